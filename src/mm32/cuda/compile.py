@@ -1,0 +1,216 @@
+"""Kernel source + constants -> cubin, by NVRTC through cuda-core, kept in a cache on disk.
+
+An entry's name is the hash of all that decides its bytes: the source with its includes, the constants, the architecture, the
+options and the compiler's version. An entry is written to a temporary name and renamed, so that readers see all of it or
+nothing; it carries a checksum, and one that does not match is compiled again. A folder that cannot be written costs time,
+never a result.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import json
+import logging
+import os
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+from mm32.errors import CompileError
+
+KERNEL_DIR = Path(__file__).parent / "kernels"
+OPTIONS = ("std=c++17",)
+MAGIC = b"mm32cubin1\n"
+
+log = logging.getLogger("mm32")
+
+Constants = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One cached cubin, as `mm32 cache list` shows it."""
+
+    path: Path
+    bytes: int
+    kernel: str
+    arch: str
+    constants: str
+    compiler: str
+
+
+def cache_dir() -> Path:
+    """Where cubins are kept: $MM32_CACHE_DIR, or the platform's cache folder for a user."""
+    named = os.environ.get("MM32_CACHE_DIR")
+    return Path(named) if named else platformdirs.user_cache_path("mm32") / "cubins"
+
+
+def definitions(constants: Constants) -> str:
+    """The constants as the lines that stand before the source."""
+    return "".join(f"#define MM32_{name} {value}\n" for name, value in constants)
+
+
+@functools.cache
+def full_source(source: str) -> str:
+    """A kernel's text with its own headers in the place of their #include lines, each once."""
+    seen: set[str] = set()
+
+    def expand(name: str) -> str:
+        if name in seen:
+            return ""
+        seen.add(name)
+        text = (KERNEL_DIR / name).read_text()
+        text = re.sub(r"^#pragma once\n", "", text, flags=re.M)
+        return re.sub(r'^#include "([\w.]+)"\n', lambda m: expand(m[1]), text, flags=re.M)
+
+    return expand(source)
+
+
+@functools.cache
+def compiler_version() -> str:
+    """NVRTC's version. Read from the packages that hold it where it came as one: loading the library takes 25 ms, which a
+    process that finds its kernels in the cache does not need to spend."""
+    found = []
+    for package in ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc-cu13"):
+        try:
+            found.append(f"{package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    if len(found) == 1:
+        return found[0]
+    from cuda.bindings import nvrtc
+
+    status, major, minor = nvrtc.nvrtcVersion()
+    return f"nvrtc {major}.{minor} ({int(status)})"
+
+
+def key(source: str, constants: Constants, arch: str) -> str:
+    parts = [full_source(source), definitions(constants), arch, *OPTIONS, compiler_version()]
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode()
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()
+
+
+def compile_cubin(source: str, constants: Constants, arch: str, *, verbose: bool = False) -> tuple[bytes, str]:
+    """Compiles without the cache; returns the cubin and, with `verbose`, ptxas's report of registers, spills and memory.
+
+    Raises `CompileError`, with the compiler's log, if the source does not compile or NVRTC is not there.
+    """
+    named = f"{source} for {arch} with {', '.join(f'{k}={v}' for k, v in constants)}"
+    try:
+        from cuda.core import Program, ProgramOptions
+    except ImportError as error:
+        raise CompileError(
+            f"compiling {named} needs cuda-core with NVRTC: pip install 'mm32[cu13]' (or mm32[cu12], to match torch's CUDA)"
+        ) from error
+    import io
+
+    report = io.StringIO()
+    try:
+        options = ProgramOptions(arch=arch, std="c++17", ptxas_options=["-v"] if verbose else None)
+        program = Program(definitions(constants) + full_source(source), "c++", options)
+        code = program.compile("cubin", logs=report).code
+    except Exception as error:  # cuda-core raises several kinds; all of them mean the same here
+        raise CompileError(f"compiling {named} failed:\n{error}") from error
+    if not isinstance(code, bytes):
+        raise CompileError(f"compiling {named}: expected a cubin's bytes, got {type(code).__name__}")
+    return code, report.getvalue()
+
+
+def _pack(cubin: bytes, header: dict[str, str]) -> bytes:
+    head = json.dumps({**header, "sha256": hashlib.sha256(cubin).hexdigest()}, sort_keys=True).encode()
+    return MAGIC + head + b"\n" + cubin
+
+
+def _unpack(data: bytes) -> tuple[bytes, dict[str, str]]:
+    """Cubin and header of an entry; ValueError if it is not whole."""
+    if not data.startswith(MAGIC):
+        raise ValueError("not an mm32 cubin")
+    head, newline, cubin = data[len(MAGIC) :].partition(b"\n")
+    header = json.loads(head)
+    if not newline or not isinstance(header, dict) or hashlib.sha256(cubin).hexdigest() != header.get("sha256"):
+        raise ValueError("checksum does not match")
+    return cubin, header
+
+
+@functools.cache
+def _warn_once(message: str) -> None:
+    log.warning("%s", message)
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+    except OSError as error:
+        _warn_once(f"mm32's kernel cache cannot be written ({error}); kernels are compiled in every process")
+        return
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        _warn_once(f"mm32's kernel cache cannot be written ({error}); kernels are compiled in every process")
+        try:
+            os.unlink(temporary)
+        except OSError:
+            pass
+
+
+def cubin(source: str, constants: Constants, arch: str) -> bytes:
+    """The compiled kernel, from the cache or newly made and kept."""
+    path = cache_dir() / f"{key(source, constants, arch)}.cubin"
+    try:
+        return _unpack(path.read_bytes())[0]
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as error:
+        log.info("cache entry %s is not usable (%s): compiling again", path, error)
+    code, _ = compile_cubin(source, constants, arch)
+    header = {
+        "kernel": source,
+        "arch": arch,
+        "constants": " ".join(f"{k}={v}" for k, v in constants),
+        "compiler": compiler_version(),
+    }
+    _write(path, _pack(code, header))
+    return code
+
+
+def entries() -> list[Entry]:
+    """What the cache holds, oldest first; entries that are not whole are left out."""
+    found = []
+    folder = cache_dir()
+    for path in sorted(folder.glob("*.cubin"), key=lambda p: p.stat().st_mtime) if folder.is_dir() else []:
+        try:
+            data = path.read_bytes()
+            _, header = _unpack(data)
+        except (OSError, ValueError):
+            continue
+        named = (header.get(name, "?") for name in ("kernel", "arch", "constants", "compiler"))
+        found.append(Entry(path, len(data), *named))
+    return found
+
+
+def clear() -> int:
+    """Removes what the cache holds (and what a killed process left half written); returns the number of entries removed."""
+    folder = cache_dir()
+    if not folder.is_dir():
+        return 0
+    removed = 0
+    for path in [*folder.glob("*.cubin"), *folder.glob(".writing-*")]:
+        removed += path.suffix == ".cubin"
+        path.unlink(missing_ok=True)
+    if not any(folder.iterdir()):
+        shutil.rmtree(folder, ignore_errors=True)
+    return removed

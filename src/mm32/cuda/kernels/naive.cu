@@ -1,0 +1,29 @@
+// naive: one thread an output element, 128 threads a block. The rung to start reading at.
+//
+// Launch: min(ceil(batches*M*N / 128), 2^31-1) blocks of 128 threads; a thread takes further elements a grid apart.
+// No shared memory. Bounded by load instructions: two loads and one FMA a step of K, so the FMA units mostly wait.
+// MM32_ALONG_M says which output axis neighbouring threads walk: the one along which an operand's loads are contiguous.
+//   MM32_ALONG_M     0: threads run along N (B's loads coalesce), 1: along M (A's loads coalesce)
+#include "epilogue.cuh"
+
+extern "C" __global__ void __launch_bounds__(128) mm32_naive(const __grid_constant__ Problem p) {
+    const long long elements = p.batches * p.m * p.n;
+    for (long long i = blockIdx.x * 128LL + threadIdx.x; i < elements; i += gridDim.x * 128LL) {
+        const long long in_matrix = i % (p.m * p.n);
+        const Batch at = locate(p, i / (p.m * p.n));
+#if MM32_ALONG_M
+        const long long m = in_matrix % p.m, n = in_matrix / p.m;
+#else
+        const long long m = in_matrix / p.n, n = in_matrix % p.n;
+#endif
+        const float* a = at.a + m * p.a.row;
+        const float* b = at.b + n * p.b.col;
+        float sum = 0.f;
+        for (long long k = 0; k < p.k; k++) {
+            sum = fmaf(*a, *b, sum);
+            a += p.a.col;
+            b += p.b.row;
+        }
+        at.c[m * p.c.row + n * p.c.col] = epilogue(sum, bias_at(p, n));
+    }
+}

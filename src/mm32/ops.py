@@ -1,0 +1,272 @@
+"""The torch operators mm32::matmul and mm32::matmul_out, with CUDA, CPU and Meta implementations and gradients, and the
+functions that users call."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from mm32 import cpu, gemm
+from mm32 import plan as planning
+from mm32.cuda import launch
+
+torch.library.define(
+    "mm32::matmul",
+    "(Tensor a, Tensor b, Tensor? bias, str? activation, str precision, str kernel) -> Tensor",
+    tags=(torch.Tag.needs_exact_strides,) if hasattr(torch.Tag, "needs_exact_strides") else (),
+)
+torch.library.define(
+    "mm32::matmul_out",
+    "(Tensor a, Tensor b, Tensor? bias, str? activation, str precision, str kernel, Tensor(a!) out) -> ()",
+)
+
+_plan = lru_cache(maxsize=4096)(planning.plan)
+
+
+def _run_cuda(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    precision: str,
+    kernel: str,
+    out: torch.Tensor,
+) -> None:
+    problem = gemm.describe(a, b, bias, out, activation, precision)
+    chosen = _plan(problem, launch.device_of(a.device.index), kernel)
+    if not problem.empty:
+        launch.run(chosen, a, b, bias, out)
+
+
+@torch.library.impl("mm32::matmul", "CUDA")
+def _matmul_cuda(
+    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str | None, precision: str, kernel: str
+) -> torch.Tensor:
+    out = a.new_empty(gemm.check_inputs(a, b, bias, activation, precision))
+    _run_cuda(a, b, bias, activation, precision, kernel, out)
+    return out
+
+
+@torch.library.impl("mm32::matmul", "CPU")
+def _matmul_cpu(
+    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str | None, precision: str, kernel: str
+) -> torch.Tensor:
+    gemm.check_inputs(a, b, bias, activation, precision)
+    planning.check_kernel(kernel)
+    return cpu.matmul(a, b, bias, activation).contiguous()
+
+
+@torch.library.register_fake("mm32::matmul")
+def _matmul_fake(
+    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str | None, precision: str, kernel: str
+) -> torch.Tensor:
+    planning.check_kernel(kernel)
+    return a.new_empty(gemm.check_inputs(a, b, bias, activation, precision))
+
+
+@torch.library.impl("mm32::matmul_out", "CUDA")
+def _matmul_out_cuda(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    precision: str,
+    kernel: str,
+    out: torch.Tensor,
+) -> None:
+    gemm.check_out(out, gemm.check_inputs(a, b, bias, activation, precision), a, b, bias)
+    _run_cuda(a, b, bias, activation, precision, kernel, out)
+
+
+@torch.library.impl("mm32::matmul_out", "CPU")
+def _matmul_out_cpu(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    precision: str,
+    kernel: str,
+    out: torch.Tensor,
+) -> None:
+    gemm.check_out(out, gemm.check_inputs(a, b, bias, activation, precision), a, b, bias)
+    planning.check_kernel(kernel)
+    out.copy_(cpu.matmul(a, b, bias, activation))
+
+
+@torch.library.register_fake("mm32::matmul_out")
+def _matmul_out_fake(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    precision: str,
+    kernel: str,
+    out: torch.Tensor,
+) -> None:
+    planning.check_kernel(kernel)
+    shape = gemm.check_inputs(a, b, bias, activation, precision)
+    if list(out.shape) != list(shape):
+        raise RuntimeError(
+            f"out has shape {tuple(out.shape)}, the result has shape {tuple(shape)}: mm32.matmul does not resize out"
+        )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Gradients. With z = a @ b + bias and c = act(z): dz = dc * act'(z), da = dz @ b^T, db = a^T @ dz, dbias = sum of dz over rows,
+# each product by mm32 in the layout it falls in. Saved: a, b, and z's ingredients only where act' needs them.
+
+
+def _setup_context(ctx: Any, inputs: tuple, output: torch.Tensor) -> None:
+    a, b, bias, ctx.activation, ctx.precision, ctx.kernel = inputs
+    ctx.save_for_backward(a, b, bias)
+
+
+def _reduce_to(grad: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+    return grad.sum_to_size(shape) if grad.shape != shape else grad
+
+
+def _backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    a, b, bias = ctx.saved_tensors
+
+    def product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.ops.mm32.matmul(x, y, None, None, ctx.precision, ctx.kernel)
+
+    rows = a if a.dim() > 1 else a.unsqueeze(0)
+    columns = b if b.dim() > 1 else b.unsqueeze(1)
+    if a.dim() == 1:
+        grad = grad.unsqueeze(-1 if b.dim() == 1 else -2)
+    if b.dim() == 1:
+        grad = grad.unsqueeze(-1)
+    if ctx.activation is not None:
+        # The pre-activation is computed again, not kept: one product more in backward, one (M, N) tensor less between.
+        z = torch.ops.mm32.matmul(rows, columns, bias, None, ctx.precision, ctx.kernel)
+        grad = _activation_backward(grad, z, ctx.activation)
+    need_a, need_b, need_bias = ctx.needs_input_grad[:3]
+    grad_a = _reduce_to(product(grad, columns.mT), rows.shape).reshape(a.shape) if need_a else None
+    grad_b = _reduce_to(product(rows.mT, grad), columns.shape).reshape(b.shape) if need_b else None
+    grad_bias = grad.sum(dim=list(range(grad.dim() - 1))) if bias is not None and need_bias else None
+    return grad_a, grad_b, grad_bias, None, None, None
+
+
+def _activation_backward(grad: torch.Tensor, z: torch.Tensor, activation: str) -> torch.Tensor:
+    """grad * act'(z), by torch's own backward operators, which are differentiable again."""
+    ops = torch.ops.aten
+    if activation == "relu":
+        return ops.threshold_backward(grad, z, 0)
+    if activation == "leaky_relu":
+        return ops.leaky_relu_backward(grad, z, 0.01, False)
+    if activation == "gelu":
+        return ops.gelu_backward(grad, z)
+    if activation == "gelu_tanh":
+        return ops.gelu_backward(grad, z, approximate="tanh")
+    if activation == "silu":
+        return ops.silu_backward(grad, z)
+    if activation == "tanh":
+        return ops.tanh_backward(grad, torch.tanh(z))
+    return ops.sigmoid_backward(grad, torch.sigmoid(z))
+
+
+torch.library.register_autograd("mm32::matmul", _backward, setup_context=_setup_context)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def matmul(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    bias: torch.Tensor | None = None,
+    activation: str | None = None,
+    precision: str = "fp32",
+    kernel: str = "auto",
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """``activation(a @ b + bias)`` in float32, as one kernel, for operands of any strides.
+
+    Shapes are torch.matmul's: (…, M, K) @ (…, K, N) -> (…, M, N), batch dimensions broadcast, 1-D operands are vectors. A
+    transposed view (``a.T``), a slice or an expanded tensor is read where it lies; no copy of an operand is made.
+
+    Args:
+        bias: shape (N,), added to every row; for a 1-D ``b``, shape (1,).
+        activation: None, "relu", "leaky_relu" (slope 0.01), "gelu", "gelu_tanh", "silu", "tanh" or "sigmoid", each torch's
+            function of that name, applied after the bias.
+        precision: "fp32", an error no larger than an fp32 matmul's by any means; "ieee", fp32 multiply-adds only.
+        kernel: "auto", or a kernel by name: "naive", "dot", "tiled", "simt" (docs/kernels.md). CPU tensors have one
+            implementation, torch's; the name is checked and otherwise without effect.
+        out: where to write, of the result's shape; any strides without overlap; not an input. Returned if given.
+
+    Returns:
+        A new contiguous tensor (row-major), or ``out``.
+
+    Raises:
+        RuntimeError: shapes, dtypes or devices that do not fit, in torch's words where torch has them.
+        ValueError: unknown activation, precision or kernel; a kernel that cannot run on this card.
+        mm32.CompileError, mm32.LaunchError: the compiler or driver failed; the message has its log.
+    """
+    if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
+        raise TypeError(f"mm32.matmul takes two torch.Tensors, got {type(a).__name__} and {type(b).__name__}")
+    if bias is not None and not isinstance(bias, torch.Tensor):
+        raise TypeError(f"mm32.matmul: bias must be a torch.Tensor of shape (N,) or None, got {type(bias).__name__}")
+    if out is None:
+        return torch.ops.mm32.matmul(a, b, bias, activation, precision, kernel)
+    if torch.is_grad_enabled() and any(isinstance(t, torch.Tensor) and t.requires_grad for t in (a, b, bias, out)):
+        raise RuntimeError(
+            "matmul(): functions with out=... arguments don't support automatic differentiation, but one of the "
+            "arguments requires grad."
+        )
+    if not isinstance(out, torch.Tensor):
+        raise TypeError(f"mm32.matmul: out must be a torch.Tensor, got {type(out).__name__}")
+    torch.ops.mm32.matmul_out(a, b, bias, activation, precision, kernel, out)
+    return out
+
+
+def linear(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    activation: str | None = None,
+    precision: str = "fp32",
+    kernel: str = "auto",
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """``activation(x @ weight.T + bias)``: torch.nn.functional.linear with the activation fused, the nt layout.
+
+    x is (…, K), weight (N, K) or (K,), bias (N,); the rest as in `matmul`.
+    """
+    if isinstance(weight, torch.Tensor) and weight.dim() not in (1, 2):
+        raise RuntimeError(f"mm32.linear: weight must be (N, K) or (K,), got {tuple(weight.shape)}")
+    transposed = weight.T if isinstance(weight, torch.Tensor) and weight.dim() == 2 else weight
+    return matmul(x, transposed, bias=bias, activation=activation, precision=precision, kernel=kernel, out=out)
+
+
+def explain(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    bias: torch.Tensor | None = None,
+    activation: str | None = None,
+    precision: str = "fp32",
+    kernel: str = "auto",
+) -> str:
+    """What `matmul` would do with these arguments, and why: the plan as a page of text. Nothing is computed.
+
+    Raises as `matmul` does.
+    """
+    shape = gemm.check_inputs(a, b, bias, activation, precision)
+    planning.check_kernel(kernel)
+    if a.device.type != "cuda":
+        return f"device     {a.device.type}: torch.matmul, then bias and activation, by torch; kernels are for CUDA tensors"
+    out = torch.empty_strided(shape, _contiguous(shape), device="meta")
+    problem = gemm.describe(a, b, bias, out, activation, precision)
+    return _plan(problem, launch.device_of(a.device.index), kernel).explain()
+
+
+def _contiguous(shape: list[int]) -> list[int]:
+    strides = [1] * len(shape)
+    for d in range(len(shape) - 2, -1, -1):
+        strides[d] = strides[d + 1] * max(shape[d + 1], 1)
+    return strides
