@@ -24,8 +24,9 @@ def activate(x: torch.Tensor, activation: str | None) -> torch.Tensor:
 
 
 def matmul(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str | None) -> torch.Tensor:
-    """act(a @ b + bias) by torch, for checked inputs."""
-    result = torch.matmul(a, b)
-    if bias is not None:
-        result = result + (bias if b.dim() > 1 else bias[0])
-    return activate(result, activation)
+    """act(a @ b + bias) by torch, for checked inputs, in their dtype: under autocast too."""
+    with torch.autocast("cpu", enabled=False):
+        result = torch.matmul(a, b)
+        if bias is not None:
+            result = result + (bias if b.dim() > 1 else bias[0])
+        return activate(result, activation)

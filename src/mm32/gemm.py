@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 ACTIVATIONS = ("relu", "leaky_relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid")
-PRECISIONS = ("fp32", "ieee")
+PRECISIONS = ("fp32", "ieee", "tf32")
 LAYOUTS = ("nn", "nt", "tn", "tt")
 MAX_BATCH_RANK = 8  # batch dimensions that cannot be merged; must equal MM32_MAX_BATCH_RANK in problem.cuh
 
@@ -169,6 +169,23 @@ def _extent(t: torch.Tensor) -> tuple[int, int]:
     return start, start + (span + 1) * t.element_size()
 
 
+def _overlap(x: torch.Tensor, y: torch.Tensor) -> bool:
+    """Whether two tensors may share an element (conservative only where they interleave without a pitch in common)."""
+    (x_lo, x_hi), (y_lo, y_hi) = _extent(x), _extent(y)
+    if x_lo == x_hi or y_lo == y_hi or x_hi <= y_lo or y_hi <= x_lo:
+        return False
+
+    def width(t: torch.Tensor, pitch: int) -> int:
+        return 1 + sum((n - 1) * st for n, st in zip(t.shape, t.stride(), strict=True) if st % pitch)
+
+    # Slices of one buffer lie side by side: seen modulo the pitch, each is a run of columns of its own.
+    for pitch in {st for n, st in zip(x.shape, x.stride(), strict=True) if n > 1 and st > 1}:
+        apart, rest = divmod(y_lo - x_lo, x.element_size())
+        if rest == 0 and width(x, pitch) <= apart % pitch <= pitch - width(y, pitch):
+            return False
+    return True
+
+
 def _self_overlapping(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether two index tuples may address one element (conservative only where strides interleave)."""
     dims = sorted((st, sz) for st, sz in zip(strides, shape, strict=True) if sz > 1)
@@ -200,12 +217,8 @@ def check_out(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location; "
             f"out has shape {tuple(out.shape)} and strides {out.stride()}. Please clone() it first (mm32.matmul)"
         )
-    lo, hi = _extent(out)
     for name, t in (("a", a), ("b", b), ("bias", bias)):
-        if t is None:
-            continue
-        t_lo, t_hi = _extent(t)
-        if t_lo < hi and lo < t_hi:
+        if t is not None and _overlap(out, t):
             raise RuntimeError(f"out overlaps {name} in memory: give mm32.matmul an out of its own")
 
 

@@ -23,6 +23,7 @@ torch.library.define(
 )
 
 _plan = lru_cache(maxsize=4096)(planning.plan)
+_runners: dict[tuple, tuple[list[int], launch.Runner | None]] = {}
 
 
 def _run_cuda(
@@ -32,21 +33,44 @@ def _run_cuda(
     activation: str | None,
     precision: str,
     kernel: str,
-    out: torch.Tensor,
-) -> None:
-    problem = gemm.describe(a, b, bias, out, activation, precision)
-    chosen = _plan(problem, launch.device_of(a.device.index), kernel)
-    if not problem.empty:
-        launch.run(chosen, a, b, bias, out)
+    out: torch.Tensor | None,
+) -> torch.Tensor:
+    """Checks, plans and launches; what was found for operands of the same form is kept, as one look-up by all it depends on."""
+    key = (
+        *_form(a), *_form(b), None if bias is None else _form(bias), None if out is None else _form(out),
+        activation, precision, kernel,
+    )  # fmt: skip
+    found = _runners.get(key)
+    if found is None:
+        shape = gemm.check_inputs(a, b, bias, activation, precision)
+        into = a.new_empty(shape) if out is None else out
+        if out is not None:
+            gemm.check_out(out, shape, a, b, bias)
+        problem = gemm.describe(a, b, bias, into, activation, precision)
+        chosen = _plan(problem, launch.device_of(a.device.index), kernel)
+        if len(_runners) >= 4096:
+            _runners.clear()
+        found = _runners[key] = (shape, None if problem.empty else launch.Runner(chosen, a.device.index))
+    shape, runner = found
+    if out is None:
+        out = a.new_empty(shape)
+    else:
+        gemm.check_out(out, shape, a, b, bias)  # whether memory is shared is not a matter of form
+    if runner is not None:
+        runner(a, b, bias, out)
+    return out
+
+
+def _form(t: torch.Tensor) -> tuple:
+    """All of a tensor that a plan depends on."""
+    return t.shape, t.stride(), t.dtype, t.device, t.data_ptr() % 16
 
 
 @torch.library.impl("mm32::matmul", "CUDA")
 def _matmul_cuda(
     a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str | None, precision: str, kernel: str
 ) -> torch.Tensor:
-    out = a.new_empty(gemm.check_inputs(a, b, bias, activation, precision))
-    _run_cuda(a, b, bias, activation, precision, kernel, out)
-    return out
+    return _run_cuda(a, b, bias, activation, precision, kernel, None)
 
 
 @torch.library.impl("mm32::matmul", "CPU")
@@ -76,7 +100,6 @@ def _matmul_out_cuda(
     kernel: str,
     out: torch.Tensor,
 ) -> None:
-    gemm.check_out(out, gemm.check_inputs(a, b, bias, activation, precision), a, b, bias)
     _run_cuda(a, b, bias, activation, precision, kernel, out)
 
 
@@ -145,13 +168,15 @@ def _backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         grad = _activation_backward(grad, z, ctx.activation)
     need_a, need_b, need_bias = ctx.needs_input_grad[:3]
     grad_a = _reduce_to(product(grad, columns.mT), rows.shape).reshape(a.shape) if need_a else None
+    if columns.dim() == 2:  # one B for the whole batch: one product over all rows, not a (K, N) for each matrix, summed
+        rows, grad = rows.flatten(0, -2), grad.flatten(0, -2)
     grad_b = _reduce_to(product(rows.mT, grad), columns.shape).reshape(b.shape) if need_b else None
     grad_bias = grad.sum(dim=list(range(grad.dim() - 1))) if bias is not None and need_bias else None
     return grad_a, grad_b, grad_bias, None, None, None
 
 
 def _activation_backward(grad: torch.Tensor, z: torch.Tensor, activation: str) -> torch.Tensor:
-    """grad * act'(z), by torch's own backward operators, which are differentiable again."""
+    """grad * act'(z), by torch's own backward operators; differentiable again."""
     ops = torch.ops.aten
     if activation == "relu":
         return ops.threshold_backward(grad, z, 0)
@@ -162,6 +187,9 @@ def _activation_backward(grad: torch.Tensor, z: torch.Tensor, activation: str) -
     if activation == "gelu_tanh":
         return ops.gelu_backward(grad, z, approximate="tanh")
     if activation == "silu":
+        if torch.is_grad_enabled():  # to be differentiated again, which silu_backward cannot be
+            s = torch.sigmoid(z)
+            return grad * s * (1 + z * (1 - s))
         return ops.silu_backward(grad, z)
     if activation == "tanh":
         return ops.tanh_backward(grad, torch.tanh(z))
@@ -193,8 +221,9 @@ def matmul(
         bias: shape (N,), added to every row; for a 1-D ``b``, shape (1,).
         activation: None, "relu", "leaky_relu" (slope 0.01), "gelu", "gelu_tanh", "silu", "tanh" or "sigmoid", each torch's
             function of that name, applied after the bias.
-        precision: "fp32", an error no larger than an fp32 matmul's by any means; "ieee", fp32 multiply-adds only.
-        kernel: "auto", or a kernel by name: "naive", "dot", "tiled", "simt" (docs/kernels.md). CPU tensors have one
+        precision: "fp32", an error no larger than an fp32 matmul's by any means (docs/numerics.md); "ieee", fp32
+            multiply-adds only; "tf32", an error of TF32's class.
+        kernel: "auto", or a kernel by name: "naive", "dot", "tiled", "simt", "tensorcore" (docs/kernels.md). CPU tensors have one
             implementation, torch's; the name is checked and otherwise without effect.
         out: where to write, of the result's shape; any strides without overlap; not an input. Returned if given.
 
@@ -263,6 +292,17 @@ def explain(
     out = torch.empty_strided(shape, _contiguous(shape), device="meta")
     problem = gemm.describe(a, b, bias, out, activation, precision)
     return _plan(problem, launch.device_of(a.device.index), kernel).explain()
+
+
+def careful_runs(device: int | None = None) -> int:
+    """How many calls in this process found, on the card, that their inputs do not suit the tensor-core split and computed the
+    result by IEEE fp32 instead (docs/numerics.md). A counter for debugging: reading it waits for the device.
+
+    ``device`` is an index; None is the current one. 0 where there is no CUDA device.
+    """
+    if not torch.cuda.is_available():
+        return 0
+    return launch.careful_runs(torch.cuda.current_device() if device is None else device)
 
 
 def _contiguous(shape: list[int]) -> list[int]:

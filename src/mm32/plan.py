@@ -6,12 +6,12 @@ out as C++. Nothing here calls CUDA or torch, so a plan can be made for a card t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from mm32.gemm import ACTIVATIONS, Gemm, Matrix
 
-KERNELS = ("naive", "dot", "tiled", "simt")
+KERNELS = ("naive", "dot", "tiled", "simt", "tensorcore")
 MAX_GRID = 2**31 - 1
 
 
@@ -34,17 +34,33 @@ class Device:
 H200 = Device("NVIDIA H200", (9, 0), 132, 232448)
 
 
+Constants = tuple[tuple[str, int], ...]
+
+
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch. `unit` is what a block computes: (e,) consecutive output elements or a (rows, columns) tile; a block
-    takes further units a grid apart, so any grid is right and `MAX_GRID` is no limit on the problem."""
+    """One kernel launch: `source` compiled with the MM32_… definitions of `constants`, and how many blocks of it.
 
+    Kernels take further work a grid apart, so any grid is right. `blocks` says how many to start; where it is None they
+    follow from `unit`, what a block computes: (e,) consecutive output elements or a (rows, columns) tile. `argument` is what
+    the kernel takes, a "problem" (problem.cuh) or a "split" (split.cuh). `early`: it may start while the launch before it
+    runs (programmatic dependent launch). `gated`: it does nothing unless the split's verdict asks for the careful path.
+    """
+
+    source: str
     entry: str
+    constants: Constants
     block: int
     shared: int
-    unit: tuple[int, ...]
+    unit: tuple[int, ...] = ()
+    blocks: int | None = None
+    argument: str = "problem"
+    early: bool = False
+    gated: bool = False
 
     def grid(self, gemm: Gemm) -> int:
+        if self.blocks is not None:
+            return self.blocks
         if len(self.unit) == 1:
             units = -(-gemm.batches * gemm.m * gemm.n // self.unit[0])
         else:
@@ -53,19 +69,35 @@ class Launch:
 
 
 @dataclass(frozen=True)
+class Workspace:
+    """Device memory beyond the operands, in bytes, and what struct Split (split.cuh) says of it: offsets from its start of
+    A's and B's panels, stats and ready counters, of the verdict and of the partial sums; how many matrices of each operand
+    are packed; how many blocks share K; and the rows to pack first."""
+
+    bytes: int
+    panels: tuple[int, int]
+    stats: tuple[int, int]
+    ready: tuple[int, int]
+    verdict: int
+    partial: int
+    matrices: tuple[int, int]
+    splits: int
+    first: tuple[int, int]
+
+
+@dataclass(frozen=True)
 class Plan:
-    """How one `Gemm` runs. `constants` are the MM32_… definitions `source` is compiled with; `workspace` is bytes of device
-    memory beyond the operands; `estimates` are the planner's own predictions in seconds, not measurements."""
+    """How one `Gemm` runs: launches, in their order, and the workspace they share. `estimates` are the planner's own
+    predictions in seconds, not measurements."""
 
     gemm: Gemm
     device: Device
     kernel: str
-    source: str
-    constants: tuple[tuple[str, int], ...]
-    launch: Launch
-    workspace: int
-    reason: str
+    launches: tuple[Launch, ...]
+    reason: str = ""
+    workspace: Workspace | None = None
     estimates: tuple[tuple[str, float], ...] = ()
+    refused: tuple[tuple[str, str], ...] = ()
 
     def explain(self) -> str:
         """The plan as a page: what was asked, what was chosen and why, what will be launched."""
@@ -78,13 +110,19 @@ class Plan:
             f"gemm       M={g.m} N={g.n} K={g.k}{batch}, layout {g.layout}, epilogue {epilogue}, precision {g.precision}",
             f"device     {self.device.name} ({self.device.arch}, {self.device.sms} multiprocessors)",
             f"kernel     {self.kernel}: {self.reason}",
-            f"launch     {self.launch.grid(g)} blocks of {self.launch.block} threads, {self.launch.shared} bytes of dynamic "
-            f"shared memory, {self.launch.entry} in {self.source}",
-            f"constants  {', '.join(f'{k}={v}' for k, v in self.constants)}",
-            f"workspace  {self.workspace} bytes",
         ]
+        for launch in self.launches:
+            how = ", while the one before it runs" if launch.early else ""
+            how += ", only if the inputs do not suit the split (careful path)" if launch.gated else ""
+            lines.append(
+                f"launch     {launch.entry} ({launch.source}): {launch.grid(g)} blocks of {launch.block} threads, "
+                f"{launch.shared} bytes of dynamic shared memory{how}"
+            )
+            lines.append(f"           {', '.join(f'{k}={v}' for k, v in launch.constants)}")
+        lines.append(f"workspace  {self.workspace.bytes if self.workspace else 0} bytes")
         if self.estimates:
             lines.append("estimates  " + ", ".join(f"{name} {_time(t)}" for name, t in self.estimates))
+        lines += [f"not taken  {name}: {why}" for name, why in self.refused]
         return "\n".join(lines)
 
 
@@ -96,7 +134,7 @@ def _time(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"
 
 
-def _epilogue(gemm: Gemm) -> tuple[tuple[str, int], ...]:
+def _epilogue(gemm: Gemm) -> Constants:
     activation = 0 if gemm.activation is None else 1 + ACTIVATIONS.index(gemm.activation)
     return (("BIAS", int(gemm.bias is not None)), ("ACTIVATION", activation))
 
@@ -109,7 +147,7 @@ def _epilogue(gemm: Gemm) -> tuple[tuple[str, int], ...]:
 def _naive(gemm: Gemm, device: Device) -> tuple[Plan, float]:
     along_m = gemm.b.col != 1 and gemm.a.row == 1
     constants = (*_epilogue(gemm), ("ALONG_M", int(along_m)))
-    made = Plan(gemm, device, "naive", "naive.cu", constants, Launch("mm32_naive", 128, 0, (128,)), 0, "")
+    made = Plan(gemm, device, "naive", (Launch("naive.cu", "mm32_naive", constants, 128, 0, (128,)),))
     coalesced = (gemm.b.col in (0, 1)) if not along_m else True
     busy = min(1.0, gemm.batches * gemm.m * gemm.n / (device.sms * 1024))
     rate = (4.0e12 if coalesced else 0.7e12) * busy * device.sms / 132
@@ -117,8 +155,8 @@ def _naive(gemm: Gemm, device: Device) -> tuple[Plan, float]:
 
 
 def _dot(gemm: Gemm, device: Device) -> tuple[Plan, float]:
-    made = Plan(gemm, device, "dot", "dot.cu", _epilogue(gemm), Launch("mm32_dot", 256, 0, (1,)), 0, "")
-    elements = gemm.batches * gemm.m * gemm.n
+    made = Plan(gemm, device, "dot", (Launch("dot.cu", "mm32_dot", _epilogue(gemm), 256, 0, (1,)),))
+    elements = max(1, gemm.batches * gemm.m * gemm.n)  # an empty result is planned too, not launched
     # A block pays its reduction and start, and its reads: a strided one costs a 32-byte sector for each 4-byte element.
     sectors = (1 if gemm.a.col == 1 else 8) + (1 if gemm.b.row == 1 else 8)
     waves = -(-elements // (device.sms * 8))
@@ -128,7 +166,7 @@ def _dot(gemm: Gemm, device: Device) -> tuple[Plan, float]:
 
 def _tiled(gemm: Gemm, device: Device) -> tuple[Plan, float]:
     constants = (*_epilogue(gemm), ("A_ALONG_K", int(gemm.a.col == 1)), ("B_ALONG_K", int(gemm.b.row == 1)))
-    made = Plan(gemm, device, "tiled", "tiled.cu", constants, Launch("mm32_tiled", 1024, 0, (32, 32)), 0, "")
+    made = Plan(gemm, device, "tiled", (Launch("tiled.cu", "mm32_tiled", constants, 1024, 0, (32, 32)),))
     tiles = gemm.batches * -(-gemm.m // 32) * -(-gemm.n // 32)
     waves = -(-tiles // (device.sms * 2))
     return made, waves * gemm.k * TILED_STEP + LAUNCH
@@ -184,16 +222,20 @@ def _simt(gemm: Gemm, device: Device) -> tuple[Plan, float]:
 
     fitting = [t for t in SIMT_TILES if t.shared <= device.shared]
     tile = min(fitting, key=estimate)
-    made = Plan(gemm, device, "simt", "simt.cu", _simt_constants(gemm, tile), _simt_launch(tile), 0, "")
-    return made, estimate(tile)
+    launch = Launch("simt.cu", "mm32_simt", _simt_constants(gemm, tile), tile.threads, tile.shared, (tile.m, tile.n))
+    return Plan(gemm, device, "simt", (launch,)), estimate(tile)
 
 
-def _simt_constants(gemm: Gemm, tile: SimtTile) -> tuple[tuple[str, int], ...]:
+def _simt_constants(gemm: Gemm, tile: SimtTile) -> Constants:
+    loads = _load_mode(gemm.a, "row"), _load_mode(gemm.b, "col")
+    return (*_epilogue(gemm), *_simt_form(tile, *loads, int(gemm.out.vectorizable("col"))))
+
+
+def _simt_form(tile: SimtTile, a_load: int, b_load: int, c_vector: int) -> Constants:
     return (
-        *_epilogue(gemm),
-        ("A_LOAD", _load_mode(gemm.a, "row")),
-        ("B_LOAD", _load_mode(gemm.b, "col")),
-        ("C_VECTOR", int(gemm.out.vectorizable("col"))),
+        ("A_LOAD", a_load),
+        ("B_LOAD", b_load),
+        ("C_VECTOR", c_vector),
         ("TILE_M", tile.m),
         ("TILE_N", tile.n),
         ("TILE_K", tile.k),
@@ -203,45 +245,204 @@ def _simt_constants(gemm: Gemm, tile: SimtTile) -> tuple[tuple[str, int], ...]:
     )
 
 
-def _simt_launch(tile: SimtTile) -> Launch:
-    return Launch("mm32_simt", tile.threads, tile.shared, (tile.m, tile.n))
+# The tensor-core kernel: scale and pack the operands, multiply their panels, add up parts of K, and the careful path.
 
+BLOCK_K, CHUNK, TILE_M = 64, 8, 128  # as in split.cuh and tensorcore.cu
+GROUP = 8
+MAX_ROWS = 2**24  # a plane of panels has 128 bytes a row, counted in 32 bits
+
+
+@dataclass(frozen=True)
+class TensorTile:
+    """A tile of 128 x n of tensorcore.cu; `step` is the seconds that a multiprocessor takes for 64 of K of it."""
+
+    n: int
+    products: int
+    stages: int
+    step: float
+
+    @property
+    def shared(self) -> int:
+        planes = 2 if self.products == 3 else 1
+        return self.stages * planes * 128 * (TILE_M + self.n) + 1024
+
+    @property
+    def beside(self) -> bool:
+        """Whether a block of mm32_pack fits on a multiprocessor beside one with this tile."""
+        return self.n <= 128
+
+
+TENSOR_TILES = (
+    TensorTile(128, 3, 3, 1.10e-6),
+    TensorTile(64, 3, 4, 0.60e-6),
+    TensorTile(128, 1, 6, 0.42e-6),
+    TensorTile(64, 1, 6, 0.24e-6),
+)
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+PACK_ALONE, PACK_BESIDE = 3.1e12, 2.0e12  # bytes a second, all blocks or one a multiprocessor
+MEMORY = 3.5e12
+
+
+def _pack_mode(matrix: Matrix, rows: str) -> int:
+    """How mm32_pack loads an operand (pack.cu)."""
+    along_k = "col" if rows == "row" else "row"
+    if matrix.vectorizable(rows):
+        return 0
+    if matrix.vectorizable(along_k):
+        return 2
+    return 3 if (matrix.row if rows == "col" else matrix.col) == 1 else 1
+
+
+def _workspace(gemm: Gemm, products: int, splits: int, first: tuple[int, int]) -> Workspace:
+    planes, blocks = (2 if products == 3 else 1), -(-gemm.k // BLOCK_K)
+    matrices = tuple(gemm.batches if any(matrix.batch) else 1 for matrix in (gemm.a, gemm.b))
+    at = 0
+
+    def take(count: int) -> int:
+        nonlocal at
+        start, at = at, at + -(-count // 256) * 256
+        return start
+
+    sides = tuple(zip(matrices, (gemm.m, gemm.n), strict=True))
+    panels = tuple(take(x * blocks * planes * -(-rows // 8) * 8 * 128) for x, rows in sides)
+    stats = tuple(take(x * rows * 24) for x, rows in sides)
+    ready = tuple(take(x * -(-rows // 128) * -(-blocks // CHUNK) * 4) for x, rows in sides)
+    verdict = take(32)
+    partial = take(4 * splits * gemm.batches * gemm.m * gemm.n if splits > 1 else 0)
+    return Workspace(at, panels, stats, ready, verdict, partial, matrices, splits, first)  # type: ignore[arg-type]
+
+
+def _tensorcore(gemm: Gemm, device: Device) -> tuple[Plan, float]:
+    products = 1 if gemm.precision == "tf32" else 3
+    chunks = -(-gemm.k // (BLOCK_K * CHUNK))
+    rows = -(-gemm.m // TILE_M)
+    elements = sum((gemm.batches if any(x.batch) else 1) * r * gemm.k for x, r in ((gemm.a, gemm.m), (gemm.b, gemm.n)))
+    packed = elements * (8.0 if products == 3 else 6.0)
+
+    def estimate(tile: TensorTile, splits: int) -> tuple[float, bool]:
+        """Seconds, and whether to pack while multiplying."""
+        tiles = gemm.batches * rows * -(-gemm.n // tile.n) * splits
+        waves = -(-tiles // device.sms)
+        blocks = min(-(-chunks // splits) * CHUNK, -(-gemm.k // BLOCK_K))
+        multiply = waves * (blocks * tile.step + 2e-6)
+        multiply += gemm.batches * gemm.m * gemm.n * 4 * splits / MEMORY / waves  # the last wave's stores stand alone
+        reduce = 3e-6 + gemm.batches * gemm.m * gemm.n * 4 * (splits + 1) / MEMORY if splits > 1 else 0.0
+        in_turn = packed / PACK_ALONE + 4e-6 + multiply
+        together = max(multiply + 0.4 * packed / PACK_BESIDE, packed / PACK_BESIDE) + 15e-6
+        overlap = tile.beside and gemm.batches == 1 and together < in_turn
+        return min(in_turn, together if overlap else in_turn) + reduce + 2 * LAUNCH + LAUNCH, overlap
+
+    options = [
+        (*estimate(tile, splits), tile, splits)
+        for tile in TENSOR_TILES
+        if tile.products == products
+        for splits in SPLITS
+        if splits <= chunks and (splits == 1 or splits * gemm.batches * gemm.m * gemm.n <= 2**28)
+    ]
+    seconds, overlap, tile, splits = min(options, key=lambda o: o[0])
+    columns = -(-gemm.n // tile.n)
+    height = min(GROUP, rows)
+    # The tiles that the blocks start with: `height` rows of tiles, and as many columns as there are blocks for.
+    first = (min(gemm.m, height * TILE_M), min(gemm.n, -(-device.sms // height) * tile.n))
+    space = _workspace(gemm, products, splits, first)
+    loads = (("A_LOAD", _pack_mode(gemm.a, "row")), ("B_LOAD", _pack_mode(gemm.b, "col")))
+    epilogue, form = _epilogue(gemm), (("PRODUCTS", products),)
+    units = sum(
+        x * -(-r // (16 if load >= 2 else 64)) * chunks
+        for x, r, (_, load) in zip(space.matrices, (gemm.m, gemm.n), loads, strict=True)
+    )
+    groups = sum(x * -(-r // 32) for x, r in zip(space.matrices, (gemm.m, gemm.n), strict=True))
+    pair = gemm.out.col == 1 and gemm.out.aligned and gemm.out.row % 2 == 0 and all(b % 2 == 0 for b in gemm.out.batch)
+    multiply = (
+        *(epilogue if splits == 1 else _NO_EPILOGUE),
+        *form,
+        *loads,
+        ("TILE_N", tile.n),
+        ("STAGES", tile.stages),
+        ("SPLIT", int(splits > 1)),
+        ("C_VECTOR", int(pair if splits == 1 else gemm.n % 2 == 0)),
+    )
+    packers = min(units, device.sms if overlap else MAX_GRID)
+    multipliers = min(device.sms, gemm.batches * rows * columns * splits)
+    launches = [
+        Launch("pack.cu", "mm32_scale", (*loads, *form), 256, 0, blocks=min(groups, MAX_GRID), argument="split"),
+        Launch("pack.cu", "mm32_pack", (*loads, *form), 256, 0, blocks=packers, argument="split", early=True),
+        Launch(
+            "tensorcore.cu",
+            "mm32_tensorcore",
+            multiply,
+            384,
+            tile.shared,
+            blocks=multipliers,
+            argument="split",
+            early=overlap,
+        ),
+    ]
+    if splits > 1:
+        blocks = min(-(-gemm.batches * gemm.m * gemm.n // 256), device.sms * 8)
+        launches.append(Launch("reduce.cu", "mm32_reduce", (*epilogue, *form), 256, 0, blocks=blocks, argument="split"))
+    careful = _simt(gemm, device)[0].launches[0]
+    launches.append(replace(careful, blocks=min(careful.grid(gemm), device.sms * 2), gated=True))
+    return Plan(gemm, device, "tensorcore", tuple(launches), workspace=space), seconds
+
+
+_NO_EPILOGUE: Constants = (("BIAS", 0), ("ACTIVATION", 0))
 
 _PLANNERS: dict[str, Callable[[Gemm, Device], tuple[Plan, float]]] = {
     "naive": _naive,
     "dot": _dot,
     "tiled": _tiled,
     "simt": _simt,
+    "tensorcore": _tensorcore,
 }
 
 
 def unsupported(kernel: str, device: Device) -> str | None:
     """Why `kernel` cannot run on `device`, or None if it can."""
+    major, minor = device.capability
     if device.capability < (8, 0):
-        return (
-            f"mm32's kernels are compiled for compute capability 8.0 and later; {device.name} has "
-            f"{device.capability[0]}.{device.capability[1]}"
-        )
+        return f"mm32's kernels are compiled for compute capability 8.0 and later; {device.name} has {major}.{minor}"
+    if kernel == "tensorcore" and device.capability != (9, 0):
+        return f"it is made of Hopper's wgmma instructions, compute capability 9.0; {device.name} has {major}.{minor}"
+    return None
+
+
+def unsuited(kernel: str, gemm: Gemm) -> str | None:
+    """Why `kernel` cannot compute `gemm`, or None if it can."""
+    if kernel != "tensorcore":
+        return None
+    if gemm.precision == "ieee":
+        return "precision 'ieee' promises fp32 multiply-adds only, and it splits operands for the tensor cores"
+    if gemm.k == 0 or gemm.empty:
+        return "there is nothing to multiply"
+    tiles = gemm.batches * -(-gemm.m // TILE_M) * -(-gemm.n // 64) * SPLITS[-1]
+    if max(gemm.m, gemm.n) > MAX_ROWS or gemm.k > 2**30 or tiles > MAX_GRID:
+        return f"M and N may be {MAX_ROWS} at most, K 2^30, and tiles must be counted in 31 bits"
+    chunks = -(-gemm.k // (BLOCK_K * CHUNK))
+    if gemm.batches * (-(-gemm.m // 16) + -(-gemm.n // 16)) * chunks > MAX_GRID:
+        return "the units of packing must be counted in 31 bits"
     return None
 
 
 def plan(gemm: Gemm, device: Device, kernel: str = "auto") -> Plan:
     """The plan for `gemm` on `device`: the kernel that was named, or with "auto" the one that is estimated to be fastest.
 
-    Raises ValueError for a kernel that does not exist, `Unplannable` for one that cannot run on the device.
+    Raises ValueError for a kernel that does not exist, `Unplannable` for one that cannot run on the device or the problem.
     """
     check_kernel(kernel)
     names = KERNELS if kernel == "auto" else (kernel,)
-    refused = {name: why for name in names if (why := unsupported(name, device)) is not None}
+    refused = {name: why for name in names if (why := unsupported(name, device) or unsuited(name, gemm)) is not None}
     if len(refused) == len(names):
         raise Unplannable(f"kernel {kernel!r} cannot run here: {next(iter(refused.values()))}")
     options = sorted((_PLANNERS[name](gemm, device) for name in names if name not in refused), key=lambda o: o[1])
     chosen = options[0][0]
-    estimates = tuple((p.kernel, t) for p, t in options)
-    if kernel != "auto":
-        return replace(chosen, reason="asked for by name", estimates=estimates)
-    reason = f"least estimated time of {len(options)} IEEE fp32 kernels"
-    return replace(chosen, reason=reason, estimates=estimates)
+    reason = "asked for by name" if kernel != "auto" else f"least estimated time of {len(options)} kernels"
+    return replace(
+        chosen,
+        reason=reason,
+        estimates=tuple((p.kernel, t) for p, t in options),
+        refused=tuple(refused.items()) if device.capability >= (8, 0) else (),
+    )
 
 
 def check_kernel(kernel: str) -> None:
@@ -249,42 +450,36 @@ def check_kernel(kernel: str) -> None:
         raise ValueError(f"unknown kernel {kernel!r}: mm32 has 'auto', {', '.join(map(repr, KERNELS))}")
 
 
-def variants() -> Iterator[tuple[str, str, tuple[tuple[str, int], ...], int]]:
+def variants() -> Iterator[tuple[str, str, Constants, int]]:
     """Every compiled form that plans differ in, as (kernel, source, constants, threads a block). Epilogues multiply the
     forms without touching the main loop: they are covered by the empty one and the heaviest on every form, and each
     activation once a kernel."""
-    light = (("BIAS", 0), ("ACTIVATION", 0))
+    light = _NO_EPILOGUE
     heavy = (("BIAS", 1), ("ACTIVATION", 1 + ACTIVATIONS.index("gelu_tanh")))
     each = [(("BIAS", i % 2), ("ACTIVATION", 1 + i)) for i in range(len(ACTIVATIONS))]
+    each.remove(heavy)
 
-    def forms(name: str) -> list[tuple[tuple[tuple[str, int], ...], int]]:
-        if name == "naive":
-            return [((("ALONG_M", v),), 128) for v in (0, 1)]
-        if name == "dot":
-            return [((), 256)]
-        if name == "tiled":
-            return [((("A_ALONG_K", i), ("B_ALONG_K", j)), 1024) for i in (0, 1) for j in (0, 1)]
-        return [
-            (
-                (
-                    ("A_LOAD", i),
-                    ("B_LOAD", j),
-                    ("C_VECTOR", int(i != 1)),
-                    ("TILE_M", t.m),
-                    ("TILE_N", t.n),
-                    ("TILE_K", t.k),
-                    ("THREAD_M", t.thread_m),
-                    ("THREAD_N", t.thread_n),
-                    ("STAGES", t.stages),
-                ),
-                t.threads,
-            )
-            for t in SIMT_TILES
-            for i in (0, 1, 2)
-            for j in (0, 1, 2)
-        ]
-
-    for name in KERNELS:
-        for number, (form, threads) in enumerate(forms(name)):
+    def with_epilogues(kernel: str, source: str, forms: Sequence[Constants], threads: int) -> Iterator[tuple]:
+        for number, form in enumerate(forms):
             for epilogue in [light, heavy] + (each if number == 0 else []):
-                yield name, f"{name}.cu", (*epilogue, *form), threads
+                yield kernel, source, (*epilogue, *form), threads
+
+    yield from with_epilogues("naive", "naive.cu", [(("ALONG_M", v),) for v in (0, 1)], 128)
+    yield from with_epilogues("dot", "dot.cu", [()], 256)
+    tiled = [(("A_ALONG_K", i), ("B_ALONG_K", j)) for i in (0, 1) for j in (0, 1)]
+    yield from with_epilogues("tiled", "tiled.cu", tiled, 1024)
+    for t in SIMT_TILES:
+        forms = [_simt_form(t, i, j, int(i != 1)) for i in (0, 1, 2) for j in (0, 1, 2)]
+        yield from with_epilogues("simt", "simt.cu", forms, t.threads)
+    for products in (3, 1):
+        for i in range(4):
+            for j in range(4):
+                yield "tensorcore", "pack.cu", (("A_LOAD", i), ("B_LOAD", j), ("PRODUCTS", products)), 256
+        yield from with_epilogues("tensorcore", "reduce.cu", [(("PRODUCTS", products),)], 256)
+    for tile in TENSOR_TILES:
+        # Loads decide how many counts to wait for, a constant; how C is stored and whether K is split change the code.
+        loads = (("PRODUCTS", tile.products), ("A_LOAD", 0), ("B_LOAD", 2), ("TILE_N", tile.n), ("STAGES", tile.stages))
+        forms = [(*loads, ("SPLIT", 0), ("C_VECTOR", v)) for v in (0, 1)]
+        yield from with_epilogues("tensorcore", "tensorcore.cu", forms, 384)
+        for v in (0, 1):
+            yield "tensorcore", "tensorcore.cu", (*light, *loads, ("SPLIT", 1), ("C_VECTOR", v)), 384

@@ -8,6 +8,7 @@ never a result.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.metadata
@@ -19,8 +20,6 @@ import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-
-import platformdirs
 
 from mm32.errors import CompileError
 
@@ -46,9 +45,11 @@ class Entry:
 
 
 def cache_dir() -> Path:
-    """Where cubins are kept: $MM32_CACHE_DIR, or the platform's cache folder for a user."""
-    named = os.environ.get("MM32_CACHE_DIR")
-    return Path(named) if named else platformdirs.user_cache_path("mm32") / "cubins"
+    """Where cubins are kept: $MM32_CACHE_DIR, or mm32/cubins in the user's cache folder ($XDG_CACHE_HOME or ~/.cache)."""
+    if named := os.environ.get("MM32_CACHE_DIR"):
+        return Path(named)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "mm32" / "cubins"
 
 
 def definitions(constants: Constants) -> str:
@@ -126,24 +127,32 @@ def compile_cubin(source: str, constants: Constants, arch: str, *, verbose: bool
 
 
 def _pack(cubin: bytes, header: dict[str, str]) -> bytes:
-    head = json.dumps({**header, "sha256": hashlib.sha256(cubin).hexdigest()}, sort_keys=True).encode()
-    return MAGIC + head + b"\n" + cubin
+    body = json.dumps(header, sort_keys=True).encode() + b"\n" + cubin
+    return _sum(body) + body
+
+
+def _sum(body: bytes) -> bytes:
+    return MAGIC + hashlib.sha256(body).hexdigest().encode() + b"\n"
 
 
 def _unpack(data: bytes) -> tuple[bytes, dict[str, str]]:
     """Cubin and header of an entry; ValueError if it is not whole."""
-    if not data.startswith(MAGIC):
-        raise ValueError("not an mm32 cubin")
-    head, newline, cubin = data[len(MAGIC) :].partition(b"\n")
-    header = json.loads(head)
-    if not newline or not isinstance(header, dict) or hashlib.sha256(cubin).hexdigest() != header.get("sha256"):
-        raise ValueError("checksum does not match")
-    return cubin, header
+    body = data[len(MAGIC) + 65 :]
+    if not data.startswith(_sum(body)):
+        raise ValueError("not a whole mm32 cubin: its checksum does not match")
+    header, _, cubin = body.partition(b"\n")
+    return cubin, json.loads(header)
 
 
-@functools.cache
-def _warn_once(message: str) -> None:
-    log.warning("%s", message)
+_warned: set[tuple[Path, int | None]] = set()
+
+
+def _warn_once(folder: Path, error: OSError) -> None:
+    """Once for a folder and a reason: the error's own text may name a temporary file, new every time."""
+    if (folder, error.errno) not in _warned:
+        _warned.add((folder, error.errno))
+        why = error.strerror or error
+        log.warning("mm32's kernel cache %s cannot be written (%s); kernels are compiled in every process", folder, why)
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -151,7 +160,7 @@ def _write(path: Path, data: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
     except OSError as error:
-        _warn_once(f"mm32's kernel cache cannot be written ({error}); kernels are compiled in every process")
+        _warn_once(path.parent, error)
         return
     try:
         with os.fdopen(handle, "wb") as file:
@@ -160,11 +169,9 @@ def _write(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        _warn_once(f"mm32's kernel cache cannot be written ({error}); kernels are compiled in every process")
-        try:
+        _warn_once(path.parent, error)
+        with contextlib.suppress(OSError):
             os.unlink(temporary)
-        except OSError:
-            pass
 
 
 def cubin(source: str, constants: Constants, arch: str) -> bytes:

@@ -1,18 +1,19 @@
-"""Runs a Plan on torch's current stream. Fills the kernel's one argument (problem.cuh) and calls the driver; no synchronisation,
-no allocation, no choice."""
+"""Runs a Plan on torch's current stream: fills the kernels' argument (problem.cuh, split.cuh) and calls the driver. No
+synchronisation, no choice."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 import threading
+from dataclasses import dataclass
 
 import torch
 
 from mm32.cuda import compile as compiler
 from mm32.errors import LaunchError
 from mm32.gemm import MAX_BATCH_RANK, Gemm, Matrix
-from mm32.plan import Device, Plan
+from mm32.plan import Device, Launch, Plan, Workspace
 
 _i64 = ctypes.c_longlong
 
@@ -36,6 +37,26 @@ class _Problem(ctypes.Structure):
         ("c", _Matrix),
         ("bias", ctypes.c_void_p),
         ("bias_stride", _i64),
+        ("gate", ctypes.c_void_p),
+    ]
+
+
+_pair = ctypes.c_void_p * 2
+
+
+class _Split(ctypes.Structure):
+    """struct Split of split.cuh, field for field."""
+
+    _fields_ = [
+        ("p", _Problem),
+        ("panels", _pair),
+        ("stats", _pair),
+        ("ready", _pair),
+        ("verdict", ctypes.c_void_p),
+        ("partial", ctypes.c_void_p),
+        ("matrices", _i64 * 2),
+        ("splits", _i64),
+        ("first", _i64 * 2),
     ]
 
 
@@ -58,6 +79,24 @@ def _template(gemm: Gemm) -> _Problem:
         _matrix(gemm.out),
         None,
         gemm.bias or 0,
+        None,
+    )
+
+
+def _split(problem: _Problem, space: Workspace, base: int) -> _Split:
+    def pair(offsets: tuple[int, int]) -> object:
+        return _pair(base + offsets[0], base + offsets[1])
+
+    return _Split(
+        problem,
+        pair(space.panels),
+        pair(space.stats),
+        pair(space.ready),
+        base + space.verdict,
+        base + space.partial,
+        (_i64 * 2)(*space.matrices),
+        space.splits,
+        (_i64 * 2)(*space.first),
     )
 
 
@@ -65,7 +104,7 @@ def _template(gemm: Gemm) -> _Problem:
 def device_of(index: int) -> Device:
     """The card with this index, as a planner sees it."""
     p = torch.cuda.get_device_properties(index)
-    return Device(p.name, (p.major, p.minor), p.multi_processor_count, p.shared_memory_per_block_optin)
+    return Device(p.name, (p.major, p.minor), p.multi_processor_count, p.shared_memory_per_block_optin)  # type: ignore[attr-defined]
 
 
 def _checked(result: tuple, what: str) -> object:
@@ -79,13 +118,19 @@ def _checked(result: tuple, what: str) -> object:
     return values[0] if values else None
 
 
-_kernels: dict[tuple, object] = {}
+@dataclass(frozen=True)
+class _Loaded:
+    library: object
+    function: object
+
+
+_kernels: dict[tuple, _Loaded] = {}
 _lock = threading.Lock()
 
 
-def _kernel(plan: Plan, index: int) -> object:
-    """The loaded kernel, ready on device `index` (dynamic shared memory allowed)."""
-    at = (plan.source, plan.constants, plan.device.arch, plan.launch, index)
+def _kernel(launch: Launch, arch: str, index: int, what: str) -> _Loaded:
+    """The loaded kernel, ready on device `index` (its shared memory allowed)."""
+    at = (launch.source, launch.entry, launch.constants, launch.shared, arch, index)
     found = _kernels.get(at)
     if found is not None:
         return found
@@ -94,56 +139,141 @@ def _kernel(plan: Plan, index: int) -> object:
     with _lock:
         if at in _kernels:
             return _kernels[at]
-        what = _what(plan)
-        code = compiler.cubin(plan.source, plan.constants, plan.device.arch)
+        code = compiler.cubin(launch.source, launch.constants, arch)
         library = _checked(driver.cuLibraryLoadData(code, [], [], 0, [], [], 0), f"loading {what}")
-        kernel = _checked(driver.cuLibraryGetKernel(library, plan.launch.entry.encode()), f"loading {what}")
-        if plan.launch.shared > 48 * 1024:
+        kernel = _checked(driver.cuLibraryGetKernel(library, launch.entry.encode()), f"loading {what}")
+        device = _checked(driver.cuDeviceGet(index), f"loading {what}")
+
+        def set_attribute(attribute: object, value: int) -> None:
             _checked(
-                driver.cuKernelSetAttribute(
-                    driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                    plan.launch.shared,
-                    kernel,
-                    _checked(driver.cuDeviceGet(index), f"loading {what}"),
-                ),
-                f"loading {what}: {plan.launch.shared} bytes of shared memory",
+                driver.cuKernelSetAttribute(attribute, value, kernel, device), f"loading {what}: {attribute} = {value}"
             )
-        _kernels[at] = function = driver.CUfunction(int(kernel))  # type: ignore[call-overload]
-        return function
+
+        names = driver.CUfunction_attribute
+        if launch.shared > 48 * 1024:
+            set_attribute(names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, launch.shared)
+        if launch.argument == "split":
+            # Blocks of different kernels stand beside each other only under one division of a multiprocessor's memory.
+            set_attribute(names.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100)
+        _kernels[at] = _Loaded(library, driver.CUfunction(int(kernel)))  # type: ignore[call-overload]
+        return _kernels[at]
 
 
-def _what(plan: Plan) -> str:
-    g = plan.gemm
-    batch = f" batch {'x'.join(map(str, g.batch))}" if g.batch else ""
-    return f"kernel {plan.kernel} ({plan.source}) for M={g.m} N={g.n} K={g.k}{batch} layout {g.layout} on {plan.device.name}"
-
-
-def run(plan: Plan, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, out: torch.Tensor) -> None:
-    """Launches `plan` for these tensors, which are the ones its Gemm describes, on the current stream of their device.
-
-    Raises `CompileError` or `LaunchError`; an error inside the kernel itself surfaces at the caller's next synchronisation, as
-    with any CUDA call.
-    """
+def careful_runs(index: int) -> int:
+    """How often the careful path ran on device `index` in this process. Waits for the device."""
     from cuda.bindings import driver
 
-    index = a.device.index
+    total = 0
     with torch.cuda.device(index):
-        kernel = _kernel(plan, index)
-        problem = _Problem.from_buffer_copy(_template(plan.gemm))
+        torch.cuda.synchronize()
+        for (source, _, _, _, _, device), loaded in list(_kernels.items()):
+            if source == "simt.cu" and device == index:
+                status, address, size = driver.cuLibraryGetGlobal(loaded.library, b"mm32_careful_runs")
+                _checked((status,), "reading mm32_careful_runs")
+                count = ctypes.c_ulonglong()
+                _checked(driver.cuMemcpyDtoH(ctypes.addressof(count), address, size), "reading mm32_careful_runs")
+                total += count.value
+    return total
+
+
+def _what(plan: Plan, launch: Launch) -> str:
+    g = plan.gemm
+    batch = f" batch {'x'.join(map(str, g.batch))}" if g.batch else ""
+    return (
+        f"kernel {plan.kernel} ({launch.entry} in {launch.source}) for M={g.m} N={g.n} K={g.k}{batch} layout {g.layout} "
+        f"on {plan.device.name}"
+    )
+
+
+class Runner:
+    """A plan made ready for one device: kernels loaded, arguments filled in but for the pointers. Calling it is what an
+    eager matmul costs on the host, so nothing is looked up or formatted there that can be kept."""
+
+    def __init__(self, plan: Plan, index: int) -> None:
+        from cuda.bindings import driver
+
+        self.plan, self.index = plan, index
+        self._driver = driver
+        self._problem = _template(plan.gemm)
+        self._steps = []
+        with torch.cuda.device(index):
+            for launch in plan.launches:
+                kernel = _kernel(launch, plan.device.arch, index, _what(plan, launch)).function
+                self._steps.append((launch, kernel, launch.grid(plan.gemm)))
+        self._threads = threading.local()  # a launch's configuration is filled in and read: one for each thread
+
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, out: torch.Tensor) -> None:
+        """Launches the plan on the current stream of the device, for tensors that its Gemm describes. Workspace comes from
+        torch's allocator and goes back to it in the stream's order.
+
+        Raises `LaunchError`; an error inside a kernel surfaces at the caller's next synchronisation, as with any CUDA call.
+        """
+        if torch._C._cuda_getDevice() != self.index:
+            with torch.cuda.device(self.index):
+                return self(a, b, bias, out)
+        stream = torch._C._cuda_getCurrentRawStream(self.index)
+        problem = _Problem.from_buffer_copy(self._problem)
         problem.a.data, problem.b.data, problem.c.data = a.data_ptr(), b.data_ptr(), out.data_ptr()
         if bias is not None:
             problem.bias = bias.data_ptr()
-        arguments = (ctypes.c_void_p * 1)(ctypes.addressof(problem))
-        stream = torch.cuda.current_stream(index).cuda_stream
+        space = self.plan.workspace
+        if space is None:
+            launch, kernel, grid = self._steps[0]
+            self._start(launch, kernel, grid, problem, stream)
+            return None
+        memory = torch.empty(space.bytes, dtype=torch.uint8, device=a.device)
+        split = _split(problem, space, memory.data_ptr())
+        for launch, kernel, grid in self._steps:
+            if launch.gated:
+                problem.gate = memory.data_ptr() + space.verdict
+            self._start(launch, kernel, grid, split if launch.argument == "split" else problem, stream)
+        return None
 
-        def launch() -> tuple:
-            return driver.cuLaunchKernel(
-                kernel, plan.launch.grid(plan.gemm), 1, 1, plan.launch.block, 1, 1, plan.launch.shared, stream,
-                ctypes.addressof(arguments), 0,
-            )  # fmt: skip
+    def _start(self, launch: Launch, kernel: object, grid: int, argument: ctypes.Structure, stream: int) -> None:
+        driver = self._driver
+        pointers = (ctypes.c_void_p * 1)(ctypes.addressof(argument))
+        where = ctypes.addressof(pointers)
 
-        result = launch()
-        if result[0] == driver.CUresult.CUDA_ERROR_INVALID_CONTEXT:
-            torch.cuda.set_device(index)  # a thread that has not used CUDA yet: binds the device's context to it
-            result = launch()
-        _checked(result, f"launching {_what(plan)}")
+        def start() -> object:
+            if launch.early:
+                return driver.cuLaunchKernelEx(self._config(launch, grid, stream), kernel, where, 0)[0]
+            return driver.cuLaunchKernel(kernel, grid, 1, 1, launch.block, 1, 1, launch.shared, stream, where, 0)[0]
+
+        status = start()
+        if status == driver.CUresult.CUDA_ERROR_INVALID_CONTEXT:
+            torch.cuda.set_device(self.index)  # a thread that has not used CUDA yet: binds the device's context to it
+            status = start()
+        if status != driver.CUresult.CUDA_SUCCESS:
+            _checked((status,), f"launching {_what(self.plan, launch)}")
+
+    def _config(self, launch: Launch, grid: int, stream: int) -> object:
+        """The launch's configuration for a stream, kept by thread; a thread that changes streams makes it anew."""
+        kept = self._threads.__dict__.setdefault("configs", {})
+        found = kept.get(launch.entry)
+        if found is not None and found[0] == stream:
+            return found[1]
+        config = self._driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = grid, 1, 1
+        config.blockDimX, config.blockDimY, config.blockDimZ = launch.block, 1, 1
+        config.sharedMemBytes = launch.shared
+        config.hStream = stream
+        config.attrs, config.numAttrs = [_early()], 1
+        kept[launch.entry] = (stream, config)
+        return config
+
+
+def run(plan: Plan, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, out: torch.Tensor) -> None:
+    """Runs `plan` once. `Runner` is the same made ready for many calls."""
+    Runner(plan, a.device.index)(a, b, bias, out)
+
+
+@functools.cache
+def _early() -> object:
+    from cuda.bindings import driver
+
+    attribute = driver.CUlaunchAttribute()
+    attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    value = driver.CUlaunchAttributeValue()
+    value.programmaticStreamSerializationAllowed = 1
+    attribute.value = value
+    return attribute

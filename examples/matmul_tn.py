@@ -1,0 +1,23 @@
+"""C = A.T @ B: the first operand is stored transposed."""
+
+import torch
+from torch import nn
+
+M = 1024 * 2
+K = 4096 * 2
+N = 2048 * 2
+
+
+class Model(nn.Module):
+    """A (K, M), B (K, N) -> (M, N)."""
+
+    def forward(self, A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
+        return torch.matmul(A.T, B)
+
+
+def get_inputs() -> list[torch.Tensor]:
+    return [torch.rand(K, M), torch.rand(K, N)]
+
+
+def get_init_inputs() -> list[object]:
+    return []

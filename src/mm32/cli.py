@@ -1,0 +1,278 @@
+"""The command line: parse, call, print. Nothing is decided here."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+try:
+    import rich.console
+    import typer
+except ImportError:
+    typer = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MISSING = "mm32's command line needs: pip install 'mm32[cli]'"
+
+# Spelled out here, since the help must not import torch; a test holds it to verdict.EXIT_MEANINGS.
+EXIT_CODES = """Exit codes:
+
+ 0  same and faster
+ 1  same, slower
+ 2  wrong usage
+ 3  same, speed inconclusive (the interval is not clear of 1, or the two clocks disagree)
+ 4  same, times suspect (the candidate's times contradict this tool's own clock)
+ 5  different
+ 6  the candidate could not be built or loaded
+ 7  the candidate crashed
+ 8  the candidate timed out
+ 9  the reference itself failed
+ 10  no verdict: the check could not have failed
+ 70  an error in this tool itself
+ 130  interrupted"""
+
+if typer is not None:
+    app = typer.Typer(
+        name="mm32",
+        help="fp32 matmul for PyTorch on NVIDIA GPUs, and proof that a kernel is right and faster.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="markdown",
+    )
+
+    @app.callback()
+    def _root() -> None:
+        pass
+
+    @app.command(epilog=EXIT_CODES.replace("\n 0 ", "\n\n 0 ").replace("\n", "\n\n"))
+    def verify(
+        reference: Annotated[
+            Path,
+            typer.Argument(
+                exists=True, dir_okay=False, readable=True, help="Script with class Model, get_inputs, get_init_inputs."
+            ),
+        ],
+        candidate: Annotated[
+            Path | None,
+            typer.Argument(exists=True, dir_okay=False, readable=True, help="Script with class ModelNew."),
+        ] = None,
+        kernel: Annotated[
+            str | None,
+            typer.Option(metavar="NAME", help="Instead of CANDIDATE: this kernel of mm32, in the reference."),
+        ] = None,
+        trials: Annotated[
+            int | None, typer.Option(min=1, help="Random inputs to compare. Default: 3, fewer where they take long.")
+        ] = None,
+        seed: Annotated[int | None, typer.Option(min=0, help="Seed of the first trial. Default: a random one.")] = None,
+        json: Annotated[
+            Path | None, typer.Option(metavar="FILE", help="Write the report as JSON; - for standard output.")
+        ] = None,
+        timeout: Annotated[
+            float, typer.Option(min=1, metavar="SECONDS", help="For any one step of the candidate, compiling included.")
+        ] = 300.0,
+        memory: Annotated[
+            float | None,
+            typer.Option(
+                min=0.25, metavar="GIB", help="Host memory of the candidate. Default: 16, or 3/4 of this machine's."
+            ),
+        ] = None,
+    ) -> None:
+        """Compare a candidate with a reference: same outputs? faster? The verdict is the last line."""
+        if candidate is None and kernel is None:
+            raise typer.BadParameter("give a CANDIDATE script, or --kernel NAME", param_hint="CANDIDATE")
+        if candidate is not None and kernel is not None:
+            raise typer.BadParameter("give a CANDIDATE script or --kernel NAME, not both", param_hint="--kernel")
+        if json is not None and str(json) != "-" and not json.resolve().parent.is_dir():
+            raise typer.BadParameter(f"there is no folder {json.resolve().parent}", param_hint="--json")
+        if kernel is not None:
+            from mm32.plan import KERNELS
+
+            if kernel not in ("auto", *KERNELS):
+                raise typer.BadParameter(f"{kernel!r} is none of auto, {', '.join(KERNELS)}", param_hint="--kernel")
+        from mm32 import verify as tool
+
+        try:
+            with _progress() as progress:
+                report = tool.verify(
+                    reference,
+                    candidate,
+                    kernel=kernel,
+                    trials=trials,
+                    seed=seed,
+                    timeout=timeout,
+                    memory_gib=memory,
+                    progress=progress,
+                )
+        except Exception:
+            # Python's own exit code for this, 1, would say "same, slower".
+            traceback.print_exc()
+            raise typer.Exit(70) from None
+        to_stdout = json is not None and str(json) == "-"
+        report.print(rich.console.Console(stderr=to_stdout))
+        if to_stdout:
+            sys.stdout.write(report.json() + "\n")
+        elif json is not None:
+            json.write_text(report.json() + "\n")
+        raise typer.Exit(report.exit_code)
+
+    Sizes = Annotated[int, typer.Option(help="Size of the product that the plan is made for.")]
+    Bias = Annotated[bool, typer.Option("--bias", help="Add a bias of shape (N,).")]
+    Activation = Annotated[str | None, typer.Option(metavar="NAME", help="Apply relu, gelu, ... to the result.")]
+    Precision = Annotated[str, typer.Option(metavar="NAME", help="What error is allowed: fp32 or ieee.")]
+    Kernel = Annotated[str, typer.Option(metavar="NAME", help="A kernel by name, or auto.")]
+    LAYOUT = "How A and B are stored: n as multiplied, t transposed; nn, nt, tn or tt."
+
+    @app.command()
+    def export(
+        layout: Annotated[str | None, typer.Option(metavar="AB", help=LAYOUT)] = None,
+        bias: Bias = False,
+        activation: Activation = None,
+        precision: Precision = "fp32",
+        kernel: Kernel = "auto",
+        linear: Annotated[
+            bool, typer.Option("--linear", help="A layer: layout nt, weight and bias held as parameters.")
+        ] = False,
+        m: Sizes = 2048,
+        n: Sizes = 4096,
+        k: Sizes = 8192,
+        output: Annotated[
+            Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: standard output.")
+        ] = None,
+        force: Annotated[bool, typer.Option("--force", help="Write over FILE if it exists.")] = False,
+    ) -> None:
+        """Write one self-contained script: class ModelNew with the CUDA source inside, built by load_inline."""
+        if layout is None and not linear:
+            raise typer.BadParameter("give --layout nn, nt, tn or tt, or --linear")
+        from mm32 import environment
+        from mm32.export import export as script
+        from mm32.export import write
+
+        device, present = environment.planning_device()
+        options = {"bias": bias, "activation": activation, "precision": precision, "kernel": kernel, "linear": linear}
+        try:
+            text = script(layout or "nt", m, n, k, device=device, **options)  # type: ignore[arg-type]
+            if output is None:
+                sys.stdout.write(text)
+                return
+            write(output, text, force=force)
+        except FileExistsError:
+            raise typer.BadParameter(f"{output} exists: --force writes over it") from None
+        except (ValueError, OSError) as error:
+            raise typer.BadParameter(str(error)) from error
+        print(f"wrote {output}, planned for {device.name}{'' if present else ' (no CUDA device here)'}")
+        print(f"check it: mm32 verify REFERENCE {output}")
+
+    @app.command()
+    def explain(
+        layout: Annotated[str, typer.Option(metavar="AB", help=LAYOUT)],
+        bias: Bias = False,
+        activation: Activation = None,
+        precision: Precision = "fp32",
+        kernel: Kernel = "auto",
+        m: Sizes = 2048,
+        n: Sizes = 4096,
+        k: Sizes = 8192,
+    ) -> None:
+        """Say which kernel would run for a product, how, and why. Nothing is computed."""
+        from mm32 import environment, gemm, plan
+
+        device, present = environment.planning_device()
+        try:
+            asked = gemm.from_layout(layout, m, n, k, bias=bias, activation=activation, precision=precision)
+            print(plan.plan(asked, device, kernel).explain())
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
+        if not present:
+            print(f"no CUDA device here: planned for an {device.name}")
+
+    @app.command()
+    def env(json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
+        """Show versions, cards, compilers and cache, and what is missing; for bug reports too."""
+        from json import dumps
+
+        from mm32 import environment
+
+        report = environment.collect()
+        print(dumps(report, indent=2) if json else environment.text(report))
+
+    cache = typer.Typer(help="The compiled kernels that are kept on disk.", no_args_is_help=True)
+    app.add_typer(cache, name="cache")
+
+    @cache.command("path")
+    def cache_path() -> None:
+        """Print the folder; MM32_CACHE_DIR names another."""
+        from mm32.cuda import compile as compiler
+
+        print(compiler.cache_dir())
+
+    @cache.command("list")
+    def cache_list() -> None:
+        """Show what is kept, oldest first."""
+        from mm32.cuda import compile as compiler
+
+        entries = compiler.entries()
+        for entry in entries:
+            print(f"{entry.bytes:>9}  {entry.arch:<8}  {entry.kernel:<16}  {entry.constants}  ({entry.compiler})")
+        print(f"{_entries(len(entries))}, {sum(e.bytes for e in entries)} bytes in {compiler.cache_dir()}")
+
+    @cache.command("clear")
+    def cache_clear() -> None:
+        """Remove all of it; kernels are compiled again when they are needed."""
+        from mm32.cuda import compile as compiler
+
+        print(f"removed {_entries(compiler.clear())} from {compiler.cache_dir()}")
+
+
+def _entries(count: int) -> str:
+    return f"{count} entr{'y' if count == 1 else 'ies'}"
+
+
+class _progress:
+    """A line on standard error that says what is going on: rewritten on a terminal, else one line a stage."""
+
+    def __enter__(self) -> Callable[[str], None]:
+        self.console = rich.console.Console(stderr=True)
+        self.status = self.console.status("starting") if self.console.is_terminal else None
+        self.last = ""
+        if self.status:
+            self.status.start()
+        return self.show
+
+    def show(self, text: str) -> None:
+        if self.status:
+            self.status.update(text.replace("[", "("))
+        elif text and text.split(" (")[0] != self.last and not text.startswith("timing, "):
+            self.last = text.split(" (")[0]
+            self.console.print(f"mm32: {self.last}", markup=False, highlight=False, soft_wrap=True)
+
+    def __exit__(self, *_: object) -> None:
+        if self.status:
+            self.status.stop()
+
+
+def main() -> None:
+    """Entry point of the `mm32` command."""
+    if typer is None:
+        print(MISSING, file=sys.stderr)
+        raise SystemExit(2)
+    import signal
+
+    # An ended terminal or a stopped job ends like Ctrl-C: the candidate's processes are cleaned up on the way.
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for name in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(name, interrupt)
+    try:
+        app()
+    except (KeyboardInterrupt, SystemExit) as stop:
+        # Typer itself turns an interrupt into exit code 130, without a word.
+        if isinstance(stop, SystemExit) and stop.code != 130:
+            raise
+        print("mm32: interrupted", file=sys.stderr)
+        raise SystemExit(130) from None

@@ -1,0 +1,353 @@
+// pack: operands of any strides -> split panels (split.cuh). Two kernels: mm32_scale looks at a sample of every row and picks
+// its exponent; mm32_pack reads each element once, scales, splits and writes whole 128-byte lines, and keeps the row's stats.
+//
+// mm32_scale: one block of 256 threads for 32 rows, all rows of A, then of B. 1 KB of shared memory.
+// mm32_pack: a block of 256 threads takes units of 64 rows (16 where it goes along K) x CHUNK K-blocks. 16 KB of shared memory
+// where it transposes; 64 registers, so that a block fits on a multiprocessor beside one of the multiply. Launched with one
+// block a multiprocessor it packs while the multiply runs, in the order in which the multiply's first tiles want the panels,
+// and counts finished units in `ready`. Bounded by memory: 4 bytes read and 4 written an element.
+//   MM32_A_LOAD, MM32_B_LOAD   0: contiguous along rows, aligned: 8-byte loads, transposed through shared memory
+//                              1: anything else, neighbouring threads along rows
+//                              2: contiguous along K, aligned: 16-byte loads, a half-warp a row, written straight out
+//                              3: anything else, neighbouring threads along K
+//   MM32_PRODUCTS              see split.cuh
+#include "split.cuh"
+
+constexpr int THREADS = 256, WIDTH = 2, ROWS = 32 * WIDTH;
+
+struct Source {
+    const float* data;
+    long long rows, row_stride, k_stride;
+};
+
+__device__ __forceinline__ Source source_of(const Split& s, int side, long long matrix) {
+    const Batch at = locate(s.p, s.matrices[side] == 1 ? 0 : matrix);
+    return side == 0 ? Source{at.a, s.p.m, s.p.a.row, s.p.a.col} : Source{at.b, s.p.n, s.p.b.col, s.p.b.row};
+}
+
+__device__ __forceinline__ float power_of_two(int e) { return __uint_as_float((unsigned)(e + 127) << 23); }
+
+extern "C" __global__ void __launch_bounds__(THREADS) mm32_scale(const __grid_constant__ Split s) {
+    __shared__ float part[8][32];
+    let_next_start();
+    if (blockIdx.x == 0) {
+        if (threadIdx.x == 0) *s.verdict = Verdict{0, 0, {0, 0}, {0xffffffffu, 0xffffffffu}, 0};
+        const long long chunks = ceil_div(ceil_div(s.p.k, BLOCK_K), CHUNK);
+        for (int side = 0; side < 2; side++) {
+            const long long counters = s.matrices[side] * ceil_div(side ? s.p.n : s.p.m, READY_ROWS) * chunks;
+            for (long long i = threadIdx.x; i < counters; i += THREADS) s.ready[side][i] = 0;
+        }
+    }
+    const long long groups_a = s.matrices[0] * ceil_div(s.p.m, 32), groups_b = s.matrices[1] * ceil_div(s.p.n, 32);
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    for (long long g = blockIdx.x; g < groups_a + groups_b; g += gridDim.x) {
+        const int side = g >= groups_a;
+        const long long rows = side ? s.p.n : s.p.m, group = side ? g - groups_a : g;
+        const long long matrix = group / ceil_div(rows, 32), row = group % ceil_div(rows, 32) * 32 + lane;
+        const Source x = source_of(s, side, matrix);
+        float largest = 0.f;
+        if (row < rows) {
+#pragma unroll
+            for (int i = 0; i < SAMPLES / 8; i++) {
+                // 8 runs of 8 neighbours, spread along K: a run along a contiguous K is one 32-byte sector
+                const long long k = s.p.k <= SAMPLES ? warp * 8 + i : (2 * warp + 1) * (s.p.k / 16) / 8 * 8 + i;
+                if (k < s.p.k) {
+                    const float v = fabsf(x.data[row * x.row_stride + k * x.k_stride]);
+                    if (v < __int_as_float(0x7f800000)) largest = fmaxf(largest, v);
+                }
+            }
+        }
+        part[warp][lane] = largest;
+        __syncthreads();
+        if (warp == 0 && row < rows) {
+            for (int i = 1; i < 8; i++) largest = fmaxf(largest, part[i][lane]);
+            const int target = s.p.k <= SAMPLES ? TARGET_EXACT : TARGET;
+            const int exponent = largest > 0.f ? target + 127 - (int)(__float_as_uint(largest) >> 23) : 0;
+            s.stats[side][matrix * rows + row] = RowStats{0, min(max(exponent, -126), 127), 0u, 0u};
+        }
+        __syncthreads();
+    }
+}
+
+// What a block has seen of a row, in the row's scale.
+struct Seen {
+    float sum, largest;
+    int small;
+};
+
+__device__ __forceinline__ void look(Seen& seen, float x) {
+    const float v = fabsf(x);
+    seen.sum += v;
+    // a NaN sticks: the comparison that keeps the old value is false for it
+    seen.largest = v <= seen.largest ? seen.largest : v;
+    seen.small += v > 0.f && v < SMALL;
+}
+
+// Two scaled elements as fp16: their hi halves and lo halves.
+__device__ __forceinline__ void split(float x, float y, unsigned& hi, unsigned& lo) {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(hi) : "f"(y), "f"(x));
+    if constexpr (PLANES == 1) return;
+    float xh, yh;
+    asm("{ .reg .f16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }" : "=f"(xh), "=f"(yh) : "r"(hi));
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(lo) : "f"(y - yh), "f"(x - xh));
+}
+
+// Adds a block's part of a row to the row's stats. Magnitudes order as their bits do, a NaN above all.
+__device__ __forceinline__ void report(RowStats& stats, const Seen& seen) {
+    if (seen.small) atomicAdd(&stats.small, (unsigned)seen.small);
+    atomicMax(&stats.largest, __float_as_uint(seen.largest) & 0x7fffffffu);
+    atomicAdd((unsigned long long*)&stats.sum, (unsigned long long)fminf(seen.sum, 1e15f));
+}
+
+// Judges all rows of both operands; by the block that packs last.
+__device__ __forceinline__ void judge(const Split& s) {
+    Verdict& v = *s.verdict;
+    for (int side = 0; side < 2; side++) {
+        const long long rows = s.matrices[side] * (side ? s.p.n : s.p.m);
+        unsigned small = 0, largest = 0, flat = 0xffffffffu;
+        for (long long row = threadIdx.x; row < rows; row += THREADS) {
+            const RowStats stats = s.stats[side][row];
+            const float most = __uint_as_float(stats.largest);
+            small = max(small, stats.small);
+            largest = max(largest, stats.largest);
+            if (most > 0.f) flat = min(flat, (unsigned)fminf((float)stats.sum / most, 4e9f));
+        }
+        atomicMax(&v.small[side], small);
+        atomicMax(&v.largest, largest);
+        atomicMin(&v.flat[side], flat);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) v.careful = !fits(v);
+}
+
+// What a block packs of one operand: rows row0 .. and K-blocks of one chunk. Sizes within it are ints.
+struct Unit {
+    const float* from;  // element (row0, k0)
+    long long row_stride, k_stride;
+    char* plane;  // of hi, of row0 and the first K-block; lo's follows, then the next K-block's
+    RowStats* stats;
+    unsigned plane_bytes;
+    int rows_left, padded_left, k_left, blocks;
+};
+
+__device__ __forceinline__ Unit unit_at(const Split& s, int side, int matrix, int row0, int chunk) {
+    const Source x = source_of(s, side, matrix);
+    const int blocks = (int)ceil_div(s.p.k, BLOCK_K), rows = (int)x.rows, padded = (int)padded_rows(x.rows);
+    const int first = chunk * CHUNK;
+    const unsigned plane_bytes = padded * PLANE_ROW;
+    return {x.data + row0 * x.row_stride + (long long)first * BLOCK_K * x.k_stride,
+            x.row_stride,
+            x.k_stride,
+            s.panels[side] + ((long long)matrix * blocks + first) * PLANES * plane_bytes + (long long)row0 * PLANE_ROW,
+            s.stats[side] + (long long)matrix * rows + row0,
+            plane_bytes,
+            rows - row0,
+            padded - row0,
+            (int)min(s.p.k - (long long)first * BLOCK_K, (long long)CHUNK * BLOCK_K),
+            min(blocks - first, CHUNK)};
+}
+
+__device__ __forceinline__ float scale_of(const Unit& u, int row) {
+    return row < u.rows_left ? power_of_two(u.stats[row].exponent) : 0.f;
+}
+
+// Contiguous along K: a half-warp has 64 elements of a row, 4 each, and writes 8 bytes of hi and of lo a thread: whole lines.
+template <bool VECTOR>
+__device__ __forceinline__ void pack_along_k(const Unit& w) {
+    constexpr int FLIGHT = 4;  // K-blocks whose loads are under way together
+    const int piece = threadIdx.x % 16, row = threadIdx.x / 16;
+    const float scale = scale_of(w, row);
+    const bool exists = row < w.rows_left;
+    const int k_left = exists ? w.k_left - piece * 4 : 0;
+    const float* from = w.from + row * w.row_stride + piece * 4 * w.k_stride;
+    char* to = w.plane + row * PLANE_ROW + ((piece / 2) ^ (row % 8)) * 16 + piece % 2 * 8;
+    Seen seen{0.f, 0.f, 0};
+    for (int kb = 0; kb < w.blocks; kb += FLIGHT) {
+        float v[FLIGHT][4];
+#pragma unroll
+        for (int i = 0; i < FLIGHT; i++) {
+            const float* at = from + (kb + i) * BLOCK_K * w.k_stride;
+            const int left = k_left - (kb + i) * BLOCK_K;
+            if (VECTOR && left >= 4) {
+                const float4 q = __ldcs(reinterpret_cast<const float4*>(at));
+                v[i][0] = q.x, v[i][1] = q.y, v[i][2] = q.z, v[i][3] = q.w;
+            } else {
+#pragma unroll
+                for (int j = 0; j < 4; j++) v[i][j] = j < left ? at[j * w.k_stride] : 0.f;
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < FLIGHT; i++) {
+#pragma unroll
+            for (int j = 0; j < 4; j++) look(seen, v[i][j] *= scale);
+            uint2 hi, lo;
+            split(v[i][0], v[i][1], hi.x, lo.x);
+            split(v[i][2], v[i][3], hi.y, lo.y);
+            if (row < w.padded_left && kb + i < w.blocks) {
+                char* plane = to + (size_t)((kb + i) * PLANES) * w.plane_bytes;
+                *reinterpret_cast<uint2*>(plane) = hi;
+                if (PLANES == 2) *reinterpret_cast<uint2*>(plane + w.plane_bytes) = lo;
+            }
+        }
+    }
+#pragma unroll
+    for (int offset = 8; offset > 0; offset /= 2) {
+        seen.sum += __shfl_xor_sync(~0u, seen.sum, offset);
+        const float other = __shfl_xor_sync(~0u, seen.largest, offset);
+        seen.largest = other <= seen.largest ? seen.largest : other;
+        seen.small += __shfl_xor_sync(~0u, seen.small, offset);
+    }
+    if (piece == 0 && exists) report(w.stats[row], seen);
+}
+
+// Contiguous along rows: a thread has 8 steps of K of WIDTH rows; the tile is turned in shared memory and leaves as whole lines.
+template <bool VECTOR>
+__device__ __forceinline__ void pack_along_rows(const Unit& w, char* staging) {
+    constexpr int TILE = ROWS * PLANE_ROW;
+    const int t = threadIdx.x, r = t % 32 * WIDTH, piece = t / 32;
+    const bool vector = VECTOR && r + WIDTH <= w.rows_left;
+    const float* from = w.from + r * w.row_stride + piece * 8 * w.k_stride;
+    Seen seen[WIDTH];
+    float scale[WIDTH];
+#pragma unroll
+    for (int i = 0; i < WIDTH; i++) {
+        seen[i] = Seen{0.f, 0.f, 0};
+        scale[i] = scale_of(w, r + i);
+    }
+    for (int kb = 0; kb < w.blocks; kb++) {
+        const int left = w.k_left - kb * BLOCK_K - piece * 8;
+        float v[8][WIDTH];
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            const float* at = from + (kb * BLOCK_K + j) * w.k_stride;
+            if (vector && j < left) {
+                const float2 q = __ldcs(reinterpret_cast<const float2*>(at));
+                v[j][0] = q.x, v[j][1] = q.y;
+            } else {
+#pragma unroll
+                for (int i = 0; i < WIDTH; i++) v[j][i] = r + i < w.rows_left && j < left ? __ldcs(at + i * w.row_stride) : 0.f;
+            }
+        }
+        if (kb > 0) __syncthreads();  // the last tile has left the staging buffer
+#pragma unroll
+        for (int i = 0; i < WIDTH; i++) {
+            uint4 hi, lo;
+#pragma unroll
+            for (int j = 0; j < 8; j++) look(seen[i], v[j][i] *= scale[i]);
+            split(v[0][i], v[1][i], hi.x, lo.x);
+            split(v[2][i], v[3][i], hi.y, lo.y);
+            split(v[4][i], v[5][i], hi.z, lo.z);
+            split(v[6][i], v[7][i], hi.w, lo.w);
+            const int at = (r + i) * PLANE_ROW + ((piece ^ ((r + i) % 8)) * 16);
+            *reinterpret_cast<uint4*>(staging + at) = hi;
+            if (PLANES == 2) *reinterpret_cast<uint4*>(staging + TILE + at) = lo;
+        }
+        __syncthreads();
+        char* const plane = w.plane + (size_t)(kb * PLANES) * w.plane_bytes;
+#pragma unroll
+        for (int i = 0; i < TILE / (16 * THREADS); i++) {
+            const int at = (i * THREADS + t) * 16;
+            if (at < w.padded_left * PLANE_ROW) {
+                *reinterpret_cast<uint4*>(plane + at) = *reinterpret_cast<const uint4*>(staging + at);
+                if (PLANES == 2)
+                    *reinterpret_cast<uint4*>(plane + w.plane_bytes + at) =
+                        *reinterpret_cast<const uint4*>(staging + TILE + at);
+            }
+        }
+    }
+    __syncthreads();
+    Seen* const table = reinterpret_cast<Seen*>(staging);  // [THREADS / 32][ROWS]
+#pragma unroll
+    for (int i = 0; i < WIDTH; i++) table[piece * ROWS + r + i] = seen[i];
+    __syncthreads();
+    if (t < ROWS && t < w.rows_left) {
+        Seen all = table[t];
+        for (int i = 1; i < THREADS / 32; i++) {
+            const Seen other = table[i * ROWS + t];
+            all.sum += other.sum;
+            all.largest = other.largest <= all.largest ? all.largest : other.largest;
+            all.small += other.small;
+        }
+        report(w.stats[t], all);
+    }
+    __syncthreads();
+}
+
+// Units of one operand in the order they are packed: for the first rows of each matrix chunk after chunk, then for the rest.
+template <int LOAD>
+struct Order {
+    int chunks, first, rest;  // groups of UNIT_ROWS rows
+
+    __device__ __forceinline__ Order(const Split& s, int side) {
+        const int groups = (int)ceil_div(side ? s.p.n : s.p.m, UNIT_ROWS<LOAD>);
+        chunks = (int)ceil_div(ceil_div(s.p.k, BLOCK_K), CHUNK);
+        first = min(groups, (int)ceil_div(s.first[side], UNIT_ROWS<LOAD>));
+        rest = groups - first;
+    }
+
+    __device__ __forceinline__ void pack(const Split& s, int side, int unit, char* staging) const {
+        const int per_matrix = (first + rest) * chunks, matrix = unit / per_matrix;
+        int i = unit - matrix * per_matrix, group, chunk;
+        if (i < first * chunks) {
+            chunk = i / first, group = i - chunk * first;
+        } else {
+            i -= first * chunks;
+            chunk = i / rest, group = first + i - chunk * rest;
+        }
+        const int row0 = group * UNIT_ROWS<LOAD>;
+        if constexpr (LOAD >= 2) {
+            pack_along_k<LOAD == 2>(unit_at(s, side, matrix, row0, chunk));
+        } else {
+            pack_along_rows<LOAD == 0>(unit_at(s, side, matrix, row0, chunk), staging);
+        }
+        // The panels are read by the copy engine (the async proxy) of other multiprocessors, after they see the counter.
+        __threadfence();
+#if __CUDA_ARCH__ >= 900
+        asm volatile("fence.proxy.async;" ::: "memory");
+#endif
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            const int tiles = (int)ceil_div(side ? s.p.n : s.p.m, READY_ROWS);
+            atomicAdd(s.ready[side] + ((long long)matrix * tiles + row0 / READY_ROWS) * chunks + chunk, 1u);
+        }
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) mm32_pack(const __grid_constant__ Split s) {
+    __shared__ __align__(16) char staging[MM32_A_LOAD < 2 || MM32_B_LOAD < 2 ? PLANES * ROWS * PLANE_ROW : 16];
+    __shared__ unsigned finished;
+    wait_for_previous();
+    let_next_start();
+    const Order<MM32_A_LOAD> a(s, 0);
+    const Order<MM32_B_LOAD> b(s, 1);
+    // The first rows of both operands (of the first matrix) chunk by chunk, then all the rest of B (which
+    // the multiply's tiles walk first), then of A.
+    const int together = a.first + b.first, head = together * a.chunks;
+    const int all_a = (int)s.matrices[0] * (a.first + a.rest) * a.chunks, all_b = (int)s.matrices[1] * (b.first + b.rest) * b.chunks;
+    const int rest_b = all_b - b.first * b.chunks;
+    for (int u = blockIdx.x; u < all_a + all_b; u += gridDim.x) {
+        bool of_a;
+        int unit;
+        if (u < head) {
+            const int chunk = u / together, i = u - chunk * together;
+            of_a = i < a.first;
+            unit = of_a ? chunk * a.first + i : chunk * b.first + i - a.first;
+        } else {
+            of_a = u - head >= rest_b;
+            unit = of_a ? u - head - rest_b + a.first * a.chunks : u - head + b.first * b.chunks;
+        }
+        if (of_a) {
+            a.pack(s, 0, unit, staging);
+        } else {
+            b.pack(s, 1, unit, staging);
+        }
+    }
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) finished = atomicAdd(&s.verdict->packers, 1u);
+    __syncthreads();
+    if (finished == gridDim.x - 1) {
+        __threadfence();
+        judge(s);
+    }
+}

@@ -1,0 +1,81 @@
+// The split form of an operand: what pack.cu writes and tensorcore.cu multiplies. docs/numerics.md has the argument.
+//
+// A row (of A, or a column of B) is scaled by a power of two and every element x is kept as two fp16 numbers,
+// hi = fp16(x), lo = fp16(x - hi). Products hi*hi + hi*lo + lo*hi are then as good as fp32's.
+//
+// Panels, for matrix i of the batch and K-block kb of 64: a plane of hi, then (PRODUCTS = 3) one of lo; a plane is `rows` rows
+// (R rounded up to 8) of 64 fp16 = 128 bytes, the eight 16-byte pieces of row r in the order that wgmma's 128-byte swizzle
+// wants: piece j lies at place j ^ (r % 8). Rows and K past the operand's edges are zeros.
+//   MM32_PRODUCTS    3: hi and lo, fp32 accuracy; 1: hi alone, TF32-class accuracy
+//
+// For each row there are its exponent e (the row was multiplied by 2^e) and what detects a row that fp16's range does not suit
+// (RowStats). The scale is chosen from a sample of the row; a sample that misled is detected like any other misfit.
+#pragma once
+#include "problem.cuh"
+
+constexpr int BLOCK_K = 64;
+constexpr int PLANE_ROW = 128;  // bytes
+
+// Largest sampled element of a row goes to 2^TARGET: elements up to 2^16 can be held, those of 2^-3 and more keep 22 bits.
+constexpr int SAMPLES = 64;
+constexpr int TARGET = 10, TARGET_EXACT = 14;  // EXACT: K <= SAMPLES, the sample is the row
+constexpr int PLANES = MM32_PRODUCTS == 3 ? 2 : 1;
+// Below it fp16's last place, of lo or of hi, is more than 2^-22 (2^-11) of the element: 2^-3 (2^-14).
+constexpr float SMALL = MM32_PRODUCTS == 3 ? 0.125f : 0x1p-14f;
+constexpr float LIMIT = 65504.f;
+
+struct RowStats {
+    long long sum;     // of scaled magnitudes, each block's part rounded down
+    int exponent;
+    unsigned small;    // elements that are not zero and below SMALL, scaled
+    unsigned largest;  // bits of the largest scaled magnitude
+};
+
+// The verdict on the whole call, made while packing.
+struct Verdict {
+    unsigned careful;   // 1: the operands do not suit the split; the careful path computes C anew
+    unsigned largest;   // bits of the largest scaled magnitude of all; beyond LIMIT or not a number, nothing fits
+    unsigned small[2];  // most small elements in a row, of A and of B
+    unsigned flat[2];   // least sum/largest of a row that is not all zero, rounded down
+    unsigned packers;   // blocks of mm32_pack that are done
+};
+
+struct Split {
+    Problem p;
+    char* panels[2];
+    RowStats* stats[2];
+    unsigned* ready[2];     // [matrix][ceil(rows/128)][ceil(K-blocks/CHUNK)]: units packed of 128 rows x CHUNK K-blocks
+    Verdict* verdict;
+    float* partial;         // [split][matrix][M][N] where K is split among blocks
+    long long matrices[2];  // 1 where the operand is the same for the whole batch
+    long long splits;
+    long long first[2];     // rows of A and of B to pack first: those of the tiles that the multiply starts with
+};
+
+constexpr int CHUNK = 8;  // K-blocks that are packed, and waited for, together
+constexpr int READY_ROWS = 128;
+// Rows of a unit of mm32_pack, by how it loads (pack.cu).
+template <int LOAD>
+constexpr int UNIT_ROWS = LOAD >= 2 ? 16 : 64;
+
+__device__ __forceinline__ long long padded_rows(long long rows) { return (rows + 7) / 8 * 8; }
+
+// An element of A that is small loses up to 2^-25 of absolute precision. If a row of A has at most s of them, and in every
+// column of B the largest element is at most 1/(2s) of the column's sum, then at least half of the column's weight falls on
+// elements that kept their precision, and the product's error stays within 4 units of u * |A||B|. Likewise for B.
+__device__ __forceinline__ bool fits(const Verdict& v) {
+    return __uint_as_float(v.largest) <= LIMIT && 2ull * v.small[0] <= v.flat[1] && 2ull * v.small[1] <= v.flat[0];
+}
+
+// Programmatic dependent launch (sm_90): the next kernel of the chain may be put on the card while this one runs. It waits for
+// what it reads, by wait_for_previous (the whole kernel) or by the `ready` counters. Without the attribute: no-ops.
+__device__ __forceinline__ void let_next_start() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}

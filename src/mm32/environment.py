@@ -1,0 +1,221 @@
+"""What mm32 finds on this machine: versions, cards, compilers, cache, and what is missing with the line that brings it.
+
+It never raises, whatever is broken: each probe stands alone, and one that fails is shown with its error. Only the standard
+library is imported before a probe runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mm32.plan import Device
+
+CLI_PARTS = ("typer", "rich", "ninja", "psutil", "setuptools")
+
+
+def collect() -> dict[str, Any]:
+    """The report: "versions" and "compilers" by name, "devices" a list, "cache", "missing" (what, and how to get it). Ready
+    for JSON. In place of what a probe could not find stands None or "failed: …"."""
+    versions: dict[str, str | None] = {
+        "mm32": _probe(_mm32),
+        "Python": platform.python_version(),
+        "torch": _probe(_torch),
+        "torch's CUDA": _probe(_torch_cuda),
+        "cuda-core": _package("cuda-core"),
+        "cuda-bindings": _package("cuda-bindings"),
+        "NVRTC": _probe(_nvrtc),
+        "driver": _probe(_driver),
+    }
+    compilers = {name: _probe(partial(_compiler, name)) for name in ("nvcc", "ninja", "c++")}
+    return {
+        "versions": versions,
+        "platform": _probe(platform.platform),
+        "devices": _probe(_devices),
+        "compilers": compilers,
+        "cache": _probe(_cache),
+        "missing": _probe(lambda: _missing(versions, compilers)),
+    }
+
+
+def text(report: dict[str, Any]) -> str:
+    """The report as a page."""
+    lines = [f"{name:<14} {version or 'not found'}" for name, version in report["versions"].items()]
+    lines.append(f"{'platform':<14} {report['platform']}")
+    devices = report["devices"]
+    if isinstance(devices, str) or not devices:
+        lines.append(f"{'devices':<14} {devices or 'none'}")
+    else:
+        for number, d in enumerate(devices):
+            lines.append(
+                f"{f'cuda:{number}':<14} {d['name']}, compute capability {d['capability']}, "
+                f"{d['memory'] / 2**30:.0f} GiB, {d['multiprocessors']} multiprocessors"
+            )
+    lines += [f"{name:<14} {found or 'not found'}" for name, found in report["compilers"].items()]
+    cache = report["cache"]
+    if isinstance(cache, dict):
+        can = "writable" if cache["writable"] else "NOT writable: kernels are compiled in every process"
+        cache = f"{cache['folder']}: {cache['entries']} entries, {cache['bytes']} bytes, {can}"
+    lines.append(f"{'cache':<14} {cache}")
+    missing = report["missing"]
+    if isinstance(missing, str):
+        lines.append(f"{'missing':<14} {missing}")
+    else:
+        lines += [f"{'missing':<14} {m['what']}: {m['get']}" for m in missing]
+    return "\n".join(lines)
+
+
+def planning_device() -> tuple[Device, bool]:
+    """The card that plans are made for: torch's current one and True, or without a card an H200's description and False."""
+    import torch
+
+    from mm32.cuda import launch
+    from mm32.plan import H200
+
+    if torch.cuda.is_available():
+        return launch.device_of(torch.cuda.current_device()), True
+    return H200, False
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The probes.
+
+
+def _probe(function: Callable[[], Any]) -> Any:
+    try:
+        return function()
+    except Exception as error:
+        return f"failed: {type(error).__name__}: {str(error).strip() or 'no message'}"
+
+
+def _package(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    except Exception as error:
+        return f"failed: {type(error).__name__}: {error}"
+
+
+def _mm32() -> str:
+    from mm32 import __version__
+
+    return __version__
+
+
+def _torch() -> str:
+    import torch
+
+    return str(torch.__version__)
+
+
+def _torch_cuda() -> str | None:
+    import torch
+
+    return torch.version.cuda or "none: a build of torch for the CPU"
+
+
+def _nvrtc() -> str | None:
+    try:
+        from cuda.bindings import nvrtc
+    except ImportError:
+        return None
+    status, major, minor = nvrtc.nvrtcVersion()
+    return f"{major}.{minor}" if int(status) == 0 else f"failed: {status!r}"
+
+
+def _driver() -> str | None:
+    """The driver's version and the CUDA version it goes up to, without any package's help."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    number = ctypes.c_int()
+    status = driver.cuDriverGetVersion(ctypes.byref(number))
+    up_to = (
+        f"CUDA {number.value // 1000}.{number.value % 1000 // 10}" if status == 0 else f"cuDriverGetVersion: {status}"
+    )
+    with contextlib.suppress(OSError):
+        found = re.search(r"(\d+\.\d+(?:\.\d+)?)", Path("/proc/driver/nvidia/version").read_text())
+        if found:
+            return f"{found[1]} ({up_to})"
+    return up_to
+
+
+def _devices() -> list[dict[str, Any]]:
+    import torch
+
+    found = []
+    for index in range(torch.cuda.device_count()):
+        p = torch.cuda.get_device_properties(index)
+        found.append(
+            {
+                "name": p.name,
+                "capability": f"{p.major}.{p.minor}",
+                "memory": p.total_memory,
+                "multiprocessors": p.multi_processor_count,
+            }
+        )
+    return found
+
+
+def _compiler(name: str) -> str | None:
+    path = shutil.which(name)
+    if path is None:
+        return None
+    done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30)
+    said = (done.stdout + done.stderr).strip()
+    if done.returncode != 0:
+        return f"{path} (failed: --version returned {done.returncode}: {said[:200]})"
+    release = re.search(r"release [\d.]+, V([\d.]+)", said)
+    return f"{path} ({release[1] if release else (said.splitlines() or ['no version'])[0]})"
+
+
+def _cache() -> dict[str, Any]:
+    from mm32.cuda import compile as compiler
+
+    folder = compiler.cache_dir()
+    entries = compiler.entries()
+    there = folder
+    while not there.exists() and there != there.parent:  # a folder that is made on the first write
+        there = there.parent
+    return {
+        "folder": str(folder),
+        "entries": len(entries),
+        "bytes": sum(e.bytes for e in entries),
+        "writable": there.is_dir() and os.access(there, os.W_OK | os.X_OK),
+    }
+
+
+def _missing(versions: dict[str, str | None], compilers: dict[str, str | None]) -> list[dict[str, str]]:
+    def absent(value: str | None) -> bool:
+        return value is None or value.startswith("failed")
+
+    built_for = re.match(r"\d+", versions["torch's CUDA"] or "")
+    major = "12" if built_for and built_for[0] == "12" else "13"
+    found = []
+    needed = [name for name in ("cuda-core", "cuda-bindings", "NVRTC") if absent(versions[name])]
+    if needed:
+        found.append({"what": f"{', '.join(needed)}, to run kernels", "get": f"pip install 'mm32[cu{major}]'"})
+    elif built_for and (versions["NVRTC"] or "").split(".")[0] != built_for[0]:
+        what = "NVRTC of the CUDA version that torch was built with"
+        found.append({"what": what, "get": f"pip install 'mm32[cu{major}]'"})
+    parts = [name for name in CLI_PARTS if _package(name) is None]
+    if parts:
+        found.append({"what": f"{', '.join(parts)}, for the command line", "get": "pip install 'mm32[cli]'"})
+    builders = [name for name in ("nvcc", "c++") if absent(compilers[name])]
+    if builders:
+        what = f"{' and '.join(builders)}, to build scripts that use load_inline (mm32's own kernels do without)"
+        found.append({"what": what, "get": "a CUDA toolkit and a C++ compiler from your system"})
+    return found

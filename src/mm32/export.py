@@ -1,0 +1,397 @@
+"""Writes a plan out as one Python file: `class ModelNew`, get_inputs() and get_init_inputs(), with the CUDA C++ inside.
+
+The file needs torch and a CUDA toolkit, not mm32. Its text is export_template.py.txt, filled in from the `Plan` that the
+library itself would launch and from the same kernel sources: constants, launches and workspace are the plan's. A plan without
+a workspace makes a file for any sizes; the offsets, grids and splits of one with a workspace hold for its own sizes only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+
+from mm32 import gemm
+from mm32 import plan as planning
+from mm32.cuda import compile as compiler
+from mm32.plan import Constants, Device, Launch, Plan
+
+TEMPLATE = Path(__file__).with_name("export_template.py.txt")
+OLDEST = (8, 0)  # a kernel that runs on cards of this compute capability runs on all later ones
+INCLUDE = re.compile(r'^#include "([\w.]+)"\n', re.M)
+EPILOGUE = "epilogue.cuh"
+FOR_HEADERS = ("PRODUCTS",)  # what the other headers use: of one value in all launches of a plan
+WRAP = textwrap.TextWrapper(120, initial_indent=" " * 4, subsequent_indent=" " * 15)  # under explain()'s words
+
+
+def export(
+    layout: str,
+    m: int,
+    n: int,
+    k: int,
+    *,
+    bias: bool = False,
+    activation: str | None = None,
+    precision: str = "fp32",
+    kernel: str = "auto",
+    linear: bool = False,
+    device: Device = planning.H200,
+) -> str:
+    """The text of a file whose ModelNew computes ``activation(a @ b + bias)``, planned for these sizes and this card.
+
+    A is stored (M, K) for a layout that begins with n, (K, M) for t; B is stored (K, N) for one that ends with n, (N, K) for
+    t. forward takes (A, B), or (A, B, bias) with a bias of shape (N,). With `linear`, which is layout nt, ModelNew holds
+    weight (N, K) and, with `bias`, bias (N,) as its parameters, and forward takes x (M, K).
+
+    Raises ValueError for an unknown layout, activation, precision or kernel, `mm32.plan.Unplannable` for a kernel that cannot
+    run on the card.
+    """
+    asked = gemm.from_layout(layout, m, n, k, bias=bias, activation=activation, precision=precision)
+    return export_script(planning.plan(asked, device, kernel), layout, linear=linear)
+
+
+def export_script(plan: Plan, layout: str, *, linear: bool = False) -> str:
+    """`export` for a plan that is made, of contiguous operands in `layout` (`mm32.gemm.from_layout`)."""
+    g = plan.gemm
+    options = {"bias": g.bias is not None, "activation": g.activation, "precision": g.precision}
+    if g != gemm.from_layout(layout, g.m, g.n, g.k, **options):  # type: ignore[arg-type]
+        raise ValueError(f"a file is exported for contiguous operands in a named layout; these are not {layout!r}: {g}")
+    if linear and layout != "nt":
+        raise ValueError(f"a linear layer has layout 'nt' (x as it lies, weight stored (N, K)), not {layout!r}")
+    fields = {"COMMAND": _command(plan, layout, linear, plan.kernel), "ANOTHER": _command(plan, layout, linear, None)}
+    fields |= _card(plan) | _cuda(plan) | _workspace(plan) | _operands(plan, layout, linear) | _sizes(plan)
+    text = _fill(TEMPLATE.read_text(), {**fields, **_alignment(plan, layout)})
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return text.replace("@NAME@", f"mm32_export_{digest}")
+
+
+def write(path: Path, text: str, *, force: bool = False) -> None:
+    """Writes the file; FileExistsError if there is one, unless `force`."""
+    with open(path, "w" if force else "x") as file:
+        file.write(text)
+
+
+def _fill(template: str, fields: dict[str, str]) -> str:
+    """Replaces @NAME@ by fields["NAME"], and again in what that brought; a name that is no field stays."""
+    while (filled := re.sub(r"@([A-Z_]+)@", lambda found: fields.get(found[1], found[0]), template)) != template:
+        template = filled
+    return template
+
+
+def _command(plan: Plan, layout: str, linear: bool, kernel: str | None) -> str:
+    """The command that writes this file, without its sizes; with no kernel, the command for the one that is then best."""
+    g = plan.gemm
+    words = ["mm32 export", f"--layout {layout}"]
+    words += [f"--kernel {kernel}"] if kernel else []
+    words += ["--linear"] if linear else []
+    words += ["--bias"] if g.bias is not None else []
+    words += [f"--activation {g.activation}"] if g.activation else []
+    words += [f"--precision {g.precision}"] if g.precision != "fp32" else []
+    return " ".join(words)
+
+
+def _card(plan: Plan) -> dict[str, str]:
+    """The card that the file needs, and what it tells of the plan."""
+    from mm32 import __version__  # here, so that mm32/__init__.py may import this module
+
+    specific = planning.unsupported(plan.kernel, replace(plan.device, capability=OLDEST)) is not None
+    major, minor = plan.device.capability if specific else OLDEST
+    count = len(plan.launches)
+    return {
+        "KERNELS": "one CUDA kernel" if count == 1 else f"{count} CUDA kernels in turn",
+        "ACCURACY": ", with TF32's accuracy" if plan.gemm.precision == "tf32" else "",
+        "UNFIT": f"capability {'!=' if specific else '<'} ({major}, {minor})",
+        "CAPABILITY": f"compute capability {major}.{minor}{'' if specific else ' or later'}",
+        "PLAN": "\n".join(WRAP.fill(line) for line in plan.explain().splitlines()),
+        "VERSION": __version__,
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The C++: one translation unit of several sources that were written to be compiled apart.
+
+
+def _pieces(source: str) -> dict[str, str]:
+    """A kernel's own headers and, last, itself: texts by name, each after what it includes."""
+    pieces: dict[str, str] = {}
+
+    def visit(name: str) -> None:
+        text = (compiler.KERNEL_DIR / name).read_text()
+        for header in INCLUDE.findall(text):
+            if header not in pieces:
+                visit(header)
+        pieces[name] = INCLUDE.sub("", text.replace("#pragma once\n", "")).strip("\n") + "\n"
+
+    visit(source)
+    return pieces
+
+
+def _definitions(constants: Constants) -> tuple[str, str]:
+    """Lines that define the constants, and lines that take the definitions back."""
+    return compiler.definitions(constants), "".join(f"#undef MM32_{name}\n" for name, _ in constants)
+
+
+def _source(plan: Plan) -> str:
+    """Device code. Headers stand once, in front; each kernel source is a namespace, among definitions of its constants, and
+    has an epilogue of its own: where K is split, the multiply's is empty and the next launch's is not."""
+    parts = dict.fromkeys((launch.source, launch.constants) for launch in plan.launches)
+    if len({source for source, _ in parts}) < len(parts):
+        raise ValueError(f"kernel {plan.kernel!r} has one source in two forms: export cannot write that")
+    headers: dict[str, str] = {}
+    shared: dict[str, int] = {}
+    bodies = []
+    for source, constants in parts:
+        *above, (_, body) = _pieces(source).items()
+        headers.update((name, text) for name, text in above if name != EPILOGUE)
+        epilogue = "".join(text + "\n" for name, text in above if name == EPILOGUE)
+        shared.update((name, value) for name, value in constants if name in FOR_HEADERS)
+        define, undefine = _definitions(tuple(c for c in constants if c[0] not in FOR_HEADERS))
+        space = Path(source).stem
+        bodies.append(f"namespace {space} {{\n{define}{epilogue}{body}{undefine}}}  // namespace {space}\n")
+    text = "\n".join([_definitions(tuple(shared.items()))[0] + "\n".join(headers.values()), *bodies])
+    if '"""' in text:
+        raise ValueError(f'a source of kernel {plan.kernel!r} holds """, which ends the string that a file keeps it in')
+    return text.strip("\n")
+
+
+def _cuda(plan: Plan) -> dict[str, str]:
+    """Device code, and the launches as calls."""
+    prepare, start = "", ""
+    for launch in plan.launches:
+        kernel = f'"{launch.entry}", {Path(launch.source).stem}::{launch.entry}'
+        split = launch.argument == "split"
+        prepare += (
+            f"    if (!failure) failure = prepare({kernel}, {launch.shared}, {'FOR_SHARED' if split else 'DEFAULT'});\n"
+        )
+        if launch.gated:
+            start += "    p.gate = &s.verdict->careful;  // the next kernel does nothing unless this word is set\n"
+        start += (
+            f"    if (!failure) failure = start({kernel}, {_grid(launch)}, {launch.block}, {launch.shared},\n"
+            f"                                  {'EARLY' if launch.early else 'IN_TURN'}, {'s' if split else 'p'}, stream);\n"
+        )
+    return {
+        "SOURCE": _source(plan),
+        "PREPARE": prepare.rstrip("\n"),
+        "START": start.rstrip("\n"),
+        "FLAGS": ", ".join(f'"-{option}"' for option in compiler.OPTIONS),
+    }
+
+
+def _grid(launch: Launch) -> str:
+    """Launch.grid in C++, for m and n of one matrix."""
+    if launch.blocks is not None:
+        return str(launch.blocks)
+    if len(launch.unit) == 1:
+        units = f"ceil_div(m * n, {launch.unit[0]})"
+    else:
+        units = f"ceil_div(m, {launch.unit[0]}) * ceil_div(n, {launch.unit[1]})"
+    return f"min({units}, {planning.MAX_GRID}LL)"
+
+
+def _workspace(plan: Plan) -> dict[str, str]:
+    """The workspace: its allocation, its way to the C++ and what lies where in it."""
+    space = plan.workspace
+    if space is None:
+        return dict.fromkeys(("SPLIT", "WORKSPACE", "WORKSPACE_TYPE", "WORKSPACE_PARAMETER", "WORKSPACE_POINTER"), "")
+
+    def pair(name: str, type_: str, values: tuple[int, int]) -> str:
+        at = [f"({type_})(workspace + {value}LL)" if type_ else str(value) for value in values]
+        return f"    s.{name}[0] = {at[0]}, s.{name}[1] = {at[1]};\n"
+
+    split = (
+        "    Split s{};\n    s.p = p;\n"
+        + pair("panels", "char*", space.panels)
+        + pair("stats", "RowStats*", space.stats)
+        + pair("ready", "unsigned*", space.ready)
+        + f"    s.verdict = (Verdict*)(workspace + {space.verdict}LL);\n"
+        + f"    s.partial = (float*)(workspace + {space.partial}LL);\n"
+        + pair("matrices", "", space.matrices)
+        + f"    s.splits = {space.splits};\n"
+        + pair("first", "", space.first)
+    )
+    return {
+        "SPLIT": split,
+        "WORKSPACE": WORKSPACE.replace("@BYTES@", str(space.bytes)),
+        "WORKSPACE_TYPE": ", pointer",
+        "WORKSPACE_PARAMETER": "char* workspace, ",
+        "WORKSPACE_POINTER": "workspace.data_ptr(), ",
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The Python.
+
+
+def _operands(plan: Plan, layout: str, linear: bool) -> dict[str, str]:
+    """What the Python says: names, shapes, checks of shapes, and the model."""
+    g, a_letter, b_letter, bias = plan.gemm, layout[0], layout[1], plan.gemm.bias is not None
+    a, b = ("x", "weight") if linear else ("A", "B")
+    a_axes = "(M, K)" if a_letter == "n" else "(K, M)"
+    b_axes = "(K, N)" if b_letter == "n" else "(N, K)"
+    a_used = a if a_letter == "n" else f"{a}.T"
+    b_used = b if b_letter == "n" else f"{b}.T"
+    formula = f"{a_used} @ {b_used}{' + bias' if bias else ''}"
+    tensors = [(a, 2, a_axes), (b, 2, b_axes)] + ([("bias", 1, "(N,)")] if bias else [])
+    names = [name for name, _, _ in tensors]
+    inputs = tensors[:1] if linear else tensors
+    return {
+        "FORMULA": f"{g.activation}({formula})" if g.activation else formula,
+        "CALL": f"ModelNew({g.k}, {g.n})(x)" if linear else f"ModelNew()({', '.join(names)})",
+        "SHAPES": "\n".join(f"    {name:<8}{axes}" for name, _, axes in tensors) + "\n    C       (M, N), contiguous",
+        "M": str(g.m),
+        "N": str(g.n),
+        "K": str(g.k),
+        "A": a,
+        "B": b,
+        "A_AXES": a_axes,
+        "B_AXES": b_axes,
+        "A_USED": a_used,
+        "B_USED": b_used,
+        "A_M": "0" if a_letter == "n" else "1",
+        "B_N": "1" if b_letter == "n" else "0",
+        "A_K": "1" if a_letter == "n" else "0",
+        "B_K": "0" if b_letter == "n" else "1",
+        "TYPED": ", ".join(f"{name}: torch.Tensor" for name in names),
+        "NAMED": ", ".join(f'("{name}", {name}, {rank}, "{axes}")' for name, rank, axes in tensors),
+        "ARGUMENTS": ", ".join(names),
+        "ON_CUDA": ", ".join(f"{name}.cuda()" for name in names),
+        "BIAS_POINTER": "bias.data_ptr(), bias.stride(0)" if bias else "None, 0",
+        "BIAS_CHECK": BIAS_CHECK if bias else "",
+        "MODEL": (LINEAR if linear else MODEL).strip("\n"),
+        "BIAS_PARAMETER": BIAS_PARAMETER if bias else "",
+        "WITH_PARAMETERS": ", ".join(["x", *(f"self.{name}" for name in names[1:])]),
+        "INPUTS": ", ".join(f"torch.rand{axes.replace(',)', ')')}" for _, _, axes in inputs),
+        "INIT_INPUTS": "K, N" if linear else "",
+    }
+
+
+def _sizes(plan: Plan) -> dict[str, str]:
+    """Which sizes the file takes. The plan's alone if there is a workspace. Otherwise any, but for what accesses of 16 bytes
+    ask: sizes that are multiples of 4. The other constants make a kernel fast for a layout, never wrong for any strides."""
+    if plan.workspace is not None:
+        return {
+            "SIZES": "M=@M@ N=@N@ K=@K@, no other: launches and workspace are made for these. For other sizes export\n"
+            "            another file.",
+            "SIZE_CHECK": EXACT,
+        }
+    constants = dict(plan.launches[0].constants)
+    # (axis, its size, how many rows begin that far apart): a single row asks nothing. Loads run along M and N, stores along N.
+    checks = [("M", "m", "k")] * ("M" in _vector_loads(plan).values()) + [("N", "n", "k")] * (
+        "N" in _vector_loads(plan).values()
+    )
+    checks += [("N", "n", "m")] * (constants.get("C_VECTOR") == 1)
+    axes = sorted({axis for axis, _, _ in checks}, key="MNK".index)
+    listed = ", ".join(f'("{axis}", {size}, {rows})' for axis, size, rows in checks)
+    multiples = (
+        f"; {' and '.join(axes)} in multiples of 4, for loads and stores of 16 bytes.\n            For other sizes export a file "
+        "with those sizes."
+    )
+    return {
+        "SIZES": f"Any M, N and K, 0 included{multiples if checks else '.'}\n            The plan was made for M=@M@ N=@N@ K=@K@; "
+        "far from that another file may be faster, not more right.",
+        "SIZE_CHECK": MULTIPLES.replace("@LISTED@", listed) if checks else "",
+    }
+
+
+def _vector_loads(plan: Plan) -> dict[str, str]:
+    """The axis along which an operand is read 16 bytes at a time, for those that are: {"A": "M" or "K", "B": "N" or "K"}."""
+    found: dict[str, str] = {}
+    for launch in plan.launches:
+        for operand, rows in (("A", "M"), ("B", "N")):
+            mode = dict(launch.constants).get(f"{operand}_LOAD")
+            axis = {("simt.cu", 0): rows, ("pack.cu", 0): rows, ("pack.cu", 2): "K"}.get((launch.source, mode))
+            if axis and found.setdefault(operand, axis) != axis:
+                raise ValueError(f"{launch.source} reads {operand} along {axis}, another launch along {found[operand]}")
+    return found
+
+
+def _alignment(plan: Plan, layout: str) -> dict[str, str]:
+    """What accesses of 16 bytes ask of operands: a copy of one that lies differently."""
+    loads = _vector_loads(plan)
+    stored = {"A": "K" if layout[0] == "n" else "M", "B": "N" if layout[1] == "n" else "K"}  # the contiguous axis
+    copied = (
+        f"A slice is read where it lies. If the rows of {' or '.join(f'@{name}@' for name in loads)} are not contiguous, as in a"
+        "\n            transposed view, not a multiple of 4 apart or not on 16 bytes, a copy is made first."
+    )
+    return {
+        "OPERANDS": copied if loads else "Any strides: a slice or a transposed view is read where it lies.",
+        "ALIGNED": ALIGNED.lstrip("\n") if loads else "",
+        "ALIGN": "".join(
+            # Only where one axis has size 1 is the other read along: what is one row then is a column when stored.
+            f"    @{name}@ = _aligned(@{name}@)\n"
+            if stored[name] == axis
+            else f"    @{name}@ = _aligned(@{name}@.T).T\n"
+            for name, axis in loads.items()
+        ),
+    }
+
+
+BIAS_CHECK = """\
+    if bias.shape[0] != @B@.shape[@B_N@]:
+        raise RuntimeError(
+            f"ModelNew: bias must have shape (N,) = ({@B@.shape[@B_N@]},), N being that of @B@ @B_AXES@ {tuple(@B@.shape)}; "
+            f"got {tuple(bias.shape)}"
+        )
+"""
+
+EXACT = """\
+    m, n = @A@.shape[@A_M@], @B@.shape[@B_N@]
+    if (m, n, k) != (@M@, @N@, @K@):
+        raise RuntimeError(
+            "ModelNew: this file is for M=@M@ N=@N@ K=@K@, its launches and its workspace are made for these; "
+            f"got M={m} N={n} K={k}. For these sizes export another: @ANOTHER@ "
+            f"--m {m} --n {n} --k {k}"
+        )
+"""
+
+MULTIPLES = """\
+    m, n = @A@.shape[@A_M@], @B@.shape[@B_N@]
+    for axis, size, rows in [@LISTED@]:
+        if size % 4 and rows > 1:
+            raise RuntimeError(
+                f"ModelNew: this file's loads and stores of 16 bytes take {axis} in multiples of 4; got {axis}={size}. For "
+                "these sizes export another: @COMMAND@ "
+                f"--m {m} --n {n} --k {k}"
+            )
+"""
+
+WORKSPACE = """\
+    workspace = @A@.new_empty(@BYTES@, dtype=torch.uint8)  # on 512 bytes; reused in the stream's order
+"""
+
+ALIGNED = '''
+def _aligned(x: torch.Tensor) -> torch.Tensor:
+    """x if its rows can be read 16 bytes at a time, otherwise a copy whose rows can."""
+    rows, columns = x.shape
+    contiguous = columns < 2 or x.stride(1) == 1
+    if contiguous and (rows < 2 or x.stride(0) % 4 == 0) and x.data_ptr() % 16 == 0:
+        return x
+    return x.clone(memory_format=torch.contiguous_format)
+
+
+'''
+
+MODEL = '''
+class ModelNew(nn.Module):
+    """@FORMULA@: nothing to hold, nothing to learn."""
+
+    def forward(self, @TYPED@) -> torch.Tensor:
+        return product(@ARGUMENTS@)
+'''
+
+LINEAR = '''
+class ModelNew(nn.Module):
+    """@FORMULA@ for x (M, in_features), with the parameters of a Linear layer."""
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__()
+        bound = in_features**-0.5
+        self.weight = nn.Parameter((2 * torch.rand(out_features, in_features) - 1) * bound)
+@BIAS_PARAMETER@
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return product(@WITH_PARAMETERS@)
+'''
+
+BIAS_PARAMETER = "        self.bias = nn.Parameter((2 * torch.rand(out_features) - 1) * bound)\n"

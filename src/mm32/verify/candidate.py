@@ -1,0 +1,162 @@
+"""`mm32 verify REFERENCE --kernel NAME`: the reference's own model, with its matmuls given to a kernel of this library.
+
+The model is traced with torch.fx; each matmul, linear or `@`, with the bias added behind it and the activation behind
+that, becomes one call of `mm32.matmul` or `mm32.linear`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx, nn
+
+KERNELS = ("auto", "naive", "dot", "tiled", "simt", "tensorcore")
+
+
+class CannotRewrite(Exception):
+    """The model cannot be traced, or holds nothing to rewrite."""
+
+
+MATMULS: set[Any] = {torch.matmul, torch.mm, torch.bmm, operator.matmul, "matmul", "mm", "bmm", "__matmul__"}
+ADDS: set[Any] = {torch.add, operator.add, operator.iadd, "add", "add_", "__add__"}
+LEAKY = "leaky_relu"
+ACTIVATIONS: dict[Any, str] = {
+    torch.relu: "relu",
+    torch.relu_: "relu",
+    F.relu: "relu",
+    "relu": "relu",
+    "relu_": "relu",
+    F.leaky_relu: LEAKY,
+    F.silu: "silu",
+    torch.tanh: "tanh",
+    F.tanh: "tanh",
+    "tanh": "tanh",
+    torch.sigmoid: "sigmoid",
+    F.sigmoid: "sigmoid",
+    "sigmoid": "sigmoid",
+    nn.ReLU: "relu",
+    nn.LeakyReLU: LEAKY,
+    nn.SiLU: "silu",
+    nn.Tanh: "tanh",
+    nn.Sigmoid: "sigmoid",
+}
+
+
+def rewrite(
+    model: nn.Module,
+    kernel: str,
+    matmul: Callable[..., Tensor] | None = None,
+    linear: Callable[..., Tensor] | None = None,
+) -> fx.GraphModule:
+    """`model` with every matmul and linear, bias and activation fused, given to the library's kernel `kernel`.
+
+    `matmul` and `linear` default to the library's. Raises CannotRewrite.
+    """
+    if matmul is None or linear is None:
+        import mm32
+
+        matmul, linear = mm32.matmul, mm32.linear
+    try:
+        traced = fx.symbolic_trace(model)
+    except Exception as error:
+        raise CannotRewrite(
+            f"the model cannot be traced by torch.fx ({type(error).__name__}: {str(error).splitlines()[0]}); "
+            "write a candidate file with class ModelNew instead"
+        ) from None
+    modules = dict(traced.named_modules())
+    done = 0
+    for node in list(traced.graph.nodes):
+        call = _product(node, traced, modules, matmul, linear)
+        if call is None:
+            continue
+        function, args, kwargs = call
+        last = node
+        added = _only_user(last)
+        if kwargs.get("bias") is None and added is not None and _key(added, modules) in ADDS:
+            bias = _bias(added, last, traced)
+            if bias is not None:
+                kwargs["bias"] = bias
+                last = added
+        applied = _only_user(last)
+        activation = _activation(applied, modules) if applied is not None else None
+        if applied is not None and activation is not None:
+            kwargs["activation"] = activation
+            last = applied
+        with traced.graph.inserting_before(last):
+            new = traced.graph.call_function(function, args, {**kwargs, "kernel": kernel})
+        last.replace_all_uses_with(new)
+        traced.graph.eliminate_dead_code()
+        done += 1
+    if done == 0:
+        raise CannotRewrite("the model holds no matmul, linear or @ that a kernel of this library could take over")
+    traced.graph.eliminate_dead_code()
+    traced.graph.lint()
+    traced.recompile()
+    return traced
+
+
+def _key(node: fx.Node, modules: dict[str, nn.Module]) -> Any:
+    """What a node calls, in the terms of the tables above."""
+    if node.op == "call_module":
+        return type(modules[str(node.target)])
+    return node.target if node.op in ("call_function", "call_method") else None
+
+
+def _product(
+    node: fx.Node, traced: fx.GraphModule, modules: dict[str, nn.Module], matmul: Any, linear: Any
+) -> tuple[Any, tuple[Any, ...], dict[str, Any]] | None:
+    key = _key(node, modules)
+    if node.op in ("call_function", "call_method") and key in MATMULS and len(node.args) + len(node.kwargs) == 2:
+        rest = [node.kwargs[name] for name in ("input", "other", "mat2", "tensor2") if name in node.kwargs]
+        return matmul, (*node.args, *rest), {}
+    if key is F.linear:
+        names = ("input", "weight", "bias")
+        given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+        return linear, (given["input"], given["weight"]), {"bias": given.get("bias")}
+    if key is nn.Linear:
+        module = modules[str(node.target)]
+        with traced.graph.inserting_before(node):
+            weight = traced.graph.get_attr(f"{node.target}.weight")
+            bias = traced.graph.get_attr(f"{node.target}.bias") if module.bias is not None else None
+        return linear, (node.args[0], weight), {"bias": bias}
+    return None
+
+
+def _only_user(node: fx.Node) -> fx.Node | None:
+    users = list(node.users)
+    return users[0] if len(users) == 1 else None
+
+
+def _bias(added: fx.Node, product: fx.Node, traced: fx.GraphModule) -> fx.Node | None:
+    """The 1-D parameter or buffer that `added` adds to `product`, or None: anything else stays an addition."""
+    if len(added.args) != 2 or added.kwargs:
+        return None
+    other = added.args[1] if added.args[0] is product else added.args[0]
+    if not isinstance(other, fx.Node) or other.op != "get_attr":
+        return None
+    value: Any = traced
+    for name in str(other.target).split("."):
+        value = getattr(value, name)
+    return other if isinstance(value, Tensor) and value.dim() == 1 else None
+
+
+def _activation(node: fx.Node, modules: dict[str, nn.Module]) -> str | None:
+    """The library's name of the activation that `node` applies, or None if it has none for just that."""
+    key = _key(node, modules)
+    if node.op == "call_module":
+        module = modules[str(node.target)]
+        if isinstance(module, nn.GELU):
+            return "gelu_tanh" if module.approximate == "tanh" else "gelu"
+        if isinstance(module, nn.LeakyReLU) and module.negative_slope != 0.01:
+            return None
+        return ACTIVATIONS.get(key)
+    if key is F.gelu:
+        return "gelu_tanh" if node.kwargs.get("approximate", "none") == "tanh" else "gelu"
+    if key is F.leaky_relu:
+        slope = node.args[1] if len(node.args) > 1 else node.kwargs.get("negative_slope", 0.01)
+        return LEAKY if slope == 0.01 else None
+    return ACTIVATIONS.get(key) if node.op in ("call_function", "call_method") else None

@@ -1,0 +1,51 @@
+"""What the run was made on: card, driver, versions."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def driver_version() -> str | None:
+    """The NVIDIA driver's version, as the kernel module tells it; None without one."""
+    try:
+        words = Path("/proc/driver/nvidia/version").read_text().split()
+    except OSError:
+        return None
+    return next((word for word in words if word[:1].isdigit() and word.count(".") >= 1), None)
+
+
+def processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def describe(device: torch.device) -> dict[str, Any]:
+    """Plain values about the device and the software; never raises for want of a GPU."""
+    found: dict[str, Any] = {
+        "device": str(device),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "threads": torch.get_num_threads(),
+        "cpu": processor(),
+    }
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        found |= {
+            "card": properties.name,
+            "compute_capability": f"{properties.major}.{properties.minor}",
+            "multiprocessors": properties.multi_processor_count,
+            "memory_gib": round(properties.total_memory / 2**30, 1),
+            "l2_mib": round(properties.L2_cache_size / 2**20, 1),
+            "driver": driver_version(),
+        }
+    return found

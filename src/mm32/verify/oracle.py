@@ -1,0 +1,315 @@
+"""What the right answer is, and how large an error is reasonable: float64 truth, and the gauge |A||B| + |bias|.
+
+The truth is the reference model itself run in double. If the model is a contraction (views, one product of the matmul
+family, at most one added bias, at most one known activation) its error has a natural unit: an entry of C = A B computed
+in fp32 with unit roundoff u satisfies |C - C64| <= c u (|A||B|) with c between 1 and about K, whatever the summation
+order (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 3.5). The gauge is that |A||B|, plus |bias|.
+
+Runs in the reference's process.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.utils import _pytree as pytree
+
+aten = torch.ops.aten
+
+VIEWS = {
+    aten.t.default,
+    aten.transpose.int,
+    aten.permute.default,
+    aten.view.default,
+    aten._unsafe_view.default,
+    aten.reshape.default,
+    aten.expand.default,
+    aten.unsqueeze.default,
+    aten.squeeze.dim,
+    aten.squeeze.dims,
+    aten.squeeze.default,
+    aten.slice.Tensor,
+    aten.select.int,
+    aten.alias.default,
+    aten.detach.default,
+    aten.numpy_T.default,
+    aten.mT.default,
+}
+COPIES = {aten.clone.default, aten.contiguous.default}
+# Products: (index of A, index of B, index of an added term or None).
+PRODUCTS: dict[Any, tuple[int, int, int | None]] = {
+    aten.mm.default: (0, 1, None),
+    aten.bmm.default: (0, 1, None),
+    aten.mv.default: (0, 1, None),
+    aten.dot.default: (0, 1, None),
+    aten.addmm.default: (1, 2, 0),
+    aten.baddbmm.default: (1, 2, 0),
+    aten.addmv.default: (1, 2, 0),
+}
+ACTIVATIONS = {
+    aten.relu.default: "relu",
+    aten.leaky_relu.default: "leaky_relu",
+    aten.gelu.default: "gelu",
+    aten.silu.default: "silu",
+    aten.tanh.default: "tanh",
+    aten.sigmoid.default: "sigmoid",
+}
+# Reductions of a model that is no contraction; the length decides how large an honest fp32 error may be.
+REDUCTIONS = {aten.convolution.default, aten.sum.dim_IntList, aten.mean.dim, aten.sum.default, aten.mean.default}
+
+
+class NotAContraction(Exception):
+    """Says why a model is not one product with an epilogue."""
+
+
+def _keep(t: Tensor) -> Tensor:
+    return t
+
+
+def tf32(t: Tensor) -> Tensor:
+    """`t` with its significand rounded to TF32's 11 bits, to nearest, ties to even."""
+    if t.dtype is not torch.float32:
+        return t.to(torch.bfloat16).to(t.dtype)
+    bits = t.contiguous().view(torch.int32)
+    rounded = (bits + 0xFFF + ((bits >> 13) & 1)) & ~0x1FFF
+    return torch.where(t.isfinite(), rounded.view(torch.float32), t)
+
+
+def half_of_k(t: Tensor) -> Tensor:
+    """The left operand without the second half of its K."""
+    out = t.clone()
+    out[..., t.shape[-1] // 2 :] = 0
+    return out
+
+
+@dataclass
+class Contraction:
+    """A traced model that is one product with an epilogue; `run` replays it with the operands changed."""
+
+    graph: fx.Graph
+    names: list[str]  # of the graph's inputs: "parameter weight", "input 0"
+    product: fx.Node
+    operands: tuple[fx.Node, fx.Node]
+    sources: tuple[int, int]  # which of the graph's inputs A and B are views of
+    bias: list[fx.Node]
+    bias_sources: list[int]
+    activation: str | None
+    shape: tuple[int, ...]  # of the product
+    k: int
+    _module: list[fx.GraphModule] = field(default_factory=list)
+
+    def describe(self) -> dict[str, Any]:
+        m = self.operands[0].meta["val"].shape[-2] if self.operands[0].meta["val"].dim() > 1 else 1
+        n = self.operands[1].meta["val"].shape[-1] if self.operands[1].meta["val"].dim() > 1 else 1
+        batch = math.prod(self.shape[:-2]) if len(self.shape) > 2 else 1
+        return {
+            "op": str(self.product.target).removeprefix("aten.").split(".")[0],
+            "m": int(m),
+            "n": int(n),
+            "k": int(self.k),
+            "batch": int(batch),
+            "a": self.names[self.sources[0]],
+            "b": self.names[self.sources[1]],
+            "bias": ", ".join(self.names[i] for i in self.bias_sources) or None,
+            "activation": self.activation,
+        }
+
+    def run(
+        self,
+        inputs: Sequence[Any],
+        a: Callable[[Tensor], Tensor] = _keep,
+        b: Callable[[Tensor], Tensor] = _keep,
+        bias: Callable[[Tensor], Tensor] = _keep,
+        activation: bool = True,
+    ) -> Tensor:
+        """The model's output for flat `inputs`, with `a`, `b` and `bias` applied to the operands first."""
+        return self._replay(inputs, a, b, bias, activation, stop=None)
+
+    def gauge(self, inputs: Sequence[Any]) -> Tensor:
+        """|A||B| + |bias|, with the shape of the output, as float64.
+
+        The product is taken in the operands' own precision, which costs half as much and gives a sum of non-negative
+        terms to within K u (0.05 % at K=8192) of itself; in float64 if it overflows there.
+        """
+        result = self._replay(inputs, torch.abs, torch.abs, torch.abs, False, stop=None)
+        if result.dtype not in (torch.float32, torch.float64) or not bool(torch.isfinite(result.sum())):
+            doubled = [t.double() if isinstance(t, Tensor) and t.is_floating_point() else t for t in inputs]
+            result = self._replay(doubled, torch.abs, torch.abs, torch.abs, False, stop=None)
+        return result.double()
+
+    def views(self, inputs: Sequence[Any]) -> tuple[Tensor, Tensor]:
+        """A and B as the product sees them; views of `inputs` unless the model copies them on the way."""
+        left = self._replay(inputs, _keep, _keep, _keep, False, stop=self.operands[0])
+        return left, self._replay(inputs, _keep, _keep, _keep, False, stop=self.operands[1])
+
+    def _replay(
+        self,
+        inputs: Sequence[Any],
+        a: Callable[[Tensor], Tensor],
+        b: Callable[[Tensor], Tensor],
+        bias: Callable[[Tensor], Tensor],
+        activation: bool,
+        stop: fx.Node | None,
+    ) -> Any:
+        env: dict[fx.Node, Any] = {}
+        feed = iter(inputs)
+        for node in self.graph.nodes:
+            if node.op == "placeholder":
+                env[node] = next(feed)
+            elif node.op == "output":
+                return env[pytree.tree_leaves(node.args[0])[0]]
+            else:
+                if stop is not None and node is self.product:
+                    continue
+                args = list(node.args)
+                seen: list[Any] = [env.get(arg) if isinstance(arg, fx.Node) else arg for arg in args]
+                if node is self.product:
+                    left, right, added = PRODUCTS[node.target]
+                    seen[left], seen[right] = a(seen[left]), b(seen[right])
+                    if added is not None:
+                        seen[added] = bias(seen[added])
+                elif any(isinstance(arg, fx.Node) and arg in self.bias for arg in args) and node.target in ADDS:
+                    seen = [bias(x) if arg in self.bias else x for arg, x in zip(args, seen, strict=True)]
+                if node.target in ACTIVATIONS and not activation:
+                    env[node] = seen[0]
+                elif any(isinstance(arg, fx.Node) and arg not in env for arg in args):
+                    continue  # behind the product, while only an operand is wanted
+                else:
+                    env[node] = node.target(*seen, **node.kwargs)
+            if stop is not None and node is stop:
+                return env[stop]
+        raise AssertionError("a graph without an output")
+
+
+ADDS = {aten.add.Tensor}
+
+
+def flat_inputs(model: nn.Module, inputs: Sequence[Any]) -> tuple[list[Any], list[str]]:
+    """What the traced graph takes, in its order: parameters and buffers by name, then inputs."""
+    state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    values: list[Any] = list(state.values())
+    names = [f"parameter {name}" for name in state]
+    for i, value in enumerate(inputs):
+        items = pytree.tree_leaves(value)
+        values += items
+        names += [f"input {i}" if len(items) == 1 else f"input {i}.{j}" for j in range(len(items))]
+    return values, names
+
+
+def trace(model: nn.Module, inputs: Sequence[Any]) -> fx.GraphModule:
+    """The model's aten graph, found on fake tensors: nothing is computed."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+    def call(state: dict[str, Tensor], inputs: list[Any]) -> Any:
+        return torch.func.functional_call(model, state, tuple(inputs))
+
+    with torch.no_grad():
+        made = make_fx(call, tracing_mode="fake", _allow_non_fake_inputs=True)(state, list(inputs))
+    made.graph.eliminate_dead_code()
+    return made
+
+
+def reduction_lengths(graph: fx.Graph) -> list[int]:
+    """Length of every sum that the graph takes over a product or a reduction."""
+    lengths = []
+    for node in graph.nodes:
+        if node.op != "call_function":
+            continue
+        if node.target in PRODUCTS:
+            lengths.append(int(node.args[PRODUCTS[node.target][0]].meta["val"].shape[-1]))
+        elif node.target is aten.convolution.default:
+            lengths.append(math.prod(node.args[1].meta["val"].shape[1:]))
+        elif node.target in REDUCTIONS:
+            out = node.meta["val"].numel()
+            lengths.append(node.args[0].meta["val"].numel() // max(out, 1))
+    return [max(length, 1) for length in lengths]
+
+
+def find_contraction(made: fx.GraphModule, names: list[str]) -> Contraction:
+    """The traced model as one product with an epilogue; NotAContraction says why it is none."""
+    graph = made.graph
+    source: dict[fx.Node, int] = {}
+    product: fx.Node | None = None
+    after: set[fx.Node] = set()
+    bias: list[fx.Node] = []
+    activation: str | None = None
+    placeholders = 0
+    for node in graph.nodes:
+        args = [arg for arg in node.args if isinstance(arg, fx.Node)]
+        name = str(node.target).removeprefix("aten.")
+        if node.op == "placeholder":
+            source[node] = placeholders
+            placeholders += 1
+        elif node.op == "output":
+            if [item in after for item in pytree.tree_leaves(node.args[0])] != [True]:
+                raise NotAContraction("its output is not one tensor that a matmul computes")
+        elif node.op != "call_function":
+            raise NotAContraction(f"it holds a constant ({node.target})")
+        elif node.target in VIEWS | COPIES and len(args) == 1:
+            if args[0] in after:
+                after.add(node)
+            else:
+                source[node] = source[args[0]]
+        elif node.target in PRODUCTS:
+            left, right, added = PRODUCTS[node.target]
+            if product is not None:
+                raise NotAContraction("it holds more than one product")
+            if not all(arg in source for arg in args):
+                raise NotAContraction("an operand is computed")
+            if any(node.kwargs.get(key, 1) != 1 for key in ("alpha", "beta")):
+                raise NotAContraction("it scales its product")
+            product, operands = node, (node.args[left], node.args[right])
+            if added is not None:
+                bias.append(node.args[added])
+            after.add(node)
+        elif node.target in ADDS and product is not None and activation is None:
+            others = [arg for arg in args if arg not in after]
+            if len(args) != 2 or len(others) != 1 or others[0] not in source or node.kwargs.get("alpha", 1) != 1:
+                raise NotAContraction("it adds something other than a bias")
+            bias.append(others[0])
+            after.add(node)
+        elif node.target in ACTIVATIONS and args[0] in after and activation is None:
+            activation = ACTIVATIONS[node.target]
+            after.add(node)
+        else:
+            raise NotAContraction(f"it holds {name}")
+    if product is None:
+        raise NotAContraction("it holds no matrix product")
+    if not product.meta["val"].is_floating_point():
+        raise NotAContraction("its product is not of floating point")
+    a, b = operands
+    return Contraction(
+        graph=graph,
+        names=names,
+        product=product,
+        operands=(a, b),
+        sources=(source[a], source[b]),
+        bias=bias,
+        bias_sources=[source[node] for node in bias],
+        activation=activation,
+        shape=tuple(product.meta["val"].shape),
+        k=int(a.meta["val"].shape[-1]),
+    )
+
+
+def run_in_double(model: nn.Module, inputs: Sequence[Any]) -> Any:
+    """The model's output with parameters, buffers and inputs in float64; the model itself is left alone."""
+    doubled = copy.deepcopy(model).double()
+    default = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)
+        return doubled(*pytree.tree_map(_double, list(inputs)))
+    finally:
+        torch.set_default_dtype(default)
+
+
+def _double(value: Any) -> Any:
+    return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value

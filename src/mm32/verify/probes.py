@@ -1,0 +1,128 @@
+"""Other data of the same shapes, that asks a contraction what random numbers of one sign cannot.
+
+Each probe fills the tensors that the product's operands are views of, whatever transposition, reshape or parameter
+stands between. It runs in the reference's process; the judging, as everywhere, in the parent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .oracle import Contraction
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A probe's name, what it asks, and how its outcome is judged: rule, bitwise, relative or places."""
+
+    name: str
+    asks: str
+    judged: str
+
+
+PROBES = (
+    Probe("randn", "zero-mean data: errors no longer hide in a large sum", "rule"),
+    Probe("integers", "small integers: every sum is exact, so every bit must agree", "bitwise"),
+    Probe("selects A", "B is one-hot, C copies entries of A: low-precision operands show", "relative"),
+    Probe("selects B", "A is one-hot, C copies entries of B: low-precision operands show", "relative"),
+    Probe("NaN and Inf", "one NaN, one Inf, one -Inf: they must appear where the reference has them", "places"),
+    Probe("scaled", "rows of A and columns of B scaled by 2^-8 .. 2^8: small rows must not drown", "rule"),
+)
+BY_NAME = {probe.name: probe for probe in PROBES}
+# A product of fp32 numbers with 1 has no error; 4u leaves room for operands split into 22 bits (2u each).
+# TF32 and fp16 keep 11 bits: up to 4096u off.
+FEW = 4
+SMOOTH = 16
+
+
+class CannotProbe(Exception):
+    """Says why a probe does not apply."""
+
+
+def skip_reason(probe: Probe, activation: str | None, float32: bool) -> str | None:
+    """Why a probe says nothing about this problem; None if it does."""
+    if probe.judged == "bitwise" and activation not in (None, "relu"):
+        return f"not exact behind {activation}"
+    if probe.judged in ("bitwise", "relative") and not float32:
+        return "for fp32 only"
+    return None
+
+
+def fill(probe: Probe, contraction: Contraction, inputs: Sequence[Tensor], seed: int) -> list[Tensor]:
+    """New values for the flat inputs of the contraction, on their device and with their strides.
+
+    Raises CannotProbe where the operands cannot be written, for instance where both are views of one tensor.
+    """
+    device = inputs[contraction.sources[0]].device
+    generator = torch.Generator(device=device).manual_seed(seed)
+    out = [torch.empty_like(t).copy_(t) if isinstance(t, Tensor) else t for t in inputs]
+    a, b = contraction.views(out)
+    _check(contraction, out, a, b)
+    vectors = (a.dim() == 1, b.dim() == 1)
+    a = a.unsqueeze(0) if vectors[0] else a
+    b = b.unsqueeze(1) if vectors[1] else b
+    k = contraction.k
+    floats = {*contraction.sources, *contraction.bias_sources}
+
+    def normal(t: Tensor) -> None:
+        t.copy_(torch.randn(t.shape, generator=generator, device=device, dtype=torch.float32))
+
+    def positive(t: Tensor) -> None:
+        t.copy_(torch.rand(t.shape, generator=generator, device=device, dtype=torch.float32) + 0.5)
+
+    def integers(t: Tensor, largest: int) -> None:
+        t.copy_(torch.randint(-largest, largest + 1, t.shape, generator=generator, device=device))
+
+    if probe.name == "randn":
+        for i in floats:
+            normal(out[i])
+    elif probe.name == "integers":
+        largest = max(1, min(8, int((2**22 / max(k, 1)) ** 0.5)))
+        if k * largest * largest >= 2**24:
+            raise CannotProbe(f"sums over K={k} are not exact")
+        for i in floats:
+            integers(out[i], largest)
+    elif probe.name in ("selects A", "selects B"):
+        full, hot, axis = (a, b, -2) if probe.name == "selects A" else (b, a, -1)
+        for i in contraction.bias_sources:
+            out[i].zero_()
+        sign = torch.randint(0, 2, full.shape, generator=generator, device=device) * 2 - 1
+        full.copy_((torch.rand(full.shape, generator=generator, device=device) + 1) * sign)
+        hot.zero_()
+        shape = list(hot.shape)
+        shape[axis] = 1
+        hot.scatter_(axis, torch.randint(0, k, shape, generator=generator, device=device), 1.0)
+    elif probe.name == "scaled":
+        for i in floats:
+            normal(out[i])
+        for i in contraction.bias_sources:
+            out[i].zero_()
+        rows = torch.randint(-8, 9, (a.shape[-2], 1), generator=generator, device=device)
+        columns = torch.randint(-8, 9, (1, b.shape[-1]), generator=generator, device=device)
+        a.mul_(torch.exp2(rows.to(a.dtype)))
+        b.mul_(torch.exp2(columns.to(b.dtype)))
+    else:
+        for i in floats:
+            positive(out[i])
+        m, n = a.shape[-2], b.shape[-1]
+        a[..., m // 3, k // 2] = float("nan")
+        a[..., (2 * m) // 3, k // 3] = float("inf")
+        b[..., k // 4, n // 2] = -float("inf")
+    return out
+
+
+def _check(contraction: Contraction, out: Sequence[Tensor], a: Tensor, b: Tensor) -> None:
+    left, right = contraction.sources
+    if left == right or left in contraction.bias_sources or right in contraction.bias_sources:
+        raise CannotProbe("both operands are views of one tensor")
+    if contraction.k == 0 or a.numel() == 0 or b.numel() == 0:
+        raise CannotProbe("an operand is empty")
+    for operand, source in ((a, out[left]), (b, out[right])):
+        if operand.untyped_storage().data_ptr() != source.untyped_storage().data_ptr():
+            raise CannotProbe("an operand is a copy of an input, not a view of it")
+        if any(stride == 0 and size > 1 for stride, size in zip(operand.stride(), operand.shape, strict=True)):
+            raise CannotProbe("an operand is expanded from an input")

@@ -1,0 +1,249 @@
+"""How the tool and a worker talk: length-prefixed frames, a JSON header and raw tensor bytes.
+
+Nothing that arrives is ever unpickled or evaluated: the other end may be running somebody's code. A frame is
+
+    4 bytes   b"MM32"
+    u32       length of the header, little-endian
+    u64       length of the payload
+    header    JSON object; its "tensors" list gives dtype, shape and axis order of every tensor in the payload
+    payload   the tensors' bytes, one after the other
+
+Values that are not tensors (a list of inputs, a tuple of outputs, the arguments of a constructor) travel in the header
+as a tree of tagged nodes; see `pack`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import socket
+import struct
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+MAGIC = b"MM32"
+PREFIX = struct.Struct("<4sIQ")
+MAX_HEADER = 4 << 20
+MAX_NODES = 100_000
+MAX_DEPTH = 32
+CHUNK = 1 << 20
+
+DTYPES: dict[str, torch.dtype] = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128),
+        *(torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool),
+    )
+}
+DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+
+class ProtocolError(Exception):
+    """What arrived is not a frame of this protocol."""
+
+
+class Closed(Exception):
+    """The other end is gone."""
+
+
+class Unsupported(TypeError):
+    """A value that the protocol does not carry."""
+
+
+# ---------------------------------------------------------------------------------------------------------- values
+
+
+def pack(value: Any, tensors: list[Tensor], depth: int = 0) -> dict[str, Any]:
+    """Describe `value` as JSON, appending its tensors to `tensors`; Unsupported for types that do not travel."""
+    if depth > MAX_DEPTH:
+        raise Unsupported(f"nested more than {MAX_DEPTH} deep")
+    if isinstance(value, Tensor):
+        if value.layout != torch.strided or value.dtype not in DTYPE_NAMES:
+            raise Unsupported(f"a tensor of layout {value.layout} and dtype {value.dtype}")
+        tensors.append(value)
+        return {"tensor": len(tensors) - 1}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        for plain in (bool, int, float, str):
+            if isinstance(value, plain):
+                return {"value": plain(value)}  # of the plain type, for a subclass too
+        return {"value": None}
+    if isinstance(value, (torch.dtype, torch.Size)):
+        if isinstance(value, torch.Size):
+            return {"tuple": [{"value": int(n)} for n in value]}
+        return {"dtype": DTYPE_NAMES[value]} if value in DTYPE_NAMES else _unsupported(value)
+    if isinstance(value, dict):
+        if not all(isinstance(key, (str, int)) for key in value):
+            raise Unsupported("a dict with keys that are neither str nor int")
+        return {"dict": [[key, pack(item, tensors, depth + 1)] for key, item in value.items()]}
+    if isinstance(value, (tuple, list)):
+        kind = "tuple" if isinstance(value, tuple) else "list"
+        return {kind: [pack(item, tensors, depth + 1) for item in value]}
+    return _unsupported(value)
+
+
+def _unsupported(value: Any) -> Any:
+    raise Unsupported(f"a value of type {type(value).__module__}.{type(value).__qualname__}")
+
+
+def unpack(node: Any, tensors: Sequence[Tensor]) -> Any:
+    """The value that `pack` described. Raises ProtocolError for anything else."""
+    budget = [MAX_NODES]
+    return _unpack(node, tensors, budget, 0)
+
+
+def _unpack(node: Any, tensors: Sequence[Tensor], budget: list[int], depth: int) -> Any:
+    budget[0] -= 1
+    if budget[0] < 0 or depth > MAX_DEPTH or not isinstance(node, dict) or len(node) != 1:
+        raise ProtocolError("malformed value")
+    ((tag, body),) = node.items()
+    if tag == "tensor" and type(body) is int and 0 <= body < len(tensors):
+        return tensors[body]
+    if tag == "value" and (body is None or type(body) in (bool, int, float, str)):
+        return body
+    if tag == "dtype" and isinstance(body, str) and body in DTYPES:
+        return DTYPES[body]
+    if tag in ("list", "tuple") and isinstance(body, list):
+        items = [_unpack(item, tensors, budget, depth + 1) for item in body]
+        return tuple(items) if tag == "tuple" else items
+    if tag == "dict" and isinstance(body, list):
+        result = {}
+        for pair in body:
+            if not (isinstance(pair, list) and len(pair) == 2 and type(pair[0]) in (str, int)):
+                raise ProtocolError("malformed dict")
+            result[pair[0]] = _unpack(pair[1], tensors, budget, depth + 1)
+        return result
+    raise ProtocolError("malformed value")
+
+
+def leaves(value: Any, path: str = "output") -> list[tuple[str, Any]]:
+    """The tensors and scalars of a tree, each with the expression that reaches it; tuples and lists are alike."""
+    if isinstance(value, dict):
+        return [leaf for key, item in value.items() for leaf in leaves(item, f"{path}[{key!r}]")]
+    if isinstance(value, (list, tuple)):
+        return [leaf for i, item in enumerate(value) for leaf in leaves(item, f"{path}[{i}]")]
+    return [(path, value)]
+
+
+# ---------------------------------------------------------------------------------------------------------- tensors
+
+
+def _axis_order(t: Tensor) -> list[int]:
+    """Axes from the slowest to the fastest, so that a transposed view travels as the view it is."""
+    strides = t.stride()
+    order = sorted(range(t.dim()), key=lambda axis: (-strides[axis], axis))
+    return order if t.permute(order).is_contiguous() else list(range(t.dim()))
+
+
+def _bytes(t: Tensor, order: list[int]) -> memoryview:
+    flat = t.detach().cpu().permute(order).contiguous().reshape(-1)
+    return memoryview(flat.view(torch.uint8).numpy().data) if flat.numel() else memoryview(b"")
+
+
+def _meta(t: Tensor) -> dict[str, Any]:
+    return {"dtype": DTYPE_NAMES[t.dtype], "shape": list(t.shape), "order": _axis_order(t)}
+
+
+def _check_meta(meta: Any) -> tuple[torch.dtype, list[int], list[int], int]:
+    try:
+        dtype, shape, order = DTYPES[meta["dtype"]], meta["shape"], meta["order"]
+        fine = isinstance(shape, list) and all(type(n) is int and 0 <= n < 1 << 48 for n in shape) and len(shape) <= 64
+        fine = fine and isinstance(order, list) and sorted(order) == list(range(len(shape)))
+    except (KeyError, TypeError) as error:
+        raise ProtocolError(f"malformed tensor description: {error!r}") from None
+    if not fine:
+        raise ProtocolError("malformed tensor description")
+    return dtype, shape, order, math.prod(shape) * dtype.itemsize
+
+
+def _from_bytes(buffer: memoryview, dtype: torch.dtype, shape: list[int], order: list[int]) -> Tensor:
+    stored = [shape[axis] for axis in order]
+    if len(buffer) == 0:
+        return torch.empty(stored, dtype=dtype).permute([order.index(axis) for axis in range(len(order))])
+    flat = torch.frombuffer(buffer, dtype=torch.uint8)
+    if dtype is torch.bool:
+        flat = flat != 0
+    else:
+        # The payload's tensors lie one after the other, so one may start at an address its dtype cannot be viewed at.
+        flat = (flat if flat.data_ptr() % dtype.itemsize == 0 else flat.clone()).view(dtype)
+    return flat.reshape(stored).permute([order.index(axis) for axis in range(len(order))])
+
+
+# ---------------------------------------------------------------------------------------------------------- frames
+
+
+class Channel:
+    """One end of a stream socket that carries frames. `idle` is called while waiting, and raises to give up."""
+
+    def __init__(self, sock: socket.socket, idle: Callable[[], None] | None = None):
+        self.sock = sock
+        self.idle = idle
+        self._ticked = time.monotonic()
+        sock.settimeout(0.1 if idle else None)
+
+    def send(self, header: dict[str, Any], tensors: Sequence[Tensor] = ()) -> None:
+        metas = [_meta(t) for t in tensors]
+        head = json.dumps({**header, "tensors": metas}).encode()
+        total = sum(t.numel() * t.element_size() for t in tensors)
+        self._send(memoryview(PREFIX.pack(MAGIC, len(head), total) + head))
+        for t, meta in zip(tensors, metas, strict=True):
+            self._send(_bytes(t, meta["order"]))
+
+    def _send(self, data: memoryview) -> None:
+        while len(data):
+            self._tick()
+            try:
+                data = data[self.sock.send(data[:CHUNK]) :]
+            except TimeoutError:
+                continue
+            except OSError as error:
+                raise Closed(str(error)) from None
+
+    def receive(self, max_payload: int | None = None) -> tuple[dict[str, Any], list[Tensor]]:
+        magic, head_size, payload_size = PREFIX.unpack(self._receive(PREFIX.size))
+        if magic != MAGIC or head_size > MAX_HEADER:
+            raise ProtocolError("these bytes are not a reply of the worker")
+        try:
+            header = json.loads(bytes(self._receive(head_size)).decode())
+        except (ValueError, RecursionError):
+            raise ProtocolError("the header is not JSON") from None
+        metas = header.pop("tensors", None) if isinstance(header, dict) else None
+        if not isinstance(metas, list):
+            raise ProtocolError("the header is not an object with a list of tensors")
+        checked = [_check_meta(meta) for meta in metas]
+        if sum(size for *_, size in checked) != payload_size:
+            raise ProtocolError("the payload's length is not that of its tensors")
+        if max_payload is not None and payload_size > max_payload:
+            raise ProtocolError(f"a reply of {payload_size} bytes, where at most {max_payload} were to come")
+        payload = self._receive(payload_size)
+        tensors, at = [], 0
+        for dtype, shape, order, size in checked:
+            tensors.append(_from_bytes(payload[at : at + size], dtype, shape, order))
+            at += size
+        return header, tensors
+
+    def _tick(self) -> None:
+        """Call `idle` ten times a second, be the other end silent or dripping."""
+        now = time.monotonic()
+        if self.idle and now - self._ticked > 0.1:
+            self._ticked = now
+            self.idle()
+
+    def _receive(self, size: int) -> memoryview:
+        buffer = memoryview(bytearray(size))
+        got = 0
+        while got < size:
+            self._tick()
+            try:
+                n = self.sock.recv_into(buffer[got : got + CHUNK])
+            except TimeoutError:
+                continue
+            except OSError as error:
+                raise Closed(str(error)) from None
+            if n == 0:
+                raise Closed("end of stream")
+            got += n
+        return buffer

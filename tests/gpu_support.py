@@ -1,0 +1,189 @@
+"""What the numerical tests share: operands in awkward storage, outputs in guarded storage, and the float64 reference with its
+error bound."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+import mm32
+from mm32 import cpu
+from mm32.plan import KERNELS
+
+POISON = 0x7FC0DEAD  # the bits of a quiet NaN that no arithmetic makes
+UNIT = 2.0**-24  # unit roundoff of float32
+SIZES = (1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257)
+
+
+@dataclass(frozen=True)
+class Runner:
+    """One implementation under test: mm32.matmul on a device with a kernel."""
+
+    device: str
+    kernel: str
+
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, **options: object) -> torch.Tensor:
+        return mm32.matmul(a, b, kernel=self.kernel, **options)
+
+    def many(self, on_cpu: int, on_gpu: int) -> range:
+        """How often to repeat a random case: the CPU has only the plumbing to get wrong."""
+        return range(on_cpu if self.device == "cpu" else on_gpu)
+
+
+CPU = pytest.param(Runner("cpu", "auto"), id="cpu")
+CUDA = [pytest.param(Runner("cuda", k), id=f"cuda-{k}", marks=pytest.mark.gpu) for k in (*KERNELS, "auto")]
+
+
+@dataclass(frozen=True)
+class Store:
+    """How a tensor lies in memory. `order` lists dimensions, outermost first (None: as they come); neighbours along the last
+    are `step` apart, and each run of it is followed by `pad` unused elements; the first element is `offset` elements after
+    a 256-byte boundary; dimensions in `expand` have stride 0."""
+
+    order: tuple[int, ...] | None = None
+    step: int = 1
+    pad: int = 0
+    offset: int = 0
+    expand: tuple[int, ...] = ()
+
+    def strides(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        rank = len(shape)
+        order = [d % rank for d in self.order] if self.order is not None else list(range(rank))
+        expanded = {d % rank for d in self.expand}
+        strides, reach, inner = [0] * rank, self.step, True
+        for d in reversed(order):
+            if d in expanded:
+                continue
+            strides[d] = reach
+            reach = reach * max(shape[d], 1) + (self.pad if inner else 0)
+            inner = False
+        return tuple(strides)
+
+
+MATRIX_STORES = {
+    "row": Store((-2, -1)),
+    "col": Store((-1, -2)),
+    "row_padded_by_4": Store((-2, -1), pad=4),
+    "row_padded_by_1": Store((-2, -1), pad=1),
+    "col_padded_by_4": Store((-1, -2), pad=4),
+    "stepped": Store((-2, -1), step=3, pad=5),
+    "col_stepped": Store((-1, -2), step=2, pad=1),
+    "row_expanded": Store((-2, -1), expand=(-2,)),
+    "col_expanded": Store((-2, -1), expand=(-1,)),
+}
+OUT_STORES = {name: MATRIX_STORES[name] for name in ("row", "col", "row_padded_by_4", "row_padded_by_1", "stepped")}
+MARGIN = 64  # poisoned elements before and after: 256 bytes
+
+
+class Placed:
+    """A tensor inside a larger buffer, all of which is the poison NaN but for the tensor's own elements: a read beside it
+    shows in the result, and a write beside it in `intact()`."""
+
+    def __init__(self, values: torch.Tensor | tuple[int, ...], store: Store = Store(), device: str = "cpu") -> None:
+        shape = tuple(values.shape) if isinstance(values, torch.Tensor) else tuple(values)
+        strides = store.strides(shape)
+        span = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if all(shape) else 0
+        start = MARGIN + store.offset
+        self.bits = torch.full((start + span + MARGIN,), POISON, dtype=torch.int32, device=device)
+        self.own = torch.zeros_like(self.bits, dtype=torch.bool)
+        self.own.as_strided(shape, strides, start).fill_(True)
+        self.view = self.bits.view(torch.float32).as_strided(shape, strides, start)
+        if isinstance(values, torch.Tensor):
+            source = values
+            for d, stride in enumerate(strides):  # an expanded dimension repeats its first slice
+                source = source.narrow(d, 0, min(1, shape[d])) if stride == 0 else source
+            target = tuple(min(1, n) if s == 0 else n for n, s in zip(shape, strides, strict=True))
+            self.bits.view(torch.float32).as_strided(target, strides, start).copy_(source)
+        self.before = self.bits.clone()
+
+    def unchanged(self) -> bool:
+        """All bits, the tensor's own too."""
+        return torch.equal(self.bits, self.before)
+
+    def intact(self) -> bool:
+        """All bits beside the tensor's own."""
+        return torch.equal(self.bits[~self.own], self.before[~self.own])
+
+
+def reference(
+    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None = None, activation: str | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The result in float64 and, element by element, the error that a float32 matmul may have.
+
+    For a sum of K products in float32, in any order and with or without fused multiply-adds, the error is at most
+    gamma_K * (|a| @ |b|), gamma_K = K u / (1 - K u), u = 2^-24 (Higham, Accuracy and Stability of Numerical Algorithms,
+    section 3.1); the bias adds one rounding. 8 u more leaves room for a product that is itself rounded to 22 bits. An activation
+    has a slope of at most 1.13 (gelu) and an error of a few ulps of its value and of its argument (1 + erf(x) and x / (1 + e^-x)
+    cancel relative to x, not to the value). Below the normal range an error is absolute: one spacing, 2^-149, an operation.
+    """
+    a64, b64 = a.double(), b.double()
+    depth = a.shape[-1]
+    z, magnitude = a64 @ b64, a64.abs() @ b64.abs()
+    if bias is not None:
+        bias64 = (bias if b.dim() > 1 else bias[0]).double()
+        z, magnitude = z + bias64, magnitude + bias64.abs()
+    tolerance = (depth + 8) * (UNIT * magnitude + 2.0**-149)
+    if activation is None:
+        return z, tolerance
+    value = cpu.activate(z, activation)
+    return value, 1.13 * tolerance + 8 * UNIT * (value.abs() + z.abs())
+
+
+def assert_close(actual: torch.Tensor, expected: torch.Tensor, tolerance: torch.Tensor, what: object = "") -> None:
+    """|actual - expected| <= tolerance for every element; a NaN never passes."""
+    assert actual.dtype == torch.float32
+    assert actual.shape == expected.shape, what
+    error = (actual.double() - expected).abs()
+    bad = ~(error <= tolerance)
+    if bad.any():
+        first = tuple(bad.nonzero()[0].tolist())
+        pytest.fail(
+            f"{int(bad.sum())} of {bad.numel()} elements are wrong; at {first}: got {actual[first].item()!r}, expected "
+            f"{expected[first].item()!r}, error {error[first].item():.3e} > {tolerance[first].item():.3e}; {what}"
+        )
+
+
+def check(
+    run: Callable[..., torch.Tensor],
+    a: Placed,
+    b: Placed,
+    bias: Placed | None = None,
+    activation: str | None = None,
+    out: Placed | None = None,
+    what: object = "",
+) -> torch.Tensor:
+    """Runs one product and asserts all that must hold for any: the values, the guard bands, and inputs left as they were."""
+    bias_view = None if bias is None else bias.view
+    expected, tolerance = reference(a.view, b.view, bias_view, activation)
+    result = run(a.view, b.view, bias=bias_view, activation=activation, out=None if out is None else out.view)
+    if out is None:
+        assert result.is_contiguous(), what
+    else:
+        assert result is out.view, what
+        assert out.intact(), f"wrote outside its output: {what}"
+    assert_close(result, expected, tolerance, what)
+    for name, operand in (("a", a), ("b", b), ("bias", bias)):
+        assert operand is None or operand.unchanged(), f"wrote to {name}: {what}"
+    return result
+
+
+def random_out(rng: random.Random, shape: tuple[int, ...], device: str) -> tuple[Placed | None, str]:
+    """An output in random storage, or None for a new one."""
+    name = rng.choice([None, *OUT_STORES])
+    if name is None:
+        return None, "new"
+    store, offset = OUT_STORES[name], rng.randrange(4)
+    return Placed(shape, Store(store.order, store.step, store.pad, offset), device), f"{name}+{offset}"
+
+
+def random_matrix(rng: random.Random, rows: int, cols: int, name: str, device: str) -> tuple[Placed, str]:
+    """Normal values in the named storage, 0 to 3 elements off alignment."""
+    store, offset = MATRIX_STORES[name], rng.choice((0, 0, 1, 2, 3))
+    placed = Placed(
+        torch.randn(rows, cols, device=device), Store(store.order, store.step, store.pad, offset, store.expand), device
+    )
+    return placed, f"{name}+{offset}"

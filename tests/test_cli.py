@@ -1,0 +1,157 @@
+"""The commands export, explain, env and cache: what they print and write, and how they end."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import mm32
+from mm32 import environment, gemm
+from mm32 import plan as planning
+from mm32.cli import app
+from mm32.export import export
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """A function that runs `mm32 ARGUMENTS` in this process, wide enough that no line is wrapped."""
+    monkeypatch.setenv("COLUMNS", "400")
+    monkeypatch.setenv("TERM", "dumb")
+    return lambda *arguments: CliRunner().invoke(app, list(arguments))
+
+
+def here() -> planning.Device:
+    return environment.planning_device()[0]
+
+
+def test_export_writes_the_file_once(run, tmp_path):
+    path = tmp_path / "model_new.py"
+    request = (
+        "export",
+        "--layout",
+        "tn",
+        "--activation",
+        "relu",
+        "--kernel",
+        "simt",
+        "--m",
+        "96",
+        "--n",
+        "80",
+        "--k",
+        "64",
+    )
+    done = run(*request, "--bias", "-o", str(path))
+    assert done.exit_code == 0, done.output
+    expected = export("tn", 96, 80, 64, bias=True, activation="relu", kernel="simt", device=here())
+    assert path.read_text() == expected
+    assert str(path) in done.output
+    assert f"planned for {here().name}" in done.output
+    path.write_text("mine")
+    refused = run(*request, "-o", str(path))
+    assert refused.exit_code == 2
+    assert "--force" in refused.output
+    assert path.read_text() == "mine"
+    assert run(*request, "--bias", "-o", str(path), "--force").exit_code == 0
+    assert path.read_text() == expected
+
+
+def test_export_to_stdout_is_the_file_and_nothing_else(run):
+    done = run("export", "--layout", "tt", "--kernel", "naive")
+    assert done.exit_code == 0
+    assert done.stdout == export("tt", 2048, 4096, 8192, kernel="naive", device=here())
+    ast.parse(done.stdout)
+
+
+def test_export_linear_is_layout_nt(run):
+    done = run("export", "--linear", "--bias", "--kernel", "naive", "--m", "12", "--n", "8", "--k", "16")
+    assert done.stdout == export("nt", 12, 8, 16, bias=True, linear=True, kernel="naive", device=here())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--layout", "xt"), "unknown layout 'xt': mm32 has nn, nt, tn, tt"),
+        (("--layout", "tt", "--kernel", "fast"), "unknown kernel 'fast': mm32 has 'auto', 'naive'"),
+        (("--layout", "tt", "--activation", "swish"), "unknown activation 'swish': mm32 fuses None, 'relu'"),
+        (("--layout", "tt", "--precision", "fp8"), "unknown precision 'fp8': mm32 has 'fp32', 'ieee'"),
+        (("--layout", "tt", "--m", "-1"), "M must not be negative, got -1"),
+        ((), "--layout"),
+    ],
+)
+@pytest.mark.parametrize("command", ["export", "explain"])
+def test_what_is_unknown_is_named_with_what_is_known(run, command, arguments, message):
+    done = run(command, *arguments)
+    assert done.exit_code == 2
+    assert message in done.output
+    assert "Traceback" not in done.output
+
+
+def test_export_to_a_folder_that_is_not_there(run, tmp_path):
+    done = run("export", "--layout", "tt", "-o", str(tmp_path / "no" / "file.py"))
+    assert done.exit_code == 2
+    assert "No such file or directory" in done.output
+
+
+def test_explain_is_the_plan_and_names_the_card(run):
+    request = ("--m", "300", "--n", "200", "--k", "100", "--bias", "--activation", "gelu", "--kernel", "simt")
+    done = run("explain", "--layout", "nt", *request)
+    asked = gemm.from_layout("nt", 300, 200, 100, bias=True, activation="gelu")
+    assert done.exit_code == 0
+    assert planning.plan(asked, here(), "simt").explain() in done.output
+    said = "no CUDA device here" in done.output
+    assert said == (not torch.cuda.is_available())
+    assert here().name in done.output
+
+
+def test_env_as_a_page_and_as_json(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("MM32_CACHE_DIR", str(tmp_path / "cubins"))
+    page = run("env")
+    assert page.exit_code == 0
+    for shown in (mm32.__version__, torch.__version__, str(tmp_path / "cubins")):
+        assert shown in page.output
+    report = json.loads(run("env", "--json").stdout)
+    assert report["versions"]["torch"] == torch.__version__
+    assert report["cache"]["folder"] == str(tmp_path / "cubins")
+
+
+def test_cache_path_list_clear(run, tmp_path, monkeypatch):
+    from mm32.cuda import compile as compiler
+
+    monkeypatch.setenv("MM32_CACHE_DIR", str(tmp_path / "cubins"))
+    assert run("cache", "path").stdout == f"{tmp_path / 'cubins'}\n"
+    assert run("cache", "list").stdout == f"0 entries, 0 bytes in {tmp_path / 'cubins'}\n"
+    plan = planning.plan(gemm.from_layout("nn", 8, 8, 8), planning.H200, "naive")
+    code = compiler.cubin(plan.source, plan.constants, "sm_90a")
+    listed = run("cache", "list").stdout
+    (entry,) = compiler.entries()
+    assert entry.bytes > len(code)
+    for shown in ("naive.cu", "sm_90a", "BIAS=0 ACTIVATION=0 ALONG_M=0", f"1 entry, {entry.bytes} bytes"):
+        assert shown in listed
+    assert run("cache", "clear").stdout == f"removed 1 entry from {tmp_path / 'cubins'}\n"
+    assert compiler.entries() == []
+
+
+def test_in_a_process_of_its_own(tmp_path):
+    source = Path(mm32.__file__).parent.parent
+    command = [sys.executable, "-c", "from mm32.cli import main; main()", "explain", "--layout", "tt"]
+    paths = os.pathsep.join([str(source), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths}, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert "M=2048 N=4096 K=8192, layout tt, epilogue none, precision fp32" in done.stdout
+    failed = subprocess.run(
+        [*command[:-1], "zz"], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths}
+    )
+    assert failed.returncode == 2
+    assert "unknown layout 'zz'" in failed.stderr
+    assert failed.stdout == ""

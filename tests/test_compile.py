@@ -1,0 +1,377 @@
+"""Kernels compiled by NVRTC and kept on disk: what an entry's name depends on, and that nothing on disk can harm a result.
+
+NVRTC needs no GPU: all of this runs anywhere.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import logging
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import mm32
+from mm32.cuda import compile as compiler
+from mm32.cuda import launch
+
+SOURCE, CONSTANTS, ARCH = "naive.cu", (("BIAS", 0), ("ACTIVATION", 0), ("ALONG_M", 0)), "sm_90a"
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache folder, not yet made."""
+    folder = tmp_path / "some" / "cache"
+    monkeypatch.setenv("MM32_CACHE_DIR", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def right() -> bytes:
+    return compiler.compile_cubin(SOURCE, CONSTANTS, ARCH)[0]
+
+
+@pytest.fixture
+def own_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of the kernels that a test may change."""
+    folder = tmp_path / "kernels"
+    shutil.copytree(compiler.KERNEL_DIR, folder)
+    monkeypatch.setattr(compiler, "KERNEL_DIR", folder)
+    compiler.full_source.cache_clear()
+    yield folder
+    compiler.full_source.cache_clear()
+
+
+@pytest.fixture
+def compilations(monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
+    """What has been compiled since, one item a compilation."""
+    calls, real = [], compiler.compile_cubin
+
+    def counted(source: str, constants: compiler.Constants, arch: str, **options: bool) -> tuple[bytes, str]:
+        calls.append((source, constants, arch))
+        return real(source, constants, arch, **options)
+
+    monkeypatch.setattr(compiler, "compile_cubin", counted)
+    return calls
+
+
+def only_entry(folder: Path) -> Path:
+    (path,) = folder.iterdir()
+    assert path.suffix == ".cubin"
+    return path
+
+
+def run_python(program: str, folder: Path) -> subprocess.CompletedProcess:
+    root = Path(mm32.__file__).parents[1]
+    environment = {**os.environ, "MM32_CACHE_DIR": str(folder), "PYTHONPATH": str(root)}
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], env=environment, capture_output=True, text=True
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Compiling
+
+
+def test_a_cubin_is_an_elf_file_with_the_entry(right: bytes) -> None:
+    assert right[:4] == b"\x7fELF"
+    assert b"mm32_naive" in right
+
+
+def test_the_same_source_gives_the_same_bytes(right: bytes) -> None:
+    assert compiler.compile_cubin(SOURCE, CONSTANTS, ARCH)[0] == right
+
+
+def test_verbose_reports_registers() -> None:
+    _, report = compiler.compile_cubin(SOURCE, CONSTANTS, ARCH, verbose=True)
+    assert "Used " in report
+    assert "0 bytes spill stores" in report
+
+
+def test_includes_are_in_the_source_once() -> None:
+    text = compiler.full_source("simt.cu")
+    assert text.count("struct Problem {") == 1
+    assert '#include "' not in text
+    assert "#pragma once" not in text
+
+
+def test_definitions_come_first() -> None:
+    assert compiler.definitions((("A", 1), ("B", -2))) == "#define MM32_A 1\n#define MM32_B -2\n"
+
+
+@pytest.mark.parametrize("header", ["problem.cuh", "split.cuh"])
+def test_arguments_are_laid_out_as_the_headers_say(header: str, own_kernels: Path) -> None:
+    """The launcher's structures against the kernels': each field's place and the size, asserted by the compiler."""
+    structures = {"problem.cuh": ("Problem", "Matrix"), "split.cuh": ("Split",)}[header]
+    claims = []
+    for name in structures:
+        made = getattr(launch, f"_{name}")
+        claims += [f"sizeof({name}) == {ctypes.sizeof(made)}"]
+        claims += [f"__builtin_offsetof({name}, {f[0]}) == {getattr(made, f[0]).offset}" for f in made._fields_]
+    asserts = "\n".join(f'static_assert({claim}, "{claim}");' for claim in claims)
+    (own_kernels / "layout.cu").write_text(
+        f'#include "{header}"\n{asserts}\nextern "C" __global__ void layout() {{}}\n'
+    )
+    compiler.compile_cubin("layout.cu", (("PRODUCTS", 3),), ARCH)
+
+
+def test_an_error_has_the_kernel_the_constants_and_the_log(cache: Path) -> None:
+    with pytest.raises(mm32.CompileError) as error:
+        compiler.cubin("simt.cu", (("BIAS", 0), ("ACTIVATION", 0), ("A_LOAD", 0)), ARCH)
+    message = str(error.value)
+    assert "compiling simt.cu for sm_90a with BIAS=0, ACTIVATION=0, A_LOAD=0 failed" in message
+    assert 'identifier "MM32_TILE_M" is undefined' in message
+    assert not cache.exists(), "a failure is not kept"
+
+
+def test_an_unknown_architecture_is_a_compile_error(cache: Path) -> None:
+    with pytest.raises(mm32.CompileError, match=r"naive.cu for sm_12345 with BIAS=0"):
+        compiler.cubin(SOURCE, CONSTANTS, "sm_12345")
+
+
+def test_without_cuda_core_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cuda.core", None)
+    with pytest.raises(mm32.CompileError, match=r"pip install 'mm32\[cu13\]'"):
+        compiler.compile_cubin(SOURCE, CONSTANTS, ARCH)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Names
+
+
+def test_a_name_is_a_fixed_function_of_what_is_compiled() -> None:
+    name = compiler.key(SOURCE, CONSTANTS, ARCH)
+    assert name == compiler.key(SOURCE, CONSTANTS, ARCH)
+    assert len(name) == 64
+    others = {
+        compiler.key("dot.cu", CONSTANTS, ARCH),
+        compiler.key(SOURCE, (("BIAS", 1), *CONSTANTS[1:]), ARCH),
+        compiler.key(SOURCE, CONSTANTS[1:], ARCH),
+        compiler.key(SOURCE, (("BIAS", 0), ("ACTIVATION", 0), ("ALONG_N", 0)), ARCH),
+        compiler.key(SOURCE, CONSTANTS, "sm_90"),
+        compiler.key(SOURCE, CONSTANTS, "sm_80"),
+    }
+    assert len(others | {name}) == 7
+
+
+@pytest.mark.parametrize("file", ["naive.cu", "epilogue.cuh", "problem.cuh"])
+def test_a_name_changes_with_the_source_and_its_includes(own_kernels: Path, file: str) -> None:
+    """problem.cuh comes in through epilogue.cuh: an include of an include."""
+    before = compiler.key(SOURCE, CONSTANTS, ARCH)
+    path = own_kernels / file
+    path.write_text(path.read_text() + "\n// changed\n")
+    compiler.full_source.cache_clear()
+    assert compiler.key(SOURCE, CONSTANTS, ARCH) != before
+
+
+def test_a_name_does_not_change_with_another_kernels_include(own_kernels: Path) -> None:
+    before = compiler.key(SOURCE, CONSTANTS, ARCH)
+    (own_kernels / "async_copy.cuh").write_text("// changed\n")
+    compiler.full_source.cache_clear()
+    assert compiler.key(SOURCE, CONSTANTS, ARCH) == before
+
+
+def test_a_name_changes_with_the_compiler_and_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {compiler.key(SOURCE, CONSTANTS, ARCH)}
+    monkeypatch.setattr(compiler, "compiler_version", lambda: "nvrtc 99.0")
+    names.add(compiler.key(SOURCE, CONSTANTS, ARCH))
+    monkeypatch.setattr(compiler, "OPTIONS", (*compiler.OPTIONS, "fmad=false"))
+    names.add(compiler.key(SOURCE, CONSTANTS, ARCH))
+    assert len(names) == 3
+
+
+def test_the_compiler_has_a_version() -> None:
+    assert any(c.isdigit() for c in compiler.compiler_version())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The cache
+
+
+def test_the_second_call_reads(cache: Path, compilations: list, right: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert compiler.cubin(SOURCE, CONSTANTS, ARCH) == right
+    assert compilations == [(SOURCE, CONSTANTS, ARCH)]
+    assert only_entry(cache).name == compiler.key(SOURCE, CONSTANTS, ARCH) + ".cubin"
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("compiled again")
+
+    monkeypatch.setattr(compiler, "compile_cubin", refuse)
+    assert compiler.cubin(SOURCE, CONSTANTS, ARCH) == right
+
+
+def test_another_process_reads(cache: Path, right: bytes) -> None:
+    compiler.cubin(SOURCE, CONSTANTS, ARCH)
+    program = f"""
+        import hashlib
+        from mm32.cuda import compile as compiler
+        compiler.compile_cubin = None
+        print(hashlib.sha256(compiler.cubin({SOURCE!r}, {CONSTANTS!r}, {ARCH!r})).hexdigest())
+    """
+    done = run_python(program, cache)
+    assert done.stdout.strip() == hashlib.sha256(right).hexdigest(), done.stderr
+
+
+DAMAGE = {
+    "empty": lambda data: b"",
+    "cut_in_the_magic": lambda data: data[:5],
+    "cut_in_the_header": lambda data: data[:100],
+    "cut_after_the_header": lambda data: data[: data.index(b"}\n") + 2],
+    "cut_by_a_byte": lambda data: data[:-1],
+    "longer_by_a_byte": lambda data: data + b"\0",
+    "flipped_last": lambda data: data[:-1] + bytes([data[-1] ^ 1]),
+    "flipped_middle": lambda data: (
+        data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 128]) + data[len(data) // 2 + 1 :]
+    ),
+    "flipped_magic": lambda data: bytes([data[0] ^ 1]) + data[1:],
+    "other_file": lambda data: b"\x7fELF" + data[4:],
+    "zeros": lambda data: bytes(len(data)),
+    "flipped_sum": lambda data: data[:20] + bytes([data[20] ^ 1]) + data[21:],
+    "flipped_header": lambda data: data.replace(b'"naive.cu"', b'"naive.cv"'),
+    "header_without_cubin": lambda data: data[: len(compiler.MAGIC) + 65] + b"{}\n",
+    "header_is_not_text": lambda data: compiler.MAGIC + b"\xff\xfe\xfa\n" + data,
+    "twice": lambda data: data + data,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_entry_is_compiled_again_and_repaired(
+    damage: str, cache: Path, compilations: list, right: bytes
+) -> None:
+    compiler.cubin(SOURCE, CONSTANTS, ARCH)
+    path = only_entry(cache)
+    whole = path.read_bytes()
+    path.write_bytes(DAMAGE[damage](whole))
+    assert compiler.entries() == []
+    assert compiler.cubin(SOURCE, CONSTANTS, ARCH) == right
+    assert len(compilations) == 2
+    assert only_entry(cache).read_bytes() == whole
+    assert compiler.cubin(SOURCE, CONSTANTS, ARCH) == right
+    assert len(compilations) == 2
+
+
+def test_an_entry_that_is_a_folder_costs_time_only(cache: Path, right: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    (cache / f"{compiler.key(SOURCE, CONSTANTS, ARCH)}.cubin").mkdir(parents=True)
+    assert compiler.cubin(SOURCE, CONSTANTS, ARCH) == right
+    assert [p.suffix for p in cache.iterdir()] == [".cubin"], "the temporary file is gone"
+    assert sum("cannot be written" in r.message for r in caplog.records) == 1
+
+
+def test_a_folder_that_cannot_be_made_is_one_warning(
+    cache: Path, right: bytes, compilations: list, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file is where the folder should be, which stops every user."""
+    cache.parent.mkdir(parents=True)
+    cache.write_text("a file")
+    with caplog.at_level(logging.WARNING, logger="mm32"):
+        for _ in range(3):
+            assert compiler.cubin(SOURCE, CONSTANTS, ARCH) == right
+    assert len(compilations) == 3
+    warnings = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert len(warnings) == 1
+    assert f"kernel cache {cache} cannot be written" in warnings[0]
+    assert compiler.entries() == []
+    assert compiler.clear() == 0
+
+
+@pytest.mark.parametrize("step", ["mkstemp", "fsync", "replace"])
+def test_a_disk_that_refuses(
+    step: str,
+    cache: Path,
+    right: bytes,
+    compilations: list,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Read-only or full: each step of the writing fails in turn. No entry, no temporary file, one warning, right bytes."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device", f"{cache}/.writing-{len(compilations)}")  # a new name each time
+
+    monkeypatch.setattr(compiler.tempfile if step == "mkstemp" else compiler.os, step, refuse)
+    with caplog.at_level(logging.WARNING, logger="mm32"):
+        for _ in range(2):
+            assert compiler.cubin(SOURCE, CONSTANTS, ARCH) == right
+    assert len(compilations) == 2
+    assert list(cache.iterdir()) == []
+    assert [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING] == [
+        f"mm32's kernel cache {cache} cannot be written (No space left on device); kernels are compiled in every process"
+    ]
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_process_killed_while_writing_leaves_no_entry(step: str, cache: Path, right: bytes) -> None:
+    program = f"""
+        import os, signal
+        from mm32.cuda import compile as compiler
+        compiler.os.{step} = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        compiler.cubin({SOURCE!r}, {CONSTANTS!r}, {ARCH!r})
+    """
+    done = run_python(program, cache)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert list(cache.glob("*.cubin")) == []
+    assert len(list(cache.iterdir())) == 1, "the half-written file, under a name that is never read"
+    assert compiler.entries() == []
+    assert compiler.cubin(SOURCE, CONSTANTS, ARCH) == right
+    assert len(compiler.entries()) == 1
+    assert compiler.clear() == 1
+    assert not cache.exists(), "clear() takes the half-written file along"
+
+
+def _compile_at_the_gate(gate: object, folder: str) -> str:
+    os.environ["MM32_CACHE_DIR"] = folder
+    gate.wait(120)
+    return hashlib.sha256(compiler.cubin(SOURCE, CONSTANTS, ARCH)).hexdigest()
+
+
+def test_eight_processes_at_once(cache: Path, right: bytes) -> None:
+    context = multiprocessing.get_context("spawn")
+    with context.Manager() as manager, ProcessPoolExecutor(8, mp_context=context) as pool:
+        gate = manager.Barrier(8)
+        found = [f.result() for f in [pool.submit(_compile_at_the_gate, gate, str(cache)) for _ in range(8)]]
+    assert set(found) == {hashlib.sha256(right).hexdigest()}
+    assert compiler._unpack(only_entry(cache).read_bytes())[0] == right
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Listing and clearing
+
+
+def test_entries_and_clear(cache: Path) -> None:
+    assert compiler.entries() == []
+    assert compiler.clear() == 0
+    other = (("BIAS", 1), ("ACTIVATION", 7))
+    compiler.cubin(SOURCE, CONSTANTS, ARCH)
+    os.utime(only_entry(cache), (1, 1))
+    compiler.cubin("dot.cu", other, "sm_80")
+    (cache / "notes.txt").write_text("not ours")
+    first, second = compiler.entries()
+    assert (first.kernel, first.arch, first.constants) == ("naive.cu", "sm_90a", "BIAS=0 ACTIVATION=0 ALONG_M=0")
+    assert (second.kernel, second.arch, second.constants) == ("dot.cu", "sm_80", "BIAS=1 ACTIVATION=7")
+    assert first.compiler == compiler.compiler_version()
+    assert first.bytes == first.path.stat().st_size
+    assert second.path.name == compiler.key("dot.cu", other, "sm_80") + ".cubin"
+    assert compiler.clear() == 2
+    assert [p.name for p in cache.iterdir()] == ["notes.txt"]
+    assert compiler.entries() == []
+
+
+def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MM32_CACHE_DIR", str(tmp_path / "named"))
+    assert compiler.cache_dir() == tmp_path / "named"
+    monkeypatch.delenv("MM32_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert compiler.cache_dir() == tmp_path / "mm32" / "cubins"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert compiler.cache_dir() == tmp_path / "home" / ".cache" / "mm32" / "cubins"

@@ -1,0 +1,10 @@
+"""The fixtures of conftest_verify.py, which test modules also import scripts from."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from conftest_verify import run, write  # noqa: F401

@@ -1,0 +1,119 @@
+"""`mm32 verify` on the command line: usage, exit codes, the page, the JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from conftest_verify import REFERENCE, RIGHT, forward
+
+from mm32 import cli
+from mm32.verify.process import TOKEN_VARIABLE
+from mm32.verify.verdict import EXIT_MEANINGS
+
+COMMAND = [sys.executable, "-c", "from mm32.cli import main; main()"]
+Write = Callable[[str, str], Path]
+
+
+def mm32(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, env=environment, timeout=120, check=False
+    )
+
+
+@pytest.fixture
+def scripts(write: Write) -> tuple[Path, Path]:
+    return write("reference.py", REFERENCE), write("candidate.py", RIGHT)
+
+
+def test_a_page_with_the_verdict_last_and_progress_on_stderr(scripts: tuple[Path, Path], tmp_path: Path) -> None:
+    done = mm32("verify", *scripts, "--trials", "1", "--seed", "5", "--json", tmp_path / "report.json")
+    record = json.loads((tmp_path / "report.json").read_text())
+    assert done.returncode == record["exit_code"]
+    assert done.returncode in (0, 1, 3), done.stdout
+    assert done.stdout.strip().splitlines()[-1].startswith("SAME, ")
+    for part in (
+        "trial 1, seed 5",
+        "Probes",
+        "Could this check have failed?",
+        "operands rounded to TF32",
+        "speedup",
+        "torch ",
+    ):
+        assert part in done.stdout
+    assert "mm32: comparing, trial 1 of 1" in done.stderr
+    assert "\x1b" not in done.stdout
+    assert (record["schema"], record["same"], record["seed"]) == ("mm32.verify/1", True, 5)
+
+
+def test_json_on_standard_output_stands_alone(write: Write) -> None:
+    done = mm32("verify", write("r.py", REFERENCE), write("c.py", forward("return torch.zeros(64, 96)")), "--json", "-")
+    record = json.loads(done.stdout)
+    assert done.returncode == record["exit_code"] == 5
+    assert record["verdict"] == "DIFFERENT"
+    assert "DIFFERENT: output: normwise error 1 is above the bound" in done.stderr
+
+
+def test_wrong_usage_is_exit_code_2(scripts: tuple[Path, Path], tmp_path: Path) -> None:
+    reference, candidate = scripts
+    for arguments, says in (
+        ([reference], "give a CANDIDATE script, or --kernel NAME"),
+        ([reference, candidate, "--kernel", "naive"], "not both"),
+        ([reference, tmp_path / "none.py"], "does not exist"),
+        ([reference, candidate, "--trials", "0"], "trials"),
+        ([reference, "--kernel", "magic"], "'magic' is none of auto, naive"),
+        ([reference, candidate, "--json", tmp_path / "none" / "x.json"], "there is no folder"),
+    ):
+        done = mm32("verify", *arguments)
+        assert done.returncode == 2, arguments
+        assert says in " ".join(done.stderr.replace("│", " ").split())
+
+
+def test_help_tells_every_exit_code() -> None:
+    done = mm32("verify", "--help")
+    assert done.returncode == 0
+    text = " ".join(done.stdout.replace("│", " ").split())
+    for code, meaning in EXIT_MEANINGS.items():
+        assert f"{code} {meaning}" in text
+        assert meaning in cli.EXIT_CODES
+
+
+def test_alone_it_shows_help() -> None:
+    done = mm32()
+    assert "verify" in done.stdout + done.stderr
+
+
+def test_without_typer_it_says_what_to_install() -> None:
+    code = "import sys; sys.modules['typer'] = None\nfrom mm32.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stderr.strip() == "mm32's command line needs: pip install 'mm32[cli]'"
+
+
+def test_an_interrupt_cleans_up(write: Write, tmp_path: Path) -> None:
+    mark = tmp_path / "started"
+    source = f"import subprocess, time\nsubprocess.Popen(['sleep', '999'])\nopen({str(mark)!r}, 'w').close()\ntime.sleep(999)\n"
+    arguments = [*COMMAND, "verify", str(write("r.py", REFERENCE)), str(write("c.py", source))]
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    give_up = time.monotonic() + 60
+    while not mark.exists() and time.monotonic() < give_up:
+        time.sleep(0.1)
+    assert mark.exists()
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "interrupted" in errors
+    for one in psutil.process_iter():
+        try:
+            assert not one.environ().get(TOKEN_VARIABLE, "").startswith(f"{process.pid}-")
+        except psutil.Error:
+            continue

@@ -1,0 +1,195 @@
+"""Which models are contractions, their gauge, and what the probes fill in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mm32.verify import candidate, oracle, probes
+
+
+class Wrap(nn.Module):
+    def __init__(self, call: Callable[..., object]) -> None:
+        super().__init__()
+        self.call = call
+
+    def forward(self, *inputs: Tensor) -> object:
+        return self.call(*inputs)
+
+
+def contraction(model: nn.Module, *inputs: Tensor) -> tuple[oracle.Contraction, list[Tensor]]:
+    values, names = oracle.flat_inputs(model, inputs)
+    return oracle.find_contraction(oracle.trace(model, inputs), names), values
+
+
+R = torch.rand
+MODELS: dict[str, tuple[nn.Module, tuple[Tensor, ...], tuple[int, int, int], str | None]] = {
+    "nn": (Wrap(lambda a, b: a @ b), (R(5, 7), R(7, 9)), (5, 9, 7), None),
+    "tt": (Wrap(lambda a, b: torch.matmul(a.T, b.T)), (R(7, 5), R(9, 7)), (5, 9, 7), None),
+    "relu": (Wrap(lambda a, b: F.relu(a @ b)), (R(5, 7), R(7, 9)), (5, 9, 7), "relu"),
+    "linear": (nn.Linear(7, 9), (R(5, 7),), (5, 9, 7), None),
+    "batched linear": (nn.Sequential(nn.Linear(7, 9), nn.SiLU()), (R(2, 5, 7),), (10, 9, 7), "silu"),
+    "bmm": (Wrap(torch.bmm), (R(3, 5, 7), R(3, 7, 9)), (5, 9, 7), None),
+    "einsum": (Wrap(lambda a, b: torch.einsum("km,nk->mn", a, b)), (R(7, 5), R(9, 7)), (5, 9, 7), None),
+    "mv": (Wrap(torch.mv), (R(5, 7), R(7)), (5, 1, 7), None),
+    "list": (Wrap(lambda a, b: [torch.tanh(a @ b)]), (R(5, 7), R(7, 9)), (5, 9, 7), "tanh"),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_contractions_are_found_and_replayed(name: str) -> None:
+    model, inputs, size, activation = MODELS[name]
+    found, values = contraction(model, *inputs)
+    told = found.describe()
+    assert (told["m"], told["n"], told["k"], told["activation"]) == (*size, activation)
+    right = model(*inputs)
+    right = right[0] if isinstance(right, list) else right
+    with torch.no_grad():
+        assert torch.equal(found.run(values), right)
+        gauge = found.gauge(values)
+        assert gauge.dtype == torch.float64
+        assert gauge.shape == right.shape
+        if name == "nn":
+            assert torch.allclose(gauge, inputs[0].double() @ inputs[1].double(), rtol=1e-6)
+        halved = found.run(values, oracle.half_of_k)
+        assert not torch.allclose(halved, right)
+
+
+def test_the_gauge_takes_absolute_values_and_the_bias_and_no_activation() -> None:
+    model = nn.Sequential(nn.Linear(7, 9), nn.ReLU())
+    x = torch.randn(5, 7)
+    found, values = contraction(model, x)
+    linear = model[0]
+    right = x.abs().double() @ linear.weight.abs().double().T + linear.bias.abs().double()  # type: ignore[operator]
+    with torch.no_grad():
+        assert torch.allclose(found.gauge(values), right, rtol=1e-6)
+
+
+def test_the_gauge_survives_overflow() -> None:
+    a, b = torch.full((2, 4), 1e30), torch.full((4, 3), 1e30)
+    found, values = contraction(MODELS["nn"][0], a, b)
+    assert torch.allclose(found.gauge(values), torch.full((2, 3), 4e60, dtype=torch.float64), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        (lambda a, b: torch.softmax(a @ b, -1), "_softmax"),
+        (lambda a, b: (a @ b) @ b.T, "more than one product"),
+        (lambda a, b: a.sum(), "sum"),
+        (lambda a, b: (a * 2) @ b, "mul"),
+        (lambda a, b: a + 1, "add"),
+        (lambda a, b: (a @ b, a), "not one tensor"),
+    ],
+)
+def test_other_models_are_not_and_say_why(call: Callable[..., object], why: str) -> None:
+    with pytest.raises(oracle.NotAContraction, match=why):
+        contraction(Wrap(call), R(5, 7), R(7, 9))
+
+
+def test_run_in_double_leaves_the_model_alone() -> None:
+    model = nn.Linear(7, 9)
+    x = R(5, 7)
+    exact = oracle.run_in_double(model, [x])
+    assert exact.dtype == torch.float64
+    assert torch.equal(exact, F.linear(x.double(), model.weight.double(), model.bias.double()))
+    assert model.weight.dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", ["nn", "tt", "bmm", "linear"])
+def test_probes_ask_what_they_say(name: str) -> None:
+    model, inputs, _, _ = MODELS[name]
+    found, values = contraction(model, *inputs)
+    with torch.no_grad():
+        filled = {p.name: probes.fill(p, found, values, 3) for p in probes.PROBES}
+        for out in filled.values():
+            assert [t.stride() for t in out] == [t.stride() for t in values]
+        a, b = found.views(filled["selects A"])
+        assert torch.equal(b.sum(-2), torch.ones(b.shape[:-2] + b.shape[-1:]))
+        assert bool((a.abs() >= 1).all())
+        a, b = found.views(filled["selects B"])
+        assert torch.equal(a.sum(-1), torch.ones(a.shape[:-1]))
+        for t in filled["integers"]:
+            assert torch.equal(t, t.round())
+            assert float(t.abs().max()) <= 8
+        exact = found.run([t.double() for t in filled["integers"]])
+        assert torch.equal(found.run(filled["integers"]).double(), exact)
+        a, b = found.views(filled["NaN and Inf"])
+        batch = a.shape[0] if a.dim() == 3 else 1
+        assert (int(a.isnan().sum()), int((a == torch.inf).sum()), int((b == -torch.inf).sum())) == (batch,) * 3
+        # TF32 must fail what is judged entry by entry: 11 bits against 4u.
+        for which in ("selects A", "selects B"):
+            right, rough = found.run(filled[which]), found.run(filled[which], oracle.tf32, oracle.tf32)
+            nonzero = right != 0
+            assert float(((rough - right)[nonzero] / right[nonzero]).abs().max()) > 100 * probes.FEW * 2**-24
+
+
+def test_probes_do_not_write_over_shared_operands() -> None:
+    model = Wrap(lambda a: a @ a.T)
+    found, values = contraction(model, R(5, 7))
+    with pytest.raises(probes.CannotProbe, match="one tensor"):
+        probes.fill(probes.BY_NAME["randn"], found, values, 0)
+
+
+def test_inexact_probes_are_left_out() -> None:
+    assert probes.skip_reason(probes.BY_NAME["integers"], "gelu", True) == "not exact behind gelu"
+    assert probes.skip_reason(probes.BY_NAME["integers"], "relu", True) is None
+    assert probes.skip_reason(probes.BY_NAME["selects A"], None, False) == "for fp32 only"
+
+
+# ---------------------------------------------------------------------------------------------------------- --kernel
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(7, 9)
+        self.act = nn.GELU(approximate="tanh")
+        self.w = nn.Parameter(R(9, 4))
+        self.b = nn.Parameter(R(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.sigmoid(self.act(self.first(x)) @ self.w + self.b)
+        return F.leaky_relu(torch.matmul(y, y.T), 0.5)
+
+
+def test_matmuls_are_rewritten_with_their_epilogue() -> None:
+    calls = []
+
+    def matmul(a: Tensor, b: Tensor, **options: object) -> Tensor:
+        calls.append(("matmul", tuple(a.shape), tuple(b.shape), options.pop("activation", None), options.pop("kernel")))
+        bias = options.pop("bias", None)
+        assert not options
+        out = a @ b
+        return torch.sigmoid(out + bias) if bias is not None else out
+
+    def linear(x: Tensor, w: Tensor, **options: object) -> Tensor:
+        calls.append(("linear", tuple(x.shape), tuple(w.shape), options.pop("activation", None), options.pop("kernel")))
+        return F.gelu(F.linear(x, w, options.pop("bias")), approximate="tanh")  # type: ignore[arg-type]
+
+    torch.manual_seed(0)
+    model, x = Net(), R(5, 7)
+    new = candidate.rewrite(model, "naive", matmul, linear)
+    assert torch.equal(new(x), model(x))
+    assert calls == [
+        ("linear", (5, 7), (9, 7), "gelu_tanh", "naive"),
+        ("matmul", (5, 9), (9, 4), "sigmoid", "naive"),
+        ("matmul", (5, 4), (4, 5), None, "naive"),  # a slope that the library does not have stays torch's
+    ]
+    assert set(new.state_dict()) == set(model.state_dict())
+
+
+def test_what_cannot_be_rewritten_says_so() -> None:
+    with pytest.raises(candidate.CannotRewrite, match="holds no matmul"):
+        candidate.rewrite(nn.ReLU(), "naive", torch.matmul, F.linear)
+
+    class Branches(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x @ x if x.sum() > 0 else x
+
+    with pytest.raises(candidate.CannotRewrite, match=r"cannot be traced by torch\.fx"):
+        candidate.rewrite(Branches(), "naive", torch.matmul, F.linear)
