@@ -21,6 +21,7 @@ from mm32.plan import Constants, Device, Launch, Plan
 TEMPLATE = Path(__file__).with_name("export_template.py.txt")
 OLDEST = (8, 0)  # a kernel that runs on cards of this compute capability runs on all later ones
 INCLUDE = re.compile(r'^#include "([\w.]+)"\n', re.M)
+VARIABLE = re.compile(r'^extern "C" \{\n__device__ [\w ]+ (\w+);\n\}$', re.M)
 EPILOGUE = "epilogue.cuh"
 FOR_HEADERS = ("PRODUCTS",)  # what the other headers use: of one value in all launches of a plan
 WRAP = textwrap.TextWrapper(120, initial_indent=" " * 4, subsequent_indent=" " * 15)  # under explain()'s words
@@ -100,7 +101,7 @@ def _card(plan: Plan) -> dict[str, str]:
     major, minor = plan.device.capability if specific else OLDEST
     count = len(plan.launches)
     return {
-        "KERNELS": "one CUDA kernel" if count == 1 else f"{count} CUDA kernels in turn",
+        "KERNELS": "one CUDA kernel" if count == 1 else f"{count} CUDA kernels",
         "ACCURACY": ", with TF32's accuracy" if plan.gemm.precision == "tf32" else "",
         "UNFIT": f"capability {'!=' if specific else '<'} ({major}, {minor})",
         "CAPABILITY": f"compute capability {major}.{minor}{'' if specific else ' or later'}",
@@ -149,7 +150,9 @@ def _source(plan: Plan) -> str:
         shared.update((name, value) for name, value in constants if name in FOR_HEADERS)
         define, undefine = _definitions(tuple(c for c in constants if c[0] not in FOR_HEADERS))
         space = Path(source).stem
-        bodies.append(f"namespace {space} {{\n{define}{epilogue}{body}{undefine}}}  // namespace {space}\n")
+        # What nvcc generates refers to C variables as global ones.
+        using = "".join(f"using {space}::{name};\n" for name in VARIABLE.findall(body))
+        bodies.append(f"namespace {space} {{\n{define}{epilogue}{body}{undefine}}}  // namespace {space}\n{using}")
     text = "\n".join([_definitions(tuple(shared.items()))[0] + "\n".join(headers.values()), *bodies])
     if '"""' in text:
         raise ValueError(f'a source of kernel {plan.kernel!r} holds """, which ends the string that a file keeps it in')
@@ -196,20 +199,20 @@ def _workspace(plan: Plan) -> dict[str, str]:
     if space is None:
         return dict.fromkeys(("SPLIT", "WORKSPACE", "WORKSPACE_TYPE", "WORKSPACE_PARAMETER", "WORKSPACE_POINTER"), "")
 
-    def pair(name: str, type_: str, values: tuple[int, int]) -> str:
-        at = [f"({type_})(workspace + {value}LL)" if type_ else str(value) for value in values]
-        return f"    s.{name}[0] = {at[0]}, s.{name}[1] = {at[1]};\n"
+    def pair(name: str, value: str, numbers: tuple[int, int]) -> str:
+        first, second = (value.replace("#", str(number)) for number in numbers)
+        return f"    s.{name}[0] = {first}, s.{name}[1] = {second};\n"
 
     split = (
         "    Split s{};\n    s.p = p;\n"
-        + pair("panels", "char*", space.panels)
-        + pair("stats", "RowStats*", space.stats)
-        + pair("ready", "unsigned*", space.ready)
-        + f"    s.verdict = (Verdict*)(workspace + {space.verdict}LL);\n"
-        + f"    s.partial = (float*)(workspace + {space.partial}LL);\n"
-        + pair("matrices", "", space.matrices)
+        + pair("panels", "workspace + #", space.panels)
+        + pair("stats", "(RowStats*)(workspace + #)", space.stats)
+        + pair("ready", "(unsigned*)(workspace + #)", space.ready)
+        + f"    s.verdict = (Verdict*)(workspace + {space.verdict});\n"
+        + f"    s.partial = (float*)(workspace + {space.partial});\n"
+        + pair("matrices", "#", space.matrices)
         + f"    s.splits = {space.splits};\n"
-        + pair("first", "", space.first)
+        + pair("first", "#", space.first)
     )
     return {
         "SPLIT": split,
@@ -278,9 +281,7 @@ def _sizes(plan: Plan) -> dict[str, str]:
         }
     constants = dict(plan.launches[0].constants)
     # (axis, its size, how many rows begin that far apart): a single row asks nothing. Loads run along M and N, stores along N.
-    checks = [("M", "m", "k")] * ("M" in _vector_loads(plan).values()) + [("N", "n", "k")] * (
-        "N" in _vector_loads(plan).values()
-    )
+    checks = [(axis, axis.lower(), "k") for axis in _vector_loads(plan).values()]
     checks += [("N", "n", "m")] * (constants.get("C_VECTOR") == 1)
     axes = sorted({axis for axis, _, _ in checks}, key="MNK".index)
     listed = ", ".join(f'("{axis}", {size}, {rows})' for axis, size, rows in checks)
@@ -289,8 +290,8 @@ def _sizes(plan: Plan) -> dict[str, str]:
         "with those sizes."
     )
     return {
-        "SIZES": f"Any M, N and K, 0 included{multiples if checks else '.'}\n            The plan was made for M=@M@ N=@N@ K=@K@; "
-        "far from that another file may be faster, not more right.",
+        "SIZES": f"Any M, N and K, 0 included{multiples if checks else '.'}\n            "
+        "The plan was made for M=@M@ N=@N@ K=@K@; far from that another file may be faster, not more right.",
         "SIZE_CHECK": MULTIPLES.replace("@LISTED@", listed) if checks else "",
     }
 
@@ -300,7 +301,7 @@ def _vector_loads(plan: Plan) -> dict[str, str]:
     found: dict[str, str] = {}
     for launch in plan.launches:
         for operand, rows in (("A", "M"), ("B", "N")):
-            mode = dict(launch.constants).get(f"{operand}_LOAD")
+            mode = dict(launch.constants).get(f"{operand}_LOAD", -1)
             axis = {("simt.cu", 0): rows, ("pack.cu", 0): rows, ("pack.cu", 2): "K"}.get((launch.source, mode))
             if axis and found.setdefault(operand, axis) != axis:
                 raise ValueError(f"{launch.source} reads {operand} along {axis}, another launch along {found[operand]}")

@@ -43,10 +43,11 @@ def _run_cuda(
     found = _runners.get(key)
     if found is None:
         shape = gemm.check_inputs(a, b, bias, activation, precision)
-        into = a.new_empty(shape) if out is None else out
-        if out is not None:
+        if out is None:
+            out = a.new_empty(shape)
+        else:
             gemm.check_out(out, shape, a, b, bias)
-        problem = gemm.describe(a, b, bias, into, activation, precision)
+        problem = gemm.describe(a, b, bias, out, activation, precision)
         chosen = _plan(problem, launch.device_of(a.device.index), kernel)
         if len(_runners) >= 4096:
             _runners.clear()

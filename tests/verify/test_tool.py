@@ -12,7 +12,7 @@ import psutil
 import pytest
 from conftest_verify import HEAD, LINEAR, REFERENCE, RIGHT, Run, forward
 
-from mm32.verify import Report, Verdict, process, session
+from mm32.verify import Report, Verdict, process, session, verify
 from mm32.verify.verdict import Judgement
 
 SAME = {Verdict.FASTER, Verdict.SLOWER, Verdict.INCONCLUSIVE}
@@ -461,5 +461,5 @@ def test_wrong_arguments_are_refused(run: Run) -> None:
         with pytest.raises(ValueError):
             run(RIGHT, **options)
     with pytest.raises(FileNotFoundError, match="there is no script"):
-        session.verify("/nowhere/reference.py", "/nowhere/candidate.py")
+        verify("/nowhere/reference.py", "/nowhere/candidate.py")
     assert isinstance(Report("a", "b", 0).exit_code, int)

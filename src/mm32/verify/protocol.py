@@ -128,6 +128,24 @@ def leaves(value: Any, path: str = "output") -> list[tuple[str, Any]]:
     return [(path, value)]
 
 
+def same_bits(a: Any, b: Any) -> bool:
+    """Whether two trees hold the very same bits, NaN included."""
+    left, right = leaves(a), leaves(b)
+    if [path for path, _ in left] != [path for path, _ in right]:
+        return False
+    for (_, x), (_, y) in zip(left, right, strict=True):
+        if isinstance(x, Tensor) != isinstance(y, Tensor):
+            return False
+        if isinstance(x, Tensor):
+            if x.shape != y.shape or x.dtype != y.dtype:
+                return False
+            if not torch.equal(*(t.contiguous().reshape(-1).view(torch.uint8) for t in (x, y))):
+                return False
+        elif not (x == y or (x != x and y != y)):
+            return False
+    return True
+
+
 # ---------------------------------------------------------------------------------------------------------- tensors
 
 

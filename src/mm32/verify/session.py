@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ from torch import Tensor
 from . import selftest, timing
 from .probes import FEW, PROBES, SMOOTH, Probe, skip_reason
 from .process import Failure, Limits, Reply, Worker, all_close
-from .protocol import leaves
+from .protocol import leaves, same_bits
 from .report import Report, judgement_record, timing_record
 from .verdict import ROUNDOFF, Judgement, Truth, Verdict, judge, shape_of
 
@@ -35,61 +34,6 @@ class Stop(Exception):
         self.verdict = verdict
         self.reason = reason
         self.error = error or {}
-
-
-def verify(
-    reference: str | Path,
-    candidate: str | Path | None = None,
-    *,
-    kernel: str | None = None,
-    trials: int | None = None,
-    seed: int | None = None,
-    timeout: float = 300.0,
-    memory_gib: float | None = None,
-    progress: Callable[[str], None] | None = None,
-) -> Report:
-    """Compare a candidate with a reference: same outputs? faster?
-
-    Args:
-        reference: a script with `class Model(nn.Module)`, `get_inputs()` and `get_init_inputs()`.
-        candidate: a script with `class ModelNew(nn.Module)`.
-        kernel: instead of a candidate, one of this library's kernels, put in place of the reference's matmuls.
-        trials: how many random inputs to compare; by default 3, or 2 where the reference is slow.
-        seed: of the first trial; by default a random one, which the report tells.
-        timeout: seconds the candidate may take for any one step, compiling included.
-        memory_gib: host memory that the candidate's processes may use together; by default 16, or 3/4 of the machine's.
-        progress: called with a line of text as the run goes on.
-
-    Returns the report; `report.verdict.exit_code` is the command's exit code. Nothing that the scripts do is raised.
-
-    Raises ValueError for wrong arguments and FileNotFoundError for a script that does not exist.
-    """
-    if (candidate is None) == (kernel is None):
-        raise ValueError("give either a candidate script or kernel=NAME")
-    paths = [Path(p).resolve() for p in (reference, candidate) if p is not None]
-    for path in paths:
-        if not path.is_file():
-            raise FileNotFoundError(f"there is no script {path}")
-    if trials is not None and trials < 1:
-        raise ValueError(f"trials must be at least 1, got {trials}")
-    if not timeout > 0:
-        raise ValueError(f"timeout must be positive, got {timeout}")
-    if memory_gib is None:
-        import psutil
-
-        memory_gib = min(16.0, psutil.virtual_memory().total / 2**30 * 0.75)
-    if not memory_gib > 0:
-        raise ValueError(f"memory_gib must be positive, got {memory_gib}")
-    session = Session(
-        paths[0],
-        paths[1] if candidate is not None else None,
-        kernel,
-        trials,
-        secrets.randbelow(2**31) if seed is None else seed,
-        Limits(timeout, memory_gib),
-        progress or (lambda text: None),
-    )
-    return session.run()
 
 
 class Session:
@@ -304,7 +248,7 @@ class Session:
             if not result.same:
                 return result
             if number == 0:
-                self.report.deterministic = _same_bits(got, self._candidate_output(seed))
+                self.report.deterministic = same_bits(got, self._candidate_output(seed))
             worst = result if not (result.closeness() < worst.closeness()) else worst
             self.seconds["trial"] = time.monotonic() - started
             left = wanted - number - 1
@@ -319,7 +263,7 @@ class Session:
     def _check_inputs(self, inputs: Any, number: int) -> None:
         size = sum(leaf.nbytes for _, leaf in leaves(inputs) if isinstance(leaf, Tensor))
         after = self.ask_candidate("fetch", max_payload=4 * size + (64 << 20), timeout=60 + size / 1e7).value
-        same = _same_bits(inputs, after)
+        same = same_bits(inputs, after)
         self.report.inputs_unmodified = same if number == 0 else bool(self.report.inputs_unmodified and same)
 
     # ------------------------------------------------------------------------------------------------------ probes
@@ -483,21 +427,3 @@ def _narrow(value: Any) -> Any:
         if isinstance(value, Tensor)
         else type(value)
     )
-
-
-def _same_bits(a: Any, b: Any) -> bool:
-    """Whether two trees hold the very same bits, NaN included."""
-    left, right = leaves(a), leaves(b)
-    if [path for path, _ in left] != [path for path, _ in right]:
-        return False
-    for (_, x), (_, y) in zip(left, right, strict=True):
-        if isinstance(x, Tensor) != isinstance(y, Tensor):
-            return False
-        if isinstance(x, Tensor):
-            if x.shape != y.shape or x.dtype != y.dtype:
-                return False
-            if not torch.equal(*(t.contiguous().reshape(-1).view(torch.uint8) for t in (x, y))):
-                return False
-        elif not (x == y or (x != x and y != y)):
-            return False
-    return True

@@ -1,0 +1,46 @@
+"""Runs a set of cases on the card here and writes its record: python benchmarks/record.py main [shapes ladder] [-o FOLDER].
+
+Needs a CUDA device. The records that README.md and docs/ are made from lie in benchmarks/results/<card>/; after writing them,
+`make tables`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+import torch
+
+from mm32.bench import measure, record, suite
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("sets", nargs="+", choices=sorted(suite.SETS))
+    parser.add_argument("-o", "--output", type=Path, help="folder; default benchmarks/results/<card>")
+    parser.add_argument("--rounds", type=int, default=15)
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("benchmarks/record.py needs a CUDA device; torch finds none here", file=sys.stderr)
+        return 2
+    card = re.sub(r"[^a-z0-9]+", "-", torch.cuda.get_device_name().lower()).strip("-")
+    folder = options.output or Path(__file__).parent / "results" / card
+    for name in options.sets:
+        cases, implementations = suite.SETS[name]
+        rows = []
+        for case in cases:
+            row = measure.measure(case, implementations, options.rounds)
+            rows.append(row)
+            cells = [
+                f"{who} {r['seconds'] * 1e3:.4g} ms x{r['speedup']:.3f} ({r['error']:.1e}, {r['gauge']:.1f})"
+                for who, r in row["results"].items()
+            ]
+            print(f"{case.name}: {'; '.join(cells)}", flush=True)
+            record.write(folder / f"{name}.json", name, rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""Rewrites the tables in README.md and docs/ from the records in benchmarks/results/: python benchmarks/tables.py [--check].
+
+A table stands between `<!-- table: NAME -->` and `<!-- end table -->`. With --check nothing is written: exit 1 if a table
+differs from its records, and a line for every record that is older than the kernels it speaks of.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mm32.bench import record
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+CARD = "nvidia-h200"
+PAGES = ("README.md", "docs/kernels.md", "docs/numerics.md", "docs/verifying.md")
+MARKED = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end table -->)", re.S)
+LAYOUT = {"tt": "`A.T @ B.T`", "nt": "`A @ B.T`", "tn": "`A.T @ B`", "nn": "`A @ B`"}
+
+
+def load(name: str) -> dict[str, Any]:
+    return record.read(RESULTS / CARD / f"{name}.json")
+
+
+def time(seconds: float) -> str:
+    return f"{seconds * 1e3:.3f} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+def source(name: str) -> str:
+    """The line under a table: where and when it was measured."""
+    made = load(name)
+    e = made["environment"]
+    old = record.stale(made)
+    note = f" **Measured before the latest change to {', '.join(old)}.**" if old else ""
+    return (
+        f"\n{e['card']}, driver {e['driver']}, torch {e['torch']}, {made['made'][:10]}; "
+        f"[record](/benchmarks/results/{CARD}/{name}.json).{note}\n"
+    )
+
+
+def speedup(result: dict[str, Any]) -> str:
+    return f"**{result['speedup']:.2f}** ({result['speedup_low']:.2f}–{result['speedup_high']:.2f})"
+
+
+def main_table() -> str:
+    lines = [
+        "| product | data | torch fp32 | mm32 | mm32 : torch (95 %) | torch TF32 | error torch | error mm32 | error TF32 |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in load("main")["rows"]:
+        r = row["results"]
+        what = LAYOUT[row["layout"]] + (" + bias, relu" if row["bias"] else "")
+        lines.append(
+            f"| {what} | {row['distribution']} | {time(r['torch']['seconds'])} | {time(r['mm32']['seconds'])} | "
+            f"{speedup(r['mm32'])} | {time(r['torch-tf32']['seconds'])} | {r['torch']['error']:.1e} | "
+            f"{r['mm32']['error']:.1e} | {r['torch-tf32']['error']:.1e} |"
+        )
+    return "\n".join(lines) + "\n" + source("main")
+
+
+def shapes_table() -> str:
+    lines = [
+        "| M × K × N | torch fp32 | mm32 | kernel | mm32 : torch (95 %) | torch TF32 | error torch | error mm32 |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in load("shapes")["rows"]:
+        r = row["results"]
+        size = f"{row['m']} × {row['k']} × {row['n']}" + (f", batch {row['batch']}" if row["batch"] > 1 else "")
+        lines.append(
+            f"| {size} | {time(r['torch']['seconds'])} | {time(r['mm32']['seconds'])} | {r['mm32']['kernel']} | "
+            f"{speedup(r['mm32'])} | {time(r['torch-tf32']['seconds'])} | {r['torch']['error']:.1e} | "
+            f"{r['mm32']['error']:.1e} |"
+        )
+    return "\n".join(lines) + "\n" + source("shapes")
+
+
+def tf32_table() -> str:
+    lines = [
+        "| product | data | torch TF32 | mm32 `tf32` | mm32 : torch TF32 | error torch TF32 | error mm32 `tf32` |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in load("main")["rows"]:
+        r = row["results"]
+        ratio = r["torch-tf32"]["seconds"] / r["mm32-tf32"]["seconds"]
+        what = LAYOUT[row["layout"]] + (" + bias, relu" if row["bias"] else "")
+        lines.append(
+            f"| {what} | {row['distribution']} | {time(r['torch-tf32']['seconds'])} | {time(r['mm32-tf32']['seconds'])} | "
+            f"{ratio:.2f} | {r['torch-tf32']['error']:.1e} | {r['mm32-tf32']['error']:.1e} |"
+        )
+    return "\n".join(lines) + "\n" + source("main")
+
+
+def ladder_table() -> str:
+    rows = load("ladder")["rows"]
+    names = list(rows[0]["results"])
+    lines = ["| layout | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    for row in rows:
+        cells = [
+            f"{time(r['seconds'])}<br>×{r['speedup']:.3g}, error {r['error']:.1e}" for r in row["results"].values()
+        ]
+        lines.append(f"| {LAYOUT[row['layout']]} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n" + source("ladder")
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "main": main_table,
+    "shapes": shapes_table,
+    "tf32": tf32_table,
+    "ladder": ladder_table,
+}
+
+
+def filled(text: str) -> str:
+    """A page with its tables made from the records; ValueError for a table that does not exist."""
+
+    def make(found: re.Match[str]) -> str:
+        if found[2] not in TABLES:
+            raise ValueError(f"no table {found[2]!r}: there are {', '.join(TABLES)}")
+        return found[1] + TABLES[found[2]]() + found[3]
+
+    return MARKED.sub(make, text)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true")
+    check = parser.parse_args().check
+    differing = []
+    for name in PAGES:
+        page = ROOT / name
+        if not page.exists():
+            continue
+        before = page.read_text()
+        after = filled(before)
+        if before != after:
+            differing.append(name)
+            if not check:
+                page.write_text(after)
+    for path in sorted(RESULTS.glob("*/*.json")):
+        if old := record.stale(record.read(path)):
+            print(
+                f"{path.relative_to(ROOT)} is older than the sources of {', '.join(old)}: run benchmarks/record.py again"
+            )
+    if differing:
+        print(f"{'differ from their records' if check else 'rewritten'}: {', '.join(differing)}")
+    return int(check and bool(differing))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

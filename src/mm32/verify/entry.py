@@ -1,0 +1,66 @@
+"""The public call: check the arguments, run a session, hand back its report."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from .process import Limits
+from .report import Report
+from .session import Session
+
+
+def verify(
+    reference: str | Path,
+    candidate: str | Path | None = None,
+    *,
+    kernel: str | None = None,
+    trials: int | None = None,
+    seed: int | None = None,
+    timeout: float = 300.0,
+    memory_gib: float | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Report:
+    """Compare a candidate with a reference: same outputs? faster?
+
+    Args:
+        reference: a script with `class Model(nn.Module)`, `get_inputs()` and `get_init_inputs()`.
+        candidate: a script with `class ModelNew(nn.Module)`.
+        kernel: instead of a candidate, one of this library's kernels, put in place of the reference's matmuls.
+        trials: how many random inputs to compare; by default 3, or 2 where the reference is slow.
+        seed: of the first trial; by default a random one, which the report tells.
+        timeout: seconds the candidate may take for any one step, compiling included.
+        memory_gib: host memory that the candidate's processes may use together; by default 16, or 3/4 of the machine's.
+        progress: called with a line of text as the run goes on.
+
+    Returns the report; `report.verdict.exit_code` is the command's exit code. Nothing that the scripts do is raised.
+
+    Raises ValueError for wrong arguments and FileNotFoundError for a script that does not exist.
+    """
+    if (candidate is None) == (kernel is None):
+        raise ValueError("give either a candidate script or kernel=NAME")
+    paths = [Path(p).resolve() for p in (reference, candidate) if p is not None]
+    for path in paths:
+        if not path.is_file():
+            raise FileNotFoundError(f"there is no script {path}")
+    if trials is not None and trials < 1:
+        raise ValueError(f"trials must be at least 1, got {trials}")
+    if not timeout > 0:
+        raise ValueError(f"timeout must be positive, got {timeout}")
+    if memory_gib is None:
+        memory_gib = min(16.0, psutil.virtual_memory().total / 2**30 * 0.75)
+    if not memory_gib > 0:
+        raise ValueError(f"memory_gib must be positive, got {memory_gib}")
+    session = Session(
+        paths[0],
+        paths[1] if candidate is not None else None,
+        kernel,
+        trials,
+        secrets.randbelow(2**31) if seed is None else seed,
+        Limits(timeout, memory_gib),
+        progress or (lambda text: None),
+    )
+    return session.run()
