@@ -31,3 +31,204 @@ BLOCK_K, CHUNK, SAMPLES, TARGET, TARGET_EXACT, LIMIT = 64, 8, 64, 10, 14, 65504.
 SMALL = {3: 2.0**-3, 1: 2.0**-14}  # by number of products
 KEPT_BITS = 25  # fraction bits that Hopper keeps of what it adds
 _PRODUCTS = {"fp32": 3, "tf32": 1}
+# What the range may cost: 4 u of |A||B|, in units of 2^-25 * BIG^2; of hi alone, as much as its rounding: 4 * 2^-11.
+BIG, ALLOWED = 2.0**-5, {3: 8.0, 1: 2.0**16}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The gauges
+
+
+def exact(a: Array, b: Array) -> Double:
+    """A B in float64: the truth that errors are measured against. (M, K), (K, N) -> (M, N)."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray(a.astype(np.float64) @ b.astype(np.float64))
+
+
+def normwise(c: Array, a: Array, b: Array) -> float:
+    """‖C - C64‖ / ‖C64‖, Frobenius norms; 0/0 is 0, and a C that is not finite gives NaN or inf, which pass no bound."""
+    truth = exact(a, b)
+    error, size = float(np.linalg.norm(c - truth)), float(np.linalg.norm(truth))
+    return 0.0 if error == 0.0 else error / size if size else float("inf")
+
+
+def componentwise(c: Array, a: Array, b: Array) -> float:
+    """max |C - C64| / (u |A||B|), in units of u = 2^-24; 0/0 is 0, NaN where C is not finite.
+
+    The gauge in which every fp32 matmul is bounded by K, whatever its order of summation (Higham, Accuracy and Stability of
+    Numerical Algorithms, 2nd ed., section 3.5).
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        error, size = np.abs(c - exact(a, b)), UNIT * exact(np.abs(a), np.abs(b))
+        return float(np.max(np.where(error == 0, 0.0, error / size), initial=0.0))
+
+
+def bound(k: int) -> float:
+    """What `componentwise` is at most where the fast path was taken and nothing left fp32's range (docs/numerics.md, "The
+    bound"): in units of u, for K = `k`, precision "fp32"."""
+    split, dropped, lost = 8.0, 4.0, 4.0
+    inside = min(k, BLOCK_K)
+    truncated = 0.5 * inside + 2.5 * -(-inside // 16) + 0.1
+    promoted = -(-k // BLOCK_K)
+    return (split + dropped + lost + truncated + promoted) * (1 + 2.0**-9)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Packing: scale, split, look
+
+
+@dataclass(frozen=True)
+class Packed:
+    """An operand's rows, split; R rows along K."""
+
+    hi: Double  # (R, K), fp16 numbers
+    lo: Double  # (R, K), fp16 numbers; zeros with one product
+    exponent: Integer  # (R,): the row was multiplied by 2^exponent
+    small: Integer  # (R,): elements that are not zero, and scaled are below SMALL
+    largest: Array  # (R,): scaled; NaN if any element is NaN
+    big: NDArray[np.bool_]  # (R, at most SAMPLES): sampled elements of at least BIG times 2^target, scaled
+
+
+def sampled(k: int) -> Integer:
+    """The places along K that the scale is chosen from: 8 runs of 8 neighbours, or all if there are no more than 64."""
+    if k <= SAMPLES:
+        return np.arange(k)
+    run, within = np.divmod(np.arange(SAMPLES), 8)
+    return np.asarray((2 * run + 1) * (k // 16) // 8 * 8 + within)
+
+
+def target(k: int) -> int:
+    """The exponent that the largest sampled element is brought to: up to 2^5 more fits where the sample is not all."""
+    return TARGET_EXACT if k <= SAMPLES else TARGET
+
+
+def exponents(rows: Array) -> Integer:
+    """(R, K) -> (R,): each row's exponent. Non-finite elements are left out; a sample of zeros gives 0."""
+    sample = np.abs(rows[:, sampled(rows.shape[1])])
+    largest = np.max(np.where(np.isfinite(sample), sample, 0), axis=1, initial=0)
+    field = largest.astype(np.float32).view(np.uint32).astype(np.int64) >> 23
+    return np.where(largest > 0, np.clip(target(rows.shape[1]) + 127 - field, -126, 127), 0)
+
+
+def split(x: Array, products: int = 3) -> tuple[Double, Double]:
+    """x -> hi + lo, each rounded to the nearest fp16, ties to even; any shape, elements up to 65504.
+
+    What is lost: nothing or up to 2^-23 |x| for 2^-2 <= |x|, up to 2^-25 below. With one product lo is left out.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        hi = x.astype(np.float16)
+        rest = x - hi.astype(np.float32)
+        lo = rest.astype(np.float16) if products == 3 else np.zeros_like(hi)
+    return hi.astype(np.float64), lo.astype(np.float64)
+
+
+def pack(rows: Array, products: int = 3) -> Packed:
+    """(R, K) float32 -> its split, and what decides whether the split suits it."""
+    exponent = exponents(rows)
+    with np.errstate(over="ignore", under="ignore"):
+        scaled = rows * np.exp2(exponent.astype(np.float64)).astype(np.float32)[:, None]
+    size = np.abs(scaled)
+    small = np.sum((rows != 0) & (size < SMALL[products]), axis=1)
+    big = size[:, sampled(rows.shape[1])] >= np.float32(BIG * 2.0 ** target(rows.shape[1]))
+    hi, lo = split(scaled, products)
+    return Packed(hi, lo, exponent, small, np.max(size, axis=1, initial=0), big)
+
+
+def fits(a: Packed, b: Packed, products: int = 3) -> bool:
+    """Whether the fast path's result stands; if not, the card computes the product again by fp32 multiply-adds.
+
+    An element below SMALL keeps 2^-25 of absolute precision, so for a row i of A and a column j of B the range costs at most
+    2^-25 (small_i largest_j + small_j largest_i). Where both have a big element at the same sampled place, |A||B| is at least
+    BIG^2 (times 2^(2 target)) for every such place. The cost must be no more than 4 u |A||B| for every pair.
+    """
+    if not (np.all(a.largest <= LIMIT) and np.all(b.largest <= LIMIT)):
+        return False
+    lost = np.multiply.outer(a.small.astype(np.float64), b.largest) + np.multiply.outer(a.largest, b.small.astype(np.float64))
+    kept = a.big.astype(np.float64) @ b.big.T.astype(np.float64) * (BIG * 2.0 ** target(a.hi.shape[1])) ** 2
+    return bool(np.all(lost <= ALLOWED[products] * kept))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Multiplying
+
+
+def _toward_zero(x: Double) -> Double:
+    """Cut to fp32's 24 significant bits; for the range of scaled sums, which is far from fp32's ends."""
+    return (x.view(np.int64) & ~np.int64((1 << 29) - 1)).view(np.float64)
+
+
+def _exponent(x: Double) -> Integer:
+    """floor(log2 |x|); for 0 so small that it decides nothing."""
+    return np.where(x == 0, -4096, np.frexp(x)[1] - 1)
+
+
+def wgmma_k16(acc: Double, a: Double, b: Double, kept_bits: int = KEPT_BITS) -> Double:
+    """One tensor-core instruction, acc + a b^T: acc (M, N) of fp32 numbers, a (M, 16) and b (N, 16) of fp16 numbers.
+
+    Products are exact. They and the accumulator are aligned to the largest exponent among them (a product's is the sum of its
+    factors': its significand, in [1, 4), is not normalised first; a subnormal factor's is -14), cut toward zero `kept_bits`
+    below it, and added without error; the sum is cut to fp32. `kept_bits` is 25 for Hopper; 24 and 23 for Ampere and Volta.
+    """
+    product = a[:, None, :] * b[None, :, :]
+    powers = [np.where(x == 0, -4096, np.maximum(_exponent(x), -14)) for x in (a, b)]
+    highest = np.maximum((powers[0][:, None, :] + powers[1][None, :, :]).max(axis=2), _exponent(acc))
+    shift = np.where(highest < -1000, 0, kept_bits - highest)
+    total = np.trunc(np.ldexp(product, shift[:, :, None])).sum(axis=2) + np.trunc(np.ldexp(acc, shift))
+    return _toward_zero(np.ldexp(total, -shift))
+
+
+def multiply(
+    a: Packed, b: Packed, products: int = 3, *, promoted_every: int = 1, kept_bits: int = KEPT_BITS, splits: int = 1
+) -> Array:
+    """C from splits of A (rows M) and of B's columns (rows N): (M, N), the scale undone.
+
+    `promoted_every` counts blocks of 64 of K between promotions, 0 for never; one product is never promoted. `splits` is how
+    many parts of K are summed apart, then added up in their order.
+    """
+    m, n, k = len(a.hi), len(b.hi), a.hi.shape[1]
+    blocks = -(-k // BLOCK_K)
+    planes = [np.pad(x, ((0, 0), (0, blocks * BLOCK_K - k))) for x in (a.hi, a.lo, b.hi, b.lo)]
+    a_hi, a_lo, b_hi, b_lo = planes
+    pairs = [(a_lo, b_hi), (a_hi, b_lo), (a_hi, b_hi)] if products == 3 else [(a_hi, b_hi)]
+    every = promoted_every if products == 3 else 0
+    chunks = -(-blocks // CHUNK)
+    edges = [min(chunks * i // splits * CHUNK, blocks) for i in range(splits + 1)]
+    result = np.zeros((m, n), np.float32)
+    for part in range(splits):
+        total, acc = np.zeros((m, n), np.float32), np.zeros((m, n))
+        for block in range(edges[part], edges[part + 1]):
+            for x, y in pairs:
+                for at in range(block * BLOCK_K, (block + 1) * BLOCK_K, 16):
+                    acc = wgmma_k16(acc, x[:, at : at + 16], y[:, at : at + 16], kept_bits)
+            if every and (block + 1 - edges[part]) % every == 0:
+                total, acc = total + acc.astype(np.float32), np.zeros((m, n))
+        total = total + acc.astype(np.float32)
+        with np.errstate(over="ignore", under="ignore"):
+            undone = np.ldexp(total.astype(np.float64), -(a.exponent[:, None] + b.exponent[None, :])).astype(np.float32)
+        result = undone if part == 0 else result + undone
+    return result
+
+
+def fp32_matmul(a: Array, b: Array) -> Array:
+    """The careful path: one fp32 multiply-add after another along K. (M, K), (K, N) -> (M, N).
+
+    The sum is rounded to float64, then to fp32: a tie that float64 cannot tell from a near-tie may round the other way.
+    """
+    total = np.zeros((a.shape[0], b.shape[1]), np.float32)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        for k in range(a.shape[1]):
+            product = a[:, k, None].astype(np.float64) * b[None, k, :].astype(np.float64)
+            total = (product + total).astype(np.float32)
+    return total
+
+
+def matmul(a: Array, b: Array, precision: str = "fp32", *, splits: int = 1) -> tuple[Array, bool]:
+    """What the kernel "tensorcore" computes for A (M, K) and B (K, N), and whether by the careful path.
+
+    `precision` is "fp32" or "tf32". About 2 s for 64 x 2048 x 64.
+    """
+    products = _PRODUCTS[precision]
+    packed = pack(a, products), pack(np.ascontiguousarray(b.T), products)
+    if not fits(*packed, products):
+        return fp32_matmul(a, b), True
+    return multiply(*packed, products, splits=splits), False

@@ -199,8 +199,8 @@ class SimtTile:
 
 
 SIMT_TILES = (
-    SimtTile(256, 128, 16, 8, 16, 4, 1, 0.74),
-    SimtTile(128, 128, 16, 8, 8, 4, 2, 0.70),
+    SimtTile(256, 128, 16, 8, 16, 4, 1, 0.68),
+    SimtTile(128, 128, 16, 8, 8, 4, 1, 0.60),
     SimtTile(64, 64, 16, 4, 8, 4, 4, 0.50),
 )
 SIMT_STREAM = 2.4e12  # bytes a second that it reaches where memory bounds it
@@ -299,6 +299,11 @@ def _pack_mode(matrix: Matrix, rows: str) -> int:
     return 3 if (matrix.row if rows == "col" else matrix.col) == 1 else 1
 
 
+def _unit_rows(load: int) -> int:
+    """Rows that mm32_pack packs at a time (UNIT_ROWS in split.cuh)."""
+    return 16 if load >= 2 else 64
+
+
 def _workspace(gemm: Gemm, products: int, splits: int, first: tuple[int, int]) -> Workspace:
     planes, blocks = (2 if products == 3 else 1), -(-gemm.k // BLOCK_K)
     matrices = tuple(gemm.batches if any(matrix.batch) else 1 for matrix in (gemm.a, gemm.b))
@@ -319,6 +324,8 @@ def _workspace(gemm: Gemm, products: int, splits: int, first: tuple[int, int]) -
 
 
 def _tensorcore(gemm: Gemm, device: Device) -> tuple[Plan, float]:
+    if gemm.k == 0 or gemm.empty:  # nothing to multiply: the epilogue of zeros
+        return replace(_simt(gemm, device)[0], kernel="tensorcore"), 2 * LAUNCH
     products = 1 if gemm.precision == "tf32" else 3
     chunks = -(-gemm.k // (BLOCK_K * CHUNK))
     rows = -(-gemm.m // TILE_M)
@@ -357,7 +364,7 @@ def _tensorcore(gemm: Gemm, device: Device) -> tuple[Plan, float]:
     loads = (("A_LOAD", _pack_mode(gemm.a, "row")), ("B_LOAD", _pack_mode(gemm.b, "col")))
     epilogue, form = _epilogue(gemm), (("PRODUCTS", products),)
     units = sum(
-        x * -(-r // (16 if load >= 2 else 64)) * chunks
+        x * -(-r // _unit_rows(load)) * chunks
         for x, r, (_, load) in zip(space.matrices, (gemm.m, gemm.n), loads, strict=True)
     )
     groups = sum(x * -(-r // 32) for x, r in zip(space.matrices, (gemm.m, gemm.n), strict=True))
@@ -365,7 +372,7 @@ def _tensorcore(gemm: Gemm, device: Device) -> tuple[Plan, float]:
     multiply = (
         *(epilogue if splits == 1 else _NO_EPILOGUE),
         *form,
-        *loads,
+        *(("A_UNIT", _unit_rows(loads[0][1])), ("B_UNIT", _unit_rows(loads[1][1]))),
         ("TILE_N", tile.n),
         ("STAGES", tile.stages),
         ("SPLIT", int(splits > 1)),
@@ -422,13 +429,11 @@ def unsuited(kernel: str, gemm: Gemm) -> str | None:
         return None
     if gemm.precision == "ieee":
         return "precision 'ieee' promises fp32 multiply-adds only, and it splits operands for the tensor cores"
-    if gemm.k == 0 or gemm.empty:
-        return "there is nothing to multiply"
     tiles = gemm.batches * -(-gemm.m // TILE_M) * -(-gemm.n // 64) * SPLITS[-1]
-    if max(gemm.m, gemm.n) > MAX_ROWS or gemm.k > 2**30 or tiles > MAX_GRID:
+    if max(gemm.m, gemm.n) > MAX_ROWS or gemm.k > 2**30 or tiles >= 2**31:
         return f"M and N may be {MAX_ROWS} at most, K 2^30, and tiles must be counted in 31 bits"
     chunks = -(-gemm.k // (BLOCK_K * CHUNK))
-    if gemm.batches * (-(-gemm.m // 16) + -(-gemm.n // 16)) * chunks > MAX_GRID:
+    if gemm.batches * (-(-gemm.m // 16) + -(-gemm.n // 16)) * chunks >= 2**31:
         return "the units of packing must be counted in 31 bits"
     return None
 
@@ -462,7 +467,7 @@ def check_kernel(kernel: str) -> None:
 def variants() -> Iterator[tuple[str, str, Constants, int]]:
     """Every compiled form that plans differ in, as (kernel, source, constants, threads a block). Epilogues multiply the
     forms without touching the main loop: they are covered by the empty one and the heaviest on every form, and each
-    activation once a kernel."""
+    activation once a kernel. Simt's 16-byte stores stand with two of its three loads, the others with the third."""
     light = _NO_EPILOGUE
     heavy = (("BIAS", 1), ("ACTIVATION", 1 + ACTIVATIONS.index("gelu_tanh")))
     each = [(("BIAS", i % 2), ("ACTIVATION", 1 + i)) for i in range(len(ACTIVATIONS))]
@@ -486,8 +491,8 @@ def variants() -> Iterator[tuple[str, str, Constants, int]]:
                 yield "tensorcore", "pack.cu", (("A_LOAD", i), ("B_LOAD", j), ("PRODUCTS", products)), 256
         yield from with_epilogues("tensorcore", "reduce.cu", [(("PRODUCTS", products),)], 256)
     for tile in TENSOR_TILES:
-        # Loads decide how many counts to wait for, a constant; how C is stored and whether K is split change the code.
-        loads = (("PRODUCTS", tile.products), ("A_LOAD", 0), ("B_LOAD", 2), ("TILE_N", tile.n), ("STAGES", tile.stages))
+        # The units are constants to compare with; how C is stored and whether K is split change the code.
+        loads = (("PRODUCTS", tile.products), ("A_UNIT", 64), ("B_UNIT", 16), ("TILE_N", tile.n), ("STAGES", tile.stages))
         forms = [(*loads, ("SPLIT", 0), ("C_VECTOR", v)) for v in (0, 1)]
         yield from with_epilogues("tensorcore", "tensorcore.cu", forms, 384)
         for v in (0, 1):

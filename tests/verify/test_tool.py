@@ -15,7 +15,7 @@ from conftest_verify import HEAD, LINEAR, REFERENCE, RIGHT, Run, forward
 from mm32.verify import Report, Verdict, process, session, verify
 from mm32.verify.verdict import Judgement
 
-SAME = {Verdict.FASTER, Verdict.SLOWER, Verdict.INCONCLUSIVE}
+SAME = {verdict for verdict in Verdict if verdict.same}
 
 
 def leftovers() -> list[str]:
@@ -37,7 +37,7 @@ def leftovers() -> list[str]:
 def test_a_right_candidate_is_the_same(run: Run) -> None:
     report = run(RIGHT)
     assert report.verdict in SAME
-    assert report.exit_code in (0, 1, 3)
+    assert report.exit_code in (0, 1, 3, 4)
     assert [t["same"] for t in report.trials] == [True, True]
     assert [t["seed"] for t in report.trials] == [1, 2]
     for trial in report.trials:
@@ -190,16 +190,26 @@ def test_a_check_that_could_not_have_failed_gives_no_verdict(run: Run, monkeypat
     assert report.timing is None
 
 
-def test_a_reference_in_tf32_gives_no_verdict(run: Run) -> None:
-    rounding = (
-        "def r(x):\n    i = x.contiguous().view(torch.int32)\n    return ((i + 0x1000) & ~0x1FFF).view(torch.float32)\n"
-    )
-    reference = REFERENCE.replace("class Model(", rounding + "class Model(").replace(
-        "torch.matmul(A.T, B.T)", "torch.matmul(r(A.T), r(B.T))"
-    )
+def test_a_reference_no_better_than_tf32_gives_no_verdict(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As torch's own setting would do it on a GPU: the result of a traceable matmul is off by a rounding of its operands.
+    reference = REFERENCE.replace("class Model(", FAKE_TF32 + "class Model(")
     report = run(reference.replace("class Model(", "class ModelNew("), reference, trials=1)
-    assert report.verdict in SAME | {Verdict.NO_VERDICT}
-    assert report.problem["contraction"] is None
+    assert report.verdict is Verdict.NO_VERDICT, report.reason
+    assert report.problem["contraction"]["k"] == 80
+    assert report.trials[0]["reference"]["normwise"] > 1e-5
+    assert "operands rounded to TF32" in report.reason
+
+
+FAKE_TF32 = """
+_matmul = torch.matmul
+def matmul(a, b):
+    if a.dtype is not torch.float32 or type(a) is not torch.Tensor: return _matmul(a, b)
+    def r(x):
+        i = x.contiguous().view(torch.int32)
+        return ((i + 0x1000) & ~0x1FFF).view(torch.float32)
+    return _matmul(r(a), r(b))
+torch.matmul = matmul
+"""
 
 
 def test_a_reference_whose_answer_is_constant_gives_no_verdict(run: Run) -> None:
@@ -287,7 +297,7 @@ def test_children_are_ended_with_their_parent(run: Run) -> None:
 
 def test_a_forked_child_does_not_answer(run: Run) -> None:
     report = run(forward("import os\nos.fork()\nreturn torch.relu(A.T @ B.T)"), trials=1)
-    assert report.verdict in {*SAME, Verdict.SUSPECT, Verdict.CRASHED}
+    assert report.verdict in {*SAME, Verdict.CRASHED}
     assert not leftovers()
 
 
@@ -351,7 +361,7 @@ def test_patching_time_after_the_fact_changes_nothing(run: Run) -> None:
         "import time\ntime.perf_counter_ns = time.perf_counter = time.monotonic = lambda: 0\ntorch.cuda.Event = None\n",
     )
     report = run(source, trials=1)
-    assert report.verdict in {Verdict.SLOWER, Verdict.INCONCLUSIVE}
+    assert report.verdict in SAME - {Verdict.FASTER}
     assert report.timing is not None
     assert report.timing["speedup"] < 0.7
 

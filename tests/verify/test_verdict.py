@@ -215,6 +215,16 @@ def test_a_claim_that_the_parents_clock_contradicts_is_suspect() -> None:
         assert decide(*sides(r, [odd] * 12, (1e-3, 1e-3)))[0] is Verdict.SUSPECT
 
 
+def test_a_busy_machine_makes_nobody_a_liar() -> None:
+    # Bursts met a load that the rounds did not: the reference's did too, and one of the candidate's got through.
+    r = [1.0e-3] * 12
+    reference, candidate = sides(r, [0.5e-3] * 12, (3e-3, 2e-3))
+    assert decide(reference, candidate)[0] is Verdict.FASTER
+    reference, candidate = sides(r, [0.5e-3] * 12, (1e-3, 2e-3))
+    candidate.walls = [2e-3, 2e-3, 0.6e-3]
+    assert decide(reference, candidate)[0] is Verdict.INCONCLUSIVE
+
+
 def test_faster_needs_both_clocks() -> None:
     r = [30e-6] * 12
     assert decide(*sides(r, [20e-6] * 12, (40e-6, 60e-6)))[0] is Verdict.INCONCLUSIVE

@@ -16,7 +16,6 @@ import json
 import logging
 import os
 import re
-import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -198,15 +197,15 @@ def entries() -> list[Entry]:
     """What the cache holds, oldest first; entries that are not whole are left out."""
     found = []
     folder = cache_dir()
-    for path in sorted(folder.glob("*.cubin"), key=lambda p: p.stat().st_mtime) if folder.is_dir() else []:
+    for path in folder.glob("*.cubin") if folder.is_dir() else []:
         try:
-            data = path.read_bytes()
+            data, made = path.read_bytes(), path.stat().st_mtime
             _, header = _unpack(data)
         except (OSError, ValueError):
             continue
         named = (header.get(name, "?") for name in ("kernel", "arch", "constants", "compiler"))
-        found.append(Entry(path, len(data), *named))
-    return found
+        found.append((made, Entry(path, len(data), *named)))
+    return [entry for _, entry in sorted(found, key=lambda f: f[0])]
 
 
 def clear() -> int:
@@ -218,6 +217,6 @@ def clear() -> int:
     for path in [*folder.glob("*.cubin"), *folder.glob(".writing-*")]:
         removed += path.suffix == ".cubin"
         path.unlink(missing_ok=True)
-    if not any(folder.iterdir()):
-        shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        folder.rmdir()  # only if nothing else is in it
     return removed

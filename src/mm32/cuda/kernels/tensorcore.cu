@@ -10,8 +10,9 @@
 // Registers: 128 a thread at launch (bounds of 512 threads), so that a block of mm32_pack fits beside it; then 40 for the
 // producer and 168 for the consumers.
 // Bounded by the card's power: ~690 TFLOP/s of fp16 products sustained on random data, 750 in short bursts.
-//   MM32_TILE_N     64 or 128; 256 with PRODUCTS = 1
+//   MM32_TILE_N     64 or 128
 //   MM32_STAGES, MM32_PRODUCTS (3 or 1)
+//   MM32_A_UNIT, MM32_B_UNIT  rows that mm32_pack counts as one in `ready`
 //   MM32_SPLIT      1: K is split among blocks, which write sums to Split::partial for mm32_reduce
 //   MM32_C_VECTOR   1: C is contiguous along N, 8-byte aligned, its row stride even: 8-byte stores
 #include "bulk_copy.cuh"
@@ -22,8 +23,6 @@
 constexpr int TILE_M = 128, TILE_N = MM32_TILE_N, STAGES = MM32_STAGES;
 constexpr int A_PLANE = TILE_M * PLANE_ROW, B_PLANE = TILE_N * PLANE_ROW, STAGE = PLANES * (A_PLANE + B_PLANE);
 constexpr int B_AT = PLANES * A_PLANE;  // where B's planes begin in a stage
-// Two sets of TILE_N / 2 accumulators, or one of 128: what is left of 65536 registers decides whether a packer fits beside.
-constexpr int BOUND = TILE_N <= 128 ? 512 : 384, CONSUMER_REGISTERS = TILE_N <= 128 ? 168 : 232;
 constexpr int GROUP = 8;  // tile rows walked together, so that their panels stay in L2; also what mm32_pack packs first
 
 struct Tile {
@@ -53,10 +52,10 @@ __device__ __forceinline__ unsigned load_acquire(const unsigned* counter) {
 }
 
 // Units that mm32_pack counts for the READY_ROWS rows from `row` on, of which `rows` exist in all.
-template <int LOAD>
+template <int UNIT>
 __device__ __forceinline__ unsigned units_of(int row, long long rows) {
     const int here = (int)min(rows - row / READY_ROWS * READY_ROWS, (long long)READY_ROWS);
-    return (here + UNIT_ROWS<LOAD> - 1) / UNIT_ROWS<LOAD>;
+    return (here + UNIT - 1) / UNIT;
 }
 
 // x * 2^e for any e that a sum's scale can need, rounded once.
@@ -81,7 +80,7 @@ __device__ __forceinline__ void produce(const Split& s, unsigned ring, unsigned 
         const char* b = s.panels[1] + ((long long)b_matrix * blocks + begin) * PLANES * b_plane + (long long)tile.n0 * PLANE_ROW;
         const unsigned* a_ready = s.ready[0] + (a_matrix * ceil_div(p.m, READY_ROWS) + tile.m0 / READY_ROWS) * chunks;
         const unsigned* b_ready = s.ready[1] + (b_matrix * ceil_div(p.n, READY_ROWS) + tile.n0 / READY_ROWS) * chunks;
-        const unsigned a_units = units_of<MM32_A_LOAD>(tile.m0, p.m), b_units = units_of<MM32_B_LOAD>(tile.n0, p.n);
+        const unsigned a_units = units_of<MM32_A_UNIT>(tile.m0, p.m), b_units = units_of<MM32_B_UNIT>(tile.n0, p.n);
 #pragma unroll 1
         for (int kb = begin; kb < end; kb++) {
             if (kb % CHUNK == 0) {
@@ -221,7 +220,7 @@ __device__ __forceinline__ void consume(const Split& s, unsigned ring, unsigned 
     }
 }
 
-extern "C" __global__ void __launch_bounds__(BOUND, 1) mm32_tensorcore(const __grid_constant__ Split s) {
+extern "C" __global__ void __launch_bounds__(512, 1) mm32_tensorcore(const __grid_constant__ Split s) {
     extern __shared__ char dynamic[];
     __shared__ __align__(8) unsigned long long barriers[2 * STAGES];
     __shared__ __align__(8) Columns columns[2];
@@ -240,7 +239,7 @@ extern "C" __global__ void __launch_bounds__(BOUND, 1) mm32_tensorcore(const __g
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
         if (threadIdx.x == 0) produce(s, ring, full, empty, tiles);
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(CONSUMER_REGISTERS));
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 168;");
         consume(s, ring, full, empty, columns[threadIdx.x / 128 - 1], tiles);
     }
 }

@@ -1,0 +1,183 @@
+"""What the tests of exported files share: loading a file's text, operands as it takes them, and a CUDA runtime that launches
+nothing and reports what it was asked to launch."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import itertools
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from mm32 import environment, gemm
+from mm32 import plan as planning
+
+numbers = itertools.count()
+
+
+def loader(folder: Path, builds: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
+    """A function that imports an exported file's text as a module. The text goes to `folder`, what it builds to `builds`."""
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(builds))
+
+    def load(text: str) -> ModuleType:
+        path = folder / f"exported_{next(numbers)}.py"
+        path.write_text(text)
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load
+
+
+def here() -> planning.Device:
+    """The card to plan for: this machine's, or an H200."""
+    return environment.planning_device()[0]
+
+
+def inputs(layout: str, m: int, n: int, k: int, bias: bool = False, **kwargs) -> list[torch.Tensor]:
+    shapes = [(m, k) if layout[0] == "n" else (k, m), (k, n) if layout[1] == "n" else (n, k)] + [(n,)] * bias
+    return [torch.randn(shape, **kwargs) for shape in shapes]
+
+
+def matrices(layout: str, A: torch.Tensor, B: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return A if layout[0] == "n" else A.T, B if layout[1] == "n" else B.T
+
+
+def cuda_source(text: str) -> str:
+    return text.split('CUDA_SOURCE = r"""')[1].split('"""')[0]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A stand-in for the CUDA runtime library, linked into a file's C++ in its place: kernels are known by name and not run.
+
+RUNTIME = """\
+#include <cuda_runtime.h>
+#include <map>
+#include <string>
+
+typedef void Launched(const char* name, unsigned blocks, unsigned threads, size_t shared, int early, void* stream, void* at);
+typedef void Prepared(const char* name, int attribute, int value);
+
+static Launched* launched;
+static Prepared* prepared;
+static std::map<const void*, std::string>& names() {
+    static std::map<const void*, std::string> found;
+    return found;
+}
+
+extern "C" {
+void report_to(Launched* to, Prepared* and_to) { launched = to, prepared = and_to; }
+
+void** __cudaRegisterFatBinary(void*) {
+    static void* handle;
+    return &handle;
+}
+void __cudaRegisterFatBinaryEnd(void**) {}
+void __cudaUnregisterFatBinary(void**) {}
+char __cudaInitModule(void**) { return 1; }
+void __cudaRegisterVar(void**, char*, char*, const char*, int, size_t, int, int) {}
+void __cudaRegisterFunction(void**, const char* host, char*, const char* name, int, uint3*, uint3*, dim3*, dim3*, int*) {
+    names()[host] = name;
+}
+cudaError_t __cudaGetKernel(cudaKernel_t*, const void*) { return cudaErrorNotSupported; }
+cudaError_t __cudaLaunchKernel(cudaKernel_t, dim3, dim3, void**, size_t, cudaStream_t) { return cudaErrorNotSupported; }
+cudaError_t __cudaPopCallConfiguration(dim3*, dim3*, size_t*, void*) { return cudaErrorNotSupported; }
+
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel, void** arguments) {
+    const cudaLaunchAttribute* attribute = config->attrs;
+    const int early = config->numAttrs == 1 && attribute->id == cudaLaunchAttributeProgrammaticStreamSerialization &&
+                      attribute->val.programmaticStreamSerializationAllowed == 1;
+    if ((int)config->numAttrs != early || config->gridDim.y * config->gridDim.z * config->blockDim.y * config->blockDim.z != 1)
+        return cudaErrorInvalidConfiguration;
+    launched(names().at(kernel).c_str(), config->gridDim.x, config->blockDim.x, config->dynamicSmemBytes, early, config->stream,
+             arguments[0]);
+    return cudaSuccess;
+}
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
+    prepared(names().at(kernel).c_str(), attribute, value);
+    return cudaSuccess;
+}
+const char* cudaGetErrorString(cudaError_t) { return "an error"; }
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+}
+"""
+
+SHARED_BYTES, CARVEOUT = 8, 9  # cudaFuncAttributeMaxDynamicSharedMemorySize, ...PreferredSharedMemoryCarveout
+FLAGS = ["-std=c++17", "-gencode=arch=compute_90a,code=sm_90a", "-Xcompiler", "-fPIC,-Wall,-Werror", "-shared"]
+
+
+class Recorder:
+    """Builds like torch.utils.cpp_extension.load_inline, with nvcc and the stand-in, and keeps what the file then asks for:
+    `launches` of (kernel, blocks, threads, shared, early, stream, the argument's bytes), `attributes` of
+    (kernel, attribute, value). `sizes` says how long the argument of each kernel is."""
+
+    def __init__(self, folder: Path, sizes: dict[str, int]) -> None:
+        self.folder, self.sizes = folder, sizes
+        self.launches: list[tuple] = []
+        self.attributes: list[tuple] = []
+
+    def load_inline(self, *, name: str, cuda_sources: str, **_: object) -> str:
+        assert os.environ["TORCH_CUDA_ARCH_LIST"] == "9.0a"
+        runtime, source, built = (self.folder / name for name in ("runtime.cpp", "exported.cu", f"{name}.so"))
+        runtime.write_text(RUNTIME)
+        source.write_text(cuda_sources)
+        command = [
+            "nvcc",
+            *FLAGS,
+            "-cudart",
+            "none",
+            "-Xlinker",
+            "-Bsymbolic",
+            "-o",
+            str(built),
+            str(source),
+            str(runtime),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        text, number, pointer = ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p
+        launched = ctypes.CFUNCTYPE(None, text, number, number, ctypes.c_size_t, number, pointer, pointer)
+        prepared = ctypes.CFUNCTYPE(None, text, number, number)
+        self.callbacks = launched(self.launched), prepared(self.prepared)
+        ctypes.CDLL(str(built)).report_to(*self.callbacks)
+        return str(built)
+
+    def launched(self, name: bytes, blocks: int, threads: int, shared: int, early: int, stream: int, at: int) -> None:
+        argument = ctypes.string_at(at, self.sizes[name.decode()])
+        self.launches.append((name.decode(), blocks, threads, shared, bool(early), stream, argument))
+
+    def prepared(self, name: bytes, attribute: int, value: int) -> None:
+        self.attributes.append((name.decode(), attribute, value))
+
+
+def forms() -> Iterator[tuple[str, str, tuple[int, int, int], dict]]:
+    """(kernel, layout, sizes, options) that between them have every launch and every kind of load."""
+    for kernel in ("naive", "dot", "tiled", "simt"):
+        for layout in ("tt", "nn"):
+            yield kernel, layout, (2048, 512, 256), {}
+    yield "simt", "nt", (96, 80, 64), {"bias": True, "activation": "gelu"}
+    yield "simt", "tn", (97, 81, 63), {"activation": "relu"}
+    yield "tiled", "tn", (96, 80, 64), {"bias": True, "activation": "tanh"}
+    for layout in ("nn", "nt", "tn", "tt"):
+        yield "tensorcore", layout, (2048, 1024, 2048), {}
+    yield "tensorcore", "tt", (2048, 4096, 2048), {"bias": True, "activation": "gelu_tanh"}
+    yield "tensorcore", "tn", (256, 256, 16384), {"bias": True, "activation": "relu"}
+    yield "tensorcore", "nn", (130, 200, 321), {"bias": True}
+    yield "tensorcore", "nt", (256, 260, 16384), {"precision": "tf32", "activation": "silu"}
+    yield "tensorcore", "tt", (2048, 4096, 2048), {"precision": "tf32"}
+
+
+FORMS = [pytest.param(*form, id="-".join(map(str, form))) for form in forms()]
+
+
+def plan_of(kernel: str, layout: str, sizes: tuple[int, int, int], options: dict) -> planning.Plan:
+    return planning.plan(gemm.from_layout(layout, *sizes, **options), planning.H200, kernel)

@@ -1,0 +1,312 @@
+"""Exported files on a card: they compute what mm32 computes, to the bit, and what float64 says, to a kernel's accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+
+import pytest
+import torch
+
+import mm32
+from export_support import here, inputs, loader, matrices
+from gpu_support import assert_close, reference
+from mm32 import gemm
+from mm32 import plan as planning
+from mm32.export import export
+
+pytestmark = pytest.mark.gpu
+
+ANY_SIZE = ("naive", "dot", "tiled", "simt")  # a file for any sizes; tensorcore's is for its own
+
+
+@pytest.fixture
+def load(tmp_path, tmp_path_factory, monkeypatch) -> Callable[[str], ModuleType]:
+    """Builds are kept for the session: a file's text names its build."""
+    return loader(tmp_path, tmp_path_factory.getbasetemp() / "builds", monkeypatch)
+
+
+@pytest.fixture
+def hopper() -> None:
+    why = planning.unsupported("tensorcore", here())
+    if why is not None:
+        pytest.skip(why)
+
+
+def check(result: torch.Tensor, a: torch.Tensor, b: torch.Tensor, **options) -> None:
+    assert_close(result, *reference(a, b, **options))
+
+
+@pytest.mark.parametrize("kernel", ANY_SIZE)
+@pytest.mark.parametrize("layout", gemm.LAYOUTS)
+def test_computes_what_mm32_computes(load, seed, kernel, layout):
+    """The size it was exported for, others, and views; for simt also exported for sizes that no 16-byte access fits."""
+    files = [((96, 80, 64), [(96, 80, 64), (300, 132, 260), (4, 4, 4), (8, 12, 0), (0, 4, 4)])]
+    odd = [(97, 81, 63), (1, 1, 1), (129, 65, 33), (5, 3, 0)]
+    if kernel == "simt":
+        files.append(((97, 81, 63), odd))
+    else:
+        files[0][1].extend(odd)
+    for exported_for, sizes in files:
+        text = export(layout, *exported_for, bias=True, activation="relu", kernel=kernel, device=here())
+        model = load(text).ModelNew()
+        for m, n, k in sizes:
+            A, B, bias = inputs(layout, m, n, k, bias=True, device="cuda")
+            a, b = matrices(layout, A, B)
+            result = model(A, B, bias)
+            assert torch.equal(result, mm32.matmul(a, b, bias=bias, activation="relu", kernel=kernel)), (m, n, k)
+            check(result, a, b, bias=bias, activation="relu")
+        # A slice of wider tensors, 16 bytes in.
+        m, n, k = exported_for
+        A, B = (torch.randn(t.shape[0], t.shape[1] + 8, device="cuda")[:, 4:-4] for t in inputs(layout, m, n, k))
+        bias = torch.randn(2 * n, device="cuda")[::2]
+        a, b = matrices(layout, A, B)
+        result = model(A, B, bias)
+        assert torch.equal(result, mm32.matmul(a, b, bias=bias, activation="relu", kernel=kernel))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# tensorcore: scale, pack, multiply, perhaps reduce, and the careful path.
+
+SIZES = [
+    (512, 384, 1024),
+    (2048, 2048, 4096),  # packed while it multiplies
+    (256, 256, 16384),  # K is split among blocks
+    (130, 200, 321),  # nothing is a multiple of anything
+    (1, 300, 777),
+    (1000, 1, 64),
+]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A tensorcore file's request; every other one has an epilogue."""
+
+    layout: str
+    sizes: tuple[int, int, int]
+
+    @property
+    def epilogue(self) -> bool:
+        return (gemm.LAYOUTS.index(self.layout) + SIZES.index(self.sizes)) % 2 == 1
+
+    @property
+    def text(self) -> str:
+        options = {"bias": True, "activation": "relu"} if self.epilogue else {}
+        return export(self.layout, *self.sizes, kernel="tensorcore", device=here(), **options)
+
+    def inputs(self) -> list[torch.Tensor]:
+        return inputs(self.layout, *self.sizes, bias=self.epilogue, device="cuda")
+
+    def arguments(self, A: torch.Tensor, B: torch.Tensor, *bias: torch.Tensor) -> tuple[tuple, dict]:
+        """What mm32.matmul is given where the file is given `A, B, *bias`."""
+        return matrices(self.layout, A, B), ({"bias": bias[0], "activation": "relu"} if bias else {})
+
+    def same(self, model: torch.nn.Module, *tensors: torch.Tensor, what: object = "") -> torch.Tensor:
+        """The file's result, which must be mm32's to the bit."""
+        operands, options = self.arguments(*tensors)
+        result, expected = model(*tensors), mm32.matmul(*operands, kernel="tensorcore", **options)
+        torch.testing.assert_close(result, expected, rtol=0, atol=0, equal_nan=True, msg=lambda m: f"{what}: {m}")
+        return result
+
+    def right(self, model: torch.nn.Module, *tensors: torch.Tensor, what: object = "") -> None:
+        operands, options = self.arguments(*tensors)
+        check(self.same(model, *tensors, what=what), *operands, **options)
+
+
+def cases(*sizes: tuple[int, int, int]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("case", [Case(layout, s) for s in sizes for layout in gemm.LAYOUTS], ids=str)
+
+
+@cases(*SIZES)
+def test_tensorcore_computes_what_mm32_computes(load, hopper, seed, case):
+    model = load(case.text).ModelNew()
+    for call in range(2):  # the second call's workspace holds what the first one left there
+        case.right(model, *case.inputs(), what=call)
+
+
+@pytest.mark.parametrize(("layout", "sizes"), list(zip(gemm.LAYOUTS, SIZES[:4], strict=True)), ids=str)
+def test_tensorcore_with_the_accuracy_of_tf32(load, hopper, seed, layout, sizes):
+    text = export(layout, *sizes, kernel="tensorcore", precision="tf32", device=here())
+    A, B = inputs(layout, *sizes, device="cuda")
+    a, b = matrices(layout, A, B)
+    result = load(text).ModelNew()(A, B)
+    assert torch.equal(result, mm32.matmul(a, b, kernel="tensorcore", precision="tf32"))
+    assert_close(result, a.double() @ b.double(), 2.0**-9 * (a.double().abs() @ b.double().abs()))
+
+
+@cases(SIZES[0], SIZES[2], SIZES[3])
+def test_tensorcore_takes_views(load, hopper, seed, case):
+    """Slices on and off 16 bytes, transposed views and expanded ones: read as they lie or copied, never misread."""
+    model = load(case.text).ModelNew()
+    A, B, *bias = case.inputs()
+    for start, end in ((4, 4), (1, 2), (3, 1)):
+        wide = (torch.randn(x.shape[0], x.shape[1] + start + end, device="cuda") for x in (A, B))
+        case.right(model, *(x[:, start:-end] for x in wide), *bias, what=(start, end))
+    case.right(model, A.T.contiguous().T, B.T.contiguous().T, *bias, what="transposed")
+    case.right(model, A[:1].expand(A.shape), B, *(x[:1].expand(x.shape) for x in bias), what="expanded")
+
+
+def misfits(case: Case) -> dict[str, list[torch.Tensor]]:
+    """Operands that halves in fp16 do not suit."""
+    found = {}
+    A, B, *bias = case.inputs()
+    A[3, 5] = torch.inf
+    found["infinite"] = [A, B, *bias]
+    A, B, *bias = case.inputs()
+    B[7, 11] = torch.nan
+    found["not a number"] = [A, B, *bias]
+    # Rows that mix 1 and 2^-40; columns of B with a single one choose which of them is the result.
+    m, n, k = case.sizes
+    a = torch.where(torch.rand(m, k, device="cuda") < 0.5, 1.0, 2.0**-40) * (1 + torch.rand(m, k, device="cuda"))
+    b = torch.zeros(k, n, device="cuda")
+    b[torch.randint(k, (n,), device="cuda"), torch.arange(n, device="cuda")] = 1
+    stored = [x if letter == "n" else x.T.contiguous() for x, letter in zip((a, b), case.layout, strict=True)]
+    found["wide rows"] = [*stored, *(0 * x for x in bias)]  # a bias of 1 would hide a lost 2^-40
+    return found
+
+
+@cases(SIZES[0], SIZES[2], SIZES[3])
+def test_careful_path(load, hopper, seed, case):
+    model = load(case.text).ModelNew()
+    for name, tensors in misfits(case).items():
+        before = mm32.careful_runs()
+        result = case.same(model, *tensors, what=name)
+        assert mm32.careful_runs() == before + 1, name
+        (a, b), options = case.arguments(*tensors)
+        assert torch.equal(result.isnan(), (a.double() @ b.double()).isnan()), name
+        if name == "wide rows":
+            check(result, a, b, **options)
+    case.right(model, *case.inputs(), what="the verdict is each call's own")
+
+
+def test_what_auto_picks(load, seed):
+    module = load(export("tt", 1024, 1024, 2048, device=here()))
+    A, B = (x.cuda() for x in module.get_inputs())
+    assert torch.equal(module.ModelNew()(A, B), mm32.matmul(A.T, B.T))
+    check(module.ModelNew()(A, B), A.T, B.T)
+
+
+def test_workspace_is_given_back(load, hopper):
+    plan = planning.plan(gemm.from_layout("tt", 512, 384, 1024), here(), "tensorcore")
+    assert plan.workspace is not None
+    model = load(export("tt", 512, 384, 1024, kernel="tensorcore", device=here())).ModelNew()
+    A, B = inputs("tt", 512, 384, 1024, device="cuda")
+    model(A, B)
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    C = model(A, B)
+    assert torch.cuda.memory_allocated() - before == C.numel() * 4
+    assert torch.cuda.max_memory_allocated() - before <= C.numel() * 4 + plan.workspace.bytes + 2**20
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Streams, graphs, torch.compile, and what goes wrong.
+
+
+def test_large_shared_memory_and_default_sizes(load):
+    module = load(export("tt", 512, 1024, 256, kernel="simt", device=here()))
+    A, B = (t.cuda() for t in module.get_inputs())
+    result = module.ModelNew()(A, B)
+    assert torch.equal(result, mm32.matmul(A.T, B.T, kernel="simt"))
+
+
+@pytest.mark.parametrize("activation", gemm.ACTIVATIONS)
+def test_activations(load, seed, activation):
+    module = load(export("nt", 96, 80, 64, bias=True, activation=activation, kernel="tiled", device=here()))
+    A, B, bias = inputs("nt", 96, 80, 64, bias=True, device="cuda")
+    check(module.ModelNew()(A, B, bias), A, B.T, bias=bias, activation=activation)
+
+
+def test_cpu_tensors_come_back_to_the_cpu(load):
+    module = load(export("tt", 96, 80, 64, kernel="naive", device=here()))
+    A, B = module.get_inputs()
+    result = module.ModelNew()(A, B)
+    assert result.device.type == "cpu"
+    check(result, A.T, B.T)
+
+
+@pytest.mark.parametrize("kernel", ["simt", "tensorcore"])
+def test_current_stream_and_graph_capture(load, request, kernel):
+    """The graph keeps a verdict of its own too: it is replayed with operands that suit the split, and with some that do not."""
+    if kernel == "tensorcore":
+        request.getfixturevalue("hopper")
+    model = load(export("tt", 256, 256, 4096, kernel=kernel, device=here())).ModelNew()
+    A, B = inputs("tt", 256, 256, 4096, device="cuda")
+    model(A, B)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):  # a launch on any other stream would be an error here, or missing from the graph
+        C = model(A, B)
+    for disturbed in (False, True, False):
+        A.normal_()
+        if disturbed:
+            A[3, 5] = torch.inf
+        C.zero_()
+        graph.replay()
+        torch.cuda.synchronize()
+        expected = mm32.matmul(A.T, B.T, kernel=kernel)
+        torch.testing.assert_close(C, expected, rtol=0, atol=0, equal_nan=True)
+        assert disturbed == (not C.isfinite().all())
+
+
+def test_a_stream_of_ones_own(load, seed):
+    kernel = "tensorcore" if planning.unsupported("tensorcore", here()) is None else "simt"
+    model = load(export("tt", 1024, 1024, 1024, kernel=kernel, device=here())).ModelNew()
+    A, B = inputs("tt", 1024, 1024, 1024, device="cuda")
+    expected = mm32.matmul(A.T, B.T, kernel=kernel)
+    torch.cuda.synchronize()
+    results = []
+    for _ in range(3):  # at the same time, each with a workspace of its own
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            results += [model(A, B) for _ in range(3)]
+    torch.cuda.synchronize()
+    assert all(torch.equal(result, expected) for result in results)
+
+
+@pytest.mark.parametrize("kernel", ["simt", "tensorcore"])
+def test_compiles_as_one_graph_beside_another_file(load, request, kernel):
+    if kernel == "tensorcore":
+        request.getfixturevalue("hopper")
+    first = load(export("tt", 96, 80, 64, activation="relu", kernel=kernel, device=here())).ModelNew()
+    second = load(export("nn", 96, 40, 80, kernel="tiled", device=here())).ModelNew()
+    A, B = inputs("tt", 96, 80, 64, device="cuda")
+    D = torch.randn(80, 40, device="cuda")
+
+    def both(A, B, D):
+        return second(first(A, B) + 1, D) * 2
+
+    expected = mm32.matmul(mm32.matmul(A.T, B.T, activation="relu", kernel=kernel) + 1, D, kernel="tiled") * 2
+    assert torch.equal(both(A, B, D), expected)
+    compiled = torch.compile(both, fullgraph=True)
+    assert torch.equal(compiled(A, B, D), expected)
+
+
+def test_wrong_shapes_on_a_card(load, monkeypatch):
+    monkeypatch.setattr(
+        "torch.utils.cpp_extension.load_inline", lambda **_: pytest.fail("nothing should be built here")
+    )
+    model = load(export("tt", 96, 80, 64, kernel="simt", device=here())).ModelNew()
+    with pytest.raises(RuntimeError, match="must have the same K"):
+        model(torch.zeros(64, 96, device="cuda"), torch.zeros(80, 65, device="cuda"))
+    with pytest.raises(RuntimeError, match="N in multiples of 4"):
+        model(torch.zeros(64, 96, device="cuda"), torch.zeros(81, 64, device="cuda"))
+    with pytest.raises(RuntimeError, match="on one device"):
+        model(torch.zeros(64, 96, device="cuda"), torch.zeros(80, 64))
+
+
+def test_build_failure_shows_the_compilers_message(load):
+    text = export("tt", 96, 80, 64, kernel="naive", device=here()).replace("Problem p{};", "Problem p{} oops;")
+    with pytest.raises(RuntimeError, match=r"error: expected a .;"):
+        load(text).ModelNew()(*inputs("tt", 96, 80, 64, device="cuda"))
+
+
+def test_failed_launch_is_told_once(load):
+    """With more shared memory than there is: the error has CUDA's words, and torch's next call does not find it again."""
+    text = export("tt", 96, 80, 64, kernel="simt", device=here())
+    shared = planning.plan(gemm.from_layout("tt", 96, 80, 64), here(), "simt").launches[0].shared
+    module = load(text.replace(f"simt::mm32_simt, {shared}, DEFAULT", "simt::mm32_simt, 9999999, DEFAULT"))
+    with pytest.raises(RuntimeError, match="preparing mm32_simt: invalid"):
+        module.ModelNew()(*inputs("tt", 96, 80, 64, device="cuda"))
+    assert (torch.ones(4, device="cuda") + 1).sum().item() == 8

@@ -1,0 +1,264 @@
+"""The Python side of exported files, without a card: what it hands to a stand-in for the built library, and what the built
+library then asks a stand-in for CUDA to launch."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib.util
+import itertools
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from export_support import CARVEOUT, FORMS, SHARED_BYTES, Recorder, inputs, loader, matrices, plan_of
+from mm32 import gemm
+from mm32.cuda import launch
+from mm32.export import export, export_script
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def load(tmp_path, monkeypatch) -> Callable[[str], ModuleType]:
+    return loader(tmp_path, tmp_path / "builds", monkeypatch)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the Python side hands to the kernel, without a card: a stand-in for the built library computes from the pointers.
+
+
+STREAM = 4711
+
+
+def stand_in_library(calls: list):
+    def array(pointer, rows, columns, row, column):
+        size = 1 + max(rows - 1, 0) * row + max(columns - 1, 0) * column
+        flat = np.ctypeslib.as_array((ctypes.c_float * size).from_address(pointer))
+        return np.lib.stride_tricks.as_strided(flat, (rows, columns), (4 * row, 4 * column))
+
+    def mm32_launch(m, n, k, a, a_row, a_col, b, b_row, b_col, c, bias, bias_stride, *workspace_and_stream):
+        calls.append({"a": a, "b": b, "a_strides": (a_row, a_col), "b_strides": (b_row, b_col)})
+        C = array(c, m, n, n, 1)
+        C[:] = array(a, m, k, a_row, a_col) @ array(b, k, n, b_row, b_col) if k else 0
+        C += array(bias, 1, n, 0, bias_stride) if bias is not None else 0
+
+    return lambda index: SimpleNamespace(mm32_launch=mm32_launch)
+
+
+@pytest.fixture
+def on_cpu(monkeypatch):
+    """Lets an exported module's operator run on CPU tensors, and returns the calls that it made."""
+    monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: SimpleNamespace(cuda_stream=STREAM))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "a card")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.Tensor, "cuda", lambda self: self)
+    calls: list = []
+
+    def prepare(module: ModuleType) -> list:
+        monkeypatch.setattr(module, "_ready", stand_in_library(calls))
+        module._product.register_kernel("cpu")(module._product._init_fn)
+        return calls
+
+    return prepare
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("layout", gemm.LAYOUTS)
+@pytest.mark.parametrize("kernel", ["naive", "simt"])
+def test_pointers_sizes_and_strides(load, on_cpu, layout, bias, kernel):
+    module = load(export(layout, 12, 8, 16, bias=bias, kernel=kernel))
+    calls = on_cpu(module)
+    model = module.ModelNew()
+    for m, n, k in ((12, 8, 16), (4, 20, 8), (4, 4, 4), (4, 8, 0), (0, 8, 4), (4, 0, 4)):
+        tensors = inputs(layout, m, n, k, bias)
+        a, b = matrices(layout, *tensors[:2])
+        expected = a @ b + (tensors[2] if bias else 0)
+        calls.clear()
+        result = model(*tensors)
+        assert result.shape == (m, n)
+        assert result.is_contiguous()
+        torch.testing.assert_close(result, expected)
+        assert len(calls) == (0 if m * n == 0 else 1)
+        if calls and k:
+            assert (calls[0]["a"], calls[0]["b"]) == (tensors[0].data_ptr(), tensors[1].data_ptr())
+
+
+def test_views_are_read_where_they_lie(load, on_cpu):
+    module = load(export("tt", 12, 8, 16, kernel="naive"))
+    calls = on_cpu(module)
+    A, B = (
+        torch.randn(16, 2, 13)[:, 1, 1:],
+        torch.randn(16, 8).T,
+    )  # rows 26 apart, off 16 bytes; stored the other way round
+    torch.testing.assert_close(module.ModelNew()(A, B), A.T @ B.T)
+    assert calls == [{"a": A.data_ptr(), "b": B.data_ptr(), "a_strides": (1, 26), "b_strides": (8, 1)}]
+
+
+def test_operands_read_by_16_bytes_are_copied_only_where_they_must(load, on_cpu):
+    module = load(export("tn", 12, 8, 16, kernel="simt"))  # loads both operands by 16 bytes
+    calls = on_cpu(module)
+    B = torch.randn(16, 8)
+    buffer = torch.randn(16 * 40 + 4)
+    for A, copied in (
+        (torch.randn(16, 12), False),
+        (torch.randn(16, 40)[:, 8:20], False),  # rows 40 apart
+        (torch.randn(16, 41)[:, 4:16], True),  # rows 41 apart
+        (torch.randn(12, 16).T, True),  # not contiguous along M
+        (buffer[1 : 1 + 16 * 12].view(16, 12), True),  # not on 16 bytes
+        (buffer[4 : 4 + 16 * 12].view(16, 12), False),
+    ):
+        calls.clear()
+        torch.testing.assert_close(module.ModelNew()(A, B), A.T @ B)
+        assert (calls[0]["a"] != A.data_ptr()) == copied
+        row, column = calls[0]["a_strides"]
+        assert (row, column % 4) == (1, 0)
+        assert calls[0]["b"] == B.data_ptr()
+
+
+def test_operands_packed_by_16_bytes_are_copied_only_where_they_must(load, on_cpu):
+    """K must be contiguous for an operand in layout n of A, t of B."""
+    module = load(export("nt", 12, 8, 16, kernel="tensorcore"))
+    calls = on_cpu(module)
+    B = torch.randn(8, 16)
+    for A, copied in (
+        (torch.randn(12, 16), False),
+        (torch.randn(12, 40)[:, 8:24], False),
+        (torch.randn(12, 41)[:, 4:20], True),
+        (torch.randn(16, 12).T, True),
+        (torch.randn(12, 20)[:, 1:17], True),
+    ):
+        calls.clear()
+        torch.testing.assert_close(module.ModelNew()(A, B), A @ B.T)
+        assert (calls[0]["a"] != A.data_ptr()) == copied
+        row, column = calls[0]["a_strides"]
+        assert (row % 4, column) == (0, 1)
+        assert calls[0]["b"] == B.data_ptr()
+
+
+def test_single_rows_of_any_length(load, on_cpu):
+    """A plan for K = 1 or M = 1 may use 16-byte accesses at sizes that are not multiples of 4: no second row is there to be
+    out of step. The sizes that a file was exported for are always taken."""
+    for layout, (m, n, k) in itertools.product(gemm.LAYOUTS, ((1, 5, 7), (5, 7, 1), (1, 1, 1), (3, 1, 5))):
+        module = load(export(layout, m, n, k, kernel="simt"))
+        calls = on_cpu(module)
+        tensors = inputs(layout, m, n, k)
+        a, b = matrices(layout, *tensors)
+        torch.testing.assert_close(module.ModelNew()(*tensors), a @ b)
+        tensors = inputs(layout, 4, 8, 12)  # many rows where the plan knew one
+        a, b = matrices(layout, *tensors)
+        torch.testing.assert_close(module.ModelNew()(*tensors), a @ b)
+        if "#define MM32_A_LOAD 0" in module.CUDA_SOURCE:
+            assert (calls[-1]["a_strides"][0], calls[-1]["a_strides"][1] % 4) == (1, 0)
+        if "#define MM32_B_LOAD 0" in module.CUDA_SOURCE:
+            assert (calls[-1]["b_strides"][0] % 4, calls[-1]["b_strides"][1]) == (0, 1)
+        module = load(export(layout, m, n, k, kernel="tensorcore"))
+        on_cpu(module)
+        tensors = inputs(layout, m, n, k)
+        a, b = matrices(layout, *tensors)
+        torch.testing.assert_close(module.ModelNew()(*tensors), a @ b)
+
+
+def test_failed_launch_raises_with_cudas_words(load, on_cpu, monkeypatch):
+    module = load(export("nn", 12, 8, 16, kernel="simt"))
+    on_cpu(module)
+    failing = SimpleNamespace(mm32_launch=lambda *_: b"launching mm32_simt: invalid argument")
+    monkeypatch.setattr(module, "_ready", lambda _: failing)
+    with pytest.raises(RuntimeError, match="M=12 N=8 K=16 on a card: launching mm32_simt: invalid argument"):
+        module.ModelNew()(*inputs("nn", 12, 8, 16))
+
+
+def test_gradients_are_refused(load, on_cpu):
+    module = load(export("nn", 12, 8, 16, kernel="naive"))
+    on_cpu(module)
+    A, B = inputs("nn", 12, 8, 16, requires_grad=True)
+    with pytest.raises(Exception, match="no autograd formula was registered"):
+        module.ModelNew()(A, B).sum().backward()
+
+
+def test_linear_has_the_references_parameters(load, on_cpu):
+    spec = importlib.util.spec_from_file_location("linear_relu", ROOT / "examples" / "linear_relu.py")
+    reference = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(reference)
+    module = load(export("nt", 12, 8, 16, bias=True, kernel="naive", linear=True))
+    on_cpu(module)
+    assert module.get_init_inputs() == [16, 8]
+    torch.manual_seed(0)
+    wanted = reference.Model(*module.get_init_inputs())
+    torch.manual_seed(0)
+    model = module.ModelNew(*module.get_init_inputs())
+    assert model.state_dict().keys() == wanted.state_dict().keys()
+    assert all(torch.equal(value, wanted.state_dict()[name]) for name, value in model.state_dict().items())
+    (x,) = module.get_inputs()
+    assert x.shape == (12, 16)
+    torch.testing.assert_close(model(x), x @ wanted.weight.T + wanted.bias)
+
+
+@pytest.mark.parametrize("layout", gemm.LAYOUTS)
+def test_inputs_are_the_references(load, layout):
+    module = load(export(layout, 12, 8, 16, bias=True, kernel="naive"))
+    A, B, bias = module.get_inputs()
+    a, b = matrices(layout, A, B)
+    assert (a.shape, b.shape, bias.shape) == ((12, 16), (16, 8), (8,))
+    assert (A.dtype, A.is_contiguous(), B.is_contiguous()) == (torch.float32, True, True)
+    assert module.get_init_inputs() == []
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# That it compiles, the host's side included, and what that launches.
+
+
+@pytest.mark.skipif(
+    shutil.which("nvcc") is None, reason="nvcc is not on the PATH: exported files are not compiled here"
+)
+@pytest.mark.parametrize(("kernel", "layout", "sizes", "options"), FORMS)
+def test_compiles_and_launches_what_the_library_launches(
+    load, on_cpu, tmp_path, monkeypatch, kernel, layout, sizes, options
+):
+    """With a runtime that reports launches: kernels, grids, attributes and the bytes of every argument."""
+    plan = plan_of(kernel, layout, sizes, options)
+    argument = {"problem": launch._Problem, "split": launch._Split}
+    recorder = Recorder(tmp_path, {step.entry: ctypes.sizeof(argument[step.argument]) for step in plan.launches})
+    module = load(export_script(plan, layout))
+    ready = module._ready
+    on_cpu(module)
+    monkeypatch.setattr("torch.utils.cpp_extension.load_inline", recorder.load_inline)
+    seen = []
+
+    def watched(index):
+        return SimpleNamespace(mm32_launch=lambda *given: seen.append(given) or ready(index).mm32_launch(*given))
+
+    monkeypatch.setattr(module, "_ready", watched)
+    tensors = inputs(layout, *sizes, bias=options.get("bias", False))
+    C = module.ModelNew()(*tensors)
+    C = module.ModelNew()(*tensors)
+    assert C.shape == sizes[:2]
+
+    attributes = []
+    for step in plan.launches:
+        attributes.append((step.entry, SHARED_BYTES, step.shared))
+        attributes.append((step.entry, CARVEOUT, 100 if step.argument == "split" else -1))
+    assert recorder.attributes == attributes  # once, not once a call
+    expected = []
+    for given in seen:
+        problem = launch._Problem.from_buffer_copy(launch._template(plan.gemm))
+        problem.a.data, problem.b.data = (t.data_ptr() for t in tensors[:2])
+        problem.c.data = given[9]
+        problem.bias = tensors[2].data_ptr() if plan.gemm.bias is not None else None
+        workspace = given[-2]
+        for step in plan.launches:
+            made = launch._split(problem, plan.workspace, workspace) if step.argument == "split" else problem
+            if step.gated:
+                made = launch._Problem.from_buffer_copy(problem)
+                made.gate = workspace + plan.workspace.verdict
+            grid = step.grid(plan.gemm)
+            expected.append((step.entry, grid, step.block, step.shared, step.early, STREAM, bytes(made)))
+    assert recorder.launches == expected
+    assert seen[-1][9] == C.data_ptr()
