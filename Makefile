@@ -3,47 +3,56 @@
 
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
-CUDA_EXTRA ?= cu13
 BIN := .venv/bin
 CASE ?= examples/matmul_tt.py
-EXPORT_PYTEST ?=
+PYTEST ?=
 
-.PHONY: setup demo test lint types format records clean help
+.PHONY: help setup demo test lint format tables clean
 
 help:
-	@echo "make demo    set up, then verify $(CASE) with mm32's own kernel and show the page"
-	@echo "make test    set up, then run the tests (GPU tests too where there is a GPU)"
+	@echo "make demo    set up, then verify CASE=$(CASE) with mm32's own kernel and show the page"
+	@echo "make test    set up, then run the tests (GPU tests too where there is a GPU); PYTEST=... adds arguments"
 	@echo "make lint    ruff and mypy"
+	@echo "make format  ruff's formatter and its fixes"
 	@echo "make tables  rewrite the tables in README.md and docs/ from benchmarks/results/"
-	@echo "make clean   remove .venv and caches of this folder"
+	@echo "make clean   remove .venv and the caches of this folder"
 
 setup: .venv/.ready
 
-.venv/.ready: pyproject.toml Makefile
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "mm32 needs Python 3.10 or later: make PYTHON=python3.x $(MAKECMDGOALS)"; exit 1; }
+.venv/.ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || \
+	    { echo "mm32 needs Python 3.10 to 3.13; $(PYTHON) is `$(PYTHON) --version`: make PYTHON=python3.x"; exit 1; }
 	@if $(PYTHON) -c 'import torch' 2>/dev/null; then \
 	    echo "[setup] .venv, with the torch that $(PYTHON) has"; $(PYTHON) -m venv --system-site-packages .venv; \
 	else \
 	    echo "[setup] .venv, with $(TORCH) (a large download the first time)"; $(PYTHON) -m venv .venv && $(BIN)/pip install "$(TORCH)"; \
 	fi
-	@echo "[setup] mm32 and its development tools"
-	@$(BIN)/pip install -e ".[$(CUDA_EXTRA),dev,lint]"
+	@extras=dev; \
+	if ! $(BIN)/python -c 'import cuda.core; from cuda.bindings import nvrtc; nvrtc.nvrtcVersion()' 2>/dev/null; then \
+	    extras=dev,`$(BIN)/python -c 'import torch; print("cu12" if (torch.version.cuda or "13").startswith("12") else "cu13")'`; \
+	fi; \
+	echo "[setup] mm32[$$extras]"; $(BIN)/pip install -e ".[$$extras]"
+	@touch $@
+
+.venv/.lint: .venv/.ready
+	@echo "[setup] mm32[lint]"
+	@$(BIN)/pip install -e ".[lint]"
 	@touch $@
 
 demo: setup
 	$(BIN)/mm32 verify $(CASE) --kernel auto
 
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PYTEST)
 
-lint: setup
+lint: .venv/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: setup
-	$(BIN)/ruff format .
+format: .venv/.lint
 	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
 
 tables: setup
 	$(BIN)/python benchmarks/tables.py

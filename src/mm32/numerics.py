@@ -143,7 +143,9 @@ def fits(a: Packed, b: Packed, products: int = 3) -> bool:
     """
     if not (np.all(a.largest <= LIMIT) and np.all(b.largest <= LIMIT)):
         return False
-    lost = np.multiply.outer(a.small.astype(np.float64), b.largest) + np.multiply.outer(a.largest, b.small.astype(np.float64))
+    lost = np.multiply.outer(a.small.astype(np.float64), b.largest) + np.multiply.outer(
+        a.largest, b.small.astype(np.float64)
+    )
     kept = a.big.astype(np.float64) @ b.big.T.astype(np.float64) * (BIG * 2.0 ** target(a.hi.shape[1])) ** 2
     return bool(np.all(lost <= ALLOWED[products] * kept))
 

@@ -72,8 +72,13 @@ def write(tmp_path: Path) -> Callable[[str, str], Path]:
 
 
 @pytest.fixture
-def run(write: Callable[[str, str], Path]) -> Run:
-    """Verify a candidate's source against a reference's: run(source, reference=..., **options)."""
+def run(write: Callable[[str, str], Path], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Verify a candidate's source against a reference's: run(source, reference=..., **options).
+
+    On the CPU everywhere, but for tests marked `gpu`.
+    """
+    if request.node.get_closest_marker("gpu") is None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
     def call(candidate: str | None, reference: str = REFERENCE, **options: object) -> Report:
         options = {"trials": 2, "seed": 1, "timeout": 60.0, **options}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 
 import pytest
-import torch
 from conftest_verify import HEAD, Run
 
 from mm32.verify import Verdict
@@ -163,7 +162,6 @@ def test_an_undefined_symbol_is_named(run: Run) -> None:
     assert "defined nowhere" in report.error["hint"]
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_cuda_candidate_without_a_gpu(run: Run) -> None:
     source = HEAD + "class ModelNew(nn.Module):\n    def forward(self, A, B): return A.cuda()\n"
     report = run(source, trials=1)

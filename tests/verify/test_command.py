@@ -24,7 +24,7 @@ Write = Callable[[str, str], Path]
 
 
 def mm32(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
+    environment = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb", "CUDA_VISIBLE_DEVICES": ""}
     return subprocess.run(
         [*COMMAND, *map(str, arguments)], capture_output=True, text=True, env=environment, timeout=120, check=False
     )

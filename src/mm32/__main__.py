@@ -1,0 +1,5 @@
+"""`python -m mm32`: the command line."""
+
+from mm32.cli import main
+
+main()
