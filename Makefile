@@ -24,6 +24,10 @@ setup: .venv/.ready
 	    { echo "mm32 needs Python 3.10 to 3.13; $(PYTHON) is `$(PYTHON) --version`: make PYTHON=python3.x"; exit 1; }
 	@if $(PYTHON) -c 'import torch' 2>/dev/null; then \
 	    echo "[setup] .venv, with the torch that $(PYTHON) has"; $(PYTHON) -m venv --system-site-packages .venv; \
+	    if ! $(BIN)/python -c 'import torch' 2>/dev/null; then `: that python3 is an environment itself: look there too`; \
+	        $(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+	            > `$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'`/parent.pth; \
+	    fi; \
 	else \
 	    echo "[setup] .venv, with $(TORCH) (a large download the first time)"; $(PYTHON) -m venv .venv && $(BIN)/pip install "$(TORCH)"; \
 	fi

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import mm32
 from mm32 import numerics
-from mm32.numerics import UNIT, Array, componentwise, exact, normwise
+from mm32.numerics import Array, componentwise, exact, normwise
 
 KERNELS = Path(mm32.__file__).parent / "cuda" / "kernels"
 
@@ -106,7 +106,11 @@ def by_fractions(acc: float, a: list[float], b: list[float], kept: int) -> float
     def exponent(x: float) -> int:
         return int(np.frexp(x)[1]) - 1
 
-    terms = [(Fraction(x) * Fraction(y), max(exponent(x), -14) + max(exponent(y), -14)) for x, y in zip(a, b) if x * y]
+    terms = [
+        (Fraction(x) * Fraction(y), max(exponent(x), -14) + max(exponent(y), -14))
+        for x, y in zip(a, b, strict=True)
+        if x * y
+    ]
     terms += [(Fraction(acc), exponent(acc))] if acc else []
     if not terms:
         return 0.0
@@ -286,7 +290,7 @@ def test_gauges() -> None:
     a, b = f32([[3, 4]]), f32([[1, 0], [1, 0]])
     c = exact(a, b)
     assert normwise(f32(c), a, b) == componentwise(f32(c), a, b) == 0
-    off = f32(c + [[7 * 2.0**-20, 0]])
+    off = f32(c + np.array([[7 * 2.0**-20, 0]]))
     assert normwise(off, a, b) == 2.0**-20
     assert componentwise(off, a, b) == 16
     assert componentwise(f32([[7, 1e-30]]), a, b) == np.inf
