@@ -95,6 +95,22 @@ def tf32_table() -> str:
     return "\n".join(lines) + "\n" + source("main")
 
 
+def errors_table() -> str:
+    names = {
+        "torch": "torch fp32",
+        "mm32": 'mm32 "fp32"',
+        "simt": "mm32 simt",
+        "torch-tf32": "torch TF32",
+        "mm32-tf32": 'mm32 "tf32"',
+    }
+    lines = ["| product | data | " + " | ".join(names.values()) + " |", "|---" * (len(names) + 2) + "|"]
+    for row in load("main")["rows"]:
+        cells = [f"{row['results'][n]['error']:.1e} / {row['results'][n]['gauge']:.1f}" for n in names]
+        what = LAYOUT[row["layout"]] + (" + bias, relu" if row["bias"] else "")
+        lines.append(f"| {what} | {row['distribution']} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n" + source("main")
+
+
 def ladder_table() -> str:
     rows = load("ladder")["rows"]
     names = list(rows[0]["results"])
@@ -111,6 +127,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "main": main_table,
     "shapes": shapes_table,
     "tf32": tf32_table,
+    "errors": errors_table,
     "ladder": ladder_table,
 }
 

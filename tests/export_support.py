@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import sys
 import itertools
 import os
 import subprocess
@@ -32,6 +33,7 @@ def loader(folder: Path, builds: Path, monkeypatch: pytest.MonkeyPatch) -> Calla
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
+        sys.modules[path.stem] = module  # as an import does; torch.compile looks a module up by its name
         spec.loader.exec_module(module)
         return module
 

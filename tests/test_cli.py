@@ -130,7 +130,7 @@ def test_cache_path_list_clear(run, tmp_path, monkeypatch):
     assert run("cache", "path").stdout == f"{tmp_path / 'cubins'}\n"
     assert run("cache", "list").stdout == f"0 entries, 0 bytes in {tmp_path / 'cubins'}\n"
     plan = planning.plan(gemm.from_layout("nn", 8, 8, 8), planning.H200, "naive")
-    code = compiler.cubin(plan.source, plan.constants, "sm_90a")
+    code = compiler.cubin(plan.launches[0].source, plan.launches[0].constants, "sm_90a")
     listed = run("cache", "list").stdout
     (entry,) = compiler.entries()
     assert entry.bytes > len(code)

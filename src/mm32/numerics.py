@@ -27,12 +27,12 @@ Double = NDArray[np.float64]
 Integer = NDArray[np.int64]
 
 UNIT = 2.0**-24
-BLOCK_K, CHUNK, SAMPLES, TARGET, TARGET_EXACT, LIMIT = 64, 8, 64, 10, 14, 65504.0  # as in split.cuh
+BLOCK_K, CHUNK, SAMPLES, TARGET, TARGET_EXACT, LIMIT = 64, 8, 128, 10, 14, 65504.0  # as in split.cuh
 SMALL = {3: 2.0**-3, 1: 2.0**-14}  # by number of products
 KEPT_BITS = 25  # fraction bits that Hopper keeps of what it adds
 _PRODUCTS = {"fp32": 3, "tf32": 1}
 # What the range may cost: 4 u of |A||B|, in units of 2^-25 * BIG^2; of hi alone, as much as its rounding: 4 * 2^-11.
-BIG, ALLOWED = 2.0**-5, {3: 8.0, 1: 2.0**16}
+BIG, ALLOWED = 2.0**-3, {3: 8.0, 1: 2.0**16}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -90,11 +90,11 @@ class Packed:
 
 
 def sampled(k: int) -> Integer:
-    """The places along K that the scale is chosen from: 8 runs of 8 neighbours, or all if there are no more than 64."""
+    """The places along K that the scale is chosen from: 8 runs of 16 neighbours, or all if there are no more than 128."""
     if k <= SAMPLES:
         return np.arange(k)
-    run, within = np.divmod(np.arange(SAMPLES), 8)
-    return np.asarray((2 * run + 1) * (k // 16) // 8 * 8 + within)
+    run, within = np.divmod(np.arange(SAMPLES), SAMPLES // 8)
+    return np.asarray((2 * run + 1) * (k // 16) // (SAMPLES // 8) * (SAMPLES // 8) + within)
 
 
 def target(k: int) -> int:

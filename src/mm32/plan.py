@@ -255,6 +255,7 @@ def _simt_form(tile: SimtTile, a_load: int, b_load: int, c_vector: int) -> Const
 
 BLOCK_K, CHUNK, TILE_M = 64, 8, 128  # as in split.cuh and tensorcore.cu
 GROUP = 8
+SHORT_K = 256  # up to about K = 200 the split's own error is larger than what an fp32 sum accumulates
 MAX_ROWS = 2**24  # a plane of panels has 128 bytes a row, counted in 32 bits
 
 
@@ -316,7 +317,7 @@ def _workspace(gemm: Gemm, products: int, splits: int, first: tuple[int, int]) -
 
     sides = tuple(zip(matrices, (gemm.m, gemm.n), strict=True))
     panels = tuple(take(x * blocks * planes * -(-rows // 8) * 8 * 128) for x, rows in sides)
-    stats = tuple(take(x * rows * 24) for x, rows in sides)
+    stats = tuple(take(x * rows * 32) for x, rows in sides)
     ready = tuple(take(x * -(-rows // 128) * -(-blocks // CHUNK) * 4) for x, rows in sides)
     verdict = take(32)
     partial = take(4 * splits * gemm.batches * gemm.m * gemm.n if splits > 1 else 0)
@@ -346,7 +347,7 @@ def _tensorcore(gemm: Gemm, device: Device) -> tuple[Plan, float]:
         # (8192^3: 5.6 ms against 4.9) than it gains.
         worth = packed / PACK_ALONE > 0.1 * multiply
         overlap = tile.beside and gemm.batches == 1 and worth and together < in_turn
-        return (together if overlap else in_turn) + reduce + 20e-6, overlap  # 20 us: five launches and their gaps
+        return (together if overlap else in_turn) + reduce + 22e-6, overlap  # 22 us: six launches and their gaps
 
     options = [
         (*estimate(tile, splits), tile, splits)
@@ -397,6 +398,9 @@ def _tensorcore(gemm: Gemm, device: Device) -> tuple[Plan, float]:
     if splits > 1:
         blocks = min(-(-gemm.batches * gemm.m * gemm.n // 256), device.sms * 8)
         launches.append(Launch("reduce.cu", "mm32_reduce", (*epilogue, *form), 256, 0, blocks=blocks, argument="split"))
+    pairs = gemm.batches * -(-gemm.m // 64) * -(-gemm.n // 256)
+    judges = min(pairs, device.sms * 8)
+    launches.append(Launch("pack.cu", "mm32_judge", (*loads, *form), 256, 0, blocks=judges, argument="split"))
     careful = _simt(gemm, device)[0].launches[0]
     launches.append(replace(careful, blocks=min(careful.grid(gemm), device.sms * 2), gated=True))
     return Plan(gemm, device, "tensorcore", tuple(launches), workspace=space), seconds
@@ -446,6 +450,8 @@ def plan(gemm: Gemm, device: Device, kernel: str = "auto") -> Plan:
     check_kernel(kernel)
     names = KERNELS if kernel == "auto" else (kernel,)
     refused = {name: why for name in names if (why := unsupported(name, device) or unsuited(name, gemm)) is not None}
+    if kernel == "auto" and "tensorcore" not in refused and gemm.precision == "fp32" and gemm.k < SHORT_K:
+        refused["tensorcore"] = f"below K={SHORT_K} its error may pass an fp32 matmul's (docs/numerics.md)"
     if len(refused) == len(names):
         raise Unplannable(f"kernel {kernel!r} cannot run here: {next(iter(refused.values()))}")
     options = sorted((_PLANNERS[name](gemm, device) for name in names if name not in refused), key=lambda o: o[1])

@@ -1,5 +1,6 @@
-// pack: operands of any strides -> split panels (split.cuh). Two kernels: mm32_scale looks at a sample of every row and picks
-// its exponent; mm32_pack reads each element once, scales, splits and writes whole 128-byte lines, and keeps the row's stats.
+// pack: operands of any strides -> split panels (split.cuh). Three kernels: mm32_scale looks at a sample of every row and picks
+// its exponent; mm32_pack reads each element once, scales, splits and writes whole 128-byte lines, and keeps the row's stats;
+// mm32_judge decides from the stats whether the split was good enough for every element of C.
 //
 // mm32_scale: one block of 256 threads for 32 rows, all rows of A, then of B. 1 KB of shared memory.
 // mm32_pack: a block of 256 threads takes units of 64 rows (16 where it goes along K) x CHUNK K-blocks. 16 KB of shared memory
@@ -29,9 +30,10 @@ __device__ __forceinline__ float power_of_two(int e) { return __uint_as_float((u
 
 extern "C" __global__ void __launch_bounds__(THREADS) mm32_scale(const __grid_constant__ Split s) {
     __shared__ float part[8][32];
+    __shared__ unsigned short bits[8][32];
     let_next_start();
     if (blockIdx.x == 0) {
-        if (threadIdx.x == 0) *s.verdict = Verdict{0, 0, {0, 0}, {0xffffffffu, 0xffffffffu}, 0};
+        if (threadIdx.x == 0) *s.verdict = Verdict{0, 0, 0, 0};
         const long long chunks = ceil_div(ceil_div(s.p.k, BLOCK_K), CHUNK);
         for (int side = 0; side < 2; side++) {
             const long long counters = s.matrices[side] * ceil_div(side ? s.p.n : s.p.m, READY_ROWS) * chunks;
@@ -45,25 +47,34 @@ extern "C" __global__ void __launch_bounds__(THREADS) mm32_scale(const __grid_co
         const long long rows = side ? s.p.n : s.p.m, group = side ? g - groups_a : g;
         const long long matrix = group / ceil_div(rows, 32), row = group % ceil_div(rows, 32) * 32 + lane;
         const Source x = source_of(s, side, matrix);
-        float largest = 0.f;
+        float largest = 0.f, sample[SAMPLES / 8] = {};
         if (row < rows) {
 #pragma unroll
             for (int i = 0; i < SAMPLES / 8; i++) {
-                // 8 runs of 8 neighbours, spread along K: a run along a contiguous K is one 32-byte sector
-                const long long k = s.p.k <= SAMPLES ? warp * 8 + i : (2 * warp + 1) * (s.p.k / 16) / 8 * 8 + i;
+                // 8 runs of 16 neighbours, spread along K: a run along a contiguous K is two 32-byte sectors
+                constexpr int RUN = SAMPLES / 8;
+                const long long k = s.p.k <= SAMPLES ? warp * RUN + i : (2 * warp + 1) * (s.p.k / 16) / RUN * RUN + i;
                 if (k < s.p.k) {
                     const float v = fabsf(x.data[row * x.row_stride + k * x.k_stride]);
-                    if (v < __int_as_float(0x7f800000)) largest = fmaxf(largest, v);
+                    if (v < __int_as_float(0x7f800000)) sample[i] = v, largest = fmaxf(largest, v);
                 }
             }
         }
         part[warp][lane] = largest;
         __syncthreads();
+        for (int i = 0; i < 8; i++) largest = fmaxf(largest, part[i][lane]);
+        const int target = s.p.k <= SAMPLES ? TARGET_EXACT : TARGET;
+        const int wanted = largest > 0.f ? target + 127 - (int)(__float_as_uint(largest) >> 23) : 0;
+        const int exponent = min(max(wanted, -126), 127);
+        unsigned mine = 0;
+#pragma unroll
+        for (int i = 0; i < SAMPLES / 8; i++) mine |= (sample[i] * power_of_two(exponent) >= big_from(s.p.k)) << i;
+        bits[warp][lane] = (unsigned short)mine;
+        __syncthreads();
         if (warp == 0 && row < rows) {
-            for (int i = 1; i < 8; i++) largest = fmaxf(largest, part[i][lane]);
-            const int target = s.p.k <= SAMPLES ? TARGET_EXACT : TARGET;
-            const int exponent = largest > 0.f ? target + 127 - (int)(__float_as_uint(largest) >> 23) : 0;
-            s.stats[side][matrix * rows + row] = RowStats{0, min(max(exponent, -126), 127), 0u, 0u};
+            unsigned long long big[2] = {0, 0};
+            for (int i = 0; i < 8; i++) big[i / 4] |= (unsigned long long)bits[i][lane] << (16 * (i % 4));
+            s.stats[side][matrix * rows + row] = RowStats{{big[0], big[1]}, exponent, 0u, 0u};
         }
         __syncthreads();
     }
@@ -71,16 +82,23 @@ extern "C" __global__ void __launch_bounds__(THREADS) mm32_scale(const __grid_co
 
 // What a block has seen of a row, in the row's scale.
 struct Seen {
-    float sum, largest;
+    float largest;
     int small;
 };
 
-__device__ __forceinline__ void look(Seen& seen, float x) {
-    const float v = fabsf(x);
-    seen.sum += v;
-    // a NaN sticks: the comparison that keeps the old value is false for it
-    seen.largest = v <= seen.largest ? seen.largest : v;
-    seen.small += v > 0.f && v < SMALL;
+// The larger magnitude; a NaN sticks.
+__device__ __forceinline__ float larger(float a, float b) {
+    float c;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(fabsf(b)));
+    return c;
+}
+
+// Scales x and looks at it. What the scale sends to zero is small too: it is x itself that must not be zero.
+__device__ __forceinline__ void look(Seen& seen, float& x, float scale) {
+    const bool there = x != 0.f;
+    x *= scale;
+    seen.largest = larger(seen.largest, x);
+    seen.small += there && fabsf(x) < SMALL;
 }
 
 // Two scaled elements as fp16: their hi halves and lo halves.
@@ -96,7 +114,6 @@ __device__ __forceinline__ void split(float x, float y, unsigned& hi, unsigned& 
 __device__ __forceinline__ void report(RowStats& stats, const Seen& seen) {
     if (seen.small) atomicAdd(&stats.small, (unsigned)seen.small);
     atomicMax(&stats.largest, __float_as_uint(seen.largest) & 0x7fffffffu);
-    atomicAdd((unsigned long long*)&stats.sum, (unsigned long long)fminf(seen.sum, 1e15f));
 }
 
 // Judges all rows of both operands; by the block that packs last.
@@ -104,20 +121,17 @@ __device__ __forceinline__ void judge(const Split& s) {
     Verdict& v = *s.verdict;
     for (int side = 0; side < 2; side++) {
         const long long rows = s.matrices[side] * (side ? s.p.n : s.p.m);
-        unsigned small = 0, largest = 0, flat = 0xffffffffu;
+        unsigned small = 0, largest = 0;
         for (long long row = threadIdx.x; row < rows; row += THREADS) {
             const RowStats stats = s.stats[side][row];
-            const float most = __uint_as_float(stats.largest);
             small = max(small, stats.small);
             largest = max(largest, stats.largest);
-            if (most > 0.f) flat = min(flat, (unsigned)fminf((float)stats.sum / most, 4e9f));
         }
-        atomicMax(&v.small[side], small);
+        atomicMax(&v.small, small);
         atomicMax(&v.largest, largest);
-        atomicMin(&v.flat[side], flat);
     }
     __syncthreads();
-    if (threadIdx.x == 0) v.careful = !fits(v);
+    if (threadIdx.x == 0 && !(__uint_as_float(v.largest) <= LIMIT)) v.careful = 1, v.small = 0;  // nothing left to judge
 }
 
 // What a block packs of one operand: rows row0 .. and K-blocks of one chunk. Sizes within it are ints.
@@ -161,7 +175,7 @@ __device__ __forceinline__ void pack_along_k(const Unit& w) {
     const int k_left = exists ? w.k_left - piece * 4 : 0;
     const float* from = w.from + row * w.row_stride + piece * 4 * w.k_stride;
     char* to = w.plane + row * PLANE_ROW + ((piece / 2) ^ (row % 8)) * 16 + piece % 2 * 8;
-    Seen seen{0.f, 0.f, 0};
+    Seen seen{0.f, 0};
     for (int kb = 0; kb < w.blocks; kb += FLIGHT) {
         float v[FLIGHT][4];
 #pragma unroll
@@ -179,7 +193,7 @@ __device__ __forceinline__ void pack_along_k(const Unit& w) {
 #pragma unroll
         for (int i = 0; i < FLIGHT; i++) {
 #pragma unroll
-            for (int j = 0; j < 4; j++) look(seen, v[i][j] *= scale);
+            for (int j = 0; j < 4; j++) look(seen, v[i][j], scale);
             uint2 hi, lo;
             split(v[i][0], v[i][1], hi.x, lo.x);
             split(v[i][2], v[i][3], hi.y, lo.y);
@@ -192,9 +206,7 @@ __device__ __forceinline__ void pack_along_k(const Unit& w) {
     }
 #pragma unroll
     for (int offset = 8; offset > 0; offset /= 2) {
-        seen.sum += __shfl_xor_sync(~0u, seen.sum, offset);
-        const float other = __shfl_xor_sync(~0u, seen.largest, offset);
-        seen.largest = other <= seen.largest ? seen.largest : other;
+        seen.largest = larger(seen.largest, __shfl_xor_sync(~0u, seen.largest, offset));
         seen.small += __shfl_xor_sync(~0u, seen.small, offset);
     }
     if (piece == 0 && exists) report(w.stats[row], seen);
@@ -211,7 +223,7 @@ __device__ __forceinline__ void pack_along_rows(const Unit& w, char* staging) {
     float scale[WIDTH];
 #pragma unroll
     for (int i = 0; i < WIDTH; i++) {
-        seen[i] = Seen{0.f, 0.f, 0};
+        seen[i] = Seen{0.f, 0};
         scale[i] = scale_of(w, r + i);
     }
     for (int kb = 0; kb < w.blocks; kb++) {
@@ -233,7 +245,7 @@ __device__ __forceinline__ void pack_along_rows(const Unit& w, char* staging) {
         for (int i = 0; i < WIDTH; i++) {
             uint4 hi, lo;
 #pragma unroll
-            for (int j = 0; j < 8; j++) look(seen[i], v[j][i] *= scale[i]);
+            for (int j = 0; j < 8; j++) look(seen[i], v[j][i], scale[i]);
             split(v[0][i], v[1][i], hi.x, lo.x);
             split(v[2][i], v[3][i], hi.y, lo.y);
             split(v[4][i], v[5][i], hi.z, lo.z);
@@ -264,8 +276,7 @@ __device__ __forceinline__ void pack_along_rows(const Unit& w, char* staging) {
         Seen all = table[t];
         for (int i = 1; i < THREADS / 32; i++) {
             const Seen other = table[i * ROWS + t];
-            all.sum += other.sum;
-            all.largest = other.largest <= all.largest ? all.largest : other.largest;
+            all.largest = larger(all.largest, other.largest);
             all.small += other.small;
         }
         report(w.stats[t], all);
@@ -350,4 +361,28 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) mm32_pack(
         __threadfence();
         judge(s);
     }
+}
+
+// Judges every row of A with every column of B, after the multiply; 64 x 256 pairs a block, 256 threads, 2 KB of shared memory.
+// Nothing to do where no element is small or all is known.
+extern "C" __global__ void __launch_bounds__(THREADS) mm32_judge(const __grid_constant__ Split s) {
+    __shared__ RowStats a[64];
+    if (s.verdict->small == 0) return;
+    const Problem& p = s.p;
+    const float big = big_from(p.k);
+    const int rows = (int)ceil_div(p.m, 64), columns = (int)ceil_div(p.n, THREADS);
+    bool bad = false;
+    for (long long t = blockIdx.x; t < (long long)rows * columns * p.batches; t += gridDim.x) {
+        const long long matrix = t / (rows * columns);
+        const int in_matrix = (int)(t % (rows * columns)), m0 = in_matrix % rows * 64;
+        const long long n = in_matrix / rows * THREADS + threadIdx.x;
+        const int here = (int)min(p.m - m0, 64LL);
+        __syncthreads();
+        if (threadIdx.x < here) a[threadIdx.x] = s.stats[0][(s.matrices[0] == 1 ? 0 : matrix) * p.m + m0 + threadIdx.x];
+        __syncthreads();
+        if (n >= p.n) continue;
+        const RowStats b = s.stats[1][(s.matrices[1] == 1 ? 0 : matrix) * p.n + n];
+        for (int i = 0; i < here; i++) bad |= !fits(a[i], b, big);
+    }
+    if (bad) s.verdict->careful = 1;
 }

@@ -17,7 +17,7 @@ constexpr int BLOCK_K = 64;
 constexpr int PLANE_ROW = 128;  // bytes
 
 // Largest sampled element of a row goes to 2^TARGET: elements up to 2^16 can be held, those of 2^-3 and more keep 22 bits.
-constexpr int SAMPLES = 64;
+constexpr int SAMPLES = 128;
 constexpr int TARGET = 10, TARGET_EXACT = 14;  // EXACT: K <= SAMPLES, the sample is the row
 constexpr int PLANES = MM32_PRODUCTS == 3 ? 2 : 1;
 // Below it fp16's last place, of lo or of hi, is more than 2^-22 (2^-11) of the element: 2^-3 (2^-14).
@@ -25,9 +25,9 @@ constexpr float SMALL = MM32_PRODUCTS == 3 ? 0.125f : 0x1p-14f;
 constexpr float LIMIT = 65504.f;
 
 struct RowStats {
-    long long sum;     // of scaled magnitudes, each block's part rounded down
+    unsigned long long big[2];  // bit i: sampled element i is at least big_from(K), scaled
     int exponent;
-    unsigned small;    // elements that are not zero and below SMALL, scaled
+    unsigned small;    // elements that are not zero and, scaled, below SMALL
     unsigned largest;  // bits of the largest scaled magnitude
 };
 
@@ -35,8 +35,7 @@ struct RowStats {
 struct Verdict {
     unsigned careful;   // 1: the operands do not suit the split; the careful path computes C anew
     unsigned largest;   // bits of the largest scaled magnitude of all; beyond LIMIT or not a number, nothing fits
-    unsigned small[2];  // most small elements in a row, of A and of B
-    unsigned flat[2];   // least sum/largest of a row that is not all zero, rounded down
+    unsigned small;     // most small elements in a row, of A or B
     unsigned packers;   // blocks of mm32_pack that are done
 };
 
@@ -60,11 +59,14 @@ constexpr int UNIT_ROWS = LOAD >= 2 ? 16 : 64;
 
 __device__ __forceinline__ long long padded_rows(long long rows) { return (rows + 7) / 8 * 8; }
 
-// An element of A that is small loses up to 2^-25 of absolute precision. If a row of A has at most s of them, and in every
-// column of B the largest element is at most 1/(2s) of the column's sum, then at least half of the column's weight falls on
-// elements that kept their precision, and the product's error stays within 4 units of u * |A||B|. Likewise for B.
-__device__ __forceinline__ bool fits(const Verdict& v) {
-    return __uint_as_float(v.largest) <= LIMIT && 2ull * v.small[0] <= v.flat[1] && 2ull * v.small[1] <= v.flat[0];
+// A small element loses up to 2^-25 of absolute precision, so that a row of A and a column of B lose at most 2^-25 * (small of
+// one * largest of the other, both ways). |A||B| is at least BIG^2 for every sampled place where both are big. What is lost may
+// be 4 u |A||B|, u = 2^-24 (PRODUCTS = 1: 4 * 2^-11). Zeros are neither small nor big: they outweigh nothing.
+constexpr float ALLOWED = PLANES == 2 ? 8.f : 65536.f;
+__device__ __forceinline__ float big_from(long long k) { return (float)(1 << (k <= SAMPLES ? TARGET_EXACT : TARGET)) * 0.125f; }
+__device__ __forceinline__ bool fits(const RowStats& a, const RowStats& b, float big) {
+    const float lost = a.small * __uint_as_float(b.largest) + b.small * __uint_as_float(a.largest);
+    return lost <= ALLOWED * big * big * (__popcll(a.big[0] & b.big[0]) + __popcll(a.big[1] & b.big[1]));
 }
 
 // Programmatic dependent launch (sm_90): the next kernel of the chain may be put on the card while this one runs. It waits for
