@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-import sys
 import itertools
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType

@@ -127,7 +127,7 @@ def test_docstring_tells_the_plan_and_the_command():
 
 def test_docstring_of_a_file_with_a_workspace():
     said = " ".join(ast.get_docstring(ast.parse(export("tt", 2048, 4096, 8192, precision="tf32"))).split())
-    assert said.startswith("A.T @ B.T in float32, with TF32's accuracy, by 4 CUDA kernels")
+    assert said.startswith("A.T @ B.T in float32, with TF32's accuracy, by 5 CUDA kernels")
     assert "Sizes M=2048 N=4096 K=8192, no other" in said
     assert "a card of compute capability 9.0;" in said
     assert "mm32 export --layout tt --kernel tensorcore --precision tf32 --m 2048 --n 4096 --k 8192" in said
