@@ -139,6 +139,10 @@ FAMILIES: dict[str, tuple[Family, str | None]] = {
 # matrices have the same rounding error in every element, which no sum averages out: at most 10 u.
 NORMWISE, COMPONENTWISE, CONSTANT = 4 * UNIT, 4.0, 10.0
 
+# How much more than torch's an error may be, normwise and componentwise (docs/numerics.md, "exceptions"). Where torch splits K,
+# its sums of one sign come close to the bias that tensor cores leave in 64 of K; the careful path sums in parts of 128.
+SLACK: dict[str | None, tuple[float, float]] = {"fast": (1.0, 1.5), "careful": (1.5, 1.5), None: (1.5, 1.5)}
+
 
 def floors(name: str) -> tuple[float, float]:
     return (CONSTANT * UNIT, CONSTANT) if name.startswith("constant") else (NORMWISE, COMPONENTWISE)
@@ -222,11 +226,16 @@ def judge(name: str, kernel: str, placed: tuple[Placed, Placed], path: str | Non
     assert same_specials(c, plain)
     truth, size = a.double() @ b.double(), a.double().abs() @ b.double().abs()
     ours, theirs = gauges(c, truth, size), gauges(plain, truth, size)
-    # fp32 multiply-adds are an fp32 matmul: their error differs from torch's by the order of the sum, up to twice as large
-    slack = 1.0 if went == "fast" else 2.0
+    floor, slack = floors(name), SLACK[went]
+    if (
+        went is None and a.shape[1] <= planning.LONG_K
+    ):  # one multiply-add after another: an fp32 matmul, by no split of K
+        floor = (0.5 * a.shape[1] ** 0.5 * UNIT, max(32.0, 2 * a.shape[1] ** 0.5))
+        if name.startswith("constant"):
+            floor = (a.shape[1] * UNIT, float(a.shape[1]))  # its errors have one sign
     message = f"{name} {kernel} {went}: normwise {ours[0]:.3g} of torch's {theirs[0]:.3g}, gauge {ours[1]:.3g} of {theirs[1]:.3g}"
     print(message)
-    assert all(x <= max(slack * y, floor) for x, y, floor in zip(ours, theirs, floors(name), strict=True)), message
+    assert all(x <= max(f * y, low) for x, y, f, low in zip(ours, theirs, slack, floor, strict=True)), message
 
 
 @pytest.mark.gpu

@@ -188,6 +188,7 @@ class SimtTile:
     stages: int
     blocks: int  # resident on a multiprocessor
     rate: float
+    promote: int = 0  # tiles of K between promotions of the sums; 0 for none
 
     @property
     def threads(self) -> int:
@@ -203,6 +204,10 @@ SIMT_TILES = (
     SimtTile(128, 128, 16, 8, 8, 4, 1, 0.60),
     SimtTile(64, 64, 16, 4, 8, 4, 4, 0.50),
 )
+# Sums promoted every 128 of K: two sets of registers, so a smaller tile. For the careful path, whose error must stand beside
+# torch's, which splits K; and for K beyond LONG_K, where a plain sum's error would pass that of any fp32 matmul in use.
+ACCURATE_TILES = (SimtTile(128, 128, 16, 8, 8, 4, 1, 0.58, 8), SimtTile(64, 64, 16, 4, 8, 4, 2, 0.45, 8))
+LONG_K = 8192
 SIMT_STREAM = 2.4e12  # bytes a second that it reaches where memory bounds it
 FMA_PEAK = 66.9e12 / 132  # FLOP/s of a multiprocessor at 1.98 GHz
 
@@ -219,14 +224,15 @@ def _load_mode(matrix: Matrix, rows: str) -> int:
     return 2 if (matrix.col if rows == "row" else matrix.row) == 1 else 1
 
 
-def _simt(gemm: Gemm, device: Device) -> tuple[Plan, float]:
+def _simt(gemm: Gemm, device: Device, accurate: bool = False) -> tuple[Plan, float]:
     def estimate(tile: SimtTile) -> float:
         tiles = gemm.batches * -(-gemm.m // tile.m) * -(-gemm.n // tile.n)
         waves = -(-tiles // (device.sms * tile.blocks))
         step = 2.0 * tile.m * tile.n * tile.blocks / (FMA_PEAK * tile.rate)
         return max(waves * max(gemm.k, tile.k) * step, _traffic(gemm) / SIMT_STREAM) + 2e-6 + LAUNCH
 
-    fitting = [t for t in SIMT_TILES if t.shared <= device.shared]
+    tiles = ACCURATE_TILES if accurate or gemm.k > LONG_K else SIMT_TILES
+    fitting = [t for t in tiles if t.shared <= device.shared]
     tile = min(fitting, key=estimate)
     launch = Launch("simt.cu", "mm32_simt", _simt_constants(gemm, tile), tile.threads, tile.shared, (tile.m, tile.n))
     return Plan(gemm, device, "simt", (launch,)), estimate(tile)
@@ -248,6 +254,7 @@ def _simt_form(tile: SimtTile, a_load: int, b_load: int, c_vector: int) -> Const
         ("THREAD_M", tile.thread_m),
         ("THREAD_N", tile.thread_n),
         ("STAGES", tile.stages),
+        ("PROMOTE", tile.promote),
     )
 
 
@@ -401,7 +408,7 @@ def _tensorcore(gemm: Gemm, device: Device) -> tuple[Plan, float]:
     pairs = gemm.batches * -(-gemm.m // 64) * -(-gemm.n // 256)
     judges = min(pairs, device.sms * 8)
     launches.append(Launch("pack.cu", "mm32_judge", (*loads, *form), 256, 0, blocks=judges, argument="split"))
-    careful = _simt(gemm, device)[0].launches[0]
+    careful = _simt(gemm, device, accurate=True)[0].launches[0]
     launches.append(replace(careful, blocks=min(careful.grid(gemm), device.sms * 2), gated=True))
     return Plan(gemm, device, "tensorcore", tuple(launches), workspace=space), seconds
 
@@ -488,7 +495,7 @@ def variants() -> Iterator[tuple[str, str, Constants, int]]:
     yield from with_epilogues("dot", "dot.cu", [()], 256)
     tiled = [(("A_ALONG_K", i), ("B_ALONG_K", j)) for i in (0, 1) for j in (0, 1)]
     yield from with_epilogues("tiled", "tiled.cu", tiled, 1024)
-    for t in SIMT_TILES:
+    for t in (*SIMT_TILES, *ACCURATE_TILES):
         forms = [_simt_form(t, i, j, int(i != 1)) for i in (0, 1, 2) for j in (0, 1, 2)]
         yield from with_epilogues("simt", "simt.cu", forms, t.threads)
     for products in (3, 1):

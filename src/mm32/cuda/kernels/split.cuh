@@ -31,12 +31,11 @@ struct RowStats {
     unsigned largest;  // bits of the largest scaled magnitude
 };
 
-// The verdict on the whole call, made while packing.
+// The verdict on the whole call, made while packing and by mm32_judge.
 struct Verdict {
-    unsigned careful;   // 1: the operands do not suit the split; the careful path computes C anew
-    unsigned largest;   // bits of the largest scaled magnitude of all; beyond LIMIT or not a number, nothing fits
-    unsigned small;     // most small elements in a row, of A or B
-    unsigned packers;   // blocks of mm32_pack that are done
+    unsigned careful;  // 1: the operands do not suit the split; the careful path computes C anew
+    unsigned unsure;   // 1: mm32_judge must look at every row of A with every column of B
+    unsigned packers;  // blocks of mm32_pack that are done
 };
 
 struct Split {
