@@ -16,7 +16,7 @@ import torch
 import mm32
 from mm32 import plan as planning
 
-SIZES = [(1, 1, 1), (3, 2, 5), (17, 33, 9), (33, 31, 65), (64, 64, 64), (65, 129, 18), (7, 70, 0)]
+SIZES = [(1, 1, 1), (3, 2, 5), (17, 33, 9), (33, 31, 65), (64, 64, 64), (65, 129, 18), (7, 70, 0), (40, 70, 1100)]
 
 
 def on_card(values: torch.Tensor, transposed: bool = False, offset: int = 0, pad: int = 0) -> torch.Tensor:
@@ -48,7 +48,7 @@ def check(
         expected = mm32.matmul(a.double(), b.double(), bias=None if bias is None else bias.double())
         expected = torch.nn.functional.gelu(expected) if bias is not None else expected
         error = (result.cpu().double() - expected).abs()
-        if not (error <= 1e-4).all():
+        if not (error <= 1e-4 * max(1.0, a.shape[-1] / 256)).all():
             print(f"{what}: wrong by {error.max().item()}, layout {'nt'[transposed_a]}{'nt'[transposed_b]}, {storage}")
             return False
     return True

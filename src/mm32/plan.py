@@ -505,7 +505,13 @@ def variants() -> Iterator[tuple[str, str, Constants, int]]:
         yield from with_epilogues("tensorcore", "reduce.cu", [(("PRODUCTS", products),)], 256)
     for tile in TENSOR_TILES:
         # The units are constants to compare with; how C is stored and whether K is split change the code.
-        loads = (("PRODUCTS", tile.products), ("A_UNIT", 64), ("B_UNIT", 16), ("TILE_N", tile.n), ("STAGES", tile.stages))
+        loads = (
+            ("PRODUCTS", tile.products),
+            ("A_UNIT", 64),
+            ("B_UNIT", 16),
+            ("TILE_N", tile.n),
+            ("STAGES", tile.stages),
+        )
         forms = [(*loads, ("SPLIT", 0), ("C_VECTOR", v)) for v in (0, 1)]
         yield from with_epilogues("tensorcore", "tensorcore.cu", forms, 384)
         for v in (0, 1):

@@ -1,0 +1,51 @@
+"""Exports every kernel for the reference problems and verifies each file: python benchmarks/exports.py [-o FILE.json].
+
+Needs a CUDA device; about 15 s a file. Prints a line a file as it goes, and exits with 1 if any is not called the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+
+from mm32 import verify
+from mm32.bench import record
+from mm32.export import export
+from mm32.plan import KERNELS
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+PROBLEMS = {"tt": None, "nt": None, "tn": None, "nn": None, "tt_relu": "relu"}
+SAME = (0, 1, 3, 4)  # exit codes of `mm32 verify` whose verdict begins with SAME
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("-o", "--output", type=Path, help="write the verdicts as JSON")
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("benchmarks/exports.py needs a CUDA device; torch finds none here", file=sys.stderr)
+        return 2
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for kernel in KERNELS:
+            for problem, activation in PROBLEMS.items():
+                file = Path(folder) / f"{problem}_{kernel}.py"
+                file.write_text(export(problem[:2], 2048, 4096, 8192, activation=activation, kernel=kernel))
+                report = verify.verify(EXAMPLES / f"matmul_{problem}.py", file)
+                verdict = json.loads(report.json())["verdict"]
+                rows.append({"problem": problem, "kernel": kernel, "exit_code": report.exit_code, "verdict": verdict})
+                print(f"{problem} {kernel}: exit code {report.exit_code}, {verdict}", flush=True)
+    if options.output:
+        kernels = {kernel: record.kernel_hash(kernel) for kernel in KERNELS}
+        made = {"environment": record.environment(), "kernels": kernels, "verdicts": rows}
+        options.output.write_text(json.dumps(made, indent=1) + "\n")
+    return int(any(row["exit_code"] not in SAME for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
