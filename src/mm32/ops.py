@@ -240,6 +240,8 @@ def matmul(
         raise TypeError(f"mm32.matmul takes two torch.Tensors, got {type(a).__name__} and {type(b).__name__}")
     if bias is not None and not isinstance(bias, torch.Tensor):
         raise TypeError(f"mm32.matmul: bias must be a torch.Tensor of shape (N,) or None, got {type(bias).__name__}")
+    if a.layout != torch.strided or b.layout != torch.strided:
+        raise RuntimeError(f"mm32.matmul takes dense tensors; a is {a.layout}, b is {b.layout}: call .to_dense()")
     if out is None:
         return torch.ops.mm32.matmul(a, b, bias, activation, precision, kernel)
     if torch.is_grad_enabled() and any(isinstance(t, torch.Tensor) and t.requires_grad for t in (a, b, bias, out)):
