@@ -19,7 +19,7 @@ help:
 
 setup: .venv/.ready
 
-.venv/.ready: pyproject.toml
+.venv/.ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || \
 	    { echo "mm32 needs Python 3.10 to 3.13; $(PYTHON) is `$(PYTHON) --version`: make PYTHON=python3.x"; exit 1; }
 	@if $(PYTHON) -c 'import torch' 2>/dev/null; then \
@@ -35,7 +35,7 @@ setup: .venv/.ready
 	if ! $(BIN)/python -c 'import cuda.core; from cuda.bindings import nvrtc; nvrtc.nvrtcVersion()' 2>/dev/null; then \
 	    extras=dev,`$(BIN)/python -c 'import torch; print("cu12" if (torch.version.cuda or "13").startswith("12") else "cu13")'`; \
 	fi; \
-	echo "[setup] mm32[$$extras]"; $(BIN)/pip install -e ".[$$extras]"
+	echo "[setup] mm32[$$extras]"; $(BIN)/pip install -c constraints.txt -e ".[$$extras]"
 	@touch $@
 
 .venv/.lint: .venv/.ready
