@@ -44,7 +44,8 @@ setup: .venv/.ready
 	@touch $@
 
 demo: setup
-	$(BIN)/mm32 verify $(CASE) --kernel auto
+	@# 1 and 3 are "same" too: slower, or not clear, as on a CPU, where both sides are torch
+	@$(BIN)/mm32 verify $(CASE) --kernel auto || case $$? in 1|3) ;; *) exit 1;; esac
 
 test: setup
 	$(BIN)/python -m pytest $(PYTEST)
