@@ -47,6 +47,10 @@ def speedup(result: dict[str, Any]) -> str:
     return f"**{result['speedup']:.2f}** ({result['speedup_low']:.2f}–{result['speedup_high']:.2f})"
 
 
+def product(row: dict[str, Any]) -> str:
+    return LAYOUT[row["layout"]] + (" + bias, relu" if row["bias"] else "")
+
+
 def main_table() -> str:
     lines = [
         "| product | data | torch fp32 | mm32 | mm32 : torch (95 %) | torch TF32 | error torch | error mm32 | error TF32 |",
@@ -54,9 +58,8 @@ def main_table() -> str:
     ]
     for row in load("main")["rows"]:
         r = row["results"]
-        what = LAYOUT[row["layout"]] + (" + bias, relu" if row["bias"] else "")
         lines.append(
-            f"| {what} | {row['distribution']} | {time(r['torch']['seconds'])} | {time(r['mm32']['seconds'])} | "
+            f"| {product(row)} | {row['distribution']} | {time(r['torch']['seconds'])} | {time(r['mm32']['seconds'])} | "
             f"{speedup(r['mm32'])} | {time(r['torch-tf32']['seconds'])} | {r['torch']['error']:.1e} | "
             f"{r['mm32']['error']:.1e} | {r['torch-tf32']['error']:.1e} |"
         )
@@ -87,10 +90,9 @@ def tf32_table() -> str:
     for row in load("main")["rows"]:
         r = row["results"]
         ratio = r["torch-tf32"]["seconds"] / r["mm32-tf32"]["seconds"]
-        what = LAYOUT[row["layout"]] + (" + bias, relu" if row["bias"] else "")
         lines.append(
-            f"| {what} | {row['distribution']} | {time(r['torch-tf32']['seconds'])} | {time(r['mm32-tf32']['seconds'])} | "
-            f"{ratio:.2f} | {r['torch-tf32']['error']:.1e} | {r['mm32-tf32']['error']:.1e} |"
+            f"| {product(row)} | {row['distribution']} | {time(r['torch-tf32']['seconds'])} | "
+            f"{time(r['mm32-tf32']['seconds'])} | {ratio:.2f} | {r['torch-tf32']['error']:.1e} | {r['mm32-tf32']['error']:.1e} |"
         )
     return "\n".join(lines) + "\n" + source("main")
 
@@ -106,8 +108,7 @@ def errors_table() -> str:
     lines = ["| product | data | " + " | ".join(names.values()) + " |", "|---" * (len(names) + 2) + "|"]
     for row in load("main")["rows"]:
         cells = [f"{row['results'][n]['error']:.1e} / {row['results'][n]['gauge']:.1f}" for n in names]
-        what = LAYOUT[row["layout"]] + (" + bias, relu" if row["bias"] else "")
-        lines.append(f"| {what} | {row['distribution']} | {' | '.join(cells)} |")
+        lines.append(f"| {product(row)} | {row['distribution']} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n" + source("main")
 
 

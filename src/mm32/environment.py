@@ -6,7 +6,6 @@ library is imported before a probe runs.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import importlib.metadata
 import os
@@ -135,6 +134,16 @@ def _nvrtc() -> str | None:
     return f"{major}.{minor}" if int(status) == 0 else f"failed: {status!r}"
 
 
+def driver_version() -> str | None:
+    """The NVIDIA driver's version, as the kernel module tells it; None without one."""
+    try:
+        told = Path("/proc/driver/nvidia/version").read_text()
+    except OSError:
+        return None
+    found = re.search(r"(\d+\.\d+(?:\.\d+)?)", told)
+    return found[1] if found else None
+
+
 def _driver() -> str | None:
     """The driver's version and the CUDA version it goes up to, without any package's help."""
     try:
@@ -146,11 +155,8 @@ def _driver() -> str | None:
     up_to = (
         f"CUDA {number.value // 1000}.{number.value % 1000 // 10}" if status == 0 else f"cuDriverGetVersion: {status}"
     )
-    with contextlib.suppress(OSError):
-        found = re.search(r"(\d+\.\d+(?:\.\d+)?)", Path("/proc/driver/nvidia/version").read_text())
-        if found:
-            return f"{found[1]} ({up_to})"
-    return up_to
+    version = driver_version()
+    return f"{version} ({up_to})" if version else up_to
 
 
 def _devices() -> list[dict[str, Any]]:

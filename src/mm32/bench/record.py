@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mm32.cuda import compile as compiler
+from mm32.environment import driver_version
 
 SCHEMA = 1
 SOURCES = {
@@ -39,22 +40,12 @@ def environment() -> dict[str, Any]:
     return {
         "card": torch.cuda.get_device_name(),
         "driver_cuda": f"{version // 1000}.{version % 1000 // 10}",
-        "driver": _driver(),
+        "driver": driver_version() or "unknown",
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "compiler": compiler.compiler_version(),
         "mm32": mm32.__version__,
     }
-
-
-def _driver() -> str:
-    import shutil
-    import subprocess
-
-    if shutil.which("nvidia-smi") is None:
-        return "unknown"
-    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip().splitlines()[0]
 
 
 def write(path: Path, name: str, rows: list[dict[str, Any]]) -> None:

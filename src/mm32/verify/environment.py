@@ -8,14 +8,7 @@ from typing import Any
 
 import torch
 
-
-def driver_version() -> str | None:
-    """The NVIDIA driver's version, as the kernel module tells it; None without one."""
-    try:
-        words = Path("/proc/driver/nvidia/version").read_text().split()
-    except OSError:
-        return None
-    return next((word for word in words if word[:1].isdigit() and word.count(".") >= 1), None)
+from mm32.environment import driver_version
 
 
 def processor() -> str:
