@@ -261,6 +261,7 @@ def _simt_form(tile: SimtTile, a_load: int, b_load: int, c_vector: int) -> Const
 # The tensor-core kernel: scale and pack the operands, multiply their panels, add up parts of K, and the careful path.
 
 BLOCK_K, CHUNK, TILE_M = 64, 8, 128  # as in split.cuh and tensorcore.cu
+QUEUE = 65536  # bytes, as in direct.cuh
 GROUP = 8
 SHORT_K = 256  # up to about K = 200 the split's own error is larger than what an fp32 sum accumulates
 MAX_ROWS = 2**24  # a plane of panels has 128 bytes a row, counted in 32 bits
@@ -268,17 +269,20 @@ MAX_ROWS = 2**24  # a plane of panels has 128 bytes a row, counted in 32 bits
 
 @dataclass(frozen=True)
 class TensorTile:
-    """A tile of 128 x n of tensorcore.cu; `step` is the seconds that a multiprocessor takes for 64 of K of it."""
+    """A tile of 128 x n of tensorcore.cu; `step` is the seconds that a multiprocessor takes for 64 of K of it. `direct`: the
+    multiply splits its operands itself; nothing is packed. `promote`: sums are promoted every so many times 16 of K."""
 
     n: int
     products: int
     stages: int
     step: float
+    direct: bool = False
+    promote: int = 4
 
     @property
     def shared(self) -> int:
         planes = 2 if self.products == 3 else 1
-        return self.stages * planes * 128 * (TILE_M + self.n) + 1024
+        return self.stages * planes * 128 * (TILE_M + self.n) + (QUEUE if self.direct else 0) + 1024
 
     @property
     def beside(self) -> bool:
@@ -291,6 +295,12 @@ TENSOR_TILES = (
     TensorTile(64, 3, 4, 0.60e-6),
     TensorTile(128, 1, 6, 0.42e-6),
     TensorTile(64, 1, 6, 0.24e-6),
+    TensorTile(128, 3, 2, 1.60e-6, True),
+    TensorTile(64, 3, 3, 1.00e-6, True),
+    TensorTile(128, 1, 4, 1.20e-6, True),
+    TensorTile(64, 1, 6, 0.70e-6, True),
+    TensorTile(128, 3, 2, 1.80e-6, True, 1),
+    TensorTile(64, 3, 3, 1.20e-6, True, 1),
 )
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 PACK_ALONE, PACK_BESIDE = 3.1e12, 2.0e12  # bytes a second, all blocks or one a multiprocessor
@@ -312,7 +322,7 @@ def _unit_rows(load: int) -> int:
     return 16 if load >= 2 else 64
 
 
-def _workspace(gemm: Gemm, products: int, splits: int, first: tuple[int, int]) -> Workspace:
+def _workspace(gemm: Gemm, products: int, splits: int, first: tuple[int, int], direct: bool) -> Workspace:
     planes, blocks = (2 if products == 3 else 1), -(-gemm.k // BLOCK_K)
     matrices = tuple(gemm.batches if any(matrix.batch) else 1 for matrix in (gemm.a, gemm.b))
     at = 0
@@ -323,7 +333,7 @@ def _workspace(gemm: Gemm, products: int, splits: int, first: tuple[int, int]) -
         return start
 
     sides = tuple(zip(matrices, (gemm.m, gemm.n), strict=True))
-    panels = tuple(take(x * blocks * planes * -(-rows // 8) * 8 * 128) for x, rows in sides)
+    panels = tuple(take(0 if direct else x * blocks * planes * -(-rows // 8) * 8 * 128) for x, rows in sides)
     stats = tuple(take(x * rows * 32) for x, rows in sides)
     ready = tuple(take(x * -(-rows // 128) * -(-blocks // CHUNK) * 4) for x, rows in sides)
     verdict = take(32)
@@ -331,7 +341,7 @@ def _workspace(gemm: Gemm, products: int, splits: int, first: tuple[int, int]) -
     return Workspace(at, panels, stats, ready, verdict, partial, matrices, splits, first)  # type: ignore[arg-type]
 
 
-def _tensorcore(gemm: Gemm, device: Device) -> tuple[Plan, float]:
+def _tensorcore(gemm: Gemm, device: Device, direct: bool | None = None) -> tuple[Plan, float]:
     if gemm.k == 0 or gemm.empty:  # nothing to multiply: the epilogue of zeros
         return replace(_simt(gemm, device)[0], kernel="tensorcore"), 2 * LAUNCH
     products = 1 if gemm.precision == "tf32" else 3
@@ -339,6 +349,13 @@ def _tensorcore(gemm: Gemm, device: Device) -> tuple[Plan, float]:
     rows = -(-gemm.m // TILE_M)
     elements = sum((gemm.batches if any(x.batch) else 1) * r * gemm.k for x, r in ((gemm.a, gemm.m), (gemm.b, gemm.n)))
     packed = elements * (8.0 if products == 3 else 6.0)
+
+    small_strides = max(gemm.a.row, gemm.a.col, gemm.b.row, gemm.b.col) < 2**23  # 32-bit offsets in direct.cuh
+
+    def suits(tile: TensorTile) -> bool:
+        if tile.products != products or direct not in (None, tile.direct) or (tile.direct and not small_strides):
+            return False
+        return products == 1 or tile.promote == 1 or gemm.k >= SHORT_K
 
     def estimate(tile: TensorTile, splits: int) -> tuple[float, bool]:
         """Seconds, and whether to pack while multiplying."""
@@ -348,6 +365,8 @@ def _tensorcore(gemm: Gemm, device: Device) -> tuple[Plan, float]:
         multiply = waves * (blocks * tile.step + 2e-6)
         multiply += gemm.batches * gemm.m * gemm.n * 4 * splits / MEMORY / waves  # the last wave's stores stand alone
         reduce = 3e-6 + gemm.batches * gemm.m * gemm.n * 4 * (splits + 1) / MEMORY if splits > 1 else 0.0
+        if tile.direct:
+            return multiply + reduce + 12e-6, False
         in_turn = packed / PACK_ALONE + 4e-6 + multiply
         together = max(multiply + 0.4 * packed / PACK_BESIDE, packed / PACK_BESIDE) + 15e-6
         # Packing beside it, blocks do not start together and share less of what is in L2: a long multiply loses more to that
@@ -359,7 +378,7 @@ def _tensorcore(gemm: Gemm, device: Device) -> tuple[Plan, float]:
     options = [
         (*estimate(tile, splits), tile, splits)
         for tile in TENSOR_TILES
-        if tile.products == products
+        if suits(tile)
         for splits in SPLITS
         if splits <= chunks and (splits == 1 or splits * gemm.batches * gemm.m * gemm.n <= 2**28)
     ]
@@ -368,8 +387,13 @@ def _tensorcore(gemm: Gemm, device: Device) -> tuple[Plan, float]:
     height = min(GROUP, rows)
     # The tiles that the blocks start with: `height` rows of tiles, and as many columns as there are blocks for.
     first = (min(gemm.m, height * TILE_M), min(gemm.n, -(-device.sms // height) * tile.n))
-    space = _workspace(gemm, products, splits, first)
+    space = _workspace(gemm, products, splits, first, tile.direct)
     loads = (("A_LOAD", _pack_mode(gemm.a, "row")), ("B_LOAD", _pack_mode(gemm.b, "col")))
+    if tile.direct:  # its 16-byte loads need whole fours of the axis they lie along
+        loads = tuple(
+            (name, load | int((gemm.k if load >= 2 else rows_) % 4 != 0))
+            for (name, load), rows_ in zip(loads, (gemm.m, gemm.n), strict=True)
+        )
     epilogue, form = _epilogue(gemm), (("PRODUCTS", products),)
     units = sum(
         x * -(-r // _unit_rows(load)) * chunks
@@ -380,9 +404,11 @@ def _tensorcore(gemm: Gemm, device: Device) -> tuple[Plan, float]:
     multiply = (
         *(epilogue if splits == 1 else _NO_EPILOGUE),
         *form,
-        *(("A_UNIT", _unit_rows(loads[0][1])), ("B_UNIT", _unit_rows(loads[1][1]))),
+        *(loads if tile.direct else (("A_UNIT", _unit_rows(loads[0][1])), ("B_UNIT", _unit_rows(loads[1][1])))),
         ("TILE_N", tile.n),
         ("STAGES", tile.stages),
+        ("DIRECT", int(tile.direct)),
+        ("PROMOTE", tile.promote),
         ("SPLIT", int(splits > 1)),
         ("C_VECTOR", int(pair if splits == 1 else gemm.n % 2 == 0)),
     )
@@ -395,13 +421,15 @@ def _tensorcore(gemm: Gemm, device: Device) -> tuple[Plan, float]:
             "tensorcore.cu",
             "mm32_tensorcore",
             multiply,
-            384,
+            512 if tile.direct else 384,
             tile.shared,
             blocks=multipliers,
             argument="split",
-            early=overlap,
+            early=overlap or tile.direct,
         ),
     ]
+    if tile.direct:
+        del launches[1]
     if splits > 1:
         blocks = min(-(-gemm.batches * gemm.m * gemm.n // 256), device.sms * 8)
         launches.append(Launch("reduce.cu", "mm32_reduce", (*epilogue, *form), 256, 0, blocks=blocks, argument="split"))

@@ -16,13 +16,22 @@
 //   MM32_SPLIT      1: K is split among blocks, which write sums to Split::partial for mm32_reduce
 //   MM32_C_VECTOR   1: C is contiguous along N, 8-byte aligned, its row stride even: 8-byte stores
 #include "bulk_copy.cuh"
+#include "direct.cuh"
 #include "epilogue.cuh"
 #include "split.cuh"
 #include "wgmma.cuh"
 
 constexpr int TILE_M = 128, TILE_N = MM32_TILE_N, STAGES = MM32_STAGES;
 constexpr int A_PLANE = TILE_M * PLANE_ROW, B_PLANE = TILE_N * PLANE_ROW, STAGE = PLANES * (A_PLANE + B_PLANE);
+constexpr int PROMOTE = MM32_PROMOTE;  // times 16 of K
 constexpr int B_AT = PLANES * A_PLANE;  // where B's planes begin in a stage
+constexpr int PRODUCERS = MM32_DIRECT ? 2 : 1;  // warpgroups before the consumers
+// How the operands lie in a stage (wgmma.cuh): packed panels and tiles split along K have K contiguous.
+#if MM32_DIRECT
+constexpr int A_ROWS = MM32_A_LOAD < 2, B_ROWS = MM32_B_LOAD < 2;
+#else
+constexpr int A_ROWS = 0, B_ROWS = 0;
+#endif
 constexpr int GROUP = 8;  // tile rows walked together, so that their panels stay in L2; also what mm32_pack packs first
 
 struct Tile {
@@ -64,6 +73,44 @@ __device__ __forceinline__ float scaled(float x, int e) {
     return x * __uint_as_float((unsigned)(half + 127) << 23) * __uint_as_float((unsigned)(rest + 127) << 23);
 }
 
+#if MM32_DIRECT
+// One of the two operands, by a warpgroup: SIDE 0 is A, 1 is B.
+template <int SIDE>
+__device__ __forceinline__ void split_tiles(const Split& s, unsigned ring, unsigned queues, unsigned full, unsigned empty, int tiles) {
+    Splitter<SIDE ? TILE_N : TILE_M, SIDE ? MM32_B_LOAD : MM32_A_LOAD> splitter(queues);
+    const unsigned plane = ring + (SIDE ? B_AT : 0);
+    const int blocks = (int)ceil_div(s.p.k, BLOCK_K);
+    int stage = 0;
+    unsigned phase = 0;
+    for (int t = blockIdx.x; t < tiles; t += gridDim.x) {
+        const Tile tile = tile_at(s.p, t);
+        const int begin = split_begin(blocks, tile.split, (int)s.splits), end = split_begin(blocks, tile.split + 1, (int)s.splits);
+        const int row0 = SIDE ? tile.n0 : tile.m0;
+        splitter.begin(s, SIDE, tile.matrix, row0);
+        splitter.start(begin, end);
+        splitter.load_scales(s, SIDE, tile.matrix, row0);
+        // Of the tiles that share these rows, one counts.
+        if ((SIDE ? tile.m0 : tile.n0) == 0 && (s.matrices[SIDE] != 1 || tile.matrix == 0)) {
+            splitter.template run<true, STAGES, STAGE>(begin, end, plane, full, empty, stage, phase);
+            splitter.tell(s, SIDE, tile.matrix, row0);
+        } else {
+            splitter.template run<false, STAGES, STAGE>(begin, end, plane, full, empty, stage, phase);
+        }
+    }
+}
+
+// By the 256 threads that split: the block that is done last judges.
+__device__ __forceinline__ void finish(const Split& s) {
+    __shared__ unsigned finished;
+    __threadfence();
+    asm volatile("bar.sync 5, 256;" ::: "memory");
+    if (threadIdx.x == 0) finished = atomicAdd(&s.verdict->packers, 1u);
+    asm volatile("bar.sync 5, 256;" ::: "memory");
+    if (finished != gridDim.x - 1) return;
+    __threadfence();
+    judge<256>(s, threadIdx.x);
+}
+#else
 __device__ __forceinline__ void produce(const Split& s, unsigned ring, unsigned full, unsigned empty, int tiles) {
     const Problem& p = s.p;
     const int blocks = (int)ceil_div(p.k, BLOCK_K), chunks = (blocks + CHUNK - 1) / CHUNK;
@@ -102,6 +149,7 @@ __device__ __forceinline__ void produce(const Split& s, unsigned ring, unsigned 
         }
     }
 }
+#endif
 
 // What the last step needs to know of a tile's columns; each consumer keeps its own copy in shared memory.
 struct Columns {
@@ -155,10 +203,15 @@ __device__ __forceinline__ void store(const Split& s, const Tile& tile, int m, c
     }
 }
 
+// d += a * b for 16 of K, number k of a K-block.
+__device__ __forceinline__ void multiply(float (&d)[TILE_N / 2], unsigned long long a, unsigned long long b, int k, int accumulate) {
+    wgmma<A_ROWS, B_ROWS>(d, a + WGMMA_STEP<A_ROWS> * k, b + WGMMA_STEP<B_ROWS> * k, accumulate);
+}
+
 __device__ __forceinline__ void consume(const Split& s, unsigned ring, unsigned full, unsigned empty, Columns& columns, int tiles) {
     const Problem& p = s.p;
     const int blocks = (int)ceil_div(p.k, BLOCK_K);
-    const int consumer = threadIdx.x / 128 - 1, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    const int consumer = threadIdx.x / 128 - PRODUCERS, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
     int stage = 0;
     unsigned phase = 0;
     if (consumer == 1) asm volatile("bar.arrive 1, 256;" ::: "memory");  // consumer 0 goes first
@@ -176,33 +229,38 @@ __device__ __forceinline__ void consume(const Split& s, unsigned ring, unsigned 
 #pragma unroll 1
         for (int kb = begin; kb < end; kb++) {
             const unsigned at = ring + stage * STAGE;
-            const unsigned long long a_hi = wgmma_operand(at + consumer * 64 * PLANE_ROW), b_hi = wgmma_operand(at + B_AT);
+            const unsigned long long a_hi = wgmma_operand<A_ROWS>(at + consumer * 64 * PLANE_ROW), b_hi = wgmma_operand<B_ROWS>(at + B_AT);
             barrier_wait(full + 8 * stage, phase);
+            // Stored by threads, read by wgmma. The fence stands here and not with the stores: it would wait for their loads.
+            if (MM32_DIRECT) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #if MM32_PRODUCTS == 3
-            const unsigned long long a_lo = wgmma_operand(at + A_PLANE + consumer * 64 * PLANE_ROW);
-            const unsigned long long b_lo = wgmma_operand(at + B_AT + B_PLANE);
-            float part[TILE_N / 2];
-            wgmma_pin(part);
-            asm volatile("bar.sync %0, 256;" ::"r"(1 + consumer) : "memory");
-            wgmma_fence();
+            const unsigned long long a_lo = wgmma_operand<A_ROWS>(at + A_PLANE + consumer * 64 * PLANE_ROW);
+            const unsigned long long b_lo = wgmma_operand<B_ROWS>(at + B_AT + B_PLANE);
 #pragma unroll
-            for (int k = 0; k < 4; k++) wgmma(part, a_lo + 2 * k, b_hi + 2 * k, k > 0);
+            for (int first = 0; first < 4; first += PROMOTE) {
+                float part[TILE_N / 2];
+                wgmma_pin(part);
+                asm volatile("bar.sync %0, 256;" ::"r"(1 + consumer) : "memory");
+                wgmma_fence();
 #pragma unroll
-            for (int k = 0; k < 4; k++) wgmma(part, a_hi + 2 * k, b_lo + 2 * k, 1);
+                for (int k = first; k < first + PROMOTE; k++) multiply(part, a_lo, b_hi, k, k > first);
 #pragma unroll
-            for (int k = 0; k < 4; k++) wgmma(part, a_hi + 2 * k, b_hi + 2 * k, 1);
-            wgmma_commit();
-            asm volatile("bar.arrive %0, 256;" ::"r"(2 - consumer) : "memory");
-            wgmma_wait<0>();
-            wgmma_pin(part);
-            if (lane == 0) barrier_arrive(empty + 8 * stage);
+                for (int k = first; k < first + PROMOTE; k++) multiply(part, a_hi, b_lo, k, 1);
 #pragma unroll
-            for (int i = 0; i < TILE_N / 2; i++) sum[i] += part[i];
+                for (int k = first; k < first + PROMOTE; k++) multiply(part, a_hi, b_hi, k, 1);
+                wgmma_commit();
+                asm volatile("bar.arrive %0, 256;" ::"r"(2 - consumer) : "memory");
+                wgmma_wait<0>();
+                wgmma_pin(part);
+                if (first + PROMOTE == 4 && lane == 0) barrier_arrive(empty + 8 * stage);
+#pragma unroll
+                for (int i = 0; i < TILE_N / 2; i++) sum[i] += part[i];
+            }
 #else
             wgmma_pin(sum);
             wgmma_fence();
 #pragma unroll
-            for (int k = 0; k < 4; k++) wgmma(sum, a_hi + 2 * k, b_hi + 2 * k, 1);
+            for (int k = 0; k < 4; k++) multiply(sum, a_hi, b_hi, k, 1);
             wgmma_commit();
             wgmma_wait<1>();  // the K-block before is done
             wgmma_pin(sum);
@@ -228,18 +286,30 @@ extern "C" __global__ void __launch_bounds__(512, 1) mm32_tensorcore(const __gri
     const unsigned full = shared_address(barriers), empty = full + 8 * STAGES;
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
-            barrier_init(full + 8 * i, 1);
+            barrier_init(full + 8 * i, MM32_DIRECT ? 8 : 1);  // one arrival a splitting warp, or the producer
             barrier_init(empty + 8 * i, 8);  // one arrival a consumer warp
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();
     const int tiles = (int)(s.splits * s.p.batches * ceil_div(s.p.m, TILE_M) * ceil_div(s.p.n, TILE_N));
-    if (threadIdx.x < 128) {
+    if (threadIdx.x < 128 * PRODUCERS) {
+#if MM32_DIRECT
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 88;");
+        wait_for_previous();
+        if (threadIdx.x < 128) {
+            split_tiles<0>(s, ring, ring + STAGES * STAGE, full, empty, tiles);
+        } else {
+            split_tiles<1>(s, ring, ring + STAGES * STAGE, full, empty, tiles);
+        }
+        finish(s);
+#else
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
         if (threadIdx.x == 0) produce(s, ring, full, empty, tiles);
+#endif
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 168;");
-        consume(s, ring, full, empty, columns[threadIdx.x / 128 - 1], tiles);
+        if (MM32_DIRECT) wait_for_previous();  // else `ready` says when what mm32_scale and mm32_pack write is there
+        consume(s, ring, full, empty, columns[threadIdx.x / 128 - PRODUCERS], tiles);
     }
 }
