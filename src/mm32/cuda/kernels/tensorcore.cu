@@ -10,40 +10,16 @@
 // Registers: 128 a thread at launch (bounds of 512 threads), so that a block of mm32_pack fits beside it; then 40 for the
 // producer and 168 for the consumers.
 // Bounded by the card's power: ~690 TFLOP/s of fp16 products sustained on random data, 750 in short bursts.
-//   MM32_TILE_N     64 or 128
+//   MM32_TILE_N, MM32_SPLIT, MM32_C_VECTOR   see tiles.cuh
 //   MM32_STAGES, MM32_PRODUCTS (3 or 1)
 //   MM32_A_UNIT, MM32_B_UNIT  rows that mm32_pack counts as one in `ready`
-//   MM32_SPLIT      1: K is split among blocks, which write sums to Split::partial for mm32_reduce
-//   MM32_C_VECTOR   1: C is contiguous along N, 8-byte aligned, its row stride even: 8-byte stores
 #include "bulk_copy.cuh"
-#include "epilogue.cuh"
-#include "split.cuh"
+#include "tiles.cuh"
 #include "wgmma.cuh"
 
-constexpr int TILE_M = 128, TILE_N = MM32_TILE_N, STAGES = MM32_STAGES;
+constexpr int STAGES = MM32_STAGES;
 constexpr int A_PLANE = TILE_M * PLANE_ROW, B_PLANE = TILE_N * PLANE_ROW, STAGE = PLANES * (A_PLANE + B_PLANE);
 constexpr int B_AT = PLANES * A_PLANE;  // where B's planes begin in a stage
-constexpr int GROUP = 8;  // tile rows walked together, so that their panels stay in L2; also what mm32_pack packs first
-
-struct Tile {
-    int split, matrix, m0, n0;
-};
-
-// A plan sends no problem here whose M, N, number of K-blocks or of tiles passes 2^31 - 1.
-__device__ __forceinline__ Tile tile_at(const Problem& p, int t) {
-    const int rows = ((int)p.m + TILE_M - 1) / TILE_M, columns = ((int)p.n + TILE_N - 1) / TILE_N;
-    const int in_matrix = t % (rows * columns), group = in_matrix / (GROUP * columns);
-    const int height = min(rows - group * GROUP, GROUP), in_group = in_matrix % (GROUP * columns);
-    const int matrix = t / (rows * columns);
-    return {matrix / (int)p.batches, matrix % (int)p.batches, (group * GROUP + in_group % height) * TILE_M,
-            in_group / height * TILE_N};
-}
-
-// The K-blocks of a split: whole chunks, as even as they go.
-__device__ __forceinline__ int split_begin(int blocks, int split, int splits) {
-    const int chunks = (blocks + CHUNK - 1) / CHUNK;
-    return min((int)((long long)chunks * split / splits) * CHUNK, blocks);
-}
 
 __device__ __forceinline__ unsigned load_acquire(const unsigned* counter) {
     unsigned value;
@@ -56,12 +32,6 @@ template <int UNIT>
 __device__ __forceinline__ unsigned units_of(int row, long long rows) {
     const int here = (int)min(rows - row / READY_ROWS * READY_ROWS, (long long)READY_ROWS);
     return (here + UNIT - 1) / UNIT;
-}
-
-// x * 2^e for any e that a sum's scale can need, rounded once.
-__device__ __forceinline__ float scaled(float x, int e) {
-    const int half = e / 2, rest = e - half;
-    return x * __uint_as_float((unsigned)(half + 127) << 23) * __uint_as_float((unsigned)(rest + 127) << 23);
 }
 
 __device__ __forceinline__ void produce(const Split& s, unsigned ring, unsigned full, unsigned empty, int tiles) {
@@ -103,58 +73,6 @@ __device__ __forceinline__ void produce(const Split& s, unsigned ring, unsigned 
     }
 }
 
-// What the last step needs to know of a tile's columns; each consumer keeps its own copy in shared memory.
-struct Columns {
-    int exponent[TILE_N];
-    float bias[TILE_N];
-};
-
-__device__ __forceinline__ void load_columns(const Split& s, const Tile& tile, Columns& columns) {
-    const Problem& p = s.p;
-    const RowStats* const b_rows = s.stats[1] + (s.matrices[1] == 1 ? 0 : tile.matrix) * p.n;
-    for (int i = threadIdx.x % 128; i < TILE_N; i += 128) {
-        const int n = tile.n0 + i;
-        columns.exponent[i] = n < p.n ? b_rows[n].exponent : 0;
-        columns.bias[i] = n < p.n ? bias_at(p, n) : 0.f;
-    }
-}
-
-// The part of C that a thread holds: rows m and m + 8, columns n0 + 8 j + 2 (lane % 4) and the next.
-__device__ __forceinline__ void store(const Split& s, const Tile& tile, int m, const int (&e)[2], const Columns& columns,
-                                      const float (&sum)[TILE_N / 2]) {
-    const Problem& p = s.p;
-    const int first = threadIdx.x % 4 * 2;
-    float* c_matrix;
-    long long c_row, c_col;
-    if (MM32_SPLIT) {
-        c_matrix = s.partial + (tile.split * p.batches + tile.matrix) * p.m * p.n;
-        c_row = p.n, c_col = 1;
-    } else {
-        c_matrix = locate(p, tile.matrix).c;
-        c_row = p.c.row, c_col = p.c.col;
-    }
-    const int rows = (int)p.m - m, width = (int)p.n - tile.n0;
-    float* const at = c_matrix + m * c_row + (tile.n0 + first) * c_col;
-#pragma unroll
-    for (int j = 0; j < TILE_N / 8; j++) {
-        const int2 f = *reinterpret_cast<const int2*>(&columns.exponent[8 * j + first]);
-        const float2 bias = *reinterpret_cast<const float2*>(&columns.bias[8 * j + first]);
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            float* const c = at + 8 * h * c_row + 8 * j * c_col;
-            float c0 = scaled(sum[4 * j + 2 * h], -e[h] - f.x), c1 = scaled(sum[4 * j + 2 * h + 1], -e[h] - f.y);
-            if (!MM32_SPLIT) c0 = epilogue(c0, bias.x), c1 = epilogue(c1, bias.y);
-            if (8 * h >= rows) continue;
-            if (MM32_C_VECTOR && 8 * j + first + 1 < width) {
-                *reinterpret_cast<float2*>(c) = make_float2(c0, c1);
-            } else {
-                if (8 * j + first < width) c[0] = c0;
-                if (8 * j + first + 1 < width) c[c_col] = c1;
-            }
-        }
-    }
-}
-
 __device__ __forceinline__ void consume(const Split& s, unsigned ring, unsigned full, unsigned empty, Columns& columns, int tiles) {
     const Problem& p = s.p;
     const int blocks = (int)ceil_div(p.k, BLOCK_K);
@@ -168,7 +86,7 @@ __device__ __forceinline__ void consume(const Split& s, unsigned ring, unsigned 
         const int m = tile.m0 + consumer * 64 + warp * 16 + lane / 4;
         const RowStats* const a_rows = s.stats[0] + (s.matrices[0] == 1 ? 0 : tile.matrix) * p.m;
         const int exponents[2] = {m < p.m ? a_rows[m].exponent : 0, m + 8 < p.m ? a_rows[m + 8].exponent : 0};
-        load_columns(s, tile, columns);
+        load_columns(s, tile, columns, threadIdx.x % 128, 128);
         asm volatile("bar.sync %0, 128;" ::"r"(3 + consumer) : "memory");  // the columns are there for the whole warpgroup
         float sum[TILE_N / 2];
 #pragma unroll
@@ -215,7 +133,7 @@ __device__ __forceinline__ void consume(const Split& s, unsigned ring, unsigned 
         wgmma_pin(sum);
         if (lane == 0 && end > begin) barrier_arrive(empty + 8 * (stage == 0 ? STAGES - 1 : stage - 1));
 #endif
-        store(s, tile, m, exponents, columns, sum);
+        store(s.p, tile, target_of(s, tile), m, 0, exponents, columns, sum);
         asm volatile("bar.sync %0, 128;" ::"r"(3 + consumer) : "memory");  // all have read the columns
     }
 }
@@ -223,7 +141,7 @@ __device__ __forceinline__ void consume(const Split& s, unsigned ring, unsigned 
 extern "C" __global__ void __launch_bounds__(512, 1) mm32_tensorcore(const __grid_constant__ Split s) {
     extern __shared__ char dynamic[];
     __shared__ __align__(8) unsigned long long barriers[2 * STAGES];
-    __shared__ __align__(8) Columns columns[2];
+    __shared__ __align__(8) Columns columns[2];  // each consumer keeps its own copy
     const unsigned ring = (shared_address(dynamic) + 1023) & ~1023u;
     const unsigned full = shared_address(barriers), empty = full + 8 * STAGES;
     if (threadIdx.x == 0) {
@@ -234,7 +152,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) mm32_tensorcore(const __gri
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();
-    const int tiles = (int)(s.splits * s.p.batches * ceil_div(s.p.m, TILE_M) * ceil_div(s.p.n, TILE_N));
+    const int tiles = tiles_of(s);
     if (threadIdx.x < 128) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
         if (threadIdx.x == 0) produce(s, ring, full, empty, tiles);
