@@ -27,11 +27,11 @@ constexpr int A_BYTES = TILE_M * PLANE_ROW, STAGE = A_BYTES + TILE_N * PLANE_ROW
 template <int ROWS>
 struct Loader {
     const char* from;  // the thread's piece in its first row, for the next step
-    long long plane;   // bytes
+    unsigned plane;    // bytes, 2^31 at most
     int rows;          // of the tile that are in the panels
 
     __device__ __forceinline__ Loader(const char* panels, long long block, int row0, long long all_rows)
-        : plane(padded_rows(all_rows) * PLANE_ROW), rows((int)padded_rows(all_rows) - row0) {
+        : plane((unsigned)padded_rows(all_rows) * PLANE_ROW), rows((int)padded_rows(all_rows) - row0) {
         const int row = threadIdx.x / 8, piece = threadIdx.x % 8, of_plane = piece / (8 / STEPS), in_plane = piece % (8 / STEPS);
         from = panels + (block * PLANES + of_plane) * plane + (long long)(row0 + row) * PLANE_ROW + (in_plane ^ row % 8) * 16;
     }
@@ -44,7 +44,7 @@ struct Loader {
         for (int i = 0; i < ROWS; i += THREADS / 8)
             copy_async<16>(at + i * PLANE_ROW, reinterpret_cast<const float*>(from + i * PLANE_ROW), row + i < rows ? 16 : 0);
         const int other_half = row / 4 % 2 ? -64 : 64;  // from piece j to j + 4 of the row
-        from += STEPS == 1 ? plane : number == 0 ? other_half : PLANES * plane - other_half;
+        from += STEPS == 1 ? plane : number == 0 ? other_half : (long long)PLANES * plane - other_half;
     }
 };
 
@@ -138,11 +138,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, TILE_N == 64 ? 2 : 1) mm32
             exponents[i] = tile.m0 + i < p.m ? s.stats[0][a_matrix * p.m + tile.m0 + i].exponent : 0;
 
         Sums sum = {};
-        int stage = 0, fill = STAGES - 1;
+        int stage = 0;
 #pragma unroll 1
         for (int i = 0; i < steps; i++) {
             copy_wait<STAGES - 2>();
             __syncthreads();  // the stage has arrived for all threads, and all are done with the one that is filled next
+            const int fill = stage == 0 ? STAGES - 1 : stage - 1;
             if (i + STAGES - 1 < steps) {
                 a.load(ring + fill * STAGE, (i + STAGES - 1) % STEPS);
                 b.load(ring + fill * STAGE + A_BYTES, (i + STAGES - 1) % STEPS);
@@ -150,7 +151,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, TILE_N == 64 ? 2 : 1) mm32
             copy_commit();
             step(sum, ring + stage * STAGE, a_at, b_at);
             stage = stage + 1 == STAGES ? 0 : stage + 1;
-            fill = fill + 1 == STAGES ? 0 : fill + 1;
         }
 
         const Target target = target_of(s, tile);
