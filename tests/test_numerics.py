@@ -129,7 +129,7 @@ def test_an_instruction(rng: np.random.Generator) -> None:
     acc = (normal(rng, 7, 5) * np.exp2(rng.integers(-10, 10, (7, 5)))).astype(np.float32).astype(np.float64)
     acc[2] = 0
     for kept in (23, 25):
-        got = numerics.wgmma_k16(acc, a, b, kept)
+        got = numerics.tensor_core(acc, a, b, kept)
         expected = [[by_fractions(acc[i, j], a[i].tolist(), b[j].tolist(), kept) for j in range(5)] for i in range(7)]
         assert got.tolist() == expected
 

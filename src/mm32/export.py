@@ -22,7 +22,7 @@ TEMPLATE = Path(__file__).with_name("export_template.py.txt")
 OLDEST = (8, 0)  # a kernel that runs on cards of this compute capability runs on all later ones
 INCLUDE = re.compile(r'^#include "([\w.]+)"\n', re.M)
 VARIABLE = re.compile(r'^extern "C" \{\n__device__ [\w ]+ (\w+);\n\}$', re.M)
-EPILOGUE = "epilogue.cuh"
+OF_A_KERNEL = ("epilogue.cuh", "tiles.cuh")  # headers that a kernel's own constants make into code
 FOR_HEADERS = ("PRODUCTS",)  # what the other headers use: of one value in all launches of a plan
 WRAP = textwrap.TextWrapper(120, initial_indent=" " * 4, subsequent_indent=" " * 15)  # under explain()'s words
 
@@ -136,7 +136,7 @@ def _definitions(constants: Constants) -> tuple[str, str]:
 
 def _source(plan: Plan) -> str:
     """Device code. Headers stand once, in front; each kernel source is a namespace, among definitions of its constants, and
-    has an epilogue of its own: where K is split, the multiply's is empty and the next launch's is not."""
+    has the headers that use them to itself: where K is split, the multiply's epilogue is empty and the next launch's is not."""
     parts = dict.fromkeys((launch.source, launch.constants) for launch in plan.launches)
     if len({source for source, _ in parts}) < len(parts):
         raise ValueError(f"kernel {plan.kernel!r} has one source in two forms: export cannot write that")
@@ -145,14 +145,14 @@ def _source(plan: Plan) -> str:
     bodies = []
     for source, constants in parts:
         *above, (_, body) = _pieces(source).items()
-        headers.update((name, text) for name, text in above if name != EPILOGUE)
-        epilogue = "".join(text + "\n" for name, text in above if name == EPILOGUE)
+        headers.update((name, text) for name, text in above if name not in OF_A_KERNEL)
+        own = "".join(text + "\n" for name, text in above if name in OF_A_KERNEL)
         shared.update((name, value) for name, value in constants if name in FOR_HEADERS)
         define, undefine = _definitions(tuple(c for c in constants if c[0] not in FOR_HEADERS))
         space = Path(source).stem
         # What nvcc generates refers to C variables as global ones.
         using = "".join(f"using {space}::{name};\n" for name in VARIABLE.findall(body))
-        bodies.append(f"namespace {space} {{\n{define}{epilogue}{body}{undefine}}}  // namespace {space}\n{using}")
+        bodies.append(f"namespace {space} {{\n{define}{own}{body}{undefine}}}  // namespace {space}\n{using}")
     text = "\n".join([_definitions(tuple(shared.items()))[0] + "\n".join(headers.values()), *bodies])
     if '"""' in text:
         raise ValueError(f'a source of kernel {plan.kernel!r} holds """, which ends the string that a file keeps it in')

@@ -1,9 +1,10 @@
-"""A model of the tensor-core kernel's arithmetic in numpy, and the gauges that errors are measured with. No torch, no card.
+"""A model of the tensor-core kernels' arithmetic in numpy, and the gauges that errors are measured with. No torch, no card.
 
 The scheme: a row of A (a column of B) is scaled by a power of two and kept as two fp16 numbers, x = hi + lo; the three
-products lo*hi, hi*lo and hi*hi are summed by tensor cores; their sums are promoted, added to fp32 registers, every 64 of K;
-the scale is undone at the end. Inputs that fp16's range does not suit are detected while they are split, and the product is
-then computed by fp32 multiply-adds. `docs/numerics.md` has the argument; the kernels are pack.cu, tensorcore.cu, reduce.cu.
+products lo*hi, hi*lo and hi*hi are summed by tensor cores; their sums are promoted, added to fp32 registers, every 64 of K
+(kernel "tensorcore") or 32 ("mma"); the scale is undone at the end. Inputs that fp16's range does not suit are detected while
+they are split, and the product is then computed by fp32 multiply-adds. `docs/numerics.md` has the argument; the kernels are
+pack.cu, tensorcore.cu, mma.cu, reduce.cu.
 
 Sources. Splitting fp32 into fp16 pairs for tensor cores: Markidis, Der Chien, Laure, Peng, Vetter, "NVIDIA Tensor Core
 programmability, performance & precision", IPDPSW 2018. Keeping the sums out of the tensor core's truncating accumulator: Ootomo
@@ -29,7 +30,8 @@ Integer = NDArray[np.int64]
 UNIT = 2.0**-24
 BLOCK_K, CHUNK, SAMPLES, TARGET, TARGET_EXACT, LIMIT = 64, 8, 128, 10, 14, 65504.0  # as in split.cuh
 SMALL = {3: 2.0**-3, 1: 2.0**-14}  # by number of products
-KEPT_BITS = 25  # fraction bits that Hopper keeps of what it adds
+KEPT_BITS, WIDTH = 25, 16  # fraction bits that Hopper keeps of what it adds, and how many products it adds at once
+PROMOTED = {"tensorcore": 64, "mma": 32}  # of K, by kernel
 _PRODUCTS = {"fp32": 3, "tf32": 1}
 # What the range may cost: 4 u of |A||B|, in units of 2^-25 * BIG^2; of hi alone, as much as its rounding: 4 * 2^-11.
 BIG, ALLOWED = 2.0**-3, {3: 8.0, 1: 2.0**16}
@@ -63,13 +65,14 @@ def componentwise(c: Array, a: Array, b: Array) -> float:
         return float(np.max(np.where(error == 0, 0.0, error / size), initial=0.0))
 
 
-def bound(k: int) -> float:
+def bound(k: int, kernel: str = "tensorcore", *, kept_bits: int = KEPT_BITS, width: int = WIDTH) -> float:
     """What `componentwise` is at most where the fast path was taken and nothing left fp32's range (docs/numerics.md, "The
-    bound"): in units of u, for K = `k`, precision "fp32"."""
+    bound"): in units of u, for K = `k`, precision "fp32". `kept_bits` and `width` are those of `tensor_core`."""
     split, dropped, lost = 8.0, 4.0, 4.0
-    inside = min(k, BLOCK_K)
-    truncated = 0.5 * inside + 2.5 * -(-inside // 16) + 0.1
-    promoted = -(-k // BLOCK_K)
+    inside = min(k, PROMOTED[kernel])
+    cut = 2.0 ** (24 - kept_bits)
+    truncated = cut * inside + (cut + 2) * -(-inside // width) + 0.1
+    promoted = -(-k // PROMOTED[kernel])
     return (split + dropped + lost + truncated + promoted) * (1 + 2.0**-9)
 
 
@@ -164,8 +167,9 @@ def _exponent(x: Double) -> Integer:
     return np.where(x == 0, -4096, np.frexp(x)[1] - 1)
 
 
-def wgmma_k16(acc: Double, a: Double, b: Double, kept_bits: int = KEPT_BITS) -> Double:
-    """One tensor-core instruction, acc + a b^T: acc (M, N) of fp32 numbers, a (M, 16) and b (N, 16) of fp16 numbers.
+def tensor_core(acc: Double, a: Double, b: Double, kept_bits: int = KEPT_BITS) -> Double:
+    """What a tensor core adds at once, acc + a b^T: acc (M, N) of fp32 numbers, a (M, k) and b (N, k) of fp16 numbers. k is 16
+    on Hopper, a whole instruction; 8 on Ampere, where an instruction with 16 of K is two of these.
 
     Products are exact. They and the accumulator are aligned to the largest exponent among them (a product's is the sum of its
     factors': its significand, in [1, 4), is not normalised first; a subnormal factor's is -14), cut toward zero `kept_bits`
@@ -180,29 +184,39 @@ def wgmma_k16(acc: Double, a: Double, b: Double, kept_bits: int = KEPT_BITS) -> 
 
 
 def multiply(
-    a: Packed, b: Packed, products: int = 3, *, promoted_every: int = 1, kept_bits: int = KEPT_BITS, splits: int = 1
+    a: Packed,
+    b: Packed,
+    products: int = 3,
+    *,
+    block: int = BLOCK_K,
+    promoted_every: int = 1,
+    kept_bits: int = KEPT_BITS,
+    width: int = WIDTH,
+    splits: int = 1,
 ) -> Array:
     """C from splits of A (rows M) and of B's columns (rows N): (M, N), the scale undone.
 
-    `promoted_every` counts blocks of 64 of K between promotions, 0 for never; one product is never promoted. `splits` is how
-    many parts of K are summed apart, then added up in their order.
+    Of each `block` of K (64, or 32 in the kernel "mma") the small terms are added first. `promoted_every` counts blocks between
+    promotions, 0 for never; one product is never promoted. `kept_bits` and `width`, how many products are added at once, are
+    the card's (`tensor_core`). `splits` is how many parts of K are summed apart, then added up in their order.
     """
     m, n, k = len(a.hi), len(b.hi), a.hi.shape[1]
-    blocks = -(-k // BLOCK_K)
-    planes = [np.pad(x, ((0, 0), (0, blocks * BLOCK_K - k))) for x in (a.hi, a.lo, b.hi, b.lo)]
+    blocks = -(-k // BLOCK_K) * BLOCK_K // block
+    planes = [np.pad(x, ((0, 0), (0, blocks * block - k))) for x in (a.hi, a.lo, b.hi, b.lo)]
     a_hi, a_lo, b_hi, b_lo = planes
     pairs = [(a_lo, b_hi), (a_hi, b_lo), (a_hi, b_hi)] if products == 3 else [(a_hi, b_hi)]
     every = promoted_every if products == 3 else 0
-    chunks = -(-blocks // CHUNK)
-    edges = [min(chunks * i // splits * CHUNK, blocks) for i in range(splits + 1)]
+    chunk = CHUNK * BLOCK_K // block
+    chunks = -(-blocks // chunk)
+    edges = [min(chunks * i // splits * chunk, blocks) for i in range(splits + 1)]
     result = np.zeros((m, n), np.float32)
     for part in range(splits):
         total, acc = np.zeros((m, n), np.float32), np.zeros((m, n))
-        for block in range(edges[part], edges[part + 1]):
+        for number in range(edges[part], edges[part + 1]):
             for x, y in pairs:
-                for at in range(block * BLOCK_K, (block + 1) * BLOCK_K, 16):
-                    acc = wgmma_k16(acc, x[:, at : at + 16], y[:, at : at + 16], kept_bits)
-            if every and (block + 1 - edges[part]) % every == 0:
+                for at in range(number * block, (number + 1) * block, width):
+                    acc = tensor_core(acc, x[:, at : at + width], y[:, at : at + width], kept_bits)
+            if every and (number + 1 - edges[part]) % every == 0:
                 total, acc = total + acc.astype(np.float32), np.zeros((m, n))
         total = total + acc.astype(np.float32)
         with np.errstate(over="ignore", under="ignore"):
@@ -224,8 +238,10 @@ def fp32_matmul(a: Array, b: Array) -> Array:
     return total
 
 
-def matmul(a: Array, b: Array, precision: str = "fp32", *, splits: int = 1) -> tuple[Array, bool]:
-    """What the kernel "tensorcore" computes for A (M, K) and B (K, N), and whether by the careful path.
+def matmul(
+    a: Array, b: Array, precision: str = "fp32", *, splits: int = 1, kernel: str = "tensorcore"
+) -> tuple[Array, bool]:
+    """What the kernel "tensorcore", or "mma", computes on Hopper for A (M, K) and B (K, N), and whether by the careful path.
 
     `precision` is "fp32" or "tf32". About 2 s for 64 x 2048 x 64.
     """
@@ -233,4 +249,4 @@ def matmul(a: Array, b: Array, precision: str = "fp32", *, splits: int = 1) -> t
     packed = pack(a, products), pack(np.ascontiguousarray(b.T), products)
     if not fits(*packed, products):
         return fp32_matmul(a, b), True
-    return multiply(*packed, products, splits=splits), False
+    return multiply(*packed, products, block=PROMOTED[kernel], splits=splits), False

@@ -224,8 +224,8 @@ def matmul(
             function of that name, applied after the bias.
         precision: "fp32", an error no larger than an fp32 matmul's by any means (docs/numerics.md); "ieee", fp32
             multiply-adds only; "tf32", an error of TF32's class.
-        kernel: "auto", or a kernel by name: "naive", "dot", "tiled", "simt", "tensorcore" (docs/kernels.md). CPU tensors have one
-            implementation, torch's; the name is checked and otherwise without effect.
+        kernel: "auto", or a kernel by name: "naive", "dot", "tiled", "simt", "mma", "tensorcore" (docs/kernels.md). CPU tensors
+            have one implementation, torch's; the name is checked and otherwise without effect.
         out: where to write, of the result's shape; any strides without overlap; not an input. Returned if given.
 
     Returns:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from mm32.gemm import ACTIVATIONS, Gemm, Matrix
 
-KERNELS = ("naive", "dot", "tiled", "simt", "tensorcore")
+KERNELS = ("naive", "dot", "tiled", "simt", "mma", "tensorcore")
+SPLIT_KERNELS = ("mma", "tensorcore")  # operands split for the tensor cores
 MAX_GRID = 2**31 - 1
 
 
@@ -258,9 +260,9 @@ def _simt_form(tile: SimtTile, a_load: int, b_load: int, c_vector: int) -> Const
     )
 
 
-# The tensor-core kernel: scale and pack the operands, multiply their panels, add up parts of K, and the careful path.
+# The tensor-core kernels: scale and pack the operands, multiply their panels, add up parts of K, and the careful path.
 
-BLOCK_K, CHUNK, TILE_M = 64, 8, 128  # as in split.cuh and tensorcore.cu
+BLOCK_K, CHUNK, TILE_M = 64, 8, 128  # as in split.cuh and tiles.cuh
 QUEUE = 65536  # bytes, as in direct.cuh
 GROUP = 8
 SHORT_K = 256  # up to about K = 200 the split's own error is larger than what an fp32 sum accumulates
@@ -290,6 +292,23 @@ class TensorTile:
         return self.n <= 128
 
 
+@dataclass(frozen=True)
+class MmaTile:
+    """A tile of 128 x n of mma.cu; `step` is the seconds that a multiprocessor takes for 64 of K of it."""
+
+    n: int
+    products: int
+    step: float
+    stages: int = 3  # 97 KB at most, with what is not dynamic: the 99 KB of sm_86, sm_89 and sm_120 hold it
+
+    direct: ClassVar[bool] = False
+    promote: ClassVar[int] = 4
+
+    @property
+    def shared(self) -> int:
+        return self.stages * 128 * (TILE_M + self.n)
+
+
 TENSOR_TILES = (
     TensorTile(128, 3, 3, 1.10e-6),
     TensorTile(64, 3, 4, 0.60e-6),
@@ -298,9 +317,17 @@ TENSOR_TILES = (
     TensorTile(128, 3, 2, 1.60e-6, True),
     TensorTile(64, 3, 3, 1.00e-6, True),
     TensorTile(128, 1, 4, 1.20e-6, True),
-    TensorTile(64, 1, 6, 0.70e-6, True),
+    TensorTile(64, 1, 5, 0.70e-6, True),
+    TensorTile(128, 3, 3, 1.50e-6, False, 1),
     TensorTile(128, 3, 2, 1.80e-6, True, 1),
     TensorTile(64, 3, 3, 1.20e-6, True, 1),
+)
+# A guess, not measured: 300 TFLOP/s of fp16 products on 132 multiprocessors; a TILE_N of 64 as much less as in TENSOR_TILES.
+MMA_TILES = (
+    MmaTile(128, 3, 2.8e-6),
+    MmaTile(64, 3, 1.5e-6),
+    MmaTile(128, 1, 0.95e-6),
+    MmaTile(64, 1, 0.5e-6),
 )
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 PACK_ALONE, PACK_BESIDE = 3.1e12, 2.0e12  # bytes a second, all blocks or one a multiprocessor
@@ -341,26 +368,33 @@ def _workspace(gemm: Gemm, products: int, splits: int, first: tuple[int, int], d
     return Workspace(at, panels, stats, ready, verdict, partial, matrices, splits, first)  # type: ignore[arg-type]
 
 
-def _tensorcore(gemm: Gemm, device: Device, direct: bool | None = None) -> tuple[Plan, float]:
+def _tensorcore(gemm: Gemm, device: Device) -> tuple[Plan, float]:
+    # direct.cuh has 32-bit offsets within a tile
+    small = max(gemm.a.row, gemm.a.col, gemm.b.row, gemm.b.col) < 2**23
+    return _by_split(gemm, device, "tensorcore", [tile for tile in TENSOR_TILES if small or not tile.direct])
+
+
+def _mma(gemm: Gemm, device: Device) -> tuple[Plan, float]:
+    # GeForce cards add up fp16 products in fp32 at half the rate (NVIDIA's whitepapers on GA102 and AD102).
+    slower = 2.0 if "GeForce" in device.name else 1.0
+    return _by_split(gemm, device, "mma", [replace(tile, step=slower * tile.step) for tile in MMA_TILES])
+
+
+def _by_split(gemm: Gemm, device: Device, kernel: str, tiles: Sequence[TensorTile | MmaTile]) -> tuple[Plan, float]:
     if gemm.k == 0 or gemm.empty:  # nothing to multiply: the epilogue of zeros
-        return replace(_simt(gemm, device)[0], kernel="tensorcore"), 2 * LAUNCH
+        return replace(_simt(gemm, device)[0], kernel=kernel), 2 * LAUNCH
     products = 1 if gemm.precision == "tf32" else 3
     chunks = -(-gemm.k // (BLOCK_K * CHUNK))
     rows = -(-gemm.m // TILE_M)
     elements = sum((gemm.batches if any(x.batch) else 1) * r * gemm.k for x, r in ((gemm.a, gemm.m), (gemm.b, gemm.n)))
     packed = elements * (8.0 if products == 3 else 6.0)
 
-    small_strides = max(gemm.a.row, gemm.a.col, gemm.b.row, gemm.b.col) < 2**23  # 32-bit offsets in direct.cuh
+    def suits(tile: TensorTile | MmaTile) -> bool:
+        return tile.products == products and (products == 1 or gemm.k >= SHORT_K or tile.promote == 1 or kernel == "mma")
 
-    def suits(tile: TensorTile) -> bool:
-        if tile.products != products or direct not in (None, tile.direct) or (tile.direct and not small_strides):
-            return False
-        return products == 1 or tile.promote == 1 or gemm.k >= SHORT_K
-
-    def estimate(tile: TensorTile, splits: int) -> tuple[float, bool]:
+    def estimate(tile: TensorTile | MmaTile, splits: int) -> tuple[float, bool]:
         """Seconds, and whether to pack while multiplying."""
-        tiles = gemm.batches * rows * -(-gemm.n // tile.n) * splits
-        waves = -(-tiles // device.sms)
+        waves = -(-gemm.batches * rows * -(-gemm.n // tile.n) * splits // device.sms)
         blocks = min(-(-chunks // splits) * CHUNK, -(-gemm.k // BLOCK_K))
         multiply = waves * (blocks * tile.step + 2e-6)
         multiply += gemm.batches * gemm.m * gemm.n * 4 * splits / MEMORY / waves  # the last wave's stores stand alone
@@ -372,15 +406,16 @@ def _tensorcore(gemm: Gemm, device: Device, direct: bool | None = None) -> tuple
         # Packing beside it, blocks do not start together and share less of what is in L2: a long multiply loses more to that
         # (8192^3: 5.6 ms against 4.9) than it gains.
         worth = packed / PACK_ALONE > 0.1 * multiply
-        overlap = tile.beside and gemm.batches == 1 and worth and together < in_turn
+        overlap = isinstance(tile, TensorTile) and tile.beside and gemm.batches == 1 and worth and together < in_turn
         return (together if overlap else in_turn) + reduce + 22e-6, overlap  # 22 us: six launches and their gaps
 
     options = [
         (*estimate(tile, splits), tile, splits)
-        for tile in TENSOR_TILES
+        for tile in tiles
         if suits(tile)
         for splits in SPLITS
-        if splits <= chunks and (splits == 1 or splits * gemm.batches * gemm.m * gemm.n <= 2**28)
+        if splits <= chunks and (not tile.direct or chunks <= 500 * splits)  # 16 bits for counts of 16 a K-block
+        and (splits == 1 or splits * gemm.batches * gemm.m * gemm.n <= 2**28)
     ]
     seconds, overlap, tile, splits = min(options, key=lambda o: o[0])
     columns = -(-gemm.n // tile.n)
@@ -400,36 +435,43 @@ def _tensorcore(gemm: Gemm, device: Device, direct: bool | None = None) -> tuple
         for x, r, (_, load) in zip(space.matrices, (gemm.m, gemm.n), loads, strict=True)
     )
     groups = sum(x * -(-r // 32) for x, r in zip(space.matrices, (gemm.m, gemm.n), strict=True))
-    pair = gemm.out.col == 1 and gemm.out.aligned and gemm.out.row % 2 == 0 and all(b % 2 == 0 for b in gemm.out.batch)
+    waited_for = (("A_UNIT", _unit_rows(loads[0][1])), ("B_UNIT", _unit_rows(loads[1][1])))
     multiply = (
         *(epilogue if splits == 1 else _NO_EPILOGUE),
         *form,
-        *(loads if tile.direct else (("A_UNIT", _unit_rows(loads[0][1])), ("B_UNIT", _unit_rows(loads[1][1])))),
+        *(loads if tile.direct else waited_for if kernel == "tensorcore" else ()),
         ("TILE_N", tile.n),
         ("STAGES", tile.stages),
-        ("DIRECT", int(tile.direct)),
-        ("PROMOTE", tile.promote),
+        *((("DIRECT", int(tile.direct)), ("PROMOTE", tile.promote)) if kernel == "tensorcore" else ()),
         ("SPLIT", int(splits > 1)),
-        ("C_VECTOR", int(pair if splits == 1 else gemm.n % 2 == 0)),
+        ("C_VECTOR", int(gemm.out.vectorizable("col") if splits == 1 else gemm.n % 4 == 0)),
     )
     packers = min(units, device.sms if overlap else MAX_GRID)
-    multipliers = min(device.sms, gemm.batches * rows * columns * splits)
-    launches = [
-        Launch("pack.cu", "mm32_scale", (*loads, *form), 256, 0, blocks=min(groups, MAX_GRID), argument="split"),
-        Launch("pack.cu", "mm32_pack", (*loads, *form), 256, 0, blocks=packers, argument="split", early=True),
-        Launch(
-            "tensorcore.cu",
-            "mm32_tensorcore",
-            multiply,
-            512 if tile.direct else 384,
-            tile.shared,
-            blocks=multipliers,
-            argument="split",
-            early=overlap or tile.direct,
-        ),
-    ]
-    if tile.direct:
-        del launches[1]
+    work = gemm.batches * rows * columns * splits
+    scale = Launch("pack.cu", "mm32_scale", (*loads, *form), 256, 0, blocks=min(groups, MAX_GRID), argument="split")
+    pack = replace(scale, entry="mm32_pack", blocks=packers)
+    if kernel == "tensorcore":
+        launches = [
+            scale,
+            *([] if tile.direct else [replace(pack, early=True)]),
+            Launch(
+                "tensorcore.cu",
+                "mm32_tensorcore",
+                multiply,
+                512 if tile.direct else 384,
+                tile.shared,
+                blocks=min(device.sms, work),
+                argument="split",
+                early=overlap or tile.direct,
+            ),
+        ]
+    else:  # in turn: before compute capability 9.0 launches cannot overlap
+        blocks = min(MAX_GRID, work)
+        launches = [
+            scale,
+            pack,
+            Launch("mma.cu", "mm32_mma", multiply, 256, tile.shared, blocks=blocks, argument="split"),
+        ]
     if splits > 1:
         blocks = min(-(-gemm.batches * gemm.m * gemm.n // 256), device.sms * 8)
         launches.append(Launch("reduce.cu", "mm32_reduce", (*epilogue, *form), 256, 0, blocks=blocks, argument="split"))
@@ -438,7 +480,7 @@ def _tensorcore(gemm: Gemm, device: Device, direct: bool | None = None) -> tuple
     launches.append(Launch("pack.cu", "mm32_judge", (*loads, *form), 256, 0, blocks=judges, argument="split"))
     careful = _simt(gemm, device, accurate=True)[0].launches[0]
     launches.append(replace(careful, blocks=min(careful.grid(gemm), device.sms * 2), gated=True))
-    return Plan(gemm, device, "tensorcore", tuple(launches), workspace=space), seconds
+    return Plan(gemm, device, kernel, tuple(launches), workspace=space), seconds
 
 
 _NO_EPILOGUE: Constants = (("BIAS", 0), ("ACTIVATION", 0))
@@ -448,6 +490,7 @@ _PLANNERS: dict[str, Callable[[Gemm, Device], tuple[Plan, float]]] = {
     "dot": _dot,
     "tiled": _tiled,
     "simt": _simt,
+    "mma": _mma,
     "tensorcore": _tensorcore,
 }
 
@@ -458,13 +501,16 @@ def unsupported(kernel: str, device: Device) -> str | None:
     if device.capability < (8, 0):
         return f"mm32's kernels are compiled for compute capability 8.0 and later; {device.name} has {major}.{minor}"
     if kernel == "tensorcore" and device.capability != (9, 0):
-        return f"it is made of Hopper's wgmma instructions, compute capability 9.0; {device.name} has {major}.{minor}"
+        return (
+            f"it is made of Hopper's wgmma instructions, compute capability 9.0; {device.name} has {major}.{minor}: "
+            "kernel 'mma' is the same scheme for it"
+        )
     return None
 
 
 def unsuited(kernel: str, gemm: Gemm) -> str | None:
     """Why `kernel` cannot compute `gemm`, or None if it can."""
-    if kernel != "tensorcore":
+    if kernel not in SPLIT_KERNELS:
         return None
     if gemm.precision == "ieee":
         return "precision 'ieee' promises fp32 multiply-adds only, and it splits operands for the tensor cores"
@@ -485,8 +531,12 @@ def plan(gemm: Gemm, device: Device, kernel: str = "auto") -> Plan:
     check_kernel(kernel)
     names = KERNELS if kernel == "auto" else (kernel,)
     refused = {name: why for name in names if (why := unsupported(name, device) or unsuited(name, gemm)) is not None}
-    if kernel == "auto" and "tensorcore" not in refused and gemm.precision == "fp32" and gemm.k < SHORT_K:
-        refused["tensorcore"] = f"below K={SHORT_K} its error may pass an fp32 matmul's (docs/numerics.md)"
+    if kernel == "auto":
+        for name in SPLIT_KERNELS:
+            if gemm.precision == "fp32" and gemm.k < SHORT_K:
+                refused.setdefault(name, f"below K={SHORT_K} its error may pass an fp32 matmul's (docs/numerics.md)")
+        if unsupported("tensorcore", device) is None:
+            refused.setdefault("mma", "tensorcore is the same scheme, by wgmma")
     if len(refused) == len(names):
         raise Unplannable(f"kernel {kernel!r} cannot run here: {next(iter(refused.values()))}")
     options = sorted((_PLANNERS[name](gemm, device) for name in names if name not in refused), key=lambda o: o[1])
@@ -526,11 +576,12 @@ def variants() -> Iterator[tuple[str, str, Constants, int]]:
     for t in (*SIMT_TILES, *ACCURATE_TILES):
         forms = [_simt_form(t, i, j, int(i != 1)) for i in (0, 1, 2) for j in (0, 1, 2)]
         yield from with_epilogues("simt", "simt.cu", forms, t.threads)
+    # What both kernels for split operands launch is listed with the one that runs on every card.
     for products in (3, 1):
         for i in range(4):
             for j in range(4):
-                yield "tensorcore", "pack.cu", (("A_LOAD", i), ("B_LOAD", j), ("PRODUCTS", products)), 256
-        yield from with_epilogues("tensorcore", "reduce.cu", [(("PRODUCTS", products),)], 256)
+                yield "mma", "pack.cu", (("A_LOAD", i), ("B_LOAD", j), ("PRODUCTS", products)), 256
+        yield from with_epilogues("mma", "reduce.cu", [(("PRODUCTS", products),)], 256)
     for tile in TENSOR_TILES:
         # The units are constants to compare with; how C is stored and whether K is split change the code.
         loads = (
@@ -544,3 +595,8 @@ def variants() -> Iterator[tuple[str, str, Constants, int]]:
         yield from with_epilogues("tensorcore", "tensorcore.cu", forms, 384)
         for v in (0, 1):
             yield "tensorcore", "tensorcore.cu", (*light, *loads, ("SPLIT", 1), ("C_VECTOR", v)), 384
+    for mma_tile in MMA_TILES:
+        of_tile = (("PRODUCTS", mma_tile.products), ("TILE_N", mma_tile.n), ("STAGES", mma_tile.stages))
+        yield from with_epilogues("mma", "mma.cu", [(*of_tile, ("SPLIT", 0), ("C_VECTOR", v)) for v in (0, 1)], 256)
+        for v in (0, 1):
+            yield "mma", "mma.cu", (*light, *of_tile, ("SPLIT", 1), ("C_VECTOR", v)), 256

@@ -17,6 +17,7 @@ SOURCES = {
     "dot": ("dot.cu",),
     "tiled": ("tiled.cu",),
     "simt": ("simt.cu",),
+    "mma": ("pack.cu", "mma.cu", "reduce.cu", "simt.cu"),
     "tensorcore": ("pack.cu", "tensorcore.cu", "reduce.cu", "simt.cu"),
 }
 

@@ -37,6 +37,6 @@ SETS: dict[str, tuple[list[Case], list[str]]] = {
     ),
     "ladder": (
         [_main(layout) for layout in LAYOUTS],
-        ["torch", "naive", "dot", "tiled", "simt", "tensorcore"],
+        ["torch", "naive", "dot", "tiled", "simt", "mma", "tensorcore"],
     ),
 }

@@ -9,6 +9,7 @@
 #pragma once
 #include "bulk_copy.cuh"
 #include "splitting.cuh"
+#include "tiles.cuh"
 #if MM32_DIRECT
 
 // A value that the compiler cannot derive again from what it was made of, and so keeps in a register.
@@ -151,9 +152,20 @@ struct Splitter {
         }
     }
 
-    // K-blocks begin .. end into the ring's stages; `plane` is where the operand's planes lie in a stage.
-    template <bool COUNT, int STAGES, int STAGE>
-    __device__ __forceinline__ void run(int begin, int end, unsigned plane, unsigned full, unsigned empty, int& stage, unsigned& phase) {
+    template <bool COUNT>
+    __device__ __forceinline__ void split_block(unsigned slots, const char* block, int left, unsigned plane) {
+#pragma unroll
+        for (int pass = 0; pass < PASSES; pass++) {
+            copy_wait<AHEAD - 1>();
+            store<COUNT>(slots + 8192 * pass, pass, plane);
+            load(slots + 8192 * pass, block, left, pass);
+        }
+    }
+
+    // K-blocks begin .. end into the ring's stages; `plane` is where the operand's planes lie in a stage. Of the `sharers` blocks
+    // that split these rows, each counts the K-blocks that are its `turn`: counting costs as much as splitting.
+    template <int STAGES, int STAGE>
+    __device__ __forceinline__ void run(int begin, int end, int sharers, int turn, unsigned plane, unsigned full, unsigned empty, int& stage, unsigned& phase) {
         const char* block = from + (long long)(begin + BLOCKS_AHEAD) * BLOCK_K * k_bytes;
         unsigned slots = queue;
 #pragma unroll 1
@@ -161,12 +173,13 @@ struct Splitter {
             const int next = kb + BLOCKS_AHEAD, left = next < end ? depth - next * BLOCK_K : 0;
             row_bytes = kept(row_bytes), k_bytes = kept(k_bytes), last_row = kept(last_row);  // or 8 passes' addresses are kept
             barrier_wait(empty + 8 * stage, phase ^ 1);
-#pragma unroll
-            for (int pass = 0; pass < PASSES; pass++) {
-                copy_wait<AHEAD - 1>();
-                store<COUNT>(slots + 8192 * pass, pass, plane + stage * STAGE);
-                load(slots + 8192 * pass, block, left, pass);
+            if (turn == 0) {
+                split_block<true>(slots, block, left, plane + stage * STAGE);
+                turn = sharers;
+            } else {
+                split_block<false>(slots, block, left, plane + stage * STAGE);
             }
+            turn--;
             block += BLOCK_K * k_bytes;
             if (BLOCKS_AHEAD == 2) slots = queue + (slots == queue ? 8192 * PASSES : 0);
             __syncwarp();
@@ -189,8 +202,46 @@ struct Splitter {
                     seen.small += __shfl_xor_sync(~0u, seen.small, offset);
                 }
             }
-            if ((ALONG_ROWS || threadIdx.x % 8 == 0) && row + row_step(i) <= last_row) report(stats[row + row_step(i)], seen);
+            const bool any = __float_as_uint(seen.largest) != 0 || seen.small;
+            if (any && (ALONG_ROWS || threadIdx.x % 8 == 0) && row + row_step(i) <= last_row) report(stats[row + row_step(i)], seen);
         }
     }
 };
+
+// One of the two operands, by a warpgroup: SIDE 0 is A, 1 is B.
+template <int SIDE, int STAGES, int STAGE, int PLANE_AT>
+__device__ __forceinline__ void split_tiles(const Split& s, unsigned ring, unsigned queues, unsigned full, unsigned empty, int tiles) {
+    Splitter<SIDE ? TILE_N : TILE_M, SIDE ? MM32_B_LOAD : MM32_A_LOAD> splitter(queues);
+    const unsigned plane = ring + PLANE_AT;
+    const int blocks = (int)ceil_div(s.p.k, BLOCK_K);
+    int stage = 0;
+    unsigned phase = 0;
+    for (int t = blockIdx.x; t < tiles; t += gridDim.x) {
+        const Tile tile = tile_at(s.p, t);
+        const int begin = split_begin(blocks, tile.split, (int)s.splits), end = split_begin(blocks, tile.split + 1, (int)s.splits);
+        const int row0 = SIDE ? tile.n0 : tile.m0;
+        splitter.begin(s, SIDE, tile.matrix, row0);
+        splitter.start(begin, end);
+        splitter.load_scales(s, SIDE, tile.matrix, row0);
+        // The tiles of other columns (or rows) have these rows too, and where the operand is shared, those of the whole batch.
+        const int across = SIDE ? tile.m0 / TILE_M : tile.n0 / TILE_N;
+        const int crossing = SIDE ? (int)ceil_div(s.p.m, TILE_M) : (int)ceil_div(s.p.n, TILE_N);
+        const bool shared = s.matrices[SIDE] == 1;
+        splitter.template run<STAGES, STAGE>(begin, end, shared ? crossing * (int)s.p.batches : crossing,
+                                             shared ? tile.matrix * crossing + across : across, plane, full, empty, stage, phase);
+        splitter.tell(s, SIDE, tile.matrix, row0);
+    }
+}
+
+// By the 256 threads that split: the block that is done last judges.
+__device__ __forceinline__ void finish(const Split& s) {
+    __shared__ unsigned finished;
+    __threadfence();
+    asm volatile("bar.sync 5, 256;" ::: "memory");
+    if (threadIdx.x == 0) finished = atomicAdd(&s.verdict->packers, 1u);
+    asm volatile("bar.sync 5, 256;" ::: "memory");
+    if (finished != gridDim.x - 1) return;
+    __threadfence();
+    judge<256>(s, threadIdx.x);
+}
 #endif

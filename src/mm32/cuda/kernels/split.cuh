@@ -1,11 +1,11 @@
-// The split form of an operand: what pack.cu writes and tensorcore.cu multiplies. docs/numerics.md has the argument.
+// The split form of an operand: what pack.cu writes and tensorcore.cu and mma.cu multiply. docs/numerics.md has the argument.
 //
 // A row (of A, or a column of B) is scaled by a power of two and every element x is kept as two fp16 numbers,
 // hi = fp16(x), lo = fp16(x - hi). Products hi*hi + hi*lo + lo*hi are then as good as fp32's.
 //
 // Panels, for matrix i of the batch and K-block kb of 64: a plane of hi, then (PRODUCTS = 3) one of lo; a plane is `rows` rows
 // (R rounded up to 8) of 64 fp16 = 128 bytes, the eight 16-byte pieces of row r in the order that wgmma's 128-byte swizzle
-// wants: piece j lies at place j ^ (r % 8). Rows and K past the operand's edges are zeros.
+// and ldmatrix want: piece j lies at place j ^ (r % 8). Rows and K past the operand's edges are zeros.
 //   MM32_PRODUCTS    3: hi and lo, fp32 accuracy; 1: hi alone, TF32-class accuracy
 //
 // For each row there are its exponent e (the row was multiplied by 2^e) and what detects a row that fp16's range does not suit
