@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -155,6 +156,7 @@ class DropIn:
         self._requests: dict[object, str | None] = {}  # the last one decides the precision
         self._precision: str | None = None
         self._library: torch.library.Library | None = None
+        self._held: deque[Any] = deque(maxlen=64 * len(OPERATORS))
         self._choices: dict[tuple, _Choice] = {}
         self._kernels: dict[str, _Tally] = {}
         self._fallbacks: dict[str, _Tally] = {}
@@ -200,40 +202,28 @@ class DropIn:
                 before = torch.library.get_kernel(f"aten::{operator}", self._key)
                 kernel = makers[operator.removesuffix(".out")](operator, before.call_boxed)
                 library.impl(operator, kernel, self._key, with_keyset=True)
+                # A thread may wait for the GIL inside a kernel that is taken back meanwhile, and torch does not keep that alive:
+                # three threads that multiply crash within seconds of switching. So the last 64 installations are held.
+                self._held.append(torch.library.get_kernel(f"aten::{operator}", self._key))
         return library
 
-    # The kernels. The dispatcher leaves out arguments that have their default.
+    # The kernels. The dispatcher leaves out arguments that have their default; the kernel before is given what came.
 
     def _mm(self, operator: str, before: Callable) -> Callable:
         run = self._run
 
-        def kernel(keys: Any, a: torch.Tensor, b: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
-            result = run(operator, None, a, b, 0, 1, out)
-            if result is not None:
-                return result
-            return before(keys, a, b) if out is None else before(keys, a, b, out=out)
+        def kernel(keys: Any, a: torch.Tensor, b: torch.Tensor, **options: Any) -> torch.Tensor:
+            result = run(operator, None, a, b, 0, 1, options.get("out"))
+            return before(keys, a, b, **options) if result is None else result
 
         return kernel
 
     def _addmm(self, operator: str, before: Callable) -> Callable:
         run = self._run
 
-        def kernel(
-            keys: Any,
-            addend: torch.Tensor,
-            a: torch.Tensor,
-            b: torch.Tensor,
-            *,
-            beta: Any = 1,
-            alpha: Any = 1,
-            out: torch.Tensor | None = None,
-        ) -> torch.Tensor:
-            result = run(operator, addend, a, b, beta, alpha, out)
-            if result is not None:
-                return result
-            if out is None:
-                return before(keys, addend, a, b, beta=beta, alpha=alpha)
-            return before(keys, addend, a, b, beta=beta, alpha=alpha, out=out)
+        def kernel(keys: Any, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, **options: Any) -> torch.Tensor:
+            result = run(operator, c, a, b, options.get("beta", 1), options.get("alpha", 1), options.get("out"))
+            return before(keys, c, a, b, **options) if result is None else result
 
         return kernel
 
