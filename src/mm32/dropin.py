@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from mm32.gemm import Gemm
 
 OPERATORS = ("mm", "mm.out", "addmm", "addmm.out", "bmm", "bmm.out", "baddbmm", "baddbmm.out")
 MAX_FORMS = 4096
+HOLD = 10.0  # seconds
 _NAMED = hasattr(torch.Tensor, "has_names")  # named tensors, which torch 2.13 no longer has
 _FLOAT32_MAX = torch.finfo(torch.float32).max
 
@@ -156,7 +158,8 @@ class DropIn:
         self._requests: dict[object, str | None] = {}  # the last one decides the precision
         self._precision: str | None = None
         self._library: torch.library.Library | None = None
-        self._held: deque[Any] = deque(maxlen=64 * len(OPERATORS))
+        self._installed: list[Any] = []
+        self._held: deque[tuple[float, list[Any]]] = deque()
         self._choices: dict[tuple, _Choice] = {}
         self._kernels: dict[str, _Tally] = {}
         self._fallbacks: dict[str, _Tally] = {}
@@ -185,7 +188,8 @@ class DropIn:
 
     def _update(self) -> None:
         if not self._requests:
-            self._library = None  # takes the registrations with it
+            if self._library is not None:
+                self._uninstall()
             return
         self._precision = next(reversed(self._requests.values()))
         # A torch built without CUDA has nothing to take over.
@@ -202,10 +206,18 @@ class DropIn:
                 before = torch.library.get_kernel(f"aten::{operator}", self._key)
                 kernel = makers[operator.removesuffix(".out")](operator, before.call_boxed)
                 library.impl(operator, kernel, self._key, with_keyset=True)
-                # A thread may wait for the GIL inside a kernel that is taken back meanwhile, and torch does not keep that alive:
-                # three threads that multiply crash within seconds of switching. So the last 64 installations are held.
-                self._held.append(torch.library.get_kernel(f"aten::{operator}", self._key))
+                self._installed.append(torch.library.get_kernel(f"aten::{operator}", self._key))
         return library
+
+    def _uninstall(self) -> None:
+        self._library = None  # takes the registrations with it
+        # A thread may be waiting for the GIL inside a kernel that is no longer registered, and torch does not keep that alive:
+        # without this, three threads that multiply crash within seconds of switching on and off.
+        now = time.monotonic()
+        self._held.append((now, self._installed))
+        self._installed = []
+        while now - self._held[0][0] > HOLD:
+            self._held.popleft()
 
     # The kernels. The dispatcher leaves out arguments that have their default; the kernel before is given what came.
 
@@ -394,8 +406,7 @@ def enable(precision: str | None = None) -> None:
             allow_tf32 or torch.set_float32_matmul_precision): "tf32" where that is TF32, "fp32" otherwise. "fp32", "ieee" or
             "tf32", as in `mm32.matmul`, holds for mm32's part whatever torch was asked for. torch's settings are not touched.
 
-    Calling it again changes the precision. Turn it on and off while no other thread runs torch: torch's table of operators is
-    the process's, and is not locked against a call. Raises ValueError for an unknown precision.
+    Calling it again changes the precision. Raises ValueError for an unknown one.
     """
     _dropin.request(_ENABLE, precision)
 
