@@ -8,6 +8,7 @@ error over the speed relative to torch. Needs matplotlib; drawn without pyplot, 
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,13 +27,13 @@ GREY = "0.45"
 # Okabe and Ito's palette, which the colour-blind can tell apart (jfly.uni-koeln.de/color); markers differ too.
 STYLES: dict[str, tuple[str, str]] = {
     "torch": ("#000000", "o"),
-    "torch-tf32": ("#E69F00", "s"),
+    "torch-tf32": ("#56B4E9", "s"),
     "triton-tf32x3": ("#009E73", "D"),
     "mm32": ("#D55E00", "*"),
     "mm32-ieee": ("#0072B2", "^"),
     "mm32-tf32": ("#CC79A7", "v"),
-    "naive": ("#56B4E9", "x"),
-    "dot": ("#E69F00", "+"),
+    "naive": ("#E69F00", "x"),
+    "dot": ("#56B4E9", "+"),
     "tiled": ("#009E73", "p"),
     "simt": ("#0072B2", "P"),
     "tensorcore": ("#CC79A7", "X"),
@@ -51,8 +52,8 @@ class Roofs:
 # 4.8 TB/s is NVIDIA's figure, 66.9 TFLOP/s 132 multiprocessors x 128 x 2 x 1.98 GHz; 700 TFLOP/s is what cuBLAS's fp16 product
 # reached at 2048 x 8192 x 4096 under the card's power cap: NVIDIA's 989 need a clock that the cap does not leave.
 KNOWN = {"NVIDIA H200": Roofs(4.8e12, 66.9e12, 700e12)}
-# fp32 multiply-adds a clock of a multiprocessor, by compute capability (CUDA C++ Programming Guide, arithmetic instructions).
-FMA_LANES = {"8.0": 64, "8.6": 128, "8.7": 128, "8.9": 128, "9.0": 128, "10.0": 128, "10.3": 128, "12.0": 128, "12.1": 128}
+# fp32 multiply-adds a clock of a multiprocessor (CUDA C++ Programming Guide, arithmetic instructions), by compute capability.
+FMA_LANES = {"8.0": 64, **dict.fromkeys(("8.6", "8.7", "8.9", "9.0", "10.0", "10.3", "12.0", "12.1"), 128)}
 
 
 def roofs(environment: dict[str, Any]) -> Roofs:
@@ -98,12 +99,13 @@ def figure(record: dict[str, Any]) -> tuple[Figure, list[str]]:
     present = {name for row in rows for name in row["results"]}
     names = [name for name in IMPLEMENTATIONS if name in present]
     made = Figure(figsize=(13, 7.2))
-    made.subplots_adjust(left=0.065, right=0.985, top=0.84, bottom=0.20, wspace=0.19)
-    made.text(0.02, 0.955, f"fp32 matrix multiplication: {record['name']}", size=15, weight="bold")
+    made.subplots_adjust(left=0.065, right=0.985, top=0.84, bottom=0.165, wspace=0.45)
+    title = textwrap.shorten(record["name"].replace(",", ", "), 90, placeholder=" …")
+    made.text(0.02, 0.955, f"fp32 matrix multiplication: {title}", size=15, weight="bold")
     made.text(0.02, 0.915, subtitle(record), size=10, color=GREY)
     left, right = made.subplots(1, 2)
-    notes = _roofline(left, rows, names, record["environment"])
-    _errors(right, rows, names)
+    notes = _roofline(left, rows, names, record["environment"]) + _errors(right, rows, names)
+    made.text(0.02, 0.885, "; ".join(notes), size=10, color=GREY)
     handles, labels = left.get_legend_handles_labels()
     legend = made.legend(handles, labels, loc="lower center", ncols=min(len(names), 6), frameon=False, fontsize=11)
     legend.set_in_layout(False)
@@ -113,12 +115,11 @@ def figure(record: dict[str, Any]) -> tuple[Figure, list[str]]:
 def _points(axes: Axes, rows: Sequence[Row], name: str, x: list[float], y: list[float]) -> None:
     colour, marker = STYLES[name]
     size = (90 if marker == "*" else 45) * (1.0 if len(rows) <= 30 else 0.6)
-    width = 1.6 if marker in "x+" else 0.6  # those have no face
-    edge = {} if marker in "x+" else {"edgecolors": "white"}
+    width, edge = (1.6, "face") if marker in "x+" else (0.6, "white")  # those two are lines
     front = 3 + (name == "mm32")
     axes.scatter(
-        x, y, s=size, c=colour, marker=marker, linewidths=width, alpha=0.85, label=name, zorder=front, **edge
-    )  # fmt: skip
+        x, y, s=size, c=colour, marker=marker, linewidths=width, edgecolors=edge, alpha=0.85, label=name, zorder=front
+    )
 
 
 def _results(rows: Sequence[Row], name: str) -> list[tuple[Row, dict[str, Any]]]:
@@ -138,7 +139,8 @@ def _roofline(axes: Axes, rows: Sequence[Row], names: Sequence[str], environment
     high = max(x for x, _ in everything) * 2
     top = max([y for _, y in everything] + [height for height, _ in shown]) * 1.6
     if known.memory and shown:
-        high = max(high, 4 * shown[-1][0] * 1e12 / known.memory)  # the ridges are part of the picture
+        ridges = [height * 1e12 / known.memory for height, _ in shown]  # where memory's roof meets the others
+        low, high = min(low, ridges[0] / 4), max(high, ridges[-1] * 4)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(low, high)
@@ -150,8 +152,8 @@ def _roofline(axes: Axes, rows: Sequence[Row], names: Sequence[str], environment
     for height, what in shown:
         start = max(low, height * 1e12 / known.memory) if known.memory else low
         axes.plot([start, high], [height, height], color=GREY, linewidth=1.1, zorder=1)
-        label = f"{what}, {height:.3g} TFLOP/s"
-        axes.text(high / 1.08, height * 1.04, label, size=9, color=GREY, ha="right", va="bottom")
+        label = f" {what}\n {height:.3g} TFLOP/s"  # beside the panel, where no point can lie on it
+        axes.text(high, height, label, size=9, color=GREY, ha="left", va="center")
     if known.memory:
         _slope(axes, known.memory * 1e-12, low, shown[-1][0] / known.memory * 1e12 if shown else high)
     left_out = [
@@ -159,10 +161,9 @@ def _roofline(axes: Axes, rows: Sequence[Row], names: Sequence[str], environment
         if value is None
     ]  # fmt: skip
     notes = [f"no roof for {', '.join(left_out)}: not known of {environment['card']}"] if left_out else []
-    axes.text(0.02, 0.98, "\n".join(notes), transform=axes.transAxes, size=9, color=GREY, va="top")
     axes.set_title("Speed, under the card's roofs", loc="left", size=12)
-    axes.set_xlabel("arithmetic intensity, FLOP / byte (operands and result moved once)", size=11)
-    axes.set_ylabel("TFLOP/s (2·M·N·K·batch / time)", size=11)
+    axes.set_xlabel("arithmetic intensity, FLOP / byte (operands and result moved once)", size=10)
+    axes.set_ylabel("TFLOP/s (2·M·N·K·batch / time)", size=10)
     _ticks(axes)
     return notes
 
@@ -183,31 +184,34 @@ def _slope(axes: Axes, rate: float, low: float, end: float) -> None:
     )  # fmt: skip
 
 
-def _errors(axes: Axes, rows: Sequence[Row], names: Sequence[str]) -> None:
+def _errors(axes: Axes, rows: Sequence[Row], names: Sequence[str]) -> list[str]:
     axes.set_xscale("log")
     axes.set_yscale("log")
+    left_out = 0
     for name in names:
-        found = [r for _, r in _results(rows, name) if r["error"] > 0]  # an exact result has no place on a logarithmic axis
+        results = [r for _, r in _results(rows, name)]
+        found = [r for r in results if 0 < r["error"] < math.inf]
+        left_out += len(results) - len(found)
         _points(axes, rows, name, [r["speedup"] for r in found], [r["error"] for r in found])
     axes.axvline(1.0, color=GREY, linewidth=1.1, zorder=1)
     axes.margins(0.08)
-    axes.text(0.98, 0.02, "faster and more accurate ↘", transform=axes.transAxes, ha="right", color=GREY, size=10)
+    axes.set_title("faster and more accurate: lower right ↘", loc="right", size=10, color=GREY)
     axes.set_title("Error and speed", loc="left", size=12)
-    axes.set_xlabel(f"speed relative to {BASELINE} (its time / time)", size=11)
-    axes.set_ylabel("error ‖C − C64‖ / ‖C64‖", size=11)
+    axes.set_xlabel(f"speed relative to {BASELINE} (its time / time)", size=10)
+    axes.set_ylabel("error ‖C − C64‖ / ‖C64‖", size=10)
     _ticks(axes, error=True)
+    return [f"{left_out} errors of 0, infinity or NaN are not drawn"] if left_out else []
 
 
 def _ticks(axes: Axes, error: bool = False) -> None:
-    """Plain numbers on the axes; 1, 2 and 5 of a decade where there are few decades. Errors as powers of ten."""
+    """Plain numbers on the axes; 1, 2 and 5 of a decade where there are few decades."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
-        if error and axis is axes.yaxis:
-            continue
+        form = "{:.0e}" if error and axis is axes.yaxis else "{:g}"
         subs = (1.0, 2.0, 5.0) if high / low < 3000 else (1.0,)
         axis.set_major_locator(LogLocator(subs=subs, numticks=30))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_major_formatter(FuncFormatter(lambda value, _, form=form: form.format(value)))
         axis.set_minor_formatter(NullFormatter())
     axes.grid(which="major", color="0.9", linewidth=0.8)
     axes.set_axisbelow(True)

@@ -61,7 +61,8 @@ def _device(index: int) -> dict[str, Any]:
         return int(value) if int(status) == 0 and value > 0 else None
 
     p = torch.cuda.get_device_properties(index)
-    clock, memory_clock, width = map(attribute, ("CLOCK_RATE", "MEMORY_CLOCK_RATE", "GLOBAL_MEMORY_BUS_WIDTH"))  # kHz, bits
+    clock, memory_clock = attribute("CLOCK_RATE"), attribute("MEMORY_CLOCK_RATE")  # kHz
+    width = attribute("GLOBAL_MEMORY_BUS_WIDTH")  # bits
     return {
         "capability": f"{p.major}.{p.minor}",
         "multiprocessors": p.multi_processor_count,
@@ -79,7 +80,8 @@ def make(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "made": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "environment": environment(),
         "kernels": {kernel: kernel_hash(kernel) for kernel in kernels},
-        "method": "interleaved rounds, cold L2, medians of CUDA events; errors against float64 on the same inputs",
+        "method": "interleaved rounds, cold L2, medians of CUDA events; errors against float64 on the same inputs, "
+        "of `judged_rows` rows of the result",
         "rows": rows,
     }
 

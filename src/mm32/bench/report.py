@@ -19,10 +19,9 @@ def flops(row: Row) -> int:
 
 
 def time(seconds: float) -> str:
-    for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
-        if seconds * factor >= 1:
-            break
-    return f"{seconds * factor:.4g} {unit}"
+    if seconds >= 1:
+        return f"{seconds:.4g} s"
+    return f"{seconds * 1e3:.4g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.4g} µs"
 
 
 def line(row: Row) -> str:
@@ -52,6 +51,9 @@ def geometric_mean(values: list[float]) -> float:
     return math.exp(sum(map(math.log, values)) / len(values))
 
 
+GAUGES = "error: ‖C−C64‖/‖C64‖. error/u: the largest |C−C64|, in units of 2^-24·(|A||B| + |bias|)."
+
+
 def subtitle(record: dict[str, Any]) -> str:
     """Card, versions and date of a record."""
     e = record["environment"]
@@ -63,7 +65,7 @@ def table(record: dict[str, Any]) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
-    made = Table(box=None, pad_edge=False, caption=escape(subtitle(record)), caption_justify="left")
+    made = Table(box=None, pad_edge=False, caption=escape(f"{GAUGES}\n{subtitle(record)}"), caption_justify="left")
     made.add_column("M×K×N, layout, data")
     for title in ("time", "TFLOP/s", f"× {BASELINE} (95 %)", "error", "error/u"):
         made.add_column(title, justify="right", no_wrap=True)
