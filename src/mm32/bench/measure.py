@@ -199,8 +199,8 @@ def measure_all(
         try:
             row = measure(case, names, rounds, seconds / len(cases))
         except torch.OutOfMemoryError as error:
-            torch.cuda.empty_cache()
             row = _row(case, rounds=0, judged_rows=0, results={}, unavailable=dict.fromkeys(names, reason(error)))
+        torch.cuda.empty_cache()  # here, not above: an exception holds the tensors of the frames that it went through
         yield row
 
 

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from mm32.bench.peers import BASELINE
+from mm32.plan import KERNELS
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -42,7 +43,7 @@ def worst(rows: list[Row], name: str = "mm32", count: int = 10) -> list[Row]:
 
 def choice(row: Row) -> tuple[str, float]:
     """Of the kernels that were measured by name beside "mm32": the fastest one, and mm32's time over its."""
-    others = {name: r for name, r in row["results"].items() if name == r["kernel"] and name != BASELINE}
+    others = {name: r for name, r in row["results"].items() if name in KERNELS}
     name, best = min(others.items(), key=lambda item: item[1]["seconds"])
     return name, row["results"]["mm32"]["seconds"] / best["seconds"]
 
