@@ -397,6 +397,14 @@ def test_the_legend_lies_beside_the_data(plots):
     assert left.x1 < right.x0
 
 
+def test_a_long_name_stays_on_the_figure(plots, made):
+    made["name"] = ",".join(f"{1000 + i}x2048x{4096 + i}:tt:rand" for i in range(20))
+    figure, _ = plots.figure(made)
+    assert figure.texts[0].get_text().endswith("…")
+    for shown in figure.texts:
+        assert shown.get_window_extent().x1 <= figure.bbox.width
+
+
 def test_errors_that_cannot_be_drawn_are_counted(plots, made):
     made["rows"][0]["results"]["mm32"]["error"] = math.nan
     made["rows"][1]["results"]["torch"]["error"] = 0.0

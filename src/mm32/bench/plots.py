@@ -100,7 +100,7 @@ def figure(record: dict[str, Any]) -> tuple[Figure, list[str]]:
     names = [name for name in IMPLEMENTATIONS if name in present]
     made = Figure(figsize=(13, 7.2))
     made.subplots_adjust(left=0.065, right=0.985, top=0.84, bottom=0.165, wspace=0.45)
-    title = textwrap.shorten(record["name"].replace(",", ", "), 90, placeholder=" …")
+    title = textwrap.shorten(record["name"].replace(",", ", "), 60, placeholder=" …")
     made.text(0.02, 0.955, f"fp32 matrix multiplication: {title}", size=15, weight="bold")
     made.text(0.02, 0.915, subtitle(record), size=10, color=GREY)
     left, right = made.subplots(1, 2)

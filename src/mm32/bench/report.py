@@ -9,7 +9,7 @@ from mm32.bench.peers import BASELINE
 from mm32.plan import KERNELS
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Group
 
 Row = dict[str, Any]
 
@@ -61,12 +61,14 @@ def subtitle(record: dict[str, Any]) -> str:
     return f"{e['card']}, driver {e['driver']}, torch {e['torch']}, mm32 {e['mm32']}, {record['made']}"
 
 
-def table(record: dict[str, Any]) -> Table:
-    """The record as a rich table: for each case a line for every implementation, those that could not run with the reason."""
+def table(record: dict[str, Any]) -> Group:
+    """The record as a page for rich: for each case a line for every implementation, those that could not run with the reason;
+    below, where it was measured."""
+    from rich.console import Group
     from rich.markup import escape
     from rich.table import Table
 
-    made = Table(box=None, pad_edge=False, caption=escape(f"{GAUGES}\n{subtitle(record)}"), caption_justify="left")
+    made = Table(box=None, pad_edge=False)
     made.add_column("M×K×N, layout, data")
     for title in ("time", "TFLOP/s", f"× {BASELINE} (95 %)", "error", "error/u"):
         made.add_column(title, justify="right", no_wrap=True)
@@ -79,4 +81,4 @@ def table(record: dict[str, Any]) -> Table:
             made.add_row(f"  {name}{kernel}", time(r["seconds"]), rate, speed, f"{r['error']:.1e}", f"{r['gauge']:.1f}")
         for name, why in row.get("unavailable", {}).items():
             made.add_row(f"  {name} [dim]not available: {escape(why)}[/dim]")
-    return made
+    return Group(made, f"[dim]{GAUGES}[/dim]", f"[dim]{escape(subtitle(record))}[/dim]")
