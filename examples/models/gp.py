@@ -62,16 +62,15 @@ def posterior(
     covariance.diagonal().add_(noise**2)
     factor = cholesky_(covariance, block)
     cross = rbf(x, at, lengthscale)
-    # L^-1 [y, K*]: the mean is (L^-1 K*)^T (L^-1 y), the variance what the columns of L^-1 K* leave of k(x, x) = 1.
-    solved = solve_lower(factor, torch.cat([y[:, None], cross], 1), block)
-    weights = solved[:, 1:]
-    return weights.T @ solved[:, 0], 1 - (weights * weights).sum(0)
+    # With V = L^-1 K*, the mean is V^T (L^-1 y), and the variance what the columns of V leave of k(x, x) = 1.
+    v = solve_lower(factor, cross, block)
+    return v.T @ solve_lower(factor, y[:, None], block)[:, 0], 1 - (v * v).sum(0)
 
 
 def make(device: str, small: bool) -> list[models.Model]:
     n, m, d, block = (1024, 128, 8, 128) if small else (32768, 2048, 8, 1024)
     generator = torch.Generator().manual_seed(0)  # on the CPU: the same points on every device
-    x, at = (torch.randn(count, d, generator=generator) for count in (n, m))
+    x, at = torch.randn(n, d, generator=generator), torch.randn(m, d, generator=generator)
     y = torch.sin(x.sum(1) * (2 / d**0.5)) + NOISE * torch.randn(n, generator=generator)
 
     def prepare(dtype: torch.dtype) -> models.Step:

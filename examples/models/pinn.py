@@ -13,6 +13,7 @@ import copy
 import math
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 
 import torch
 from torch import nn
@@ -26,7 +27,7 @@ def network(width: int, hidden: int) -> nn.Sequential:
     """(x, t) -> u: `hidden` tanh layers of `width`, Glorot's normal initialisation."""
     sizes = [2] + [width] * hidden + [1]
     layers: list[nn.Module] = []
-    for inputs, outputs in zip(sizes[:-1], sizes[1:], strict=True):
+    for inputs, outputs in pairwise(sizes):
         linear = nn.Linear(inputs, outputs)
         nn.init.xavier_normal_(linear.weight)
         nn.init.zeros_(linear.bias)
@@ -64,7 +65,11 @@ def make(device: str, small: bool) -> list[models.Model]:
             optimizer.zero_grad()
             u, u_x, u_t, u_xx = derivatives(model, collocation)
             residual = u_t + u * u_x - VISCOSITY * u_xx
-            loss = residual.square().mean() + (model(at_start) - expected).square().mean() + model(at_sides).square().mean()
+            loss = (
+                residual.square().mean()
+                + (model(at_start) - expected).square().mean()
+                + model(at_sides).square().mean()
+            )
             loss.backward()
             optimizer.step()
             gradient = [p.grad for p in model.parameters() if p.grad is not None]

@@ -20,7 +20,9 @@ from mm32.bench import models
 
 
 def make(device: str, small: bool) -> list[models.Model]:
-    layers, width, heads, vocabulary, batch, length = (2, 128, 4, 1000, 2, 64) if small else (6, 2048, 16, 50257, 4, 1024)
+    layers, width, heads, vocabulary, batch, length = (
+        (2, 128, 4, 1000, 2, 64) if small else (6, 2048, 16, 50257, 4, 1024)
+    )
     config = GPT2Config(
         n_layer=layers, n_embd=width, n_head=heads, vocab_size=vocabulary, n_positions=length,
         resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False, attn_implementation="eager",

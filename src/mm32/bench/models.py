@@ -27,7 +27,7 @@ METHOD = (
 SETTINGS = {"torch": "torch fp32", "torch-tf32": "torch TF32", "mm32": "mm32"}
 ON_CPU = (
     "mm32 works on CUDA tensors only and torch finds no CUDA device here: a small size on the CPU, CPU times, and all three "
-    "settings are torch's fp32"
+    "settings are torch's fp32, so that their ratios are noise"
 )
 Outcome = Mapping[str, Sequence[torch.Tensor]]
 Step = Callable[[], Outcome]
@@ -74,7 +74,8 @@ def setting(name: str) -> Iterator[None]:
 
 def measure(model: Model, rounds: int = 9, budget: float = 6.0) -> dict[str, Any]:
     """A row of a record: for each setting the seconds of a step (median, 95 % interval), torch fp32's time over its own, and its
-    errors; for mm32 also how many products of a step it ran, by kernel, and how many torch ran, by reason.
+    errors; for mm32 also how many products of a step it ran, by kernel, how many of these were careful (docs/numerics.md), and
+    how many torch ran, by reason.
 
     At least 3 rounds, then until `rounds` or `budget` seconds are over. A setting that cannot finish the step, such as a
     factorisation that TF32 makes fail, has the reason under "failed" in place of figures; torch fp32 must finish it.
@@ -83,7 +84,7 @@ def measure(model: Model, rounds: int = 9, budget: float = 6.0) -> dict[str, Any
     steps = {name: model.prepare(torch.float32) for name in SETTINGS}
     results: dict[str, dict[str, Any]] = {}
     for name in SETTINGS:
-        before = mm32.stats()
+        before, careful = mm32.stats(), mm32.careful_runs()
         try:
             with setting(name):
                 results[name] = {"errors": model.judge(steps[name](), truth)}
@@ -96,6 +97,7 @@ def measure(model: Model, rounds: int = 9, budget: float = 6.0) -> dict[str, Any
         if name == "mm32":
             after = mm32.stats()
             results[name]["kernels"] = dict(Counter(after.kernels) - Counter(before.kernels))
+            results[name]["careful"] = mm32.careful_runs() - careful
             results[name]["left to torch"] = dict(Counter(after.fallbacks) - Counter(before.fallbacks))
     del truth
     torch.cuda.empty_cache()
@@ -144,14 +146,17 @@ def table(row: dict[str, Any]) -> str:
         lines.append([SETTINGS[name], f"{result['seconds'] * 1e3:.1f} ms", f"{result['speedup']:.2f}", *errors])
     columns = range(len(lines[0]))
     widths = [max(len(line[c]) for line in lines if len(line) == len(lines[0])) for c in columns]
-    return "\n".join("  ".join(f"{text:<{w}}" for text, w in zip(line, widths, strict=False)).rstrip() for line in lines)
+    return "\n".join(
+        "  ".join(f"{text:<{w}}" for text, w in zip(line, widths, strict=False)).rstrip() for line in lines
+    )
 
 
 def products(result: dict[str, Any]) -> str:
     """What became of the matrix products of a step under mm32."""
     ran = ", ".join(f"{count} {kernel}" for kernel, count in result["kernels"].items())
     left = ", ".join(f"{count} ({why})" for why, count in result["left to torch"].items())
-    return f"products of a step: mm32 ran {ran or 'none'}; torch ran {left or 'none'}"
+    careful = f", {result['careful']} of these careful" if result["careful"] else ""
+    return f"products of a step: mm32 ran {ran or 'none'}{careful}; torch ran {left or 'none'}"
 
 
 def run(make: Make, small: bool = False) -> list[dict[str, Any]]:
@@ -174,9 +179,7 @@ def run(make: Make, small: bool = False) -> list[dict[str, Any]]:
 
 def main(description: str, make: Make) -> int:
     """The command line of a script: runs its models."""
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )  # fmt: skip
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true", help="sizes that take a few seconds; always so on a CPU")
     run(make, parser.parse_args().small)
     return 0
