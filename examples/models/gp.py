@@ -74,10 +74,10 @@ def make(device: str, small: bool) -> list[models.Model]:
     y = torch.sin(x.sum(1) * (2 / d**0.5)) + NOISE * torch.randn(n, generator=generator)
 
     def prepare(dtype: torch.dtype) -> models.Step:
-        data = [t.to(device, dtype) for t in (x, y, at)]
+        observed, values, points = (t.to(device, dtype) for t in (x, y, at))
 
         def step() -> models.Outcome:
-            mean, variance = posterior(*data, LENGTHSCALE, NOISE, block)
+            mean, variance = posterior(observed, values, points, LENGTHSCALE, NOISE, block)
             return {"mean": [mean], "variance": [variance]}
 
         return step
