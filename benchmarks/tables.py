@@ -187,8 +187,9 @@ def main() -> int:
                 page.write_text(after)
     for path in sorted(RESULTS.glob("*/*.json")):
         if old := record.stale(record.read(path)):
+            script = "models.py" if path.stem == "models" else "record.py"
             print(
-                f"{path.relative_to(ROOT)} is older than the sources of {', '.join(old)}: run benchmarks/record.py again"
+                f"{path.relative_to(ROOT)} is older than the sources of {', '.join(old)}: run benchmarks/{script} again"
             )
     if differing:
         print(f"{'differ from their records' if check else 'rewritten'}: {', '.join(differing)}")

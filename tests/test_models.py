@@ -33,8 +33,8 @@ def load(name: str) -> ModuleType:
 
 
 class Seen(TorchDispatchMode):
-    """Counts operators, and keeps the dtypes of the floating-point tensors that they return; scalars aside, for torch's optimizers
-    count their steps in a float32."""
+    """Counts operators, and keeps the dtypes of the floating-point tensors that they return; scalars aside, for torch's
+    optimizers count their steps in a float32."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -50,7 +50,8 @@ def solve_lower(factor: torch.Tensor, b: torch.Tensor, block: int) -> torch.Tens
     for start in range(0, x.shape[0], block):
         stop = min(start + block, x.shape[0])
         x[start:stop] = torch.linalg.solve_triangular(factor[start:stop, start:stop], x[start:stop], upper=False)
-        x[stop:] -= factor[stop:, start:stop] @ x[start:stop]
+        if stop < x.shape[0]:
+            x[stop:] -= factor[stop:, start:stop] @ x[start:stop]
     return x
 
 

@@ -490,7 +490,12 @@ def torch_seconds(gemm: Gemm, device: Device) -> float:
         return max(multiply, _traffic(gemm) / MEMORY) + add_up + TORCH_LAUNCH
 
     tiles = ((128, 1.0), (64, 0.85))
-    return min(estimate(tile, efficiency, splits) for tile, efficiency in tiles for splits in SPLITS if splits <= max(gemm.k, 1))
+    return min(
+        estimate(tile, efficiency, splits)
+        for tile, efficiency in tiles
+        for splits in SPLITS
+        if splits <= max(gemm.k, 1)
+    )
 
 
 def check_kernel(kernel: str) -> None:
