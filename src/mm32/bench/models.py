@@ -87,19 +87,20 @@ def measure(model: Model, rounds: int = 9, budget: float = 6.0) -> dict[str, Any
         before, careful = mm32.stats(), mm32.careful_runs()
         try:
             with setting(name):
-                results[name] = {"errors": model.judge(steps[name](), truth)}
+                outcome = steps[name]()
         except torch.linalg.LinAlgError as error:
             if name == "torch":
                 raise
             results[name] = {"failed": str(error)}
             del steps[name]
             continue
+        results[name] = {"errors": model.judge(outcome, truth)}  # outside: a judge's own products are not the step's
         if name == "mm32":
             after = mm32.stats()
             results[name]["kernels"] = dict(Counter(after.kernels) - Counter(before.kernels))
             results[name]["careful"] = mm32.careful_runs() - careful
             results[name]["left to torch"] = dict(Counter(after.fallbacks) - Counter(before.fallbacks))
-    del truth
+    del truth, outcome
     torch.cuda.empty_cache()
     times = _interleave(steps, rounds, budget)
     for name, seconds in times.items():
