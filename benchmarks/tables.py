@@ -126,8 +126,8 @@ def ladder_table() -> str:
 
 def models_table() -> str:
     lines = [
-        "| model | torch fp32 | mm32 | mm32 : torch (95 %) | torch TF32 | error of | torch | mm32 | TF32 |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| model | torch fp32 | mm32 | mm32 : torch (95 %) | torch TF32 | products by mm32 | error of | torch | mm32 | TF32 |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in load("models")["rows"]:
         fp32, ours, tf32 = (row["results"][name] for name in ("torch", "mm32", "torch-tf32"))
@@ -136,9 +136,12 @@ def models_table() -> str:
             for r in (fp32, ours, tf32)
         ]
         times = [f"fails: {r['failed']}" if "failed" in r else time(r["seconds"]) for r in (fp32, ours, tf32)]
-        ratio = "–" if "failed" in ours else speedup(ours)
+        ratio, taken = "–", "–"
+        if "failed" not in ours:
+            ratio, count = speedup(ours), sum(ours["kernels"].values())
+            taken = f"{count} of {count + sum(ours['left to torch'].values())}, {ours['careful']} careful"
         lines.append(
-            f"| **{row['case']}**: {row['what']} | {times[0]} | {times[1]} | {ratio} | {times[2]} | "
+            f"| **{row['case']}**: {row['what']} | {times[0]} | {times[1]} | {ratio} | {times[2]} | {taken} | "
             f"{' <br> '.join(fp32['errors'])} | {' | '.join(errors)} |"
         )
     return "\n".join(lines) + "\n" + source("models")

@@ -85,6 +85,7 @@ def assert_models_are_whole(made: dict) -> None:
         assert set(row["results"]) == {"torch", "torch-tf32", "mm32"}, row["case"]
         assert sum(row["results"]["mm32"]["kernels"].values()) > 0, f"{row['case']}: mm32 ran none of the products"
         assert set(row["results"]["mm32"]["kernels"]) <= set(made["kernels"])
+        assert 0 <= row["results"]["mm32"]["careful"] <= sum(row["results"]["mm32"]["kernels"].values())
         quantities = row["results"]["torch"]["errors"].keys()
         for name, result in row["results"].items():
             if "failed" in result:
@@ -110,7 +111,8 @@ def models_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict:
         return step
 
     row = models.measure(models.Model("product", "a @ a", prepare), rounds=3)
-    row["results"]["mm32"]["kernels"] = {"simt": 3}  # where there is no card, torch ran them
+    # Where there is no card, torch ran them.
+    row["results"]["mm32"] |= {"kernels": {"simt": 2, "tensorcore": 1}, "left to torch": {"empty": 4}, "careful": 1}
     monkeypatch.setattr(record, "environment", lambda: {"card": "a card", "driver": "1.2", "torch": "2.9"})
     record.write(tmp_path / "models.json", "models", [row], models.METHOD)
     return record.read(tmp_path / "models.json")
@@ -121,7 +123,7 @@ def test_a_models_record_is_whole_and_makes_a_table(
 ) -> None:
     assert_models_are_whole(models_record)
     assert models_record["method"] == models.METHOD
-    assert models_record["kernels"] == {"simt": record.kernel_hash("simt")}
+    assert models_record["kernels"] == {name: record.kernel_hash(name) for name in ("simt", "tensorcore")}
     results = models_record["rows"][0]["results"]
     results["torch"] |= {"seconds": 0.5, "errors": {"square": 1e-7, "cube": 2e-7}}
     results["mm32"] |= {"seconds": 0.25, "speedup": 2.0, "speedup_low": 1.5, "speedup_high": 2.5}
@@ -130,7 +132,7 @@ def test_a_models_record_is_whole_and_makes_a_table(
     row = tables.models_table().splitlines()[2]
     assert row == (
         "| **product**: a @ a | 500.000 ms | 250.000 ms | **2.00** (1.50–2.50) | fails: not positive definite | "
-        "square <br> cube | 1.0e-07 <br> 2.0e-07 | 3.0e-07 <br> 4.0e-07 | – <br> – |"
+        "3 of 7, 1 careful | square <br> cube | 1.0e-07 <br> 2.0e-07 | 3.0e-07 <br> 4.0e-07 | – <br> – |"
     )
     assert "a card, driver 1.2, torch 2.9" in tables.models_table()
 
