@@ -197,10 +197,8 @@ def _self_overlapping(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return False
 
 
-def check_out(
-    out: torch.Tensor, shape: Sequence[int], a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None
-) -> None:
-    """An `out` must be the result's exact shape, dtype and device, and share no memory with an input or with itself."""
+def check_out_form(out: torch.Tensor, shape: Sequence[Any], a: torch.Tensor) -> None:
+    """An `out` must be of the result's exact shape, dtype and device. Works on fake and meta tensors."""
     if out.dtype != a.dtype or out.device != a.device or out.layout != torch.strided:
         raise RuntimeError(
             f"out must be a dense {a.dtype} tensor on {a.device}, as the inputs are; got {out.dtype} on {out.device} "
@@ -210,6 +208,13 @@ def check_out(
         raise RuntimeError(
             f"out has shape {tuple(out.shape)}, the result has shape {tuple(shape)}: mm32.matmul does not resize out"
         )
+
+
+def check_out(
+    out: torch.Tensor, shape: Sequence[int], a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None
+) -> None:
+    """Its form, and that it shares no memory with an input or with itself."""
+    check_out_form(out, shape, a)
     if out.device.type == "meta" or out.numel() == 0:
         return
     if _self_overlapping(out.shape, out.stride()):

@@ -4,11 +4,10 @@ functions that users call."""
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 import torch
 
-from mm32 import cpu, gemm
+from mm32 import cpu, gemm, transforms
 from mm32 import plan as planning
 from mm32.cuda import launch
 
@@ -130,74 +129,14 @@ def _matmul_out_fake(
     out: torch.Tensor,
 ) -> None:
     planning.check_kernel(kernel)
-    shape = gemm.check_inputs(a, b, bias, activation, precision)
-    if list(out.shape) != list(shape):
-        raise RuntimeError(
-            f"out has shape {tuple(out.shape)}, the result has shape {tuple(shape)}: mm32.matmul does not resize out"
-        )
+    gemm.check_out_form(out, gemm.check_inputs(a, b, bias, activation, precision), a)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Gradients. With z = a @ b + bias and c = act(z): dz = dc * act'(z), da = dz @ b^T, db = a^T @ dz, dbias = sum of dz over rows,
-# each product by mm32 in the layout it falls in. Saved: a, b, and z's ingredients only where act' needs them.
-
-
-def _setup_context(ctx: Any, inputs: tuple, output: torch.Tensor) -> None:
-    a, b, bias, ctx.activation, ctx.precision, ctx.kernel = inputs
-    ctx.save_for_backward(a, b, bias)
-
-
-def _reduce_to(grad: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-    return grad.sum_to_size(shape) if grad.shape != shape else grad
-
-
-def _backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-    a, b, bias = ctx.saved_tensors
-
-    def product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return torch.ops.mm32.matmul(x, y, None, None, ctx.precision, ctx.kernel)
-
-    rows = a if a.dim() > 1 else a.unsqueeze(0)
-    columns = b if b.dim() > 1 else b.unsqueeze(1)
-    if a.dim() == 1:
-        grad = grad.unsqueeze(-1 if b.dim() == 1 else -2)
-    if b.dim() == 1:
-        grad = grad.unsqueeze(-1)
-    if ctx.activation is not None:
-        # The pre-activation is computed again, not kept: one product more in backward, one (M, N) tensor less between.
-        z = torch.ops.mm32.matmul(rows, columns, bias, None, ctx.precision, ctx.kernel)
-        grad = _activation_backward(grad, z, ctx.activation)
-    need_a, need_b, need_bias = ctx.needs_input_grad[:3]
-    grad_a = _reduce_to(product(grad, columns.mT), rows.shape).reshape(a.shape) if need_a else None
-    if columns.dim() == 2:  # one B for the whole batch: one product over all rows, not a (K, N) for each matrix, summed
-        rows, grad = rows.flatten(0, -2), grad.flatten(0, -2)
-    grad_b = _reduce_to(product(rows.mT, grad), columns.shape).reshape(b.shape) if need_b else None
-    grad_bias = grad.sum(dim=list(range(grad.dim() - 1))) if bias is not None and need_bias else None
-    return grad_a, grad_b, grad_bias, None, None, None
-
-
-def _activation_backward(grad: torch.Tensor, z: torch.Tensor, activation: str) -> torch.Tensor:
-    """grad * act'(z), by torch's own backward operators; differentiable again."""
-    ops = torch.ops.aten
-    if activation == "relu":
-        return ops.threshold_backward(grad, z, 0)
-    if activation == "leaky_relu":
-        return ops.leaky_relu_backward(grad, z, 0.01, False)
-    if activation == "gelu":
-        return ops.gelu_backward(grad, z)
-    if activation == "gelu_tanh":
-        return ops.gelu_backward(grad, z, approximate="tanh")
-    if activation == "silu":
-        if torch.is_grad_enabled():  # to be differentiated again, which silu_backward cannot be
-            s = torch.sigmoid(z)
-            return grad * s * (1 + z * (1 - s))
-        return ops.silu_backward(grad, z)
-    if activation == "tanh":
-        return ops.tanh_backward(grad, torch.tanh(z))
-    return ops.sigmoid_backward(grad, torch.sigmoid(z))
-
-
-torch.library.register_autograd("mm32::matmul", _backward, setup_context=_setup_context)
+_library = torch.library.Library("mm32", "FRAGMENT")
+_library.impl("matmul", transforms.autograd, "Autograd", with_keyset=True)
+_library.impl("matmul_out", transforms.autograd_out, "Autograd", with_keyset=True)
+torch.library.register_vmap("mm32::matmul", transforms.vmap)
+torch.library.register_vmap("mm32::matmul_out", transforms.vmap_out)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
