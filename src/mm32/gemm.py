@@ -86,6 +86,28 @@ def _dims(shape: Sequence[Any]) -> str:
     return "x".join(str(s) for s in shape)
 
 
+def _differ(x: Any, y: Any) -> bool:
+    """Whether two sizes (ints or SymInts) differ. Sizes that tracing does not know are taken to be equal, and checked when the
+    traced program runs."""
+    if isinstance(x, int) and isinstance(y, int):
+        return x != y
+    from torch.fx.experimental.symbolic_shapes import guard_or_false  # imports sympy: 0.3 s that tracing has spent already
+
+    if guard_or_false(x != y):
+        return True
+    torch._check(x == y)
+    return False
+
+
+def _is_one(size: Any) -> bool:
+    """Whether a size is 1; one that tracing does not know is taken not to be, as torch takes it."""
+    if isinstance(size, int):
+        return size == 1
+    from torch.fx.experimental.symbolic_shapes import guard_or_false
+
+    return guard_or_false(size == 1)
+
+
 def result_shape(a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
     """The shape of torch.matmul for operands of shapes `a` and `b` (ints or SymInts); RuntimeError if they do not fit."""
     if len(a) == 0 or len(b) == 0:
@@ -93,7 +115,7 @@ def result_shape(a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
             f"both arguments to matmul need to be at least 1D, but they are {len(a)}D and {len(b)}D (mm32.matmul)"
         )
     k_a, k_b = a[-1], b[-2] if len(b) > 1 else b[0]
-    if k_a != k_b:
+    if _differ(k_a, k_b):
         if len(a) == 1 and len(b) == 1:
             raise RuntimeError(
                 f"inconsistent tensor size, expected tensor [{k_a}] and src [{k_b}] to have the same number of elements, "
@@ -111,12 +133,13 @@ def result_shape(a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
     batch_b = [1] * (rank - len(batch_b)) + batch_b
     batch = []
     for dim, (x, y) in enumerate(zip(batch_a, batch_b, strict=True)):
-        if x != y and x != 1 and y != 1:
+        x_one, y_one = _is_one(x), _is_one(y)
+        if not (x_one or y_one) and _differ(x, y):
             raise RuntimeError(
                 f"The size of tensor a ({x}) must match the size of tensor b ({y}) at non-singleton dimension {dim} "
                 f"(batch dimensions of mm32.matmul of {list(a)} and {list(b)})"
             )
-        batch.append(y if x == 1 else x)
+        batch.append(y if x_one else x)
     return batch + ([a[-2]] if len(a) > 1 else []) + ([b[-1]] if len(b) > 1 else [])
 
 
@@ -152,7 +175,7 @@ def check_inputs(
     shape = result_shape(a.shape, b.shape)
     if bias is not None:
         n = b.shape[-1] if b.dim() > 1 else 1
-        if bias.dim() != 1 or bias.shape[0] != n:
+        if bias.dim() != 1 or _differ(bias.shape[0], n):
             raise RuntimeError(
                 f"bias must have shape ({n},), one value for each column of the result; got {tuple(bias.shape)} "
                 f"(mm32.matmul of {list(a.shape)} and {list(b.shape)})"

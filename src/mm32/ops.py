@@ -3,13 +3,16 @@ functions that users call."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import torch
 
 from mm32 import cpu, gemm, transforms
 from mm32 import plan as planning
 from mm32.cuda import launch
+from mm32.errors import LaunchError
 
 torch.library.define(
     "mm32::matmul",
@@ -32,14 +35,19 @@ def _run_cuda(
     activation: str | None,
     precision: str,
     kernel: str,
-    out: torch.Tensor | None,
+    out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Checks, plans and launches; what was found for operands of the same form is kept, as one look-up by all it depends on."""
     key = (
         *_form(a), *_form(b), None if bias is None else _form(bias), None if out is None else _form(out),
         activation, precision, kernel,
     )  # fmt: skip
-    found = _runners.get(key)
+    try:
+        found = _runners.get(key)
+    except TypeError:  # an option that cannot be hashed is none that exists
+        gemm.check_options(activation, precision)
+        planning.check_kernel(kernel)
+        raise
     if found is None:
         shape = gemm.check_inputs(a, b, bias, activation, precision)
         if out is None:
@@ -51,13 +59,24 @@ def _run_cuda(
         if len(_runners) >= 4096:
             _runners.clear()
         found = _runners[key] = (shape, None if problem.empty else launch.Runner(chosen, a.device.index))
+        _implementations.update(dict.fromkeys(_plain_keys(a.device), _run_cuda))
     shape, runner = found
     if out is None:
         out = a.new_empty(shape)
     else:
         gemm.check_out(out, shape, a, b, bias)  # whether memory is shared is not a matter of form
+        if not out.is_inference():
+            torch.autograd.graph.increment_version(out)  # as torch's in-place operators do: who saved it must be told
     if runner is not None:
-        runner(a, b, bias, out)
+        try:
+            runner(a, b, bias, out)
+        except LaunchError as error:
+            if torch.cuda._is_in_bad_fork():  # what torch says of it, where the driver says that it is not initialised
+                raise RuntimeError(
+                    "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the "
+                    "'spawn' start method (mm32.matmul)"
+                ) from error
+            raise
     return out
 
 
@@ -66,20 +85,94 @@ def _form(t: torch.Tensor) -> tuple:
     return t.shape, t.stride(), t.dtype, t.device, t.data_ptr() % 16
 
 
-@torch.library.impl("mm32::matmul", "CUDA")
-def _matmul_cuda(
-    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str | None, precision: str, kernel: str
+def _run_cpu(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    precision: str,
+    kernel: str,
+    out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    return _run_cuda(a, b, bias, activation, precision, kernel, None)
-
-
-@torch.library.impl("mm32::matmul", "CPU")
-def _matmul_cpu(
-    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str | None, precision: str, kernel: str
-) -> torch.Tensor:
-    gemm.check_inputs(a, b, bias, activation, precision)
+    shape = gemm.check_inputs(a, b, bias, activation, precision)
     planning.check_kernel(kernel)
-    return cpu.matmul(a, b, bias, activation).contiguous()
+    if out is not None:
+        gemm.check_out(out, shape, a, b, bias)
+    result = cpu.matmul(a, b, bias, activation)
+    return result.contiguous() if out is None else out.copy_(result)
+
+
+def _register(device: str, run: Callable[..., torch.Tensor]) -> None:
+    def run_into(*args: Any) -> None:
+        run(*args)
+
+    torch.library.impl("mm32::matmul", device, run)
+    torch.library.impl("mm32::matmul_out", device, run_into)
+
+
+_register("CUDA", _run_cuda)
+_register("CPU", _run_cpu)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Without the dispatcher. It calls Python twice on its way, for autograd and for the device, which takes about as long as the
+# launch; where it would have nothing else to do, the implementation is called straight away.
+
+
+def _plain_keys(device: torch.device | str) -> list[int]:
+    """The dispatch keys of an ordinary tensor on a device, made outside and inside inference mode: no subclass, no wrapper
+    of torch.func, not fake, not negated lazily."""
+    keys = []
+    for inference in (False, True):
+        with torch.inference_mode(inference):
+            keys.append(torch._C._dispatch_keys(torch.empty(0, device=device)).raw_repr())
+    return keys
+
+
+def _quiet() -> list[int]:
+    """What the dispatcher includes for a thread without dispatch modes, transforms and tracing, likewise."""
+    included = []
+    for inference in (False, True):
+        with torch.inference_mode(inference):
+            included.append(torch._C._dispatch_tls_local_include_set().raw_repr())
+    return included
+
+
+_QUIET = _quiet()
+_TYPES = (torch.Tensor, torch.nn.Parameter)
+_implementations: dict[int, Callable[..., torch.Tensor]] = dict.fromkeys(_plain_keys("cpu"), _run_cpu)
+_include_set, _keys = torch._C._dispatch_tls_local_include_set, torch._C._dispatch_keys
+
+
+def _direct(
+    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, out: torch.Tensor | None
+) -> Callable[..., torch.Tensor] | None:
+    """The implementation for these operands, if the dispatcher would call it and do nothing more; else None."""
+    if (
+        torch.compiler.is_dynamo_compiling()
+        or _include_set().raw_repr() not in _QUIET
+        or torch._C._len_torch_function_stack() > 0
+        or torch.autograd.forward_ad._current_level >= 0
+        or torch.autograd.profiler._is_profiler_enabled
+        or type(a) not in _TYPES
+    ):
+        return None
+    run = _implementations.get(_keys(a).raw_repr())
+    recorded = torch.is_grad_enabled()
+    if recorded and a.requires_grad:
+        return None
+    for t in (b, bias, out):
+        if t is not None and (
+            type(t) not in _TYPES
+            or _implementations.get(_keys(t).raw_repr()) is not run
+            or (recorded and t.requires_grad)
+        ):
+            return None
+    return run
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Fake tensors, autograd, vmap
 
 
 @torch.library.register_fake("mm32::matmul")
@@ -88,34 +181,6 @@ def _matmul_fake(
 ) -> torch.Tensor:
     planning.check_kernel(kernel)
     return a.new_empty(gemm.check_inputs(a, b, bias, activation, precision))
-
-
-@torch.library.impl("mm32::matmul_out", "CUDA")
-def _matmul_out_cuda(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    precision: str,
-    kernel: str,
-    out: torch.Tensor,
-) -> None:
-    _run_cuda(a, b, bias, activation, precision, kernel, out)
-
-
-@torch.library.impl("mm32::matmul_out", "CPU")
-def _matmul_out_cpu(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    precision: str,
-    kernel: str,
-    out: torch.Tensor,
-) -> None:
-    gemm.check_out(out, gemm.check_inputs(a, b, bias, activation, precision), a, b, bias)
-    planning.check_kernel(kernel)
-    out.copy_(cpu.matmul(a, b, bias, activation))
 
 
 @torch.library.register_fake("mm32::matmul_out")
@@ -175,21 +240,21 @@ def matmul(
         ValueError: unknown activation, precision or kernel; a kernel that cannot run on this card.
         mm32.CompileError, mm32.LaunchError: the compiler or driver failed; the message has its log.
     """
+    run = _direct(a, b, bias, out)
+    if run is not None:
+        return run(a, b, bias, activation, precision, kernel, out)
     if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
         raise TypeError(f"mm32.matmul takes two torch.Tensors, got {type(a).__name__} and {type(b).__name__}")
     if bias is not None and not isinstance(bias, torch.Tensor):
         raise TypeError(f"mm32.matmul: bias must be a torch.Tensor of shape (N,) or None, got {type(bias).__name__}")
+    if a.is_nested or b.is_nested:
+        raise RuntimeError("mm32.matmul takes dense tensors; an operand is nested: call .to_padded_tensor() or unbind it")
     if a.layout != torch.strided or b.layout != torch.strided:
         raise RuntimeError(f"mm32.matmul takes dense tensors; a is {a.layout}, b is {b.layout}: call .to_dense()")
+    if out is not None and not isinstance(out, torch.Tensor):
+        raise TypeError(f"mm32.matmul: out must be a torch.Tensor, got {type(out).__name__}")
     if out is None:
         return torch.ops.mm32.matmul(a, b, bias, activation, precision, kernel)
-    if torch.is_grad_enabled() and any(isinstance(t, torch.Tensor) and t.requires_grad for t in (a, b, bias, out)):
-        raise RuntimeError(
-            "matmul(): functions with out=... arguments don't support automatic differentiation, but one of the "
-            "arguments requires grad."
-        )
-    if not isinstance(out, torch.Tensor):
-        raise TypeError(f"mm32.matmul: out must be a torch.Tensor, got {type(out).__name__}")
     torch.ops.mm32.matmul_out(a, b, bias, activation, precision, kernel, out)
     return out
 

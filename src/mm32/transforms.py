@@ -42,7 +42,7 @@ def _times_slope(grad: torch.Tensor, value: torch.Tensor, activation: str) -> to
     return ops.gelu_backward(grad, value, approximate="tanh" if activation == "gelu_tanh" else "none")
 
 
-class _Matmul(_SingleLevelFunction):
+class Mm32Matmul(_SingleLevelFunction):
     """mm32::matmul at one level of differentiation. torch.autograd.Function is the same for programs that call it from
     outside; inside the dispatcher torch.func has taken the levels apart already, and this is torch's own base for that."""
 
@@ -60,8 +60,8 @@ class _Matmul(_SingleLevelFunction):
     ) -> torch.Tensor:
         # forward() runs with both modes off. Levels of torch.func below this one are still to see them as the caller left them:
         # with them off, second derivatives would be zeros.
-        below, reverse, forward_mode = torch._C._AutoDispatchBelowAutograd, torch.set_grad_enabled, _set_fwd_grad_enabled
-        with below(), reverse(modes[0]), forward_mode(modes[1]):
+        below = torch._C._AutoDispatchBelowAutograd()
+        with below, torch.set_grad_enabled(modes[0]), _set_fwd_grad_enabled(modes[1]):
             result = torch.ops.mm32.matmul.default.redispatch(
                 keyset & torch._C._after_autograd_keyset, a, b, bias, activation, precision, kernel
             )
@@ -96,7 +96,7 @@ class _Matmul(_SingleLevelFunction):
             grad_bias = grad.sum(dim=list(range(grad.dim() - 1)))
         if need_b:
             rows = a if len(a_shape) > 1 else a.unsqueeze(0)
-            if len(b_shape) <= 2:  # one B for the batch: one product over all rows, not a (K, N) for each matrix, summed
+            if len(b_shape) <= 2:  # one B for the batch: one product over all rows, not one for each matrix, summed
                 count = math.prod(grad.shape[:-1])
                 rows, grad = rows.reshape(count, rows.shape[-1]), grad.reshape(count, grad.shape[-1])
             grad_b = torch.ops.mm32.matmul(rows.mT, grad, None, *ctx.options)
@@ -109,7 +109,8 @@ class _Matmul(_SingleLevelFunction):
     ) -> torch.Tensor | None:
         # jvp() runs with forward mode off, which would make zeros of outer levels' tangents. On again, it is this level's own
         # that must not be followed: the operands are taken without their tangents.
-        a, b, bias, value = (t if t is None else unpack_dual(t, level=0).primal for t in ctx.saved_tensors)
+        saved: list[Any] = [t if t is None else unpack_dual(t, level=0).primal for t in ctx.saved_tensors]
+        a, b, bias, value = saved
         with _set_fwd_grad_enabled(ctx.forward_mode):
             tangent = None
             if a_t is not None:
@@ -142,7 +143,9 @@ def autograd(
             return cpu.activate(torch.ops.mm32.matmul(a, b, bias, None, precision, kernel), activation)
     modes = torch.is_grad_enabled(), torch._C._is_fwd_grad_enabled()
     with enable_single_level_autograd_function():
-        return _Matmul.apply(a, b, bias, activation, precision, kernel, keyset, modes)
+        return Mm32Matmul.apply(  # type: ignore[attr-defined]
+            a, b, bias, activation, precision, kernel, keyset, modes
+        )
 
 
 def _has_tangent(t: torch.Tensor | None) -> bool:
@@ -166,9 +169,9 @@ def autograd_out(
             "arguments requires grad. (mm32.matmul)"
         )
     if any(_has_tangent(t) for t in (a, b, bias, out)):
-        raise RuntimeError(
-            "matmul(): functions with out=... arguments don't support forward mode AD, but one of the arguments has a "
-            "tangent: call it without out (mm32.matmul)"
+        raise NotImplementedError(
+            "Trying to use forward AD with mm32::matmul_out that does not support it because it is an out= function: call "
+            "mm32.matmul without out"
         )
     with torch._C._AutoDispatchBelowAutograd():
         torch.ops.mm32.matmul_out.default.redispatch(
@@ -225,16 +228,15 @@ def vmap(
         return cpu.activate(z + each, activation), 0
 
     options = (activation, precision, kernel)
-    if a_dim is None and b_one.dim() == 1:  # vectors against one A: the columns of one matrix
+    if a_dim is None and b_dim is not None and b_one.dim() == 1:  # vectors against one A: the columns of one matrix
         columns = None if bias is None else bias.expand(b.shape[b_dim])
         result = torch.ops.mm32.matmul(a, b.movedim(b_dim, -1), columns, *options)
         return result, result.dim() - 1
-    if b_dim is None and b_one.dim() <= 2:  # one B for all: rows of one product
+    if b_dim is None and a_dim is not None and b_one.dim() <= 2:  # one B for all: rows of one product
         return torch.ops.mm32.matmul(a.movedim(a_dim, 0), b, bias, *options), 0
     rank = 1 + max(a_one.dim(), b_one.dim(), 2)
-    result = torch.ops.mm32.matmul(
-        _laid(a, a_dim, a_one, -2, rank), _laid(b, b_dim, b_one, -1, rank), bias, *options
-    )
+    a, b = _laid(a, a_dim, a_one, -2, rank), _laid(b, b_dim, b_one, -1, rank)
+    result = torch.ops.mm32.matmul(a, b, bias, *options)
     result = result.squeeze(-2) if a_one.dim() == 1 else result
     return result.squeeze(-1) if b_one.dim() == 1 else result, 0
 
