@@ -12,7 +12,7 @@
 // Bounded by the card's power: ~690 TFLOP/s of fp16 products sustained on random data, 750 in short bursts.
 //   MM32_TILE_N     64 or 128
 //   MM32_STAGES, MM32_PRODUCTS (3 or 1)
-//   MM32_A_UNIT, MM32_B_UNIT  rows that mm32_pack counts as one in `ready`
+//   MM32_A_UNIT, MM32_B_UNIT  rows that mm32_pack counts as one in `ready`, or more: of an operand packed beforehand all are there
 //   MM32_SPLIT      1: K is split among blocks, which write sums to Split::partial for mm32_reduce
 //   MM32_C_VECTOR   1: C is contiguous along N, 8-byte aligned, its row stride even: 8-byte stores
 #include "bulk_copy.cuh"
