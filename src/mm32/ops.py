@@ -55,7 +55,7 @@ def _run_cuda(
     key = (
         *_form(a), *_form(b), None if bias is None else _form(bias), None if out is None else _form(out),
         activation, precision, kernel,
-        packed_a is not None and packed_a.numel(), packed_b is not None and packed_b.numel(),
+        packed_a is not None and _packed_form(packed_a), packed_b is not None and _packed_form(packed_b),
     )  # fmt: skip
     found = _runners.get(key)
     if found is None:
@@ -81,6 +81,10 @@ def _run_cuda(
     if runner is not None:
         runner(a, b, bias, out, packed_a, packed_b)
     return out
+
+
+def _packed_form(t: torch.Tensor) -> tuple | bool:
+    return t.numel() > 0 and (t.shape, t.dtype, t.device)
 
 
 def _check_packed(packed: torch.Tensor, operand: torch.Tensor, problem: gemm.Gemm, side: int) -> None:
