@@ -176,6 +176,9 @@ def forms() -> Iterator[tuple[str, str, tuple[int, int, int], dict]]:
     yield "tensorcore", "nn", (130, 200, 321), {"bias": True}
     yield "tensorcore", "nt", (256, 260, 16384), {"precision": "tf32", "activation": "silu"}
     yield "tensorcore", "tt", (2048, 4096, 2048), {"precision": "tf32"}
+    yield "mma", "tn", (2048, 1024, 2048), {"bias": True, "activation": "gelu"}
+    yield "mma", "nt", (256, 256, 16384), {"bias": True}
+    yield "mma", "nn", (130, 200, 321), {"precision": "tf32"}
 
 
 FORMS = [pytest.param(*form, id="-".join(map(str, form))) for form in forms()]

@@ -20,7 +20,7 @@ from export_support import FORMS, cuda_source, forms, inputs, loader, plan_of
 from mm32 import gemm
 from mm32 import plan as planning
 from mm32.cuda import compile as compiler
-from mm32.export import EPILOGUE, FOR_HEADERS, export, export_script, write
+from mm32.export import FOR_HEADERS, OF_A_KERNEL, export, export_script, write
 from mm32.plan import KERNELS
 
 ROOT = Path(__file__).parent.parent
@@ -79,8 +79,13 @@ def test_source_is_the_librarys(kernel):
     text = cuda_source(export_script(plan, "tt"))
     assert re.findall("#include.*", text) == ["#include <cstdio>"]
     for source in {step.source for step in plan.launches}:
-        names = {source, *re.findall(r'#include "(.*)"', (compiler.KERNEL_DIR / source).read_text())}
-        for name in names | {"problem.cuh"}:
+        names, found = set(), {source}
+        while found:
+            names |= found
+            includes = (re.findall(r'#include "(.*)"', (compiler.KERNEL_DIR / name).read_text()) for name in found)
+            found = set(itertools.chain(*includes)) - names
+        assert "problem.cuh" in names
+        for name in names:
             body = (compiler.KERNEL_DIR / name).read_text()
             assert re.sub(r'^(#pragma once|#include ".*")\n', "", body, flags=re.M).strip() in text
     for name in ("struct Problem {", "struct Split {", "void copy_commit()"):
@@ -92,7 +97,10 @@ def test_headers_that_stand_once_ask_for_no_other_constants():
     for path in compiler.KERNEL_DIR.glob("*.cuh"):
         code = re.sub(r"//.*", "", path.read_text())
         used = set(re.findall(r"MM32_(\w+)", code)) - {"MAX_BATCH_RANK"}
-        assert used <= ({"BIAS", "ACTIVATION"} if path.name == EPILOGUE else set(FOR_HEADERS)), path.name
+        included = set(re.findall(r'#include "(.*)"', code))
+        if path.name not in OF_A_KERNEL:
+            assert used <= set(FOR_HEADERS), path.name
+            assert not included & set(OF_A_KERNEL), path.name
     for form in forms():
         for name in FOR_HEADERS:
             assert len({dict(step.constants).get(name) for step in plan_of(*form).launches} - {None}) <= 1
@@ -164,6 +172,10 @@ def test_card_that_a_kernel_needs():
     text = export("tt", 96, 80, 64, kernel="tensorcore")
     assert "if capability != (9, 0):" in text
     assert "a card of compute capability 9.0;" in ast.get_docstring(ast.parse(text))
+    text = export("tt", 96, 80, 640, kernel="mma")
+    assert "if capability < (8, 0):" in text
+    assert "EARLY, " not in text, "launches cannot overlap on all of these cards"
+    assert "a card of compute capability 8.0 or later;" in ast.get_docstring(ast.parse(text))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from mm32 import numerics
 from mm32.numerics import Array, componentwise, exact, normwise
 
 KERNELS = Path(mm32.__file__).parent / "cuda" / "kernels"
+AMPERE = {"kept_bits": 24, "width": 8}
 
 
 def f32(x: object) -> Array:
@@ -128,9 +129,10 @@ def test_an_instruction(rng: np.random.Generator) -> None:
     a[0], a[1, ::2], b[0, 5:] = 0, 0, 0
     acc = (normal(rng, 7, 5) * np.exp2(rng.integers(-10, 10, (7, 5)))).astype(np.float32).astype(np.float64)
     acc[2] = 0
-    for kept in (23, 25):
-        got = numerics.tensor_core(acc, a, b, kept)
-        expected = [[by_fractions(acc[i, j], a[i].tolist(), b[j].tolist(), kept) for j in range(5)] for i in range(7)]
+    for kept, width in ((23, 16), (24, 8), (25, 16)):
+        x, y = a[:, :width], b[:, :width]
+        got = numerics.tensor_core(acc, x, y, kept)
+        expected = [[by_fractions(acc[i, j], x[i].tolist(), y[j].tolist(), kept) for j in range(5)] for i in range(7)]
         assert got.tolist() == expected
 
 
@@ -144,6 +146,18 @@ def test_truncation_bias_is_there_without_promotion_and_gone_with_it(rng: np.ran
     assert errors[1] == pytest.approx(2.36e-7, rel=0.15)
     c = numerics.multiply(*packed(a, b), promoted_every=0)
     assert np.all(c < exact(a, b))
+
+
+def test_promoting_every_32_makes_up_for_what_ampere_keeps_less(rng: np.random.Generator) -> None:
+    """K=8192, one sign: 24 bits and 8 products at a time leave twice Hopper's bias in 64 of K, and no more than it in 32."""
+    a, b = rng.random((24, 8192), np.float32), rng.random((8192, 24), np.float32)
+
+    def error(**options: int) -> float:
+        return normwise(numerics.multiply(*packed(a, b), **options), a, b)
+
+    assert error(block=64, **AMPERE) == pytest.approx(4.6e-7, rel=0.1)
+    assert error(block=32, **AMPERE) == pytest.approx(2.7e-7, rel=0.1)
+    assert error(block=32) == pytest.approx(2.3e-7, rel=0.1)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -171,6 +185,8 @@ def test_figures_of_the_card(rng: np.random.Generator) -> None:
 def test_bound_is_below_that_of_any_fp32_matmul_from_64_on() -> None:
     assert all(numerics.bound(k) <= k for k in range(64, 5000))
     assert not any(numerics.bound(k) <= k for k in range(1, 32))
+    assert all(numerics.bound(k, "mma", **AMPERE) <= k for k in range(64, 5000))
+    assert not numerics.bound(64, "tensorcore", **AMPERE) <= 64
 
 
 @pytest.mark.parametrize("splits", [1, 2, 3])
@@ -267,6 +283,8 @@ def test_nothing_that_fits_passes_the_bound(rng: np.random.Generator) -> None:
             fitted += 1
             error = componentwise(numerics.multiply(*sides), a, b)
             assert error <= numerics.bound(k), (k, error)
+            by_mma = componentwise(numerics.multiply(*sides, block=32, **AMPERE), a, b)
+            assert by_mma <= numerics.bound(k, "mma", **AMPERE), (k, by_mma)
             worst = max(worst, error / numerics.bound(k))
     assert 300 < fitted < 1400
     assert worst > 0.2
@@ -280,6 +298,11 @@ def test_truncation_at_its_worst_stays_below_the_bound() -> None:
     error = componentwise(numerics.multiply(*sides), a, b)
     assert 30 < error <= numerics.bound(64)
     assert error < 64
+    error = componentwise(numerics.multiply(*sides, block=32), a, b)
+    assert 15 < error <= numerics.bound(64, "mma")
+    b[1:] *= 2  # Ampere's last place
+    error = componentwise(numerics.multiply(*packed(a, b), block=32, **AMPERE), a, b)
+    assert 30 < error <= numerics.bound(64, "mma", **AMPERE)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

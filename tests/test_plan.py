@@ -89,8 +89,8 @@ def test_auto_is_the_least_estimate(device: Device) -> None:
         estimates = dict(chosen.estimates)
         assert estimates[chosen.kernel] == min(estimates.values())
         assert list(estimates.values()) == sorted(estimates.values())
-        short = {"tensorcore"} if problem.k < planning.SHORT_K else set()
-        assert set(estimates) == {made.kernel for made in plans(problem, device)} - short
+        left = set(planning.SPLIT_KERNELS) if problem.k < planning.SHORT_K else {"mma"} if device == H200 else set()
+        assert set(estimates) == {made.kernel for made in plans(problem, device)} - left
         assert set(estimates) | dict(chosen.refused).keys() == set(KERNELS)
         assert all(t > 0 for t in estimates.values())
         assert chosen.launches == plan(problem, device, chosen.kernel).launches
@@ -232,6 +232,7 @@ def test_explain_of_a_choice() -> None:
 
 def test_explain_says_what_was_not_taken() -> None:
     assert "not taken  tensorcore: it is made of Hopper's wgmma" in plan(from_layout("nn", 9, 9, 9), A100).explain()
+    assert "not taken  mma: tensorcore is the same scheme" in plan(from_layout("nn", 999, 999, 999), H200).explain()
     ieee = plan(from_layout("nn", 9, 9, 9, precision="ieee"), H200).explain()
     assert "not taken  tensorcore: precision 'ieee' promises fp32 multiply-adds only" in ieee
 
@@ -269,6 +270,29 @@ LEFT_OUT = {"tensorcore.cu": ("BIAS", "ACTIVATION", "C_VECTOR", "A_UNIT", "B_UNI
 def form(source: str, constants: planning.Constants) -> tuple:
     left_out = LEFT_OUT.get(source, ("BIAS", "ACTIVATION", "C_VECTOR"))
     return source, tuple((name, value) for name, value in constants if name not in left_out)
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.name)
+def test_the_split_runs_on_every_card(device: Device) -> None:
+    """By wgmma on Hopper, by mma.sync elsewhere; launches overlap only where all of a plan's cards can."""
+    problem = from_layout("tt", 2048, 4096, 8192)
+    assert plan(problem, device).kernel == ("tensorcore" if device == H200 else "mma")
+    assert plan(problem, device, "mma").kernel == "mma"
+    assert not any(launch.early for launch in plan(problem, device, "mma").launches)
+    if device != H200:
+        with pytest.raises(Unplannable, match=rf"compute capability 9.0; {device.name} .*: kernel 'mma' is the same"):
+            plan(problem, device, "tensorcore")
+    assert plan(dataclasses.replace(problem, precision="ieee"), device).kernel == "simt"
+    with pytest.raises(Unplannable, match="promises fp32 multiply-adds only"):
+        plan(dataclasses.replace(problem, precision="ieee"), device, "mma")
+
+
+def test_half_a_rate_counts_twice() -> None:
+    """GeForce cards sum fp16 products in fp32 at half the rate of the same chip's other cards."""
+    problem = from_layout("tt", 2048, 4096, 8192)
+    full, half = (plan(problem, Device(name, (8, 9), 128, 101376), "mma") for name in ("NVIDIA L40", "NVIDIA GeForce"))
+    assert full.launches == half.launches
+    assert 1.8 < half.estimates[0][1] / full.estimates[0][1] < 2
 
 
 def test_variants_list_every_form_that_is_planned() -> None:

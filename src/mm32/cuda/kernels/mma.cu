@@ -8,8 +8,9 @@
 // cut twice as often as Hopper's, then stay within the same bound (docs/numerics.md). With PRODUCTS = 1: no promotion.
 //
 // Launch: any number of blocks of 256 threads, a grid apart over the tiles. Dynamic shared memory: STAGES * STAGE bytes.
-// Registers: two sets of WARP_M * 32 / 32 sums and the fragments; one block of TILE_N = 128 a multiprocessor.
-// Bounded by the issue of mma.sync; with TILE_N = 128 shared memory is read for half of that time.
+// Registers: two sets of WARP_M sums a thread and the fragments: 244 with TILE_N = 128, one block a multiprocessor; 128 with 64,
+// two where shared memory has room.
+// Bounded by mma.sync: for 32 of K a warp of TILE_N = 128 has 24 ldmatrix for 96 of it.
 //   MM32_TILE_N, MM32_SPLIT, MM32_C_VECTOR   see tiles.cuh
 //   MM32_STAGES, MM32_PRODUCTS (3 or 1)
 #include "async_copy.cuh"
@@ -33,13 +34,13 @@ struct Loader {
     __device__ __forceinline__ Loader(const char* panels, long long block, int row0, long long all_rows)
         : plane((unsigned)padded_rows(all_rows) * PLANE_ROW), rows((int)padded_rows(all_rows) - row0) {
         const int row = threadIdx.x / 8, piece = threadIdx.x % 8, of_plane = piece / (8 / STEPS), in_plane = piece % (8 / STEPS);
-        from = panels + (block * PLANES + of_plane) * plane + (long long)(row0 + row) * PLANE_ROW + (in_plane ^ row % 8) * 16;
+        from = panels + (block * PLANES + of_plane) * plane + (long long)(row0 + row) * PLANE_ROW + (in_plane ^ (row % 8)) * 16;
     }
 
     // Copies the next step, the K-block's `number`th, to `to`. Rows past the panels' are zeros.
     __device__ __forceinline__ void load(unsigned to, int number) {
         const int row = threadIdx.x / 8, piece = threadIdx.x % 8;
-        const unsigned at = to + row * PLANE_ROW + (piece ^ row % 8) * 16;
+        const unsigned at = to + row * PLANE_ROW + (piece ^ (row % 8)) * 16;
 #pragma unroll
         for (int i = 0; i < ROWS; i += THREADS / 8)
             copy_async<16>(at + i * PLANE_ROW, reinterpret_cast<const float*>(from + i * PLANE_ROW), row + i < rows ? 16 : 0);
@@ -52,13 +53,13 @@ struct Loader {
 __device__ __forceinline__ void load_a(unsigned (&a)[A_FRAGMENTS][4], unsigned stage, unsigned at, int f) {
 #pragma unroll
     for (int i = 0; i < A_FRAGMENTS; i++)
-        ldmatrix(a[i][0], a[i][1], a[i][2], a[i][3], stage + (at ^ 32 * f) + i * 16 * PLANE_ROW);
+        ldmatrix(a[i][0], a[i][1], a[i][2], a[i][3], stage + (at ^ (32 * f)) + i * 16 * PLANE_ROW);
 }
 
 __device__ __forceinline__ void load_b(unsigned (&b)[B_FRAGMENTS][2], unsigned stage, unsigned at, int f) {
 #pragma unroll
     for (int j = 0; j < B_FRAGMENTS; j += 2)
-        ldmatrix(b[j][0], b[j][1], b[j + 1][0], b[j + 1][1], stage + (at ^ 32 * f) + j * 8 * PLANE_ROW);
+        ldmatrix(b[j][0], b[j][1], b[j + 1][0], b[j + 1][1], stage + (at ^ (32 * f)) + j * 8 * PLANE_ROW);
 }
 
 typedef float Sums[A_FRAGMENTS][4 * B_FRAGMENTS];
@@ -114,8 +115,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, TILE_N == 64 ? 2 : 1) mm32
     const unsigned ring = shared_address(dynamic);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int warp_m = warp / WARPS_N * WARP_M, warp_n = warp % WARPS_N * WARP_N;
-    const unsigned a_at = (warp_m + lane % 16) * PLANE_ROW + (lane / 16 ^ lane % 8) * 16;
-    const unsigned b_at = A_BYTES + (warp_n + lane / 16 * 8 + lane % 8) * PLANE_ROW + (lane / 8 % 2 ^ lane % 8) * 16;
+    const unsigned a_at = (warp_m + lane % 16) * PLANE_ROW + ((lane / 16) ^ (lane % 8)) * 16;
+    const unsigned b_at = A_BYTES + (warp_n + lane / 16 * 8 + lane % 8) * PLANE_ROW + ((lane / 8 % 2) ^ (lane % 8)) * 16;
     const int blocks = (int)ceil_div(p.k, BLOCK_K), tiles = tiles_of(s);
 
     for (int t = blockIdx.x; t < tiles; t += gridDim.x) {
