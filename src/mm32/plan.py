@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from mm32.gemm import ACTIVATIONS, Gemm, Matrix
 
@@ -262,6 +263,7 @@ def _simt_form(tile: SimtTile, a_load: int, b_load: int, c_vector: int) -> Const
 # The tensor-core kernels: scale and pack the operands, multiply their panels, add up parts of K, and the careful path.
 
 BLOCK_K, CHUNK, TILE_M = 64, 8, 128  # as in split.cuh and tiles.cuh
+QUEUE = 65536  # bytes, as in direct.cuh
 GROUP = 8
 SHORT_K = 256  # up to about K = 200 the split's own error is larger than what an fp32 sum accumulates
 MAX_ROWS = 2**24  # a plane of panels has 128 bytes a row, counted in 32 bits
@@ -269,17 +271,20 @@ MAX_ROWS = 2**24  # a plane of panels has 128 bytes a row, counted in 32 bits
 
 @dataclass(frozen=True)
 class TensorTile:
-    """A tile of 128 x n of tensorcore.cu; `step` is the seconds that a multiprocessor takes for 64 of K of it."""
+    """A tile of 128 x n of tensorcore.cu; `step` is the seconds that a multiprocessor takes for 64 of K of it. `direct`: the
+    multiply splits its operands itself; nothing is packed. `promote`: sums are promoted every so many times 16 of K."""
 
     n: int
     products: int
     stages: int
     step: float
+    direct: bool = False
+    promote: int = 4
 
     @property
     def shared(self) -> int:
         planes = 2 if self.products == 3 else 1
-        return self.stages * planes * 128 * (TILE_M + self.n) + 1024
+        return self.stages * planes * 128 * (TILE_M + self.n) + (QUEUE if self.direct else 0) + 1024
 
     @property
     def beside(self) -> bool:
@@ -296,6 +301,9 @@ class MmaTile:
     step: float
     stages: int = 3  # 97 KB at most, with what is not dynamic: the 99 KB of sm_86, sm_89 and sm_120 hold it
 
+    direct: ClassVar[bool] = False
+    promote: ClassVar[int] = 4
+
     @property
     def shared(self) -> int:
         return self.stages * 128 * (TILE_M + self.n)
@@ -306,6 +314,13 @@ TENSOR_TILES = (
     TensorTile(64, 3, 4, 0.60e-6),
     TensorTile(128, 1, 6, 0.42e-6),
     TensorTile(64, 1, 6, 0.24e-6),
+    TensorTile(128, 3, 2, 1.60e-6, True),
+    TensorTile(64, 3, 3, 1.00e-6, True),
+    TensorTile(128, 1, 4, 1.20e-6, True),
+    TensorTile(64, 1, 5, 0.70e-6, True),
+    TensorTile(128, 3, 3, 1.50e-6, False, 1),
+    TensorTile(128, 3, 2, 1.80e-6, True, 1),
+    TensorTile(64, 3, 3, 1.20e-6, True, 1),
 )
 # A guess, not measured: 300 TFLOP/s of fp16 products on 132 multiprocessors; a TILE_N of 64 as much less as in TENSOR_TILES.
 MMA_TILES = (
@@ -334,7 +349,7 @@ def _unit_rows(load: int) -> int:
     return 16 if load >= 2 else 64
 
 
-def _workspace(gemm: Gemm, products: int, splits: int, first: tuple[int, int]) -> Workspace:
+def _workspace(gemm: Gemm, products: int, splits: int, first: tuple[int, int], direct: bool) -> Workspace:
     planes, blocks = (2 if products == 3 else 1), -(-gemm.k // BLOCK_K)
     matrices = tuple(gemm.batches if any(matrix.batch) else 1 for matrix in (gemm.a, gemm.b))
     at = 0
@@ -345,7 +360,7 @@ def _workspace(gemm: Gemm, products: int, splits: int, first: tuple[int, int]) -
         return start
 
     sides = tuple(zip(matrices, (gemm.m, gemm.n), strict=True))
-    panels = tuple(take(x * blocks * planes * -(-rows // 8) * 8 * 128) for x, rows in sides)
+    panels = tuple(take(0 if direct else x * blocks * planes * -(-rows // 8) * 8 * 128) for x, rows in sides)
     stats = tuple(take(x * rows * 32) for x, rows in sides)
     ready = tuple(take(x * -(-rows // 128) * -(-blocks // CHUNK) * 4) for x, rows in sides)
     verdict = take(32)
@@ -354,7 +369,9 @@ def _workspace(gemm: Gemm, products: int, splits: int, first: tuple[int, int]) -
 
 
 def _tensorcore(gemm: Gemm, device: Device) -> tuple[Plan, float]:
-    return _by_split(gemm, device, "tensorcore", TENSOR_TILES)
+    # direct.cuh has 32-bit offsets within a tile
+    small = max(gemm.a.row, gemm.a.col, gemm.b.row, gemm.b.col) < 2**23
+    return _by_split(gemm, device, "tensorcore", [tile for tile in TENSOR_TILES if small or not tile.direct])
 
 
 def _mma(gemm: Gemm, device: Device) -> tuple[Plan, float]:
@@ -372,6 +389,9 @@ def _by_split(gemm: Gemm, device: Device, kernel: str, tiles: Sequence[TensorTil
     elements = sum((gemm.batches if any(x.batch) else 1) * r * gemm.k for x, r in ((gemm.a, gemm.m), (gemm.b, gemm.n)))
     packed = elements * (8.0 if products == 3 else 6.0)
 
+    def suits(tile: TensorTile | MmaTile) -> bool:
+        return tile.products == products and (products == 1 or gemm.k >= SHORT_K or tile.promote == 1 or kernel == "mma")
+
     def estimate(tile: TensorTile | MmaTile, splits: int) -> tuple[float, bool]:
         """Seconds, and whether to pack while multiplying."""
         waves = -(-gemm.batches * rows * -(-gemm.n // tile.n) * splits // device.sms)
@@ -379,6 +399,8 @@ def _by_split(gemm: Gemm, device: Device, kernel: str, tiles: Sequence[TensorTil
         multiply = waves * (blocks * tile.step + 2e-6)
         multiply += gemm.batches * gemm.m * gemm.n * 4 * splits / MEMORY / waves  # the last wave's stores stand alone
         reduce = 3e-6 + gemm.batches * gemm.m * gemm.n * 4 * (splits + 1) / MEMORY if splits > 1 else 0.0
+        if tile.direct:
+            return multiply + reduce + 12e-6, False
         in_turn = packed / PACK_ALONE + 4e-6 + multiply
         together = max(multiply + 0.4 * packed / PACK_BESIDE, packed / PACK_BESIDE) + 15e-6
         # Packing beside it, blocks do not start together and share less of what is in L2: a long multiply loses more to that
@@ -390,33 +412,39 @@ def _by_split(gemm: Gemm, device: Device, kernel: str, tiles: Sequence[TensorTil
     options = [
         (*estimate(tile, splits), tile, splits)
         for tile in tiles
-        if tile.products == products
+        if suits(tile)
         for splits in SPLITS
-        if splits <= chunks and (splits == 1 or splits * gemm.batches * gemm.m * gemm.n <= 2**28)
+        if splits <= chunks and (not tile.direct or chunks <= 500 * splits)  # 16 bits for counts of 16 a K-block
+        and (splits == 1 or splits * gemm.batches * gemm.m * gemm.n <= 2**28)
     ]
     seconds, overlap, tile, splits = min(options, key=lambda o: o[0])
     columns = -(-gemm.n // tile.n)
     height = min(GROUP, rows)
     # The tiles that the blocks start with: `height` rows of tiles, and as many columns as there are blocks for.
     first = (min(gemm.m, height * TILE_M), min(gemm.n, -(-device.sms // height) * tile.n))
-    space = _workspace(gemm, products, splits, first)
+    space = _workspace(gemm, products, splits, first, tile.direct)
     loads = (("A_LOAD", _pack_mode(gemm.a, "row")), ("B_LOAD", _pack_mode(gemm.b, "col")))
+    if tile.direct:  # its 16-byte loads need whole fours of the axis they lie along
+        loads = tuple(
+            (name, load | int((gemm.k if load >= 2 else rows_) % 4 != 0))
+            for (name, load), rows_ in zip(loads, (gemm.m, gemm.n), strict=True)
+        )
     epilogue, form = _epilogue(gemm), (("PRODUCTS", products),)
     units = sum(
         x * -(-r // _unit_rows(load)) * chunks
         for x, r, (_, load) in zip(space.matrices, (gemm.m, gemm.n), loads, strict=True)
     )
     groups = sum(x * -(-r // 32) for x, r in zip(space.matrices, (gemm.m, gemm.n), strict=True))
-    pair = gemm.out.col == 1 and gemm.out.aligned and gemm.out.row % 2 == 0 and all(b % 2 == 0 for b in gemm.out.batch)
     waited_for = (("A_UNIT", _unit_rows(loads[0][1])), ("B_UNIT", _unit_rows(loads[1][1])))
     multiply = (
         *(epilogue if splits == 1 else _NO_EPILOGUE),
         *form,
-        *(waited_for if kernel == "tensorcore" else ()),
+        *(loads if tile.direct else waited_for if kernel == "tensorcore" else ()),
         ("TILE_N", tile.n),
         ("STAGES", tile.stages),
+        *((("DIRECT", int(tile.direct)), ("PROMOTE", tile.promote)) if kernel == "tensorcore" else ()),
         ("SPLIT", int(splits > 1)),
-        ("C_VECTOR", int(pair if splits == 1 else gemm.n % 2 == 0)),
+        ("C_VECTOR", int(gemm.out.vectorizable("col") if splits == 1 else gemm.n % 4 == 0)),
     )
     packers = min(units, device.sms if overlap else MAX_GRID)
     work = gemm.batches * rows * columns * splits
@@ -425,16 +453,16 @@ def _by_split(gemm: Gemm, device: Device, kernel: str, tiles: Sequence[TensorTil
     if kernel == "tensorcore":
         launches = [
             scale,
-            replace(pack, early=True),
+            *([] if tile.direct else [replace(pack, early=True)]),
             Launch(
                 "tensorcore.cu",
                 "mm32_tensorcore",
                 multiply,
-                384,
+                512 if tile.direct else 384,
                 tile.shared,
                 blocks=min(device.sms, work),
                 argument="split",
-                early=overlap,
+                early=overlap or tile.direct,
             ),
         ]
     else:  # in turn: before compute capability 9.0 launches cannot overlap

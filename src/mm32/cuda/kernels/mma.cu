@@ -109,8 +109,8 @@ __device__ __forceinline__ void step(Sums& sum, unsigned stage, unsigned a_at, u
 
 extern "C" __global__ void __launch_bounds__(THREADS, TILE_N == 64 ? 2 : 1) mm32_mma(const __grid_constant__ Split s) {
     extern __shared__ __align__(128) char dynamic[];
-    __shared__ __align__(8) Columns columns;
-    __shared__ int exponents[TILE_M];  // of the tile's rows
+    __shared__ __align__(16) Columns columns;
+    __shared__ float2 undo_rows[TILE_M];
     const Problem& p = s.p;
     const unsigned ring = shared_address(dynamic);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -134,9 +134,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, TILE_N == 64 ? 2 : 1) mm32
             }
             copy_commit();
         }
-        load_columns(s, tile, columns, threadIdx.x, THREADS);
-        for (int i = threadIdx.x; i < TILE_M; i += THREADS)
-            exponents[i] = tile.m0 + i < p.m ? s.stats[0][a_matrix * p.m + tile.m0 + i].exponent : 0;
+        if (threadIdx.x < TILE_N) columns.set(threadIdx.x, column_at(s, tile, threadIdx.x));
+        if (threadIdx.x < TILE_M) undo_rows[threadIdx.x] = undo_row(s, tile, tile.m0 + threadIdx.x);
 
         Sums sum = {};
         int stage = 0;
@@ -155,12 +154,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, TILE_N == 64 ? 2 : 1) mm32
         }
 
         const Target target = target_of(s, tile);
+        __syncthreads();  // all are done with the ring, which serves to turn the sums
 #pragma unroll
         for (int i = 0; i < A_FRAGMENTS; i++) {
-            const int row = warp_m + i * 16 + lane / 4;
-            const int e[2] = {exponents[row], exponents[row + 8]};
-            store(p, tile, target, tile.m0 + row, warp_n, e, columns, sum[i]);
+            const int row = warp_m + i * 16;
+            const float2 rows[2] = {undo_rows[row + lane / 4], undo_rows[row + lane / 4 + 8]};
+            store(p, tile, target, tile.m0 + row, warp_n, rows, columns, sum[i], reinterpret_cast<float*>(dynamic) + warp * STAGING);
         }
-        __syncthreads();  // all are done with the ring, the columns and the exponents
+        __syncthreads();  // all are done with the ring and with what undoes the scales
     }
 }

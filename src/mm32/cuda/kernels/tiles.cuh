@@ -2,7 +2,7 @@
 // works on, and the last step: the scale undone, the epilogue, the store.
 //   MM32_TILE_N     64 or 128
 //   MM32_SPLIT      1: K is split among blocks, which write sums to Split::partial for mm32_reduce
-//   MM32_C_VECTOR   1: C is contiguous along N, 8-byte aligned, its row stride even: 8-byte stores
+//   MM32_C_VECTOR   1: C is contiguous along N and aligned: 16-byte stores
 #pragma once
 #include "epilogue.cuh"
 #include "split.cuh"
@@ -34,27 +34,34 @@ __device__ __forceinline__ int split_begin(int blocks, int split, int splits) {
     return min((int)((long long)chunks * split / splits) * CHUNK, blocks);
 }
 
-// x * 2^e for any e that a sum's scale can need, rounded once.
-__device__ __forceinline__ float scaled(float x, int e) {
-    const int half = e / 2, rest = e - half;
-    return x * __uint_as_float((unsigned)(half + 127) << 23) * __uint_as_float((unsigned)(rest + 127) << 23);
+// 2^-e in two factors, so that any scale that a row and a column can have together is undone with one rounding: neither the
+// product of two first factors nor that of two second ones leaves the range of fp32.
+__device__ __forceinline__ float2 undo(int e) {
+    const int half = e >> 1;
+    return make_float2(__uint_as_float((unsigned)(127 - half) << 23), __uint_as_float((unsigned)(127 - e + half) << 23));
 }
 
-// What the last step needs to know of a tile's columns, in shared memory.
+// What the last step needs to know of a tile's columns, in shared memory, and of one of them on the way there.
+struct Column {
+    float2 undo;
+    float bias;
+};
 struct Columns {
-    int exponent[TILE_N];
+    float2 undo[TILE_N];
     float bias[TILE_N];
+
+    __device__ __forceinline__ void set(int i, const Column& column) { undo[i] = column.undo, bias[i] = column.bias; }
 };
 
-// Filled by `threads` threads, of which the caller is number `thread`.
-__device__ __forceinline__ void load_columns(const Split& s, const Tile& tile, Columns& columns, int thread, int threads) {
-    const Problem& p = s.p;
-    const RowStats* const b_rows = s.stats[1] + (s.matrices[1] == 1 ? 0 : tile.matrix) * p.n;
-    for (int i = thread; i < TILE_N; i += threads) {
-        const int n = tile.n0 + i;
-        columns.exponent[i] = n < p.n ? b_rows[n].exponent : 0;
-        columns.bias[i] = n < p.n ? bias_at(p, n) : 0.f;
-    }
+__device__ __forceinline__ Column column_at(const Split& s, const Tile& tile, int i) {
+    const int n = tile.n0 + i;
+    if (n >= s.p.n) return {{0.f, 0.f}, 0.f};
+    return {undo(s.stats[1][(s.matrices[1] == 1 ? 0 : tile.matrix) * s.p.n + n].exponent), bias_at(s.p, n)};
+}
+
+__device__ __forceinline__ float2 undo_row(const Split& s, const Tile& tile, int m) {
+    if (m >= s.p.m) return {0.f, 0.f};
+    return undo(s.stats[0][(s.matrices[0] == 1 ? 0 : tile.matrix) * s.p.m + m].exponent);
 }
 
 // Where a tile's matrix of C lies, or of the partial sums.
@@ -69,29 +76,55 @@ __device__ __forceinline__ Target target_of(const Split& s, const Tile& tile) {
     return {locate(p, tile.matrix).c, p.c.row, p.c.col};
 }
 
-// The part of C that a thread holds of 16 rows x COUNT * 2 columns, as wgmma and mma.sync leave it: rows m and m + 8 (exponents e)
-// and, of the tile's columns, column + 8 j + 2 (lane % 4) and the next.
+// Floats of shared memory in which a warp turns 8 rows x 32 columns; 40: no bank conflicts. Twice as much, and no block of mm32_pack
+// would fit beside one of the multiply.
+constexpr int STAGING = 8 * 40;
+
+// The part of C that a warp holds of 16 rows from m on x COUNT * 2 columns, as wgmma and mma.sync leave it: a thread has rows
+// lane / 4 and 8 further on (`rows` undoes their scales) and, of the tile's columns, column + 8 j + 2 (lane % 4) and the next.
+// It leaves as whole 128-byte lines: stores of 8 bytes to 8 rows each took twice as long.
 template <int COUNT>
 __device__ __forceinline__ void store(const Problem& p, const Tile& tile, const Target& target, int m, int column,
-                                      const int (&e)[2], const Columns& columns, const float (&sum)[COUNT]) {
-    const int first = column + threadIdx.x % 4 * 2;
-    const int rows = (int)p.m - m, width = (int)p.n - tile.n0;
-    float* const at = target.matrix + m * target.row + (tile.n0 + first) * target.col;
+                                      const float2 (&rows)[2], const Columns& columns, const float (&sum)[COUNT], float* staging) {
+    const int lane = threadIdx.x % 32, quad = lane % 4 * 2;
 #pragma unroll
-    for (int j = 0; j < COUNT / 4; j++) {
-        const int2 f = *reinterpret_cast<const int2*>(&columns.exponent[8 * j + first]);
-        const float2 bias = *reinterpret_cast<const float2*>(&columns.bias[8 * j + first]);
+    for (int part = 0; part < COUNT / 16; part++) {
+        const int first = column + 32 * part, width = (int)p.n - tile.n0 - first;
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            float* const c = at + 8 * h * target.row + 8 * j * target.col;
-            float c0 = scaled(sum[4 * j + 2 * h], -e[h] - f.x), c1 = scaled(sum[4 * j + 2 * h + 1], -e[h] - f.y);
-            if (!MM32_SPLIT) c0 = epilogue(c0, bias.x), c1 = epilogue(c1, bias.y);
-            if (8 * h >= rows) continue;
-            if (MM32_C_VECTOR && 8 * j + first + 1 < width) {
-                *reinterpret_cast<float2*>(c) = make_float2(c0, c1);
-            } else {
-                if (8 * j + first < width) c[0] = c0;
-                if (8 * j + first + 1 < width) c[target.col] = c1;
+            const int height = (int)min(p.m - m - 8 * h, 8LL);
+            __syncwarp();
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                const float4 f = *reinterpret_cast<const float4*>(&columns.undo[first + 8 * j + quad]);
+                const float2 bias = *reinterpret_cast<const float2*>(&columns.bias[first + 8 * j + quad]);
+                const float* const x = sum + 16 * part + 4 * j + 2 * h;
+                float c0 = x[0] * (rows[h].x * f.x) * (rows[h].y * f.y), c1 = x[1] * (rows[h].x * f.z) * (rows[h].y * f.w);
+                if (!MM32_SPLIT) c0 = epilogue(c0, bias.x), c1 = epilogue(c1, bias.y);
+                *reinterpret_cast<float2*>(staging + lane / 4 * 40 + 8 * j + quad) = make_float2(c0, c1);
+            }
+            __syncwarp();
+            float* const to = target.matrix + (m + 8 * h) * target.row + (tile.n0 + first) * target.col;
+            if (MM32_C_VECTOR) {
+                const int n = lane % 8 * 4;
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                    const int row = 4 * i + lane / 8;
+                    if (row >= height) continue;
+                    const float4 v = *reinterpret_cast<const float4*>(staging + row * 40 + n);
+                    float* const c = to + row * target.row + n;
+                    if (n + 3 < width) {
+                        *reinterpret_cast<float4*>(c) = v;
+                    } else {
+                        if (n < width) c[0] = v.x;
+                        if (n + 1 < width) c[1] = v.y;
+                        if (n + 2 < width) c[2] = v.z;
+                    }
+                }
+            } else if (lane < width) {
+#pragma unroll
+                for (int row = 0; row < 8; row++)
+                    if (row < height) to[row * target.row + lane * target.col] = staging[row * 40 + lane];
             }
         }
     }
