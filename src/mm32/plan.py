@@ -44,7 +44,7 @@ class Launch:
     Kernels take further work a grid apart, so any grid is right. `blocks` says how many to start; where it is None they
     follow from `unit`, what a block computes: (e,) consecutive output elements or a (rows, columns) tile. `argument` is what
     the kernel takes, a "problem" (problem.cuh) or a "split" (split.cuh). `early`: it may start while the launch before it
-    runs (programmatic dependent launch). `gated`: it does nothing unless the split's verdict asks for the careful path.
+    runs (programmatic dependent launch). `careful`: it does nothing but where the inputs do not suit the split.
     """
 
     source: str
@@ -56,7 +56,7 @@ class Launch:
     blocks: int | None = None
     argument: str = "problem"
     early: bool = False
-    gated: bool = False
+    careful: bool = False
 
     def grid(self, gemm: Gemm) -> int:
         if self.blocks is not None:
@@ -113,7 +113,7 @@ class Plan:
         ]
         for launch in self.launches:
             how = ", while the one before it runs" if launch.early else ""
-            how += ", only if the inputs do not suit the split (careful path)" if launch.gated else ""
+            how += ", only if the inputs do not suit the split (careful path)" if launch.careful else ""
             lines.append(
                 f"launch     {launch.entry} ({launch.source}): {launch.grid(g)} blocks of {launch.block} threads, "
                 f"{launch.shared} bytes of dynamic shared memory{how}"
@@ -196,12 +196,11 @@ class SimtTile:
 
     @property
     def shared(self) -> int:
-        return 4 * self.stages * self.k * (self.m + self.n)
+        return 4 * self.stages * self.k * (self.m + self.n + 8)
 
 
 SIMT_TILES = (
-    SimtTile(256, 128, 16, 8, 16, 4, 1, 0.68),
-    SimtTile(128, 128, 16, 8, 8, 4, 1, 0.60),
+    SimtTile(128, 128, 16, 8, 16, 4, 2, 0.75),
     SimtTile(64, 64, 16, 4, 8, 4, 4, 0.50),
 )
 # Sums promoted every 128 of K: two sets of registers, so a smaller tile. For the careful path, whose error must stand beside
@@ -217,11 +216,17 @@ def _traffic(gemm: Gemm) -> float:
     return 4.0 * gemm.batches * (gemm.m * gemm.k + gemm.k * gemm.n + gemm.m * gemm.n)
 
 
-def _load_mode(matrix: Matrix, rows: str) -> int:
-    """How the simt kernel brings an operand in (see simt.cu); `rows` names its M or N axis in the Matrix."""
-    if matrix.vectorizable(rows):
-        return 0
-    return 2 if (matrix.col if rows == "row" else matrix.row) == 1 else 1
+def _loads(gemm: Gemm) -> tuple[int, int]:
+    """How the simt kernel brings A and B in (see simt.cuh). What it loads 16 bytes at a time has no last 1 to 3 elements."""
+
+    def mode(matrix: Matrix, along_rows: str, along_k: str, rows: int) -> int:
+        if matrix.vectorizable(along_rows) and rows % 4 == 0:
+            return 0
+        if matrix.vectorizable(along_k) and gemm.k % 4 == 0:
+            return 2
+        return 3 if getattr(matrix, along_k) == 1 else 1
+
+    return mode(gemm.a, "row", "col", gemm.m), mode(gemm.b, "col", "row", gemm.n)
 
 
 def _simt(gemm: Gemm, device: Device, accurate: bool = False) -> tuple[Plan, float]:
@@ -239,8 +244,7 @@ def _simt(gemm: Gemm, device: Device, accurate: bool = False) -> tuple[Plan, flo
 
 
 def _simt_constants(gemm: Gemm, tile: SimtTile) -> Constants:
-    loads = _load_mode(gemm.a, "row"), _load_mode(gemm.b, "col")
-    return (*_epilogue(gemm), *_simt_form(tile, *loads, int(gemm.out.vectorizable("col"))))
+    return (*_epilogue(gemm), *_simt_form(tile, *_loads(gemm), int(gemm.out.vectorizable("col"))))
 
 
 def _simt_form(tile: SimtTile, a_load: int, b_load: int, c_vector: int) -> Constants:
@@ -255,6 +259,7 @@ def _simt_form(tile: SimtTile, a_load: int, b_load: int, c_vector: int) -> Const
         ("THREAD_N", tile.thread_n),
         ("STAGES", tile.stages),
         ("PROMOTE", tile.promote),
+        ("BLOCKS", tile.blocks),
     )
 
 
@@ -354,7 +359,7 @@ def _tensorcore(gemm: Gemm, device: Device) -> tuple[Plan, float]:
         # (8192^3: 5.6 ms against 4.9) than it gains.
         worth = packed / PACK_ALONE > 0.1 * multiply
         overlap = tile.beside and gemm.batches == 1 and worth and together < in_turn
-        return (together if overlap else in_turn) + reduce + 22e-6, overlap  # 22 us: six launches and their gaps
+        return (together if overlap else in_turn) + reduce + 20e-6, overlap  # 20 us: five launches and their gaps
 
     options = [
         (*estimate(tile, splits), tile, splits)
@@ -405,11 +410,20 @@ def _tensorcore(gemm: Gemm, device: Device) -> tuple[Plan, float]:
     if splits > 1:
         blocks = min(-(-gemm.batches * gemm.m * gemm.n // 256), device.sms * 8)
         launches.append(Launch("reduce.cu", "mm32_reduce", (*epilogue, *form), 256, 0, blocks=blocks, argument="split"))
-    pairs = gemm.batches * -(-gemm.m // 64) * -(-gemm.n // 256)
-    judges = min(pairs, device.sms * 8)
-    launches.append(Launch("pack.cu", "mm32_judge", (*loads, *form), 256, 0, blocks=judges, argument="split"))
-    careful = _simt(gemm, device, accurate=True)[0].launches[0]
-    launches.append(replace(careful, blocks=min(careful.grid(gemm), device.sms * 2), gated=True))
+    fma = _simt(gemm, device, accurate=True)[0].launches[0]
+    launches.append(
+        Launch(
+            "careful.cu",
+            "mm32_careful",
+            (*form, *fma.constants),
+            fma.block,
+            fma.shared,
+            blocks=min(fma.grid(gemm), device.sms * 2),
+            argument="split",
+            early=True,
+            careful=True,
+        )
+    )
     return Plan(gemm, device, "tensorcore", tuple(launches), workspace=space), seconds
 
 
@@ -480,7 +494,8 @@ def check_kernel(kernel: str) -> None:
 def variants() -> Iterator[tuple[str, str, Constants, int]]:
     """Every compiled form that plans differ in, as (kernel, source, constants, threads a block). Epilogues multiply the
     forms without touching the main loop: they are covered by the empty one and the heaviest on every form, and each
-    activation once a kernel. Simt's 16-byte stores stand with two of its three loads, the others with the third."""
+    activation once a kernel; of simt's, the heaviest on one form a tile. Its 16-byte stores stand with three of its four loads,
+    the others with the fourth."""
     light = _NO_EPILOGUE
     heavy = (("BIAS", 1), ("ACTIVATION", 1 + ACTIVATIONS.index("gelu_tanh")))
     each = [(("BIAS", i % 2), ("ACTIVATION", 1 + i)) for i in range(len(ACTIVATIONS))]
@@ -496,8 +511,16 @@ def variants() -> Iterator[tuple[str, str, Constants, int]]:
     tiled = [(("A_ALONG_K", i), ("B_ALONG_K", j)) for i in (0, 1) for j in (0, 1)]
     yield from with_epilogues("tiled", "tiled.cu", tiled, 1024)
     for t in (*SIMT_TILES, *ACCURATE_TILES):
-        forms = [_simt_form(t, i, j, int(i != 1)) for i in (0, 1, 2) for j in (0, 1, 2)]
-        yield from with_epilogues("simt", "simt.cu", forms, t.threads)
+        first, *forms = [_simt_form(t, i, j, int(i != 1)) for i in range(4) for j in range(4)]
+        yield from with_epilogues("simt", "simt.cu", [first], t.threads)
+        for form in forms:
+            yield "simt", "simt.cu", (*light, *form), t.threads
+    for t in ACCURATE_TILES:
+        first, *forms = [(("PRODUCTS", 3), *light, *_simt_form(t, i, j, int(i != 1))) for i in range(4) for j in range(4)]
+        one_product = (("PRODUCTS", 1), *first[1:])
+        heaviest = (first[0], *heavy, *first[3:])
+        for form in (first, one_product, heaviest, *forms):
+            yield "tensorcore", "careful.cu", form, t.threads
     for products in (3, 1):
         for i in range(4):
             for j in range(4):

@@ -242,4 +242,5 @@ extern "C" __global__ void __launch_bounds__(512, 1) mm32_tensorcore(const __gri
         asm volatile("setmaxnreg.inc.sync.aligned.u32 168;");
         consume(s, ring, full, empty, columns[threadIdx.x / 128 - 1], tiles);
     }
+    wait_for_previous();  // for mm32_pack's verdict too: the launch that reads it waits for this one alone
 }
