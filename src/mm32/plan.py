@@ -244,7 +244,8 @@ def _simt(gemm: Gemm, device: Device, accurate: bool = False) -> tuple[Plan, flo
 
 
 def _simt_constants(gemm: Gemm, tile: SimtTile) -> Constants:
-    return (*_epilogue(gemm), *_simt_form(tile, *_loads(gemm), int(gemm.out.vectorizable("col"))))
+    c_vector = gemm.out.vectorizable("col") and gemm.n % 4 == 0
+    return (*_epilogue(gemm), *_simt_form(tile, *_loads(gemm), int(c_vector)))
 
 
 def _simt_form(tile: SimtTile, a_load: int, b_load: int, c_vector: int) -> Constants:
@@ -516,7 +517,9 @@ def variants() -> Iterator[tuple[str, str, Constants, int]]:
         for form in forms:
             yield "simt", "simt.cu", (*light, *form), t.threads
     for t in ACCURATE_TILES:
-        first, *forms = [(("PRODUCTS", 3), *light, *_simt_form(t, i, j, int(i != 1))) for i in range(4) for j in range(4)]
+        first, *forms = [
+            (("PRODUCTS", 3), *light, *_simt_form(t, i, j, int(i != 1))) for i in range(4) for j in range(4)
+        ]
         one_product = (("PRODUCTS", 1), *first[1:])
         heaviest = (first[0], *heavy, *first[3:])
         for form in (first, one_product, heaviest, *forms):

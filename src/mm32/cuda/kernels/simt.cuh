@@ -16,7 +16,7 @@
 //   3  contiguous along K otherwise: 4-byte cp.async that transposes, 8 threads along K
 // Neighbouring k are PAD = 4 elements more than ROWS apart. In cases 2 and 3 the 32 words that a warp writes then fall in 32
 // banks (16 rows and k, k + 4; 4 rows and 8 neighbouring k), and 4 neighbouring rows still begin on 16 bytes.
-//   MM32_C_VECTOR    1: C is contiguous along N and aligned: 16-byte stores
+//   MM32_C_VECTOR    1: C is contiguous along N and aligned, N a multiple of 4: 16-byte stores
 //   MM32_TILE_M, MM32_TILE_N, MM32_TILE_K, MM32_THREAD_M, MM32_THREAD_N, MM32_STAGES
 //   MM32_BLOCKS      how many blocks must fit on a multiprocessor by their registers
 //   MM32_PROMOTE     0: one multiply-add after another along all of K. Otherwise the sums are added to a second set of registers
@@ -61,8 +61,10 @@ struct Share {
         k = ALONG_K ? along : across;
         to = 4 * (k * PITCH + row);
 #pragma unroll
-        for (int r = 0; r < ROW_COUNT; r++)
-            from[r] = side.data + min((long long)(row + r * ROW_STEP), side.rows_left - (ALONG_K ? 1 : WIDTH)) * side.row_stride + k * side.k_stride;
+        for (int r = 0; r < ROW_COUNT; r++) {
+            const long long there = min((long long)(row + r * ROW_STEP), side.rows_left - (ALONG_K ? 1 : WIDTH));
+            from[r] = side.data + there * side.row_stride + k * side.k_stride;
+        }
     }
     __device__ __forceinline__ unsigned place(unsigned stage, int r, int j) const {
         return stage + to + 4 * (j * K_STEP * PITCH + r * ROW_STEP);
@@ -245,15 +247,17 @@ __device__ __forceinline__ void multiply_tile(const Problem& p, const Tile& tile
         for (int i = 0; i < THREAD_M; i++) {
             const long long m = tile.m0 + m_thread + i / 4 * 32 + i % 4;
             float* c = at.c + m * p.c.row + n * p.c.col;
-            if (MM32_C_VECTOR && m < p.m && n + 3 < p.n) {
+            if (m >= p.m) continue;
+#if MM32_C_VECTOR
+            if (n < p.n)
                 *reinterpret_cast<float4*>(c) =
                     make_float4(epilogue(sum[i][j], bias[0]), epilogue(sum[i][j + 1], bias[1]),
                                 epilogue(sum[i][j + 2], bias[2]), epilogue(sum[i][j + 3], bias[3]));
-            } else if (m < p.m) {
+#else
 #pragma unroll
-                for (int v = 0; v < 4; v++)
-                    if (n + v < p.n) c[v * p.c.col] = epilogue(sum[i][j + v], bias[v]);
-            }
+            for (int v = 0; v < 4; v++)
+                if (n + v < p.n) c[v * p.c.col] = epilogue(sum[i][j + v], bias[v]);
+#endif
         }
     }
 }
