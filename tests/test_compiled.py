@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
+from torch.autograd import forward_ad
 from torch.func import grad, hessian, jvp
 
 import mm32
@@ -146,6 +147,18 @@ def test_transforms_inside(transform: str, activation: str | None, seed: int) ->
     a, b = make((3, 4)), make((4, 5))
     f = INSIDE[transform](lambda a, b: mm32.matmul(a, b, activation=activation))
     torch.testing.assert_close(compiled(f)(a, b), f(a, b))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_dual_numbers_inside(backend: str, seed: int) -> None:
+    """Without torch.func: tangents that appear inside the program."""
+
+    def f(a: torch.Tensor, a_t: torch.Tensor, b: torch.Tensor) -> torch.Tensor | None:
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(mm32.matmul(forward_ad.make_dual(a, a_t), b)).tangent
+
+    a_t, b = make((3, 4)), make((4, 5))
+    assert_same(compiled(f, backend)(make((3, 4)), a_t, b), a_t @ b)
 
 
 def test_bad_shapes_are_named_while_compiling() -> None:

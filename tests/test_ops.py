@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch._subclasses import FakeTensorMode
@@ -288,4 +291,15 @@ def test_modes_tracers_and_profilers_see_the_operator(seed: int) -> None:
         mm32.matmul(a, b)
     assert "mm32::matmul" in [event.name for event in profile.events()]
     traced = make_fx(lambda a, b: mm32.matmul(a, b))(a, b)
-    assert torch.ops.mm32.matmul.default in [node.target for node in traced.graph.nodes]
+    assert [node.target for node in traced.graph.nodes if node.op == "call_function"] == [torch.ops.mm32.matmul.default]
+
+
+def test_an_import_inside_a_mode_learns_nothing_of_it() -> None:
+    code = """
+import torch
+from torch._subclasses import FakeTensorMode
+with FakeTensorMode():
+    import mm32
+assert mm32.ops._direct(torch.ones(2, 2), torch.ones(2, 2), None, None) is not None
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

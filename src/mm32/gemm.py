@@ -86,26 +86,22 @@ def _dims(shape: Sequence[Any]) -> str:
     return "x".join(str(s) for s in shape)
 
 
-def _differ(x: Any, y: Any) -> bool:
-    """Whether two sizes (ints or SymInts) differ. Sizes that tracing does not know are taken to be equal, and checked when the
-    traced program runs."""
-    if isinstance(x, int) and isinstance(y, int):
-        return x != y
-    from torch.fx.experimental.symbolic_shapes import guard_or_false  # imports sympy: 0.3 s that tracing has spent already
+def _known(condition: Any) -> bool:
+    """A comparison of sizes (of ints or SymInts); where tracing does not know its outcome, False, as torch takes it."""
+    if isinstance(condition, bool):
+        return condition
+    # Here, as it imports sympy: 0.3 s, which who traces has spent already.
+    from torch.fx.experimental.symbolic_shapes import guard_or_false
 
-    if guard_or_false(x != y):
+    return guard_or_false(condition)
+
+
+def _differ(x: Any, y: Any) -> bool:
+    """Whether two sizes differ. Where tracing does not know, they are taken to be equal, and compared when the program runs."""
+    if _known(x != y):
         return True
     torch._check(x == y)
     return False
-
-
-def _is_one(size: Any) -> bool:
-    """Whether a size is 1; one that tracing does not know is taken not to be, as torch takes it."""
-    if isinstance(size, int):
-        return size == 1
-    from torch.fx.experimental.symbolic_shapes import guard_or_false
-
-    return guard_or_false(size == 1)
 
 
 def result_shape(a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
@@ -133,7 +129,7 @@ def result_shape(a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
     batch_b = [1] * (rank - len(batch_b)) + batch_b
     batch = []
     for dim, (x, y) in enumerate(zip(batch_a, batch_b, strict=True)):
-        x_one, y_one = _is_one(x), _is_one(y)
+        x_one, y_one = _known(x == 1), _known(y == 1)
         if not (x_one or y_one) and _differ(x, y):
             raise RuntimeError(
                 f"The size of tensor a ({x}) must match the size of tensor b ({y}) at non-singleton dimension {dim} "

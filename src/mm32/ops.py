@@ -1,5 +1,5 @@
-"""The torch operators mm32::matmul and mm32::matmul_out, with CUDA, CPU and Meta implementations and gradients, and the
-functions that users call."""
+"""The torch operators mm32::matmul and mm32::matmul_out, with CUDA, CPU and Meta implementations, and the functions
+that users call."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from mm32 import cpu, gemm, transforms
 from mm32 import plan as planning
@@ -124,7 +125,7 @@ def _plain_keys(device: torch.device | str) -> list[int]:
     of torch.func, not fake, not negated lazily."""
     keys = []
     for inference in (False, True):
-        with torch.inference_mode(inference):
+        with _disable_current_modes(), torch.inference_mode(inference):
             keys.append(torch._C._dispatch_keys(torch.empty(0, device=device)).raw_repr())
     return keys
 
@@ -133,7 +134,7 @@ def _quiet() -> list[int]:
     """What the dispatcher includes for a thread without dispatch modes, transforms and tracing, likewise."""
     included = []
     for inference in (False, True):
-        with torch.inference_mode(inference):
+        with _disable_current_modes(), torch.inference_mode(inference):
             included.append(torch._C._dispatch_tls_local_include_set().raw_repr())
     return included
 
@@ -155,6 +156,7 @@ def _direct(
         or torch.autograd.forward_ad._current_level >= 0
         or torch.autograd.profiler._is_profiler_enabled
         or type(a) not in _TYPES
+        or type(b) not in _TYPES
     ):
         return None
     run = _implementations.get(_keys(a).raw_repr())
@@ -248,7 +250,9 @@ def matmul(
     if bias is not None and not isinstance(bias, torch.Tensor):
         raise TypeError(f"mm32.matmul: bias must be a torch.Tensor of shape (N,) or None, got {type(bias).__name__}")
     if a.is_nested or b.is_nested:
-        raise RuntimeError("mm32.matmul takes dense tensors; an operand is nested: call .to_padded_tensor() or unbind it")
+        raise RuntimeError(
+            "mm32.matmul takes dense tensors; an operand is nested: call .to_padded_tensor() or unbind it"
+        )
     if a.layout != torch.strided or b.layout != torch.strided:
         raise RuntimeError(f"mm32.matmul takes dense tensors; a is {a.layout}, b is {b.layout}: call .to_dense()")
     if out is not None and not isinstance(out, torch.Tensor):

@@ -127,6 +127,11 @@ class Mm32Matmul(_SingleLevelFunction):
             return _times_slope(tangent, value, ctx.activation)
 
 
+def _has_tangent(*tensors: torch.Tensor | None) -> bool:
+    """Asked of the tensors: torch.autograd.forward_ad's level is not kept up inside programs that torch.compile has traced."""
+    return any(t is not None and torch._VF._unpack_dual(t, level=0)[1] is not None for t in tensors)
+
+
 def autograd(
     keyset: Any,
     a: torch.Tensor,
@@ -137,19 +142,22 @@ def autograd(
     kernel: str,
 ) -> torch.Tensor:
     """mm32::matmul at the Autograd key. torch.library.register_autograd has no forward mode: it drops tangents in silence."""
-    if activation is not None and activation not in _OF_RESULT:
+    recorded = torch.is_grad_enabled() and torch._C._any_requires_grad(a, b, bias)
+    if recorded and activation is not None and activation not in _OF_RESULT:
         gemm.check_options(activation, precision)
-        if torch.is_grad_enabled() and torch._C._any_requires_grad(a, b, bias):
-            return cpu.activate(torch.ops.mm32.matmul(a, b, bias, None, precision, kernel), activation)
+        return cpu.activate(torch.ops.mm32.matmul(a, b, bias, None, precision, kernel), activation)
+    # Nothing to differentiate, as in most programs that are compiled. Under a dispatch mode, asking for tangents would leave
+    # views in what is traced.
+    plain = not (torch._C._are_functorch_transforms_active() or torch._C._len_torch_dispatch_stack())
+    if plain and not recorded and not _has_tangent(a, b, bias):
+        with torch._C._AutoDispatchBelowAutograd():
+            below = keyset & torch._C._after_autograd_keyset
+            return torch.ops.mm32.matmul.default.redispatch(below, a, b, bias, activation, precision, kernel)
     modes = torch.is_grad_enabled(), torch._C._is_fwd_grad_enabled()
     with enable_single_level_autograd_function():
         return Mm32Matmul.apply(  # type: ignore[attr-defined]
             a, b, bias, activation, precision, kernel, keyset, modes
         )
-
-
-def _has_tangent(t: torch.Tensor | None) -> bool:
-    return t is not None and unpack_dual(t, level=0).tangent is not None
 
 
 def autograd_out(
@@ -168,7 +176,7 @@ def autograd_out(
             "matmul(): functions with out=... arguments don't support automatic differentiation, but one of the "
             "arguments requires grad. (mm32.matmul)"
         )
-    if any(_has_tangent(t) for t in (a, b, bias, out)):
+    if _has_tangent(a, b, bias, out):
         raise NotImplementedError(
             "Trying to use forward AD with mm32::matmul_out that does not support it because it is an out= function: call "
             "mm32.matmul without out"
