@@ -299,7 +299,7 @@ class MmaTile:
     n: int
     products: int
     step: float
-    stages: int = 3  # 97 KB at most, with what is not dynamic: the 99 KB of sm_86, sm_89 and sm_120 hold it
+    stages: int = 3  # 98.5 KB at most, with what is not dynamic: the 99 KB of sm_86, sm_89 and sm_120 hold it
 
     direct: ClassVar[bool] = False
     promote: ClassVar[int] = 4

@@ -8,7 +8,7 @@
 // cut twice as often as Hopper's, then stay within the same bound (docs/numerics.md). With PRODUCTS = 1: no promotion.
 //
 // Launch: any number of blocks of 256 threads, a grid apart over the tiles. Dynamic shared memory: STAGES * STAGE bytes.
-// Registers: two sets of WARP_M sums a thread and the fragments: 244 with TILE_N = 128, one block a multiprocessor; 128 with 64,
+// Registers: two sets of WARP_M sums a thread and the fragments: 242 with TILE_N = 128, one block a multiprocessor; 128 with 64,
 // two where shared memory has room.
 // Bounded by mma.sync: for 32 of K a warp of TILE_N = 128 has 24 ldmatrix for 96 of it.
 //   MM32_TILE_N, MM32_SPLIT, MM32_C_VECTOR   see tiles.cuh
