@@ -345,6 +345,32 @@ def test_small_elements_that_the_scale_would_drop(kernel: str) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize(("row", "column"), [(200, None), (None, 300), (767, 0)])
+def test_tiles_that_the_split_suits_stay_as_they_are(row: int | None, column: int | None, seed: int) -> None:
+    """One Inf in A, or B, or both: the tiles of its row and column are computed anew, all others keep every bit."""
+    a, b = torch.randn(768, 640, device="cuda"), torch.randn(640, 500, device="cuda")
+    fast, went = on_card("tensorcore", a, b)
+    if went is None:
+        pytest.skip("not a card with wgmma")
+    assert went == "fast"
+    problem = gemm.describe(a, b, None, fast, None, "fp32")
+    constants = dict(planning.plan(problem, launch.device_of(0), "tensorcore").launches[-1].constants)
+    anew = torch.zeros_like(fast, dtype=torch.bool)
+    if row is not None:
+        a[row, 7] = torch.inf
+        anew[row // constants["TILE_M"] * constants["TILE_M"] :][: constants["TILE_M"]] = True
+    if column is not None:
+        b[9, column] = torch.inf
+        anew[:, column // constants["TILE_N"] * constants["TILE_N"] :][:, : constants["TILE_N"]] = True
+    c, went = on_card("tensorcore", a, b)
+    assert went == "careful"
+    assert torch.equal(c[~anew], fast[~anew])
+    assert same_specials(c, torch_fp32(a, b))
+    there = torch.isfinite(c)
+    assert torch.allclose(c[there].double(), (a.double() @ b.double())[there], rtol=0, atol=1e-3)
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_a_graph_replays_either_path(kernel: str, seed: int) -> None:
     shape = (256, 192, 1024)

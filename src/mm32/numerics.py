@@ -2,9 +2,9 @@
 
 The scheme: a row of A (a column of B) is scaled by a power of two and kept as two fp16 numbers, x = hi + lo; the three
 products lo*hi, hi*lo and hi*hi are summed by tensor cores; their sums are promoted, added to fp32 registers, every 64 of K
-(kernel "tensorcore") or 32 ("mma"); the scale is undone at the end. Inputs that fp16's range does not suit are detected while
-they are split, and the product is then computed by fp32 multiply-adds. `docs/numerics.md` has the argument; the kernels are
-pack.cu, tensorcore.cu, mma.cu, reduce.cu.
+(kernel "tensorcore") or 32 ("mma"); the scale is undone at the end. Rows that fp16's range does not suit are detected while they
+are split, and the tiles of C where they meet are then computed by fp32 multiply-adds. `docs/numerics.md` has the argument; the
+kernels are pack.cu, tensorcore.cu, mma.cu, reduce.cu, careful.cu.
 
 Sources. Splitting fp32 into fp16 pairs for tensor cores: Markidis, Der Chien, Laure, Peng, Vetter, "NVIDIA Tensor Core
 programmability, performance & precision", IPDPSW 2018. Keeping the sums out of the tensor core's truncating accumulator: Ootomo
@@ -137,20 +137,20 @@ def pack(rows: Array, products: int = 3) -> Packed:
     return Packed(hi, lo, exponent, small, np.max(size, axis=1, initial=0), big)
 
 
-def fits(a: Packed, b: Packed, products: int = 3) -> bool:
-    """Whether the fast path's result stands; if not, the card computes the product again by fp32 multiply-adds.
+def fits(a: Packed, b: Packed, products: int = 3) -> NDArray[np.bool_]:
+    """(M, N): where the fast path's result stands; a tile in which it does not the card computes again by fp32 multiply-adds.
 
     An element below SMALL keeps 2^-25 of absolute precision, so for a row i of A and a column j of B the range costs at most
     2^-25 (small_i largest_j + small_j largest_i). Where both have a big element at the same sampled place, |A||B| is at least
-    BIG^2 (times 2^(2 target)) for every such place. The cost must be no more than 4 u |A||B| for every pair.
+    BIG^2 (times 2^(2 target)) for every such place. The cost must be no more than 4 u |A||B|, and no element of either row may be
+    out of fp16's range.
     """
-    if not (np.all(a.largest <= LIMIT) and np.all(b.largest <= LIMIT)):
-        return False
-    lost = np.multiply.outer(a.small.astype(np.float64), b.largest) + np.multiply.outer(
-        a.largest, b.small.astype(np.float64)
-    )
+    with np.errstate(invalid="ignore"):
+        lost = np.multiply.outer(a.small.astype(np.float64), b.largest) + np.multiply.outer(
+            a.largest, b.small.astype(np.float64)
+        )
     kept = a.big.astype(np.float64) @ b.big.T.astype(np.float64) * (BIG * 2.0 ** target(a.hi.shape[1])) ** 2
-    return bool(np.all(lost <= ALLOWED[products] * kept))
+    return np.logical_and.outer(a.largest <= LIMIT, b.largest <= LIMIT) & (lost <= ALLOWED[products] * kept)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ def multiply(
 
 
 def fp32_matmul(a: Array, b: Array) -> Array:
-    """The careful path: one fp32 multiply-add after another along K. (M, K), (K, N) -> (M, N).
+    """The careful path, but for its promotion every 128 of K: one fp32 multiply-add after another. (M, K), (K, N) -> (M, N).
 
     The sum is rounded to float64, then to fp32: a tie that float64 cannot tell from a near-tie may round the other way.
     """
@@ -239,14 +239,28 @@ def fp32_matmul(a: Array, b: Array) -> Array:
 
 
 def matmul(
-    a: Array, b: Array, precision: str = "fp32", *, splits: int = 1, kernel: str = "tensorcore"
+    a: Array,
+    b: Array,
+    precision: str = "fp32",
+    *,
+    splits: int = 1,
+    kernel: str = "tensorcore",
+    tile: tuple[int, int] = (128, 128),
 ) -> tuple[Array, bool]:
-    """What the kernel "tensorcore", or "mma", computes on Hopper for A (M, K) and B (K, N), and whether by the careful path.
+    """What the kernel "tensorcore", or "mma", computes on Hopper for A (M, K) and B (K, N), and whether any of it by the careful
+    path.
 
-    `precision` is "fp32" or "tf32". About 2 s for 64 x 2048 x 64.
+    `precision` is "fp32" or "tf32"; `tile` is the rows and columns of C that the plan's careful path decides on, and computes,
+    together. About 2 s for 64 x 2048 x 64.
     """
     products = _PRODUCTS[precision]
     packed = pack(a, products), pack(np.ascontiguousarray(b.T), products)
-    if not fits(*packed, products):
-        return fp32_matmul(a, b), True
-    return multiply(*packed, products, block=PROMOTED[kernel], splits=splits), False
+    good = fits(*packed, products)
+    with np.errstate(invalid="ignore", over="ignore"):
+        result = multiply(*packed, products, block=PROMOTED[kernel], splits=splits)
+    for m in range(0, len(a), tile[0]):
+        for n in range(0, b.shape[1], tile[1]):
+            here = slice(m, m + tile[0]), slice(n, n + tile[1])
+            if not good[here].all():
+                result[here] = fp32_matmul(a[here[0]], b[:, here[1]])
+    return result, not bool(good.all())

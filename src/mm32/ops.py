@@ -299,7 +299,8 @@ def explain(
 
 def careful_runs(device: int | None = None) -> int:
     """How many calls in this process found, on the card, that their inputs do not suit the tensor-core split and computed the
-    result by IEEE fp32 instead (docs/numerics.md). A counter for debugging: reading it waits for the device.
+    tiles of the result that these decide by IEEE fp32 instead (docs/numerics.md). A counter for debugging: reading it waits for
+    the device.
 
     ``device`` is an index; None is the current one. 0 where there is no CUDA device.
     """

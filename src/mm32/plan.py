@@ -46,7 +46,7 @@ class Launch:
     Kernels take further work a grid apart, so any grid is right. `blocks` says how many to start; where it is None they
     follow from `unit`, what a block computes: (e,) consecutive output elements or a (rows, columns) tile. `argument` is what
     the kernel takes, a "problem" (problem.cuh) or a "split" (split.cuh). `early`: it may start while the launch before it
-    runs (programmatic dependent launch). `gated`: it does nothing unless the split's verdict asks for the careful path.
+    runs (programmatic dependent launch). `careful`: it does nothing but where the inputs do not suit the split.
     """
 
     source: str
@@ -58,7 +58,7 @@ class Launch:
     blocks: int | None = None
     argument: str = "problem"
     early: bool = False
-    gated: bool = False
+    careful: bool = False
 
     def grid(self, gemm: Gemm) -> int:
         if self.blocks is not None:
@@ -115,7 +115,7 @@ class Plan:
         ]
         for launch in self.launches:
             how = ", while the one before it runs" if launch.early else ""
-            how += ", only if the inputs do not suit the split (careful path)" if launch.gated else ""
+            how += ", only if the inputs do not suit the split (careful path)" if launch.careful else ""
             lines.append(
                 f"launch     {launch.entry} ({launch.source}): {launch.grid(g)} blocks of {launch.block} threads, "
                 f"{launch.shared} bytes of dynamic shared memory{how}"
@@ -198,12 +198,11 @@ class SimtTile:
 
     @property
     def shared(self) -> int:
-        return 4 * self.stages * self.k * (self.m + self.n)
+        return 4 * self.stages * self.k * (self.m + self.n + 8)
 
 
 SIMT_TILES = (
-    SimtTile(256, 128, 16, 8, 16, 4, 1, 0.68),
-    SimtTile(128, 128, 16, 8, 8, 4, 1, 0.60),
+    SimtTile(128, 128, 16, 8, 16, 4, 2, 0.75),
     SimtTile(64, 64, 16, 4, 8, 4, 4, 0.50),
 )
 # Sums promoted every 128 of K: two sets of registers, so a smaller tile. For the careful path, whose error must stand beside
@@ -219,11 +218,17 @@ def _traffic(gemm: Gemm) -> float:
     return 4.0 * gemm.batches * (gemm.m * gemm.k + gemm.k * gemm.n + gemm.m * gemm.n)
 
 
-def _load_mode(matrix: Matrix, rows: str) -> int:
-    """How the simt kernel brings an operand in (see simt.cu); `rows` names its M or N axis in the Matrix."""
-    if matrix.vectorizable(rows):
-        return 0
-    return 2 if (matrix.col if rows == "row" else matrix.row) == 1 else 1
+def _loads(gemm: Gemm) -> tuple[int, int]:
+    """How the simt kernel brings A and B in (see simt.cuh). What it loads 16 bytes at a time has no last 1 to 3 elements."""
+
+    def mode(matrix: Matrix, along_rows: str, along_k: str, rows: int) -> int:
+        if matrix.vectorizable(along_rows) and rows % 4 == 0:
+            return 0
+        if matrix.vectorizable(along_k) and gemm.k % 4 == 0:
+            return 2
+        return 3 if getattr(matrix, along_k) == 1 else 1
+
+    return mode(gemm.a, "row", "col", gemm.m), mode(gemm.b, "col", "row", gemm.n)
 
 
 def _simt(gemm: Gemm, device: Device, accurate: bool = False) -> tuple[Plan, float]:
@@ -241,8 +246,8 @@ def _simt(gemm: Gemm, device: Device, accurate: bool = False) -> tuple[Plan, flo
 
 
 def _simt_constants(gemm: Gemm, tile: SimtTile) -> Constants:
-    loads = _load_mode(gemm.a, "row"), _load_mode(gemm.b, "col")
-    return (*_epilogue(gemm), *_simt_form(tile, *loads, int(gemm.out.vectorizable("col"))))
+    c_vector = gemm.out.vectorizable("col") and gemm.n % 4 == 0
+    return (*_epilogue(gemm), *_simt_form(tile, *_loads(gemm), int(c_vector)))
 
 
 def _simt_form(tile: SimtTile, a_load: int, b_load: int, c_vector: int) -> Constants:
@@ -257,6 +262,7 @@ def _simt_form(tile: SimtTile, a_load: int, b_load: int, c_vector: int) -> Const
         ("THREAD_N", tile.thread_n),
         ("STAGES", tile.stages),
         ("PROMOTE", tile.promote),
+        ("BLOCKS", tile.blocks),
     )
 
 
@@ -287,6 +293,10 @@ class TensorTile:
         return self.stages * planes * 128 * (TILE_M + self.n) + (QUEUE if self.direct else 0) + 1024
 
     @property
+    def threads(self) -> int:
+        return 512 if self.direct else 384
+
+    @property
     def beside(self) -> bool:
         """Whether a block of mm32_pack fits on a multiprocessor beside one with this tile."""
         return self.n <= 128
@@ -302,11 +312,16 @@ class MmaTile:
     stages: int = 3  # 98.5 KB at most, with what is not dynamic: the 99 KB of sm_86, sm_89 and sm_120 hold it
 
     direct: ClassVar[bool] = False
-    promote: ClassVar[int] = 4
+    promote: ClassVar[int] = 2
+    threads: ClassVar[int] = 256
 
     @property
     def shared(self) -> int:
         return self.stages * 128 * (TILE_M + self.n)
+
+
+def _tensor_form(tile: TensorTile) -> Constants:
+    return (("TILE_N", tile.n), ("STAGES", tile.stages), ("DIRECT", int(tile.direct)), ("PROMOTE", tile.promote))
 
 
 TENSOR_TILES = (
@@ -407,7 +422,7 @@ def _by_split(gemm: Gemm, device: Device, kernel: str, tiles: Sequence[TensorTil
         # (8192^3: 5.6 ms against 4.9) than it gains.
         worth = packed / PACK_ALONE > 0.1 * multiply
         overlap = isinstance(tile, TensorTile) and tile.beside and gemm.batches == 1 and worth and together < in_turn
-        return (together if overlap else in_turn) + reduce + 22e-6, overlap  # 22 us: six launches and their gaps
+        return (together if overlap else in_turn) + reduce + 20e-6, overlap  # 20 us: five launches and their gaps
 
     options = [
         (*estimate(tile, splits), tile, splits)
@@ -440,9 +455,7 @@ def _by_split(gemm: Gemm, device: Device, kernel: str, tiles: Sequence[TensorTil
         *(epilogue if splits == 1 else _NO_EPILOGUE),
         *form,
         *(loads if tile.direct else waited_for if kernel == "tensorcore" else ()),
-        ("TILE_N", tile.n),
-        ("STAGES", tile.stages),
-        *((("DIRECT", int(tile.direct)), ("PROMOTE", tile.promote)) if kernel == "tensorcore" else ()),
+        *(_tensor_form(tile) if isinstance(tile, TensorTile) else (("TILE_N", tile.n), ("STAGES", tile.stages))),
         ("SPLIT", int(splits > 1)),
         ("C_VECTOR", int(gemm.out.vectorizable("col") if splits == 1 else gemm.n % 4 == 0)),
     )
@@ -458,7 +471,7 @@ def _by_split(gemm: Gemm, device: Device, kernel: str, tiles: Sequence[TensorTil
                 "tensorcore.cu",
                 "mm32_tensorcore",
                 multiply,
-                512 if tile.direct else 384,
+                tile.threads,
                 tile.shared,
                 blocks=min(device.sms, work),
                 argument="split",
@@ -475,11 +488,20 @@ def _by_split(gemm: Gemm, device: Device, kernel: str, tiles: Sequence[TensorTil
     if splits > 1:
         blocks = min(-(-gemm.batches * gemm.m * gemm.n // 256), device.sms * 8)
         launches.append(Launch("reduce.cu", "mm32_reduce", (*epilogue, *form), 256, 0, blocks=blocks, argument="split"))
-    pairs = gemm.batches * -(-gemm.m // 64) * -(-gemm.n // 256)
-    judges = min(pairs, device.sms * 8)
-    launches.append(Launch("pack.cu", "mm32_judge", (*loads, *form), 256, 0, blocks=judges, argument="split"))
-    careful = _simt(gemm, device, accurate=True)[0].launches[0]
-    launches.append(replace(careful, blocks=min(careful.grid(gemm), device.sms * 2), gated=True))
+    fma = _simt(gemm, device, accurate=True)[0].launches[0]
+    launches.append(
+        Launch(
+            "careful.cu",
+            "mm32_careful",
+            (*form, *fma.constants),
+            fma.block,
+            fma.shared,
+            blocks=min(fma.grid(gemm), device.sms * 2),
+            argument="split",
+            early=device.capability >= (9, 0),
+            careful=True,
+        )
+    )
     return Plan(gemm, device, kernel, tuple(launches), workspace=space), seconds
 
 
@@ -558,7 +580,8 @@ def check_kernel(kernel: str) -> None:
 def variants() -> Iterator[tuple[str, str, Constants, int]]:
     """Every compiled form that plans differ in, as (kernel, source, constants, threads a block). Epilogues multiply the
     forms without touching the main loop: they are covered by the empty one and the heaviest on every form, and each
-    activation once a kernel. Simt's 16-byte stores stand with two of its three loads, the others with the third."""
+    activation once a kernel; of simt's, the heaviest on one form a tile. Its 16-byte stores stand with three of its four loads,
+    the others with the fourth."""
     light = _NO_EPILOGUE
     heavy = (("BIAS", 1), ("ACTIVATION", 1 + ACTIVATIONS.index("gelu_tanh")))
     each = [(("BIAS", i % 2), ("ACTIVATION", 1 + i)) for i in range(len(ACTIVATIONS))]
@@ -574,9 +597,19 @@ def variants() -> Iterator[tuple[str, str, Constants, int]]:
     tiled = [(("A_ALONG_K", i), ("B_ALONG_K", j)) for i in (0, 1) for j in (0, 1)]
     yield from with_epilogues("tiled", "tiled.cu", tiled, 1024)
     for t in (*SIMT_TILES, *ACCURATE_TILES):
-        forms = [_simt_form(t, i, j, int(i != 1)) for i in (0, 1, 2) for j in (0, 1, 2)]
-        yield from with_epilogues("simt", "simt.cu", forms, t.threads)
+        first, *forms = [_simt_form(t, i, j, int(i != 1)) for i in range(4) for j in range(4)]
+        yield from with_epilogues("simt", "simt.cu", [first], t.threads)
+        for form in forms:
+            yield "simt", "simt.cu", (*light, *form), t.threads
     # What both kernels for split operands launch is listed with the one that runs on every card.
+    for t in ACCURATE_TILES:
+        first, *forms = [
+            (("PRODUCTS", 3), *light, *_simt_form(t, i, j, int(i != 1))) for i in range(4) for j in range(4)
+        ]
+        one_product = (("PRODUCTS", 1), *first[1:])
+        heaviest = (first[0], *heavy, *first[3:])
+        for form in (first, one_product, heaviest, *forms):
+            yield "mma", "careful.cu", form, t.threads
     for products in (3, 1):
         for i in range(4):
             for j in range(4):
@@ -584,17 +617,18 @@ def variants() -> Iterator[tuple[str, str, Constants, int]]:
         yield from with_epilogues("mma", "reduce.cu", [(("PRODUCTS", products),)], 256)
     for tile in TENSOR_TILES:
         # The units are constants to compare with; how C is stored and whether K is split change the code.
-        loads = (
-            ("PRODUCTS", tile.products),
-            ("A_UNIT", 64),
-            ("B_UNIT", 16),
-            ("TILE_N", tile.n),
-            ("STAGES", tile.stages),
-        )
-        forms = [(*loads, ("SPLIT", 0), ("C_VECTOR", v)) for v in (0, 1)]
-        yield from with_epilogues("tensorcore", "tensorcore.cu", forms, 384)
+        of_tile = _tensor_form(tile)
+        units: Constants = (("PRODUCTS", tile.products), ("A_UNIT", 64), ("B_UNIT", 16))
+        first = (("PRODUCTS", tile.products), ("A_LOAD", 2), ("B_LOAD", 0)) if tile.direct else units
+        forms = [(*first, *of_tile, ("SPLIT", 0), ("C_VECTOR", v)) for v in (0, 1)]
+        yield from with_epilogues("tensorcore", "tensorcore.cu", forms, tile.threads)
         for v in (0, 1):
-            yield "tensorcore", "tensorcore.cu", (*light, *loads, ("SPLIT", 1), ("C_VECTOR", v)), 384
+            yield "tensorcore", "tensorcore.cu", (*light, *first, *of_tile, ("SPLIT", 1), ("C_VECTOR", v)), tile.threads
+        for i in range(4 if tile.direct else 0):
+            for j in range(4):
+                if (i, j) != (2, 0):
+                    loads = (("PRODUCTS", tile.products), ("A_LOAD", i), ("B_LOAD", j))
+                    yield "tensorcore", "tensorcore.cu", (*light, *loads, *of_tile, ("SPLIT", 0), ("C_VECTOR", 1)), tile.threads
     for mma_tile in MMA_TILES:
         of_tile = (("PRODUCTS", mma_tile.products), ("TILE_N", mma_tile.n), ("STAGES", mma_tile.stages))
         yield from with_epilogues("mma", "mma.cu", [(*of_tile, ("SPLIT", 0), ("C_VECTOR", v)) for v in (0, 1)], 256)

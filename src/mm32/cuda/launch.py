@@ -37,7 +37,6 @@ class _Problem(ctypes.Structure):
         ("c", _Matrix),
         ("bias", ctypes.c_void_p),
         ("bias_stride", _i64),
-        ("gate", ctypes.c_void_p),
     ]
 
 
@@ -79,7 +78,6 @@ def _template(gemm: Gemm) -> _Problem:
         _matrix(gemm.out),
         None,
         gemm.bias or 0,
-        None,
     )
 
 
@@ -160,14 +158,14 @@ def _kernel(launch: Launch, arch: str, index: int, what: str) -> _Loaded:
 
 
 def careful_runs(index: int) -> int:
-    """How often the careful path ran on device `index` in this process. Waits for the device."""
+    """In how many calls the careful path computed a tile, on device `index` in this process. Waits for the device."""
     from cuda.bindings import driver
 
     total = 0
     with torch.cuda.device(index):
         torch.cuda.synchronize()
         for (source, _, _, _, _, device), loaded in list(_kernels.items()):
-            if source == "simt.cu" and device == index:
+            if source == "careful.cu" and device == index:
                 status, address, size = driver.cuLibraryGetGlobal(loaded.library, b"mm32_careful_runs")
                 _checked((status,), "reading mm32_careful_runs")
                 count = ctypes.c_ulonglong()
@@ -224,8 +222,6 @@ class Runner:
         memory = torch.empty(space.bytes, dtype=torch.uint8, device=a.device)
         split = _split(problem, space, memory.data_ptr())
         for launch, kernel, grid in self._steps:
-            if launch.gated:
-                problem.gate = memory.data_ptr() + space.verdict
             self._start(launch, kernel, grid, split if launch.argument == "split" else problem, stream)
         return None
 

@@ -1,6 +1,6 @@
-// pack: operands of any strides -> split panels (split.cuh). Three kernels: mm32_scale looks at a sample of every row and picks
-// its exponent; mm32_pack reads each element once, scales, splits and writes whole 128-byte lines, and keeps the row's stats;
-// mm32_judge decides from the stats whether the split was good enough for every element of C.
+// pack: operands of any strides -> split panels (split.cuh). Two kernels: mm32_scale looks at a sample of every row and picks
+// its exponent; mm32_pack reads each element once, scales, splits and writes whole 128-byte lines, keeps the row's stats and
+// decides from them whether there is any doubt that the split was good enough for every element of C.
 //
 // mm32_scale: one block of 256 threads for 32 rows, all rows of A, then of B. 1 KB of shared memory.
 // mm32_pack: a block of 256 threads takes units of 64 rows (16 where it goes along K) x CHUNK K-blocks. 16 KB of shared memory
@@ -295,28 +295,4 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) mm32_pack(
         __threadfence();
         judge<THREADS>(s, threadIdx.x);
     }
-}
-
-// Judges every row of A with every column of B, after the multiply; 64 x 256 pairs a block, 256 threads, 2 KB of shared memory.
-// Nothing to do where mm32_pack's own judgement was enough.
-extern "C" __global__ void __launch_bounds__(THREADS) mm32_judge(const __grid_constant__ Split s) {
-    __shared__ RowStats a[64];
-    if (!s.verdict->unsure) return;
-    const Problem& p = s.p;
-    const float big = big_from(p.k);
-    const int rows = (int)ceil_div(p.m, 64), columns = (int)ceil_div(p.n, THREADS);
-    bool bad = false;
-    for (long long t = blockIdx.x; t < (long long)rows * columns * p.batches; t += gridDim.x) {
-        const long long matrix = t / (rows * columns);
-        const int in_matrix = (int)(t % (rows * columns)), m0 = in_matrix % rows * 64;
-        const long long n = in_matrix / rows * THREADS + threadIdx.x;
-        const int here = (int)min(p.m - m0, 64LL);
-        __syncthreads();
-        if (threadIdx.x < here) a[threadIdx.x] = s.stats[0][(s.matrices[0] == 1 ? 0 : matrix) * p.m + m0 + threadIdx.x];
-        __syncthreads();
-        if (n >= p.n) continue;
-        const RowStats b = s.stats[1][(s.matrices[1] == 1 ? 0 : matrix) * p.n + n];
-        for (int i = 0; i < here; i++) bad |= !fits(a[i], b, big);
-    }
-    if (bad) s.verdict->careful = 1;
 }

@@ -31,10 +31,10 @@ struct RowStats {
     unsigned largest;  // bits of the largest scaled magnitude
 };
 
-// The verdict on the whole call, made while packing and by mm32_judge.
+// The verdict on the whole call.
 struct Verdict {
-    unsigned careful;  // 1: the operands do not suit the split; the careful path computes C anew
-    unsigned unsure;   // 1: mm32_judge must look at every row of A with every column of B
+    unsigned careful;  // 1: a tile of C has been computed anew by mm32_careful
+    unsigned unsure;   // 1: mm32_careful must look at every row of A with every column of B
     unsigned packers;  // blocks of mm32_pack that are done
 };
 
@@ -64,8 +64,9 @@ __device__ __forceinline__ long long padded_rows(long long rows) { return (rows 
 constexpr float ALLOWED = PLANES == 2 ? 8.f : 65536.f;
 __device__ __forceinline__ float big_from(long long k) { return (float)(1 << (k <= SAMPLES ? TARGET_EXACT : TARGET)) * 0.125f; }
 __device__ __forceinline__ bool fits(const RowStats& a, const RowStats& b, float big) {
-    const float lost = a.small * __uint_as_float(b.largest) + b.small * __uint_as_float(a.largest);
-    return lost <= ALLOWED * big * big * (__popcll(a.big[0] & b.big[0]) + __popcll(a.big[1] & b.big[1]));
+    const float a_largest = __uint_as_float(a.largest), b_largest = __uint_as_float(b.largest);
+    const float lost = a.small * b_largest + b.small * a_largest;
+    return a_largest <= LIMIT && b_largest <= LIMIT && lost <= ALLOWED * big * big * (__popcll(a.big[0] & b.big[0]) + __popcll(a.big[1] & b.big[1]));
 }
 
 // Programmatic dependent launch (sm_90): the next kernel of the chain may be put on the card while this one runs. It waits for

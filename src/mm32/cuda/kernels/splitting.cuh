@@ -53,7 +53,8 @@ __device__ __forceinline__ void report(RowStats& stats, const Seen& seen) {
 }
 
 // Judges all rows of both operands together, by THREADS threads of the block that is done last: whether anything is out of range,
-// and whether even the worst row of A with the worst column of B, which need not be a pair, would do. If not, pairs are looked at.
+// and whether even the worst row of A with the worst column of B, which need not be a pair, would do. If not, mm32_careful
+// looks at the pairs.
 template <int THREADS>
 __device__ __forceinline__ void judge(const Split& s, int thread) {
     __shared__ unsigned worst[2][3];  // of A and B: most small elements, largest element's bits, most places not big
@@ -76,14 +77,9 @@ __device__ __forceinline__ void judge(const Split& s, int thread) {
     }
     asm volatile("bar.sync 5, %0;" ::"n"(THREADS) : "memory");
     if (thread == 0) {
-        Verdict& v = *s.verdict;
         const float a = __uint_as_float(worst[0][1]), b = __uint_as_float(worst[1][1]), big = big_from(s.p.k);
         const float lost = worst[0][0] * b + worst[1][0] * a;
         const int places = samples - (int)worst[0][2] - (int)worst[1][2];  // big in both, at least
-        if (!(a <= LIMIT && b <= LIMIT)) {
-            v.careful = 1;
-        } else {
-            v.unsure = !(lost <= ALLOWED * big * big * max(places, 0));
-        }
+        s.verdict->unsure = !(a <= LIMIT && b <= LIMIT && lost <= ALLOWED * big * big * max(places, 0));
     }
 }
