@@ -17,6 +17,7 @@ import torch
 ACTIVATIONS = ("relu", "leaky_relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid")
 PRECISIONS = ("fp32", "ieee", "tf32")
 LAYOUTS = ("nn", "nt", "tn", "tt")
+SIDES = ("left", "right")  # of a product: operand A and operand B
 MAX_BATCH_RANK = 8  # batch dimensions that cannot be merged; must equal MM32_MAX_BATCH_RANK in problem.cuh
 
 
@@ -160,6 +161,37 @@ def check_inputs(
     return shape
 
 
+def check_packable(t: torch.Tensor, side: str, precision: str) -> None:
+    """Checks the arguments of mm32.pack. Works on fake and meta tensors."""
+    check_options(None, precision)
+    if side not in SIDES:
+        raise ValueError(
+            f"unknown side {side!r}: an operand is packed for the {' or '.join(map(repr, SIDES))} of a product"
+        )
+    if t.layout != torch.strided:
+        raise RuntimeError(f"mm32.pack takes dense tensors; got layout {t.layout}: call .to_dense()")
+    taken = (torch.float32, torch.float64) if t.device.type in ("cpu", "meta") else (torch.float32,)
+    if t.dtype not in taken:
+        raise RuntimeError(
+            f"mm32.pack takes {' or '.join(map(str, taken))} on {t.device.type}; got {t.dtype}: call .float()"
+        )
+    if t.dim() != 2:
+        raise RuntimeError(
+            f"mm32.pack takes one matrix, (K, N) or, for the left side, (M, K); got shape {tuple(t.shape)}"
+        )
+
+
+def describe_operand(t: torch.Tensor, side: str, precision: str, aligned: bool) -> Gemm:
+    """The `Gemm` of a checked operand of one side and nothing on the other: for planning how to pack it. `aligned` as in
+    `Matrix`; a fake tensor does not know it."""
+    (rows, cols), (row, col) = t.shape, t.stride()
+    here = Matrix(row if rows > 1 else 0, col if cols > 1 else 0, (), aligned)
+    nothing = Matrix(0, 0, (), True)
+    m, n, k = (rows, 0, cols) if side == "left" else (0, cols, rows)
+    a, b = (here, nothing) if side == "left" else (nothing, here)
+    return Gemm(m, n, k, (), a, b, nothing, None, None, precision)
+
+
 def _extent(t: torch.Tensor) -> tuple[int, int]:
     """First and one-past-last byte that a tensor's elements can touch."""
     start = t.data_ptr()
@@ -256,9 +288,11 @@ def describe(
     out: torch.Tensor,
     activation: str | None = None,
     precision: str = "fp32",
+    *,
+    merge: bool = True,
 ) -> Gemm:
     """The `Gemm` of checked inputs and an output of the right shape. Batches that are rows of one taller matrix (a shared
-    B, as in a linear layer on (batch, tokens, features)) become rows."""
+    B, as in a linear layer on (batch, tokens, features)) become rows, unless `merge` is false: A, packed before, has its own."""
     m = a.shape[-2] if a.dim() > 1 else 1
     k = a.shape[-1]
     n = b.shape[-1] if b.dim() > 1 else 1
@@ -276,7 +310,7 @@ def describe(
     sizes, (sa, sb, so) = _collapse(
         batch, (_expand(a, a_core, batch), _expand(b, b_core, batch), _expand(out, out_core, batch))
     )
-    if sizes and not any(sb) and (m == 1 or (sa[-1] == a_row * m and so[-1] == out_row * m)):
+    if merge and sizes and not any(sb) and (m == 1 or (sa[-1] == a_row * m and so[-1] == out_row * m)):
         if m == 1:
             a_row, out_row = sa[-1], so[-1]
         m *= sizes[-1]

@@ -11,6 +11,7 @@ import torch
 from mm32 import cpu, gemm
 from mm32 import plan as planning
 from mm32.cuda import launch
+from mm32.packed import PackedOperand, unwrap
 
 torch.library.define(
     "mm32::matmul",
@@ -20,6 +21,19 @@ torch.library.define(
 torch.library.define(
     "mm32::matmul_out",
     "(Tensor a, Tensor b, Tensor? bias, str? activation, str precision, str kernel, Tensor(a!) out) -> ()",
+)
+
+# As mm32::matmul and mm32::matmul_out, with the memory of packed operands (mm32::pack); one without elements stands for none.
+torch.library.define(
+    "mm32::matmul_packed",
+    "(Tensor a, Tensor b, Tensor? bias, str? activation, str precision, str kernel, Tensor? packed_a, Tensor? packed_b) "
+    "-> Tensor",
+    tags=(torch.Tag.needs_exact_strides,) if hasattr(torch.Tag, "needs_exact_strides") else (),
+)
+torch.library.define(
+    "mm32::matmul_packed_out",
+    "(Tensor a, Tensor b, Tensor? bias, str? activation, str precision, str kernel, Tensor? packed_a, Tensor? packed_b, "
+    "Tensor(a!) out) -> ()",
 )
 
 _plan = lru_cache(maxsize=4096)(planning.plan)
@@ -34,11 +48,14 @@ def _run_cuda(
     precision: str,
     kernel: str,
     out: torch.Tensor | None,
+    packed_a: torch.Tensor | None = None,
+    packed_b: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Checks, plans and launches; what was found for operands of the same form is kept, as one look-up by all it depends on."""
     key = (
         *_form(a), *_form(b), None if bias is None else _form(bias), None if out is None else _form(out),
         activation, precision, kernel,
+        packed_a is not None and _packed_form(packed_a), packed_b is not None and _packed_form(packed_b),
     )  # fmt: skip
     found = _runners.get(key)
     if found is None:
@@ -47,8 +64,12 @@ def _run_cuda(
             out = a.new_empty(shape)
         else:
             gemm.check_out(out, shape, a, b, bias)
-        problem = gemm.describe(a, b, bias, out, activation, precision)
-        chosen = _plan(problem, launch.device_of(a.device.index), kernel)
+        before = bool(key[-2]), bool(key[-1])
+        problem = gemm.describe(a, b, bias, out, activation, precision, merge=not before[0])
+        for side, operand, packed in ((0, a, packed_a), (1, b, packed_b)):
+            if packed is not None and before[side]:
+                _check_packed(packed, operand, problem, side)
+        chosen = _plan(problem, launch.device_of(a.device.index), kernel, before)
         if len(_runners) >= 4096:
             _runners.clear()
         found = _runners[key] = (shape, None if problem.empty else launch.Runner(chosen, a.device.index))
@@ -58,8 +79,27 @@ def _run_cuda(
     else:
         gemm.check_out(out, shape, a, b, bias)  # whether memory is shared is not a matter of form
     if runner is not None:
-        runner(a, b, bias, out)
+        runner(a, b, bias, out, packed_a, packed_b)
     return out
+
+
+def _packed_form(t: torch.Tensor) -> tuple | bool:
+    return t.numel() > 0 and (t.shape, t.dtype, t.device)
+
+
+def _check_packed(packed: torch.Tensor, operand: torch.Tensor, problem: gemm.Gemm, side: int) -> None:
+    """That memory given as a packed operand has the size that the kernels will read."""
+    wanted, name = planning.packed_bytes(problem, side), "ab"[side]
+    if (
+        packed.dtype != torch.uint8
+        or packed.device != operand.device
+        or packed.shape != (wanted,)
+        or operand.dim() != 2
+    ):
+        raise RuntimeError(
+            f"packed_{name} is not what mm32::pack makes of {name} {tuple(operand.shape)}: expected {wanted} bytes on "
+            f"{operand.device}, got {packed.dtype} of shape {tuple(packed.shape)} on {packed.device}"
+        )
 
 
 def _form(t: torch.Tensor) -> tuple:
@@ -137,13 +177,86 @@ def _matmul_out_fake(
         )
 
 
+@torch.library.impl("mm32::matmul_packed", "CUDA")
+def _matmul_packed_cuda(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    precision: str,
+    kernel: str,
+    packed_a: torch.Tensor | None,
+    packed_b: torch.Tensor | None,
+) -> torch.Tensor:
+    return _run_cuda(a, b, bias, activation, precision, kernel, None, packed_a, packed_b)
+
+
+@torch.library.impl("mm32::matmul_packed_out", "CUDA")
+def _matmul_packed_out_cuda(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    precision: str,
+    kernel: str,
+    packed_a: torch.Tensor | None,
+    packed_b: torch.Tensor | None,
+    out: torch.Tensor,
+) -> None:
+    _run_cuda(a, b, bias, activation, precision, kernel, out, packed_a, packed_b)
+
+
+# On the CPU nothing is packed: the implementations of the operators without.
+@torch.library.impl("mm32::matmul_packed", "CPU")
+def _matmul_packed_cpu(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    precision: str,
+    kernel: str,
+    packed_a: torch.Tensor | None,
+    packed_b: torch.Tensor | None,
+) -> torch.Tensor:
+    gemm.check_inputs(a, b, bias, activation, precision)
+    planning.check_kernel(kernel)
+    return cpu.matmul(a, b, bias, activation).contiguous()
+
+
+@torch.library.impl("mm32::matmul_packed_out", "CPU")
+def _matmul_packed_out_cpu(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    precision: str,
+    kernel: str,
+    packed_a: torch.Tensor | None,
+    packed_b: torch.Tensor | None,
+    out: torch.Tensor,
+) -> None:
+    gemm.check_out(out, gemm.check_inputs(a, b, bias, activation, precision), a, b, bias)
+    planning.check_kernel(kernel)
+    out.copy_(cpu.matmul(a, b, bias, activation))
+
+
+@torch.library.register_fake("mm32::matmul_packed")
+def _matmul_packed_fake(*args: Any) -> torch.Tensor:
+    return _matmul_fake(*args[:6])
+
+
+@torch.library.register_fake("mm32::matmul_packed_out")
+def _matmul_packed_out_fake(*args: Any) -> None:
+    _matmul_out_fake(*args[:6], args[8])
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Gradients. With z = a @ b + bias and c = act(z): dz = dc * act'(z), da = dz @ b^T, db = a^T @ dz, dbias = sum of dz over rows,
 # each product by mm32 in the layout it falls in. Saved: a, b, and z's ingredients only where act' needs them.
 
 
 def _setup_context(ctx: Any, inputs: tuple, output: torch.Tensor) -> None:
-    a, b, bias, ctx.activation, ctx.precision, ctx.kernel = inputs
+    a, b, bias, ctx.activation, ctx.precision, ctx.kernel = inputs[:6]
     ctx.save_for_backward(a, b, bias)
 
 
@@ -197,15 +310,20 @@ def _activation_backward(grad: torch.Tensor, z: torch.Tensor, activation: str) -
     return ops.sigmoid_backward(grad, torch.sigmoid(z))
 
 
+def _backward_packed(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    return *_backward(ctx, grad), None, None
+
+
 torch.library.register_autograd("mm32::matmul", _backward, setup_context=_setup_context)
+torch.library.register_autograd("mm32::matmul_packed", _backward_packed, setup_context=_setup_context)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 
 
 def matmul(
-    a: torch.Tensor,
-    b: torch.Tensor,
+    a: torch.Tensor | PackedOperand,
+    b: torch.Tensor | PackedOperand,
     *,
     bias: torch.Tensor | None = None,
     activation: str | None = None,
@@ -216,7 +334,8 @@ def matmul(
     """``activation(a @ b + bias)`` in float32, as one kernel, for operands of any strides.
 
     Shapes are torch.matmul's: (…, M, K) @ (…, K, N) -> (…, M, N), batch dimensions broadcast, 1-D operands are vectors. A
-    transposed view (``a.T``), a slice or an expanded tensor is read where it lies; no copy of an operand is made.
+    transposed view (``a.T``), a slice or an expanded tensor is read where it lies; no copy of an operand is made. In place of a
+    matrix that many calls multiply by, a `PackedOperand` made of it by `pack`.
 
     Args:
         bias: shape (N,), added to every row; for a 1-D ``b``, shape (1,).
@@ -237,12 +356,16 @@ def matmul(
         mm32.CompileError, mm32.LaunchError: the compiler or driver failed; the message has its log.
     """
     if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
-        raise TypeError(f"mm32.matmul takes two torch.Tensors, got {type(a).__name__} and {type(b).__name__}")
+        a, b, *packed = unwrap(a, b, precision, kernel)
+    else:
+        packed = []
     if bias is not None and not isinstance(bias, torch.Tensor):
         raise TypeError(f"mm32.matmul: bias must be a torch.Tensor of shape (N,) or None, got {type(bias).__name__}")
     if a.layout != torch.strided or b.layout != torch.strided:
         raise RuntimeError(f"mm32.matmul takes dense tensors; a is {a.layout}, b is {b.layout}: call .to_dense()")
     if out is None:
+        if packed:
+            return torch.ops.mm32.matmul_packed(a, b, bias, activation, precision, kernel, *packed)
         return torch.ops.mm32.matmul(a, b, bias, activation, precision, kernel)
     if torch.is_grad_enabled() and any(isinstance(t, torch.Tensor) and t.requires_grad for t in (a, b, bias, out)):
         raise RuntimeError(
@@ -251,13 +374,16 @@ def matmul(
         )
     if not isinstance(out, torch.Tensor):
         raise TypeError(f"mm32.matmul: out must be a torch.Tensor, got {type(out).__name__}")
-    torch.ops.mm32.matmul_out(a, b, bias, activation, precision, kernel, out)
+    if packed:
+        torch.ops.mm32.matmul_packed_out(a, b, bias, activation, precision, kernel, *packed, out)
+    else:
+        torch.ops.mm32.matmul_out(a, b, bias, activation, precision, kernel, out)
     return out
 
 
 def linear(
     x: torch.Tensor,
-    weight: torch.Tensor,
+    weight: torch.Tensor | PackedOperand,
     bias: torch.Tensor | None = None,
     *,
     activation: str | None = None,
@@ -267,8 +393,16 @@ def linear(
 ) -> torch.Tensor:
     """``activation(x @ weight.T + bias)``: torch.nn.functional.linear with the activation fused, the nt layout.
 
-    x is (…, K), weight (N, K) or (K,), bias (N,); the rest as in `matmul`.
+    x is (…, K), weight (N, K), (K,) or a `PackedOperand` of shape (K, N) made by ``mm32.pack(weight.T)``, bias (N,); the rest as
+    in `matmul`.
     """
+    if isinstance(weight, PackedOperand):
+        if x.shape[-1:] != weight.shape[:1]:
+            raise RuntimeError(
+                f"mm32.linear of x {tuple(x.shape)} takes a packed operand of shape ({x.shape[-1]}, N), which is "
+                f"mm32.pack(weight.T) for a weight (N, {x.shape[-1]}); got one of shape {tuple(weight.shape)}"
+            )
+        return matmul(x, weight, bias=bias, activation=activation, precision=precision, kernel=kernel, out=out)
     if isinstance(weight, torch.Tensor) and weight.dim() not in (1, 2):
         raise RuntimeError(f"mm32.linear: weight must be (N, K) or (K,), got {tuple(weight.shape)}")
     transposed = weight.T if isinstance(weight, torch.Tensor) and weight.dim() == 2 else weight
@@ -276,8 +410,8 @@ def linear(
 
 
 def explain(
-    a: torch.Tensor,
-    b: torch.Tensor,
+    a: torch.Tensor | PackedOperand,
+    b: torch.Tensor | PackedOperand,
     *,
     bias: torch.Tensor | None = None,
     activation: str | None = None,
@@ -288,13 +422,19 @@ def explain(
 
     Raises as `matmul` does.
     """
+    before, notes = (False, False), ""
+    if isinstance(a, PackedOperand) or isinstance(b, PackedOperand):
+        notes = "".join(f"\npacked     {x!r}" for x in (a, b) if isinstance(x, PackedOperand))
+        a, b, packed_a, packed_b = unwrap(a, b, precision, kernel)
+        before = packed_a is not None and packed_a.numel() > 0, packed_b is not None and packed_b.numel() > 0
     shape = gemm.check_inputs(a, b, bias, activation, precision)
     planning.check_kernel(kernel)
     if a.device.type != "cuda":
-        return f"device     {a.device.type}: torch.matmul, then bias and activation, by torch; kernels are for CUDA tensors"
+        how = f"device     {a.device.type}: torch.matmul, then bias and activation, by torch; kernels are for CUDA tensors"
+        return how + notes
     out = torch.empty_strided(shape, _contiguous(shape), device="meta")
-    problem = gemm.describe(a, b, bias, out, activation, precision)
-    return _plan(problem, launch.device_of(a.device.index), kernel).explain()
+    problem = gemm.describe(a, b, bias, out, activation, precision, merge=not before[0])
+    return _plan(problem, launch.device_of(a.device.index), kernel, before).explain() + notes
 
 
 def careful_runs(device: int | None = None) -> int:

@@ -74,7 +74,8 @@ class Launch:
 class Workspace:
     """Device memory beyond the operands, in bytes, and what struct Split (split.cuh) says of it: offsets from its start of
     A's and B's panels, stats and ready counters, of the verdict and of the partial sums; how many matrices of each operand
-    are packed; how many blocks share K; and the rows to pack first."""
+    are packed; how many blocks share K; and the rows to pack first. An operand that was packed `before` is in memory of its
+    own: its offsets are from the start of that."""
 
     bytes: int
     panels: tuple[int, int]
@@ -85,6 +86,7 @@ class Workspace:
     matrices: tuple[int, int]
     splits: int
     first: tuple[int, int]
+    before: tuple[bool, bool] = (False, False)
 
 
 @dataclass(frozen=True)
@@ -359,12 +361,23 @@ def _pack_mode(matrix: Matrix, rows: str) -> int:
     return 3 if (matrix.row if rows == "col" else matrix.col) == 1 else 1
 
 
+BEFORE = 4  # the load of an operand that was packed beforehand
+
+
 def _unit_rows(load: int) -> int:
-    """Rows that mm32_pack packs at a time (UNIT_ROWS in split.cuh)."""
-    return 16 if load >= 2 else 64
+    """Rows that mm32_pack packs at a time (UNIT_ROWS in split.cuh). Of an operand packed before, all counters are complete: the
+    larger unit, of which fewer are waited for, holds with either."""
+    return 16 if load in (2, 3) else 64
 
 
-def _workspace(gemm: Gemm, products: int, splits: int, first: tuple[int, int], direct: bool) -> Workspace:
+def _workspace(
+    gemm: Gemm,
+    products: int,
+    splits: int,
+    first: tuple[int, int],
+    direct: bool = False,
+    before: tuple[bool, bool] = (False, False),
+) -> Workspace:
     planes, blocks = (2 if products == 3 else 1), -(-gemm.k // BLOCK_K)
     matrices = tuple(gemm.batches if any(matrix.batch) else 1 for matrix in (gemm.a, gemm.b))
     at = 0
@@ -374,41 +387,111 @@ def _workspace(gemm: Gemm, products: int, splits: int, first: tuple[int, int], d
         start, at = at, at + -(-count // 256) * 256
         return start
 
-    sides = tuple(zip(matrices, (gemm.m, gemm.n), strict=True))
+    sides = tuple((x, 0 if b else rows) for x, rows, b in zip(matrices, (gemm.m, gemm.n), before, strict=True))
     panels = tuple(take(0 if direct else x * blocks * planes * -(-rows // 8) * 8 * 128) for x, rows in sides)
     stats = tuple(take(x * rows * 32) for x, rows in sides)
     ready = tuple(take(x * -(-rows // 128) * -(-blocks // CHUNK) * 4) for x, rows in sides)
     verdict = take(32)
     partial = take(4 * splits * gemm.batches * gemm.m * gemm.n if splits > 1 else 0)
-    return Workspace(at, panels, stats, ready, verdict, partial, matrices, splits, first)  # type: ignore[arg-type]
+    for side in (0, 1):
+        if before[side]:  # where packing it alone has put things
+            alone = _workspace(_alone(gemm, side), products, 1, (0, 0))
+            panels, stats, ready = (
+                (one[0], two[1]) if side == 0 else (two[0], one[1])
+                for one, two in ((alone.panels, panels), (alone.stats, stats), (alone.ready, ready))
+            )
+    return Workspace(at, panels, stats, ready, verdict, partial, matrices, splits, first, before)  # type: ignore[arg-type]
 
 
-def _tensorcore(gemm: Gemm, device: Device) -> tuple[Plan, float]:
+def _alone(gemm: Gemm, side: int) -> Gemm:
+    """The problem of packing one operand: the other has no rows."""
+    m, n = (gemm.m, 0) if side == 0 else (0, gemm.n)
+    return replace(gemm, m=m, n=n, batch=(), a=replace(gemm.a, batch=()), b=replace(gemm.b, batch=()))
+
+
+def _pack_launches(
+    gemm: Gemm, device: Device, products: int, matrices: tuple[int, int], loads: tuple[int, int], overlap: bool
+) -> list[Launch]:
+    """What makes the panels and stats of the operands that were not packed before."""
+    constants = (("A_LOAD", loads[0]), ("B_LOAD", loads[1]), ("PRODUCTS", products))
+    sides = [(x, r, load) for x, r, load in zip(matrices, (gemm.m, gemm.n), loads, strict=True) if load != BEFORE]
+    units = sum(x * -(-r // _unit_rows(load)) * -(-gemm.k // (BLOCK_K * CHUNK)) for x, r, load in sides)
+    groups = sum(x * -(-r // 32) for x, r, _ in sides)
+    packers = min(max(units, 1), device.sms if overlap else MAX_GRID)  # one at least: it judges
+    early = device.capability >= (9, 0)  # before it, launches cannot overlap
+    return [
+        Launch("pack.cu", "mm32_scale", constants, 256, 0, blocks=min(max(groups, 1), MAX_GRID), argument="split"),
+        Launch("pack.cu", "mm32_pack", constants, 256, 0, blocks=packers, argument="split", early=early),
+    ]
+
+
+def packed_bytes(gemm: Gemm, side: int) -> int:
+    """The size of what `pack` makes of operand `side` of `gemm`."""
+    return _workspace(_alone(gemm, side), _products(gemm), 1, (0, 0)).bytes
+
+
+def _products(gemm: Gemm) -> int:
+    return 1 if gemm.precision == "tf32" else 3
+
+
+def _split_kernel(device: Device) -> str:
+    """The one of SPLIT_KERNELS that is for `device`: the packed form is the same."""
+    return "mma" if unsupported("tensorcore", device) else "tensorcore"
+
+
+def pack(gemm: Gemm, device: Device, side: int) -> Plan:
+    """The plan that packs operand `side` (0: A, 1: B) of `gemm`, in which it must be one matrix, for plans with `before`. Its
+    workspace is what is kept.
+
+    Raises `Unplannable` where no tensor-core kernel would be chosen for it, and why.
+    """
+    kernel = _split_kernel(device)
+    why = unsupported(kernel, device) or unsuited(kernel, gemm) or _short(gemm)
+    if (gemm.m, gemm.n)[side] == 0 or gemm.k == 0:
+        why = "it has no element"
+    if why is not None:
+        raise Unplannable(why)
+    products = _products(gemm)
+    alone = _alone(gemm, side)
+    loads = (BEFORE, _pack_mode(gemm.b, "col")) if side else (_pack_mode(gemm.a, "row"), BEFORE)
+    launches = _pack_launches(alone, device, products, (1, 1), loads, overlap=False)
+    space = _workspace(alone, products, 1, (alone.m, alone.n))
+    return Plan(alone, device, kernel, tuple(launches), "packing an operand", space)
+
+
+def _tensorcore(gemm: Gemm, device: Device, before: tuple[bool, bool] = (False, False)) -> tuple[Plan, float]:
     # direct.cuh has 32-bit offsets within a tile
     small = max(gemm.a.row, gemm.a.col, gemm.b.row, gemm.b.col) < 2**23
-    return _by_split(gemm, device, "tensorcore", [tile for tile in TENSOR_TILES if small or not tile.direct])
+    tiles = [tile for tile in TENSOR_TILES if not tile.direct or (small and not any(before))]
+    return _by_split(gemm, device, "tensorcore", tiles, before)
 
 
-def _mma(gemm: Gemm, device: Device) -> tuple[Plan, float]:
+def _mma(gemm: Gemm, device: Device, before: tuple[bool, bool] = (False, False)) -> tuple[Plan, float]:
     # GeForce cards add up fp16 products in fp32 at half the rate (NVIDIA's whitepapers on GA102 and AD102).
     slower = 2.0 if "GeForce" in device.name else 1.0
-    return _by_split(gemm, device, "mma", [replace(tile, step=slower * tile.step) for tile in MMA_TILES])
+    return _by_split(gemm, device, "mma", [replace(tile, step=slower * tile.step) for tile in MMA_TILES], before)
 
 
-def _by_split(gemm: Gemm, device: Device, kernel: str, tiles: Sequence[TensorTile | MmaTile]) -> tuple[Plan, float]:
+def _by_split(
+    gemm: Gemm,
+    device: Device,
+    kernel: str,
+    tiles: Sequence[TensorTile | MmaTile],
+    before: tuple[bool, bool] = (False, False),
+) -> tuple[Plan, float]:
     if gemm.k == 0 or gemm.empty:  # nothing to multiply: the epilogue of zeros
         return replace(_simt(gemm, device)[0], kernel=kernel), 2 * LAUNCH
-    products = 1 if gemm.precision == "tf32" else 3
+    products = _products(gemm)
     chunks = -(-gemm.k // (BLOCK_K * CHUNK))
     rows = -(-gemm.m // TILE_M)
-    elements = sum((gemm.batches if any(x.batch) else 1) * r * gemm.k for x, r in ((gemm.a, gemm.m), (gemm.b, gemm.n)))
-    packed = elements * (8.0 if products == 3 else 6.0)
+    elements = [(gemm.batches if any(x.batch) else 1) * r * gemm.k for x, r in ((gemm.a, gemm.m), (gemm.b, gemm.n))]
+    traffic = 8.0 if products == 3 else 6.0
 
     def suits(tile: TensorTile | MmaTile) -> bool:
         return tile.products == products and (products == 1 or gemm.k >= SHORT_K or tile.promote == 1 or kernel == "mma")
 
-    def estimate(tile: TensorTile | MmaTile, splits: int) -> tuple[float, bool]:
-        """Seconds, and whether to pack while multiplying."""
+    def estimate(tile: TensorTile | MmaTile, splits: int, packed: float) -> tuple[float, bool]:
+        """Seconds, and whether to pack while multiplying, with `packed` bytes to move for that."""
         waves = -(-gemm.batches * rows * -(-gemm.n // tile.n) * splits // device.sms)
         blocks = min(-(-chunks // splits) * CHUNK, -(-gemm.k // BLOCK_K))
         multiply = waves * (blocks * tile.step + 2e-6)
@@ -425,32 +508,34 @@ def _by_split(gemm: Gemm, device: Device, kernel: str, tiles: Sequence[TensorTil
         return (together if overlap else in_turn) + reduce + 20e-6, overlap  # 20 us: five launches and their gaps
 
     options = [
-        (*estimate(tile, splits), tile, splits)
+        (*estimate(tile, splits, traffic * sum(elements)), tile, splits)
         for tile in tiles
         if suits(tile)
         for splits in SPLITS
         if splits <= chunks and (not tile.direct or chunks <= 500 * splits)  # 16 bits for counts of 16 a K-block
         and (splits == 1 or splits * gemm.batches * gemm.m * gemm.n <= 2**28)
     ]
-    seconds, overlap, tile, splits = min(options, key=lambda o: o[0])
+    # The tile and the splits are those of a call without packed operands: it has the same sums, and so the same bits.
+    _, _, tile, splits = min(options, key=lambda o: o[0])
+    left = traffic * sum(e for e, b in zip(elements, before, strict=True) if not b)
+    seconds, overlap = estimate(tile, splits, left)
     columns = -(-gemm.n // tile.n)
     height = min(GROUP, rows)
     # The tiles that the blocks start with: `height` rows of tiles, and as many columns as there are blocks for.
     first = (min(gemm.m, height * TILE_M), min(gemm.n, -(-device.sms // height) * tile.n))
-    space = _workspace(gemm, products, splits, first, tile.direct)
-    loads = (("A_LOAD", _pack_mode(gemm.a, "row")), ("B_LOAD", _pack_mode(gemm.b, "col")))
-    if tile.direct:  # its 16-byte loads need whole fours of the axis they lie along
-        loads = tuple(
-            (name, load | int((gemm.k if load >= 2 else rows_) % 4 != 0))
-            for (name, load), rows_ in zip(loads, (gemm.m, gemm.n), strict=True)
-        )
-    epilogue, form = _epilogue(gemm), (("PRODUCTS", products),)
-    units = sum(
-        x * -(-r // _unit_rows(load)) * chunks
-        for x, r, (_, load) in zip(space.matrices, (gemm.m, gemm.n), loads, strict=True)
+    space = _workspace(gemm, products, splits, first, tile.direct, before)
+    modes = (
+        BEFORE if before[0] else _pack_mode(gemm.a, "row"),
+        BEFORE if before[1] else _pack_mode(gemm.b, "col"),
     )
-    groups = sum(x * -(-r // 32) for x, r in zip(space.matrices, (gemm.m, gemm.n), strict=True))
-    waited_for = (("A_UNIT", _unit_rows(loads[0][1])), ("B_UNIT", _unit_rows(loads[1][1])))
+    if tile.direct:  # its 16-byte loads need whole fours of the axis they lie along
+        modes = (
+            modes[0] | int((gemm.k if modes[0] >= 2 else gemm.m) % 4 != 0),
+            modes[1] | int((gemm.k if modes[1] >= 2 else gemm.n) % 4 != 0),
+        )
+    loads = (("A_LOAD", modes[0]), ("B_LOAD", modes[1]))
+    epilogue, form = _epilogue(gemm), (("PRODUCTS", products),)
+    waited_for = (("A_UNIT", _unit_rows(modes[0])), ("B_UNIT", _unit_rows(modes[1])))
     multiply = (
         *(epilogue if splits == 1 else _NO_EPILOGUE),
         *form,
@@ -459,14 +544,12 @@ def _by_split(gemm: Gemm, device: Device, kernel: str, tiles: Sequence[TensorTil
         ("SPLIT", int(splits > 1)),
         ("C_VECTOR", int(gemm.out.vectorizable("col") if splits == 1 else gemm.n % 4 == 0)),
     )
-    packers = min(units, device.sms if overlap else MAX_GRID)
     work = gemm.batches * rows * columns * splits
-    scale = Launch("pack.cu", "mm32_scale", (*loads, *form), 256, 0, blocks=min(groups, MAX_GRID), argument="split")
-    pack = replace(scale, entry="mm32_pack", blocks=packers)
+    launches = _pack_launches(gemm, device, products, space.matrices, modes, overlap)
+    if tile.direct:
+        del launches[1]
     if kernel == "tensorcore":
-        launches = [
-            scale,
-            *([] if tile.direct else [replace(pack, early=True)]),
+        launches.append(
             Launch(
                 "tensorcore.cu",
                 "mm32_tensorcore",
@@ -476,15 +559,11 @@ def _by_split(gemm: Gemm, device: Device, kernel: str, tiles: Sequence[TensorTil
                 blocks=min(device.sms, work),
                 argument="split",
                 early=overlap or tile.direct,
-            ),
-        ]
-    else:  # in turn: before compute capability 9.0 launches cannot overlap
+            )
+        )
+    else:
         blocks = min(MAX_GRID, work)
-        launches = [
-            scale,
-            pack,
-            Launch("mma.cu", "mm32_mma", multiply, 256, tile.shared, blocks=blocks, argument="split"),
-        ]
+        launches.append(Launch("mma.cu", "mm32_mma", multiply, tile.threads, tile.shared, blocks=blocks, argument="split"))
     if splits > 1:
         blocks = min(-(-gemm.batches * gemm.m * gemm.n // 256), device.sms * 8)
         launches.append(Launch("reduce.cu", "mm32_reduce", (*epilogue, *form), 256, 0, blocks=blocks, argument="split"))
@@ -545,18 +624,32 @@ def unsuited(kernel: str, gemm: Gemm) -> str | None:
     return None
 
 
-def plan(gemm: Gemm, device: Device, kernel: str = "auto") -> Plan:
-    """The plan for `gemm` on `device`: the kernel that was named, or with "auto" the one that is estimated to be fastest.
+def _short(gemm: Gemm) -> str | None:
+    """Why "auto" does not take the tensor-core kernel for this K, or None if it may."""
+    if gemm.precision == "fp32" and gemm.k < SHORT_K:
+        return f"below K={SHORT_K} its error may pass an fp32 matmul's (docs/numerics.md)"
+    return None
+
+
+def plan(gemm: Gemm, device: Device, kernel: str = "auto", before: tuple[bool, bool] = (False, False)) -> Plan:
+    """The plan for `gemm` on `device`: the kernel that was named, or with "auto" the one that is estimated to be fastest; the
+    tensor-core kernel if A or B was packed `before`, unless it does not suit the problem, which is then computed without.
 
     Raises ValueError for a kernel that does not exist, `Unplannable` for one that cannot run on the device or the problem.
     """
     check_kernel(kernel)
     names = KERNELS if kernel == "auto" else (kernel,)
     refused = {name: why for name in names if (why := unsupported(name, device) or unsuited(name, gemm)) is not None}
+    if any(before) and kernel in ("auto", *SPLIT_KERNELS):
+        name = _split_kernel(device) if kernel == "auto" else kernel
+        if name not in refused:
+            made = (_mma if name == "mma" else _tensorcore)(gemm, device, before)
+            which = " and ".join(side for side, b in zip("AB", before, strict=True) if b)
+            return replace(made[0], reason=f"{which} packed beforehand", estimates=((name, made[1]),))
     if kernel == "auto":
         for name in SPLIT_KERNELS:
-            if gemm.precision == "fp32" and gemm.k < SHORT_K:
-                refused.setdefault(name, f"below K={SHORT_K} its error may pass an fp32 matmul's (docs/numerics.md)")
+            if (why := _short(gemm)) is not None:
+                refused.setdefault(name, why)
         if unsupported("tensorcore", device) is None:
             refused.setdefault("mma", "tensorcore is the same scheme, by wgmma")
     if len(refused) == len(names):
@@ -611,8 +704,8 @@ def variants() -> Iterator[tuple[str, str, Constants, int]]:
         for form in (first, one_product, heaviest, *forms):
             yield "mma", "careful.cu", form, t.threads
     for products in (3, 1):
-        for i in range(4):
-            for j in range(4):
+        for i in range(BEFORE + 1):
+            for j in range(BEFORE + 1):
                 yield "mma", "pack.cu", (("A_LOAD", i), ("B_LOAD", j), ("PRODUCTS", products)), 256
         yield from with_epilogues("mma", "reduce.cu", [(("PRODUCTS", products),)], 256)
     for tile in TENSOR_TILES:

@@ -83,7 +83,8 @@ def by_torch(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activa
 
 
 def calls(case: Case, names: list[str], inputs: tuple) -> dict[str, Call]:
-    """The implementations by name: "torch", "torch-tf32", "mm32" (auto), "mm32-tf32", "mm32-ieee", or a kernel's name."""
+    """The implementations by name: "torch", "torch-tf32", "mm32" (auto), "mm32-packed" (B packed beforehand, which is not timed),
+    "mm32-tf32", "mm32-ieee", or a kernel's name."""
     a, b, bias = inputs
 
     def ours(**options: Any) -> Call:
@@ -97,6 +98,9 @@ def calls(case: Case, names: list[str], inputs: tuple) -> dict[str, Call]:
         "mm32-ieee": ours(precision="ieee"),
         **{kernel: ours(kernel=kernel) for kernel in planning.KERNELS},
     }
+    if "mm32-packed" in names:
+        packed = mm32.pack(b)
+        known["mm32-packed"] = lambda: mm32.matmul(a, packed, bias=bias, activation=case.activation)
     return {name: known[name] for name in names}
 
 
@@ -199,4 +203,5 @@ def _kernel(case: Case, name: str, inputs: tuple) -> str:
     precision = {"mm32-tf32": "tf32", "mm32-ieee": "ieee"}.get(name, "fp32")
     out = torch.empty(mm32.gemm.result_shape(a.shape, b.shape), device="meta")
     problem = mm32.gemm.describe(a, b, bias, out, case.activation, precision)
-    return planning.plan(problem, launch.device_of(a.device.index)).kernel
+    before = (False, name == "mm32-packed" and mm32.pack(b).reason is None)
+    return planning.plan(problem, launch.device_of(a.device.index), before=before).kernel

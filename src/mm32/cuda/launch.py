@@ -81,9 +81,11 @@ def _template(gemm: Gemm) -> _Problem:
     )
 
 
-def _split(problem: _Problem, space: Workspace, base: int) -> _Split:
+def _split(problem: _Problem, space: Workspace, base: int, base_a: int, base_b: int) -> _Split:
+    """The argument for a workspace at `base`, and what is A's and B's at `base_a` and `base_b`."""
+
     def pair(offsets: tuple[int, int]) -> object:
-        return _pair(base + offsets[0], base + offsets[1])
+        return _pair(base_a + offsets[0], base_b + offsets[1])
 
     return _Split(
         problem,
@@ -200,15 +202,23 @@ class Runner:
                 self._steps.append((launch, kernel, launch.grid(plan.gemm)))
         self._threads = threading.local()  # a launch's configuration is filled in and read: one for each thread
 
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, out: torch.Tensor) -> None:
-        """Launches the plan on the current stream of the device, for tensors that its Gemm describes. Workspace comes from
-        torch's allocator and goes back to it in the stream's order.
+    def __call__(
+        self,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        bias: torch.Tensor | None,
+        out: torch.Tensor,
+        packed_a: torch.Tensor | None = None,
+        packed_b: torch.Tensor | None = None,
+    ) -> None:
+        """Launches the plan on the current stream of the device, for tensors that its Gemm describes, and the memory of the
+        operands that it takes as packed before. Workspace comes from torch's allocator and goes back to it in the stream's order.
 
         Raises `LaunchError`; an error inside a kernel surfaces at the caller's next synchronisation, as with any CUDA call.
         """
         if torch._C._cuda_getDevice() != self.index:
             with torch.cuda.device(self.index):
-                return self(a, b, bias, out)
+                return self(a, b, bias, out, packed_a, packed_b)
         stream = torch._C._cuda_getCurrentRawStream(self.index)
         problem = _Problem.from_buffer_copy(self._problem)
         problem.a.data, problem.b.data, problem.c.data = a.data_ptr(), b.data_ptr(), out.data_ptr()
@@ -220,10 +230,27 @@ class Runner:
             self._start(launch, kernel, grid, problem, stream)
             return None
         memory = torch.empty(space.bytes, dtype=torch.uint8, device=a.device)
-        split = _split(problem, space, memory.data_ptr())
+        base = memory.data_ptr()
+        base_a = base if packed_a is None or not space.before[0] else packed_a.data_ptr()
+        base_b = base if packed_b is None or not space.before[1] else packed_b.data_ptr()
+        split = _split(problem, space, base, base_a, base_b)
         for launch, kernel, grid in self._steps:
             self._start(launch, kernel, grid, split if launch.argument == "split" else problem, stream)
         return None
+
+    def pack(self, operand: torch.Tensor) -> torch.Tensor:
+        """Launches a plan that packs an operand (plan.pack); returns the plan's workspace, which holds it packed."""
+        space = self.plan.workspace
+        assert space is not None
+        with torch.cuda.device(self.index):
+            stream = torch._C._cuda_getCurrentRawStream(self.index)
+            problem = _Problem.from_buffer_copy(self._problem)
+            problem.a.data = problem.b.data = operand.data_ptr()  # the other has no rows, and is not read
+            memory = torch.empty(space.bytes, dtype=torch.uint8, device=operand.device)
+            split = _split(problem, space, *(memory.data_ptr(),) * 3)
+            for launch, kernel, grid in self._steps:
+                self._start(launch, kernel, grid, split, stream)
+        return memory
 
     def _start(self, launch: Launch, kernel: object, grid: int, argument: ctypes.Structure, stream: int) -> None:
         driver = self._driver

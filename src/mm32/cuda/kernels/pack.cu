@@ -11,10 +11,12 @@
 //                              1: anything else, neighbouring threads along rows
 //                              2: contiguous along K, aligned: 16-byte loads, a half-warp a row, written straight out
 //                              3: anything else, neighbouring threads along K
+//                              4: not at all: packed beforehand, by a call of these kernels with the other operand empty
 //   MM32_PRODUCTS              see split.cuh
 #include "splitting.cuh"
 
 constexpr int THREADS = 256, WIDTH = 2, ROWS = 32 * WIDTH;
+constexpr bool A_BEFORE = MM32_A_LOAD == BEFORE, B_BEFORE = MM32_B_LOAD == BEFORE;
 
 extern "C" __global__ void __launch_bounds__(THREADS) mm32_scale(const __grid_constant__ Split s) {
     __shared__ float part[8][32];
@@ -23,12 +25,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) mm32_scale(const __grid_co
     if (blockIdx.x == 0) {
         if (threadIdx.x == 0) *s.verdict = Verdict{0, 0, 0};
         const long long chunks = ceil_div(ceil_div(s.p.k, BLOCK_K), CHUNK);
-        for (int side = 0; side < 2; side++) {
+        for (int side = A_BEFORE; side < (B_BEFORE ? 1 : 2); side++) {
             const long long counters = s.matrices[side] * ceil_div(side ? s.p.n : s.p.m, READY_ROWS) * chunks;
             for (long long i = threadIdx.x; i < counters; i += THREADS) s.ready[side][i] = 0;
         }
     }
-    const long long groups_a = s.matrices[0] * ceil_div(s.p.m, 32), groups_b = s.matrices[1] * ceil_div(s.p.n, 32);
+    const long long groups_a = A_BEFORE ? 0 : s.matrices[0] * ceil_div(s.p.m, 32);
+    const long long groups_b = B_BEFORE ? 0 : s.matrices[1] * ceil_div(s.p.n, 32);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     for (long long g = blockIdx.x; g < groups_a + groups_b; g += gridDim.x) {
         const int side = g >= groups_a;
@@ -224,13 +227,14 @@ struct Order {
     int chunks, first, rest;  // groups of UNIT_ROWS rows
 
     __device__ __forceinline__ Order(const Split& s, int side) {
-        const int groups = (int)ceil_div(side ? s.p.n : s.p.m, UNIT_ROWS<LOAD>);
+        const int groups = LOAD == BEFORE ? 0 : (int)ceil_div(side ? s.p.n : s.p.m, UNIT_ROWS<LOAD>);
         chunks = (int)ceil_div(ceil_div(s.p.k, BLOCK_K), CHUNK);
         first = min(groups, (int)ceil_div(s.first[side], UNIT_ROWS<LOAD>));
         rest = groups - first;
     }
 
     __device__ __forceinline__ void pack(const Split& s, int side, int unit, char* staging) const {
+        if constexpr (LOAD == BEFORE) return;
         const int per_matrix = (first + rest) * chunks, matrix = unit / per_matrix;
         int i = unit - matrix * per_matrix, group, chunk;
         if (i < first * chunks) {

@@ -52,6 +52,7 @@ struct Split {
 
 constexpr int CHUNK = 8;  // K-blocks that are packed, and waited for, together
 constexpr int READY_ROWS = 128;
+constexpr int BEFORE = 4;  // how an operand comes in (pack.cu) whose panels, stats and counters are there from an earlier call
 // Rows of a unit of mm32_pack, by how it loads (pack.cu).
 template <int LOAD>
 constexpr int UNIT_ROWS = LOAD >= 2 ? 16 : 64;

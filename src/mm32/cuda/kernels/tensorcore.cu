@@ -12,7 +12,7 @@
 // Bounded by the card's power: ~690 TFLOP/s of fp16 products sustained on random data, 750 in short bursts.
 //   MM32_TILE_N, MM32_SPLIT, MM32_C_VECTOR   see tiles.cuh
 //   MM32_STAGES, MM32_PRODUCTS (3 or 1)
-//   MM32_A_UNIT, MM32_B_UNIT  rows that mm32_pack counts as one in `ready`
+//   MM32_A_UNIT, MM32_B_UNIT  rows that mm32_pack counts as one in `ready`, or more: of an operand packed beforehand all are there
 #include "bulk_copy.cuh"
 #include "direct.cuh"
 #include "tiles.cuh"
