@@ -127,9 +127,12 @@ class Mm32Matmul(_SingleLevelFunction):
             return _times_slope(tangent, value, ctx.activation)
 
 
-def _has_tangent(*tensors: torch.Tensor | None) -> bool:
-    """Asked of the tensors: torch.autograd.forward_ad's level is not kept up inside programs that torch.compile has traced."""
-    return any(t is not None and torch._VF._unpack_dual(t, level=0)[1] is not None for t in tensors)
+_unpack = torch._VF._unpack_dual
+
+
+def _has_tangent(t: torch.Tensor | None) -> bool:
+    """Asked of the tensor: torch.autograd.forward_ad's level is not kept up inside programs that torch.compile has traced."""
+    return t is not None and _unpack(t, level=0)[1] is not None
 
 
 def autograd(
@@ -149,7 +152,7 @@ def autograd(
     # Nothing to differentiate, as in most programs that are compiled. Under a dispatch mode, asking for tangents would leave
     # views in what is traced.
     plain = not (torch._C._are_functorch_transforms_active() or torch._C._len_torch_dispatch_stack())
-    if plain and not recorded and not _has_tangent(a, b, bias):
+    if plain and not recorded and not (_has_tangent(a) or _has_tangent(b) or _has_tangent(bias)):
         with torch._C._AutoDispatchBelowAutograd():
             below = keyset & torch._C._after_autograd_keyset
             return torch.ops.mm32.matmul.default.redispatch(below, a, b, bias, activation, precision, kernel)
@@ -176,7 +179,7 @@ def autograd_out(
             "matmul(): functions with out=... arguments don't support automatic differentiation, but one of the "
             "arguments requires grad. (mm32.matmul)"
         )
-    if _has_tangent(a, b, bias, out):
+    if any(map(_has_tangent, (a, b, bias, out))):
         raise NotImplementedError(
             "Trying to use forward AD with mm32::matmul_out that does not support it because it is an out= function: call "
             "mm32.matmul without out"
