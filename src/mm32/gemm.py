@@ -87,6 +87,24 @@ def _dims(shape: Sequence[Any]) -> str:
     return "x".join(str(s) for s in shape)
 
 
+def _known(condition: Any) -> bool:
+    """A comparison of sizes (of ints or SymInts); where tracing does not know its outcome, False, as torch takes it."""
+    if isinstance(condition, bool):
+        return condition
+    # Here, as it imports sympy: 0.3 s, which who traces has spent already.
+    from torch.fx.experimental.symbolic_shapes import guard_or_false
+
+    return guard_or_false(condition)
+
+
+def _differ(x: Any, y: Any) -> bool:
+    """Whether two sizes differ. Where tracing does not know, they are taken to be equal, and compared when the program runs."""
+    if _known(x != y):
+        return True
+    torch._check(x == y)
+    return False
+
+
 def result_shape(a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
     """The shape of torch.matmul for operands of shapes `a` and `b` (ints or SymInts); RuntimeError if they do not fit."""
     if len(a) == 0 or len(b) == 0:
@@ -94,7 +112,7 @@ def result_shape(a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
             f"both arguments to matmul need to be at least 1D, but they are {len(a)}D and {len(b)}D (mm32.matmul)"
         )
     k_a, k_b = a[-1], b[-2] if len(b) > 1 else b[0]
-    if k_a != k_b:
+    if _differ(k_a, k_b):
         if len(a) == 1 and len(b) == 1:
             raise RuntimeError(
                 f"inconsistent tensor size, expected tensor [{k_a}] and src [{k_b}] to have the same number of elements, "
@@ -112,12 +130,13 @@ def result_shape(a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
     batch_b = [1] * (rank - len(batch_b)) + batch_b
     batch = []
     for dim, (x, y) in enumerate(zip(batch_a, batch_b, strict=True)):
-        if x != y and x != 1 and y != 1:
+        x_one, y_one = _known(x == 1), _known(y == 1)
+        if not (x_one or y_one) and _differ(x, y):
             raise RuntimeError(
                 f"The size of tensor a ({x}) must match the size of tensor b ({y}) at non-singleton dimension {dim} "
                 f"(batch dimensions of mm32.matmul of {list(a)} and {list(b)})"
             )
-        batch.append(y if x == 1 else x)
+        batch.append(y if x_one else x)
     return batch + ([a[-2]] if len(a) > 1 else []) + ([b[-1]] if len(b) > 1 else [])
 
 
@@ -153,7 +172,7 @@ def check_inputs(
     shape = result_shape(a.shape, b.shape)
     if bias is not None:
         n = b.shape[-1] if b.dim() > 1 else 1
-        if bias.dim() != 1 or bias.shape[0] != n:
+        if bias.dim() != 1 or _differ(bias.shape[0], n):
             raise RuntimeError(
                 f"bias must have shape ({n},), one value for each column of the result; got {tuple(bias.shape)} "
                 f"(mm32.matmul of {list(a.shape)} and {list(b.shape)})"
@@ -229,10 +248,8 @@ def _self_overlapping(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return False
 
 
-def check_out(
-    out: torch.Tensor, shape: Sequence[int], a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None
-) -> None:
-    """An `out` must be the result's exact shape, dtype and device, and share no memory with an input or with itself."""
+def check_out_form(out: torch.Tensor, shape: Sequence[Any], a: torch.Tensor) -> None:
+    """An `out` must be of the result's exact shape, dtype and device. Works on fake and meta tensors."""
     if out.dtype != a.dtype or out.device != a.device or out.layout != torch.strided:
         raise RuntimeError(
             f"out must be a dense {a.dtype} tensor on {a.device}, as the inputs are; got {out.dtype} on {out.device} "
@@ -242,6 +259,13 @@ def check_out(
         raise RuntimeError(
             f"out has shape {tuple(out.shape)}, the result has shape {tuple(shape)}: mm32.matmul does not resize out"
         )
+
+
+def check_out(
+    out: torch.Tensor, shape: Sequence[int], a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None
+) -> None:
+    """Its form, and that it shares no memory with an input or with itself."""
+    check_out_form(out, shape, a)
     if out.device.type == "meta" or out.numel() == 0:
         return
     if _self_overlapping(out.shape, out.stride()):

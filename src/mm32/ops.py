@@ -1,16 +1,19 @@
-"""The torch operators mm32::matmul and mm32::matmul_out, with CUDA, CPU and Meta implementations and gradients, and the
-functions that users call."""
+"""The torch operators mm32::matmul and mm32::matmul_out, with CUDA, CPU and Meta implementations, and the functions
+that users call."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
-from mm32 import cpu, gemm
+from mm32 import cpu, gemm, transforms
 from mm32 import plan as planning
 from mm32.cuda import launch
+from mm32.errors import LaunchError
 from mm32.packed import PackedOperand, unwrap
 
 torch.library.define(
@@ -47,7 +50,7 @@ def _run_cuda(
     activation: str | None,
     precision: str,
     kernel: str,
-    out: torch.Tensor | None,
+    out: torch.Tensor | None = None,
     packed_a: torch.Tensor | None = None,
     packed_b: torch.Tensor | None = None,
 ) -> torch.Tensor:
@@ -57,7 +60,12 @@ def _run_cuda(
         activation, precision, kernel,
         packed_a is not None and _packed_form(packed_a), packed_b is not None and _packed_form(packed_b),
     )  # fmt: skip
-    found = _runners.get(key)
+    try:
+        found = _runners.get(key)
+    except TypeError:  # an option that cannot be hashed is none that exists
+        gemm.check_options(activation, precision)
+        planning.check_kernel(kernel)
+        raise
     if found is None:
         shape = gemm.check_inputs(a, b, bias, activation, precision)
         if out is None:
@@ -73,13 +81,24 @@ def _run_cuda(
         if len(_runners) >= 4096:
             _runners.clear()
         found = _runners[key] = (shape, None if problem.empty else launch.Runner(chosen, a.device.index))
+        _implementations.update(dict.fromkeys(_plain_keys(a.device), _run_cuda))
     shape, runner = found
     if out is None:
         out = a.new_empty(shape)
     else:
         gemm.check_out(out, shape, a, b, bias)  # whether memory is shared is not a matter of form
+        if not out.is_inference():
+            torch.autograd.graph.increment_version(out)  # as torch's in-place operators do: who saved it must be told
     if runner is not None:
-        runner(a, b, bias, out, packed_a, packed_b)
+        try:
+            runner(a, b, bias, out, packed_a, packed_b)
+        except LaunchError as error:
+            if torch.cuda._is_in_bad_fork():  # what torch says of it, where the driver says that it is not initialised
+                raise RuntimeError(
+                    "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the "
+                    "'spawn' start method (mm32.matmul)"
+                ) from error
+            raise
     return out
 
 
@@ -107,20 +126,95 @@ def _form(t: torch.Tensor) -> tuple:
     return t.shape, t.stride(), t.dtype, t.device, t.data_ptr() % 16
 
 
-@torch.library.impl("mm32::matmul", "CUDA")
-def _matmul_cuda(
-    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str | None, precision: str, kernel: str
+def _run_cpu(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    precision: str,
+    kernel: str,
+    out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    return _run_cuda(a, b, bias, activation, precision, kernel, None)
-
-
-@torch.library.impl("mm32::matmul", "CPU")
-def _matmul_cpu(
-    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str | None, precision: str, kernel: str
-) -> torch.Tensor:
-    gemm.check_inputs(a, b, bias, activation, precision)
+    shape = gemm.check_inputs(a, b, bias, activation, precision)
     planning.check_kernel(kernel)
-    return cpu.matmul(a, b, bias, activation).contiguous()
+    if out is not None:
+        gemm.check_out(out, shape, a, b, bias)
+    result = cpu.matmul(a, b, bias, activation)
+    return result.contiguous() if out is None else out.copy_(result)
+
+
+def _register(device: str, run: Callable[..., torch.Tensor]) -> None:
+    def run_into(*args: Any) -> None:
+        run(*args)
+
+    torch.library.impl("mm32::matmul", device, run)
+    torch.library.impl("mm32::matmul_out", device, run_into)
+
+
+_register("CUDA", _run_cuda)
+_register("CPU", _run_cpu)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Without the dispatcher. It calls Python twice on its way, for autograd and for the device, which takes about as long as the
+# launch; where it would have nothing else to do, the implementation is called straight away.
+
+
+def _plain_keys(device: torch.device | str) -> list[int]:
+    """The dispatch keys of an ordinary tensor on a device, made outside and inside inference mode: no subclass, no wrapper
+    of torch.func, not fake, not negated lazily."""
+    keys = []
+    for inference in (False, True):
+        with _disable_current_modes(), torch.inference_mode(inference):
+            keys.append(torch._C._dispatch_keys(torch.empty(0, device=device)).raw_repr())
+    return keys
+
+
+def _quiet() -> list[int]:
+    """What the dispatcher includes for a thread without dispatch modes, transforms and tracing, likewise."""
+    included = []
+    for inference in (False, True):
+        with _disable_current_modes(), torch.inference_mode(inference):
+            included.append(torch._C._dispatch_tls_local_include_set().raw_repr())
+    return included
+
+
+_QUIET = _quiet()
+_TYPES = (torch.Tensor, torch.nn.Parameter)
+_implementations: dict[int, Callable[..., torch.Tensor]] = dict.fromkeys(_plain_keys("cpu"), _run_cpu)
+_include_set, _keys = torch._C._dispatch_tls_local_include_set, torch._C._dispatch_keys
+
+
+def _direct(
+    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, out: torch.Tensor | None
+) -> Callable[..., torch.Tensor] | None:
+    """The implementation for these operands, if the dispatcher would call it and do nothing more; else None."""
+    if (
+        torch.compiler.is_dynamo_compiling()
+        or _include_set().raw_repr() not in _QUIET
+        or torch._C._len_torch_function_stack() > 0
+        or torch.autograd.forward_ad._current_level >= 0
+        or torch.autograd.profiler._is_profiler_enabled
+        or type(a) not in _TYPES
+        or type(b) not in _TYPES
+    ):
+        return None
+    run = _implementations.get(_keys(a).raw_repr())
+    recorded = torch.is_grad_enabled()
+    if recorded and a.requires_grad:
+        return None
+    for t in (b, bias, out):
+        if t is not None and (
+            type(t) not in _TYPES
+            or _implementations.get(_keys(t).raw_repr()) is not run
+            or (recorded and t.requires_grad)
+        ):
+            return None
+    return run
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Fake tensors, autograd, vmap
 
 
 @torch.library.register_fake("mm32::matmul")
@@ -129,34 +223,6 @@ def _matmul_fake(
 ) -> torch.Tensor:
     planning.check_kernel(kernel)
     return a.new_empty(gemm.check_inputs(a, b, bias, activation, precision))
-
-
-@torch.library.impl("mm32::matmul_out", "CUDA")
-def _matmul_out_cuda(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    precision: str,
-    kernel: str,
-    out: torch.Tensor,
-) -> None:
-    _run_cuda(a, b, bias, activation, precision, kernel, out)
-
-
-@torch.library.impl("mm32::matmul_out", "CPU")
-def _matmul_out_cpu(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    precision: str,
-    kernel: str,
-    out: torch.Tensor,
-) -> None:
-    gemm.check_out(out, gemm.check_inputs(a, b, bias, activation, precision), a, b, bias)
-    planning.check_kernel(kernel)
-    out.copy_(cpu.matmul(a, b, bias, activation))
 
 
 @torch.library.register_fake("mm32::matmul_out")
@@ -170,74 +236,30 @@ def _matmul_out_fake(
     out: torch.Tensor,
 ) -> None:
     planning.check_kernel(kernel)
-    shape = gemm.check_inputs(a, b, bias, activation, precision)
-    if list(out.shape) != list(shape):
-        raise RuntimeError(
-            f"out has shape {tuple(out.shape)}, the result has shape {tuple(shape)}: mm32.matmul does not resize out"
-        )
+    gemm.check_out_form(out, gemm.check_inputs(a, b, bias, activation, precision), a)
 
 
 @torch.library.impl("mm32::matmul_packed", "CUDA")
-def _matmul_packed_cuda(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    precision: str,
-    kernel: str,
-    packed_a: torch.Tensor | None,
-    packed_b: torch.Tensor | None,
-) -> torch.Tensor:
-    return _run_cuda(a, b, bias, activation, precision, kernel, None, packed_a, packed_b)
+def _matmul_packed_cuda(*args: Any) -> torch.Tensor:
+    *args_, packed_a, packed_b = args
+    return _run_cuda(*args_, None, packed_a, packed_b)
 
 
 @torch.library.impl("mm32::matmul_packed_out", "CUDA")
-def _matmul_packed_out_cuda(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    precision: str,
-    kernel: str,
-    packed_a: torch.Tensor | None,
-    packed_b: torch.Tensor | None,
-    out: torch.Tensor,
-) -> None:
-    _run_cuda(a, b, bias, activation, precision, kernel, out, packed_a, packed_b)
+def _matmul_packed_out_cuda(*args: Any) -> None:
+    *args_, packed_a, packed_b, out = args
+    _run_cuda(*args_, out, packed_a, packed_b)
 
 
-# On the CPU nothing is packed: the implementations of the operators without.
+# On the CPU nothing is packed.
 @torch.library.impl("mm32::matmul_packed", "CPU")
-def _matmul_packed_cpu(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    precision: str,
-    kernel: str,
-    packed_a: torch.Tensor | None,
-    packed_b: torch.Tensor | None,
-) -> torch.Tensor:
-    gemm.check_inputs(a, b, bias, activation, precision)
-    planning.check_kernel(kernel)
-    return cpu.matmul(a, b, bias, activation).contiguous()
+def _matmul_packed_cpu(*args: Any) -> torch.Tensor:
+    return _run_cpu(*args[:6])
 
 
 @torch.library.impl("mm32::matmul_packed_out", "CPU")
-def _matmul_packed_out_cpu(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    bias: torch.Tensor | None,
-    activation: str | None,
-    precision: str,
-    kernel: str,
-    packed_a: torch.Tensor | None,
-    packed_b: torch.Tensor | None,
-    out: torch.Tensor,
-) -> None:
-    gemm.check_out(out, gemm.check_inputs(a, b, bias, activation, precision), a, b, bias)
-    planning.check_kernel(kernel)
-    out.copy_(cpu.matmul(a, b, bias, activation))
+def _matmul_packed_out_cpu(*args: Any) -> None:
+    _run_cpu(*args[:6], args[8])
 
 
 @torch.library.register_fake("mm32::matmul_packed")
@@ -250,72 +272,12 @@ def _matmul_packed_out_fake(*args: Any) -> None:
     _matmul_out_fake(*args[:6], args[8])
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Gradients. With z = a @ b + bias and c = act(z): dz = dc * act'(z), da = dz @ b^T, db = a^T @ dz, dbias = sum of dz over rows,
-# each product by mm32 in the layout it falls in. Saved: a, b, and z's ingredients only where act' needs them.
-
-
-def _setup_context(ctx: Any, inputs: tuple, output: torch.Tensor) -> None:
-    a, b, bias, ctx.activation, ctx.precision, ctx.kernel = inputs[:6]
-    ctx.save_for_backward(a, b, bias)
-
-
-def _reduce_to(grad: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-    return grad.sum_to_size(shape) if grad.shape != shape else grad
-
-
-def _backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-    a, b, bias = ctx.saved_tensors
-
-    def product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return torch.ops.mm32.matmul(x, y, None, None, ctx.precision, ctx.kernel)
-
-    rows = a if a.dim() > 1 else a.unsqueeze(0)
-    columns = b if b.dim() > 1 else b.unsqueeze(1)
-    if a.dim() == 1:
-        grad = grad.unsqueeze(-1 if b.dim() == 1 else -2)
-    if b.dim() == 1:
-        grad = grad.unsqueeze(-1)
-    if ctx.activation is not None:
-        # The pre-activation is computed again, not kept: one product more in backward, one (M, N) tensor less between.
-        z = torch.ops.mm32.matmul(rows, columns, bias, None, ctx.precision, ctx.kernel)
-        grad = _activation_backward(grad, z, ctx.activation)
-    need_a, need_b, need_bias = ctx.needs_input_grad[:3]
-    grad_a = _reduce_to(product(grad, columns.mT), rows.shape).reshape(a.shape) if need_a else None
-    if columns.dim() == 2:  # one B for the whole batch: one product over all rows, not a (K, N) for each matrix, summed
-        rows, grad = rows.flatten(0, -2), grad.flatten(0, -2)
-    grad_b = _reduce_to(product(rows.mT, grad), columns.shape).reshape(b.shape) if need_b else None
-    grad_bias = grad.sum(dim=list(range(grad.dim() - 1))) if bias is not None and need_bias else None
-    return grad_a, grad_b, grad_bias, None, None, None
-
-
-def _activation_backward(grad: torch.Tensor, z: torch.Tensor, activation: str) -> torch.Tensor:
-    """grad * act'(z), by torch's own backward operators; differentiable again."""
-    ops = torch.ops.aten
-    if activation == "relu":
-        return ops.threshold_backward(grad, z, 0)
-    if activation == "leaky_relu":
-        return ops.leaky_relu_backward(grad, z, 0.01, False)
-    if activation == "gelu":
-        return ops.gelu_backward(grad, z)
-    if activation == "gelu_tanh":
-        return ops.gelu_backward(grad, z, approximate="tanh")
-    if activation == "silu":
-        if torch.is_grad_enabled():  # to be differentiated again, which silu_backward cannot be
-            s = torch.sigmoid(z)
-            return grad * s * (1 + z * (1 - s))
-        return ops.silu_backward(grad, z)
-    if activation == "tanh":
-        return ops.tanh_backward(grad, torch.tanh(z))
-    return ops.sigmoid_backward(grad, torch.sigmoid(z))
-
-
-def _backward_packed(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-    return *_backward(ctx, grad), None, None
-
-
-torch.library.register_autograd("mm32::matmul", _backward, setup_context=_setup_context)
-torch.library.register_autograd("mm32::matmul_packed", _backward_packed, setup_context=_setup_context)
+_library = torch.library.Library("mm32", "FRAGMENT")
+for _name in ("matmul", "matmul_packed"):
+    _library.impl(_name, transforms.autograd, "Autograd", with_keyset=True)
+    _library.impl(_name + "_out", transforms.autograd_out, "Autograd", with_keyset=True)
+    torch.library.register_vmap("mm32::" + _name, transforms.vmap)
+    torch.library.register_vmap("mm32::" + _name + "_out", transforms.vmap_out)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -355,25 +317,27 @@ def matmul(
         ValueError: unknown activation, precision or kernel; a kernel that cannot run on this card.
         mm32.CompileError, mm32.LaunchError: the compiler or driver failed; the message has its log.
     """
+    run = _direct(a, b, bias, out)
+    if run is not None:
+        return run(a, b, bias, activation, precision, kernel, out)
     if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
         a, b, *packed = unwrap(a, b, precision, kernel)
     else:
         packed = []
     if bias is not None and not isinstance(bias, torch.Tensor):
         raise TypeError(f"mm32.matmul: bias must be a torch.Tensor of shape (N,) or None, got {type(bias).__name__}")
+    if a.is_nested or b.is_nested:
+        raise RuntimeError(
+            "mm32.matmul takes dense tensors; an operand is nested: call .to_padded_tensor() or unbind it"
+        )
     if a.layout != torch.strided or b.layout != torch.strided:
         raise RuntimeError(f"mm32.matmul takes dense tensors; a is {a.layout}, b is {b.layout}: call .to_dense()")
+    if out is not None and not isinstance(out, torch.Tensor):
+        raise TypeError(f"mm32.matmul: out must be a torch.Tensor, got {type(out).__name__}")
     if out is None:
         if packed:
             return torch.ops.mm32.matmul_packed(a, b, bias, activation, precision, kernel, *packed)
         return torch.ops.mm32.matmul(a, b, bias, activation, precision, kernel)
-    if torch.is_grad_enabled() and any(isinstance(t, torch.Tensor) and t.requires_grad for t in (a, b, bias, out)):
-        raise RuntimeError(
-            "matmul(): functions with out=... arguments don't support automatic differentiation, but one of the "
-            "arguments requires grad."
-        )
-    if not isinstance(out, torch.Tensor):
-        raise TypeError(f"mm32.matmul: out must be a torch.Tensor, got {type(out).__name__}")
     if packed:
         torch.ops.mm32.matmul_packed_out(a, b, bias, activation, precision, kernel, *packed, out)
     else:

@@ -488,7 +488,9 @@ def _by_split(
     traffic = 8.0 if products == 3 else 6.0
 
     def suits(tile: TensorTile | MmaTile) -> bool:
-        return tile.products == products and (products == 1 or gemm.k >= SHORT_K or tile.promote == 1 or kernel == "mma")
+        return tile.products == products and (
+            products == 1 or gemm.k >= SHORT_K or tile.promote == 1 or kernel == "mma"
+        )
 
     def estimate(tile: TensorTile | MmaTile, splits: int, packed: float) -> tuple[float, bool]:
         """Seconds, and whether to pack while multiplying, with `packed` bytes to move for that."""
@@ -512,7 +514,8 @@ def _by_split(
         for tile in tiles
         if suits(tile)
         for splits in SPLITS
-        if splits <= chunks and (not tile.direct or chunks <= 500 * splits)  # 16 bits for counts of 16 a K-block
+        if splits <= chunks
+        and (not tile.direct or chunks <= 500 * splits)  # 16 bits for counts of 16 a K-block
         and (splits == 1 or splits * gemm.batches * gemm.m * gemm.n <= 2**28)
     ]
     # The tile and the splits are those of a call without packed operands: it has the same sums, and so the same bits.
@@ -563,7 +566,9 @@ def _by_split(
         )
     else:
         blocks = min(MAX_GRID, work)
-        launches.append(Launch("mma.cu", "mm32_mma", multiply, tile.threads, tile.shared, blocks=blocks, argument="split"))
+        launches.append(
+            Launch("mma.cu", "mm32_mma", multiply, tile.threads, tile.shared, blocks=blocks, argument="split")
+        )
     if splits > 1:
         blocks = min(-(-gemm.batches * gemm.m * gemm.n // 256), device.sms * 8)
         launches.append(Launch("reduce.cu", "mm32_reduce", (*epilogue, *form), 256, 0, blocks=blocks, argument="split"))
@@ -721,7 +726,12 @@ def variants() -> Iterator[tuple[str, str, Constants, int]]:
             for j in range(4):
                 if (i, j) != (2, 0):
                     loads = (("PRODUCTS", tile.products), ("A_LOAD", i), ("B_LOAD", j))
-                    yield "tensorcore", "tensorcore.cu", (*light, *loads, *of_tile, ("SPLIT", 0), ("C_VECTOR", 1)), tile.threads
+                    yield (
+                        "tensorcore",
+                        "tensorcore.cu",
+                        (*light, *loads, *of_tile, ("SPLIT", 0), ("C_VECTOR", 1)),
+                        tile.threads,
+                    )
     for mma_tile in MMA_TILES:
         of_tile = (("PRODUCTS", mma_tile.products), ("TILE_N", mma_tile.n), ("STAGES", mma_tile.stages))
         yield from with_epilogues("mma", "mma.cu", [(*of_tile, ("SPLIT", 0), ("C_VECTOR", v)) for v in (0, 1)], 256)
