@@ -1,6 +1,7 @@
 """fp32 matrix multiplication for PyTorch on NVIDIA GPUs: any transposition, fused epilogues, and proof that it is right."""
 
 from mm32 import nn
+from mm32.dropin import disable, enable, enabled, stats
 from mm32.errors import CompileError, LaunchError
 from mm32.nn import replace_linear
 from mm32.ops import careful_runs, explain, linear, matmul
@@ -14,10 +15,14 @@ __all__ = [
     "PackedOperand",
     "__version__",
     "careful_runs",
+    "disable",
+    "enable",
+    "enabled",
     "explain",
     "linear",
     "matmul",
     "nn",
     "pack",
     "replace_linear",
+    "stats",
 ]

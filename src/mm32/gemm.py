@@ -211,7 +211,7 @@ def describe_operand(t: torch.Tensor, side: str, precision: str, aligned: bool) 
     return Gemm(m, n, k, (), a, b, nothing, None, None, precision)
 
 
-def _extent(t: torch.Tensor) -> tuple[int, int]:
+def extent(t: torch.Tensor) -> tuple[int, int]:
     """First and one-past-last byte that a tensor's elements can touch."""
     start = t.data_ptr()
     if t.numel() == 0:
@@ -220,9 +220,9 @@ def _extent(t: torch.Tensor) -> tuple[int, int]:
     return start, start + (span + 1) * t.element_size()
 
 
-def _overlap(x: torch.Tensor, y: torch.Tensor) -> bool:
+def overlap(x: torch.Tensor, y: torch.Tensor) -> bool:
     """Whether two tensors may share an element (conservative only where they interleave without a pitch in common)."""
-    (x_lo, x_hi), (y_lo, y_hi) = _extent(x), _extent(y)
+    (x_lo, x_hi), (y_lo, y_hi) = extent(x), extent(y)
     if x_lo == x_hi or y_lo == y_hi or x_hi <= y_lo or y_hi <= x_lo:
         return False
 
@@ -237,7 +237,7 @@ def _overlap(x: torch.Tensor, y: torch.Tensor) -> bool:
     return True
 
 
-def _self_overlapping(shape: Sequence[int], strides: Sequence[int]) -> bool:
+def self_overlapping(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether two index tuples may address one element (conservative only where strides interleave)."""
     dims = sorted((st, sz) for st, sz in zip(strides, shape, strict=True) if sz > 1)
     reach = 1
@@ -268,13 +268,13 @@ def check_out(
     check_out_form(out, shape, a)
     if out.device.type == "meta" or out.numel() == 0:
         return
-    if _self_overlapping(out.shape, out.stride()):
+    if self_overlapping(out.shape, out.stride()):
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location; "
             f"out has shape {tuple(out.shape)} and strides {out.stride()}. Please clone() it first (mm32.matmul)"
         )
     for name, t in (("a", a), ("b", b), ("bias", bias)):
-        if t is not None and _overlap(out, t):
+        if t is not None and overlap(out, t):
             raise RuntimeError(f"out overlaps {name} in memory: give mm32.matmul an out of its own")
 
 

@@ -670,6 +670,32 @@ def plan(gemm: Gemm, device: Device, kernel: str = "auto", before: tuple[bool, b
     )
 
 
+# torch's own product (cuBLAS), as far as a choice between it and mm32 needs: the largest of an SM's arithmetic and the card's
+# memory, by tiles of 128 or 64 with K split where tiles are few. FLOP/s of the card: torch on an H200, fp32 and TF32.
+TORCH_RATES = {"fp32": 50.0e12, "ieee": 50.0e12, "tf32": 360.0e12}
+TORCH_LAUNCH = 5e-6
+
+
+def torch_seconds(gemm: Gemm, device: Device) -> float:
+    """Estimated seconds that torch.matmul takes for `gemm` at `gemm.precision` (with "fp32" and "ieee" torch runs fp32 FMAs)."""
+    result = 4.0 * gemm.batches * gemm.m * gemm.n
+
+    def estimate(tile: int, efficiency: float, splits: int) -> float:
+        tiles = gemm.batches * -(-gemm.m // tile) * -(-gemm.n // tile) * splits
+        rate = TORCH_RATES[gemm.precision] / 132 * efficiency
+        multiply = -(-tiles // device.sms) * -(-gemm.k // splits) * 2.0 * tile * tile / rate
+        add_up = 3e-6 + result * (splits + 1) / MEMORY if splits > 1 else 0.0
+        return max(multiply, _traffic(gemm) / MEMORY) + add_up + TORCH_LAUNCH
+
+    tiles = ((128, 1.0), (64, 0.85))
+    return min(
+        estimate(tile, efficiency, splits)
+        for tile, efficiency in tiles
+        for splits in SPLITS
+        if splits <= max(gemm.k, 1)
+    )
+
+
 def check_kernel(kernel: str) -> None:
     if kernel != "auto" and kernel not in KERNELS:
         raise ValueError(f"unknown kernel {kernel!r}: mm32 has 'auto', {', '.join(map(repr, KERNELS))}")

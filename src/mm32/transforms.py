@@ -47,8 +47,8 @@ def _operator(packed: tuple[torch.Tensor | None, ...]) -> Any:
 
 
 class Mm32Matmul(_SingleLevelFunction):
-    """mm32::matmul, or matmul_packed, at one level of differentiation. torch.autograd.Function is the same for programs that call it from
-    outside; inside the dispatcher torch.func has taken the levels apart already, and this is torch's own base for that."""
+    """mm32::matmul, or matmul_packed, at one level of differentiation. torch.autograd.Function is the same for programs that
+    call it from outside; inside the dispatcher torch.func has taken the levels apart already: this is torch's base for that."""
 
     @staticmethod
     def forward(
@@ -150,7 +150,8 @@ def autograd(
     kernel: str,
     *packed: torch.Tensor | None,
 ) -> torch.Tensor:
-    """mm32::matmul, or matmul_packed, at the Autograd key. torch.library.register_autograd has no forward mode: it drops tangents in silence."""
+    """mm32::matmul, or matmul_packed, at the Autograd key. torch.library.register_autograd has no forward mode: it drops
+    tangents in silence."""
     recorded = torch.is_grad_enabled() and torch._C._any_requires_grad(a, b, bias)
     if recorded and activation is not None and activation not in _OF_RESULT:
         gemm.check_options(activation, precision)
