@@ -18,7 +18,14 @@ from mm32.bench import record
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 CARD = "nvidia-h200"
-PAGES = ("README.md", "docs/kernels.md", "docs/layers.md", "docs/numerics.md", "docs/verifying.md")
+PAGES = (
+    "README.md",
+    "docs/kernels.md",
+    "docs/layers.md",
+    "docs/models.md",
+    "docs/numerics.md",
+    "docs/verifying.md",
+)
 MARKED = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end table -->)", re.S)
 LAYOUT = {"tt": "`A.T @ B.T`", "nt": "`A @ B.T`", "tn": "`A.T @ B`", "nn": "`A @ B`"}
 
@@ -139,6 +146,29 @@ def ladder_table() -> str:
     return "\n".join(lines) + "\n" + source("ladder")
 
 
+def models_table() -> str:
+    lines = [
+        "| model | torch fp32 | mm32 | mm32 : torch (95 %) | torch TF32 | products by mm32 | error of | torch | mm32 | TF32 |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in load("models")["rows"]:
+        fp32, ours, tf32 = (row["results"][name] for name in ("torch", "mm32", "torch-tf32"))
+        errors = [
+            " <br> ".join("–" if "failed" in r else f"{r['errors'][quantity]:.1e}" for quantity in fp32["errors"])
+            for r in (fp32, ours, tf32)
+        ]
+        times = [f"fails: {r['failed']}" if "failed" in r else time(r["seconds"]) for r in (fp32, ours, tf32)]
+        ratio, taken = "–", "–"
+        if "failed" not in ours:
+            ratio, count = speedup(ours), sum(ours["kernels"].values())
+            taken = f"{count} of {count + sum(ours['left to torch'].values())}, {ours['careful']} careful"
+        lines.append(
+            f"| **{row['case']}**: {row['what']} | {times[0]} | {times[1]} | {ratio} | {times[2]} | {taken} | "
+            f"{' <br> '.join(fp32['errors'])} | {' | '.join(errors)} |"
+        )
+    return "\n".join(lines) + "\n" + source("models")
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "main": main_table,
     "shapes": shapes_table,
@@ -146,16 +176,22 @@ TABLES: dict[str, Callable[[], str]] = {
     "tf32": tf32_table,
     "errors": errors_table,
     "ladder": ladder_table,
+    "models": models_table,
 }
 
 
 def filled(text: str) -> str:
-    """A page with its tables made from the records; ValueError for a table that does not exist."""
+    """A page with its tables made from the records, or the word that there is no record; ValueError for a table that does not
+    exist."""
 
     def make(found: re.Match[str]) -> str:
         if found[2] not in TABLES:
             raise ValueError(f"no table {found[2]!r}: there are {', '.join(TABLES)}")
-        return found[1] + TABLES[found[2]]() + found[3]
+        try:
+            table = TABLES[found[2]]()
+        except FileNotFoundError as error:
+            table = f"Not measured yet: there is no {Path(error.filename).relative_to(ROOT)}.\n"
+        return found[1] + table + found[3]
 
     return MARKED.sub(make, text)
 
@@ -177,8 +213,9 @@ def main() -> int:
                 page.write_text(after)
     for path in sorted(RESULTS.glob("*/*.json")):
         if old := record.stale(record.read(path)):
+            script = "models.py" if path.stem == "models" else "record.py"
             print(
-                f"{path.relative_to(ROOT)} is older than the sources of {', '.join(old)}: run benchmarks/record.py again"
+                f"{path.relative_to(ROOT)} is older than the sources of {', '.join(old)}: run benchmarks/{script} again"
             )
     if differing:
         print(f"{'differ from their records' if check else 'rewritten'}: {', '.join(differing)}")

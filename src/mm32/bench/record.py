@@ -12,6 +12,7 @@ from mm32.cuda import compile as compiler
 from mm32.environment import driver_version
 
 SCHEMA = 1
+METHOD = "interleaved rounds, cold L2, medians of CUDA events; errors against float64 on the same inputs"
 SOURCES = {
     "naive": ("naive.cu",),
     "dot": ("dot.cu",),
@@ -49,15 +50,17 @@ def environment() -> dict[str, Any]:
     }
 
 
-def write(path: Path, name: str, rows: list[dict[str, Any]]) -> None:
-    kernels = sorted({r["kernel"] for row in rows for r in row["results"].values()} & set(SOURCES))
+def write(path: Path, name: str, rows: list[dict[str, Any]], method: str = METHOD) -> None:
+    """A row's result names its "kernel", or, where it is of many products, its "kernels", or none."""
+    results = [result for row in rows for result in row["results"].values()]
+    kernels = sorted({k for r in results for k in r.get("kernels", [r.get("kernel")])} & set(SOURCES))
     record = {
         "schema": SCHEMA,
         "name": name,
         "made": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "environment": environment(),
         "kernels": {kernel: kernel_hash(kernel) for kernel in kernels},
-        "method": "interleaved rounds, cold L2, medians of CUDA events; errors against float64 on the same inputs",
+        "method": method,
         "rows": rows,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
