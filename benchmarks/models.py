@@ -33,7 +33,7 @@ def main() -> int:
     rows = []
     for script in SCRIPTS:
         rows += models.run(importlib.import_module(script).make)
-        record.write(path, "models", rows, models.METHOD)
+        record.write(path, record.make("models", rows, models.METHOD))
     return 0
 
 

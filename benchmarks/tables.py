@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mm32.bench import record
+from mm32.bench import record, report
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -169,6 +169,33 @@ def models_table() -> str:
     return "\n".join(lines) + "\n" + source("models")
 
 
+def auto_table() -> str:
+    """What the planner's choices come to over the set "auto", and its ten lowest speedups."""
+    if not (RESULTS / CARD / "auto.json").exists():
+        return "No record of this set is here: `python benchmarks/record.py auto` makes one.\n"
+    rows = [row for row in load("auto")["rows"] if "mm32" in row["results"]]
+    speedups = [row["results"]["mm32"]["speedup"] for row in rows]
+    choices = [report.choice(row) for row in rows]
+    ahead, poor = sum(s >= 1 for s in speedups), sum(ratio > 1.1 for _, ratio in choices)
+    lines = [
+        f"{len(rows)} products: geometric mean of mm32 : torch **{report.geometric_mean(speedups):.2f}**, {ahead} of them at "
+        f"least as fast as torch; in {poor} a kernel that was not chosen is faster by more than a tenth. The ten lowest:",
+        "",
+        "| M × K × N, layout, data | kernel | torch fp32 | mm32 | mm32 : torch (95 %) | simt : torch | tensorcore : torch "
+        "| error torch | error mm32 |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in report.worst(rows):
+        r = row["results"]
+        other = " | ".join(f"{r[name]['speedup']:.2f}" if name in r else "–" for name in ("simt", "tensorcore"))
+        lines.append(
+            f"| {row['case'].replace('x', ' × ', 2)} | {r['mm32']['kernel']} | {report.time(r['torch']['seconds'])} | "
+            f"{report.time(r['mm32']['seconds'])} | {speedup(r['mm32'])} | {other} | {r['torch']['error']:.1e} | "
+            f"{r['mm32']['error']:.1e} |"
+        )
+    return "\n".join(lines) + "\n" + source("auto")
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "main": main_table,
     "shapes": shapes_table,
@@ -177,6 +204,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "errors": errors_table,
     "ladder": ladder_table,
     "models": models_table,
+    "auto": auto_table,
 }
 
 

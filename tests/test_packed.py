@@ -303,6 +303,10 @@ def test_the_multiply_is_that_of_an_unpacked_call() -> None:
     for _ in range(300):
         problem = random_problem(rng)
         plain = planning.plan(problem, H200, "tensorcore")
+        if dict(plain.launches[1].constants).get(
+            "DIRECT"
+        ):  # it splits its own tiles: there are no panels that could be given
+            continue
         for before in ((True, False), (False, True), (True, True)):
             made = planning.plan(problem, H200, rng.choice(("auto", "tensorcore")), before)
             assert made.kernel == "tensorcore"
@@ -323,7 +327,7 @@ def test_the_multiply_is_that_of_an_unpacked_call() -> None:
 
 def launch_form(launch: planning.Launch) -> tuple:
     """What decides a launch's sums: not how operands came to be packed, nor when it starts."""
-    left_out = ("A_LOAD", "B_LOAD", "A_UNIT", "B_UNIT") if launch.source != "simt.cu" else ()
+    left_out = ("A_LOAD", "B_LOAD", "A_UNIT", "B_UNIT") if launch.source != "careful.cu" else ()
     constants = tuple((name, value) for name, value in launch.constants if name not in left_out)
     return launch.entry, constants, launch.block, launch.shared
 

@@ -60,6 +60,29 @@ def test_an_unknown_table_is_refused(tables: ModuleType) -> None:
         tables.filled("<!-- table: other -->\n<!-- end table -->")
 
 
+def test_the_planners_choices_are_summed_up(
+    tables: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    assert "No record of this set" in tables.auto_table()
+    made = tables.record.read(ROOT / "benchmarks" / "results" / "nvidia-h200" / "main.json") | {"name": "auto"}
+    rows = made["rows"] = [made["rows"][0] | {"case": f"{i}x2x3 nn randn"} for i in range(12)]
+    for i, row in enumerate(rows):
+        ours = row["results"]["mm32"] | {"speedup": 2.0 ** (i - 4)}
+        # Twice as fast as mm32's choice in the first three, then a tenth slower.
+        simt = row["results"]["simt"] | {"seconds": ours["seconds"] * (0.5 if i < 3 else 1.1), "speedup": 0.25}
+        row["results"] = row["results"] | {"mm32": ours, "simt": simt}
+    record.write(tmp_path / tables.CARD / "auto.json", made)
+    page = tables.auto_table().splitlines()
+    assert page[0].startswith(
+        "12 products: geometric mean of mm32 : torch **2.83**, 8 of them at least as fast as torch; in 3 "
+    )
+    table = [line for line in page if line.startswith("| ") and "randn" in line]
+    assert [line.split(" |")[0] for line in table] == [f"| {i} × 2 × 3 nn randn" for i in range(10)]
+    assert "**0.06**" in table[0]
+    assert "| 0.25 | – |" in table[0]
+
+
 @pytest.mark.parametrize("path", RECORDS, ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_a_record_is_whole(path: Path) -> None:
     made = record.read(path)
@@ -114,7 +137,7 @@ def models_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict:
     # Where there is no card, torch ran them.
     row["results"]["mm32"] |= {"kernels": {"simt": 2, "tensorcore": 1}, "left to torch": {"empty": 4}, "careful": 1}
     monkeypatch.setattr(record, "environment", lambda: {"card": "a card", "driver": "1.2", "torch": "2.9"})
-    record.write(tmp_path / "models.json", "models", [row], models.METHOD)
+    record.write(tmp_path / "models.json", record.make("models", [row], models.METHOD))
     return record.read(tmp_path / "models.json")
 
 

@@ -185,9 +185,7 @@ _implementations: dict[int, Callable[..., torch.Tensor]] = dict.fromkeys(_plain_
 _include_set, _keys = torch._C._dispatch_tls_local_include_set, torch._C._dispatch_keys
 
 
-def _direct(
-    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, out: torch.Tensor | None
-) -> Callable[..., torch.Tensor] | None:
+def _direct(a: Any, b: Any, bias: torch.Tensor | None, out: torch.Tensor | None) -> Callable[..., torch.Tensor] | None:
     """The implementation for these operands, if the dispatcher would call it and do nothing more; else None."""
     if (
         torch.compiler.is_dynamo_compiling()
@@ -241,14 +239,12 @@ def _matmul_out_fake(
 
 @torch.library.impl("mm32::matmul_packed", "CUDA")
 def _matmul_packed_cuda(*args: Any) -> torch.Tensor:
-    *args_, packed_a, packed_b = args
-    return _run_cuda(*args_, None, packed_a, packed_b)
+    return _run_cuda(*args[:6], packed_a=args[6], packed_b=args[7])
 
 
 @torch.library.impl("mm32::matmul_packed_out", "CUDA")
 def _matmul_packed_out_cuda(*args: Any) -> None:
-    *args_, packed_a, packed_b, out = args
-    _run_cuda(*args_, out, packed_a, packed_b)
+    _run_cuda(*args[:6], packed_a=args[6], packed_b=args[7], out=args[8])
 
 
 # On the CPU nothing is packed.
@@ -259,7 +255,7 @@ def _matmul_packed_cpu(*args: Any) -> torch.Tensor:
 
 @torch.library.impl("mm32::matmul_packed_out", "CPU")
 def _matmul_packed_out_cpu(*args: Any) -> None:
-    _run_cpu(*args[:6], args[8])
+    _run_cpu(*args[:6], out=args[8])
 
 
 @torch.library.register_fake("mm32::matmul_packed")

@@ -18,7 +18,8 @@ from typing import Any
 import torch
 
 import mm32
-from mm32.bench.measure import interval, median, torch_precision
+from mm32.bench.measure import interval, median
+from mm32.bench.peers import torch_precision
 
 METHOD = (
     "interleaved rounds of whole steps, medians of the host's clock from an idle device to an idle device; errors of each "
