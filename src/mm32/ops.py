@@ -239,12 +239,14 @@ def _matmul_out_fake(
 
 @torch.library.impl("mm32::matmul_packed", "CUDA")
 def _matmul_packed_cuda(*args: Any) -> torch.Tensor:
-    return _run_cuda(*args[:6], packed_a=args[6], packed_b=args[7])
+    a, b, bias, activation, precision, kernel, *packed = args
+    return _run_cuda(a, b, bias, activation, precision, kernel, None, *packed)
 
 
 @torch.library.impl("mm32::matmul_packed_out", "CUDA")
 def _matmul_packed_out_cuda(*args: Any) -> None:
-    _run_cuda(*args[:6], packed_a=args[6], packed_b=args[7], out=args[8])
+    a, b, bias, activation, precision, kernel, packed_a, packed_b, out = args
+    _run_cuda(a, b, bias, activation, precision, kernel, out, packed_a, packed_b)
 
 
 # On the CPU nothing is packed.
@@ -255,7 +257,8 @@ def _matmul_packed_cpu(*args: Any) -> torch.Tensor:
 
 @torch.library.impl("mm32::matmul_packed_out", "CPU")
 def _matmul_packed_out_cpu(*args: Any) -> None:
-    _run_cpu(*args[:6], out=args[8])
+    a, b, bias, activation, precision, kernel, _, _, out = args
+    _run_cpu(a, b, bias, activation, precision, kernel, out)
 
 
 @torch.library.register_fake("mm32::matmul_packed")
