@@ -35,6 +35,8 @@ PROMOTED = {"tensorcore": 64, "mma": 32}  # of K, by kernel
 _PRODUCTS = {"fp32": 3, "tf32": 1}
 # What the range may cost: 4 u of |A||B|, in units of 2^-25 * BIG^2; of hi alone, as much as its rounding: 4 * 2^-11.
 BIG, ALLOWED = 2.0**-3, {3: 8.0, 1: 2.0**16}
+# Products in a sum below which the split's own 2^-22 shows beside fp32's rounding; a sixteenth of K where that is less.
+FEWEST = {3: 64.0, 1: 0.0}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -142,15 +144,19 @@ def fits(a: Packed, b: Packed, products: int = 3) -> NDArray[np.bool_]:
 
     An element below SMALL keeps 2^-25 of absolute precision, so for a row i of A and a column j of B the range costs at most
     2^-25 (small_i largest_j + small_j largest_i). Where both have a big element at the same sampled place, |A||B| is at least
-    BIG^2 (times 2^(2 target)) for every such place. The cost must be no more than 4 u |A||B|, and no element of either row may be
-    out of fp16's range.
+    BIG^2 (times 2^(2 target)) for every such place. The cost must be no more than 4 u |A||B|; FEWEST products must count, by what
+    the sample says of K; and no element of either row may be out of fp16's range. Rows of zeros lose nothing.
     """
+    k = a.hi.shape[1]
     with np.errstate(invalid="ignore"):
         lost = np.multiply.outer(a.small.astype(np.float64), b.largest) + np.multiply.outer(
             a.largest, b.small.astype(np.float64)
         )
-    kept = a.big.astype(np.float64) @ b.big.T.astype(np.float64) * (BIG * 2.0 ** target(a.hi.shape[1])) ** 2
-    return np.logical_and.outer(a.largest <= LIMIT, b.largest <= LIMIT) & (lost <= ALLOWED[products] * kept)
+    places = a.big.astype(np.float64) @ b.big.T.astype(np.float64)
+    fewest = min(FEWEST[products], k / 16) * min(1.0, SAMPLES / max(k, 1))
+    good = (lost <= ALLOWED[products] * places * (BIG * 2.0 ** target(k)) ** 2) & (places >= fewest)
+    zeros = np.logical_or.outer((a.largest == 0) & (a.small == 0), (b.largest == 0) & (b.small == 0))
+    return np.logical_and.outer(a.largest <= LIMIT, b.largest <= LIMIT) & (good | zeros)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -409,14 +409,21 @@ def _alone(gemm: Gemm, side: int) -> Gemm:
     return replace(gemm, m=m, n=n, batch=(), a=replace(gemm.a, batch=()), b=replace(gemm.b, batch=()))
 
 
+def _units(gemm: Gemm, matrices: tuple[int, int], loads: tuple[int, int]) -> int:
+    """How many units mm32_pack has to pack."""
+    sides = zip(matrices, (gemm.m, gemm.n), loads, strict=True)
+    chunks = -(-gemm.k // (BLOCK_K * CHUNK))
+    return chunks * sum(x * -(-r // _unit_rows(load)) for x, r, load in sides if load != BEFORE)
+
+
 def _pack_launches(
     gemm: Gemm, device: Device, products: int, matrices: tuple[int, int], loads: tuple[int, int], overlap: bool
 ) -> list[Launch]:
     """What makes the panels and stats of the operands that were not packed before."""
     constants = (("A_LOAD", loads[0]), ("B_LOAD", loads[1]), ("PRODUCTS", products))
-    sides = [(x, r, load) for x, r, load in zip(matrices, (gemm.m, gemm.n), loads, strict=True) if load != BEFORE]
-    units = sum(x * -(-r // _unit_rows(load)) * -(-gemm.k // (BLOCK_K * CHUNK)) for x, r, load in sides)
-    groups = sum(x * -(-r // 32) for x, r, _ in sides)
+    sides = zip(matrices, (gemm.m, gemm.n), loads, strict=True)
+    groups = sum(x * -(-r // 32) for x, r, load in sides if load != BEFORE)
+    units = _units(gemm, matrices, loads)
     packers = min(max(units, 1), device.sms if overlap else MAX_GRID)  # one at least: it judges
     early = device.capability >= (9, 0)  # before it, launches cannot overlap
     return [
@@ -548,6 +555,8 @@ def _by_split(
         ("C_VECTOR", int(gemm.out.vectorizable("col") if splits == 1 else gemm.n % 4 == 0)),
     )
     work = gemm.batches * rows * columns * splits
+    # All blocks of mm32_pack are on the card at once: the multiply's come as they leave, and nobody waits for the launch.
+    at_once = _units(gemm, space.matrices, modes) <= 4 * device.sms
     launches = _pack_launches(gemm, device, products, space.matrices, modes, overlap)
     if tile.direct:
         del launches[1]
@@ -561,7 +570,7 @@ def _by_split(
                 tile.shared,
                 blocks=min(device.sms, work),
                 argument="split",
-                early=overlap or tile.direct,
+                early=overlap or tile.direct or at_once,
             )
         )
     else:

@@ -25,8 +25,8 @@ __device__ __forceinline__ bool misfit(const Split& s, const Tile& tile, RowStat
     bool bad = false;
     if (column < columns) {
         const RowStats b = s.stats[1][(s.matrices[1] == 1 ? 0 : tile.matrix) * p.n + tile.n0 + column];
-        const float big = big_from(p.k);
-        for (int i = threadIdx.x / TILE_N; i < rows; i += STEP) bad |= !fits(a[i], b, big);
+        const float big = big_from(p.k), few = fewest(p.k);
+        for (int i = threadIdx.x / TILE_N; i < rows; i += STEP) bad |= !fits(a[i], b, big, few);
     }
     return __syncthreads_or(bad);
 }

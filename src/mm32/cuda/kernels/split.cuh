@@ -64,10 +64,24 @@ __device__ __forceinline__ long long padded_rows(long long rows) { return (rows 
 // be 4 u |A||B|, u = 2^-24 (PRODUCTS = 1: 4 * 2^-11). Zeros are neither small nor big: they outweigh nothing.
 constexpr float ALLOWED = PLANES == 2 ? 8.f : 65536.f;
 __device__ __forceinline__ float big_from(long long k) { return (float)(1 << (k <= SAMPLES ? TARGET_EXACT : TARGET)) * 0.125f; }
-__device__ __forceinline__ bool fits(const RowStats& a, const RowStats& b, float big) {
+// A sum of few products does not average out the split's own 2^-22, and fp32's rounding would be less: 64 products that count are
+// asked for, a sixteenth of a short K. Of them `fewest` should be among the samples.
+__device__ __forceinline__ float fewest(long long k) {
+    if (PLANES == 1) return 0.f;
+    const float deep = (float)k;
+    return fminf(64.f, 0.0625f * deep) * fminf(1.f, SAMPLES / deep);
+}
+// Whether the split is good enough for a row of A and a column of B that have `places` big elements in common, have lost at most
+// `lost`, and hold no more than `a` and `b`, scaled; `big`, `fewest` as above.
+__device__ __forceinline__ bool good(float a, float b, float lost, int places, float big, float fewest) {
+    return a <= LIMIT && b <= LIMIT && lost <= ALLOWED * big * big * places && places >= fewest;
+}
+__device__ __forceinline__ bool fits(const RowStats& a, const RowStats& b, float big, float fewest) {
     const float a_largest = __uint_as_float(a.largest), b_largest = __uint_as_float(b.largest);
-    const float lost = a.small * b_largest + b.small * a_largest;
-    return a_largest <= LIMIT && b_largest <= LIMIT && lost <= ALLOWED * big * big * (__popcll(a.big[0] & b.big[0]) + __popcll(a.big[1] & b.big[1]));
+    const bool zeros = (a.largest | a.small) == 0 || (b.largest | b.small) == 0;  // they lose nothing, but 0 * Inf is NaN
+    if (zeros) return a_largest <= LIMIT && b_largest <= LIMIT;
+    const int places = __popcll(a.big[0] & b.big[0]) + __popcll(a.big[1] & b.big[1]);
+    return good(a_largest, b_largest, a.small * b_largest + b.small * a_largest, places, big, fewest);
 }
 
 // Programmatic dependent launch (sm_90): the next kernel of the chain may be put on the card while this one runs. It waits for

@@ -77,9 +77,9 @@ __device__ __forceinline__ void judge(const Split& s, int thread) {
     }
     asm volatile("bar.sync 5, %0;" ::"n"(THREADS) : "memory");
     if (thread == 0) {
-        const float a = __uint_as_float(worst[0][1]), b = __uint_as_float(worst[1][1]), big = big_from(s.p.k);
+        const float a = __uint_as_float(worst[0][1]), b = __uint_as_float(worst[1][1]);
         const float lost = worst[0][0] * b + worst[1][0] * a;
         const int places = samples - (int)worst[0][2] - (int)worst[1][2];  // big in both, at least
-        s.verdict->unsure = !(a <= LIMIT && b <= LIMIT && lost <= ALLOWED * big * big * max(places, 0));
+        s.verdict->unsure = !good(a, b, lost, max(places, 0), big_from(s.p.k), fewest(s.p.k));
     }
 }

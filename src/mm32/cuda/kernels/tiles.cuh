@@ -30,8 +30,9 @@ __device__ __forceinline__ int tiles_of(const Split& s) {
 
 // The K-blocks of a split: whole chunks, as even as they go.
 __device__ __forceinline__ int split_begin(int blocks, int split, int splits) {
-    const int chunks = (blocks + CHUNK - 1) / CHUNK;
-    return min((int)((long long)chunks * split / splits) * CHUNK, blocks);
+    if (!MM32_SPLIT) return split * blocks;
+    const unsigned chunks = (blocks + CHUNK - 1) / CHUNK;  // 2^21 at most, and 128 splits
+    return min((int)(chunks * split / splits * CHUNK), blocks);
 }
 
 // 2^-e in two factors, so that any scale that a row and a column can have together is undone with one rounding: neither the
@@ -114,7 +115,8 @@ __device__ __forceinline__ void store(const Problem& p, const Tile& tile, const 
                     const float4 v = *reinterpret_cast<const float4*>(staging + row * 40 + n);
                     float* const c = to + row * target.row + n;
                     if (n + 3 < width) {
-                        *reinterpret_cast<float4*>(c) = v;
+                        // In PTX: the compiler makes four stores of it, to share them with the branch below.
+                        asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(c), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
                     } else {
                         if (n < width) c[0] = v.x;
                         if (n + 1 < width) c[1] = v.y;
