@@ -182,7 +182,8 @@ TILED_STEP = 2 * 32 * 32 * 2 / (7.0e12 / 132)  # seconds for a step of K of the 
 
 @dataclass(frozen=True)
 class SimtTile:
-    """A block tile of the simt kernel; `rate` is the share of the card's FMA peak it sustains when all blocks are busy."""
+    """A block tile of the simt kernel; `rates` are the shares of the card's FMA peak that it sustains with 1, 2, ... blocks on a
+    multiprocessor."""
 
     m: int
     n: int
@@ -190,9 +191,13 @@ class SimtTile:
     thread_m: int
     thread_n: int
     stages: int
-    blocks: int  # resident on a multiprocessor
-    rate: float
+    rates: tuple[float, ...]
     promote: int = 0  # tiles of K between promotions of the sums; 0 for none
+
+    @property
+    def blocks(self) -> int:
+        """Resident on a multiprocessor."""
+        return len(self.rates)
 
     @property
     def threads(self) -> int:
@@ -204,12 +209,15 @@ class SimtTile:
 
 
 SIMT_TILES = (
-    SimtTile(128, 128, 16, 8, 16, 4, 2, 0.75),
-    SimtTile(64, 64, 16, 4, 8, 4, 4, 0.50),
+    SimtTile(128, 128, 16, 8, 16, 4, (0.50, 0.70)),
+    SimtTile(64, 64, 16, 4, 8, 4, (0.30, 0.52, 0.57, 0.60)),
 )
 # Sums promoted every 128 of K: two sets of registers, so a smaller tile. For the careful path, whose error must stand beside
 # torch's, which splits K; and for K beyond LONG_K, where a plain sum's error would pass that of any fp32 matmul in use.
-ACCURATE_TILES = (SimtTile(128, 128, 16, 8, 8, 4, 1, 0.58, 8), SimtTile(64, 64, 16, 4, 8, 4, 2, 0.45, 8))
+ACCURATE_TILES = (
+    SimtTile(128, 128, 16, 8, 8, 4, (0.58,), 8),
+    SimtTile(64, 64, 16, 4, 8, 4, (0.30, 0.45), 8),
+)
 LONG_K = 8192
 SIMT_STREAM = 2.4e12  # bytes a second that it reaches where memory bounds it
 FMA_PEAK = 66.9e12 / 132  # FLOP/s of a multiprocessor at 1.98 GHz
@@ -235,10 +243,10 @@ def _loads(gemm: Gemm) -> tuple[int, int]:
 
 def _simt(gemm: Gemm, device: Device, accurate: bool = False) -> tuple[Plan, float]:
     def estimate(tile: SimtTile) -> float:
-        tiles = gemm.batches * -(-gemm.m // tile.m) * -(-gemm.n // tile.n)
-        waves = -(-tiles // (device.sms * tile.blocks))
-        step = 2.0 * tile.m * tile.n * tile.blocks / (FMA_PEAK * tile.rate)
-        return max(waves * max(gemm.k, tile.k) * step, _traffic(gemm) / SIMT_STREAM) + 2e-6 + LAUNCH
+        each = -(-gemm.batches * -(-gemm.m // tile.m) * -(-gemm.n // tile.n) // device.sms)
+        step = 2.0 * tile.m * tile.n / (FMA_PEAK * tile.rates[min(max(each, 1), tile.blocks) - 1])
+        stream = _traffic(gemm) / SIMT_STREAM
+        return max(each * max(gemm.k, tile.k) * step + 0.45 * stream, stream) + 5e-6 + LAUNCH
 
     tiles = ACCURATE_TILES if accurate or gemm.k > LONG_K else SIMT_TILES
     fitting = [t for t in tiles if t.shared <= device.shared]
@@ -273,19 +281,22 @@ def _simt_form(tile: SimtTile, a_load: int, b_load: int, c_vector: int) -> Const
 BLOCK_K, CHUNK, TILE_M = 64, 8, 128  # as in split.cuh and tiles.cuh
 QUEUE = 65536  # bytes, as in direct.cuh
 GROUP = 8
-SHORT_K = 256  # up to about K = 200 the split's own error is larger than what an fp32 sum accumulates
+SHORT_K = 256  # below it tensorcore promotes every 16 of K, and mma's error may pass that of an fp32 sum
+SHORTEST_K = 32  # below it tensorcore's may
 MAX_ROWS = 2**24  # a plane of panels has 128 bytes a row, counted in 32 bits
 
 
 @dataclass(frozen=True)
 class TensorTile:
-    """A tile of 128 x n of tensorcore.cu; `step` is the seconds that a multiprocessor takes for 64 of K of it. `direct`: the
-    multiply splits its operands itself; nothing is packed. `promote`: sums are promoted every so many times 16 of K."""
+    """A tile of 128 x n of tensorcore.cu; `step` is the seconds that a multiprocessor takes for 64 of K of it, `around` for
+    beginning and storing it. `direct`: the multiply splits its operands itself; nothing is packed. `promote`: sums are promoted
+    every so many times 16 of K; 1 is for K below SHORT_K."""
 
     n: int
     products: int
     stages: int
     step: float
+    around: float
     direct: bool = False
     promote: int = 4
 
@@ -306,11 +317,12 @@ class TensorTile:
 
 @dataclass(frozen=True)
 class MmaTile:
-    """A tile of 128 x n of mma.cu; `step` is the seconds that a multiprocessor takes for 64 of K of it."""
+    """A tile of 128 x n of mma.cu; `step` and `around` as in TensorTile."""
 
     n: int
     products: int
     step: float
+    around: float = 8e-6
     stages: int = 3  # 98.5 KB at most, with what is not dynamic: the 99 KB of sm_86, sm_89 and sm_120 hold it
 
     direct: ClassVar[bool] = False
@@ -327,17 +339,15 @@ def _tensor_form(tile: TensorTile) -> Constants:
 
 
 TENSOR_TILES = (
-    TensorTile(128, 3, 3, 1.10e-6),
-    TensorTile(64, 3, 4, 0.60e-6),
-    TensorTile(128, 1, 6, 0.42e-6),
-    TensorTile(64, 1, 6, 0.24e-6),
-    TensorTile(128, 3, 2, 1.60e-6, True),
-    TensorTile(64, 3, 3, 1.00e-6, True),
-    TensorTile(128, 1, 4, 1.20e-6, True),
-    TensorTile(64, 1, 5, 0.70e-6, True),
-    TensorTile(128, 3, 3, 1.50e-6, False, 1),
-    TensorTile(128, 3, 2, 1.80e-6, True, 1),
-    TensorTile(64, 3, 3, 1.20e-6, True, 1),
+    TensorTile(128, 3, 3, 0.90e-6, 11e-6),
+    TensorTile(64, 3, 4, 0.62e-6, 6e-6),
+    TensorTile(128, 1, 6, 0.42e-6, 6e-6),
+    TensorTile(64, 1, 6, 0.28e-6, 4e-6),
+    TensorTile(128, 3, 2, 1.90e-6, 7e-6, True),
+    TensorTile(64, 3, 3, 1.40e-6, 5e-6, True),
+    TensorTile(128, 1, 4, 1.10e-6, 6e-6, True),
+    TensorTile(64, 1, 5, 0.85e-6, 5e-6, True),
+    TensorTile(128, 3, 3, 1.10e-6, 3e-6, False, 1),
 )
 # A guess, not measured: 300 TFLOP/s of fp16 products on 132 multiprocessors; a TILE_N of 64 as much less as in TENSOR_TILES.
 MMA_TILES = (
@@ -348,6 +358,8 @@ MMA_TILES = (
 )
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 PACK_ALONE, PACK_BESIDE = 3.1e12, 2.0e12  # bytes a second, all blocks or one a multiprocessor
+PACK_ONLY_BESIDE = 1.5e12  # where the multiply waits for it
+UNIT = 6e-6  # seconds that a block of mm32_pack takes for a unit, at least
 MEMORY = 3.5e12
 
 
@@ -453,7 +465,7 @@ def pack(gemm: Gemm, device: Device, side: int) -> Plan:
     Raises `Unplannable` where no tensor-core kernel would be chosen for it, and why.
     """
     kernel = _split_kernel(device)
-    why = unsupported(kernel, device) or unsuited(kernel, gemm) or _short(gemm)
+    why = unsupported(kernel, device) or unsuited(kernel, gemm) or _short(gemm, kernel)
     if (gemm.m, gemm.n)[side] == 0 or gemm.k == 0:
         why = "it has no element"
     if why is not None:
@@ -493,28 +505,32 @@ def _by_split(
     rows = -(-gemm.m // TILE_M)
     elements = [(gemm.batches if any(x.batch) else 1) * r * gemm.k for x, r in ((gemm.a, gemm.m), (gemm.b, gemm.n))]
     traffic = 8.0 if products == 3 else 6.0
+    matrices = tuple(gemm.batches if any(x.batch) else 1 for x in (gemm.a, gemm.b))
+    scaled = matrices[0] * gemm.m + matrices[1] * gemm.n
+    units = _units(gemm, matrices, (_pack_mode(gemm.a, "row"), _pack_mode(gemm.b, "col")))  # type: ignore[arg-type]
 
     def suits(tile: TensorTile | MmaTile) -> bool:
-        return tile.products == products and (
-            products == 1 or gemm.k >= SHORT_K or tile.promote == 1 or kernel == "mma"
-        )
+        short = kernel == "tensorcore" and products == 3 and gemm.k < SHORT_K
+        return tile.products == products and (tile.promote == 1) == short
 
     def estimate(tile: TensorTile | MmaTile, splits: int, packed: float) -> tuple[float, bool]:
         """Seconds, and whether to pack while multiplying, with `packed` bytes to move for that."""
         waves = -(-gemm.batches * rows * -(-gemm.n // tile.n) * splits // device.sms)
         blocks = min(-(-chunks // splits) * CHUNK, -(-gemm.k // BLOCK_K))
-        multiply = waves * (blocks * tile.step + 2e-6)
+        multiply = waves * (blocks * tile.step + tile.around)
         multiply += gemm.batches * gemm.m * gemm.n * 4 * splits / MEMORY / waves  # the last wave's stores stand alone
-        reduce = 3e-6 + gemm.batches * gemm.m * gemm.n * 4 * (splits + 1) / MEMORY if splits > 1 else 0.0
+        reduce = 6e-6 + gemm.batches * gemm.m * gemm.n * 4 * (splits + 1) / MEMORY if splits > 1 else 0.0
+        rest = 11e-6 + 0.5e-9 * scaled + reduce  # mm32_scale, mm32_careful
         if tile.direct:
-            return multiply + reduce + 12e-6, False
-        in_turn = packed / PACK_ALONE + 4e-6 + multiply
-        together = max(multiply + 0.4 * packed / PACK_BESIDE, packed / PACK_BESIDE) + 15e-6
+            return multiply + rest + 7e-6, False
+        waves_of_units = -(-units // (4 * device.sms)) if packed else 0
+        in_turn = max(packed / PACK_ALONE, waves_of_units * UNIT) + multiply
+        together = max(multiply + 0.4 * packed / PACK_BESIDE, packed / PACK_ONLY_BESIDE) + 15e-6
         # Packing beside it, blocks do not start together and share less of what is in L2: a long multiply loses more to that
         # (8192^3: 5.6 ms against 4.9) than it gains.
         worth = packed / PACK_ALONE > 0.1 * multiply
         overlap = isinstance(tile, TensorTile) and tile.beside and gemm.batches == 1 and worth and together < in_turn
-        return (together if overlap else in_turn) + reduce + 20e-6, overlap  # 20 us: five launches and their gaps
+        return (together if overlap else in_turn) + rest, overlap
 
     options = [
         (*estimate(tile, splits, traffic * sum(elements)), tile, splits)
@@ -638,10 +654,11 @@ def unsuited(kernel: str, gemm: Gemm) -> str | None:
     return None
 
 
-def _short(gemm: Gemm) -> str | None:
-    """Why "auto" does not take the tensor-core kernel for this K, or None if it may."""
-    if gemm.precision == "fp32" and gemm.k < SHORT_K:
-        return f"below K={SHORT_K} its error may pass an fp32 matmul's (docs/numerics.md)"
+def _short(gemm: Gemm, kernel: str) -> str | None:
+    """Why "auto" does not take one of SPLIT_KERNELS for a sum of so few products, or None."""
+    shortest = SHORTEST_K if kernel == "tensorcore" else SHORT_K
+    if gemm.precision == "fp32" and gemm.k < shortest:
+        return f"below K={shortest} its error may pass an fp32 matmul's (docs/numerics.md)"
     return None
 
 
@@ -662,7 +679,7 @@ def plan(gemm: Gemm, device: Device, kernel: str = "auto", before: tuple[bool, b
             return replace(made[0], reason=f"{which} packed beforehand", estimates=((name, made[1]),))
     if kernel == "auto":
         for name in SPLIT_KERNELS:
-            if (why := _short(gemm)) is not None:
+            if (why := _short(gemm, name)) is not None:
                 refused.setdefault(name, why)
         if unsupported("tensorcore", device) is None:
             refused.setdefault("mma", "tensorcore is the same scheme, by wgmma")
