@@ -3,6 +3,7 @@ that users call."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -12,7 +13,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from mm32 import cpu, gemm, transforms
 from mm32 import plan as planning
-from mm32.cuda import launch
+from mm32.cuda import blas, launch
 from mm32.errors import LaunchError
 from mm32.packed import PackedOperand, unwrap
 
@@ -40,7 +41,15 @@ torch.library.define(
 )
 
 _plan = lru_cache(maxsize=4096)(planning.plan)
-_runners: dict[tuple, tuple[list[int], launch.Runner | None]] = {}
+_runners: dict[tuple, tuple[list[int], launch.Runner | blas.TorchRunner | None]] = {}
+
+
+def _runner(problem: gemm.Gemm, index: int, kernel: str, before: tuple[bool, bool]) -> launch.Runner | blas.TorchRunner:
+    device = launch.device_of(index)
+    chosen = _plan(problem, device, kernel, before, torch=blas.torch_is_fp32())
+    if chosen.kernel == "torch":
+        return blas.TorchRunner(chosen, lambda: launch.Runner(_plan(problem, device, kernel, before), index))
+    return launch.Runner(chosen, index)
 
 
 def _run_cuda(
@@ -77,10 +86,9 @@ def _run_cuda(
         for side, operand, packed in ((0, a, packed_a), (1, b, packed_b)):
             if packed is not None and before[side]:
                 _check_packed(packed, operand, problem, side)
-        chosen = _plan(problem, launch.device_of(a.device.index), kernel, before)
         if len(_runners) >= 4096:
             _runners.clear()
-        found = _runners[key] = (shape, None if problem.empty else launch.Runner(chosen, a.device.index))
+        found = _runners[key] = (shape, None if problem.empty else _runner(problem, a.device.index, kernel, before))
         _implementations.update(dict.fromkeys(_plain_keys(a.device), _run_cuda))
     shape, runner = found
     if out is None:
@@ -92,6 +100,10 @@ def _run_cuda(
     if runner is not None:
         try:
             runner(a, b, bias, out, packed_a, packed_b)
+        except torch.OutOfMemoryError:
+            if kernel != "auto" or runner.plan.workspace is None:
+                raise
+            _without_workspace(runner.plan, a.device.index)(a, b, bias, out)
         except LaunchError as error:
             if torch.cuda._is_in_bad_fork():  # what torch says of it, where the driver says that it is not initialised
                 raise RuntimeError(
@@ -100,6 +112,17 @@ def _run_cuda(
                 ) from error
             raise
     return out
+
+
+def _without_workspace(plan: planning.Plan, index: int) -> launch.Runner:
+    """What runs where the memory that `plan` wants for its workspace is not to be had."""
+    assert plan.workspace is not None
+    warnings.warn(
+        f"mm32.matmul: no memory for {plan.workspace.bytes} bytes of workspace that kernel {plan.kernel!r} wants; kernel 'simt', "
+        "which wants none and is slower, runs instead",
+        stacklevel=3,
+    )
+    return launch.Runner(_plan(plan.gemm, plan.device, "simt"), index)
 
 
 def _packed_form(t: torch.Tensor) -> tuple | bool:
@@ -397,7 +420,8 @@ def explain(
         return how + notes
     out = torch.empty_strided(shape, _contiguous(shape), device="meta")
     problem = gemm.describe(a, b, bias, out, activation, precision, merge=not before[0])
-    return _plan(problem, launch.device_of(a.device.index), kernel, before).explain() + notes
+    chosen = _plan(problem, launch.device_of(a.device.index), kernel, before, torch=blas.torch_is_fp32())
+    return chosen.explain() + notes
 
 
 def careful_runs(device: int | None = None) -> int:

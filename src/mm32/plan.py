@@ -124,6 +124,8 @@ class Plan:
             )
             lines.append(f"           {', '.join(f'{k}={v}' for k, v in launch.constants)}")
         lines.append(f"workspace  {self.workspace.bytes if self.workspace else 0} bytes")
+        if not self.launches:
+            lines.append("           torch's own product, fp32 multiply-adds of cuBLAS, then bias and activation")
         if self.estimates:
             lines.append("estimates  " + ", ".join(f"{name} {_time(t)}" for name, t in self.estimates))
         lines += [f"not taken  {name}: {why}" for name, why in self.refused]
@@ -507,6 +509,11 @@ def _by_split(
     traffic = 8.0 if products == 3 else 6.0
     matrices = tuple(gemm.batches if any(x.batch) else 1 for x in (gemm.a, gemm.b))
     scaled = matrices[0] * gemm.m + matrices[1] * gemm.n
+    # Direct tiles read such an operand 4 bytes at a time.
+    scattered = any(
+        _pack_mode(x, along) % 2 == 1 or (r if _pack_mode(x, along) < 2 else gemm.k) % 4 != 0
+        for x, along, r in ((gemm.a, "row", gemm.m), (gemm.b, "col", gemm.n))
+    )
     units = _units(gemm, matrices, (_pack_mode(gemm.a, "row"), _pack_mode(gemm.b, "col")))  # type: ignore[arg-type]
 
     def suits(tile: TensorTile | MmaTile) -> bool:
@@ -517,7 +524,10 @@ def _by_split(
         """Seconds, and whether to pack while multiplying, with `packed` bytes to move for that."""
         waves = -(-gemm.batches * rows * -(-gemm.n // tile.n) * splits // device.sms)
         blocks = min(-(-chunks // splits) * CHUNK, -(-gemm.k // BLOCK_K))
-        multiply = waves * (blocks * tile.step + tile.around)
+        step = tile.step
+        if tile.direct and (gemm.batches > 1 or scattered):  # measured; not understood for batches
+            step *= 2.5
+        multiply = waves * (blocks * step + tile.around)
         multiply += gemm.batches * gemm.m * gemm.n * 4 * splits / MEMORY / waves  # the last wave's stores stand alone
         reduce = 6e-6 + gemm.batches * gemm.m * gemm.n * 4 * (splits + 1) / MEMORY if splits > 1 else 0.0
         rest = 11e-6 + 0.5e-9 * scaled + reduce  # mm32_scale, mm32_careful
@@ -662,9 +672,19 @@ def _short(gemm: Gemm, kernel: str) -> str | None:
     return None
 
 
-def plan(gemm: Gemm, device: Device, kernel: str = "auto", before: tuple[bool, bool] = (False, False)) -> Plan:
+def plan(
+    gemm: Gemm,
+    device: Device,
+    kernel: str = "auto",
+    before: tuple[bool, bool] = (False, False),
+    *,
+    torch: bool = False,
+) -> Plan:
     """The plan for `gemm` on `device`: the kernel that was named, or with "auto" the one that is estimated to be fastest; the
     tensor-core kernel if A or B was packed `before`, unless it does not suit the problem, which is then computed without.
+
+    With `torch`, "auto" may choose torch's own product (cuBLAS), a plan of kernel "torch" without launches: for small sizes and
+    shapes that no kernel here is good at.
 
     Raises ValueError for a kernel that does not exist, `Unplannable` for one that cannot run on the device or the problem.
     """
@@ -685,7 +705,10 @@ def plan(gemm: Gemm, device: Device, kernel: str = "auto", before: tuple[bool, b
             refused.setdefault("mma", "tensorcore is the same scheme, by wgmma")
     if len(refused) == len(names):
         raise Unplannable(f"kernel {kernel!r} cannot run here: {next(iter(refused.values()))}")
-    options = sorted((_PLANNERS[name](gemm, device) for name in names if name not in refused), key=lambda o: o[1])
+    options = [_PLANNERS[name](gemm, device) for name in names if name not in refused]
+    if torch and kernel == "auto" and gemm.precision != "tf32" and not gemm.empty and gemm.k > 0 and _for_blas(gemm):
+        options.append((Plan(gemm, device, "torch", ()), _by_torch(gemm, device)))
+    options.sort(key=lambda o: o[1])
     chosen = options[0][0]
     reason = "asked for by name" if kernel != "auto" else f"least estimated time of {len(options)} kernels"
     return replace(
@@ -694,6 +717,24 @@ def plan(gemm: Gemm, device: Device, kernel: str = "auto", before: tuple[bool, b
         estimates=tuple((p.kernel, t) for p, t in options),
         refused=tuple(refused.items()) if device.capability >= (8, 0) else (),
     )
+
+
+def _for_blas(gemm: Gemm) -> bool:
+    """Whether cuBLAS takes the operands and the result as they lie; torch copies what it does not take."""
+
+    def lies(matrix: Matrix, rows: int, cols: int) -> bool:
+        along_cols = (matrix.col == 1 or cols == 1) and (matrix.row >= cols or rows == 1)
+        return along_cols or ((matrix.row == 1 or rows == 1) and (matrix.col >= rows or cols == 1))
+
+    sides = ((gemm.a, gemm.m, gemm.k), (gemm.b, gemm.k, gemm.n), (gemm.out, gemm.m, gemm.n))
+    return len(gemm.batch) <= 1 and all(lies(*side) for side in sides)
+
+
+def _by_torch(gemm: Gemm, device: Device) -> float:
+    """Estimated seconds of torch's product, and of what mm32's kernels fuse: a pass over the result for a bias, another for an
+    activation."""
+    passes = (gemm.bias is not None) + (gemm.activation is not None)
+    return torch_seconds(gemm, device) + passes * (LAUNCH + 8.0 * gemm.batches * gemm.m * gemm.n / MEMORY)
 
 
 # torch's own product (cuBLAS), as far as a choice between it and mm32 needs: the largest of an SM's arithmetic and the card's
