@@ -157,7 +157,8 @@ def _naive(gemm: Gemm, device: Device) -> tuple[Plan, float]:
     coalesced = (gemm.b.col in (0, 1)) if not along_m else True
     busy = min(1.0, gemm.batches * gemm.m * gemm.n / (device.sms * 1024))
     rate = (4.0e12 if coalesced else 0.7e12) * busy * device.sms / 132
-    return made, gemm.flops / max(rate, 1.0) + LAUNCH
+    stores = gemm.batches * gemm.m * gemm.n * 4.0 / 0.7e12
+    return made, gemm.flops / max(rate, 1.0) + stores + LAUNCH
 
 
 def _dot(gemm: Gemm, device: Device) -> tuple[Plan, float]:
@@ -175,7 +176,7 @@ def _tiled(gemm: Gemm, device: Device) -> tuple[Plan, float]:
     made = Plan(gemm, device, "tiled", (Launch("tiled.cu", "mm32_tiled", constants, 1024, 0, (32, 32)),))
     tiles = gemm.batches * -(-gemm.m // 32) * -(-gemm.n // 32)
     waves = -(-tiles // (device.sms * 2))
-    return made, waves * gemm.k * TILED_STEP + LAUNCH
+    return made, waves * (gemm.k * TILED_STEP + 5e-6) + LAUNCH
 
 
 LAUNCH = 3e-6
@@ -360,6 +361,7 @@ MMA_TILES = (
 )
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 PACK_ALONE, PACK_BESIDE = 3.1e12, 2.0e12  # bytes a second, all blocks or one a multiprocessor
+DIRECT_STREAM = 2.0e12  # bytes a second that direct tiles reach where memory bounds them
 PACK_ONLY_BESIDE = 1.5e12  # where the multiply waits for it
 UNIT = 6e-6  # seconds that a block of mm32_pack takes for a unit, at least
 MEMORY = 3.5e12
@@ -527,12 +529,12 @@ def _by_split(
         step = tile.step
         if tile.direct and (gemm.batches > 1 or scattered):  # measured; not understood for batches
             step *= 2.5
-        multiply = waves * (blocks * step + tile.around)
+        multiply = waves * (blocks * step + tile.around) * (1.25 if gemm.batches > 1 else 1.0)
         multiply += gemm.batches * gemm.m * gemm.n * 4 * splits / MEMORY / waves  # the last wave's stores stand alone
         reduce = 6e-6 + gemm.batches * gemm.m * gemm.n * 4 * (splits + 1) / MEMORY if splits > 1 else 0.0
-        rest = 11e-6 + 0.5e-9 * scaled + reduce  # mm32_scale, mm32_careful
+        rest = 17e-6 + 0.5e-9 * scaled + reduce  # mm32_scale, mm32_careful
         if tile.direct:
-            return multiply + rest + 7e-6, False
+            return max(multiply, _traffic(gemm) / DIRECT_STREAM) + rest + 7e-6, False
         waves_of_units = -(-units // (4 * device.sms)) if packed else 0
         in_turn = max(packed / PACK_ALONE, waves_of_units * UNIT) + multiply
         together = max(multiply + 0.4 * packed / PACK_BESIDE, packed / PACK_ONLY_BESIDE) + 15e-6
@@ -582,7 +584,8 @@ def _by_split(
     )
     work = gemm.batches * rows * columns * splits
     # All blocks of mm32_pack are on the card at once: the multiply's come as they leave, and nobody waits for the launch.
-    at_once = _units(gemm, space.matrices, modes) <= 4 * device.sms
+    # Where K is short, the judgement at its end takes longer than what little a tile would gain from its neighbours.
+    at_once = _units(gemm, space.matrices, modes) <= 4 * device.sms or gemm.k <= 512
     launches = _pack_launches(gemm, device, products, space.matrices, modes, overlap)
     if tile.direct:
         del launches[1]
@@ -752,15 +755,21 @@ def torch_seconds(gemm: Gemm, device: Device) -> float:
         rate = TORCH_RATES[gemm.precision] / 132 * efficiency
         multiply = -(-tiles // device.sms) * -(-gemm.k // splits) * 2.0 * tile * tile / rate
         add_up = 3e-6 + result * (splits + 1) / MEMORY if splits > 1 else 0.0
-        return max(multiply, _traffic(gemm) / MEMORY) + add_up + TORCH_LAUNCH
+        stream = _traffic(gemm) / (1.6e12 if splits > 1 else MEMORY)
+        return max(multiply + 0.9 * result / MEMORY, stream) + add_up + TORCH_LAUNCH
 
     tiles = ((128, 1.0), (64, 0.85))
-    return min(
+    fastest = min(
         estimate(tile, efficiency, splits)
         for tile, efficiency in tiles
         for splits in SPLITS
         if splits <= max(gemm.k, 1)
     )
+    narrow = min(gemm.m, gemm.n)
+    if narrow <= 16:  # cuBLAS has kernels for matrix-vector products and narrow matrices, which memory bounds
+        stream = 3.5e12 if narrow == 1 else 2.8e12
+        fastest = min(fastest, _traffic(gemm) / stream + TORCH_LAUNCH)
+    return fastest
 
 
 def check_kernel(kernel: str) -> None:

@@ -233,8 +233,8 @@ __device__ __forceinline__ void split_tiles(const Split& s, unsigned ring, unsig
     }
 }
 
-// By the 256 threads that split: the block that is done last judges.
-__device__ __forceinline__ void finish(const Split& s) {
+// By the 256 threads that split: the block that is done last judges, in the memory of the queues.
+__device__ __forceinline__ void finish(const Split& s, unsigned* queues) {
     __shared__ unsigned finished;
     __threadfence();
     asm volatile("bar.sync 5, 256;" ::: "memory");
@@ -242,6 +242,6 @@ __device__ __forceinline__ void finish(const Split& s) {
     asm volatile("bar.sync 5, 256;" ::: "memory");
     if (finished != gridDim.x - 1) return;
     __threadfence();
-    judge<256>(s, threadIdx.x);
+    judge<256>(s, threadIdx.x, queues);
 }
 #endif

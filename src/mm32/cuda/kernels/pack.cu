@@ -263,7 +263,9 @@ struct Order {
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) mm32_pack(const __grid_constant__ Split s) {
-    __shared__ __align__(16) char staging[MM32_A_LOAD < 2 || MM32_B_LOAD < 2 ? PLANES * ROWS * PLANE_ROW : 16];
+    // Turns units; at the end, what the judge notes.
+    constexpr int TURNING = MM32_A_LOAD < 2 || MM32_B_LOAD < 2 ? PLANES * ROWS * PLANE_ROW : 0;
+    __shared__ __align__(16) char staging[TURNING > JUDGE_BYTES ? TURNING : JUDGE_BYTES];
     __shared__ unsigned finished;
     wait_for_previous();
     let_next_start();
@@ -297,6 +299,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) mm32_pack(
     __syncthreads();
     if (finished == gridDim.x - 1) {
         __threadfence();
-        judge<THREADS>(s, threadIdx.x);
+        judge<THREADS>(s, threadIdx.x, reinterpret_cast<unsigned*>(staging));
     }
 }

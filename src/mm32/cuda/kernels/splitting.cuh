@@ -52,34 +52,55 @@ __device__ __forceinline__ void report(RowStats& stats, const Seen& seen) {
     atomicMax(&stats.largest, __float_as_uint(seen.largest) & 0x7fffffffu);
 }
 
-// Judges all rows of both operands together, by THREADS threads of the block that is done last: whether anything is out of range,
-// and whether even the worst row of A with the worst column of B, which need not be a pair, would do. If not, mm32_careful
-// looks at the pairs.
+constexpr int GROUPS = 512;                        // of rows, that an operand is judged by, at most
+constexpr int JUDGE_BYTES = (6 * GROUPS + 1) * 4;  // of shared memory
+
+// The worst that each group of an operand's rows holds, to group[3 i ..]: most small elements, largest element's bits, most sampled
+// places not big. Rows of one matrix after the other; returns how many of them are a group.
 template <int THREADS>
-__device__ __forceinline__ void judge(const Split& s, int thread) {
-    __shared__ unsigned worst[2][3];  // of A and B: most small elements, largest element's bits, most places not big
+__device__ __forceinline__ int note_groups(const Split& s, int side, int thread, int samples, unsigned* group) {
+    const long long rows = s.matrices[side] * (side ? s.p.n : s.p.m);
+    int width = READY_ROWS;
+    while (ceil_div(rows, width) > GROUPS) width *= 2;
+#pragma unroll 1
+    for (long long first = thread / 32 * 32; first < rows; first += THREADS) {  // a warp's rows are of one group
+        RowStats stats{{0, 0}, 0, 0, 0};
+        if (first + thread % 32 < rows) stats = s.stats[side][first + thread % 32];
+        const bool zeros = stats.largest == 0 && stats.small == 0;  // loses nothing
+        const unsigned gaps = zeros ? 0 : samples - __popcll(stats.big[0]) - __popcll(stats.big[1]);
+        const unsigned small = __reduce_max_sync(~0u, stats.small), largest = __reduce_max_sync(~0u, stats.largest);
+        const unsigned most = __reduce_max_sync(~0u, gaps);
+        unsigned* const at = group + 3 * (int)(first / width);
+        if (thread % 32 == 0) atomicMax(at, small), atomicMax(at + 1, largest), atomicMax(at + 2, most);
+    }
+    return width;
+}
+
+// Judges by groups of rows, by THREADS threads of the block that is done last: whether the worst that a group of A holds with the
+// worst that a group of B holds, which need not be a pair of rows, would do. If not, mm32_careful looks at the pairs.
+template <int THREADS>
+__device__ __forceinline__ void judge(const Split& s, int thread, unsigned* scratch) {
+    unsigned *const of_a = scratch + 1, *const of_b = of_a + 3 * GROUPS;
     const int samples = (int)min(s.p.k, (long long)SAMPLES);
-    if (thread < 6) worst[thread / 3][thread % 3] = 0;
+    for (int i = thread; i < 6 * GROUPS + 1; i += THREADS) scratch[i] = 0;
     asm volatile("bar.sync 5, %0;" ::"n"(THREADS) : "memory");
-    for (int side = 0; side < 2; side++) {
-        const long long rows = s.matrices[side] * (side ? s.p.n : s.p.m);
-        unsigned small = 0, largest = 0, gaps = 0;
-        for (long long row = thread; row < rows; row += THREADS) {
-            const RowStats stats = s.stats[side][row];
-            if (stats.largest == 0 && stats.small == 0) continue;  // all zeros: loses nothing
-            small = max(small, stats.small);
-            largest = max(largest, stats.largest);
-            gaps = max(gaps, samples - __popcll(stats.big[0]) - __popcll(stats.big[1]));
+    const int a_width = note_groups<THREADS>(s, 0, thread, samples, of_a);
+    const int b_width = note_groups<THREADS>(s, 1, thread, samples, of_b);
+    asm volatile("bar.sync 5, %0;" ::"n"(THREADS) : "memory");
+    const int a_count = (int)ceil_div(s.matrices[0] * s.p.m, a_width), b_count = (int)ceil_div(s.matrices[1] * s.p.n, b_width);
+    const bool apart = s.matrices[0] > 1 && s.matrices[1] > 1;
+    const float big = big_from(s.p.k), few = fewest(s.p.k);
+    for (int i = thread; i < a_count * b_count; i += THREADS) {
+        const int in_a = i % a_count, in_b = i / a_count;
+        if (apart) {  // have they a matrix in common?
+            const long long a0 = (long long)in_a * a_width / s.p.m, a1 = ((in_a + 1LL) * a_width - 1) / s.p.m;
+            const long long b0 = (long long)in_b * b_width / s.p.n, b1 = ((in_b + 1LL) * b_width - 1) / s.p.n;
+            if (a1 < b0 || b1 < a0) continue;
         }
-        atomicMax(&worst[side][0], small);
-        atomicMax(&worst[side][1], largest);
-        atomicMax(&worst[side][2], gaps);
+        const unsigned *const x = of_a + 3 * in_a, *const y = of_b + 3 * in_b;
+        const float a = __uint_as_float(x[1]), b = __uint_as_float(y[1]);
+        if (!good(a, b, x[0] * b + y[0] * a, max(samples - (int)x[2] - (int)y[2], 0), big, few)) scratch[0] = 1;
     }
     asm volatile("bar.sync 5, %0;" ::"n"(THREADS) : "memory");
-    if (thread == 0) {
-        const float a = __uint_as_float(worst[0][1]), b = __uint_as_float(worst[1][1]);
-        const float lost = worst[0][0] * b + worst[1][0] * a;
-        const int places = samples - (int)worst[0][2] - (int)worst[1][2];  // big in both, at least
-        s.verdict->unsure = !good(a, b, lost, max(places, 0), big_from(s.p.k), fewest(s.p.k));
-    }
+    if (thread == 0) s.verdict->unsure = scratch[0];
 }
