@@ -3,8 +3,8 @@
 The scheme: a row of A (a column of B) is scaled by a power of two and kept as two fp16 numbers, x = hi + lo; the three
 products lo*hi, hi*lo and hi*hi are summed by tensor cores; their sums are promoted, added to fp32 registers, every 64 of K
 (kernel "tensorcore"; 16 for short K) or 32 ("mma"); the scale is undone at the end. Rows that fp16's range does not suit are
-detected while they are split, and the tiles of C where they meet are then computed by fp32 multiply-adds. `docs/numerics.md` has the argument; the
-kernels are pack.cu, tensorcore.cu, mma.cu, reduce.cu, careful.cu.
+detected while they are split, and the tiles of C where they meet are then computed by fp32 multiply-adds. `docs/numerics.md` has
+the argument; the kernels are pack.cu, tensorcore.cu with direct.cuh, mma.cu, reduce.cu, careful.cu.
 
 Sources. Splitting fp32 into fp16 pairs for tensor cores: Markidis, Der Chien, Laure, Peng, Vetter, "NVIDIA Tensor Core
 programmability, performance & precision", IPDPSW 2018. Keeping the sums out of the tensor core's truncating accumulator: Ootomo
@@ -215,9 +215,9 @@ def multiply(
     """C from splits of A (rows M) and of B's columns (rows N): (M, N), the scale undone.
 
     Of each `block` of K (64, or 32 in the kernel "mma", or 16) the small terms are added first. `promoted_every` counts blocks
-    between promotions, 0 for never; one product is never promoted. `kept_bits` and `width`, how many products are added at once, are
-    the card's (`tensor_core`). `splits` is how many parts of K are summed apart, then added up in their order. `order` is which
-    of a K-block's 64 is taken at each place.
+    between promotions, 0 for never; one product is never promoted. `kept_bits` and `width`, how many products are added at once,
+    are the card's (`tensor_core`). `splits` is how many parts of K are summed apart, then added up in their order. `order` is
+    which of a K-block's 64 is taken at each place.
     """
     m, n, k = len(a.hi), len(b.hi), a.hi.shape[1]
     blocks = -(-k // BLOCK_K) * BLOCK_K // block
