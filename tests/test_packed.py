@@ -6,15 +6,15 @@ import copy
 import dataclasses
 import pickle
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch.library import opcheck
 
 import mm32
-from gpu_support import MATRIX_STORES, UNIT, Placed, Store, assert_close, reference
-from mm32 import gemm, numerics, ops, packed
+from gpu_support import MATRIX_STORES, UNIT, Placed, Store, assert_close, forget_plans, reference
+from mm32 import gemm, numerics, packed
 from mm32 import plan as planning
 from mm32.gemm import LAYOUTS, from_layout
 from mm32.plan import H200, Device, Unplannable
@@ -26,28 +26,15 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 SIDES = ["a", "b", "ab"]
 
 
-def forget() -> None:
-    """What was kept for the plans made so far: they depend on the tiles there were."""
-    for kept in (ops._plan, packed._plan):
-        kept.cache_clear()
-    for runners in (ops._runners, packed._runners):
-        runners.clear()
-
-
 @pytest.fixture(autouse=True)
-def _panels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Calls without packed operands multiply panels too. The tiles that split their own operands add up in another order, and the
-    bits of those have nothing to compare with."""
-    monkeypatch.setattr(planning, "TENSOR_TILES", tuple(tile for tile in ALL_TILES if not tile.direct))
-    forget()
-    yield
-    forget()
+def _panels(panels_only: None) -> None:
+    """Calls without packed operands pack theirs too: only then are there the same bits to compare with."""
 
 
 @pytest.fixture
 def all_tiles(_panels: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "TENSOR_TILES", ALL_TILES)
-    forget()
+    forget_plans()
 
 
 def pack_sides(a: torch.Tensor, b: torch.Tensor, sides: str, **options: object) -> tuple:

@@ -744,21 +744,21 @@ def variants() -> Iterator[tuple[str, str, Constants, int]]:
     for tile in TENSOR_TILES:
         # The units are constants to compare with; how C is stored and whether K is split change the code.
         of_tile = _tensor_form(tile)
-        first: Constants = (("PRODUCTS", tile.products), ("A_UNIT", 64), ("B_UNIT", 16))
+        loads: Constants = (("PRODUCTS", tile.products), ("A_UNIT", 64), ("B_UNIT", 16))
         stores: list[Constants] = [(("SPLIT", i), ("C_VECTOR", j)) for i in (0, 1) for j in (0, 1)]
         if tile.direct:
             # Warpgroups of their own load: each pair of loads stands with one of the four ways to store, each of these with four.
-            first, *others = [
+            loads, *others = [
                 (("PRODUCTS", tile.products), ("A_LOAD", i), ("B_LOAD", j)) for i in range(4) for j in range(4)
             ]
-            for number, loads in enumerate(others, 4):
-                form = (*light, *loads, *of_tile, *stores[number % 4])
+            for number, other in enumerate(others, 4):
+                form = (*light, *other, *of_tile, *stores[number % 4])
                 yield "tensorcore", "tensorcore.cu", form, tile.threads
-        forms = [(*first, *of_tile, *store) for store in stores[:2]]
+        forms = [(*loads, *of_tile, *store) for store in stores[:2]]
         every = tile == TENSOR_TILES[0]
         yield from with_epilogues("tensorcore", "tensorcore.cu", forms, tile.threads, every)
         for store in stores[2:]:
-            yield "tensorcore", "tensorcore.cu", (*light, *first, *of_tile, *store), tile.threads
+            yield "tensorcore", "tensorcore.cu", (*light, *loads, *of_tile, *store), tile.threads
     for mma_tile in MMA_TILES:
         of_tile = (("PRODUCTS", mma_tile.products), ("TILE_N", mma_tile.n), ("STAGES", mma_tile.stages))
         yield from with_epilogues("mma", "mma.cu", [(*of_tile, ("SPLIT", 0), ("C_VECTOR", v)) for v in (0, 1)], 256)
