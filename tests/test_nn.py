@@ -577,7 +577,7 @@ def test_a_model_compiles_whole(device: str, seed: int) -> None:
 
 
 @pytest.mark.gpu
-def test_the_packed_weights_bits_are_the_kernels(seed: int) -> None:
+def test_the_packed_weights_bits_are_the_kernels(panels_only: None, seed: int) -> None:
     layer, x = mm32.nn.Linear(700, 300, device="cuda", activation="gelu").eval(), torch.randn(65, 700, device="cuda")
     with torch.no_grad():
         expected = mm32.linear(x, layer.weight, layer.bias, activation="gelu", kernel="tensorcore")

@@ -3,6 +3,7 @@ and the detection criterion against inputs made to fool it."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from fractions import Fraction
 from pathlib import Path
@@ -160,6 +161,60 @@ def test_promoting_every_32_makes_up_for_what_ampere_keeps_less(rng: np.random.G
     assert error(block=32) == pytest.approx(2.3e-7, rel=0.1)
 
 
+def test_the_order_of_a_multiply_that_splits_its_own_operands_is_the_kernels() -> None:
+    text = (KERNELS / "direct.cuh").read_text()
+    found = re.search(r"place p of 64 holds k = (.+?) \+ \((p % 8 < 4) \? (\d+) : (\d+)\),", text)
+    assert found
+    base, condition, yes, no = found.groups()
+    order = [eval(base.replace("/", "//") + f" + ({yes} if {condition} else {no})", {"p": p}) for p in range(64)]
+    assert order == list(numerics.DIRECT_ORDER)
+    assert sorted(order) == list(range(64))
+
+
+@pytest.mark.parametrize("splits", [1, 2])
+@pytest.mark.parametrize("block", [64, 16])
+def test_an_order_of_k_is_that_of_permuted_operands(splits: int, block: int, rng: np.random.Generator) -> None:
+    """Within each 64 of K, the last of which is not full: the same bits as with columns of A and rows of B moved by hand."""
+    a, b = normal(rng, 6, 1100), normal(rng, 1100, 5)
+    sides = packed(a, b)
+    places = [64 * i + p for i in range(18) for p in numerics.DIRECT_ORDER]
+
+    def moved(x: numerics.Packed) -> numerics.Packed:
+        hi, lo = (np.pad(plane, ((0, 0), (0, 52)))[:, places] for plane in (x.hi, x.lo))
+        return dataclasses.replace(x, hi=hi, lo=lo)
+
+    options = {"block": block, "splits": splits}
+    direct = numerics.multiply(*sides, order=numerics.DIRECT_ORDER, **options)
+    assert np.array_equal(direct, numerics.multiply(*map(moved, sides), **options))
+    plain = numerics.multiply(*sides, **options)
+    assert not np.array_equal(direct, plain)
+    assert np.max(np.abs(direct - plain) / (numerics.UNIT * exact(np.abs(a), np.abs(b)))) <= 2.0
+
+
+@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("k", [1, 16, 33, 64, 100, 200])
+def test_promoting_every_16_and_either_order_keep_the_bound(k: int, direct: bool, rng: np.random.Generator) -> None:
+    for make in (normal, lambda rng, *shape: rng.random(shape, np.float32)):
+        a, b = make(rng, 24, k), make(rng, k, 24)
+        for promote in (1, 4):
+            c, careful = numerics.matmul(a, b, direct=direct, promote=promote)
+            assert not careful
+            assert componentwise(c, a, b) <= numerics.bound(k, direct=direct, promote=promote)
+            block = numerics.multiply(
+                *packed(a, b), block=16 * promote, order=numerics.DIRECT_ORDER if direct else range(64)
+            )
+            assert np.array_equal(c, block)
+    assert np.array_equal(numerics.matmul(a, b, promote=4)[0], numerics.matmul(a, b)[0])
+    assert np.array_equal(numerics.matmul(a, b, promote=2)[0], numerics.matmul(a, b, kernel="mma")[0])
+
+
+def test_promoting_every_16_leaves_less_of_the_bias(rng: np.random.Generator) -> None:
+    """Short K, one sign: what is left is the bias of tensor cores (the reason for PROMOTE = 1 there)."""
+    a, b = rng.random((32, 128), np.float32), rng.random((128, 32), np.float32)
+    every = {promote: normwise(numerics.matmul(a, b, direct=True, promote=promote)[0], a, b) for promote in (1, 4)}
+    assert every[1] < 0.6 * every[4]
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Errors
 
@@ -300,6 +355,9 @@ def test_nothing_that_fits_passes_the_bound(rng: np.random.Generator) -> None:
             assert error <= numerics.bound(k), (k, error)
             by_mma = componentwise(numerics.multiply(*sides, block=32, **AMPERE), a, b)
             assert by_mma <= numerics.bound(k, "mma", **AMPERE), (k, by_mma)
+            promote = (1, 4)[fitted % 2]
+            direct = componentwise(numerics.multiply(*sides, block=16 * promote, order=numerics.DIRECT_ORDER), a, b)
+            assert direct <= numerics.bound(k, direct=True, promote=promote), (k, promote, direct)
             worst = max(worst, error / numerics.bound(k))
     assert 300 < fitted < 1400
     assert worst > 0.2

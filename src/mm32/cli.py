@@ -204,8 +204,8 @@ if typer is not None:
             str | None,
             typer.Option(
                 metavar="LIST",
-                help="What runs beside torch and mm32, separated by commas: torch-tf32, triton-tf32x3, mm32-ieee, mm32-tf32 or "
-                "a kernel (naive, dot, tiled, simt, tensorcore). Default: as the sets say.",
+                help="What runs beside torch and mm32, separated by commas: torch-tf32, triton-tf32x3, mm32-packed, mm32-ieee, "
+                "mm32-tf32 or a kernel (naive, dot, tiled, simt, mma, tensorcore). Default: as the sets say.",
             ),
         ] = None,
         saved: Annotated[

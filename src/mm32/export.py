@@ -23,7 +23,12 @@ OLDEST = (8, 0)  # a kernel that runs on cards of this compute capability runs o
 INCLUDE = re.compile(r'^#include "([\w.]+)"\n', re.M)
 VARIABLE = re.compile(r'^extern "C" \{\n__device__ [\w ]+ (\w+);\n\}$', re.M)
 OF_A_FORM = ("direct.cuh", "epilogue.cuh", "simt.cuh", "tiles.cuh")  # headers that a launch's constants decide
-VECTOR_LOADS = ("simt.cu", "careful.cu", "pack.cu")  # with A_LOAD and B_LOAD: 0 reads 16 bytes along rows, 2 along K
+VECTOR_LOADS = (
+    "simt.cu",
+    "careful.cu",
+    "pack.cu",
+    "tensorcore.cu",
+)  # with A_LOAD and B_LOAD: 0 reads 16 bytes along rows, 2 along K
 FOR_HEADERS = ("PRODUCTS",)  # what the other headers use: of one value in all launches of a plan
 WRAP = textwrap.TextWrapper(120, initial_indent=" " * 4, subsequent_indent=" " * 15)  # under explain()'s words
 

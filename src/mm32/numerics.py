@@ -2,9 +2,9 @@
 
 The scheme: a row of A (a column of B) is scaled by a power of two and kept as two fp16 numbers, x = hi + lo; the three
 products lo*hi, hi*lo and hi*hi are summed by tensor cores; their sums are promoted, added to fp32 registers, every 64 of K
-(kernel "tensorcore") or 32 ("mma"); the scale is undone at the end. Rows that fp16's range does not suit are detected while they
-are split, and the tiles of C where they meet are then computed by fp32 multiply-adds. `docs/numerics.md` has the argument; the
-kernels are pack.cu, tensorcore.cu, mma.cu, reduce.cu, careful.cu.
+(kernel "tensorcore"; 16 for short K) or 32 ("mma"); the scale is undone at the end. Rows that fp16's range does not suit are
+detected while they are split, and the tiles of C where they meet are then computed by fp32 multiply-adds. `docs/numerics.md` has
+the argument; the kernels are pack.cu, tensorcore.cu with direct.cuh, mma.cu, reduce.cu, careful.cu.
 
 Sources. Splitting fp32 into fp16 pairs for tensor cores: Markidis, Der Chien, Laure, Peng, Vetter, "NVIDIA Tensor Core
 programmability, performance & precision", IPDPSW 2018. Keeping the sums out of the tensor core's truncating accumulator: Ootomo
@@ -18,6 +18,7 @@ have no unit but u = 2^-24, the unit roundoff of fp32.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +33,8 @@ BLOCK_K, CHUNK, SAMPLES, TARGET, TARGET_EXACT, LIMIT = 64, 8, 128, 10, 14, 65504
 SMALL = {3: 2.0**-3, 1: 2.0**-14}  # by number of products
 KEPT_BITS, WIDTH = 25, 16  # fraction bits that Hopper keeps of what it adds, and how many products it adds at once
 PROMOTED = {"tensorcore": 64, "mma": 32}  # of K, by kernel
+# The place in K, within a K-block, that the multiply which splits its own operands (direct.cuh) takes at each of its 64 places.
+DIRECT_ORDER = tuple(p // 8 * 4 + p % 4 + (0 if p % 8 < 4 else 32) for p in range(BLOCK_K))
 _PRODUCTS = {"fp32": 3, "tf32": 1}
 # What the range may cost: 4 u of |A||B|, in units of 2^-25 * BIG^2; of hi alone, as much as its rounding: 4 * 2^-11.
 BIG, ALLOWED = 2.0**-3, {3: 8.0, 1: 2.0**16}
@@ -67,14 +70,28 @@ def componentwise(c: Array, a: Array, b: Array) -> float:
         return float(np.max(np.where(error == 0, 0.0, error / size), initial=0.0))
 
 
-def bound(k: int, kernel: str = "tensorcore", *, kept_bits: int = KEPT_BITS, width: int = WIDTH) -> float:
+def bound(
+    k: int,
+    kernel: str = "tensorcore",
+    *,
+    direct: bool = False,
+    promote: int | None = None,
+    kept_bits: int = KEPT_BITS,
+    width: int = WIDTH,
+) -> float:
     """What `componentwise` is at most where the fast path was taken and nothing left fp32's range (docs/numerics.md, "The
-    bound"): in units of u, for K = `k`, precision "fp32". `kept_bits` and `width` are those of `tensor_core`."""
+    bound"): in units of u, for K = `k`, precision "fp32". `direct` and `promote` as for `matmul`; `kept_bits` and `width` are
+    those of `tensor_core`."""
     split, dropped, lost = 8.0, 4.0, 4.0
-    inside = min(k, PROMOTED[kernel])
+    every = PROMOTED[kernel] if promote is None else 16 * promote
+    whole, rest = divmod(k, BLOCK_K)
+    # Places that hold something of the last K-block; in the order of a direct multiply up to twice as many are gone through.
+    rest = min(2 * rest, BLOCK_K) if direct else rest
+    places = BLOCK_K * whole + rest
+    inside = min(k, every)
     cut = 2.0 ** (24 - kept_bits)
-    truncated = cut * inside + (cut + 2) * -(-inside // width) + 0.1
-    promoted = -(-k // PROMOTED[kernel])
+    truncated = cut * inside + (cut + 2) * -(-min(places, every) // width) + 0.1
+    promoted = -(-places // every)
     return (split + dropped + lost + truncated + promoted) * (1 + 2.0**-9)
 
 
@@ -199,16 +216,20 @@ def multiply(
     kept_bits: int = KEPT_BITS,
     width: int = WIDTH,
     splits: int = 1,
+    order: Sequence[int] = tuple(range(BLOCK_K)),
 ) -> Array:
     """C from splits of A (rows M) and of B's columns (rows N): (M, N), the scale undone.
 
-    Of each `block` of K (64, or 32 in the kernel "mma") the small terms are added first. `promoted_every` counts blocks between
-    promotions, 0 for never; one product is never promoted. `kept_bits` and `width`, how many products are added at once, are
-    the card's (`tensor_core`). `splits` is how many parts of K are summed apart, then added up in their order.
+    Of each `block` of K (64, or 32 in the kernel "mma", or 16) the small terms are added first. `promoted_every` counts blocks
+    between promotions, 0 for never; one product is never promoted. `kept_bits` and `width`, how many products are added at once,
+    are the card's (`tensor_core`). `splits` is how many parts of K are summed apart, then added up in their order. `order` is
+    which of a K-block's 64 is taken at each place.
     """
     m, n, k = len(a.hi), len(b.hi), a.hi.shape[1]
     blocks = -(-k // BLOCK_K) * BLOCK_K // block
-    planes = [np.pad(x, ((0, 0), (0, blocks * block - k))) for x in (a.hi, a.lo, b.hi, b.lo)]
+    padded = blocks * block
+    places = (np.arange(0, padded, BLOCK_K)[:, None] + np.array(order)).reshape(-1)
+    planes = [np.pad(x, ((0, 0), (0, padded - k)))[:, places] for x in (a.hi, a.lo, b.hi, b.lo)]
     a_hi, a_lo, b_hi, b_lo = planes
     pairs = [(a_lo, b_hi), (a_hi, b_lo), (a_hi, b_hi)] if products == 3 else [(a_hi, b_hi)]
     every = promoted_every if products == 3 else 0
@@ -251,19 +272,24 @@ def matmul(
     *,
     splits: int = 1,
     kernel: str = "tensorcore",
+    direct: bool = False,
+    promote: int | None = None,
     tile: tuple[int, int] = (128, 128),
 ) -> tuple[Array, bool]:
     """What the kernel "tensorcore", or "mma", computes on Hopper for A (M, K) and B (K, N), and whether any of it by the careful
     path.
 
-    `precision` is "fp32" or "tf32"; `tile` is the rows and columns of C that the plan's careful path decides on, and computes,
-    together. About 2 s for 64 x 2048 x 64.
+    `precision` is "fp32" or "tf32"; `direct` and `promote`, the times 16 of K between promotions (by default the kernel's), are
+    the plan's constants DIRECT and PROMOTE; `tile` is the rows and columns of C that the plan's careful path decides on, and
+    computes, together. About 2 s for 64 x 2048 x 64.
     """
     products = _PRODUCTS[precision]
     packed = pack(a, products), pack(np.ascontiguousarray(b.T), products)
     good = fits(*packed, products)
+    block = PROMOTED[kernel] if promote is None else 16 * promote
+    order = DIRECT_ORDER if direct else tuple(range(BLOCK_K))
     with np.errstate(invalid="ignore", over="ignore"):
-        result = multiply(*packed, products, block=PROMOTED[kernel], splits=splits)
+        result = multiply(*packed, products, block=block, splits=splits, order=order)
     for m in range(0, len(a), tile[0]):
         for n in range(0, b.shape[1], tile[1]):
             here = slice(m, m + tile[0]), slice(n, n + tile[1])

@@ -1,6 +1,6 @@
 """Operands that are packed once and multiplied often: `pack`, the `PackedOperand` that it returns, and the operator mm32::pack.
 
-The tensor-core kernel multiplies panels that it first packs both operands into (cuda/kernels/split.cuh). Panels of an operand
+The tensor-core kernels multiply panels that they first pack both operands into (cuda/kernels/split.cuh). Panels of an operand
 that stays the same, such as a weight, can be kept between calls.
 """
 
@@ -22,7 +22,7 @@ _runners: dict[tuple, launch.Runner | None] = {}
 
 
 class PackedOperand:
-    """A matrix in the form that the tensor-core kernel multiplies, beside the matrix itself. Made by `mm32.pack`.
+    """A matrix in the form that the tensor-core kernels multiply, beside the matrix itself. Made by `mm32.pack`.
 
     Attributes:
         source: the tensor that was packed. The careful path and gradients read it, so it is kept alive.
@@ -108,12 +108,14 @@ def _uncounted(t: torch.Tensor) -> bool:
 def pack(b: torch.Tensor, *, side: str = "right", precision: str = "fp32") -> PackedOperand:
     """`b` (K, N) made ready to be the right operand of many calls: ``mm32.matmul(a, mm32.pack(b))``.
 
-    Such a call has the same result, bit for bit, as with `b` itself by the tensor-core kernel, and does not read and split `b`
-    again. It always takes that kernel, where it would choose among all without. For `linear`, pack what it multiplies by:
-    ``mm32.linear(x, mm32.pack(weight.T))``. Any strides do; gradients reach `b` as if it were not packed.
+    Such a call does not read and split `b` again. It always takes the card's tensor-core kernel, "tensorcore" or "mma", where it
+    would choose among all without. Its result is as accurate as that kernel's for `b` itself: the same bits where that multiplies
+    panels too, another order of the same sums where it splits its operands while it multiplies (DIRECT=1 in `explain`). For
+    `linear`, pack what it multiplies by: ``mm32.linear(x, mm32.pack(weight.T))``. Any strides do; gradients reach `b` as if it
+    were not packed.
 
     Packing takes 4 bytes of device memory an element more (2 for "tf32"), with edges rounded up to 8 rows and 64 of K. On the
-    CPU, for K below 256 (precision "fp32"), precision "ieee" and cards without the tensor-core kernel nothing is packed, and
+    CPU, for K below 256 (precision "fp32"), precision "ieee" and cards below compute capability 8.0 nothing is packed, and
     calls take `b` as it is; `PackedOperand.reason`, its repr and `explain` say so.
 
     `b` must stay as it is: a call raises if it was changed in place since. What does not count as a change to torch is not seen:
@@ -159,7 +161,7 @@ def unwrap(
                 f"{name} was packed for precision {operand.precision!r}, and precision {precision!r} was asked for: make it with "
                 f"mm32.pack({name}, precision={precision!r})"
             )
-        if kernel not in ("auto", "tensorcore"):
+        if kernel not in ("auto", *planning.SPLIT_KERNELS):
             raise ValueError(f"kernel {kernel!r} takes operands as they are: give it the packed operand's source")
         operand.check()
     return (

@@ -787,9 +787,11 @@ def variants() -> Iterator[tuple[str, str, Constants, int]]:
     each = [(("BIAS", i % 2), ("ACTIVATION", 1 + i)) for i in range(len(ACTIVATIONS))]
     each.remove(heavy)
 
-    def with_epilogues(kernel: str, source: str, forms: Sequence[Constants], threads: int) -> Iterator[tuple]:
+    def with_epilogues(
+        kernel: str, source: str, forms: Sequence[Constants], threads: int, every: bool = True
+    ) -> Iterator[tuple]:
         for number, form in enumerate(forms):
-            for epilogue in [light, heavy] + (each if number == 0 else []):
+            for epilogue in [light, heavy] + (each if number == 0 and every else []):
                 yield kernel, source, (*epilogue, *form), threads
 
     yield from with_epilogues("naive", "naive.cu", [(("ALONG_M", v),) for v in (0, 1)], 128)
@@ -818,22 +820,21 @@ def variants() -> Iterator[tuple[str, str, Constants, int]]:
     for tile in TENSOR_TILES:
         # The units are constants to compare with; how C is stored and whether K is split change the code.
         of_tile = _tensor_form(tile)
-        units: Constants = (("PRODUCTS", tile.products), ("A_UNIT", 64), ("B_UNIT", 16))
-        first = (("PRODUCTS", tile.products), ("A_LOAD", 2), ("B_LOAD", 0)) if tile.direct else units
-        forms = [(*first, *of_tile, ("SPLIT", 0), ("C_VECTOR", v)) for v in (0, 1)]
-        yield from with_epilogues("tensorcore", "tensorcore.cu", forms, tile.threads)
-        for v in (0, 1):
-            yield "tensorcore", "tensorcore.cu", (*light, *first, *of_tile, ("SPLIT", 1), ("C_VECTOR", v)), tile.threads
-        for i in range(4 if tile.direct else 0):
-            for j in range(4):
-                if (i, j) != (2, 0):
-                    loads = (("PRODUCTS", tile.products), ("A_LOAD", i), ("B_LOAD", j))
-                    yield (
-                        "tensorcore",
-                        "tensorcore.cu",
-                        (*light, *loads, *of_tile, ("SPLIT", 0), ("C_VECTOR", 1)),
-                        tile.threads,
-                    )
+        loads: Constants = (("PRODUCTS", tile.products), ("A_UNIT", 64), ("B_UNIT", 16))
+        stores: list[Constants] = [(("SPLIT", i), ("C_VECTOR", j)) for i in (0, 1) for j in (0, 1)]
+        if tile.direct:
+            # Warpgroups of their own load: each pair of loads stands with one of the four ways to store, each of these with four.
+            loads, *others = [
+                (("PRODUCTS", tile.products), ("A_LOAD", i), ("B_LOAD", j)) for i in range(4) for j in range(4)
+            ]
+            for number, other in enumerate(others, 4):
+                form = (*light, *other, *of_tile, *stores[number % 4])
+                yield "tensorcore", "tensorcore.cu", form, tile.threads
+        forms = [(*loads, *of_tile, *store) for store in stores[:2]]
+        every = tile == TENSOR_TILES[0]
+        yield from with_epilogues("tensorcore", "tensorcore.cu", forms, tile.threads, every)
+        for store in stores[2:]:
+            yield "tensorcore", "tensorcore.cu", (*light, *loads, *of_tile, *store), tile.threads
     for mma_tile in MMA_TILES:
         of_tile = (("PRODUCTS", mma_tile.products), ("TILE_N", mma_tile.n), ("STAGES", mma_tile.stages))
         yield from with_epilogues("mma", "mma.cu", [(*of_tile, ("SPLIT", 0), ("C_VECTOR", v)) for v in (0, 1)], 256)

@@ -246,7 +246,8 @@ class Runner:
             stream = torch._C._cuda_getCurrentRawStream(self.index)
             problem = _Problem.from_buffer_copy(self._problem)
             problem.a.data = problem.b.data = operand.data_ptr()  # the other has no rows, and is not read
-            memory = torch.empty(space.bytes, dtype=torch.uint8, device=operand.device)
+            # Zeros, so that what lies between the parts, which no kernel writes, is the same each time.
+            memory = torch.zeros(space.bytes, dtype=torch.uint8, device=operand.device)
             split = _split(problem, space, *(memory.data_ptr(),) * 3)
             for launch, kernel, grid in self._steps:
                 self._start(launch, kernel, grid, split, stream)
