@@ -188,7 +188,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) mm32_tensorcore(const __gri
     const int tiles = tiles_of(s);
     if (threadIdx.x < 128 * PRODUCERS) {
 #if MM32_DIRECT
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 88;");
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 96;");
         wait_for_previous();
         if (threadIdx.x < 128) {
             split_tiles<0, STAGES, STAGE, 0>(s, ring, ring + STAGES * STAGE, full, empty, tiles);
@@ -201,7 +201,11 @@ extern "C" __global__ void __launch_bounds__(512, 1) mm32_tensorcore(const __gri
         if (threadIdx.x == 0) produce(s, ring, full, empty, tiles);
 #endif
     } else {
+#if MM32_DIRECT
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 160;");
+#else
         asm volatile("setmaxnreg.inc.sync.aligned.u32 168;");
+#endif
         if (MM32_DIRECT) wait_for_previous();  // else `ready` says when what mm32_scale and mm32_pack write is there
         const int consumer = threadIdx.x / 128 - PRODUCERS;
         consume(s, ring, full, empty, columns[consumer], staging[consumer], tiles);
