@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import threading
 import time
@@ -50,6 +51,7 @@ def forget() -> Iterator[None]:
 
 def requested(when: str) -> int:
     """Bytes that tensors asked torch's allocator for: exact, where what it hands out is rounded."""
+    gc.collect()  # what earlier tests left is not to go in the middle of this one
     return torch.cuda.memory_stats()[f"requested_bytes.all.{when}"]
 
 

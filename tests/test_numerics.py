@@ -258,7 +258,10 @@ def test_integers_are_exact(splits: int, rng: np.random.Generator) -> None:
 def test_one_hot_copies(k: int, rng: np.random.Generator) -> None:
     a, b = f32(rng.uniform(1, 2, (40, k))), f32(np.eye(k))[:, rng.integers(0, k, 30)]
     packed = numerics.pack(a), numerics.pack(f32(b.T))
-    for c in (numerics.matmul(a, b)[0], numerics.multiply(*packed)):  # one product a sum: careful, and good enough if it were not
+    for c in (
+        numerics.matmul(a, b)[0],
+        numerics.multiply(*packed),
+    ):  # one product a sum: careful, and good enough if it were not
         assert np.max(np.abs(c - exact(a, b)) / exact(a, b)) <= 2.0**-22
 
 

@@ -226,7 +226,7 @@ class DropIn:
 
         def kernel(keys: Any, a: torch.Tensor, b: torch.Tensor, **options: Any) -> torch.Tensor:
             result = run(operator, None, a, b, 0, 1, options.get("out"))
-            return before(keys, a, b, **options) if result is None else result
+            return _before(before, keys, (a, b), options) if result is None else result
 
         return kernel
 
@@ -235,7 +235,7 @@ class DropIn:
 
         def kernel(keys: Any, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, **options: Any) -> torch.Tensor:
             result = run(operator, c, a, b, options.get("beta", 1), options.get("alpha", 1), options.get("out"))
-            return before(keys, c, a, b, **options) if result is None else result
+            return _before(before, keys, (c, a, b), options) if result is None else result
 
         return kernel
 
@@ -375,6 +375,18 @@ class DropIn:
             for tally in (*kernels.values(), *fallbacks.values()):
                 tally.calls, tally.saved = 0, 0.0
         return found
+
+
+def _before(before: Callable, keys: Any, tensors: tuple[torch.Tensor, ...], options: dict[str, Any]) -> torch.Tensor:
+    """The kernel that was there before. A captured one takes no named tensors: they go without names, and the result has them."""
+    out = options.get("out")
+    if not _NAMED or not any(t.has_names() for t in (*tensors, *([] if out is None else [out]))):  # type: ignore[attr-defined]
+        return before(keys, *tensors, **options)
+    a, b = tensors[-2:]
+    if out is not None:
+        options = {**options, "out": out.rename(None)}
+    result = before(keys, *(t.rename(None) for t in tensors), **options)  # type: ignore[attr-defined]
+    return (result if out is None else out).rename_(*a.names[:-1], b.names[-1])
 
 
 def _add(result: torch.Tensor, addend: torch.Tensor, beta: Any, alpha: Any) -> None:

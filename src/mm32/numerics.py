@@ -38,7 +38,7 @@ DIRECT_ORDER = tuple(p // 8 * 4 + p % 4 + (0 if p % 8 < 4 else 32) for p in rang
 _PRODUCTS = {"fp32": 3, "tf32": 1}
 # What the range may cost: 4 u of |A||B|, in units of 2^-25 * BIG^2; of hi alone, as much as its rounding: 4 * 2^-11.
 BIG, ALLOWED = 2.0**-3, {3: 8.0, 1: 2.0**16}
-# Products in a sum below which the split's own 2^-22 shows beside fp32's rounding; a sixteenth of K where that is less.
+# Products in a sum below which the split's own 2^-22 shows beside fp32's rounding; one in 64 of K where that is less.
 FEWEST = {3: 64.0, 1: 0.0}
 
 
@@ -170,7 +170,7 @@ def fits(a: Packed, b: Packed, products: int = 3) -> NDArray[np.bool_]:
             a.largest, b.small.astype(np.float64)
         )
     places = a.big.astype(np.float64) @ b.big.T.astype(np.float64)
-    fewest = min(FEWEST[products], k / 16) * min(1.0, SAMPLES / max(k, 1))
+    fewest = min(FEWEST[products], k / 64) * min(1.0, SAMPLES / max(k, 1))
     good = (lost <= ALLOWED[products] * places * (BIG * 2.0 ** target(k)) ** 2) & (places >= fewest)
     zeros = np.logical_or.outer((a.largest == 0) & (a.small == 0), (b.largest == 0) & (b.small == 0))
     return np.logical_and.outer(a.largest <= LIMIT, b.largest <= LIMIT) & (good | zeros)

@@ -242,6 +242,6 @@ __device__ __forceinline__ void finish(const Split& s, unsigned* queues) {
     asm volatile("bar.sync 5, 256;" ::: "memory");
     if (finished != gridDim.x - 1) return;
     __threadfence();
-    judge<256>(s, kept((int)threadIdx.x), queues);  // nothing of it worked out above, where registers are short
+    judge<256, 2>(s, kept((int)threadIdx.x), queues);  // nothing of it worked out above, where registers are short
 }
 #endif

@@ -299,6 +299,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) mm32_pack(
     __syncthreads();
     if (finished == gridDim.x - 1) {
         __threadfence();
-        judge<THREADS>(s, threadIdx.x, reinterpret_cast<unsigned*>(staging));
+        judge<THREADS, 4>(s, threadIdx.x, reinterpret_cast<unsigned*>(staging));
     }
 }

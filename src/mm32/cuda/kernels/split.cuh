@@ -65,11 +65,11 @@ __device__ __forceinline__ long long padded_rows(long long rows) { return (rows 
 constexpr float ALLOWED = PLANES == 2 ? 8.f : 65536.f;
 __device__ __forceinline__ float big_from(long long k) { return (float)(1 << (k <= SAMPLES ? TARGET_EXACT : TARGET)) * 0.125f; }
 // A sum of few products does not average out the split's own 2^-22, and fp32's rounding would be less: 64 products that count are
-// asked for, a sixteenth of a short K. Of them `fewest` should be among the samples.
+// asked for, or one in 64 of K below 4096. Of them `fewest` should be among the samples.
 __device__ __forceinline__ float fewest(long long k) {
     if (PLANES == 1) return 0.f;
     const float deep = (float)k;
-    return fminf(64.f, 0.0625f * deep) * fminf(1.f, SAMPLES / deep);
+    return fminf(64.f, deep / 64) * fminf(1.f, SAMPLES / deep);
 }
 // Whether the split is good enough for a row of A and a column of B that have `places` big elements in common, have lost at most
 // `lost`, and hold no more than `a` and `b`, scaled; `big`, `fewest` as above.

@@ -57,12 +57,12 @@ constexpr int JUDGE_BYTES = (6 * GROUPS + 1) * 4;  // of shared memory
 
 // The worst that each group of an operand's rows holds, to group[3 i ..]: most small elements, largest element's bits, most sampled
 // places not big. Rows of one matrix after the other; returns how many of them are a group.
-template <int THREADS>
+template <int THREADS, int AT_ONCE>
 __device__ __forceinline__ int note_groups(const Split& s, int side, int thread, int samples, unsigned* group) {
     const long long rows = s.matrices[side] * (side ? s.p.n : s.p.m);
     int width = READY_ROWS;
     while (ceil_div(rows, width) > GROUPS) width *= 2;
-#pragma unroll 1
+#pragma unroll AT_ONCE
     for (long long first = thread / 32 * 32; first < rows; first += THREADS) {  // a warp's rows are of one group
         RowStats stats{{0, 0}, 0, 0, 0};
         if (first + thread % 32 < rows) stats = s.stats[side][first + thread % 32];
@@ -77,15 +77,16 @@ __device__ __forceinline__ int note_groups(const Split& s, int side, int thread,
 }
 
 // Judges by groups of rows, by THREADS threads of the block that is done last: whether the worst that a group of A holds with the
-// worst that a group of B holds, which need not be a pair of rows, would do. If not, mm32_careful looks at the pairs.
-template <int THREADS>
+// worst that a group of B holds, which need not be a pair of rows, would do. If not, mm32_careful looks at the pairs. A thread reads
+// AT_ONCE rows at once.
+template <int THREADS, int AT_ONCE>
 __device__ __forceinline__ void judge(const Split& s, int thread, unsigned* scratch) {
     unsigned *const of_a = scratch + 1, *const of_b = of_a + 3 * GROUPS;
     const int samples = (int)min(s.p.k, (long long)SAMPLES);
     for (int i = thread; i < 6 * GROUPS + 1; i += THREADS) scratch[i] = 0;
     asm volatile("bar.sync 5, %0;" ::"n"(THREADS) : "memory");
-    const int a_width = note_groups<THREADS>(s, 0, thread, samples, of_a);
-    const int b_width = note_groups<THREADS>(s, 1, thread, samples, of_b);
+    const int a_width = note_groups<THREADS, AT_ONCE>(s, 0, thread, samples, of_a);
+    const int b_width = note_groups<THREADS, AT_ONCE>(s, 1, thread, samples, of_b);
     asm volatile("bar.sync 5, %0;" ::"n"(THREADS) : "memory");
     const int a_count = (int)ceil_div(s.matrices[0] * s.p.m, a_width), b_count = (int)ceil_div(s.matrices[1] * s.p.n, b_width);
     const bool apart = s.matrices[0] > 1 && s.matrices[1] > 1;
