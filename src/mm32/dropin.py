@@ -385,8 +385,8 @@ def _before(before: Callable, keys: Any, tensors: tuple[torch.Tensor, ...], opti
     a, b = tensors[-2:]
     if out is not None:
         options = {**options, "out": out.rename(None)}
-    result = before(keys, *(t.rename(None) for t in tensors), **options)  # type: ignore[attr-defined]
-    return (result if out is None else out).rename_(*a.names[:-1], b.names[-1])
+    result = before(keys, *(t.rename(None) for t in tensors), **options)
+    return (result if out is None else out).rename_(*a.names[:-1], b.names[-1])  # type: ignore[attr-defined]
 
 
 def _add(result: torch.Tensor, addend: torch.Tensor, beta: Any, alpha: Any) -> None:
