@@ -132,7 +132,7 @@ class _Choice:
 
 def _form(t: torch.Tensor) -> tuple:
     """All of a tensor that a decision depends on."""
-    return t.shape, t.stride(), t.dtype, t.get_device(), t.data_ptr() % 16, _NAMED and t.has_names()  # type: ignore[attr-defined]
+    return t.shape, t.stride(), t.dtype, t.get_device(), t.data_ptr() % 16, _NAMED and t.has_names()
 
 
 def _scale(value: Any) -> int | None:
@@ -314,7 +314,7 @@ class DropIn:
     ) -> tuple[Taken | Left, tuple[int, ...], bool]:
         """The decision, the result's shape, and whether the addend is a bias that the kernel adds."""
         operator, precision, replaced = key[0], key[-2], key[-1]
-        tensors = [t for t in (a, b, addend, out) if t is not None]
+        tensors: list[Any] = [t for t in (a, b, addend, out) if t is not None]
         rank = 3 if "bmm" in operator else 2
 
         def left(reason: str) -> tuple[Left, tuple[int, ...], bool]:
@@ -324,7 +324,7 @@ class DropIn:
             return left("not float32")
         if any(t.get_device() != a.get_device() for t in tensors):
             return left("tensors on several devices")
-        if _NAMED and any(t.has_names() for t in tensors):  # type: ignore[attr-defined]
+        if _NAMED and any(t.has_names() for t in tensors):
             return left("named tensors")
         fits = a.dim() == b.dim() == rank and a.shape[-1] == b.shape[-2] and a.shape[:-2] == b.shape[:-2]
         if not fits:
@@ -377,16 +377,16 @@ class DropIn:
         return found
 
 
-def _before(before: Callable, keys: Any, tensors: tuple[torch.Tensor, ...], options: dict[str, Any]) -> torch.Tensor:
+def _before(before: Callable, keys: Any, tensors: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """The kernel that was there before. A captured one takes no named tensors: they go without names, and the result has them."""
     out = options.get("out")
-    if not _NAMED or not any(t.has_names() for t in (*tensors, *([] if out is None else [out]))):  # type: ignore[attr-defined]
+    if not _NAMED or not any(t.has_names() for t in (*tensors, *([] if out is None else [out]))):
         return before(keys, *tensors, **options)
     a, b = tensors[-2:]
     if out is not None:
         options = {**options, "out": out.rename(None)}
     result = before(keys, *(t.rename(None) for t in tensors), **options)
-    return (result if out is None else out).rename_(*a.names[:-1], b.names[-1])  # type: ignore[attr-defined]
+    return (result if out is None else out).rename_(*a.names[:-1], b.names[-1])
 
 
 def _add(result: torch.Tensor, addend: torch.Tensor, beta: Any, alpha: Any) -> None:

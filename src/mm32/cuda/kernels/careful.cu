@@ -31,15 +31,43 @@ __device__ __forceinline__ bool misfit(const Split& s, const Tile& tile, RowStat
     return __syncthreads_or(bad);
 }
 
+// The worst of the groups that hold a tile's rows of one side.
+__device__ __forceinline__ Worst worst_of(const Split& s, int side, long long matrix, long long first, int count) {
+    const long long rows = side ? s.p.n : s.p.m, before = (s.matrices[side] == 1 ? 0 : matrix) * rows;
+    const int shift = group_shift(s.matrices[side] * rows);
+    const int last = (int)((before + min(first + count, rows) - 1) >> shift);
+    Worst worst{0, 0, 0};
+    for (int i = (int)((before + first) >> shift); i <= last; i++) {
+        const Worst& x = s.verdict->worst[side][i];
+        worst = {max(worst.small, x.small), max(worst.largest, x.largest), max(worst.gaps, x.gaps)};
+    }
+    return worst;
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, MM32_BLOCKS) mm32_careful(const __grid_constant__ Split s) {
     extern __shared__ __align__(16) float ring[];
+    __shared__ unsigned doubtful[THREADS], count;
     wait_for_previous();
     if (!s.verdict->unsure) return;
     const long long tiles = tiles_of(s.p);
-    for (long long t = blockIdx.x; t < tiles; t += gridDim.x) {
-        const Tile tile = tile_at(s.p, t);
-        if (!misfit(s, tile, reinterpret_cast<RowStats*>(ring))) continue;
-        if (threadIdx.x == 0 && atomicExch(&s.verdict->careful, 1u) == 0) atomicAdd(&mm32_careful_runs, 1ull);
-        multiply_tile(s.p, tile, ring);
+    const float big = big_from(s.p.k), few = fewest(s.p.k);
+    for (long long base = blockIdx.x; base < tiles; base += (long long)gridDim.x * THREADS) {
+        // First by groups of rows, a thread a tile.
+        if (threadIdx.x == 0) count = 0;
+        __syncthreads();
+        const long long mine = base + (long long)threadIdx.x * gridDim.x;
+        if (mine < tiles) {
+            const Tile tile = tile_at(s.p, mine);
+            const Worst a = worst_of(s, 0, tile.matrix, tile.m0, TILE_M), b = worst_of(s, 1, tile.matrix, tile.n0, TILE_N);
+            if (!good(a, b, s.p.k, big, few)) doubtful[atomicAdd(&count, 1u)] = threadIdx.x;
+        }
+        __syncthreads();
+        for (unsigned i = 0; i < count; i++) {
+            const Tile tile = tile_at(s.p, base + (long long)doubtful[i] * gridDim.x);
+            if (!misfit(s, tile, reinterpret_cast<RowStats*>(ring))) continue;
+            if (threadIdx.x == 0 && atomicExch(&s.verdict->careful, 1u) == 0) atomicAdd(&mm32_careful_runs, 1ull);
+            multiply_tile(s.p, tile, ring);
+        }
+        __syncthreads();
     }
 }

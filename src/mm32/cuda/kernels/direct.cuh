@@ -234,7 +234,7 @@ __device__ __forceinline__ void split_tiles(const Split& s, unsigned ring, unsig
 }
 
 // By the 256 threads that split: the block that is done last judges, in the memory of the queues.
-__device__ __forceinline__ void finish(const Split& s, unsigned* queues) {
+__device__ __forceinline__ void finish(const Split& s, Worst* queues) {
     __shared__ unsigned finished;
     __threadfence();
     asm volatile("bar.sync 5, 256;" ::: "memory");

@@ -31,11 +31,18 @@ struct RowStats {
     unsigned largest;  // bits of the largest scaled magnitude
 };
 
+// The worst that a group of rows holds: most small elements, largest element's bits, most sampled places not big.
+struct Worst {
+    unsigned small, largest, gaps;
+};
+constexpr int GROUPS = 512;  // of an operand's rows, at most
+
 // The verdict on the whole call.
 struct Verdict {
     unsigned careful;  // 1: a tile of C has been computed anew by mm32_careful
-    unsigned unsure;   // 1: mm32_careful must look at every row of A with every column of B
+    unsigned unsure;   // 1: mm32_careful must look where `worst` would not do
     unsigned packers;  // blocks of mm32_pack that are done
+    Worst worst[2][GROUPS];  // of A and B, if unsure
 };
 
 struct Split {
@@ -76,12 +83,24 @@ __device__ __forceinline__ float fewest(long long k) {
 __device__ __forceinline__ bool good(float a, float b, float lost, int places, float big, float fewest) {
     return a <= LIMIT && b <= LIMIT && lost <= ALLOWED * big * big * places && places >= fewest;
 }
+__device__ __forceinline__ bool good(const Worst& x, const Worst& y, long long k, float big, float fewest) {
+    const float a = __uint_as_float(x.largest), b = __uint_as_float(y.largest);
+    const int places = (int)min(k, (long long)SAMPLES) - (int)x.gaps - (int)y.gaps;  // big in both, at least
+    return good(a, b, x.small * b + y.small * a, max(places, 0), big, fewest);
+}
 __device__ __forceinline__ bool fits(const RowStats& a, const RowStats& b, float big, float fewest) {
     const float a_largest = __uint_as_float(a.largest), b_largest = __uint_as_float(b.largest);
     const bool zeros = (a.largest | a.small) == 0 || (b.largest | b.small) == 0;  // they lose nothing, but 0 * Inf is NaN
     if (zeros) return a_largest <= LIMIT && b_largest <= LIMIT;
     const int places = __popcll(a.big[0] & b.big[0]) + __popcll(a.big[1] & b.big[1]);
     return good(a_largest, b_largest, a.small * b_largest + b.small * a_largest, places, big, fewest);
+}
+
+// Rows of a group, as a power of two: a group is of whole tiles where M (or N) is, rows of one matrix after the other.
+__device__ __forceinline__ int group_shift(long long rows) {
+    int shift = 7;
+    while ((rows - 1) >> shift >= GROUPS) shift++;
+    return shift;
 }
 
 // Programmatic dependent launch (sm_90): the next kernel of the chain may be put on the card while this one runs. It waits for

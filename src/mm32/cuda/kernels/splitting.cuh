@@ -52,56 +52,65 @@ __device__ __forceinline__ void report(RowStats& stats, const Seen& seen) {
     atomicMax(&stats.largest, __float_as_uint(seen.largest) & 0x7fffffffu);
 }
 
-constexpr int GROUPS = 512;                        // of rows, that an operand is judged by, at most
-constexpr int JUDGE_BYTES = (6 * GROUPS + 1) * 4;  // of shared memory
+constexpr int JUDGE_BYTES = (2 * GROUPS + 1) * sizeof(Worst);  // of shared memory
 
-// The worst that each group of an operand's rows holds, to group[3 i ..]: most small elements, largest element's bits, most sampled
-// places not big. Rows of one matrix after the other; returns how many of them are a group.
+// The worst of each group of an operand's rows; a thread reads AT_ONCE rows at once.
 template <int THREADS, int AT_ONCE>
-__device__ __forceinline__ int note_groups(const Split& s, int side, int thread, int samples, unsigned* group) {
+__device__ __forceinline__ void note_groups(const Split& s, int side, int thread, int samples, Worst* groups) {
     const long long rows = s.matrices[side] * (side ? s.p.n : s.p.m);
-    int width = READY_ROWS;
-    while (ceil_div(rows, width) > GROUPS) width *= 2;
-#pragma unroll AT_ONCE
-    for (long long first = thread / 32 * 32; first < rows; first += THREADS) {  // a warp's rows are of one group
-        RowStats stats{{0, 0}, 0, 0, 0};
-        if (first + thread % 32 < rows) stats = s.stats[side][first + thread % 32];
-        const bool zeros = stats.largest == 0 && stats.small == 0;  // loses nothing
-        const unsigned gaps = zeros ? 0 : samples - __popcll(stats.big[0]) - __popcll(stats.big[1]);
-        const unsigned small = __reduce_max_sync(~0u, stats.small), largest = __reduce_max_sync(~0u, stats.largest);
-        const unsigned most = __reduce_max_sync(~0u, gaps);
-        unsigned* const at = group + 3 * (int)(first / width);
-        if (thread % 32 == 0) atomicMax(at, small), atomicMax(at + 1, largest), atomicMax(at + 2, most);
+    const int shift = group_shift(rows);
+    const RowStats* const all = s.stats[side];
+#pragma unroll 1
+    for (long long first = thread / 32 * 32; first < rows; first += AT_ONCE * THREADS) {
+        RowStats stats[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            const long long row = first + i * THREADS + thread % 32;
+            stats[i] = RowStats{{0, 0}, 0, 0, 0};
+            if (row < rows) stats[i] = all[row];
+        }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {  // a warp's rows are of one group
+            const RowStats& x = stats[i];
+            const bool zeros = x.largest == 0 && x.small == 0;  // loses nothing
+            const unsigned gaps = zeros ? 0 : samples - __popcll(x.big[0]) - __popcll(x.big[1]);
+            const unsigned small = __reduce_max_sync(~0u, x.small), largest = __reduce_max_sync(~0u, x.largest);
+            const unsigned most = __reduce_max_sync(~0u, gaps);
+            if (thread % 32 != 0 || first + i * THREADS >= rows) continue;
+            Worst& at = groups[(first + i * THREADS) >> shift];
+            atomicMax(&at.small, small), atomicMax(&at.largest, largest), atomicMax(&at.gaps, most);
+        }
     }
-    return width;
 }
 
 // Judges by groups of rows, by THREADS threads of the block that is done last: whether the worst that a group of A holds with the
-// worst that a group of B holds, which need not be a pair of rows, would do. If not, mm32_careful looks at the pairs. A thread reads
-// AT_ONCE rows at once.
+// worst that a group of B holds, which need not be a pair of rows, would do. If not, the groups are left for mm32_careful.
 template <int THREADS, int AT_ONCE>
-__device__ __forceinline__ void judge(const Split& s, int thread, unsigned* scratch) {
-    unsigned *const of_a = scratch + 1, *const of_b = of_a + 3 * GROUPS;
+__device__ __forceinline__ void judge(const Split& s, int thread, Worst* scratch) {
+    unsigned& unsure = scratch[2 * GROUPS].small;
     const int samples = (int)min(s.p.k, (long long)SAMPLES);
-    for (int i = thread; i < 6 * GROUPS + 1; i += THREADS) scratch[i] = 0;
+    for (int i = thread; i <= 2 * GROUPS; i += THREADS) scratch[i] = Worst{0, 0, 0};
     asm volatile("bar.sync 5, %0;" ::"n"(THREADS) : "memory");
-    const int a_width = note_groups<THREADS, AT_ONCE>(s, 0, thread, samples, of_a);
-    const int b_width = note_groups<THREADS, AT_ONCE>(s, 1, thread, samples, of_b);
+    note_groups<THREADS, AT_ONCE>(s, 0, thread, samples, scratch);
+    note_groups<THREADS, AT_ONCE>(s, 1, thread, samples, scratch + GROUPS);
     asm volatile("bar.sync 5, %0;" ::"n"(THREADS) : "memory");
-    const int a_count = (int)ceil_div(s.matrices[0] * s.p.m, a_width), b_count = (int)ceil_div(s.matrices[1] * s.p.n, b_width);
+    const long long a_rows = s.matrices[0] * s.p.m, b_rows = s.matrices[1] * s.p.n;
+    const int a_shift = group_shift(a_rows), b_shift = group_shift(b_rows);
+    const int a_count = (int)((a_rows - 1) >> a_shift) + 1, b_count = (int)((b_rows - 1) >> b_shift) + 1;
     const bool apart = s.matrices[0] > 1 && s.matrices[1] > 1;
     const float big = big_from(s.p.k), few = fewest(s.p.k);
     for (int i = thread; i < a_count * b_count; i += THREADS) {
         const int in_a = i % a_count, in_b = i / a_count;
-        if (apart) {  // have they a matrix in common?
-            const long long a0 = (long long)in_a * a_width / s.p.m, a1 = ((in_a + 1LL) * a_width - 1) / s.p.m;
-            const long long b0 = (long long)in_b * b_width / s.p.n, b1 = ((in_b + 1LL) * b_width - 1) / s.p.n;
+        if (apart) {  // have they a matrix in common? 32 bits hold the rows of what is packed
+            const unsigned m = (unsigned)s.p.m, n = (unsigned)s.p.n;
+            const unsigned a0 = ((unsigned)in_a << a_shift) / m, a1 = (((unsigned)in_a + 1 << a_shift) - 1) / m;
+            const unsigned b0 = ((unsigned)in_b << b_shift) / n, b1 = (((unsigned)in_b + 1 << b_shift) - 1) / n;
             if (a1 < b0 || b1 < a0) continue;
         }
-        const unsigned *const x = of_a + 3 * in_a, *const y = of_b + 3 * in_b;
-        const float a = __uint_as_float(x[1]), b = __uint_as_float(y[1]);
-        if (!good(a, b, x[0] * b + y[0] * a, max(samples - (int)x[2] - (int)y[2], 0), big, few)) scratch[0] = 1;
+        if (!good(scratch[in_a], scratch[GROUPS + in_b], s.p.k, big, few)) unsure = 1;
     }
     asm volatile("bar.sync 5, %0;" ::"n"(THREADS) : "memory");
-    if (thread == 0) s.verdict->unsure = scratch[0];
+    if (unsure)
+        for (int i = thread; i < 2 * GROUPS; i += THREADS) s.verdict->worst[i / GROUPS][i % GROUPS] = scratch[i];
+    if (thread == 0) s.verdict->unsure = unsure;
 }

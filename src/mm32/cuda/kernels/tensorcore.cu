@@ -195,7 +195,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) mm32_tensorcore(const __gri
         } else {
             split_tiles<1, STAGES, STAGE, B_AT>(s, ring, ring + STAGES * STAGE, full, empty, tiles);
         }
-        finish(s, reinterpret_cast<unsigned*>(dynamic + 1024 + STAGES * STAGE));  // in the queues, wherever the ring begins
+        finish(s, reinterpret_cast<Worst*>(dynamic + 1024 + STAGES * STAGE));  // in the queues, wherever the ring begins
 #else
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
         if (threadIdx.x == 0) produce(s, ring, full, empty, tiles);
