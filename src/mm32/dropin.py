@@ -130,7 +130,7 @@ class _Choice:
     spans: tuple[int, ...] = ()
 
 
-def _form(t: torch.Tensor) -> tuple:
+def _form(t: Any) -> tuple:
     """All of a tensor that a decision depends on."""
     return t.shape, t.stride(), t.dtype, t.get_device(), t.data_ptr() % 16, _NAMED and t.has_names()
 
