@@ -402,13 +402,16 @@ def test_a_plan_reads_a_packed_operand_where_packing_has_put_it(precision: str) 
 
 def test_both_packed_leaves_only_the_verdict_and_the_sums() -> None:
     space = planning.plan(from_layout("nt", 300, 200, 8000), H200, "auto", (True, True)).workspace
-    assert space.bytes == 256 + 4 * 300 * 200 * (space.splits if space.splits > 1 else 0)
+    verdict = -(-(12 + 2 * 512 * 12) // 256) * 256  # struct Verdict in split.cuh
+    assert space.bytes == verdict + 4 * 300 * 200 * (space.splits if space.splits > 1 else 0)
 
 
 def test_packing_is_refused_where_the_kernel_would_not_be_chosen() -> None:
-    with pytest.raises(Unplannable, match="below K=256"):
-        planning.pack(from_layout("nn", 9, 9, 255), H200, 1)
-    planning.pack(from_layout("nn", 9, 9, 255, precision="tf32"), H200, 1)
+    for card, shortest in ((H200, planning.SHORTEST_K), (A100, planning.SHORT_K)):
+        with pytest.raises(Unplannable, match=f"below K={shortest}"):
+            planning.pack(from_layout("nn", 9, 9, shortest - 1), card, 1)
+        planning.pack(from_layout("nn", 9, 9, shortest), card, 1)
+        planning.pack(from_layout("nn", 9, 9, shortest - 1, precision="tf32"), card, 1)
     with pytest.raises(Unplannable, match="precision 'ieee' promises fp32 multiply-adds only"):
         planning.pack(from_layout("nn", 9, 9, 999, precision="ieee"), H200, 1)
     with pytest.raises(Unplannable, match=r"compute capability 8.0 and later; Tesla T4 has 7.5"):

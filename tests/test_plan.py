@@ -89,7 +89,8 @@ def test_auto_is_the_least_estimate(device: Device) -> None:
         estimates = dict(chosen.estimates)
         assert estimates[chosen.kernel] == min(estimates.values())
         assert list(estimates.values()) == sorted(estimates.values())
-        left = set(planning.SPLIT_KERNELS) if problem.k < planning.SHORT_K else {"mma"} if device == H200 else set()
+        left = {"mma"} if device == H200 or problem.k < planning.SHORT_K else set()
+        left |= {"tensorcore"} if problem.k < planning.SHORTEST_K else set()
         assert set(estimates) == {made.kernel for made in plans(problem, device)} - left
         assert set(estimates) | dict(chosen.refused).keys() == set(KERNELS)
         assert all(t > 0 for t in estimates.values())
@@ -191,7 +192,7 @@ def test_simt_tiles_hold_together(tile: planning.SimtTile) -> None:
     assert tile.shared * tile.blocks <= H200.shared
     assert tile.threads * tile.blocks <= 2048
     assert any(t.shared <= SMALL.shared for t in planning.SIMT_TILES)
-    assert 0 < tile.rate < 1
+    assert all(0 < rate < 1 for rate in tile.rates)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -338,9 +339,18 @@ def test_variants_are_listed_once() -> None:
 
 
 def test_auto_leaves_short_sums_to_fp32() -> None:
-    """Below SHORT_K the split's own error may pass an fp32 matmul's; who names the kernel gets it."""
-    short, enough = (from_layout("nn", 4096, 4096, k) for k in (planning.SHORT_K - 1, planning.SHORT_K))
-    assert plan(short, H200).kernel == "simt"
-    assert dict(plan(short, H200).refused)["tensorcore"].startswith("below K=256")
-    assert plan(short, H200, "tensorcore").kernel == "tensorcore"
-    assert plan(enough, H200).kernel == "tensorcore"
+    """Where the split's own error may pass an fp32 matmul's; who names the kernel gets it."""
+    for card, kernel, shortest in ((H200, "tensorcore", planning.SHORTEST_K), (A100, "mma", planning.SHORT_K)):
+        short, enough = (from_layout("nn", 8192, 8192, k) for k in (shortest - 1, shortest))
+        assert plan(short, card).kernel == "simt"
+        assert dict(plan(short, card).refused)[kernel].startswith(f"below K={shortest}")
+        assert plan(short, card, kernel).kernel == kernel
+        assert kernel in dict(plan(enough, card).estimates)
+    assert plan(from_layout("nn", 8192, 8192, 128), H200).kernel == "tensorcore"
+
+
+def test_short_sums_are_promoted_more_often() -> None:
+    for k in (1, 64, planning.SHORT_K - 1, planning.SHORT_K, 4096):
+        made = plan(from_layout("nn", 512, 512, k), H200, "tensorcore")
+        (multiply,) = (launch for launch in made.launches if launch.entry == "mm32_tensorcore")
+        assert dict(multiply.constants)["PROMOTE"] == (1 if k < planning.SHORT_K else 4)
