@@ -226,7 +226,7 @@ class DropIn:
 
         def kernel(keys: Any, a: torch.Tensor, b: torch.Tensor, **options: Any) -> torch.Tensor:
             result = run(operator, None, a, b, 0, 1, options.get("out"))
-            return _before(before, keys, (a, b), options) if result is None else result
+            return before(keys, a, b, **options) if result is None else result
 
         return kernel
 
@@ -235,7 +235,7 @@ class DropIn:
 
         def kernel(keys: Any, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, **options: Any) -> torch.Tensor:
             result = run(operator, c, a, b, options.get("beta", 1), options.get("alpha", 1), options.get("out"))
-            return _before(before, keys, (c, a, b), options) if result is None else result
+            return before(keys, c, a, b, **options) if result is None else result
 
         return kernel
 
@@ -325,7 +325,11 @@ class DropIn:
         if any(t.get_device() != a.get_device() for t in tensors):
             return left("tensors on several devices")
         if _NAMED and any(t.has_names() for t in tensors):
-            return left("named tensors")
+            # No kernel written in Python can return one: torch refuses it ("NYI: Named tensors are currently unsupported").
+            raise RuntimeError(
+                f"aten::{operator} while mm32 is enabled: torch passes no named tensors through kernels written in Python; "
+                "drop the names with .rename(None), or turn mm32 off for this call (mm32.disable())"
+            )
         fits = a.dim() == b.dim() == rank and a.shape[-1] == b.shape[-2] and a.shape[:-2] == b.shape[:-2]
         if not fits:
             return left("shapes that do not fit: torch's error")
@@ -375,18 +379,6 @@ class DropIn:
             for tally in (*kernels.values(), *fallbacks.values()):
                 tally.calls, tally.saved = 0, 0.0
         return found
-
-
-def _before(before: Callable, keys: Any, tensors: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """The kernel that was there before. A captured one takes no named tensors: they go without names, and the result has them."""
-    out = options.get("out")
-    if not _NAMED or not any(t.has_names() for t in (*tensors, *([] if out is None else [out]))):
-        return before(keys, *tensors, **options)
-    a, b = tensors[-2:]
-    if out is not None:
-        options = {**options, "out": out.rename(None)}
-    result = before(keys, *(t.rename(None) for t in tensors), **options)
-    return (result if out is None else out).rename_(*a.names[:-1], b.names[-1])
 
 
 def _add(result: torch.Tensor, addend: torch.Tensor, beta: Any, alpha: Any) -> None:
