@@ -755,7 +755,8 @@ def torch_seconds(gemm: Gemm, device: Device) -> float:
         rate = TORCH_RATES[gemm.precision] / 132 * efficiency
         multiply = -(-tiles // device.sms) * -(-gemm.k // splits) * 2.0 * tile * tile / rate
         add_up = 3e-6 + result * (splits + 1) / MEMORY if splits > 1 else 0.0
-        stream = _traffic(gemm) / (1.6e12 if splits > 1 else MEMORY)
+        # Where K is split, its fp32 kernels stay behind the memory; TF32's do not.
+        stream = _traffic(gemm) / (1.6e12 if splits > 1 and gemm.precision != "tf32" else MEMORY)
         return max(multiply + 0.9 * result / MEMORY, stream) + add_up + TORCH_LAUNCH
 
     tiles = ((128, 1.0), (64, 0.85))
