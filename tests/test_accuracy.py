@@ -237,7 +237,7 @@ def judge(name: str, kernel: str, placed: tuple[Placed, Placed], path: str | Non
     ours, theirs = gauges(c, truth, size), gauges(plain, truth, size)
     floor, slack = floors(name), SLACK[went]
     if (
-        went is None and a.shape[1] <= planning.LONG_K
+        went is None and a.shape[1] <= planning.fp32.LONG_K
     ):  # one multiply-add after another: an fp32 matmul, by no split of K
         floor = (0.5 * a.shape[1] ** 0.5 * UNIT, max(32.0, 2 * a.shape[1] ** 0.5))
         if name.startswith("constant"):

@@ -21,7 +21,7 @@ from mm32.plan import H200, Device, Unplannable
 
 A100 = Device("NVIDIA A100-SXM4-80GB", (8, 0), 108, 166912)
 OLD = Device("Tesla T4", (7, 5), 40, 65536)
-ALL_TILES = planning.TENSOR_TILES
+ALL_TILES = planning.split.TENSOR_TILES
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 SIDES = ["a", "b", "ab"]
 
@@ -33,7 +33,7 @@ def _panels(panels_only: None) -> None:
 
 @pytest.fixture
 def all_tiles(_panels: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "TENSOR_TILES", ALL_TILES)
+    monkeypatch.setattr(planning.split, "TENSOR_TILES", ALL_TILES)
     forget_plans()
 
 
@@ -326,8 +326,8 @@ def test_the_multiply_is_that_of_an_unpacked_call() -> None:
             assert made.workspace.splits == plain.workspace.splits
             assert made.workspace.before == before
             assert dict(made.launches[0].constants) == {
-                "A_LOAD": planning.BEFORE if before[0] else dict(plain.launches[0].constants)["A_LOAD"],
-                "B_LOAD": planning.BEFORE if before[1] else dict(plain.launches[0].constants)["B_LOAD"],
+                "A_LOAD": planning.split.BEFORE if before[0] else dict(plain.launches[0].constants)["A_LOAD"],
+                "B_LOAD": planning.split.BEFORE if before[1] else dict(plain.launches[0].constants)["B_LOAD"],
                 "PRODUCTS": 3,
             }
             assert all(launch.grid(problem) >= 1 for launch in made.launches)
@@ -407,7 +407,7 @@ def test_both_packed_leaves_only_the_verdict_and_the_sums() -> None:
 
 
 def test_packing_is_refused_where_the_kernel_would_not_be_chosen() -> None:
-    for card, shortest in ((H200, planning.SHORTEST_K), (A100, planning.SHORT_K)):
+    for card, shortest in ((H200, planning.split.SHORTEST_K), (A100, planning.split.SHORT_K)):
         with pytest.raises(Unplannable, match=f"below K={shortest}"):
             planning.pack(from_layout("nn", 9, 9, shortest - 1), card, 1)
         planning.pack(from_layout("nn", 9, 9, shortest), card, 1)
@@ -426,7 +426,7 @@ def test_packing_is_refused_where_the_kernel_would_not_be_chosen() -> None:
 
 
 def test_a_product_that_does_not_suit_the_kernel_is_computed_without() -> None:
-    made = planning.plan(from_layout("nn", planning.MAX_ROWS + 1, 9, 300), H200, "auto", (False, True))
+    made = planning.plan(from_layout("nn", planning.split.MAX_ROWS + 1, 9, 300), H200, "auto", (False, True))
     assert made.kernel != "tensorcore"
     assert "tensorcore" in dict(made.refused)
     assert planning.plan(from_layout("nn", 0, 9, 300), H200, "auto", (False, True)).gemm.empty
@@ -576,7 +576,7 @@ def test_a_verdict_is_on_the_call_not_on_the_operand(seed: int) -> None:
 def test_what_is_not_packed_on_the_card_says_why(seed: int) -> None:
     a, b = torch.randn(9, 20, device="cuda"), torch.randn(20, 7, device="cuda")
     short = mm32.pack(b)
-    shortest = planning.SHORTEST_K if torch.cuda.get_device_capability() == (9, 0) else planning.SHORT_K
+    shortest = planning.split.SHORTEST_K if torch.cuda.get_device_capability() == (9, 0) else planning.split.SHORT_K
     assert short.reason.startswith(f"below K={shortest}")
     assert short.nbytes == 0
     assert f"not packed: below K={shortest}" in mm32.explain(a, short)

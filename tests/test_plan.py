@@ -14,7 +14,8 @@ import torch
 from mm32 import gemm
 from mm32 import plan as planning
 from mm32.gemm import ACTIVATIONS, LAYOUTS, Gemm, from_layout
-from mm32.plan import H200, KERNELS, MAX_GRID, Device, Launch, Plan, Unplannable, plan
+from mm32.plan import H200, KERNELS, Device, Launch, Plan, Unplannable, plan
+from mm32.plan.data import MAX_GRID
 
 A100 = Device("NVIDIA A100-SXM4-80GB", (8, 0), 108, 166912)
 SMALL = Device("NVIDIA RTX A2000", (8, 6), 26, 101376)
@@ -89,8 +90,8 @@ def test_auto_is_the_least_estimate(device: Device) -> None:
         estimates = dict(chosen.estimates)
         assert estimates[chosen.kernel] == min(estimates.values())
         assert list(estimates.values()) == sorted(estimates.values())
-        left = {"mma"} if device == H200 or problem.k < planning.SHORT_K else set()
-        left |= {"tensorcore"} if problem.k < planning.SHORTEST_K else set()
+        left = {"mma"} if device == H200 or problem.k < planning.split.SHORT_K else set()
+        left |= {"tensorcore"} if problem.k < planning.split.SHORTEST_K else set()
         assert set(estimates) == {made.kernel for made in plans(problem, device)} - left
         assert set(estimates) | dict(chosen.refused).keys() == set(KERNELS)
         assert all(t > 0 for t in estimates.values())
@@ -183,15 +184,15 @@ def test_launches_fit_the_card(device: Device) -> None:
                 assert (launch.grid(problem) == 0) == problem.empty
 
 
-@pytest.mark.parametrize("tile", planning.SIMT_TILES, ids=lambda t: f"{t.m}x{t.n}x{t.k}")
-def test_simt_tiles_hold_together(tile: planning.SimtTile) -> None:
+@pytest.mark.parametrize("tile", planning.fp32.SIMT_TILES, ids=lambda t: f"{t.m}x{t.n}x{t.k}")
+def test_simt_tiles_hold_together(tile: planning.fp32.SimtTile) -> None:
     """What simt.cu asserts when it is compiled, and what it takes for granted when it runs."""
     warps = (tile.m // (8 * tile.thread_m)) * (tile.n // (4 * tile.thread_n))
     assert tile.threads == 32 * warps
     assert tile.threads * tile.thread_m * tile.thread_n == tile.m * tile.n
     assert tile.shared * tile.blocks <= H200.shared
     assert tile.threads * tile.blocks <= 2048
-    assert any(t.shared <= SMALL.shared for t in planning.SIMT_TILES)
+    assert any(t.shared <= SMALL.shared for t in planning.fp32.SIMT_TILES)
     assert all(0 < rate < 1 for rate in tile.rates)
 
 
@@ -340,7 +341,10 @@ def test_variants_are_listed_once() -> None:
 
 def test_auto_leaves_short_sums_to_fp32() -> None:
     """Where the split's own error may pass an fp32 matmul's; who names the kernel gets it."""
-    for card, kernel, shortest in ((H200, "tensorcore", planning.SHORTEST_K), (A100, "mma", planning.SHORT_K)):
+    for card, kernel, shortest in (
+        (H200, "tensorcore", planning.split.SHORTEST_K),
+        (A100, "mma", planning.split.SHORT_K),
+    ):
         short, enough = (from_layout("nn", 8192, 8192, k) for k in (shortest - 1, shortest))
         assert plan(short, card).kernel == "simt"
         assert dict(plan(short, card).refused)[kernel].startswith(f"below K={shortest}")
@@ -350,7 +354,7 @@ def test_auto_leaves_short_sums_to_fp32() -> None:
 
 
 def test_short_sums_are_promoted_more_often() -> None:
-    for k in (1, 64, planning.SHORT_K - 1, planning.SHORT_K, 4096):
+    for k in (1, 64, planning.split.SHORT_K - 1, planning.split.SHORT_K, 4096):
         made = plan(from_layout("nn", 512, 512, k), H200, "tensorcore")
         (multiply,) = (launch for launch in made.launches if launch.entry == "mm32_tensorcore")
-        assert dict(multiply.constants)["PROMOTE"] == (1 if k < planning.SHORT_K else 4)
+        assert dict(multiply.constants)["PROMOTE"] == (1 if k < planning.split.SHORT_K else 4)

@@ -208,8 +208,8 @@ def test_smaller_cards_have_room(arch: str) -> None:
         pytest.skip(SILENT)
     assert [fault for fault in spills(measured, arch) if not fault.startswith("pack.cu ")] == []
     static = {form(v[2]): used["shared"] for v, used in measured if v[1] == "mma.cu"}
-    assert len(static) == len(planning.MMA_TILES)
-    for tile in planning.MMA_TILES:
+    assert len(static) == len(planning.split.MMA_TILES)
+    for tile in planning.split.MMA_TILES:
         (of_tile,) = (x for name, x in static.items() if f"PRODUCTS={tile.products} TILE_N={tile.n} " in name)
         assert tile.shared + of_tile <= SMALLER[arch]
 
@@ -221,7 +221,7 @@ def test_smaller_cards_have_room(arch: str) -> None:
 def test_as_many_blocks_fit_as_the_planner_counts(arch: str) -> None:
     """The simt tiles' `blocks` on a multiprocessor, by the registers on record."""
     wrong = []
-    for tile in planning.SIMT_TILES:
+    for tile in planning.fp32.SIMT_TILES:
         for name, registers in json.loads(RECORD.read_text())[COMPILER][arch]["simt"].items():
             if f"TILE_M={tile.m} TILE_N={tile.n} TILE_K={tile.k} " in name:
                 fitting = REGISTERS_OF_A_BLOCK // (-(-registers // 8) * 8 * tile.threads)

@@ -86,7 +86,7 @@ def expected_gain(chosen: planning.Plan, replaced: str, passes: int = 0) -> floa
     """Seconds that `chosen` is estimated to save over torch's kernel, which runs in precision `replaced` ("fp32" or "tf32");
     negative where torch is expected to be faster. `passes`: element-wise passes over the result that follow the product."""
     problem, device = chosen.gemm, chosen.device
-    after = planning.LAUNCH + 3 * 4.0 * problem.batches * problem.m * problem.n / planning.MEMORY
+    after = planning.fp32.LAUNCH + 3 * 4.0 * problem.batches * problem.m * problem.n / planning.split.MEMORY
     torchs = planning.torch_seconds(replace(problem, precision=replaced), device)
     return torchs - (chosen.estimates[0][1] + passes * after)
 

@@ -194,7 +194,7 @@ def _grid(launch: Launch) -> str:
         units = f"ceil_div(m * n, {launch.unit[0]})"
     else:
         units = f"ceil_div(m, {launch.unit[0]}) * ceil_div(n, {launch.unit[1]})"
-    return f"min({units}, {planning.MAX_GRID}LL)"
+    return f"min({units}, {planning.data.MAX_GRID}LL)"
 
 
 def _workspace(plan: Plan) -> dict[str, str]:
