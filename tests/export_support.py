@@ -197,6 +197,6 @@ def plan_of(kernel: str, layout: str, sizes: tuple[int, int, int], options: dict
     direct = options.pop("direct", None)
     if direct is not None:
         tiles = tuple(tile for tile in planning.split.TENSOR_TILES if tile.direct == direct)
-        with mock.patch.object(planning, "TENSOR_TILES", tiles):
+        with mock.patch.object(planning.split, "TENSOR_TILES", tiles):
             return plan_of(kernel, layout, sizes, options)
     return planning.plan(gemm.from_layout(layout, *sizes, **options), planning.H200, kernel)
