@@ -4,6 +4,7 @@ test_export_gpu.py."""
 from __future__ import annotations
 
 import ast
+import gc
 import importlib.util
 import itertools
 import re
@@ -302,3 +303,16 @@ def test_traces_as_one_graph(load, no_build):
         compiled = torch.compile(module.ModelNew(), fullgraph=True, backend="eager")
         result = compiled(*inputs(layout, 24, 40, 16, device="meta"))
         assert (result.shape, result.device.type) == ((24, 40), "meta")
+
+
+def test_loaded_again_the_operator_is_the_same(load, no_build):
+    """torch ends an operator that is defined again: who still held the first would call into freed memory."""
+    text = export("tn", 24, 40, 16, kernel="tiled")
+    first, second = load(text), load(text)
+    assert first._product is second._product
+    for module in (first, second):
+        assert module.product(*inputs("tn", 24, 40, 16, device="meta")).shape == (24, 40)
+    del first, module
+    gc.collect()
+    assert second.product(*inputs("tn", 24, 40, 16, device="meta")).shape == (24, 40)
+    assert load(text)._product is second._product
