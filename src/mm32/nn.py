@@ -39,7 +39,11 @@ class Linear(torch.nn.Linear):
     graph is captured (a replay must see later changes of the weight), and weights that are computed (parametrizations).
 
     Args:
-        in_features, out_features, bias, device, dtype: torch.nn.Linear's.
+        in_features: K, as in torch.nn.Linear.
+        out_features: N.
+        bias: whether there is one, of shape (N,).
+        device: of the parameters.
+        dtype: of the parameters; float32 for mm32 to apply.
         activation: as in `mm32.matmul`; None for none.
     """
 
