@@ -179,6 +179,34 @@ def test_tf32_is_not_let_in(always: None, seed: int) -> None:
 
 
 @pytest.mark.gpu
+def test_deterministic_algorithms_leave_it_out(always: None, seed: int) -> None:
+    """cuBLAS is deterministic with a setting of its own only, which torch insists on in this mode."""
+    a, b = randn(256, 256), randn(256, 256)
+    mm32.matmul(a, b)
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert not is_torchs(a, b)
+        results = [mm32.matmul(a, b) for _ in range(3)]
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert all(torch.equal(r, results[0]) for r in results)
+    assert is_torchs(a, b)
+
+
+@pytest.mark.gpu
+def test_torch_is_found_again_after_tf32(always: None, seed: int) -> None:
+    """A form that was first seen while torch's products were TF32."""
+    a, b = randn(96, 96), randn(96, 96)
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("high")
+        mm32.matmul(a, b)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert torch.equal(mm32.matmul(a, b), torch.matmul(a, b))
+
+
+@pytest.mark.gpu
 def test_under_autocast_and_the_drop_in(always: None, seed: int) -> None:
     a, b = randn(128, 128), randn(128, 128)
     wanted = torch.matmul(a, b)

@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 import mm32
 from mm32 import dropin as module
+from mm32.cuda import launch
 from mm32.dropin import OPERATORS, DropIn
 
 pytestmark = pytest.mark.gpu
@@ -320,3 +321,16 @@ def test_off_is_as_before() -> None:
     assert table() != before
     mm32.disable()
     assert table() == before
+
+
+def test_where_memory_is_short_torch_runs_the_product(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    a, b = torch.randn(4096, 4096, device="cuda"), torch.randn(4096, 4096, device="cuda")
+    wanted = a @ b
+
+    def short(self: launch.Runner, *args: object) -> None:
+        raise torch.OutOfMemoryError("out of memory, as this test has it")
+
+    monkeypatch.setattr(launch.Runner, "__call__", short)
+    with mm32.enabled():
+        assert torch.equal(a @ b, wanted)
+    assert mm32.stats().fallbacks == {"no memory for mm32's workspace": 1}

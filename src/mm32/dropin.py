@@ -274,7 +274,11 @@ class DropIn:
                 return None
             else:
                 result = out
-            choice.run(a, b, addend if choice.fused else None, result)
+            try:
+                choice.run(a, b, addend if choice.fused else None, result)
+            except torch.OutOfMemoryError:  # for the workspace: nothing was launched
+                self._tally(self._fallbacks, "no memory for mm32's workspace").calls += 1
+                return None
             if addend is not None and not choice.fused:
                 _add(result, addend, beta, alpha)
         choice.tally.calls += 1

@@ -46,7 +46,7 @@ _runners: dict[tuple, tuple[list[int], launch.Runner | blas.TorchRunner | None]]
 
 def _runner(problem: gemm.Gemm, index: int, kernel: str, before: tuple[bool, bool]) -> launch.Runner | blas.TorchRunner:
     device = launch.device_of(index)
-    chosen = _plan(problem, device, kernel, before, torch=blas.torch_is_fp32())
+    chosen = _plan(problem, device, kernel, before, torch=True)  # a TorchRunner sees itself what torch was asked for
     if chosen.kernel == "torch":
         return blas.TorchRunner(chosen, lambda: launch.Runner(_plan(problem, device, kernel, before), index))
     return launch.Runner(chosen, index)
@@ -101,9 +101,10 @@ def _run_cuda(
         try:
             runner(a, b, bias, out, packed_a, packed_b)
         except torch.OutOfMemoryError:
-            if kernel != "auto" or runner.plan.workspace is None:
+            ran = getattr(runner, "_other", None) or runner  # what a TorchRunner runs in its place
+            if kernel != "auto" or ran.plan.workspace is None:
                 raise
-            _without_workspace(runner.plan, a.device.index)(a, b, bias, out)
+            _without_workspace(ran.plan, a.device.index)(a, b, bias, out)
         except LaunchError as error:
             if torch.cuda._is_in_bad_fork():  # what torch says of it, where the driver says that it is not initialised
                 raise RuntimeError(
@@ -315,7 +316,7 @@ def matmul(
     kernel: str = "auto",
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """``activation(a @ b + bias)`` in float32, as one kernel, for operands of any strides.
+    """``activation(a @ b + bias)`` in float32, bias and activation fused, for operands of any strides.
 
     Shapes are torch.matmul's: (…, M, K) @ (…, K, N) -> (…, M, N), batch dimensions broadcast, 1-D operands are vectors. A
     transposed view (``a.T``), a slice or an expanded tensor is read where it lies; no copy of an operand is made. In place of a
@@ -327,8 +328,9 @@ def matmul(
             function of that name, applied after the bias.
         precision: "fp32", an error no larger than an fp32 matmul's by any means (docs/numerics.md); "ieee", fp32
             multiply-adds only; "tf32", an error of TF32's class.
-        kernel: "auto", or a kernel by name: "naive", "dot", "tiled", "simt", "mma", "tensorcore" (docs/kernels.md). CPU tensors
-            have one implementation, torch's; the name is checked and otherwise without effect.
+        kernel: "auto", what is estimated to be fastest, torch's own product among it where that is fp32 (bias and activation are
+            then passes of their own); or a kernel by name: "naive", "dot", "tiled", "simt", "mma", "tensorcore"
+            (docs/kernels.md). CPU tensors have one implementation, torch's; the name is checked and otherwise without effect.
         out: where to write, of the result's shape; any strides without overlap; not an input. Returned if given.
 
     Returns:
@@ -420,7 +422,7 @@ def explain(
         return how + notes
     out = torch.empty_strided(shape, _contiguous(shape), device="meta")
     problem = gemm.describe(a, b, bias, out, activation, precision, merge=not before[0])
-    chosen = _plan(problem, launch.device_of(a.device.index), kernel, before, torch=blas.torch_is_fp32())
+    chosen = _plan(problem, launch.device_of(a.device.index), kernel, before, torch=blas.usable())
     return chosen.explain() + notes
 
 

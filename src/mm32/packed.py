@@ -7,6 +7,7 @@ that stays the same, such as a weight, can be kept between calls.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -18,7 +19,8 @@ from mm32.cuda import launch
 torch.library.define("mm32::pack", "(Tensor operand, str side, str precision) -> Tensor")
 
 _plan = lru_cache(maxsize=4096)(planning.pack)
-_runners: dict[tuple, launch.Runner | None] = {}
+_runners: dict[tuple, Any] = {}  # a launch.Runner, or None for what is not packed
+_UNKNOWN = object()
 
 
 class PackedOperand:
@@ -115,8 +117,9 @@ def pack(b: torch.Tensor, *, side: str = "right", precision: str = "fp32") -> Pa
     were not packed.
 
     Packing takes 4 bytes of device memory an element more (2 for "tf32"), with edges rounded up to 8 rows and 64 of K. On the
-    CPU, for K below 256 (precision "fp32"), precision "ieee" and cards below compute capability 8.0 nothing is packed, and
-    calls take `b` as it is; `PackedOperand.reason`, its repr and `explain` say so.
+    CPU, for K below 32 (below 256 where the card's kernel is "mma"; both with precision "fp32"), precision "ieee" and cards
+    below compute capability 8.0 nothing is packed, and calls take `b` as it is; `PackedOperand.reason`, its repr and `explain`
+    say so.
 
     `b` must stay as it is: a call raises if it was changed in place since. What does not count as a change to torch is not seen:
     writes through ``b.data``, writes by other libraries, and any change under torch.compile. A CUDA graph of a call keeps
@@ -185,14 +188,15 @@ def _pack_cuda(operand: torch.Tensor, side: str, precision: str) -> torch.Tensor
     gemm.check_packable(operand, side, precision)
     aligned = operand.data_ptr() % 16 == 0
     key = (operand.shape, operand.stride(), operand.device, aligned, side, precision)
-    if key not in _runners:
+    runner = _runners.get(key, _UNKNOWN)
+    if runner is _UNKNOWN:
+        try:
+            runner = launch.Runner(_plan(*_question(operand, side, precision, aligned)), operand.device.index)
+        except planning.Unplannable:
+            runner = None
         if len(_runners) >= 4096:
             _runners.clear()
-        try:
-            _runners[key] = launch.Runner(_plan(*_question(operand, side, precision, aligned)), operand.device.index)
-        except planning.Unplannable:
-            _runners[key] = None
-    runner = _runners[key]
+        _runners[key] = runner
     if runner is None:
         return operand.new_empty(0, dtype=torch.uint8)
     return runner.pack(operand)

@@ -28,19 +28,23 @@ _IN_PLACE: dict[str, Callable[[torch.Tensor], object]] = {
 }
 
 
-def torch_is_fp32() -> bool:
-    """Whether torch's float32 products on CUDA are fp32 multiply-adds now: the user can ask torch for TF32 at any time."""
+def usable() -> bool:
+    """Whether torch's float32 products on CUDA are fp32 multiply-adds now, and need not be deterministic, which cuBLAS promises
+    with a setting of its own only: the user can ask torch for either at any time."""
     # What torch.backends.cuda.matmul.fp32_precision reads; that way takes 1 us longer, and every call pays it.
-    return torch._C._get_fp32_precision_getter("cuda", "matmul") != "tf32"
+    return (
+        torch._C._get_fp32_precision_getter("cuda", "matmul") != "tf32" and not torch._C._get_deterministic_algorithms()
+    )
 
 
 class TorchRunner:
-    """A plan of kernel "torch" for one device. `otherwise` makes what runs in its place while torch's products are TF32."""
+    """A plan of kernel "torch" for one device. `otherwise` makes what runs in its place while torch's products are not
+    `usable`."""
 
     def __init__(self, plan: Plan, otherwise: Callable[[], Callable[..., None]]) -> None:
         self.plan = plan
         self._otherwise = otherwise
-        self._other: Callable[..., None] | None = None
+        self._other: Callable[..., None] | None = None  # made when it is first wanted
         g = plan.gemm
         self._product = _PRODUCTS[2 + len(g.batch)]
         self._views = tuple(_view(g.batch, *each) for each in ((g.m, g.k, g.a), (g.k, g.n, g.b), (g.m, g.n, g.out)))
@@ -49,7 +53,7 @@ class TorchRunner:
         self, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, out: torch.Tensor, *_: torch.Tensor | None
     ) -> None:
         """As launch.Runner's."""
-        if not torch_is_fp32():
+        if not usable():
             if self._other is None:
                 self._other = self._otherwise()
             return self._other(a, b, bias, out)

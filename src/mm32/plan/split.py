@@ -29,7 +29,7 @@ QUEUE = 65536  # bytes, as in direct.cuh
 GROUP = 8
 SHORT_K = 256  # below it tensorcore promotes every 16 of K, and mma's error may pass that of an fp32 sum
 SHORTEST_K = 32  # below it tensorcore's may
-MAX_ROWS = 2**24  # a plane of panels has 128 bytes a row, counted in 32 bits
+MAX_ROWS = 2**24 - 8  # a plane of panels has 128 bytes a row, padded to 8 rows and counted in 31 bits
 
 
 @dataclass(frozen=True)
@@ -296,7 +296,8 @@ def _by_split(
         and (not tile.direct or chunks <= 500 * splits)  # 16 bits for counts of 16 a K-block
         and (splits == 1 or splits * gemm.batches * gemm.m * gemm.n <= 2**28)
     ]
-    # The tile and the splits are those of a call without packed operands: it has the same sums, and so the same bits.
+    # The tile and the splits are those of a call without packed operands, and so are the bits, but where that would take a
+    # direct tile.
     _, _, tile, splits = min(options, key=lambda o: o[0])
     left = traffic * sum(e for e, b in zip(elements, before, strict=True) if not b)
     seconds, overlap = estimate(tile, splits, left)
