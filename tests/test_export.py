@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import gc
 import importlib.util
+import inspect
 import itertools
 import re
 import subprocess
@@ -287,8 +288,6 @@ def test_build_is_for_the_card_and_leaves_the_environment(load, monkeypatch):
     assert seen["no_implicit_headers"] is True
     assert seen["is_python_module"] is False
     assert seen["extra_cuda_cflags"] == ["-std=c++17"]
-    import inspect
-
     from torch.utils import cpp_extension
 
     monkeypatch.undo()
@@ -315,4 +314,6 @@ def test_loaded_again_the_operator_is_the_same(load, no_build):
     del first, module
     gc.collect()
     assert second.product(*inputs("tn", 24, 40, 16, device="meta")).shape == (24, 40)
-    assert load(text)._product is second._product
+    third = load(text)
+    assert third._product is second._product
+    assert third._product._abstract_fn is third._shape, "the code is not that of the last time"

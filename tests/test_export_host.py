@@ -64,7 +64,7 @@ def on_cpu(monkeypatch):
 
     def prepare(module: ModuleType) -> list:
         monkeypatch.setattr(module, "_ready", stand_in_library(calls))
-        module._product.register_kernel("cpu")(module._product._init_fn)
+        module._product.register_kernel("cpu")(module._compute)
         return calls
 
     return prepare
