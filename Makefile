@@ -7,7 +7,7 @@ BIN := .venv/bin
 CASE ?= examples/matmul_tt.py
 PYTEST ?=
 
-.PHONY: help setup demo test lint format tables clean
+.PHONY: help setup demo test lint format tables docs clean
 
 help:
 	@echo "make demo    set up, then verify CASE=$(CASE) with mm32's own kernel and show the page"
@@ -15,6 +15,7 @@ help:
 	@echo "make lint    ruff and mypy"
 	@echo "make format  ruff's formatter and its fixes"
 	@echo "make tables  rewrite the tables in README.md and docs/ from benchmarks/results/"
+	@echo "make docs    build the pages and the API reference into site/; warnings are errors"
 	@echo "make clean   remove .venv and the caches of this folder"
 
 setup: .venv/.ready
@@ -58,6 +59,14 @@ lint: .venv/.lint
 format: .venv/.lint
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+.venv/.docs: .venv/.ready
+	@echo "[setup] mm32[docs]"
+	@$(BIN)/pip install -e ".[docs]"
+	@touch $@
+
+docs: .venv/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 tables: setup
 	$(BIN)/python benchmarks/tables.py

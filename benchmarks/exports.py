@@ -1,11 +1,13 @@
 """Exports every kernel for the reference problems and verifies each file: python benchmarks/exports.py [-o FILE.json].
 
-Needs a CUDA device; about 15 s a file. Prints a line a file as it goes, and exits with 1 if any is not called the same.
+Needs a CUDA device; a minute or so a file, most of it the compiler's. Several processes share the files by --part; those that
+share a GPU as well disturb each other's times. Prints a line a file as it goes, and exits with 1 if any is not called the same.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 import tempfile
@@ -26,20 +28,21 @@ SAME = (0, 1, 3, 4)  # exit codes of `mm32 verify` whose verdict begins with SAM
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("-o", "--output", type=Path, help="write the verdicts as JSON")
+    parser.add_argument("--part", default="1/1", metavar="I/N", help="the I-th of N equal parts of the files")
     options = parser.parse_args()
+    part, parts = (int(x) for x in options.part.split("/"))
     if not torch.cuda.is_available():
         print("benchmarks/exports.py needs a CUDA device; torch finds none here", file=sys.stderr)
         return 2
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        for kernel in KERNELS:
-            for problem, activation in PROBLEMS.items():
-                file = Path(folder) / f"{problem}_{kernel}.py"
-                file.write_text(export(problem[:2], 2048, 4096, 8192, activation=activation, kernel=kernel))
-                report = verify.verify(EXAMPLES / f"matmul_{problem}.py", file)
-                verdict = json.loads(report.json())["verdict"]
-                rows.append({"problem": problem, "kernel": kernel, "exit_code": report.exit_code, "verdict": verdict})
-                print(f"{problem} {kernel}: exit code {report.exit_code}, {verdict}", flush=True)
+        for kernel, problem in list(itertools.product(KERNELS, PROBLEMS))[part - 1 :: parts]:
+            file = Path(folder) / f"{problem}_{kernel}.py"
+            file.write_text(export(problem[:2], 2048, 4096, 8192, activation=PROBLEMS[problem], kernel=kernel))
+            report = verify.verify(EXAMPLES / f"matmul_{problem}.py", file)
+            verdict = json.loads(report.json())["verdict"]
+            rows.append({"problem": problem, "kernel": kernel, "exit_code": report.exit_code, "verdict": verdict})
+            print(f"{problem} {kernel}: exit code {report.exit_code}, {verdict}", flush=True)
     if options.output:
         kernels = {kernel: record.kernel_hash(kernel) for kernel in KERNELS}
         made = {"environment": record.environment(), "kernels": kernels, "verdicts": rows}

@@ -1,4 +1,4 @@
-"""Runs a set of cases on the card here and writes its record: python benchmarks/record.py main [shapes ladder] [-o FOLDER].
+"""Runs a set of cases on the card here and writes its record: python benchmarks/record.py main [shapes auto] [-o FOLDER].
 
 Needs a CUDA device. The records that README.md and docs/ are made from lie in benchmarks/results/<card>/; after writing them,
 `make tables`.
@@ -13,14 +13,14 @@ from pathlib import Path
 
 import torch
 
-from mm32.bench import measure, record, suite
+from mm32.bench import measure, record, report, suite
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("sets", nargs="+", choices=sorted(suite.SETS))
     parser.add_argument("-o", "--output", type=Path, help="folder; default benchmarks/results/<card>")
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=measure.ROUNDS)
     options = parser.parse_args()
     if not torch.cuda.is_available():
         print("benchmarks/record.py needs a CUDA device; torch finds none here", file=sys.stderr)
@@ -30,15 +30,13 @@ def main() -> int:
     for name in options.sets:
         cases, implementations = suite.SETS[name]
         rows = []
-        for case in cases:
-            row = measure.measure(case, implementations, options.rounds)
+        for row in measure.measure_all(cases, implementations, options.rounds):
             rows.append(row)
-            cells = [
-                f"{who} {r['seconds'] * 1e3:.4g} ms x{r['speedup']:.3f} ({r['error']:.1e}, {r['gauge']:.1f})"
-                for who, r in row["results"].items()
-            ]
-            print(f"{case.name}: {'; '.join(cells)}", flush=True)
-            record.write(folder / f"{name}.json", name, rows)
+            print(report.line(row), flush=True)
+            record.write(folder / f"{name}.json", record.make(name, rows))
+        print(f"the lowest speedups of mm32 in {name}:")
+        for row in report.worst(rows):
+            print(f"  {report.line(row)}")
     return 0
 
 

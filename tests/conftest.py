@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import zlib
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -47,3 +48,16 @@ def rng(seed: int) -> random.Random:
 def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Kernels that tests compile go to a folder of their own, unless MM32_CACHE_DIR names one."""
     os.environ.setdefault("MM32_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
+
+
+@pytest.fixture
+def panels_only(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Without the tiles of the kernel tensorcore that split their own operands: those add up in another order of K."""
+    from gpu_support import forget_plans  # here: it asks mm32 for the planner, which some tests do without
+    from mm32 import plan as planning
+
+    packing = tuple(tile for tile in planning.split.TENSOR_TILES if not tile.direct)
+    monkeypatch.setattr(planning.split, "TENSOR_TILES", packing)
+    forget_plans()
+    yield
+    forget_plans()

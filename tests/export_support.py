@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from unittest import mock
 
 import pytest
 import torch
@@ -114,27 +115,29 @@ cudaError_t cudaGetLastError() { return cudaSuccess; }
 """
 
 SHARED_BYTES, CARVEOUT = 8, 9  # cudaFuncAttributeMaxDynamicSharedMemorySize, ...PreferredSharedMemoryCarveout
-FLAGS = ["-std=c++17", "-gencode=arch=compute_90a,code=sm_90a", "-Xcompiler", "-fPIC,-Wall,-Werror", "-shared"]
+FLAGS = ["-std=c++17", "-Xcompiler", "-fPIC,-Wall,-Werror", "-shared"]
 
 
 class Recorder:
     """Builds like torch.utils.cpp_extension.load_inline, with nvcc and the stand-in, and keeps what the file then asks for:
     `launches` of (kernel, blocks, threads, shared, early, stream, the argument's bytes), `attributes` of
-    (kernel, attribute, value). `sizes` says how long the argument of each kernel is."""
+    (kernel, attribute, value). `sizes` says how long the argument of each kernel is, `arch` what the file must build for."""
 
-    def __init__(self, folder: Path, sizes: dict[str, int]) -> None:
-        self.folder, self.sizes = folder, sizes
+    def __init__(self, folder: Path, sizes: dict[str, int], arch: str = "9.0a") -> None:
+        self.folder, self.sizes, self.arch = folder, sizes, arch
         self.launches: list[tuple] = []
         self.attributes: list[tuple] = []
 
     def load_inline(self, *, name: str, cuda_sources: str, **_: object) -> str:
-        assert os.environ["TORCH_CUDA_ARCH_LIST"] == "9.0a"
+        assert os.environ["TORCH_CUDA_ARCH_LIST"] == self.arch
+        number = self.arch.replace(".", "")
         runtime, source, built = (self.folder / name for name in ("runtime.cpp", "exported.cu", f"{name}.so"))
         runtime.write_text(RUNTIME)
         source.write_text(cuda_sources)
         command = [
             "nvcc",
             *FLAGS,
+            f"-gencode=arch=compute_{number},code=sm_{number}",
             "-cudart",
             "none",
             "-Xlinker",
@@ -162,7 +165,8 @@ class Recorder:
 
 
 def forms() -> Iterator[tuple[str, str, tuple[int, int, int], dict]]:
-    """(kernel, layout, sizes, options) that between them have every launch and every kind of load."""
+    """(kernel, layout, sizes, options) that between them have every launch and every kind of load. Option "direct" says whether
+    a tensorcore multiply splits its own operands; without it the planner chooses."""
     for kernel in ("naive", "dot", "tiled", "simt"):
         for layout in ("tt", "nn"):
             yield kernel, layout, (2048, 512, 256), {}
@@ -176,10 +180,23 @@ def forms() -> Iterator[tuple[str, str, tuple[int, int, int], dict]]:
     yield "tensorcore", "nn", (130, 200, 321), {"bias": True}
     yield "tensorcore", "nt", (256, 260, 16384), {"precision": "tf32", "activation": "silu"}
     yield "tensorcore", "tt", (2048, 4096, 2048), {"precision": "tf32"}
+    for direct in (False, True):
+        yield "tensorcore", "tn", (256, 260, 16384), {"direct": direct, "bias": True, "activation": "relu"}
+        yield "tensorcore", "nn", (130, 203, 4097), {"direct": direct}
+        yield "tensorcore", "nn", (130, 200, 324), {"direct": direct, "precision": "tf32"}
+    yield "mma", "tn", (2048, 1024, 2048), {"bias": True, "activation": "gelu"}
+    yield "mma", "nt", (256, 256, 16384), {"bias": True}
+    yield "mma", "nn", (130, 200, 321), {"precision": "tf32"}
 
 
 FORMS = [pytest.param(*form, id="-".join(map(str, form))) for form in forms()]
 
 
 def plan_of(kernel: str, layout: str, sizes: tuple[int, int, int], options: dict) -> planning.Plan:
+    options = dict(options)
+    direct = options.pop("direct", None)
+    if direct is not None:
+        tiles = tuple(tile for tile in planning.split.TENSOR_TILES if tile.direct == direct)
+        with mock.patch.object(planning.split, "TENSOR_TILES", tiles):
+            return plan_of(kernel, layout, sizes, options)
     return planning.plan(gemm.from_layout(layout, *sizes, **options), planning.H200, kernel)

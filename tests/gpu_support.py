@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import mm32
-from mm32 import cpu
-from mm32.plan import KERNELS
+from mm32 import cpu, numerics, ops, packed
+from mm32.plan import KERNELS, SPLIT_KERNELS
 
 POISON = 0x7FC0DEAD  # the bits of a quiet NaN that no arithmetic makes
 UNIT = 2.0**-24  # unit roundoff of float32
@@ -109,14 +109,43 @@ class Placed:
         return torch.equal(self.bits[~self.own], self.before[~self.own])
 
 
+def forget_plans() -> None:
+    """Plans and what is kept with them are made anew, by what the planner now has to choose from."""
+    for plans in (ops._plan, packed._plan):
+        plans.cache_clear()
+    ops._runners.clear()
+    packed._runners.clear()
+
+
+def roundings(depth: int, kernel: str) -> float:
+    """How many units of u |a| @ |b| a sum of `depth` products may be off by (`reference`).
+
+    An fp32 matmul's bound is K, and 8 leave room for products that are themselves rounded to 22 bits. Splitting costs up to 8 u
+    for lo's rounding, 4 for lo*lo and 4 for small elements whatever K is, and tensor cores truncate: at small K a kernel named
+    for split operands may pass K + 8, and is held to docs/numerics.md's bound ("auto" takes none there)."""
+    if kernel not in SPLIT_KERNELS:
+        return depth + 8
+    card = {}
+    if kernel == "mma" and torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 8:
+        card = {"kept_bits": 24, "width": 8}
+    # tensorcore: whether it splits its own operands and how often it promotes is its plan's matter; the largest of the bounds.
+    forms = [{"direct": d, "promote": p} for d in (False, True) for p in (1, 4)] if kernel == "tensorcore" else [{}]
+    split = max(numerics.bound(depth, kernel, **form, **card) for form in forms) if depth else 0.0
+    return max(depth + 8, split + 1)  # 1: the bias
+
+
 def reference(
-    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None = None, activation: str | None = None
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    activation: str | None = None,
+    kernel: str = "auto",
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The result in float64 and, element by element, the error that a float32 matmul may have.
 
     For a sum of K products in float32, in any order and with or without fused multiply-adds, the error is at most
     gamma_K * (|a| @ |b|), gamma_K = K u / (1 - K u), u = 2^-24 (Higham, Accuracy and Stability of Numerical Algorithms,
-    section 3.1); the bias adds one rounding. 8 u more leaves room for a product that is itself rounded to 22 bits. An activation
+    section 3.1); the bias adds one rounding. `roundings` says what there is beside, by kernel. An activation
     has a slope of at most 1.13 (gelu) and an error of a few ulps of its value and of its argument (1 + erf(x) and x / (1 + e^-x)
     cancel relative to x, not to the value). Below the normal range an error is absolute: one spacing, 2^-149, an operation.
     """
@@ -126,7 +155,7 @@ def reference(
     if bias is not None:
         bias64 = (bias if b.dim() > 1 else bias[0]).double()
         z, magnitude = z + bias64, magnitude + bias64.abs()
-    tolerance = (depth + 8) * (UNIT * magnitude + 2.0**-149)
+    tolerance = roundings(depth, kernel) * (UNIT * magnitude + 2.0**-149)
     if activation is None:
         return z, tolerance
     value = cpu.activate(z, activation)
@@ -158,7 +187,8 @@ def check(
 ) -> torch.Tensor:
     """Runs one product and asserts all that must hold for any: the values, the guard bands, and inputs left as they were."""
     bias_view = None if bias is None else bias.view
-    expected, tolerance = reference(a.view, b.view, bias_view, activation)
+    kernel = run.kernel if isinstance(run, Runner) else "auto"
+    expected, tolerance = reference(a.view, b.view, bias_view, activation, kernel)
     result = run(a.view, b.view, bias=bias_view, activation=activation, out=None if out is None else out.view)
     if out is None:
         assert result.is_contiguous(), what

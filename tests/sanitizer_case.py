@@ -71,16 +71,16 @@ def main(kernel: str) -> int:
     right &= check(kernel, "batch", a, b, None, offset=3)
     # The large tiles of a kernel that has several, at their edges; a grid of few blocks, so that each takes several tiles.
     if kernel == "simt":
-        tiles = planning.SIMT_TILES
+        tiles = planning.fp32.SIMT_TILES
         for tile in tiles:
-            planning.SIMT_TILES = (tile,)
+            planning.fp32.SIMT_TILES = (tile,)
             forget_plans()
             a, b = torch.randn(tile.m + 1, 3 * tile.k + 1), torch.randn(3 * tile.k + 1, tile.n + 2)
             right &= check(kernel, f"tile {tile.m}x{tile.n}", a, b, None)
             right &= check(kernel, f"tile {tile.m}x{tile.n}", a, b, None, offset=1)
-        planning.SIMT_TILES = tiles
+        planning.fp32.SIMT_TILES = tiles
         forget_plans()
-    planning.MAX_GRID = 2
+    planning.data.MAX_GRID = 2
     forget_plans()
     right &= check(kernel, "a grid of 2 blocks", torch.randn(70, 33), torch.randn(33, 140), None)
     torch.cuda.synchronize()

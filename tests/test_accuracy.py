@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from mm32.cuda import launch
 from mm32.plan import Unplannable
 
 LAYOUTS = {"nn": ("row", "row"), "nt": ("row", "col"), "tn": ("col", "row"), "tt": ("col", "col")}
-KERNELS = ("tensorcore", "auto", "simt")
+KERNELS = ("tensorcore", "mma", "auto", "simt")
 Pair = tuple[torch.Tensor, torch.Tensor]
 Family = Callable[[int, int, int, str], Pair]
 
@@ -112,7 +113,7 @@ def constant(value: float) -> Family:
     return both(lambda *shape, device: torch.full(shape, value, device=device))
 
 
-# Name -> how to make it; None, or which path the kernel "tensorcore" must take: "fast", "careful".
+# Name -> how to make it; None, or which path the kernels "tensorcore" and "mma" must take: "fast", "careful".
 FAMILIES: dict[str, tuple[Family, str | None]] = {
     "randn": (both(randn), "fast"),
     "uniform": (both(lambda *shape, device: torch.rand(*shape, device=device)), "fast"),
@@ -212,7 +213,15 @@ def on_card(kernel: str, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor
     count = mm32.careful_runs() - before
     assert all(torch.equal(r.view(torch.int32), results[0].view(torch.int32)) for r in results[1:])
     assert count in (0, 3)
-    return results[0], None if chosen[1] != "tensorcore" else "careful" if count else "fast"
+    return results[0], None if chosen[1] not in planning.SPLIT_KERNELS else "careful" if count else "fast"
+
+
+def of_the_multiply(kernel: str, a: torch.Tensor, b: torch.Tensor) -> dict[str, Any]:
+    """What decides the order of a plan's sums, for numerics.matmul and numerics.bound."""
+    problem = gemm.describe(a, b, None, torch.empty(a.shape[0], b.shape[1], device="meta"), None, "fp32")
+    launches = planning.plan(problem, launch.device_of(0), kernel).launches
+    (constants,) = (dict(step.constants) for step in launches if step.entry == f"mm32_{kernel}")
+    return {"direct": bool(constants.get("DIRECT")), "promote": constants.get("PROMOTE")}
 
 
 def judge(name: str, kernel: str, placed: tuple[Placed, Placed], path: str | None = None) -> None:
@@ -228,7 +237,7 @@ def judge(name: str, kernel: str, placed: tuple[Placed, Placed], path: str | Non
     ours, theirs = gauges(c, truth, size), gauges(plain, truth, size)
     floor, slack = floors(name), SLACK[went]
     if (
-        went is None and a.shape[1] <= planning.LONG_K
+        went is None and a.shape[1] <= planning.fp32.LONG_K
     ):  # one multiply-add after another: an fp32 matmul, by no split of K
         floor = (0.5 * a.shape[1] ** 0.5 * UNIT, max(32.0, 2 * a.shape[1] ** 0.5))
         if name.startswith("constant"):
@@ -244,7 +253,8 @@ def judge(name: str, kernel: str, placed: tuple[Placed, Placed], path: str | Non
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     ("kernel", "layout"),
-    [("tensorcore", x) for x in LAYOUTS] + [("auto", "nt"), ("auto", "tt"), ("simt", "nn"), ("simt", "tn")],
+    [("tensorcore", x) for x in LAYOUTS]
+    + [("mma", "nn"), ("mma", "tt"), ("auto", "nt"), ("auto", "tt"), ("simt", "nn"), ("simt", "tn")],
 )
 @pytest.mark.parametrize("name", FAMILIES)
 def test_family(name: str, kernel: str, layout: str, seed: int) -> None:
@@ -265,8 +275,10 @@ def test_long_sums(kernel: str, k: int, seed: int) -> None:
 def test_short_sums_keep_the_bound(k: int, seed: int) -> None:
     for make in (randn, torch.rand):
         a, b = make(300, k, device="cuda"), make(k, 260, device="cuda")
-        c, _ = on_card("tensorcore", a, b)
-        assert gauges(c, a.double() @ b.double(), a.double().abs() @ b.double().abs())[1] <= numerics.bound(k)
+        for kernel in planning.SPLIT_KERNELS:
+            c, _ = on_card(kernel, a, b)
+            gauge = gauges(c, a.double() @ b.double(), a.double().abs() @ b.double().abs())[1]
+            assert gauge <= numerics.bound(k, kernel, **of_the_multiply(kernel, a, b)), kernel
         c, _ = on_card("auto", a, b)
         plain = gauges(torch_fp32(a, b), a.double() @ b.double(), a.double().abs() @ b.double().abs())
         ours = gauges(c, a.double() @ b.double(), a.double().abs() @ b.double().abs())
@@ -331,13 +343,40 @@ def test_overflow_is_infinite_where_torchs_is(kernel: str, seed: int) -> None:
 
 
 @pytest.mark.gpu
-def test_small_elements_that_the_scale_would_drop() -> None:
+@pytest.mark.parametrize("kernel", planning.SPLIT_KERNELS)
+def test_small_elements_that_the_scale_would_drop(kernel: str) -> None:
     """2^100 and 2^-80 in one row: scaled, the second leaves fp32's range altogether."""
     a, b = torch.zeros(64, 16, device="cuda"), torch.eye(16, device="cuda")
     a[:, 0], a[:, 1] = 2.0**100, 2.0**-80
-    c, went = on_card("tensorcore", a, b)
+    c, went = on_card(kernel, a, b)
     assert torch.equal(c, a)
     assert went == "careful"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("row", "column"), [(200, None), (None, 300), (767, 0)])
+def test_tiles_that_the_split_suits_stay_as_they_are(row: int | None, column: int | None, seed: int) -> None:
+    """One Inf in A, or B, or both: the tiles of its row and column are computed anew, all others keep every bit."""
+    a, b = torch.randn(768, 640, device="cuda"), torch.randn(640, 500, device="cuda")
+    fast, went = on_card("tensorcore", a, b)
+    if went is None:
+        pytest.skip("not a card with wgmma")
+    assert went == "fast"
+    problem = gemm.describe(a, b, None, fast, None, "fp32")
+    constants = dict(planning.plan(problem, launch.device_of(0), "tensorcore").launches[-1].constants)
+    anew = torch.zeros_like(fast, dtype=torch.bool)
+    if row is not None:
+        a[row, 7] = torch.inf
+        anew[row // constants["TILE_M"] * constants["TILE_M"] :][: constants["TILE_M"]] = True
+    if column is not None:
+        b[9, column] = torch.inf
+        anew[:, column // constants["TILE_N"] * constants["TILE_N"] :][:, : constants["TILE_N"]] = True
+    c, went = on_card("tensorcore", a, b)
+    assert went == "careful"
+    assert torch.equal(c[~anew], fast[~anew])
+    assert same_specials(c, torch_fp32(a, b))
+    there = torch.isfinite(c)
+    assert torch.allclose(c[there].double(), (a.double() @ b.double())[there], rtol=0, atol=1e-3)
 
 
 @pytest.mark.gpu
@@ -358,24 +397,29 @@ def test_a_graph_replays_either_path(kernel: str, seed: int) -> None:
         graph.replay()
         count = mm32.careful_runs() - before
         assert torch.equal(out.view(torch.int32), expected.view(torch.int32))
-        if kernel == "tensorcore":
+        if kernel in planning.SPLIT_KERNELS:
             assert count == (FAMILIES[kind][1] == "careful")
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("kernel", planning.SPLIT_KERNELS)
 @pytest.mark.parametrize("name", [name for name, (_, path) in FAMILIES.items() if path == "fast"])
-def test_the_model_is_the_card(name: str, seed: int, record_property: Callable[[str, object], None]) -> None:
+def test_the_model_is_the_card(
+    name: str, kernel: str, seed: int, record_property: Callable[[str, object], None]
+) -> None:
     """Fast path, element by element; how many agree in every bit is printed and recorded."""
     a, b = FAMILIES[name][0](64, 48, 512, "cpu")
     x, y = a.cuda(), b.cuda()
     problem = gemm.describe(x, y, None, torch.empty(64, 48, device="meta"), None, "fp32")
     try:
-        space = planning.plan(problem, launch.device_of(0), "tensorcore").workspace
-    except Unplannable:
-        pytest.skip("not a card with wgmma")
+        space = planning.plan(problem, launch.device_of(0), kernel).workspace
+    except Unplannable as error:
+        pytest.skip(str(error))
     assert space is not None
-    card, went = on_card("tensorcore", x, y)
-    model, careful = numerics.matmul(a.numpy(), b.numpy(), splits=space.splits)
+    card, went = on_card(kernel, x, y)
+    model, careful = numerics.matmul(
+        a.numpy(), b.numpy(), splits=space.splits, kernel=kernel, **of_the_multiply(kernel, x, y)
+    )
     assert went == ("careful" if careful else "fast")
     got = card.cpu().numpy()
     equal = float(np.mean(got.view(np.int32) == model.view(np.int32)))
@@ -389,7 +433,7 @@ def test_the_model_is_the_card(name: str, seed: int, record_property: Callable[[
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("kernel", ["tensorcore", "auto"])
+@pytest.mark.parametrize("kernel", ["tensorcore", "mma", "auto"])
 def test_tf32_is_of_its_class(kernel: str, seed: int) -> None:
     """11 significant bits: 2.94e-4 on normal data, as torch's TF32."""
     for make, expected in ((randn, 2.94e-4), (torch.rand, 6e-5)):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import builtins
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -71,13 +73,13 @@ def test_every_probe_may_fail(monkeypatch):
 
 
 def test_missing_parts_come_with_the_line_that_brings_them(monkeypatch):
-    found = {"cuda-core": "1.0", "cuda-bindings": None, "NVRTC": None, "torch's CUDA": "12.8"}
+    found = {"cuda-core": "1.0", "cuda-bindings": None, "NVRTC": None, "torch": "2.11", "torch's CUDA": "12.8"}
     missing = environment._missing(found, {"nvcc": None, "c++": "/usr/bin/c++"})
     gets = {m["get"]: m["what"] for m in missing}
     assert gets["pip install 'mm32[cu12]'"] == "cuda-bindings, NVRTC, to run kernels"
     assert any(what.startswith("nvcc, to build scripts that use load_inline") for what in gets.values())
     monkeypatch.setattr(environment, "_package", lambda name: None if name in ("rich", "psutil") else "1")
-    found = {"cuda-core": "1.0", "cuda-bindings": "13.0", "NVRTC": "13.0", "torch's CUDA": "13.0"}
+    found = {"cuda-core": "1.0", "cuda-bindings": "13.0", "NVRTC": "13.0", "torch": "2.11", "torch's CUDA": "13.0"}
     assert environment._missing(found, {"nvcc": "/usr/bin/nvcc", "c++": "/usr/bin/c++"}) == [
         {"what": "rich, psutil, for the command line", "get": "pip install 'mm32[cli]'"}
     ]
@@ -126,6 +128,46 @@ def test_plans_are_for_an_h200_where_there_is_no_card(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert environment.planning_device() == (H200, False)
+
+
+BROKEN = "raise OSError('libtorch_cuda.so: cannot open shared object file')\n"
+
+
+@pytest.mark.parametrize(
+    ("torch_is", "said"),
+    [
+        (BROKEN, "failed: OSError: libtorch_cuda.so: cannot open shared object file"),
+        (
+            "raise ModuleNotFoundError(\"No module named 'torch'\")\n",
+            "failed: ModuleNotFoundError: No module named 'torch'",
+        ),
+        ("__version__ = '1.0'\n", "1.0"),  # one that lacks what mm32 needs
+    ],
+)
+def test_env_runs_with_a_torch_that_does_not(tmp_path, torch_is, said):
+    (tmp_path / "torch.py").write_text(torch_is)
+    paths = os.pathsep.join([str(tmp_path), str(Path(mm32.__file__).parent.parent)])
+    environ = {**os.environ, "PYTHONPATH": paths}
+
+    def python(*arguments):
+        return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environ, timeout=120)
+
+    done = python("-m", "mm32", "env", "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["versions"]["torch"] == said
+    assert report["versions"]["mm32"].startswith(f"{mm32.__version__} (cannot be used: ")
+    gets = [m["get"] for m in report["missing"]]
+    assert ("pip install 'torch>=2.9'" in gets) == said.startswith("failed")
+    page = python("-m", "mm32", "env")
+    assert page.returncode == 0, page.stderr
+    assert f"torch          {said}" in page.stdout
+    # What needs torch says so where it is used, and names that do not exist are what they always were.
+    used = python("-c", "from mm32 import matmul")
+    assert used.returncode == 1
+    assert "ImportError: mm32.matmul needs torch, and that failed: " in used.stderr
+    other = python("-c", "import mm32; print(hasattr(mm32, 'nothing'), mm32.CompileError.__name__)")
+    assert other.stdout == "False CompileError\n"
 
 
 @pytest.mark.gpu

@@ -18,7 +18,7 @@ from mm32.export import export
 
 pytestmark = pytest.mark.gpu
 
-ANY_SIZE = ("naive", "dot", "tiled", "simt")  # a file for any sizes; tensorcore's is for its own
+ANY_SIZE = ("naive", "dot", "tiled", "simt")  # a file for any sizes; those of the others are for their own
 
 
 @pytest.fixture
@@ -27,11 +27,15 @@ def load(tmp_path, tmp_path_factory, monkeypatch) -> Callable[[str], ModuleType]
     return loader(tmp_path, tmp_path_factory.getbasetemp() / "builds", monkeypatch)
 
 
-@pytest.fixture
-def hopper() -> None:
-    why = planning.unsupported("tensorcore", here())
+def skip_unless_supported(kernel: str) -> None:
+    why = planning.unsupported(kernel, here())
     if why is not None:
         pytest.skip(why)
+
+
+@pytest.fixture
+def hopper() -> None:
+    skip_unless_supported("tensorcore")
 
 
 def check(result: torch.Tensor, a: torch.Tensor, b: torch.Tensor, **options) -> None:
@@ -67,7 +71,7 @@ def test_computes_what_mm32_computes(load, seed, kernel, layout):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# tensorcore: scale, pack, multiply, perhaps reduce, and the careful path.
+# tensorcore and mma: scale, pack, multiply, perhaps reduce, and the careful path.
 
 SIZES = [
     (512, 384, 1024),
@@ -81,8 +85,9 @@ SIZES = [
 
 @dataclass(frozen=True)
 class Case:
-    """A tensorcore file's request; every other one has an epilogue."""
+    """A request for a file of a kernel that splits; every other one has an epilogue."""
 
+    kernel: str
     layout: str
     sizes: tuple[int, int, int]
 
@@ -93,7 +98,7 @@ class Case:
     @property
     def text(self) -> str:
         options = {"bias": True, "activation": "relu"} if self.epilogue else {}
-        return export(self.layout, *self.sizes, kernel="tensorcore", device=here(), **options)
+        return export(self.layout, *self.sizes, kernel=self.kernel, device=here(), **options)
 
     def inputs(self) -> list[torch.Tensor]:
         return inputs(self.layout, *self.sizes, bias=self.epilogue, device="cuda")
@@ -105,7 +110,7 @@ class Case:
     def same(self, model: torch.nn.Module, *tensors: torch.Tensor, what: object = "") -> torch.Tensor:
         """The file's result, which must be mm32's to the bit."""
         operands, options = self.arguments(*tensors)
-        result, expected = model(*tensors), mm32.matmul(*operands, kernel="tensorcore", **options)
+        result, expected = model(*tensors), mm32.matmul(*operands, kernel=self.kernel, **options)
         torch.testing.assert_close(result, expected, rtol=0, atol=0, equal_nan=True, msg=lambda m: f"{what}: {m}")
         return result
 
@@ -115,28 +120,41 @@ class Case:
 
 
 def cases(*sizes: tuple[int, int, int]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("case", [Case(layout, s) for s in sizes for layout in gemm.LAYOUTS], ids=str)
+    """All layouts of tensorcore, and of mma, which has its packing in common, one for each size."""
+    asked = [Case("tensorcore", layout, s) for s in sizes for layout in gemm.LAYOUTS]
+    asked += [Case("mma", gemm.LAYOUTS[SIZES.index(s) % 4], s) for s in sizes]
+    return pytest.mark.parametrize("case", asked, ids=str)
+
+
+@pytest.fixture
+def supported(case: Case) -> None:
+    skip_unless_supported(case.kernel)
 
 
 @cases(*SIZES)
-def test_tensorcore_computes_what_mm32_computes(load, hopper, seed, case):
+def test_split_kernels_compute_what_mm32_computes(load, supported, seed, case):
     model = load(case.text).ModelNew()
     for call in range(2):  # the second call's workspace holds what the first one left there
         case.right(model, *case.inputs(), what=call)
 
 
-@pytest.mark.parametrize(("layout", "sizes"), list(zip(gemm.LAYOUTS, SIZES[:4], strict=True)), ids=str)
-def test_tensorcore_with_the_accuracy_of_tf32(load, hopper, seed, layout, sizes):
-    text = export(layout, *sizes, kernel="tensorcore", precision="tf32", device=here())
+@pytest.mark.parametrize(
+    ("kernel", "layout", "sizes"),
+    [("tensorcore", *x) for x in zip(gemm.LAYOUTS, SIZES[:4], strict=True)] + [("mma", "tt", SIZES[3])],
+    ids=str,
+)
+def test_with_the_accuracy_of_tf32(load, seed, kernel, layout, sizes):
+    skip_unless_supported(kernel)
+    text = export(layout, *sizes, kernel=kernel, precision="tf32", device=here())
     A, B = inputs(layout, *sizes, device="cuda")
     a, b = matrices(layout, A, B)
     result = load(text).ModelNew()(A, B)
-    assert torch.equal(result, mm32.matmul(a, b, kernel="tensorcore", precision="tf32"))
+    assert torch.equal(result, mm32.matmul(a, b, kernel=kernel, precision="tf32"))
     assert_close(result, a.double() @ b.double(), 2.0**-9 * (a.double().abs() @ b.double().abs()))
 
 
 @cases(SIZES[0], SIZES[2], SIZES[3])
-def test_tensorcore_takes_views(load, hopper, seed, case):
+def test_split_kernels_take_views(load, supported, seed, case):
     """Slices on and off 16 bytes, transposed views and expanded ones: read as they lie or copied, never misread."""
     model = load(case.text).ModelNew()
     A, B, *bias = case.inputs()
@@ -167,7 +185,7 @@ def misfits(case: Case) -> dict[str, list[torch.Tensor]]:
 
 
 @cases(SIZES[0], SIZES[2], SIZES[3])
-def test_careful_path(load, hopper, seed, case):
+def test_careful_path(load, supported, seed, case):
     model = load(case.text).ModelNew()
     for name, tensors in misfits(case).items():
         before = mm32.careful_runs()
@@ -227,11 +245,10 @@ def test_cpu_tensors_come_back_to_the_cpu(load):
     check(result, A.T, B.T)
 
 
-@pytest.mark.parametrize("kernel", ["simt", "tensorcore"])
-def test_current_stream_and_graph_capture(load, request, kernel):
+@pytest.mark.parametrize("kernel", ["simt", "mma", "tensorcore"])
+def test_current_stream_and_graph_capture(load, kernel):
     """The graph keeps a verdict of its own too: it is replayed with operands that suit the split, and with some that do not."""
-    if kernel == "tensorcore":
-        request.getfixturevalue("hopper")
+    skip_unless_supported(kernel)
     model = load(export("tt", 256, 256, 4096, kernel=kernel, device=here())).ModelNew()
     A, B = inputs("tt", 256, 256, 4096, device="cuda")
     model(A, B)
@@ -266,9 +283,8 @@ def test_a_stream_of_ones_own(load, seed):
 
 
 @pytest.mark.parametrize("kernel", ["simt", "tensorcore"])
-def test_compiles_as_one_graph_beside_another_file(load, request, kernel):
-    if kernel == "tensorcore":
-        request.getfixturevalue("hopper")
+def test_compiles_as_one_graph_beside_another_file(load, kernel):
+    skip_unless_supported(kernel)
     first = load(export("tt", 96, 80, 64, activation="relu", kernel=kernel, device=here())).ModelNew()
     second = load(export("nn", 96, 40, 80, kernel="tiled", device=here())).ModelNew()
     A, B = inputs("tt", 96, 80, 64, device="cuda")

@@ -64,7 +64,7 @@ def on_cpu(monkeypatch):
 
     def prepare(module: ModuleType) -> list:
         monkeypatch.setattr(module, "_ready", stand_in_library(calls))
-        module._product.register_kernel("cpu")(module._product._init_fn)
+        module._product.register_kernel("cpu")(module._compute)
         return calls
 
     return prepare
@@ -254,11 +254,41 @@ def test_compiles_and_launches_what_the_library_launches(
         problem.bias = tensors[2].data_ptr() if plan.gemm.bias is not None else None
         workspace = given[-2]
         for step in plan.launches:
-            made = launch._split(problem, plan.workspace, workspace) if step.argument == "split" else problem
-            if step.gated:
-                made = launch._Problem.from_buffer_copy(problem)
-                made.gate = workspace + plan.workspace.verdict
+            made = launch._split(problem, plan.workspace, *(workspace,) * 3) if step.argument == "split" else problem
             grid = step.grid(plan.gemm)
             expected.append((step.entry, grid, step.block, step.shared, step.early, STREAM, bytes(made)))
     assert recorder.launches == expected
     assert seen[-1][9] == C.data_ptr()
+
+
+@pytest.mark.skipif(
+    shutil.which("nvcc") is None, reason="nvcc is not on the PATH: exported files are not compiled here"
+)
+def test_launches_overlap_only_on_cards_that_can(load, on_cpu, tmp_path, monkeypatch):
+    """A file that was planned for Hopper and runs on Ampere too: no programmatic launch there."""
+    sizes = (130, 200, 321)
+    plan = plan_of("mma", "nn", sizes, {})
+    assert [step.entry for step in plan.launches if step.early] == ["mm32_pack", "mm32_careful"]
+    recorder = Recorder(tmp_path, dict.fromkeys((step.entry for step in plan.launches), 1), arch="8.0")
+    module = load(export_script(plan, "nn"))
+    ready = module._ready
+    on_cpu(module)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (8, 0))
+    monkeypatch.setattr("torch.utils.cpp_extension.load_inline", recorder.load_inline)
+    monkeypatch.setattr(module, "_ready", ready)
+    module.ModelNew()(*inputs("nn", *sizes))
+    assert [(entry, early) for entry, _, _, _, early, _, _ in recorder.launches] == [
+        (step.entry, False) for step in plan.launches
+    ]
+
+
+def test_the_forms_have_every_launch():
+    """What the tests above compile: all that tensor-core plans launch, packed and direct, K split and not."""
+    plans = [plan_of(*form.values) for form in FORMS]
+    launched = {(plan.kernel, step.entry) for plan in plans for step in plan.launches}
+    split = ("mm32_scale", "mm32_pack", "mm32_reduce", "mm32_careful")
+    assert {(kernel, entry) for kernel in ("mma", "tensorcore") for entry in (*split, f"mm32_{kernel}")} <= launched
+    multiplies = [dict(s.constants) for plan in plans for s in plan.launches if s.entry == "mm32_tensorcore"]
+    assert {(c["DIRECT"], c["SPLIT"]) for c in multiplies} == {(d, s) for d in (0, 1) for s in (0, 1)}
+    assert {(c["DIRECT"], c["PRODUCTS"]) for c in multiplies} == {(d, p) for d in (0, 1) for p in (1, 3)}
+    assert {c[side] for c in multiplies if c["DIRECT"] for side in ("A_LOAD", "B_LOAD")} == {0, 1, 2, 3}

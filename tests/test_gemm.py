@@ -260,8 +260,8 @@ def test_shared_elements_are_found(data: st.DataObject, apart: int) -> None:
     (x, x_at), (y, y_at) = view(), view()
     on_memory = [memory.as_strided(t.shape, t.stride(), t.storage_offset() + skip) for t, skip in ((x, 0), (y, apart))]
     if x_at & {place + apart for place in y_at}:
-        assert gemm._overlap(*on_memory)
-        assert gemm._overlap(*reversed(on_memory))
+        assert gemm.overlap(*on_memory)
+        assert gemm.overlap(*reversed(on_memory))
 
 
 @st.composite

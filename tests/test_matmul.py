@@ -158,7 +158,9 @@ def test_activation_values(run: Runner, activation: str | None) -> None:
     finite = torch_says.isfinite()
     assert torch.equal(got[~finite].isnan(), torch_says[~finite].isnan())
     assert torch.equal(got[~finite].nan_to_num(), torch_says[~finite].nan_to_num())
-    expected, tolerance = reference(z[finite][:, None], torch.ones(1, 1, device=run.device), activation=activation)
+    expected, tolerance = reference(
+        z[finite][:, None], torch.ones(1, 1, device=run.device), activation=activation, kernel=run.kernel
+    )
     assert_close(got[finite][:, None], expected, tolerance + 2.0**-146, activation)
 
 
@@ -189,7 +191,7 @@ def test_nonfinite_values_spread_as_torchs(run: Runner, layout: str, seed: int) 
         infinite = expected.isinf()
         assert torch.equal(got.isinf(), infinite), (x, y)
         assert torch.equal(got[infinite], expected[infinite]), (x, y)
-        value, tolerance = reference(a.view, b.view)
+        value, tolerance = reference(a.view, b.view, kernel=run.kernel)
         finite = expected.isfinite()
         assert_close(got[finite], value[finite], tolerance[finite], (x, y))
 
@@ -260,11 +262,11 @@ def test_the_same_bits_every_time(run: Runner, seed: int) -> None:
 def test_linear_is_the_nt_layout(run: Runner, seed: int) -> None:
     x, weight, bias = randn(3, 17, 20, run=run), randn(33, 20, run=run), randn(33, run=run)
     got = mm32.linear(x, weight, bias, activation="relu", kernel=run.kernel)
-    assert_close(got, *reference(x, weight.T, bias, "relu"))
-    assert_close(mm32.linear(x, weight[0], kernel=run.kernel), *reference(x, weight[0]))
+    assert_close(got, *reference(x, weight.T, bias, "relu", run.kernel))
+    assert_close(mm32.linear(x, weight[0], kernel=run.kernel), *reference(x, weight[0], kernel=run.kernel))
     out = torch.empty(3, 17, 33, device=run.device)
     assert mm32.linear(x, weight, out=out, kernel=run.kernel) is out
-    assert_close(out, *reference(x, weight.T))
+    assert_close(out, *reference(x, weight.T, kernel=run.kernel))
 
 
 def test_a_view_that_negates(run: Runner, seed: int) -> None:
@@ -272,7 +274,7 @@ def test_a_view_that_negates(run: Runner, seed: int) -> None:
     z = torch.complex(randn(9, 7, run=run), randn(9, 7, run=run))
     a, b = z.conj().imag, randn(7, 5, run=run)
     assert a.is_neg()
-    assert_close(run(a, b), *reference(-z.imag, b))
+    assert_close(run(a, b), *reference(-z.imag, b, kernel=run.kernel))
 
 
 def test_every_option_reaches_the_result(run: Runner, seed: int) -> None:

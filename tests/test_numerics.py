@@ -3,6 +3,7 @@ and the detection criterion against inputs made to fool it."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from fractions import Fraction
 from pathlib import Path
@@ -17,6 +18,7 @@ from mm32 import numerics
 from mm32.numerics import Array, componentwise, exact, normwise
 
 KERNELS = Path(mm32.__file__).parent / "cuda" / "kernels"
+AMPERE = {"kept_bits": 24, "width": 8}
 
 
 def f32(x: object) -> Array:
@@ -128,9 +130,10 @@ def test_an_instruction(rng: np.random.Generator) -> None:
     a[0], a[1, ::2], b[0, 5:] = 0, 0, 0
     acc = (normal(rng, 7, 5) * np.exp2(rng.integers(-10, 10, (7, 5)))).astype(np.float32).astype(np.float64)
     acc[2] = 0
-    for kept in (23, 25):
-        got = numerics.wgmma_k16(acc, a, b, kept)
-        expected = [[by_fractions(acc[i, j], a[i].tolist(), b[j].tolist(), kept) for j in range(5)] for i in range(7)]
+    for kept, width in ((23, 16), (24, 8), (25, 16)):
+        x, y = a[:, :width], b[:, :width]
+        got = numerics.tensor_core(acc, x, y, kept)
+        expected = [[by_fractions(acc[i, j], x[i].tolist(), y[j].tolist(), kept) for j in range(5)] for i in range(7)]
         assert got.tolist() == expected
 
 
@@ -144,6 +147,72 @@ def test_truncation_bias_is_there_without_promotion_and_gone_with_it(rng: np.ran
     assert errors[1] == pytest.approx(2.36e-7, rel=0.15)
     c = numerics.multiply(*packed(a, b), promoted_every=0)
     assert np.all(c < exact(a, b))
+
+
+def test_promoting_every_32_makes_up_for_what_ampere_keeps_less(rng: np.random.Generator) -> None:
+    """K=8192, one sign: 24 bits and 8 products at a time leave twice Hopper's bias in 64 of K, and no more than it in 32."""
+    a, b = rng.random((24, 8192), np.float32), rng.random((8192, 24), np.float32)
+
+    def error(**options: int) -> float:
+        return normwise(numerics.multiply(*packed(a, b), **options), a, b)
+
+    assert error(block=64, **AMPERE) == pytest.approx(4.6e-7, rel=0.1)
+    assert error(block=32, **AMPERE) == pytest.approx(2.7e-7, rel=0.1)
+    assert error(block=32) == pytest.approx(2.3e-7, rel=0.1)
+
+
+def test_the_order_of_a_multiply_that_splits_its_own_operands_is_the_kernels() -> None:
+    text = (KERNELS / "direct.cuh").read_text()
+    found = re.search(r"place p of 64 holds k = (.+?) \+ \((p % 8 < 4) \? (\d+) : (\d+)\),", text)
+    assert found
+    base, condition, yes, no = found.groups()
+    order = [eval(base.replace("/", "//") + f" + ({yes} if {condition} else {no})", {"p": p}) for p in range(64)]
+    assert order == list(numerics.DIRECT_ORDER)
+    assert sorted(order) == list(range(64))
+
+
+@pytest.mark.parametrize("splits", [1, 2])
+@pytest.mark.parametrize("block", [64, 16])
+def test_an_order_of_k_is_that_of_permuted_operands(splits: int, block: int, rng: np.random.Generator) -> None:
+    """Within each 64 of K, the last of which is not full: the same bits as with columns of A and rows of B moved by hand."""
+    a, b = normal(rng, 6, 1100), normal(rng, 1100, 5)
+    sides = packed(a, b)
+    places = [64 * i + p for i in range(18) for p in numerics.DIRECT_ORDER]
+
+    def moved(x: numerics.Packed) -> numerics.Packed:
+        hi, lo = (np.pad(plane, ((0, 0), (0, 52)))[:, places] for plane in (x.hi, x.lo))
+        return dataclasses.replace(x, hi=hi, lo=lo)
+
+    options = {"block": block, "splits": splits}
+    direct = numerics.multiply(*sides, order=numerics.DIRECT_ORDER, **options)
+    assert np.array_equal(direct, numerics.multiply(*map(moved, sides), **options))
+    plain = numerics.multiply(*sides, **options)
+    assert not np.array_equal(direct, plain)
+    assert np.max(np.abs(direct - plain) / (numerics.UNIT * exact(np.abs(a), np.abs(b)))) <= 2.0
+
+
+@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("k", [1, 16, 33, 64, 100, 200])
+def test_promoting_every_16_and_either_order_keep_the_bound(k: int, direct: bool, rng: np.random.Generator) -> None:
+    for make in (normal, lambda rng, *shape: rng.random(shape, np.float32)):
+        a, b = make(rng, 24, k), make(rng, k, 24)
+        for promote in (1, 4):
+            c, careful = numerics.matmul(a, b, direct=direct, promote=promote)
+            assert not careful
+            assert componentwise(c, a, b) <= numerics.bound(k, direct=direct, promote=promote)
+            block = numerics.multiply(
+                *packed(a, b), block=16 * promote, order=numerics.DIRECT_ORDER if direct else range(64)
+            )
+            assert np.array_equal(c, block)
+    assert np.array_equal(numerics.matmul(a, b, promote=4)[0], numerics.matmul(a, b)[0])
+    assert np.array_equal(numerics.matmul(a, b, promote=2)[0], numerics.matmul(a, b, kernel="mma")[0])
+
+
+def test_promoting_every_16_leaves_less_of_the_bias(rng: np.random.Generator) -> None:
+    """Short K, one sign: what is left is the bias of tensor cores (the reason for PROMOTE = 1 there)."""
+    a, b = rng.random((32, 128), np.float32), rng.random((128, 32), np.float32)
+    every = {promote: normwise(numerics.matmul(a, b, direct=True, promote=promote)[0], a, b) for promote in (1, 4)}
+    assert every[1] < 0.6 * every[4]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -171,6 +240,8 @@ def test_figures_of_the_card(rng: np.random.Generator) -> None:
 def test_bound_is_below_that_of_any_fp32_matmul_from_64_on() -> None:
     assert all(numerics.bound(k) <= k for k in range(64, 5000))
     assert not any(numerics.bound(k) <= k for k in range(1, 32))
+    assert all(numerics.bound(k, "mma", **AMPERE) <= k for k in range(64, 5000))
+    assert not numerics.bound(64, "tensorcore", **AMPERE) <= 64
 
 
 @pytest.mark.parametrize("splits", [1, 2, 3])
@@ -186,9 +257,12 @@ def test_integers_are_exact(splits: int, rng: np.random.Generator) -> None:
 @pytest.mark.parametrize("k", [1, 5, 64, 300])
 def test_one_hot_copies(k: int, rng: np.random.Generator) -> None:
     a, b = f32(rng.uniform(1, 2, (40, k))), f32(np.eye(k))[:, rng.integers(0, k, 30)]
-    c, careful = numerics.matmul(a, b)
-    assert not careful
-    assert np.max(np.abs(c - exact(a, b)) / exact(a, b)) <= 2.0**-22
+    packed = numerics.pack(a), numerics.pack(f32(b.T))
+    for c in (
+        numerics.matmul(a, b)[0],
+        numerics.multiply(*packed),
+    ):  # one product a sum: careful, and good enough if it were not
+        assert np.max(np.abs(c - exact(a, b)) / exact(a, b)) <= 2.0**-22
 
 
 def test_scale_is_undone_across_the_whole_range(rng: np.random.Generator) -> None:
@@ -241,6 +315,21 @@ def test_special_values_take_the_careful_path(value: float, place: int, rng: np.
         assert np.isfinite(c).sum() == c.size - line.size
 
 
+def test_only_tiles_with_a_pair_that_does_not_fit_are_careful(rng: np.random.Generator) -> None:
+    a, b = normal(rng, 20, 300), normal(rng, 300, 25)
+    fast, careful = numerics.matmul(a, b)
+    assert not careful
+    a[9, 5] = np.inf
+    c, careful = numerics.matmul(a, b, tile=(8, 16))
+    assert careful
+    assert not numerics.fits(*packed(a, b))[9].any()
+    assert numerics.fits(*packed(a, b)).sum() == 19 * 25
+    plain = numerics.fp32_matmul(a, b)
+    assert np.array_equal(c[8:16], plain[8:16], equal_nan=True)
+    assert np.array_equal(c[:8], fast[:8])
+    assert np.array_equal(c[16:], fast[16:])
+
+
 def adversary(rng: np.random.Generator, rows: int, k: int) -> Array:
     """Rows with structure that a count can overlook: magnitudes of a wide or narrow range, constants at the worst of the
     split, blocks and sprinkles of zeros, a few elements alone."""
@@ -263,10 +352,15 @@ def test_nothing_that_fits_passes_the_bound(rng: np.random.Generator) -> None:
         k = int(rng.choice([1, 3, 16, 40, 64, 80, 130, 400]))
         a, b = adversary(rng, 3, k), np.ascontiguousarray(adversary(rng, 3, k).T)
         sides = packed(a, b)
-        if numerics.fits(*sides):
+        if numerics.fits(*sides).all():
             fitted += 1
             error = componentwise(numerics.multiply(*sides), a, b)
             assert error <= numerics.bound(k), (k, error)
+            by_mma = componentwise(numerics.multiply(*sides, block=32, **AMPERE), a, b)
+            assert by_mma <= numerics.bound(k, "mma", **AMPERE), (k, by_mma)
+            promote = (1, 4)[fitted % 2]
+            direct = componentwise(numerics.multiply(*sides, block=16 * promote, order=numerics.DIRECT_ORDER), a, b)
+            assert direct <= numerics.bound(k, direct=True, promote=promote), (k, promote, direct)
             worst = max(worst, error / numerics.bound(k))
     assert 300 < fitted < 1400
     assert worst > 0.2
@@ -280,6 +374,11 @@ def test_truncation_at_its_worst_stays_below_the_bound() -> None:
     error = componentwise(numerics.multiply(*sides), a, b)
     assert 30 < error <= numerics.bound(64)
     assert error < 64
+    error = componentwise(numerics.multiply(*sides, block=32), a, b)
+    assert 15 < error <= numerics.bound(64, "mma")
+    b[1:] *= 2  # Ampere's last place
+    error = componentwise(numerics.multiply(*packed(a, b), block=32, **AMPERE), a, b)
+    assert 30 < error <= numerics.bound(64, "mma", **AMPERE)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -1,52 +1,24 @@
-"""The operators as torch sees them: schema, fake tensors, compile, gradients, autocast."""
+"""The operators as torch sees them: schema, fake tensors, gradients, autocast, subclasses, and the way past the dispatcher."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import subprocess
+import sys
 
 import pytest
 import torch
-import torch.nn.functional as F
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.library import opcheck
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import TorchFunctionMode
 
 import mm32
-from mm32.gemm import ACTIVATIONS
-
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
-SHAPES = {
-    "matrices": ((3, 4), (4, 5)),
-    "batch": ((2, 3, 4), (2, 4, 5)),
-    "broadcast_a": ((3, 4), (2, 4, 5)),
-    "broadcast_b": ((2, 6, 3, 4), (4, 5)),
-    "crosswise": ((2, 1, 3, 4), (6, 4, 5)),
-    "vectors": ((4,), (4,)),
-    "vector_matrix": ((4,), (4, 5)),
-    "matrix_vector": ((3, 4), (4,)),
-    "vector_batch": ((4,), (2, 4, 5)),
-    "batch_vector": ((2, 3, 4), (4,)),
-    "row": ((1, 4), (4, 1)),
-    "depth_zero": ((3, 0), (0, 4)),
-    "empty": ((0, 4), (4, 5)),
-}
-SMOOTH = [None, *(name for name in ACTIVATIONS if name not in ("relu", "leaky_relu"))]
-
-
-def make(shape: tuple[int, ...], device: str = "cpu", **options: object) -> torch.Tensor:
-    return torch.randn(shape, device=device, **options)
-
-
-def columns(b: tuple[int, ...]) -> int:
-    return b[-1] if len(b) > 1 else 1
-
-
-def transposed(t: torch.Tensor) -> torch.Tensor:
-    """The same values and shape, in the other storage order."""
-    return t.mT.contiguous().mT if t.dim() > 1 else t
-
+from mm32 import ops
+from mm32.gemm import ACTIVATIONS, PRECISIONS
+from op_support import DEVICES, SHAPES, Products, assert_same, columns, make, transposed
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Schema, fake tensors, compile
+# Schema, fake tensors
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -56,6 +28,16 @@ def test_opcheck(shapes: str, device: str, seed: int) -> None:
     bias = make((columns(SHAPES[shapes][1]),), device, requires_grad=True)
     opcheck(torch.ops.mm32.matmul.default, (a, b, None, None, "fp32", "auto"))
     opcheck(torch.ops.mm32.matmul.default, (transposed(a.detach()), b, bias, "gelu", "ieee", "naive"))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
+def test_opcheck_of_options(activation: str | None, device: str, seed: int) -> None:
+    """Every activation, precision and kernel; each with something else, as none changes what torch sees of the others."""
+    a, b, bias = make((3, 4), device), make((4, 5), device, requires_grad=True), make((5,), device, requires_grad=True)
+    number = 0 if activation is None else 1 + ACTIVATIONS.index(activation)
+    precision, kernel = PRECISIONS[number % 3], ("auto", "naive", "dot", "tiled", "simt")[number % 5]
+    opcheck(torch.ops.mm32.matmul.default, (a, transposed(b), bias, activation, precision, kernel))
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -78,6 +60,21 @@ def test_meta_tensors_have_the_results_shape(shapes: str) -> None:
         assert fake.is_contiguous()
 
 
+@pytest.mark.parametrize("shapes", SHAPES)
+def test_fake_tensors_are_what_real_ones_give(shapes: str) -> None:
+    real = [make(s) for s in SHAPES[shapes]]
+    wanted = mm32.matmul(*real)
+    with FakeTensorMode() as mode:
+        fake = mm32.matmul(*(mode.from_tensor(t) for t in real))
+    assert isinstance(fake, torch._subclasses.FakeTensor)
+    assert (fake.shape, fake.stride(), fake.dtype, fake.device) == (
+        wanted.shape,
+        wanted.stride(),
+        wanted.dtype,
+        wanted.device,
+    )
+
+
 def test_meta_refuses_what_the_device_refuses() -> None:
     a, b = make((2, 3), "meta"), make((4, 5), "meta")
     with pytest.raises(RuntimeError, match=r"mat1 and mat2 shapes cannot be multiplied \(2x3 and 4x5\)"):
@@ -88,180 +85,8 @@ def test_meta_refuses_what_the_device_refuses() -> None:
         mm32.matmul(a, a.mT, activation="swish")
     with pytest.raises(RuntimeError, match=r"out has shape \(2, 3\), the result has shape \(2, 2\)"):
         mm32.matmul(a, a.mT, out=make((2, 3), "meta"))
-
-
-def assert_same(actual: torch.Tensor, expected: torch.Tensor) -> None:
-    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("shapes", ["matrices", "broadcast_b", "vector_batch"])
-def test_compiled_equals_eager(shapes: str, device: str, seed: int) -> None:
-    """One graph, forward and backward, with views and an operation on either side of it."""
-    torch._dynamo.reset()
-    bias = make((5,), device, requires_grad=True)
-    a, b = (make(s, device, requires_grad=True) for s in SHAPES[shapes])
-
-    def model(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        return mm32.matmul(a + 1, b.mT.contiguous().mT, bias=bias, activation="gelu").sin()
-
-    eager = model(a, b, bias)
-    wanted = torch.autograd.grad(eager.sum(), (a, b, bias))
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")(a, b, bias)
-    assert_same(compiled, eager)
-    for got, expected in zip(torch.autograd.grad(compiled.sum(), (a, b, bias)), wanted, strict=True):
-        assert_same(got, expected)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_compiled_for_any_size(device: str, seed: int) -> None:
-    """Sizes that change from call to call: one compilation takes them all."""
-    torch._dynamo.reset()
-    graphs = []
-
-    def backend(graph: torch.fx.GraphModule, inputs: list) -> Callable:
-        graphs.append(graph)
-        return graph.forward
-
-    f = torch.compile(lambda a, b: mm32.matmul(a, b, activation="relu"), fullgraph=True, dynamic=True, backend=backend)
-    for m, k, n in ((3, 4, 5), (7, 9, 2), (16, 33, 8)):
-        a, b = make((m, k), device), make((k, n), device)
-        assert_same(f(a, b), torch.relu(a @ b))
-    assert len(graphs) == 1
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_compiled_writes_to_out(device: str, seed: int) -> None:
-    torch._dynamo.reset()
-    a, b, out = make((3, 4), device), make((4, 5), device), torch.zeros(5, 3, device=device).T
-
-    def model(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        mm32.matmul(a, b, out=out)
-        return out * 2
-
-    doubled = torch.compile(model, fullgraph=True, backend="aot_eager")(a, b, out)
-    assert_same(out, a @ b)
-    assert_same(doubled, 2 * (a @ b))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Gradients
-
-
-def function(activation: str | None) -> Callable[..., torch.Tensor]:
-    return lambda a, b, bias=None: mm32.matmul(a, b, bias=bias, activation=activation)
-
-
-def away_from_kinks(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None) -> bool:
-    z = mm32.matmul(a, b, bias=bias)
-    return z.numel() == 0 or bool(z.abs().min() > 1e-3)
-
-
-@pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
-@pytest.mark.parametrize("shapes", [s for s in SHAPES if s not in ("empty", "depth_zero")])
-def test_gradients(shapes: str, activation: str | None, seed: int) -> None:
-    """Against finite differences in float64, with and without a bias, transposed storage on one side."""
-    for _ in range(100):
-        a, b = (make(s, dtype=torch.float64) for s in SHAPES[shapes])
-        bias = make((columns(SHAPES[shapes][1]),), dtype=torch.float64)
-        if away_from_kinks(a, b, bias) and away_from_kinks(a, b, None):
-            break
-    a, b, bias = transposed(a).requires_grad_(), b.requires_grad_(), bias.requires_grad_()
-    assert torch.autograd.gradcheck(function(activation), (a, b, bias))
-    assert torch.autograd.gradcheck(function(activation), (a, b))
-
-
-@pytest.mark.parametrize("activation", SMOOTH)
-@pytest.mark.parametrize("shapes", ["matrices", "broadcast_b", "vectors", "vector_batch"])
-def test_second_gradients(shapes: str, activation: str | None, seed: int) -> None:
-    a, b = (0.5 * make(s, dtype=torch.float64) for s in SHAPES[shapes])
-    bias = make((columns(SHAPES[shapes][1]),), dtype=torch.float64)
-    assert torch.autograd.gradgradcheck(function(activation), tuple(t.requires_grad_() for t in (a, b, bias)))
-
-
-@pytest.mark.parametrize("shapes", ["empty", "depth_zero"])
-def test_gradients_of_nothing_are_zeros(shapes: str) -> None:
-    a, b = (make(s, requires_grad=True) for s in SHAPES[shapes])
-    mm32.matmul(a, b, bias=torch.zeros(SHAPES[shapes][1][-1]), activation="silu").sum().backward()
-    assert torch.equal(a.grad, torch.zeros_like(a))
-    assert torch.equal(b.grad, torch.zeros_like(b))
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
-def test_gradients_are_torchs(activation: str | None, device: str, seed: int) -> None:
-    """The same as autograd's through torch's functions, in float32, for a linear layer on a batch."""
-    a, b, bias = make((2, 33, 20), device), make((20, 17), device), make((17,), device)
-    inputs = [t.requires_grad_() for t in (a, b, bias)]
-    weight = make((2, 33, 17), device)
-    z = a @ b + bias
-    torchs = {None: z, "gelu_tanh": F.gelu(z, approximate="tanh")}.get(activation)
-    torchs = getattr(F, activation)(z) if torchs is None else torchs
-    wanted = torch.autograd.grad((torchs * weight).sum(), inputs)
-    got = torch.autograd.grad((mm32.matmul(a, b, bias=bias, activation=activation) * weight).sum(), inputs)
-    for one, two in zip(got, wanted, strict=True):
-        torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-4)
-
-
-class Products(TorchDispatchMode):
-    """The shapes that mm32::matmul returns inside this context."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.shapes: list[tuple[int, ...]] = []
-
-    def __torch_dispatch__(self, func: object, types: object, args: tuple = (), kwargs: dict | None = None) -> object:
-        result = func(*args, **(kwargs or {}))
-        if func is torch.ops.mm32.matmul.default:
-            self.shapes.append(tuple(result.shape))
-        return result
-
-
-@pytest.mark.parametrize(
-    ("needed", "activation", "shapes"),
-    [
-        ("a", None, [(3, 4)]),
-        ("b", None, [(4, 5)]),
-        ("bias", None, []),
-        ("ab", None, [(3, 4), (4, 5)]),
-        ("a", "gelu", [(3, 5), (3, 4)]),  # the pre-activation again, then the gradient
-        ("bias", "gelu", [(3, 5)]),
-    ],
-)
-def test_only_needed_gradients_are_computed(
-    needed: str, activation: str | None, shapes: list[tuple[int, ...]], seed: int
-) -> None:
-    a, b, bias = make((3, 4)), make((4, 5)), make((5,))
-    wanted = {"a": [a], "b": [b], "bias": [bias], "ab": [a, b]}[needed]
-    for t in wanted:
-        t.requires_grad_()
-    result = mm32.matmul(a, b, bias=bias, activation=activation)
-    with Products() as products:
-        torch.autograd.grad(result.sum(), wanted)
-    assert products.shapes == shapes
-
-
-def test_the_gradient_of_a_shared_b_is_one_product(seed: int) -> None:
-    """A weight used by a batch: its gradient is (K, N) from the start, not a (K, N) for each matrix, summed."""
-    a, b = make((6, 2, 3, 4)), make((4, 5), requires_grad=True)
-    result = mm32.matmul(a, b)
-    with Products() as products:
-        (grad,) = torch.autograd.grad(result.sum(), b)
-    assert products.shapes == [(4, 5)]
-    assert_same(grad, a.sum(dim=(0, 1, 2))[:, None].expand(4, 5))
-
-
-def test_out_and_gradients_exclude_each_other() -> None:
-    a, b, out = make((2, 3)), make((3, 4)), torch.empty(2, 4)
-    words = "functions with out=... arguments don't support automatic differentiation"
-    for args, kept in (((a.clone().requires_grad_(), b), out), ((a, b), out.clone().requires_grad_())):
-        with pytest.raises(RuntimeError, match=words):
-            mm32.matmul(*args, out=kept)
-    with pytest.raises(RuntimeError, match=words):
-        mm32.matmul(a, b, bias=torch.zeros(4, requires_grad=True), out=out)
-    with torch.no_grad():
-        assert mm32.matmul(a.requires_grad_(), b, out=out) is out
-    assert not out.requires_grad
+    with pytest.raises(RuntimeError, match=r"out must be a dense torch.float32 tensor on meta.*got torch.float64"):
+        mm32.matmul(a, a.mT, out=make((2, 2), "meta", dtype=torch.float64))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -286,6 +111,28 @@ def test_autocast_does_not_lower_the_precision(device: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
+def test_autocast_does_not_lower_gradients(device: str, seed: int) -> None:
+    a, b = make((33, 65), device, requires_grad=True), make((65, 17), device, requires_grad=True)
+    plain = torch.autograd.grad(mm32.matmul(a, b, activation="silu").sum(), (a, b))
+    with torch.autocast(device, torch.bfloat16):
+        under = torch.autograd.grad(mm32.matmul(a, b, activation="silu").sum(), (a, b))
+    for one, two in zip(under, plain, strict=True):
+        assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_autocast_does_not_convert(device: str, seed: int) -> None:
+    """What an autocast layer hands on is half precision: it is refused, not converted in silence."""
+    a, b = make((33, 65), device), make((65, 17), device)
+    with torch.autocast(device, torch.bfloat16):
+        half = torch.matmul(a, b)
+        assert half.dtype == torch.bfloat16
+        with pytest.raises(RuntimeError, match=r"a is torch.bfloat16: convert it \(a.float\(\)\)"):
+            mm32.matmul(half, half.mT)
+        assert mm32.matmul(half.float(), b.mT).dtype == torch.float32
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_inference_mode(device: str, seed: int) -> None:
     a, b = make((3, 4), device, requires_grad=True), make((4, 5), device)
     with torch.inference_mode():
@@ -301,3 +148,158 @@ def test_explain_on_the_cpu_says_so() -> None:
         mm32.explain(make((2, 3)), make((2, 3)))
     with pytest.raises(ValueError, match="unknown kernel 'fast'"):
         mm32.explain(make((2, 3)), make((3, 4)), kernel="fast")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Subclasses and modes of Python's
+
+
+class Plain(torch.Tensor):
+    pass
+
+
+class Noting(torch.Tensor):
+    """Notes what its __torch_function__ is asked for."""
+
+    asked: list[object]
+
+    @classmethod
+    def __torch_function__(cls, func: object, types: object, args: tuple = (), kwargs: dict | None = None) -> object:
+        cls.asked.append(func)
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+class Doubled(torch.Tensor):
+    """A wrapper that stands for twice what it holds: its __torch_dispatch__ gives every operator the doubled values."""
+
+    @staticmethod
+    def __new__(cls, held: torch.Tensor) -> torch.Tensor:
+        return torch.Tensor._make_wrapper_subclass(cls, held.shape, strides=held.stride(), dtype=held.dtype)
+
+    def __init__(self, held: torch.Tensor) -> None:
+        self.held = held
+
+    @classmethod
+    def __torch_dispatch__(cls, func: object, types: object, args: tuple = (), kwargs: dict | None = None) -> object:
+        return func(*(2 * x.held if isinstance(x, Doubled) else x for x in args), **(kwargs or {}))
+
+
+def test_a_subclass_comes_out_as_it_went_in(seed: int) -> None:
+    a, b = make((3, 4)), make((4, 5))
+    result = mm32.matmul(a.as_subclass(Plain), b, activation="relu")
+    assert type(result) is type(torch.matmul(a.as_subclass(Plain), b)) is Plain
+    assert_same(result.as_subclass(torch.Tensor), torch.relu(a @ b))
+
+
+def test_torch_function_of_a_subclass_is_asked(seed: int) -> None:
+    a, b = make((3, 4)), make((4, 5))
+    Noting.asked = []
+    result = mm32.matmul(a, b.as_subclass(Noting))
+    assert torch.ops.mm32.matmul in Noting.asked
+    assert type(result) is Noting
+    assert_same(result.as_subclass(torch.Tensor), a @ b)
+
+
+def test_torch_dispatch_of_a_subclass_is_asked(seed: int) -> None:
+    a, b, bias = make((3, 4)), make((4, 5)), make((5,))
+    assert_same(mm32.matmul(Doubled(a), b, bias=bias), 2 * a @ b + bias)
+    assert_same(mm32.matmul(a, b, bias=Doubled(bias)), a @ b + 2 * bias)
+
+
+def test_parameters_and_buffers(seed: int) -> None:
+    a, b = torch.nn.Parameter(make((3, 4))), torch.nn.Buffer(make((4, 5)))
+    result = mm32.matmul(a, b)
+    assert type(result) is torch.Tensor
+    assert_same(result, a.detach() @ b)
+    with torch.no_grad():
+        assert torch.equal(mm32.matmul(a, b), result)
+
+
+def test_nested_tensors_are_refused() -> None:
+    for layout in (torch.strided, torch.jagged):
+        nested = torch.nested.nested_tensor([torch.ones(2, 2), torch.ones(3, 2)], layout=layout)
+        with pytest.raises(RuntimeError, match=r"an operand is nested: call .to_padded_tensor\(\)"):
+            mm32.matmul(nested, torch.ones(2, 2))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The way past the dispatcher is taken where nothing else would happen, and only there
+
+
+def goes_direct(*tensors: torch.Tensor) -> bool:
+    a, b, *others = tensors
+    bias, out = (*others, None, None)[:2]
+    return ops._direct(a, b, bias, out) is not None
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_plain_tensors_go_direct(device: str, seed: int) -> None:
+    a, b, bias, out = make((3, 4), device), make((4, 5), device), make((5,), device), torch.empty(3, 5, device=device)
+    mm32.matmul(a, b)  # the first call on a device tells what its tensors look like
+    assert goes_direct(a, b)
+    assert goes_direct(a, b, bias, out)
+    assert goes_direct(a[:, ::2], transposed(b)[::2])
+    with torch.inference_mode():
+        assert goes_direct(a, make((4, 5), device))
+    with torch.no_grad():
+        assert goes_direct(torch.nn.Parameter(a), b)
+    with torch.autocast(device):
+        assert goes_direct(a, b)
+
+
+@pytest.mark.parametrize("which", range(4))
+def test_what_the_dispatcher_has_to_see_does_not_go_direct(which: int, seed: int) -> None:
+    def other(special: torch.Tensor) -> list[torch.Tensor]:
+        tensors = [make((3, 3)), make((3, 3)), make((3,)), make((3, 3))]
+        tensors[which] = special if which != 2 else special[0]
+        return tensors
+
+    plain = make((3, 3))
+    assert goes_direct(*other(plain))
+    assert not goes_direct(*other(make((3, 3), requires_grad=True)))
+    assert not goes_direct(*other(plain.as_subclass(Plain)))
+    assert not goes_direct(*other(make((3, 3), "meta")))
+    assert not goes_direct(*other(torch.complex(plain, plain).conj().imag))  # negated lazily
+    assert not goes_direct(*other(torch._efficientzerotensor((3, 3))))  # has no memory
+    assert not goes_direct(*other(plain.to_sparse()))
+    with FakeTensorMode() as mode:
+        fake = mode.from_tensor(plain)
+    assert not goes_direct(*other(fake))
+    with torch.autograd.forward_ad.dual_level():
+        assert not goes_direct(*other(torch.autograd.forward_ad.make_dual(plain, plain)))
+
+
+class Functions(TorchFunctionMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[object] = []
+
+    def __torch_function__(self, func: object, types: object, args: tuple = (), kwargs: dict | None = None) -> object:
+        self.seen.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+def test_modes_tracers_and_profilers_see_the_operator(seed: int) -> None:
+    a, b = make((3, 4)), make((4, 5))
+    with Products() as products:
+        mm32.matmul(a, b)
+    assert products.shapes == [(3, 5)]
+    with Functions() as functions:
+        mm32.matmul(a, b)
+    assert torch.ops.mm32.matmul in functions.seen
+    with torch.profiler.profile() as profile:
+        mm32.matmul(a, b)
+    assert "mm32::matmul" in [event.name for event in profile.events()]
+    traced = make_fx(lambda a, b: mm32.matmul(a, b))(a, b)
+    assert [node.target for node in traced.graph.nodes if node.op == "call_function"] == [torch.ops.mm32.matmul.default]
+
+
+def test_an_import_inside_a_mode_learns_nothing_of_it() -> None:
+    code = """
+import torch
+from torch._subclasses import FakeTensorMode
+with FakeTensorMode():
+    import mm32
+assert mm32.ops._direct(torch.ones(2, 2), torch.ones(2, 2), None, None) is not None
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -14,7 +14,8 @@ import torch
 from mm32 import gemm
 from mm32 import plan as planning
 from mm32.gemm import ACTIVATIONS, LAYOUTS, Gemm, from_layout
-from mm32.plan import H200, KERNELS, MAX_GRID, Device, Launch, Plan, Unplannable, plan
+from mm32.plan import H200, KERNELS, Device, Launch, Plan, Unplannable, plan
+from mm32.plan.data import MAX_GRID
 
 A100 = Device("NVIDIA A100-SXM4-80GB", (8, 0), 108, 166912)
 SMALL = Device("NVIDIA RTX A2000", (8, 6), 26, 101376)
@@ -89,8 +90,9 @@ def test_auto_is_the_least_estimate(device: Device) -> None:
         estimates = dict(chosen.estimates)
         assert estimates[chosen.kernel] == min(estimates.values())
         assert list(estimates.values()) == sorted(estimates.values())
-        short = {"tensorcore"} if problem.k < planning.SHORT_K else set()
-        assert set(estimates) == {made.kernel for made in plans(problem, device)} - short
+        left = {"mma"} if device == H200 or problem.k < planning.split.SHORT_K else set()
+        left |= {"tensorcore"} if problem.k < planning.split.SHORTEST_K else set()
+        assert set(estimates) == {made.kernel for made in plans(problem, device)} - left
         assert set(estimates) | dict(chosen.refused).keys() == set(KERNELS)
         assert all(t > 0 for t in estimates.values())
         assert chosen.launches == plan(problem, device, chosen.kernel).launches
@@ -182,16 +184,16 @@ def test_launches_fit_the_card(device: Device) -> None:
                 assert (launch.grid(problem) == 0) == problem.empty
 
 
-@pytest.mark.parametrize("tile", planning.SIMT_TILES, ids=lambda t: f"{t.m}x{t.n}x{t.k}")
-def test_simt_tiles_hold_together(tile: planning.SimtTile) -> None:
+@pytest.mark.parametrize("tile", planning.fp32.SIMT_TILES, ids=lambda t: f"{t.m}x{t.n}x{t.k}")
+def test_simt_tiles_hold_together(tile: planning.fp32.SimtTile) -> None:
     """What simt.cu asserts when it is compiled, and what it takes for granted when it runs."""
     warps = (tile.m // (8 * tile.thread_m)) * (tile.n // (4 * tile.thread_n))
     assert tile.threads == 32 * warps
     assert tile.threads * tile.thread_m * tile.thread_n == tile.m * tile.n
     assert tile.shared * tile.blocks <= H200.shared
     assert tile.threads * tile.blocks <= 2048
-    assert any(t.shared <= SMALL.shared for t in planning.SIMT_TILES)
-    assert 0 < tile.rate < 1
+    assert any(t.shared <= SMALL.shared for t in planning.fp32.SIMT_TILES)
+    assert all(0 < rate < 1 for rate in tile.rates)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -232,6 +234,7 @@ def test_explain_of_a_choice() -> None:
 
 def test_explain_says_what_was_not_taken() -> None:
     assert "not taken  tensorcore: it is made of Hopper's wgmma" in plan(from_layout("nn", 9, 9, 9), A100).explain()
+    assert "not taken  mma: tensorcore is the same scheme" in plan(from_layout("nn", 999, 999, 999), H200).explain()
     ieee = plan(from_layout("nn", 9, 9, 9, precision="ieee"), H200).explain()
     assert "not taken  tensorcore: precision 'ieee' promises fp32 multiply-adds only" in ieee
 
@@ -266,18 +269,48 @@ def test_every_kernel_takes_empty_sizes(kernel: str, sizes: tuple[int, int, int]
 LEFT_OUT = {"tensorcore.cu": ("BIAS", "ACTIVATION", "C_VECTOR", "A_UNIT", "B_UNIT")}
 
 
-def form(source: str, constants: planning.Constants) -> tuple:
+def forms(source: str, constants: planning.Constants, threads: int) -> set[tuple]:
+    """What is compared: a form without LEFT_OUT. Of a multiply that splits its own operands the warpgroups that load and those
+    that store are apart: a form for each."""
     left_out = LEFT_OUT.get(source, ("BIAS", "ACTIVATION", "C_VECTOR"))
-    return source, tuple((name, value) for name, value in constants if name not in left_out)
+    kinds: list[tuple[str, ...]] = [left_out]
+    if dict(constants).get("DIRECT"):
+        kinds = [("BIAS", "ACTIVATION", "SPLIT", "C_VECTOR"), ("BIAS", "ACTIVATION", "A_LOAD", "B_LOAD")]
+    return {(source, tuple((name, x) for name, x in constants if name not in kind), threads) for kind in kinds}
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.name)
+def test_the_split_runs_on_every_card(device: Device) -> None:
+    """By wgmma on Hopper, by mma.sync elsewhere; launches overlap only on cards that can."""
+    problem = from_layout("tt", 2048, 4096, 8192)
+    assert plan(problem, device).kernel == ("tensorcore" if device == H200 else "mma")
+    assert plan(problem, device, "mma").kernel == "mma"
+    early = [launch.entry for launch in plan(problem, device, "mma").launches if launch.early]
+    assert early == (["mm32_pack", "mm32_careful"] if device.capability >= (9, 0) else [])
+    if device != H200:
+        with pytest.raises(Unplannable, match=rf"compute capability 9.0; {device.name} .*: kernel 'mma' is the same"):
+            plan(problem, device, "tensorcore")
+    assert plan(dataclasses.replace(problem, precision="ieee"), device).kernel == "simt"
+    with pytest.raises(Unplannable, match="promises fp32 multiply-adds only"):
+        plan(dataclasses.replace(problem, precision="ieee"), device, "mma")
+
+
+def test_half_a_rate_counts_twice() -> None:
+    """GeForce cards sum fp16 products in fp32 at half the rate of the same chip's other cards."""
+    problem = from_layout("tt", 2048, 4096, 8192)
+    full, half = (plan(problem, Device(name, (8, 9), 128, 101376), "mma") for name in ("NVIDIA L40", "NVIDIA GeForce"))
+    assert full.launches == half.launches
+    assert 1.8 < half.estimates[0][1] / full.estimates[0][1] < 2
 
 
 def test_variants_list_every_form_that_is_planned() -> None:
-    listed = {(form(source, constants), threads) for _, source, constants, threads in planning.variants()}
+    listed = {form for _, *listed in planning.variants() for form in forms(*listed)}
     rng = random.Random(3)
     planned = set()
     for _ in range(1500):
         for made in plans(random_gemm(rng), H200):
-            planned |= {(form(launch.source, launch.constants), launch.block) for launch in made.launches}
+            for launch in made.launches:
+                planned |= forms(launch.source, launch.constants, launch.block)
     assert planned <= listed
     assert len(planned) >= 0.5 * len(listed), "the random problems reach too few forms to show anything"
 
@@ -307,9 +340,21 @@ def test_variants_are_listed_once() -> None:
 
 
 def test_auto_leaves_short_sums_to_fp32() -> None:
-    """Below SHORT_K the split's own error may pass an fp32 matmul's; who names the kernel gets it."""
-    short, enough = (from_layout("nn", 4096, 4096, k) for k in (planning.SHORT_K - 1, planning.SHORT_K))
-    assert plan(short, H200).kernel == "simt"
-    assert dict(plan(short, H200).refused)["tensorcore"].startswith("below K=256")
-    assert plan(short, H200, "tensorcore").kernel == "tensorcore"
-    assert plan(enough, H200).kernel == "tensorcore"
+    """Where the split's own error may pass an fp32 matmul's; who names the kernel gets it."""
+    for card, kernel, shortest in (
+        (H200, "tensorcore", planning.split.SHORTEST_K),
+        (A100, "mma", planning.split.SHORT_K),
+    ):
+        short, enough = (from_layout("nn", 8192, 8192, k) for k in (shortest - 1, shortest))
+        assert plan(short, card).kernel == "simt"
+        assert dict(plan(short, card).refused)[kernel].startswith(f"below K={shortest}")
+        assert plan(short, card, kernel).kernel == kernel
+        assert kernel in dict(plan(enough, card).estimates)
+    assert plan(from_layout("nn", 8192, 8192, 128), H200).kernel == "tensorcore"
+
+
+def test_short_sums_are_promoted_more_often() -> None:
+    for k in (1, 64, planning.split.SHORT_K - 1, planning.split.SHORT_K, 4096):
+        made = plan(from_layout("nn", 512, 512, k), H200, "tensorcore")
+        (multiply,) = (launch for launch in made.launches if launch.entry == "mm32_tensorcore")
+        assert dict(multiply.constants)["PROMOTE"] == (1 if k < planning.split.SHORT_K else 4)

@@ -10,8 +10,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
-from mm32.bench import record
+from mm32.bench import models, record
 from mm32.plan import KERNELS
 
 ROOT = Path(__file__).parent.parent
@@ -40,7 +41,8 @@ def test_pages_agree_with_the_records(tables: ModuleType) -> None:
 def test_a_changed_record_changes_its_table(tables: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     made = tables.load("main")
     made["rows"][0]["results"]["mm32"]["seconds"] *= 2
-    monkeypatch.setattr(tables, "load", lambda name: made)
+    load = tables.load
+    monkeypatch.setattr(tables, "load", lambda name: made if name == "main" else load(name))
     page = (ROOT / "README.md").read_text()
     assert tables.filled(page) != page
 
@@ -58,12 +60,38 @@ def test_an_unknown_table_is_refused(tables: ModuleType) -> None:
         tables.filled("<!-- table: other -->\n<!-- end table -->")
 
 
+def test_the_planners_choices_are_summed_up(
+    tables: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    assert "No record of this set" in tables.auto_table()
+    made = tables.record.read(ROOT / "benchmarks" / "results" / "nvidia-h200" / "main.json") | {"name": "auto"}
+    rows = made["rows"] = [made["rows"][0] | {"case": f"{i}x2x3 nn randn"} for i in range(12)]
+    for i, row in enumerate(rows):
+        ours = row["results"]["mm32"] | {"speedup": 2.0 ** (i - 4)}
+        # Twice as fast as mm32's choice in the first three, then a tenth slower.
+        simt = row["results"]["simt"] | {"seconds": ours["seconds"] * (0.5 if i < 3 else 1.1), "speedup": 0.25}
+        row["results"] = row["results"] | {"mm32": ours, "simt": simt}
+    record.write(tmp_path / tables.CARD / "auto.json", made)
+    page = tables.auto_table().splitlines()
+    assert page[0].startswith(
+        "12 products: geometric mean of mm32 : torch **2.83**, 8 of them at least as fast as torch; in 3 "
+    )
+    table = [line for line in page if line.startswith("| ") and "randn" in line]
+    assert [line.split(" |")[0] for line in table] == [f"| {i} × 2 × 3 nn randn" for i in range(10)]
+    assert "**0.06**" in table[0]
+    assert "| 0.25 | – |" in table[0]
+
+
 @pytest.mark.parametrize("path", RECORDS, ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_a_record_is_whole(path: Path) -> None:
     made = record.read(path)
     assert {"card", "driver", "torch", "cuda", "compiler"} <= made["environment"].keys()
     assert set(made["kernels"]) <= set(KERNELS)
     assert made["rows"]
+    if made["name"] == "models":
+        assert_models_are_whole(made)
+        return
     for row in made["rows"]:
         assert re.fullmatch(r"randn|rand", row["distribution"])
         for name, result in row["results"].items():
@@ -73,6 +101,71 @@ def test_a_record_is_whole(path: Path) -> None:
             assert math.isfinite(result["gauge"]), (row["case"], name)
     if old := record.stale(made):
         print(f"{path.name} is older than {', '.join(old)}")
+
+
+def assert_models_are_whole(made: dict) -> None:
+    for row in made["rows"]:
+        assert set(row["results"]) == {"torch", "torch-tf32", "mm32"}, row["case"]
+        assert sum(row["results"]["mm32"]["kernels"].values()) > 0, f"{row['case']}: mm32 ran none of the products"
+        assert set(row["results"]["mm32"]["kernels"]) <= set(made["kernels"])
+        assert 0 <= row["results"]["mm32"]["careful"] <= sum(row["results"]["mm32"]["kernels"].values())
+        quantities = row["results"]["torch"]["errors"].keys()
+        for name, result in row["results"].items():
+            if "failed" in result:
+                assert name == "torch-tf32", (row["case"], name, result["failed"])
+                continue
+            assert 0 < result["low"] <= result["seconds"] <= result["high"], (row["case"], name)
+            assert result["errors"].keys() == quantities
+            assert all(math.isfinite(error) for error in result["errors"].values()), (row["case"], name)
+
+
+@pytest.fixture
+def models_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict:
+    """A record of a model that is one product, run here; under TF32 its step fails."""
+
+    def prepare(dtype: torch.dtype) -> models.Step:
+        a = torch.ones(8, 8, dtype=dtype) / 3
+
+        def step() -> models.Outcome:
+            if torch.backends.cuda.matmul.allow_tf32:
+                raise torch.linalg.LinAlgError("not positive definite")
+            return {"square": [a @ a], "cube": [a @ a @ a]}
+
+        return step
+
+    row = models.measure(models.Model("product", "a @ a", prepare), rounds=3)
+    # Where there is no card, torch ran them.
+    row["results"]["mm32"] |= {"kernels": {"simt": 2, "tensorcore": 1}, "left to torch": {"empty": 4}, "careful": 1}
+    monkeypatch.setattr(record, "environment", lambda: {"card": "a card", "driver": "1.2", "torch": "2.9"})
+    record.write(tmp_path / "models.json", record.make("models", [row], models.METHOD))
+    return record.read(tmp_path / "models.json")
+
+
+def test_a_models_record_is_whole_and_makes_a_table(
+    models_record: dict, tables: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert_models_are_whole(models_record)
+    assert models_record["method"] == models.METHOD
+    assert models_record["kernels"] == {name: record.kernel_hash(name) for name in ("simt", "tensorcore")}
+    results = models_record["rows"][0]["results"]
+    results["torch"] |= {"seconds": 0.5, "errors": {"square": 1e-7, "cube": 2e-7}}
+    results["mm32"] |= {"seconds": 0.25, "speedup": 2.0, "speedup_low": 1.5, "speedup_high": 2.5}
+    results["mm32"]["errors"] = {"square": 3e-7, "cube": 4e-7}
+    monkeypatch.setattr(tables, "load", lambda name: models_record)
+    row = tables.models_table().splitlines()[2]
+    assert row == (
+        "| **product**: a @ a | 500.000 ms | 250.000 ms | **2.00** (1.50–2.50) | fails: not positive definite | "
+        "3 of 7, 1 careful | square <br> cube | 1.0e-07 <br> 2.0e-07 | 3.0e-07 <br> 4.0e-07 | – <br> – |"
+    )
+    assert "a card, driver 1.2, torch 2.9" in tables.models_table()
+
+
+def test_a_table_without_a_record_says_so(tables: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tables, "ROOT", tmp_path)
+    monkeypatch.setattr(tables, "RESULTS", tmp_path / "results")
+    page = tables.filled("<!-- table: models -->\nold\n<!-- end table -->")
+    missing = f"results/{tables.CARD}/models.json"
+    assert page == f"<!-- table: models -->\nNot measured yet: there is no {missing}.\n<!-- end table -->"
 
 
 def test_other_schemas_are_refused(tmp_path: Path) -> None:

@@ -26,8 +26,10 @@ from mm32.cuda import compile as compiler
 
 RECORD = Path(__file__).with_name("resources.json")
 COMPILER = ".".join(compiler.compiler_version().split()[1].split(".")[:2])  # of NVRTC, major.minor
+SILENT = f"NVRTC {COMPILER} here reports no registers: -v made no report"
 SLACK = 8  # registers: what they are handed out in
 CARDS = {"sm_80": (8, 0), "sm_90a": (9, 0), "sm_100a": (10, 0)}
+SMALLER = {"sm_86": 101376, "sm_89": 101376, "sm_120a": 101376}  # bytes of shared memory that a block may take
 EVERYWHERE = "sm_90a"  # where all variants are compiled; elsewhere each form once, with its heaviest epilogue
 REGISTERS_OF_A_BLOCK = 65536
 STATIC_SHARED = 48 * 1024
@@ -58,10 +60,17 @@ def variants(kernel: str, arch: str) -> list[Variant]:
     return [variant for _, variant in heaviest.values()]
 
 
-def measure(source: str, constants: planning.Constants, arch: str) -> dict[str, int]:
-    """What ptxas -v says: the most that an entry of this source takes."""
+class Unreported(Exception):
+    """This NVRTC compiled and said nothing of what it made."""
+
+
+def measure(source: str, constants: planning.Constants, arch: str) -> dict[str, int] | None:
+    """What ptxas -v says: the most that an entry of this source takes. None where it says nothing of any entry, as some of
+    NVRTC 13.0 do."""
     _, report = compiler.compile_cubin(source, constants, arch, verbose=True)
     entries = report.count("Compiling entry function")
+    if entries == 0 and not re.search(r"Used \d+ registers|bytes stack frame", report):
+        return None
 
     def most(pattern: str, always: bool = True) -> int:
         found = re.findall(pattern, report)
@@ -85,7 +94,16 @@ def compiled(pool: ProcessPoolExecutor, kernel: str, arch: str) -> Measured:
     waiting: list[tuple[Variant, Future]] = [
         (v, pool.submit(measure, v[1], v[2], arch)) for v in variants(kernel, arch)
     ]
-    return [(variant, future.result()) for variant, future in waiting]
+    return reported([(variant, future.result()) for variant, future in waiting])
+
+
+def reported(measured: list[tuple[Variant, dict[str, int] | None]]) -> Measured:
+    """All of them, if all were reported; `Unreported` if none was. A report of some is a fault."""
+    silent = [variant for variant, used in measured if used is None]
+    if measured and len(silent) == len(measured):
+        raise Unreported(f"NVRTC {COMPILER} reports no registers")
+    assert silent == [], f"{len(silent)} of {len(measured)} forms were not reported, the first: {silent[0]}"
+    return [(variant, used) for variant, used in measured if used is not None]
 
 
 @pytest.fixture(scope="module")
@@ -94,14 +112,20 @@ def measured() -> Iterator[Callable[[str, str], Measured]]:
     with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn")) as pool:
 
         @functools.cache
-        def of(kernel: str, arch: str) -> Measured:
-            return compiled(pool, kernel, arch)
+        def of(kernel: str, arch: str) -> Measured | None:
+            try:
+                return compiled(pool, kernel, arch)
+            except Unreported:
+                return None
 
         def supported(kernel: str, arch: str) -> Measured:
             why = planning.unsupported(kernel, card(arch))
             if why is not None:
                 pytest.skip(why)
-            return of(kernel, arch)
+            forms = of(kernel, arch)
+            if forms is None:
+                pytest.skip(SILENT)
+            return forms
 
         yield supported
 
@@ -136,23 +160,58 @@ def test_registers_and_shared_memory(kernel: str, arch: str, measured: Callable[
     )
 
 
-@pytest.mark.parametrize("arch", CARDS)
-@pytest.mark.parametrize("kernel", planning.KERNELS)
-def test_nothing_spills(
-    kernel: str, arch: str, measured: Callable[[str, str], Measured], request: pytest.FixtureRequest
-) -> None:
-    """No local memory: neither spilled registers nor an array that the compiler could not keep in registers."""
-    if kernel == "tensorcore":  # not strict: other compilers may not
-        request.applymarker(
-            pytest.mark.xfail(reason="pack.cu, held to 64 registers, spills 12 to 112 bytes in 18 forms")
-        )
-    wrong = [
+def test_a_report_of_some_forms_is_a_fault() -> None:
+    one, two = planning.variants(), {"registers": 1}
+    first, second = next(one), next(one)
+    assert reported([(first, two), (second, two)]) == [(first, two), (second, two)]
+    with pytest.raises(Unreported):
+        reported([(first, None), (second, None)])
+    with pytest.raises(AssertionError, match="1 of 2 forms were not reported"):
+        reported([(first, None), (second, two)])
+
+
+def spills(forms: Measured, arch: str) -> list[str]:
+    """Forms with local memory: spilled registers, or an array that the compiler could not keep in registers."""
+    return [
         f"{source} for {arch} with {dict(constants)}: {used[key]} bytes {key}"
-        for (_, source, constants, _), used in measured(kernel, arch)
+        for (_, source, constants, _), used in forms
         for key in ("stack", "spill_stores", "spill_loads", "local")
         if used[key]
     ]
-    assert wrong == []
+
+
+def held(fault: str) -> bool:
+    """pack.cu has 64 registers, so that it fits beside a multiply, and what splits in one 96: some forms spill one or two of
+    them, those that read 4 bytes at a time up to eighteen."""
+    return fault.startswith("pack.cu ") or ("'DIRECT': 1" in fault and int(fault.rsplit(": ", 1)[1].split()[0]) <= 80)
+
+
+@pytest.mark.parametrize("arch", CARDS)
+@pytest.mark.parametrize("kernel", planning.KERNELS)
+def test_nothing_spills(kernel: str, arch: str, measured: Callable[[str, str], Measured]) -> None:
+    wrong = spills(measured(kernel, arch), arch)
+    assert [fault for fault in wrong if not held(fault)] == []
+    if wrong:
+        pytest.xfail(
+            f"pack.cu and the splitting of direct forms, held to few registers, spill a little: {len(wrong)} faults"
+        )
+
+
+@pytest.mark.parametrize("arch", SMALLER)
+def test_smaller_cards_have_room(arch: str) -> None:
+    """One form of every source compiles for cards that no registers are recorded of, and all of mma.cu's tiles fit."""
+    forms = {(v[1], dict(v[2]).get("TILE_N"), dict(v[2]).get("PRODUCTS")): v for v in variants("mma", "sm_80")}
+    forms |= {(v[1],): v for kernel in ("naive", "dot", "tiled", "simt") for v in variants(kernel, "sm_80")[-1:]}
+    try:
+        measured = reported([(variant, measure(variant[1], variant[2], arch)) for variant in forms.values()])
+    except Unreported:
+        pytest.skip(SILENT)
+    assert [fault for fault in spills(measured, arch) if not fault.startswith("pack.cu ")] == []
+    static = {form(v[2]): used["shared"] for v, used in measured if v[1] == "mma.cu"}
+    assert len(static) == len(planning.split.MMA_TILES)
+    for tile in planning.split.MMA_TILES:
+        (of_tile,) = (x for name, x in static.items() if f"PRODUCTS={tile.products} TILE_N={tile.n} " in name)
+        assert tile.shared + of_tile <= SMALLER[arch]
 
 
 @pytest.mark.xfail(
@@ -162,7 +221,7 @@ def test_nothing_spills(
 def test_as_many_blocks_fit_as_the_planner_counts(arch: str) -> None:
     """The simt tiles' `blocks` on a multiprocessor, by the registers on record."""
     wrong = []
-    for tile in planning.SIMT_TILES:
+    for tile in planning.fp32.SIMT_TILES:
         for name, registers in json.loads(RECORD.read_text())[COMPILER][arch]["simt"].items():
             if f"TILE_M={tile.m} TILE_N={tile.n} TILE_K={tile.k} " in name:
                 fitting = REGISTERS_OF_A_BLOCK // (-(-registers // 8) * 8 * tile.threads)

@@ -184,11 +184,56 @@ if typer is not None:
         device, present = environment.planning_device()
         try:
             asked = gemm.from_layout(layout, m, n, k, bias=bias, activation=activation, precision=precision)
-            print(plan.plan(asked, device, kernel).explain())
+            print(plan.plan(asked, device, kernel, torch=True).explain())
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
         if not present:
             print(f"no CUDA device here: planned for an {device.name}")
+
+    @app.command()
+    def bench(
+        shapes: Annotated[
+            str | None,
+            typer.Option(
+                metavar="LIST",
+                help="Sets (quick, main, shapes, ladder, auto) and shapes MxKxN[:layout][:distribution], separated by commas, "
+                "such as 2048x8192x4096:tt,1000x1000x1000:rand. Default: quick, under a minute.",
+            ),
+        ] = None,
+        against: Annotated[
+            str | None,
+            typer.Option(
+                metavar="LIST",
+                help="What runs beside torch and mm32, separated by commas: torch-tf32, triton-tf32x3, mm32-packed, mm32-ieee, "
+                "mm32-tf32 or a kernel (naive, dot, tiled, simt, mma, tensorcore). Default: as the sets say.",
+            ),
+        ] = None,
+        saved: Annotated[
+            Path | None,
+            typer.Option(
+                "--from", metavar="FILE", exists=True, dir_okay=False, help="Show this record; measure nothing."
+            ),
+        ] = None,
+        plot: Annotated[
+            Path | None,
+            typer.Option(
+                metavar="FILE", help="Draw speed under the card's roofs and error against speed: .png, .svg, .pdf."
+            ),
+        ] = None,
+        json: Annotated[
+            Path | None, typer.Option(metavar="FILE", help="Write the record as JSON; - for standard output.")
+        ] = None,
+    ) -> None:
+        """Time mm32 beside torch and others, each with its error. Needs a CUDA device, but for --from."""
+        from mm32.bench import command
+
+        try:
+            command.bench(shapes, against, saved, plot, json)
+        except command.Refused as error:
+            raise typer.BadParameter(str(error), param_hint=error.option) from error
+        except command.NoDevice as error:
+            print(error, file=sys.stderr)
+            raise typer.Exit(2) from error
 
     @app.command()
     def env(json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:

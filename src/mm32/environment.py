@@ -108,9 +108,10 @@ def _package(name: str) -> str | None:
 
 
 def _mm32() -> str:
-    from mm32 import __version__
+    import mm32
 
-    return __version__
+    broken = mm32._failure
+    return mm32.__version__ + (f" (cannot be used: {type(broken).__name__}: {broken})" if broken else "")
 
 
 def _torch() -> str:
@@ -211,6 +212,8 @@ def _missing(versions: dict[str, str | None], compilers: dict[str, str | None]) 
     built_for = re.match(r"\d+", versions["torch's CUDA"] or "")
     major = "12" if built_for and built_for[0] == "12" else "13"
     found = []
+    if absent(versions["torch"]):
+        found.append({"what": "a torch that can be imported", "get": "pip install 'torch>=2.9'"})
     needed = [name for name in ("cuda-core", "cuda-bindings", "NVRTC") if absent(versions[name])]
     if needed:
         found.append({"what": f"{', '.join(needed)}, to run kernels", "get": f"pip install 'mm32[cu{major}]'"})

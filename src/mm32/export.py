@@ -22,7 +22,13 @@ TEMPLATE = Path(__file__).with_name("export_template.py.txt")
 OLDEST = (8, 0)  # a kernel that runs on cards of this compute capability runs on all later ones
 INCLUDE = re.compile(r'^#include "([\w.]+)"\n', re.M)
 VARIABLE = re.compile(r'^extern "C" \{\n__device__ [\w ]+ (\w+);\n\}$', re.M)
-EPILOGUE = "epilogue.cuh"
+OF_A_FORM = ("direct.cuh", "epilogue.cuh", "simt.cuh", "tiles.cuh")  # headers that a launch's constants decide
+VECTOR_LOADS = (
+    "simt.cu",
+    "careful.cu",
+    "pack.cu",
+    "tensorcore.cu",
+)  # with A_LOAD and B_LOAD: 0 reads 16 bytes along rows, 2 along K
 FOR_HEADERS = ("PRODUCTS",)  # what the other headers use: of one value in all launches of a plan
 WRAP = textwrap.TextWrapper(120, initial_indent=" " * 4, subsequent_indent=" " * 15)  # under explain()'s words
 
@@ -136,7 +142,7 @@ def _definitions(constants: Constants) -> tuple[str, str]:
 
 def _source(plan: Plan) -> str:
     """Device code. Headers stand once, in front; each kernel source is a namespace, among definitions of its constants, and
-    has an epilogue of its own: where K is split, the multiply's is empty and the next launch's is not."""
+    has its own of the headers that these decide: where K is split, the multiply's epilogue is empty, the next launch's is not."""
     parts = dict.fromkeys((launch.source, launch.constants) for launch in plan.launches)
     if len({source for source, _ in parts}) < len(parts):
         raise ValueError(f"kernel {plan.kernel!r} has one source in two forms: export cannot write that")
@@ -145,14 +151,14 @@ def _source(plan: Plan) -> str:
     bodies = []
     for source, constants in parts:
         *above, (_, body) = _pieces(source).items()
-        headers.update((name, text) for name, text in above if name != EPILOGUE)
-        epilogue = "".join(text + "\n" for name, text in above if name == EPILOGUE)
+        headers.update((name, text) for name, text in above if name not in OF_A_FORM)
+        own = "".join(text + "\n" for name, text in above if name in OF_A_FORM)
         shared.update((name, value) for name, value in constants if name in FOR_HEADERS)
         define, undefine = _definitions(tuple(c for c in constants if c[0] not in FOR_HEADERS))
         space = Path(source).stem
         # What nvcc generates refers to C variables as global ones.
         using = "".join(f"using {space}::{name};\n" for name in VARIABLE.findall(body))
-        bodies.append(f"namespace {space} {{\n{define}{epilogue}{body}{undefine}}}  // namespace {space}\n{using}")
+        bodies.append(f"namespace {space} {{\n{define}{own}{body}{undefine}}}  // namespace {space}\n{using}")
     text = "\n".join([_definitions(tuple(shared.items()))[0] + "\n".join(headers.values()), *bodies])
     if '"""' in text:
         raise ValueError(f'a source of kernel {plan.kernel!r} holds """, which ends the string that a file keeps it in')
@@ -168,8 +174,6 @@ def _cuda(plan: Plan) -> dict[str, str]:
         prepare += (
             f"    if (!failure) failure = prepare({kernel}, {launch.shared}, {'FOR_SHARED' if split else 'DEFAULT'});\n"
         )
-        if launch.gated:
-            start += "    p.gate = &s.verdict->careful;  // the next kernel does nothing unless this word is set\n"
         start += (
             f"    if (!failure) failure = start({kernel}, {_grid(launch)}, {launch.block}, {launch.shared},\n"
             f"                                  {'EARLY' if launch.early else 'IN_TURN'}, {'s' if split else 'p'}, stream);\n"
@@ -190,7 +194,7 @@ def _grid(launch: Launch) -> str:
         units = f"ceil_div(m * n, {launch.unit[0]})"
     else:
         units = f"ceil_div(m, {launch.unit[0]}) * ceil_div(n, {launch.unit[1]})"
-    return f"min({units}, {planning.MAX_GRID}LL)"
+    return f"min({units}, {planning.data.MAX_GRID}LL)"
 
 
 def _workspace(plan: Plan) -> dict[str, str]:
@@ -280,19 +284,18 @@ def _sizes(plan: Plan) -> dict[str, str]:
             "SIZE_CHECK": EXACT,
         }
     constants = dict(plan.launches[0].constants)
-    # (axis, its size, how many rows begin that far apart): a single row asks nothing. Loads run along M and N, stores along N.
-    checks = [(axis, axis.lower(), "k") for axis in _vector_loads(plan).values()]
-    checks += [("N", "n", "m")] * (constants.get("C_VECTOR") == 1)
-    axes = sorted({axis for axis, _, _ in checks}, key="MNK".index)
-    listed = ", ".join(f'("{axis}", {size}, {rows})' for axis, size, rows in checks)
+    # Loads run along M, N or K, stores along N.
+    checked = {*_vector_loads(plan).values(), *(["N"] if constants.get("C_VECTOR") == 1 else [])}
+    axes = sorted(checked, key="MNK".index)
+    listed = ", ".join(f'("{axis}", {axis.lower()})' for axis in axes)
     multiples = (
         f"; {' and '.join(axes)} in multiples of 4, for loads and stores of 16 bytes.\n            For other sizes export a file "
         "with those sizes."
     )
     return {
-        "SIZES": f"Any M, N and K, 0 included{multiples if checks else '.'}\n            "
+        "SIZES": f"Any M, N and K, 0 included{multiples if axes else '.'}\n            "
         "The plan was made for M=@M@ N=@N@ K=@K@; far from that another file may be faster, not more right.",
-        "SIZE_CHECK": MULTIPLES.replace("@LISTED@", listed) if checks else "",
+        "SIZE_CHECK": MULTIPLES.replace("@LISTED@", listed) if axes else "",
     }
 
 
@@ -302,7 +305,7 @@ def _vector_loads(plan: Plan) -> dict[str, str]:
     for launch in plan.launches:
         for operand, rows in (("A", "M"), ("B", "N")):
             mode = dict(launch.constants).get(f"{operand}_LOAD", -1)
-            axis = {("simt.cu", 0): rows, ("pack.cu", 0): rows, ("pack.cu", 2): "K"}.get((launch.source, mode))
+            axis = {0: rows, 2: "K"}.get(mode) if launch.source in VECTOR_LOADS else None
             if axis and found.setdefault(operand, axis) != axis:
                 raise ValueError(f"{launch.source} reads {operand} along {axis}, another launch along {found[operand]}")
     return found
@@ -349,8 +352,8 @@ EXACT = """\
 
 MULTIPLES = """\
     m, n = @A@.shape[@A_M@], @B@.shape[@B_N@]
-    for axis, size, rows in [@LISTED@]:
-        if size % 4 and rows > 1:
+    for axis, size in [@LISTED@]:
+        if size % 4:
             raise RuntimeError(
                 f"ModelNew: this file's loads and stores of 16 bytes take {axis} in multiples of 4; got {axis}={size}. For "
                 "these sizes export another: @COMMAND@ "

@@ -17,6 +17,7 @@ import torch
 ACTIVATIONS = ("relu", "leaky_relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid")
 PRECISIONS = ("fp32", "ieee", "tf32")
 LAYOUTS = ("nn", "nt", "tn", "tt")
+SIDES = ("left", "right")  # of a product: operand A and operand B
 MAX_BATCH_RANK = 8  # batch dimensions that cannot be merged; must equal MM32_MAX_BATCH_RANK in problem.cuh
 
 
@@ -86,6 +87,24 @@ def _dims(shape: Sequence[Any]) -> str:
     return "x".join(str(s) for s in shape)
 
 
+def _known(condition: Any) -> bool:
+    """A comparison of sizes (of ints or SymInts); where tracing does not know its outcome, False, as torch takes it."""
+    if isinstance(condition, bool):
+        return condition
+    # Here, as it imports sympy: 0.3 s, which who traces has spent already.
+    from torch.fx.experimental.symbolic_shapes import guard_or_false
+
+    return guard_or_false(condition)
+
+
+def _differ(x: Any, y: Any) -> bool:
+    """Whether two sizes differ. Where tracing does not know, they are taken to be equal, and compared when the program runs."""
+    if _known(x != y):
+        return True
+    torch._check(x == y)
+    return False
+
+
 def result_shape(a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
     """The shape of torch.matmul for operands of shapes `a` and `b` (ints or SymInts); RuntimeError if they do not fit."""
     if len(a) == 0 or len(b) == 0:
@@ -93,7 +112,7 @@ def result_shape(a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
             f"both arguments to matmul need to be at least 1D, but they are {len(a)}D and {len(b)}D (mm32.matmul)"
         )
     k_a, k_b = a[-1], b[-2] if len(b) > 1 else b[0]
-    if k_a != k_b:
+    if _differ(k_a, k_b):
         if len(a) == 1 and len(b) == 1:
             raise RuntimeError(
                 f"inconsistent tensor size, expected tensor [{k_a}] and src [{k_b}] to have the same number of elements, "
@@ -111,12 +130,13 @@ def result_shape(a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
     batch_b = [1] * (rank - len(batch_b)) + batch_b
     batch = []
     for dim, (x, y) in enumerate(zip(batch_a, batch_b, strict=True)):
-        if x != y and x != 1 and y != 1:
+        x_one, y_one = _known(x == 1), _known(y == 1)
+        if not (x_one or y_one) and _differ(x, y):
             raise RuntimeError(
                 f"The size of tensor a ({x}) must match the size of tensor b ({y}) at non-singleton dimension {dim} "
                 f"(batch dimensions of mm32.matmul of {list(a)} and {list(b)})"
             )
-        batch.append(y if x == 1 else x)
+        batch.append(y if x_one else x)
     return batch + ([a[-2]] if len(a) > 1 else []) + ([b[-1]] if len(b) > 1 else [])
 
 
@@ -152,7 +172,7 @@ def check_inputs(
     shape = result_shape(a.shape, b.shape)
     if bias is not None:
         n = b.shape[-1] if b.dim() > 1 else 1
-        if bias.dim() != 1 or bias.shape[0] != n:
+        if bias.dim() != 1 or _differ(bias.shape[0], n):
             raise RuntimeError(
                 f"bias must have shape ({n},), one value for each column of the result; got {tuple(bias.shape)} "
                 f"(mm32.matmul of {list(a.shape)} and {list(b.shape)})"
@@ -160,7 +180,38 @@ def check_inputs(
     return shape
 
 
-def _extent(t: torch.Tensor) -> tuple[int, int]:
+def check_packable(t: torch.Tensor, side: str, precision: str) -> None:
+    """Checks the arguments of mm32.pack. Works on fake and meta tensors."""
+    check_options(None, precision)
+    if side not in SIDES:
+        raise ValueError(
+            f"unknown side {side!r}: an operand is packed for the {' or '.join(map(repr, SIDES))} of a product"
+        )
+    if t.layout != torch.strided:
+        raise RuntimeError(f"mm32.pack takes dense tensors; got layout {t.layout}: call .to_dense()")
+    taken = (torch.float32, torch.float64) if t.device.type in ("cpu", "meta") else (torch.float32,)
+    if t.dtype not in taken:
+        raise RuntimeError(
+            f"mm32.pack takes {' or '.join(map(str, taken))} on {t.device.type}; got {t.dtype}: call .float()"
+        )
+    if t.dim() != 2:
+        raise RuntimeError(
+            f"mm32.pack takes one matrix, (K, N) or, for the left side, (M, K); got shape {tuple(t.shape)}"
+        )
+
+
+def describe_operand(t: torch.Tensor, side: str, precision: str, aligned: bool) -> Gemm:
+    """The `Gemm` of a checked operand of one side and nothing on the other: for planning how to pack it. `aligned` as in
+    `Matrix`; a fake tensor does not know it."""
+    (rows, cols), (row, col) = t.shape, t.stride()
+    here = Matrix(row if rows > 1 else 0, col if cols > 1 else 0, (), aligned)
+    nothing = Matrix(0, 0, (), True)
+    m, n, k = (rows, 0, cols) if side == "left" else (0, cols, rows)
+    a, b = (here, nothing) if side == "left" else (nothing, here)
+    return Gemm(m, n, k, (), a, b, nothing, None, None, precision)
+
+
+def extent(t: torch.Tensor) -> tuple[int, int]:
     """First and one-past-last byte that a tensor's elements can touch."""
     start = t.data_ptr()
     if t.numel() == 0:
@@ -169,9 +220,9 @@ def _extent(t: torch.Tensor) -> tuple[int, int]:
     return start, start + (span + 1) * t.element_size()
 
 
-def _overlap(x: torch.Tensor, y: torch.Tensor) -> bool:
+def overlap(x: torch.Tensor, y: torch.Tensor) -> bool:
     """Whether two tensors may share an element (conservative only where they interleave without a pitch in common)."""
-    (x_lo, x_hi), (y_lo, y_hi) = _extent(x), _extent(y)
+    (x_lo, x_hi), (y_lo, y_hi) = extent(x), extent(y)
     if x_lo == x_hi or y_lo == y_hi or x_hi <= y_lo or y_hi <= x_lo:
         return False
 
@@ -186,7 +237,7 @@ def _overlap(x: torch.Tensor, y: torch.Tensor) -> bool:
     return True
 
 
-def _self_overlapping(shape: Sequence[int], strides: Sequence[int]) -> bool:
+def self_overlapping(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether two index tuples may address one element (conservative only where strides interleave)."""
     dims = sorted((st, sz) for st, sz in zip(strides, shape, strict=True) if sz > 1)
     reach = 1
@@ -197,10 +248,8 @@ def _self_overlapping(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return False
 
 
-def check_out(
-    out: torch.Tensor, shape: Sequence[int], a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None
-) -> None:
-    """An `out` must be the result's exact shape, dtype and device, and share no memory with an input or with itself."""
+def check_out_form(out: torch.Tensor, shape: Sequence[Any], a: torch.Tensor) -> None:
+    """An `out` must be of the result's exact shape, dtype and device. Works on fake and meta tensors."""
     if out.dtype != a.dtype or out.device != a.device or out.layout != torch.strided:
         raise RuntimeError(
             f"out must be a dense {a.dtype} tensor on {a.device}, as the inputs are; got {out.dtype} on {out.device} "
@@ -210,15 +259,22 @@ def check_out(
         raise RuntimeError(
             f"out has shape {tuple(out.shape)}, the result has shape {tuple(shape)}: mm32.matmul does not resize out"
         )
+
+
+def check_out(
+    out: torch.Tensor, shape: Sequence[int], a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None
+) -> None:
+    """Its form, and that it shares no memory with an input or with itself."""
+    check_out_form(out, shape, a)
     if out.device.type == "meta" or out.numel() == 0:
         return
-    if _self_overlapping(out.shape, out.stride()):
+    if self_overlapping(out.shape, out.stride()):
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location; "
             f"out has shape {tuple(out.shape)} and strides {out.stride()}. Please clone() it first (mm32.matmul)"
         )
     for name, t in (("a", a), ("b", b), ("bias", bias)):
-        if t is not None and _overlap(out, t):
+        if t is not None and overlap(out, t):
             raise RuntimeError(f"out overlaps {name} in memory: give mm32.matmul an out of its own")
 
 
@@ -256,9 +312,11 @@ def describe(
     out: torch.Tensor,
     activation: str | None = None,
     precision: str = "fp32",
+    *,
+    merge: bool = True,
 ) -> Gemm:
     """The `Gemm` of checked inputs and an output of the right shape. Batches that are rows of one taller matrix (a shared
-    B, as in a linear layer on (batch, tokens, features)) become rows."""
+    B, as in a linear layer on (batch, tokens, features)) become rows, unless `merge` is false: A, packed before, has its own."""
     m = a.shape[-2] if a.dim() > 1 else 1
     k = a.shape[-1]
     n = b.shape[-1] if b.dim() > 1 else 1
@@ -276,7 +334,7 @@ def describe(
     sizes, (sa, sb, so) = _collapse(
         batch, (_expand(a, a_core, batch), _expand(b, b_core, batch), _expand(out, out_core, batch))
     )
-    if sizes and not any(sb) and (m == 1 or (sa[-1] == a_row * m and so[-1] == out_row * m)):
+    if merge and sizes and not any(sb) and (m == 1 or (sa[-1] == a_row * m and so[-1] == out_row * m)):
         if m == 1:
             a_row, out_row = sa[-1], so[-1]
         m *= sizes[-1]

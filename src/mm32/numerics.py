@@ -1,9 +1,10 @@
-"""A model of the tensor-core kernel's arithmetic in numpy, and the gauges that errors are measured with. No torch, no card.
+"""A model of the tensor-core kernels' arithmetic in numpy, and the gauges that errors are measured with. No torch, no card.
 
 The scheme: a row of A (a column of B) is scaled by a power of two and kept as two fp16 numbers, x = hi + lo; the three
-products lo*hi, hi*lo and hi*hi are summed by tensor cores; their sums are promoted, added to fp32 registers, every 64 of K;
-the scale is undone at the end. Inputs that fp16's range does not suit are detected while they are split, and the product is
-then computed by fp32 multiply-adds. `docs/numerics.md` has the argument; the kernels are pack.cu, tensorcore.cu, reduce.cu.
+products lo*hi, hi*lo and hi*hi are summed by tensor cores; their sums are promoted, added to fp32 registers, every 64 of K
+(kernel "tensorcore"; 16 for short K) or 32 ("mma"); the scale is undone at the end. Rows that fp16's range does not suit are
+detected while they are split, and the tiles of C where they meet are then computed by fp32 multiply-adds. `docs/numerics.md` has
+the argument; the kernels are pack.cu, tensorcore.cu with direct.cuh, mma.cu, reduce.cu, careful.cu.
 
 Sources. Splitting fp32 into fp16 pairs for tensor cores: Markidis, Der Chien, Laure, Peng, Vetter, "NVIDIA Tensor Core
 programmability, performance & precision", IPDPSW 2018. Keeping the sums out of the tensor core's truncating accumulator: Ootomo
@@ -17,6 +18,7 @@ have no unit but u = 2^-24, the unit roundoff of fp32.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,10 +31,15 @@ Integer = NDArray[np.int64]
 UNIT = 2.0**-24
 BLOCK_K, CHUNK, SAMPLES, TARGET, TARGET_EXACT, LIMIT = 64, 8, 128, 10, 14, 65504.0  # as in split.cuh
 SMALL = {3: 2.0**-3, 1: 2.0**-14}  # by number of products
-KEPT_BITS = 25  # fraction bits that Hopper keeps of what it adds
+KEPT_BITS, WIDTH = 25, 16  # fraction bits that Hopper keeps of what it adds, and how many products it adds at once
+PROMOTED = {"tensorcore": 64, "mma": 32}  # of K, by kernel
+# The place in K, within a K-block, that the multiply which splits its own operands (direct.cuh) takes at each of its 64 places.
+DIRECT_ORDER = tuple(p // 8 * 4 + p % 4 + (0 if p % 8 < 4 else 32) for p in range(BLOCK_K))
 _PRODUCTS = {"fp32": 3, "tf32": 1}
 # What the range may cost: 4 u of |A||B|, in units of 2^-25 * BIG^2; of hi alone, as much as its rounding: 4 * 2^-11.
 BIG, ALLOWED = 2.0**-3, {3: 8.0, 1: 2.0**16}
+# Products in a sum below which the split's own 2^-22 shows beside fp32's rounding; one in 64 of K where that is less.
+FEWEST = {3: 64.0, 1: 0.0}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -63,13 +70,28 @@ def componentwise(c: Array, a: Array, b: Array) -> float:
         return float(np.max(np.where(error == 0, 0.0, error / size), initial=0.0))
 
 
-def bound(k: int) -> float:
+def bound(
+    k: int,
+    kernel: str = "tensorcore",
+    *,
+    direct: bool = False,
+    promote: int | None = None,
+    kept_bits: int = KEPT_BITS,
+    width: int = WIDTH,
+) -> float:
     """What `componentwise` is at most where the fast path was taken and nothing left fp32's range (docs/numerics.md, "The
-    bound"): in units of u, for K = `k`, precision "fp32"."""
+    bound"): in units of u, for K = `k`, precision "fp32". `direct` and `promote` as for `matmul`; `kept_bits` and `width` are
+    those of `tensor_core`."""
     split, dropped, lost = 8.0, 4.0, 4.0
-    inside = min(k, BLOCK_K)
-    truncated = 0.5 * inside + 2.5 * -(-inside // 16) + 0.1
-    promoted = -(-k // BLOCK_K)
+    every = PROMOTED[kernel] if promote is None else 16 * promote
+    whole, rest = divmod(k, BLOCK_K)
+    # Places that hold something of the last K-block; in the order of a direct multiply up to twice as many are gone through.
+    rest = min(2 * rest, BLOCK_K) if direct else rest
+    places = BLOCK_K * whole + rest
+    inside = min(k, every)
+    cut = 2.0 ** (24 - kept_bits)
+    truncated = cut * inside + (cut + 2) * -(-min(places, every) // width) + 0.1
+    promoted = -(-places // every)
     return (split + dropped + lost + truncated + promoted) * (1 + 2.0**-9)
 
 
@@ -134,20 +156,24 @@ def pack(rows: Array, products: int = 3) -> Packed:
     return Packed(hi, lo, exponent, small, np.max(size, axis=1, initial=0), big)
 
 
-def fits(a: Packed, b: Packed, products: int = 3) -> bool:
-    """Whether the fast path's result stands; if not, the card computes the product again by fp32 multiply-adds.
+def fits(a: Packed, b: Packed, products: int = 3) -> NDArray[np.bool_]:
+    """(M, N): where the fast path's result stands; a tile in which it does not the card computes again by fp32 multiply-adds.
 
     An element below SMALL keeps 2^-25 of absolute precision, so for a row i of A and a column j of B the range costs at most
     2^-25 (small_i largest_j + small_j largest_i). Where both have a big element at the same sampled place, |A||B| is at least
-    BIG^2 (times 2^(2 target)) for every such place. The cost must be no more than 4 u |A||B| for every pair.
+    BIG^2 (times 2^(2 target)) for every such place. The cost must be no more than 4 u |A||B|; FEWEST products must count, by what
+    the sample says of K; and no element of either row may be out of fp16's range. Rows of zeros lose nothing.
     """
-    if not (np.all(a.largest <= LIMIT) and np.all(b.largest <= LIMIT)):
-        return False
-    lost = np.multiply.outer(a.small.astype(np.float64), b.largest) + np.multiply.outer(
-        a.largest, b.small.astype(np.float64)
-    )
-    kept = a.big.astype(np.float64) @ b.big.T.astype(np.float64) * (BIG * 2.0 ** target(a.hi.shape[1])) ** 2
-    return bool(np.all(lost <= ALLOWED[products] * kept))
+    k = a.hi.shape[1]
+    with np.errstate(invalid="ignore"):
+        lost = np.multiply.outer(a.small.astype(np.float64), b.largest) + np.multiply.outer(
+            a.largest, b.small.astype(np.float64)
+        )
+    places = a.big.astype(np.float64) @ b.big.T.astype(np.float64)
+    fewest = min(FEWEST[products], k / 64) * min(1.0, SAMPLES / max(k, 1))
+    good = (lost <= ALLOWED[products] * places * (BIG * 2.0 ** target(k)) ** 2) & (places >= fewest)
+    zeros = np.logical_or.outer((a.largest == 0) & (a.small == 0), (b.largest == 0) & (b.small == 0))
+    return np.logical_and.outer(a.largest <= LIMIT, b.largest <= LIMIT) & (good | zeros)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -164,8 +190,9 @@ def _exponent(x: Double) -> Integer:
     return np.where(x == 0, -4096, np.frexp(x)[1] - 1)
 
 
-def wgmma_k16(acc: Double, a: Double, b: Double, kept_bits: int = KEPT_BITS) -> Double:
-    """One tensor-core instruction, acc + a b^T: acc (M, N) of fp32 numbers, a (M, 16) and b (N, 16) of fp16 numbers.
+def tensor_core(acc: Double, a: Double, b: Double, kept_bits: int = KEPT_BITS) -> Double:
+    """What a tensor core adds at once, acc + a b^T: acc (M, N) of fp32 numbers, a (M, k) and b (N, k) of fp16 numbers. k is 16
+    on Hopper, a whole instruction; 8 on Ampere, where an instruction with 16 of K is two of these.
 
     Products are exact. They and the accumulator are aligned to the largest exponent among them (a product's is the sum of its
     factors': its significand, in [1, 4), is not normalised first; a subnormal factor's is -14), cut toward zero `kept_bits`
@@ -180,29 +207,43 @@ def wgmma_k16(acc: Double, a: Double, b: Double, kept_bits: int = KEPT_BITS) -> 
 
 
 def multiply(
-    a: Packed, b: Packed, products: int = 3, *, promoted_every: int = 1, kept_bits: int = KEPT_BITS, splits: int = 1
+    a: Packed,
+    b: Packed,
+    products: int = 3,
+    *,
+    block: int = BLOCK_K,
+    promoted_every: int = 1,
+    kept_bits: int = KEPT_BITS,
+    width: int = WIDTH,
+    splits: int = 1,
+    order: Sequence[int] = tuple(range(BLOCK_K)),
 ) -> Array:
     """C from splits of A (rows M) and of B's columns (rows N): (M, N), the scale undone.
 
-    `promoted_every` counts blocks of 64 of K between promotions, 0 for never; one product is never promoted. `splits` is how
-    many parts of K are summed apart, then added up in their order.
+    Of each `block` of K (64, or 32 in the kernel "mma", or 16) the small terms are added first. `promoted_every` counts blocks
+    between promotions, 0 for never; one product is never promoted. `kept_bits` and `width`, how many products are added at once,
+    are the card's (`tensor_core`). `splits` is how many parts of K are summed apart, then added up in their order. `order` is
+    which of a K-block's 64 is taken at each place.
     """
     m, n, k = len(a.hi), len(b.hi), a.hi.shape[1]
-    blocks = -(-k // BLOCK_K)
-    planes = [np.pad(x, ((0, 0), (0, blocks * BLOCK_K - k))) for x in (a.hi, a.lo, b.hi, b.lo)]
+    blocks = -(-k // BLOCK_K) * BLOCK_K // block
+    padded = blocks * block
+    places = (np.arange(0, padded, BLOCK_K)[:, None] + np.array(order)).reshape(-1)
+    planes = [np.pad(x, ((0, 0), (0, padded - k)))[:, places] for x in (a.hi, a.lo, b.hi, b.lo)]
     a_hi, a_lo, b_hi, b_lo = planes
     pairs = [(a_lo, b_hi), (a_hi, b_lo), (a_hi, b_hi)] if products == 3 else [(a_hi, b_hi)]
     every = promoted_every if products == 3 else 0
-    chunks = -(-blocks // CHUNK)
-    edges = [min(chunks * i // splits * CHUNK, blocks) for i in range(splits + 1)]
+    chunk = CHUNK * BLOCK_K // block
+    chunks = -(-blocks // chunk)
+    edges = [min(chunks * i // splits * chunk, blocks) for i in range(splits + 1)]
     result = np.zeros((m, n), np.float32)
     for part in range(splits):
         total, acc = np.zeros((m, n), np.float32), np.zeros((m, n))
-        for block in range(edges[part], edges[part + 1]):
+        for number in range(edges[part], edges[part + 1]):
             for x, y in pairs:
-                for at in range(block * BLOCK_K, (block + 1) * BLOCK_K, 16):
-                    acc = wgmma_k16(acc, x[:, at : at + 16], y[:, at : at + 16], kept_bits)
-            if every and (block + 1 - edges[part]) % every == 0:
+                for at in range(number * block, (number + 1) * block, width):
+                    acc = tensor_core(acc, x[:, at : at + width], y[:, at : at + width], kept_bits)
+            if every and (number + 1 - edges[part]) % every == 0:
                 total, acc = total + acc.astype(np.float32), np.zeros((m, n))
         total = total + acc.astype(np.float32)
         with np.errstate(over="ignore", under="ignore"):
@@ -212,7 +253,7 @@ def multiply(
 
 
 def fp32_matmul(a: Array, b: Array) -> Array:
-    """The careful path: one fp32 multiply-add after another along K. (M, K), (K, N) -> (M, N).
+    """The careful path, but for its promotion every 128 of K: one fp32 multiply-add after another. (M, K), (K, N) -> (M, N).
 
     The sum is rounded to float64, then to fp32: a tie that float64 cannot tell from a near-tie may round the other way.
     """
@@ -224,13 +265,34 @@ def fp32_matmul(a: Array, b: Array) -> Array:
     return total
 
 
-def matmul(a: Array, b: Array, precision: str = "fp32", *, splits: int = 1) -> tuple[Array, bool]:
-    """What the kernel "tensorcore" computes for A (M, K) and B (K, N), and whether by the careful path.
+def matmul(
+    a: Array,
+    b: Array,
+    precision: str = "fp32",
+    *,
+    splits: int = 1,
+    kernel: str = "tensorcore",
+    direct: bool = False,
+    promote: int | None = None,
+    tile: tuple[int, int] = (128, 128),
+) -> tuple[Array, bool]:
+    """What the kernel "tensorcore", or "mma", computes on Hopper for A (M, K) and B (K, N), and whether any of it by the careful
+    path.
 
-    `precision` is "fp32" or "tf32". About 2 s for 64 x 2048 x 64.
+    `precision` is "fp32" or "tf32"; `direct` and `promote`, the times 16 of K between promotions (by default the kernel's), are
+    the plan's constants DIRECT and PROMOTE; `tile` is the rows and columns of C that the plan's careful path decides on, and
+    computes, together. About 2 s for 64 x 2048 x 64.
     """
     products = _PRODUCTS[precision]
     packed = pack(a, products), pack(np.ascontiguousarray(b.T), products)
-    if not fits(*packed, products):
-        return fp32_matmul(a, b), True
-    return multiply(*packed, products, splits=splits), False
+    good = fits(*packed, products)
+    block = PROMOTED[kernel] if promote is None else 16 * promote
+    order = DIRECT_ORDER if direct else tuple(range(BLOCK_K))
+    with np.errstate(invalid="ignore", over="ignore"):
+        result = multiply(*packed, products, block=block, splits=splits, order=order)
+    for m in range(0, len(a), tile[0]):
+        for n in range(0, b.shape[1], tile[1]):
+            here = slice(m, m + tile[0]), slice(n, n + tile[1])
+            if not good[here].all():
+                result[here] = fp32_matmul(a[here[0]], b[:, here[1]])
+    return result, not bool(good.all())

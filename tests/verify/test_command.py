@@ -103,7 +103,13 @@ def test_an_interrupt_cleans_up(write: Write, tmp_path: Path) -> None:
     mark = tmp_path / "started"
     source = f"import subprocess, time\nsubprocess.Popen(['sleep', '999'])\nopen({str(mark)!r}, 'w').close()\ntime.sleep(999)\n"
     arguments = [*COMMAND, "verify", str(write("r.py", REFERENCE)), str(write("c.py", source))]
-    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        arguments,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job has it ignored
+    )
     give_up = time.monotonic() + 60
     while not mark.exists() and time.monotonic() < give_up:
         time.sleep(0.1)

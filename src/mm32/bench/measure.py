@@ -7,22 +7,31 @@ order statistics of the rounds' own ratios.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 
 import mm32
+from mm32 import cpu, gemm
 from mm32 import plan as planning
+from mm32.bench import peers
 from mm32.cuda import launch
+from mm32.errors import CompileError, LaunchError
 
 U = 2.0**-24
 FLUSH_BYTES = 512 * 2**20
-Call = Callable[[], torch.Tensor]
+ROUNDS, SECONDS = 15, 120.0
+# FLOP of a float64 product that is computed whole. 16384^3 is 2^43: 0.15 s on an H200, 7 s on a card with few fp64 units.
+JUDGED = 2**42
+
+Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
+
+# What keeps one implementation from running, where the others may: it is left out with the reason.
+Refusals = (peers.Unavailable, planning.Unplannable, CompileError, LaunchError, torch.OutOfMemoryError)
 
 
 @dataclass(frozen=True)
@@ -44,63 +53,28 @@ class Case:
         epilogue = "+bias" * self.bias + (f"+{self.activation}" if self.activation else "")
         return f"{size} {self.layout}{epilogue} {self.distribution}"
 
-    def inputs(self, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """A, B as views in the layout, and the bias; on the current CUDA device."""
-        generator = torch.Generator("cuda").manual_seed(seed)
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions, 2·M·N·K for each batch."""
+        return 2 * self.m * self.n * self.k * self.batch
+
+    def inputs(self, seed: int = 0, device: str = "cuda") -> Inputs:
+        """A, B as views in the layout, and the bias."""
+        generator = torch.Generator(device).manual_seed(seed)
         draw = {"randn": torch.randn, "rand": torch.rand}[self.distribution]
         batch = (self.batch,) if self.batch > 1 else ()
 
         def stored(rows: int, columns: int, transposed: bool) -> torch.Tensor:
             shape = (columns, rows) if transposed else (rows, columns)
-            x = draw(*batch, *shape, generator=generator, device="cuda")
+            x = draw(*batch, *shape, generator=generator, device=device)
             return x.mT if transposed else x
 
         a = stored(self.m, self.k, self.layout[0] == "t")
         b = stored(self.k, self.n, self.layout[1] == "t")
-        return a, b, draw(self.n, generator=generator, device="cuda") if self.bias else None
+        return a, b, draw(self.n, generator=generator, device=device) if self.bias else None
 
 
-@contextlib.contextmanager
-def torch_precision(tf32: bool) -> Iterator[None]:
-    """torch's own fp32 products as IEEE or as TF32, for the time of a measurement."""
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = tf32
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
-
-
-def by_torch(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str | None, tf32: bool) -> Call:
-    def call() -> torch.Tensor:
-        with torch_precision(tf32):
-            c = torch.matmul(a, b)
-        if bias is not None:
-            c = c + bias
-        return mm32.cpu.activate(c, activation)
-
-    return call
-
-
-def calls(case: Case, names: list[str], inputs: tuple) -> dict[str, Call]:
-    """The implementations by name: "torch", "torch-tf32", "mm32" (auto), "mm32-tf32", "mm32-ieee", or a kernel's name."""
-    a, b, bias = inputs
-
-    def ours(**options: Any) -> Call:
-        return lambda: mm32.matmul(a, b, bias=bias, activation=case.activation, **options)
-
-    known: dict[str, Call] = {
-        "torch": by_torch(a, b, bias, case.activation, tf32=False),
-        "torch-tf32": by_torch(a, b, bias, case.activation, tf32=True),
-        "mm32": ours(),
-        "mm32-tf32": ours(precision="tf32"),
-        "mm32-ieee": ours(precision="ieee"),
-        **{kernel: ours(kernel=kernel) for kernel in planning.KERNELS},
-    }
-    return {name: known[name] for name in names}
-
-
-def interleave(functions: dict[str, Call], rounds: int, budget: float = 20.0) -> dict[str, list[float]]:
+def interleave(functions: dict[str, peers.Call], rounds: int, budget: float) -> dict[str, list[float]]:
     """Seconds of each function in each round; at least 3 rounds, then until `rounds` or `budget` seconds are over."""
     flush = torch.empty(FLUSH_BYTES // 4, device="cuda")
     times: dict[str, list[float]] = {name: [] for name in functions}
@@ -136,6 +110,29 @@ def interval(values: list[float]) -> tuple[float, float]:
     return ordered[rank], ordered[count - 1 - rank]
 
 
+def judged_rows(case: Case) -> torch.Tensor | None:
+    """Which rows of the result to compare with float64: None for all, or, of a large product, as many as JUDGED allows, one
+    drawn from each of as many equal spans, so that no tile of that height goes unseen."""
+    if case.flops <= JUDGED:
+        return None
+    count = max(1, case.m * JUDGED // case.flops)
+    generator = torch.Generator().manual_seed(0)
+    return torch.arange(count) * case.m // count + torch.randint(case.m // count, (count,), generator=generator)
+
+
+def truth_of(case: Case, inputs: Inputs, rows: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """The float64 result and |A||B| + |bias|, (batch, M, N) each, of all rows or of those given."""
+    a, b, bias = inputs
+    a64 = (a if rows is None else a[..., rows, :]).double()
+    b64 = b.double()
+    truth = torch.matmul(a64, b64)
+    gauge = torch.matmul(a64.abs_(), b64.abs_())  # |A| in A64's place: A is float32, so A64 is a copy
+    if bias is not None:
+        truth += bias.double()
+        gauge += bias.double().abs()
+    return cpu.activate(truth, case.activation), gauge
+
+
 def errors(c: torch.Tensor, truth: torch.Tensor, gauge: torch.Tensor) -> tuple[float, float]:
     """‖C−C64‖/‖C64‖ and max |C−C64| / (u·gauge); NaN if anything is."""
     difference = c.double() - truth
@@ -160,43 +157,71 @@ class Result:
     kernel: str
 
 
-def measure(case: Case, names: list[str], rounds: int = 15, against: str = "torch") -> dict[str, Any]:
-    """A row of a record: what was run, and a Result for each name; `against` must be among the names."""
+def measure(case: Case, names: Sequence[str], rounds: int = ROUNDS, budget: float = 20.0) -> dict[str, Any]:
+    """A row of a record: the case, a Result for each name, and why for those that could not run; peers.BASELINE must be among
+    the names. At most `rounds` rounds, and no more are begun, after the third, when `budget` seconds are over."""
     inputs = case.inputs()
-    a, b, bias = inputs
-    functions = calls(case, names, inputs)
-    truth = torch.matmul(a.double(), b.double())
-    gauge = torch.matmul(a.double().abs(), b.double().abs())
-    if bias is not None:
-        truth += bias.double()
-        gauge += bias.double().abs()
-    truth = mm32.cpu.activate(truth, case.activation)
-    judged = {name: errors(function(), truth, gauge) for name, function in functions.items()}
-    del truth, gauge
-    torch.cuda.empty_cache()
-    times = interleave(functions, rounds)
-    row: dict[str, Any] = {"case": case.name, **asdict(case), "rounds": len(times[against]), "results": {}}
+    rows = judged_rows(case)
+    truth, gauge = truth_of(case, inputs, rows)
+    functions: dict[str, peers.Call] = {}
+    judged: dict[str, tuple[float, float]] = {}
+    unavailable: dict[str, str] = {}
     for name in names:
-        low, high = interval(times[name])
-        ratios = [x / y for x, y in zip(times[against], times[name], strict=True)]
-        ratio_low, ratio_high = interval(ratios)
-        row["results"][name] = asdict(
-            Result(
-                median(times[name]), low, high, median(ratios), ratio_low, ratio_high, *judged[name],
-                kernel=_kernel(case, name, inputs),
-            )
-        )  # fmt: skip
-    return row
+        try:
+            function = peers.call(name, *inputs, case.activation)
+            c = function()
+            judged[name] = errors(c if rows is None else c[..., rows, :], truth, gauge)
+            functions[name] = function
+        except Refusals as error:
+            if name == peers.BASELINE:
+                raise
+            unavailable[name] = reason(error)
+    del truth, gauge, c
+    torch.cuda.empty_cache()
+    times = interleave(functions, rounds, budget)
+    base = times[peers.BASELINE]
+    results = {}
+    for name, taken in times.items():
+        ratios = [x / y for x, y in zip(base, taken, strict=True)]
+        kernel = _kernel(case, name, inputs)
+        results[name] = asdict(
+            Result(median(taken), *interval(taken), median(ratios), *interval(ratios), *judged[name], kernel)
+        )
+    count = case.m if rows is None else len(rows)
+    return _row(case, rounds=len(base), judged_rows=count, results=results, unavailable=unavailable)
 
 
-def _kernel(case: Case, name: str, inputs: tuple) -> str:
-    """Which kernel a name came down to."""
-    if name.startswith("torch"):
-        return "torch"
+def measure_all(
+    cases: Sequence[Case], names: Sequence[str], rounds: int = ROUNDS, seconds: float = SECONDS
+) -> Iterator[dict[str, Any]]:
+    """The rows, one by one. The rounds of all cases take about `seconds` at most, of which each case has an equal share; a case
+    for which memory is short is a row without results."""
+    for case in cases:
+        try:
+            row = measure(case, names, rounds, seconds / len(cases))
+        except torch.OutOfMemoryError as error:
+            row = _row(case, rounds=0, judged_rows=0, results={}, unavailable=dict.fromkeys(names, reason(error)))
+        torch.cuda.empty_cache()  # here, not above: an exception holds the tensors of the frames that it went through
+        yield row
+
+
+def reason(error: Exception) -> str:
+    """An error's first sentence, for a table."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return "out of memory on the card"
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _row(case: Case, **measured: Any) -> dict[str, Any]:
+    return {"case": case.name, **asdict(case), **measured}
+
+
+def _kernel(case: Case, name: str, inputs: Inputs) -> str:
+    """Which kernel a name came down to: one of mm32's, or whose it is."""
     if not name.startswith("mm32"):
-        return name
+        return name if name in planning.KERNELS else name.partition("-")[0]
     a, b, bias = inputs
-    precision = {"mm32-tf32": "tf32", "mm32-ieee": "ieee"}.get(name, "fp32")
-    out = torch.empty(mm32.gemm.result_shape(a.shape, b.shape), device="meta")
-    problem = mm32.gemm.describe(a, b, bias, out, case.activation, precision)
-    return planning.plan(problem, launch.device_of(a.device.index)).kernel
+    out = torch.empty(gemm.result_shape(a.shape, b.shape), device="meta")
+    problem = gemm.describe(a, b, bias, out, case.activation, peers.options(name)["precision"])
+    before = (False, name == "mm32-packed" and mm32.pack(b).reason is None)
+    return planning.plan(problem, launch.device_of(a.device.index), before=before, torch=True).kernel

@@ -12,12 +12,17 @@ from mm32.cuda import compile as compiler
 from mm32.environment import driver_version
 
 SCHEMA = 1
+METHOD = (
+    "interleaved rounds, cold L2, medians of CUDA events; errors against float64 on the same inputs, "
+    "of `judged_rows` rows of the result"
+)
 SOURCES = {
     "naive": ("naive.cu",),
     "dot": ("dot.cu",),
     "tiled": ("tiled.cu",),
     "simt": ("simt.cu",),
-    "tensorcore": ("pack.cu", "tensorcore.cu", "reduce.cu", "simt.cu"),
+    "mma": ("pack.cu", "mma.cu", "reduce.cu", "careful.cu"),
+    "tensorcore": ("pack.cu", "tensorcore.cu", "reduce.cu", "careful.cu"),
 }
 
 
@@ -45,28 +50,63 @@ def environment() -> dict[str, Any]:
         "cuda": torch.version.cuda,
         "compiler": compiler.compiler_version(),
         "mm32": mm32.__version__,
+        "device": _device(torch.cuda.current_device()),
     }
 
 
-def write(path: Path, name: str, rows: list[dict[str, Any]]) -> None:
-    kernels = sorted({r["kernel"] for row in rows for r in row["results"].values()} & set(SOURCES))
-    record = {
+def _device(index: int) -> dict[str, Any]:
+    """What a roofline is made of: capability, multiprocessors, their highest clock in Hz, and the memory's rate in bytes a
+    second (two transfers a clock); None for what the driver does not say."""
+    import torch
+    from cuda.bindings import driver
+
+    def attribute(name: str) -> int | None:
+        kind = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+        status, value = driver.cuDeviceGetAttribute(kind, index)
+        return int(value) if int(status) == 0 and value > 0 else None
+
+    p = torch.cuda.get_device_properties(index)
+    clock, memory_clock = attribute("CLOCK_RATE"), attribute("MEMORY_CLOCK_RATE")  # kHz
+    width = attribute("GLOBAL_MEMORY_BUS_WIDTH")  # bits
+    return {
+        "capability": f"{p.major}.{p.minor}",
+        "multiprocessors": p.multi_processor_count,
+        "clock": clock and clock * 1000,
+        "memory_rate": memory_clock and width and 2 * memory_clock * 1000 * width // 8,
+    }
+
+
+def make(name: str, rows: list[dict[str, Any]], method: str = METHOD) -> dict[str, Any]:
+    """The record of rows (`measure.measure`) that were measured here, on torch's current card. A row's result names its
+    "kernel", or, where it is of many products, its "kernels", or none."""
+    results = [result for row in rows for result in row["results"].values()]
+    kernels = sorted({k for r in results for k in r.get("kernels", [r.get("kernel")])} & set(SOURCES))
+    return {
         "schema": SCHEMA,
         "name": name,
         "made": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "environment": environment(),
         "kernels": {kernel: kernel_hash(kernel) for kernel in kernels},
-        "method": "interleaved rounds, cold L2, medians of CUDA events; errors against float64 on the same inputs",
+        "method": method,
         "rows": rows,
     }
+
+
+def write(path: Path, record: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record, indent=1) + "\n")
 
 
 def read(path: Path) -> dict[str, Any]:
-    record = json.loads(path.read_text())
-    if record.get("schema") != SCHEMA:
-        raise ValueError(f"{path}: record schema {record.get('schema')}, this version reads {SCHEMA}: run it again")
+    """A record that `write` wrote; ValueError for a file that is none, or of another schema."""
+    try:
+        record = json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path} is not a record: {error}") from error
+    if not isinstance(record, dict) or "schema" not in record:
+        raise ValueError(f"{path} is not a record: it names no schema")
+    if record["schema"] != SCHEMA:
+        raise ValueError(f"{path}: record schema {record['schema']}, this version reads {SCHEMA}: run it again")
     return record
 
 

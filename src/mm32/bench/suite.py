@@ -1,10 +1,13 @@
-"""The named sets of cases that records are made of."""
+"""What is measured: the named sets of cases, and shapes as a user writes them."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 from mm32.bench.measure import Case
+from mm32.bench.peers import BASELINE, IMPLEMENTATIONS
 from mm32.gemm import LAYOUTS
 
 
@@ -12,12 +15,59 @@ def _main(layout: str, **options: Any) -> Case:
     return Case(2048, 4096, 8192, layout=layout, **options)
 
 
+def _auto() -> list[Case]:
+    """A little of everything that the planner has to choose for."""
+    squares = [Case(s, s, s) for s in (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)]
+    squares += [Case(s, s, s, layout) for s in (256, 1024, 4096) for layout in ("nt", "tn", "tt")]
+    squares += [Case(s, s, s) for s in (100, 333, 777, 1000, 1500, 2049, 3000, 5000, 10000)]
+    few = (1, 2, 4, 8, 16, 64, 128, 256)
+    skinny = [Case(s, side, side) for side in (1024, 4096, 16384) for s in few]
+    skinny += [Case(side, s, side) for side in (4096,) for s in few]
+    skinny += [Case(s, 4096, 4096, "nt") for s in (1, 16, 64, 256)]  # a layer: x @ weight.T
+    vectors = [Case(16384, 1, 16384), Case(16384, 1, 16384, "tn"), Case(1, 1, 65536), Case(1024, 1, 1024)]
+    deep = [
+        Case(64, 64, 1048576),
+        Case(128, 128, 131072),
+        Case(256, 256, 524288),
+        Case(256, 256, 524288, "tn"),
+        Case(512, 512, 262144),
+        Case(1024, 1024, 65536),
+        Case(1024, 1024, 65536, "tn"),  # a layer's weight gradient
+        Case(2048, 4096, 8192, "tt"),
+    ]
+    flat = [Case(4096, 4096, k) for k in (1, 2, 4, 8, 16, 32, 64, 128, 256)]
+    flat += [Case(16384, 16384, 16), Case(32768, 32768, 64)]
+    odd = [
+        Case(8205, 5921, 2949),
+        Case(4097, 4099, 4095),
+        Case(1025, 1025, 1025),
+        Case(777, 555, 1333),
+        Case(1023, 2047, 4097, "tt"),
+        Case(3001, 5003, 17),
+        Case(129, 257, 8193),
+        Case(127, 127, 127, "nt"),
+    ]
+    batched = [
+        Case(32, 32, 32, batch=4096),
+        Case(64, 64, 64, batch=2048),
+        Case(128, 128, 128, batch=512),
+        Case(256, 256, 256, batch=64),
+        Case(512, 512, 512, batch=16),
+        Case(1024, 1024, 1024, batch=8),
+        Case(2048, 2048, 2048, batch=4),
+        Case(100, 100, 100, batch=100),
+        Case(1024, 1024, 64, "nt", batch=64),  # attention: queries with keys, then scores with values
+        Case(1024, 64, 1024, batch=64),
+    ]
+    return squares + skinny + vectors + deep + flat + odd + batched
+
+
 # name -> (cases, implementations); the first implementation is what the others are compared with
 SETS: dict[str, tuple[list[Case], list[str]]] = {
     "main": (
         [_main(layout, distribution=d) for d in ("randn", "rand") for layout in ("tt", "nt", "tn", "nn")]
         + [_main(layout, bias=True, activation="relu") for layout in ("tt", "nt")],
-        ["torch", "torch-tf32", "mm32", "mm32-tf32", "simt"],
+        ["torch", "torch-tf32", "mm32", "mm32-packed", "mm32-tf32", "simt"],
     ),
     "shapes": (
         [Case(s, s, s) for s in (512, 1024, 2048, 4096, 8192, 16384)]
@@ -37,6 +87,73 @@ SETS: dict[str, tuple[list[Case], list[str]]] = {
     ),
     "ladder": (
         [_main(layout) for layout in LAYOUTS],
-        ["torch", "naive", "dot", "tiled", "simt", "tensorcore"],
+        ["torch", "naive", "dot", "tiled", "simt", "mma", "tensorcore"],
+    ),
+    "auto": (_auto(), ["torch", "mm32", "simt", "tensorcore"]),
+    "quick": (
+        [
+            *(Case(s, s, s) for s in (512, 1024, 2048, 4096, 8192)),
+            _main("tt"),
+            _main("nn", distribution="rand"),
+            Case(1000, 1000, 1000),
+            Case(128, 4096, 4096, "nt"),
+            Case(256, 256, 65536),
+        ],
+        ["torch", "torch-tf32", "mm32", "mm32-tf32"],
     ),
 }
+
+DISTRIBUTIONS = ("randn", "rand")
+EXAMPLE = "2048x8192x4096:tt"
+_SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)((?::\w+)*)")
+
+
+def parse(shapes: str, against: str | None = None) -> tuple[list[Case], list[str]]:
+    """Cases and implementations that a user asks for; ValueError says what was not understood and what is known.
+
+    `shapes`: names of SETS and "MxKxN[:layout][:distribution]", separated by commas. `against`: names of implementations,
+    separated by commas, beside which "torch" and "mm32" always run; None for those of the sets, or of "quick" for shapes.
+    """
+    cases: dict[Case, None] = {}
+    names: dict[str, None] = {}
+    for item in _items(shapes, "shapes"):
+        of_set, with_them = SETS.get(item) or ([_case(item)], SETS["quick"][1])
+        cases.update(dict.fromkeys(of_set))
+        names.update(dict.fromkeys(with_them))
+    if against is not None:
+        names = dict.fromkeys([BASELINE, *_items(against, "implementations"), "mm32"])
+    for name in names:
+        if name not in IMPLEMENTATIONS:
+            raise ValueError(f"unknown implementation {name!r}: there are {', '.join(IMPLEMENTATIONS)}")
+    return list(cases), sorted(names, key=list(IMPLEMENTATIONS).index)
+
+
+def _items(text: str, what: str) -> Sequence[str]:
+    items = [item.strip() for item in text.split(",") if item.strip()]
+    if not items:
+        raise ValueError(f"no {what} in {text!r}")
+    return items
+
+
+def _case(text: str) -> Case:
+    found = _SHAPE.fullmatch(text)
+    if not found:
+        known = ", ".join(SETS)
+        raise ValueError(
+            f"{text!r} is neither a set ({known}) nor a shape MxKxN[:layout][:distribution], such as {EXAMPLE}"
+        )
+    m, k, n = (int(size) for size in found.groups()[:3])
+    if not (m and k and n):
+        raise ValueError(f"{text!r}: there is nothing to time in a size of 0")
+    options: dict[str, str] = {}
+    for option in found[4].split(":")[1:]:
+        kind = "layout" if option in LAYOUTS else "distribution" if option in DISTRIBUTIONS else None
+        if kind is None:
+            raise ValueError(
+                f"{text!r}: {option!r} is neither a layout ({', '.join(LAYOUTS)}) nor a distribution "
+                f"({', '.join(DISTRIBUTIONS)})"
+            )
+        if kind in options:
+            raise ValueError(f"{text!r} has two {kind}s, {options[kind]!r} and {option!r}")
+        options[kind] = option
+    return Case(m, n, k, options.get("layout", "nn"), options.get("distribution", "randn"))

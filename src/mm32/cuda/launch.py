@@ -37,7 +37,6 @@ class _Problem(ctypes.Structure):
         ("c", _Matrix),
         ("bias", ctypes.c_void_p),
         ("bias_stride", _i64),
-        ("gate", ctypes.c_void_p),
     ]
 
 
@@ -79,13 +78,14 @@ def _template(gemm: Gemm) -> _Problem:
         _matrix(gemm.out),
         None,
         gemm.bias or 0,
-        None,
     )
 
 
-def _split(problem: _Problem, space: Workspace, base: int) -> _Split:
+def _split(problem: _Problem, space: Workspace, base: int, base_a: int, base_b: int) -> _Split:
+    """The argument for a workspace at `base`, and what is A's and B's at `base_a` and `base_b`."""
+
     def pair(offsets: tuple[int, int]) -> object:
-        return _pair(base + offsets[0], base + offsets[1])
+        return _pair(base_a + offsets[0], base_b + offsets[1])
 
     return _Split(
         problem,
@@ -160,14 +160,14 @@ def _kernel(launch: Launch, arch: str, index: int, what: str) -> _Loaded:
 
 
 def careful_runs(index: int) -> int:
-    """How often the careful path ran on device `index` in this process. Waits for the device."""
+    """In how many calls the careful path computed a tile, on device `index` in this process. Waits for the device."""
     from cuda.bindings import driver
 
     total = 0
     with torch.cuda.device(index):
         torch.cuda.synchronize()
         for (source, _, _, _, _, device), loaded in list(_kernels.items()):
-            if source == "simt.cu" and device == index:
+            if source == "careful.cu" and device == index:
                 status, address, size = driver.cuLibraryGetGlobal(loaded.library, b"mm32_careful_runs")
                 _checked((status,), "reading mm32_careful_runs")
                 count = ctypes.c_ulonglong()
@@ -202,15 +202,23 @@ class Runner:
                 self._steps.append((launch, kernel, launch.grid(plan.gemm)))
         self._threads = threading.local()  # a launch's configuration is filled in and read: one for each thread
 
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, out: torch.Tensor) -> None:
-        """Launches the plan on the current stream of the device, for tensors that its Gemm describes. Workspace comes from
-        torch's allocator and goes back to it in the stream's order.
+    def __call__(
+        self,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        bias: torch.Tensor | None,
+        out: torch.Tensor,
+        packed_a: torch.Tensor | None = None,
+        packed_b: torch.Tensor | None = None,
+    ) -> None:
+        """Launches the plan on the current stream of the device, for tensors that its Gemm describes, and the memory of the
+        operands that it takes as packed before. Workspace comes from torch's allocator and goes back to it in the stream's order.
 
         Raises `LaunchError`; an error inside a kernel surfaces at the caller's next synchronisation, as with any CUDA call.
         """
         if torch._C._cuda_getDevice() != self.index:
             with torch.cuda.device(self.index):
-                return self(a, b, bias, out)
+                return self(a, b, bias, out, packed_a, packed_b)
         stream = torch._C._cuda_getCurrentRawStream(self.index)
         problem = _Problem.from_buffer_copy(self._problem)
         problem.a.data, problem.b.data, problem.c.data = a.data_ptr(), b.data_ptr(), out.data_ptr()
@@ -222,12 +230,28 @@ class Runner:
             self._start(launch, kernel, grid, problem, stream)
             return None
         memory = torch.empty(space.bytes, dtype=torch.uint8, device=a.device)
-        split = _split(problem, space, memory.data_ptr())
+        base = memory.data_ptr()
+        base_a = base if packed_a is None or not space.before[0] else packed_a.data_ptr()
+        base_b = base if packed_b is None or not space.before[1] else packed_b.data_ptr()
+        split = _split(problem, space, base, base_a, base_b)
         for launch, kernel, grid in self._steps:
-            if launch.gated:
-                problem.gate = memory.data_ptr() + space.verdict
             self._start(launch, kernel, grid, split if launch.argument == "split" else problem, stream)
         return None
+
+    def pack(self, operand: torch.Tensor) -> torch.Tensor:
+        """Launches a plan that packs an operand (plan.pack); returns the plan's workspace, which holds it packed."""
+        space = self.plan.workspace
+        assert space is not None
+        with torch.cuda.device(self.index):
+            stream = torch._C._cuda_getCurrentRawStream(self.index)
+            problem = _Problem.from_buffer_copy(self._problem)
+            problem.a.data = problem.b.data = operand.data_ptr()  # the other has no rows, and is not read
+            # Zeros, so that what lies between the parts, which no kernel writes, is the same each time.
+            memory = torch.zeros(space.bytes, dtype=torch.uint8, device=operand.device)
+            split = _split(problem, space, *(memory.data_ptr(),) * 3)
+            for launch, kernel, grid in self._steps:
+                self._start(launch, kernel, grid, split, stream)
+        return memory
 
     def _start(self, launch: Launch, kernel: object, grid: int, argument: ctypes.Structure, stream: int) -> None:
         driver = self._driver

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
-KERNELS = ("auto", "naive", "dot", "tiled", "simt", "tensorcore")
+KERNELS = ("auto", "naive", "dot", "tiled", "simt", "mma", "tensorcore")
 
 
 class CannotRewrite(Exception):

@@ -3,13 +3,17 @@
 
 __device__ __forceinline__ unsigned shared_address(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
 
-// Copies BYTES (4 or 16) of which the first `valid` come from `from`, the rest are zeros; with valid = 0 nothing is read.
+// Copies BYTES (4 or 16), or where not `there`, reads nothing and writes zeros.
 template <int BYTES>
-__device__ __forceinline__ void copy_async(unsigned to, const float* from, int valid) {
+__device__ __forceinline__ void copy_async(unsigned to, const float* from, bool there) {
     if constexpr (BYTES == 16) {
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid) : "memory");
+        asm volatile("{ .reg .pred p; setp.eq.s32 p, %2, 0; cp.async.cg.shared.global [%0], [%1], 16, p; }" ::"r"(to), "l"(from),
+                     "r"((int)there)
+                     : "memory");
     } else {
-        asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(valid) : "memory");
+        asm volatile("{ .reg .pred p; setp.eq.s32 p, %2, 0; cp.async.ca.shared.global [%0], [%1], 4, p; }" ::"r"(to), "l"(from),
+                     "r"((int)there)
+                     : "memory");
     }
 }
 
@@ -19,4 +23,12 @@ __device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_gr
 template <int PENDING>
 __device__ __forceinline__ void copy_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
+// Shared memory by its 32-bit address.
+__device__ __forceinline__ void store_shared(unsigned to, float x) {
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(x) : "memory");
+}
+__device__ __forceinline__ void load_shared(unsigned from, float& x, float& y, float& z, float& w) {
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x), "=f"(y), "=f"(z), "=f"(w) : "r"(from) : "memory");
 }

@@ -1,6 +1,6 @@
-// pack: operands of any strides -> split panels (split.cuh). Three kernels: mm32_scale looks at a sample of every row and picks
-// its exponent; mm32_pack reads each element once, scales, splits and writes whole 128-byte lines, and keeps the row's stats;
-// mm32_judge decides from the stats whether the split was good enough for every element of C.
+// pack: operands of any strides -> split panels (split.cuh). Two kernels: mm32_scale looks at a sample of every row and picks
+// its exponent; mm32_pack reads each element once, scales, splits and writes whole 128-byte lines, keeps the row's stats and
+// decides from them whether there is any doubt that the split was good enough for every element of C.
 //
 // mm32_scale: one block of 256 threads for 32 rows, all rows of A, then of B. 1 KB of shared memory.
 // mm32_pack: a block of 256 threads takes units of 64 rows (16 where it goes along K) x CHUNK K-blocks. 16 KB of shared memory
@@ -11,36 +11,27 @@
 //                              1: anything else, neighbouring threads along rows
 //                              2: contiguous along K, aligned: 16-byte loads, a half-warp a row, written straight out
 //                              3: anything else, neighbouring threads along K
+//                              4: not at all: packed beforehand, by a call of these kernels with the other operand empty
 //   MM32_PRODUCTS              see split.cuh
-#include "split.cuh"
+#include "splitting.cuh"
 
 constexpr int THREADS = 256, WIDTH = 2, ROWS = 32 * WIDTH;
-
-struct Source {
-    const float* data;
-    long long rows, row_stride, k_stride;
-};
-
-__device__ __forceinline__ Source source_of(const Split& s, int side, long long matrix) {
-    const Batch at = locate(s.p, s.matrices[side] == 1 ? 0 : matrix);
-    return side == 0 ? Source{at.a, s.p.m, s.p.a.row, s.p.a.col} : Source{at.b, s.p.n, s.p.b.col, s.p.b.row};
-}
-
-__device__ __forceinline__ float power_of_two(int e) { return __uint_as_float((unsigned)(e + 127) << 23); }
+constexpr bool A_BEFORE = MM32_A_LOAD == BEFORE, B_BEFORE = MM32_B_LOAD == BEFORE;
 
 extern "C" __global__ void __launch_bounds__(THREADS) mm32_scale(const __grid_constant__ Split s) {
     __shared__ float part[8][32];
     __shared__ unsigned short bits[8][32];
     let_next_start();
     if (blockIdx.x == 0) {
-        if (threadIdx.x == 0) *s.verdict = Verdict{0, 0, 0};
+        if (threadIdx.x == 0) s.verdict->careful = s.verdict->unsure = s.verdict->packers = 0;
         const long long chunks = ceil_div(ceil_div(s.p.k, BLOCK_K), CHUNK);
-        for (int side = 0; side < 2; side++) {
+        for (int side = A_BEFORE; side < (B_BEFORE ? 1 : 2); side++) {
             const long long counters = s.matrices[side] * ceil_div(side ? s.p.n : s.p.m, READY_ROWS) * chunks;
             for (long long i = threadIdx.x; i < counters; i += THREADS) s.ready[side][i] = 0;
         }
     }
-    const long long groups_a = s.matrices[0] * ceil_div(s.p.m, 32), groups_b = s.matrices[1] * ceil_div(s.p.n, 32);
+    const long long groups_a = A_BEFORE ? 0 : s.matrices[0] * ceil_div(s.p.m, 32);
+    const long long groups_b = B_BEFORE ? 0 : s.matrices[1] * ceil_div(s.p.n, 32);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     for (long long g = blockIdx.x; g < groups_a + groups_b; g += gridDim.x) {
         const int side = g >= groups_a;
@@ -77,77 +68,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) mm32_scale(const __grid_co
             s.stats[side][matrix * rows + row] = RowStats{{big[0], big[1]}, exponent, 0u, 0u};
         }
         __syncthreads();
-    }
-}
-
-// What a block has seen of a row, in the row's scale.
-struct Seen {
-    float largest;
-    int small;
-};
-
-// The larger magnitude; a NaN sticks.
-__device__ __forceinline__ float larger(float a, float b) {
-    float c;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(fabsf(b)));
-    return c;
-}
-
-// Scales x and looks at it. What the scale sends to zero is small too: it is x itself that must not be zero.
-__device__ __forceinline__ void look(Seen& seen, float& x, float scale) {
-    const bool there = x != 0.f;
-    x *= scale;
-    seen.largest = larger(seen.largest, x);
-    seen.small += there && fabsf(x) < SMALL;
-}
-
-// Two scaled elements as fp16: their hi halves and lo halves.
-__device__ __forceinline__ void split(float x, float y, unsigned& hi, unsigned& lo) {
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(hi) : "f"(y), "f"(x));
-    if constexpr (PLANES == 1) return;
-    float xh, yh;
-    asm("{ .reg .f16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }" : "=f"(xh), "=f"(yh) : "r"(hi));
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(lo) : "f"(y - yh), "f"(x - xh));
-}
-
-// Adds a block's part of a row to the row's stats. Magnitudes order as their bits do, a NaN above all.
-__device__ __forceinline__ void report(RowStats& stats, const Seen& seen) {
-    if (seen.small) atomicAdd(&stats.small, (unsigned)seen.small);
-    atomicMax(&stats.largest, __float_as_uint(seen.largest) & 0x7fffffffu);
-}
-
-// Judges all rows of both operands together, by the block that packs last: whether anything is out of range, and whether even the
-// worst row of A with the worst column of B, which need not be a pair, would do. If not, mm32_judge looks at the pairs.
-__device__ __forceinline__ void judge(const Split& s) {
-    __shared__ unsigned worst[2][3];  // of A and B: most small elements, largest element's bits, most places not big
-    const int samples = (int)min(s.p.k, (long long)SAMPLES);
-    if (threadIdx.x < 6) worst[threadIdx.x / 3][threadIdx.x % 3] = 0;
-    __syncthreads();
-    for (int side = 0; side < 2; side++) {
-        const long long rows = s.matrices[side] * (side ? s.p.n : s.p.m);
-        unsigned small = 0, largest = 0, gaps = 0;
-        for (long long row = threadIdx.x; row < rows; row += THREADS) {
-            const RowStats stats = s.stats[side][row];
-            if (stats.largest == 0 && stats.small == 0) continue;  // all zeros: loses nothing
-            small = max(small, stats.small);
-            largest = max(largest, stats.largest);
-            gaps = max(gaps, samples - __popcll(stats.big[0]) - __popcll(stats.big[1]));
-        }
-        atomicMax(&worst[side][0], small);
-        atomicMax(&worst[side][1], largest);
-        atomicMax(&worst[side][2], gaps);
-    }
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        Verdict& v = *s.verdict;
-        const float a = __uint_as_float(worst[0][1]), b = __uint_as_float(worst[1][1]), big = big_from(s.p.k);
-        const float lost = worst[0][0] * b + worst[1][0] * a;
-        const int places = samples - (int)worst[0][2] - (int)worst[1][2];  // big in both, at least
-        if (!(a <= LIMIT && b <= LIMIT)) {
-            v.careful = 1;
-        } else {
-            v.unsure = !(lost <= ALLOWED * big * big * max(places, 0));
-        }
     }
 }
 
@@ -307,13 +227,14 @@ struct Order {
     int chunks, first, rest;  // groups of UNIT_ROWS rows
 
     __device__ __forceinline__ Order(const Split& s, int side) {
-        const int groups = (int)ceil_div(side ? s.p.n : s.p.m, UNIT_ROWS<LOAD>);
+        const int groups = LOAD == BEFORE ? 0 : (int)ceil_div(side ? s.p.n : s.p.m, UNIT_ROWS<LOAD>);
         chunks = (int)ceil_div(ceil_div(s.p.k, BLOCK_K), CHUNK);
         first = min(groups, (int)ceil_div(s.first[side], UNIT_ROWS<LOAD>));
         rest = groups - first;
     }
 
     __device__ __forceinline__ void pack(const Split& s, int side, int unit, char* staging) const {
+        if constexpr (LOAD == BEFORE) return;
         const int per_matrix = (first + rest) * chunks, matrix = unit / per_matrix;
         int i = unit - matrix * per_matrix, group, chunk;
         if (i < first * chunks) {
@@ -342,7 +263,9 @@ struct Order {
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) mm32_pack(const __grid_constant__ Split s) {
-    __shared__ __align__(16) char staging[MM32_A_LOAD < 2 || MM32_B_LOAD < 2 ? PLANES * ROWS * PLANE_ROW : 16];
+    // Turns units; at the end, what the judge notes.
+    constexpr int TURNING = MM32_A_LOAD < 2 || MM32_B_LOAD < 2 ? PLANES * ROWS * PLANE_ROW : 0;
+    __shared__ __align__(16) char staging[TURNING > JUDGE_BYTES ? TURNING : JUDGE_BYTES];
     __shared__ unsigned finished;
     wait_for_previous();
     let_next_start();
@@ -376,30 +299,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) mm32_pack(
     __syncthreads();
     if (finished == gridDim.x - 1) {
         __threadfence();
-        judge(s);
+        judge<THREADS, 4>(s, threadIdx.x, reinterpret_cast<Worst*>(staging));
     }
-}
-
-// Judges every row of A with every column of B, after the multiply; 64 x 256 pairs a block, 256 threads, 2 KB of shared memory.
-// Nothing to do where mm32_pack's own judgement was enough.
-extern "C" __global__ void __launch_bounds__(THREADS) mm32_judge(const __grid_constant__ Split s) {
-    __shared__ RowStats a[64];
-    if (!s.verdict->unsure) return;
-    const Problem& p = s.p;
-    const float big = big_from(p.k);
-    const int rows = (int)ceil_div(p.m, 64), columns = (int)ceil_div(p.n, THREADS);
-    bool bad = false;
-    for (long long t = blockIdx.x; t < (long long)rows * columns * p.batches; t += gridDim.x) {
-        const long long matrix = t / (rows * columns);
-        const int in_matrix = (int)(t % (rows * columns)), m0 = in_matrix % rows * 64;
-        const long long n = in_matrix / rows * THREADS + threadIdx.x;
-        const int here = (int)min(p.m - m0, 64LL);
-        __syncthreads();
-        if (threadIdx.x < here) a[threadIdx.x] = s.stats[0][(s.matrices[0] == 1 ? 0 : matrix) * p.m + m0 + threadIdx.x];
-        __syncthreads();
-        if (n >= p.n) continue;
-        const RowStats b = s.stats[1][(s.matrices[1] == 1 ? 0 : matrix) * p.n + n];
-        for (int i = 0; i < here; i++) bad |= !fits(a[i], b, big);
-    }
-    if (bad) s.verdict->careful = 1;
 }

@@ -19,7 +19,6 @@ struct Problem {
     Matrix a, b, c;
     const float* bias;  // read only where MM32_BIAS is 1
     long long bias_stride;
-    const unsigned* gate;  // where not null, a kernel that honours it does nothing unless the word is set
 };
 
 // Where matrix i of each operand starts.

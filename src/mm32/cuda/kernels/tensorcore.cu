@@ -10,40 +10,25 @@
 // Registers: 128 a thread at launch (bounds of 512 threads), so that a block of mm32_pack fits beside it; then 40 for the
 // producer and 168 for the consumers.
 // Bounded by the card's power: ~690 TFLOP/s of fp16 products sustained on random data, 750 in short bursts.
-//   MM32_TILE_N     64 or 128
+//   MM32_TILE_N, MM32_SPLIT, MM32_C_VECTOR   see tiles.cuh
 //   MM32_STAGES, MM32_PRODUCTS (3 or 1)
-//   MM32_A_UNIT, MM32_B_UNIT  rows that mm32_pack counts as one in `ready`
-//   MM32_SPLIT      1: K is split among blocks, which write sums to Split::partial for mm32_reduce
-//   MM32_C_VECTOR   1: C is contiguous along N, 8-byte aligned, its row stride even: 8-byte stores
+//   MM32_A_UNIT, MM32_B_UNIT  rows that mm32_pack counts as one in `ready`, or more: of an operand packed beforehand all are there
 #include "bulk_copy.cuh"
-#include "epilogue.cuh"
-#include "split.cuh"
+#include "direct.cuh"
+#include "tiles.cuh"
 #include "wgmma.cuh"
 
-constexpr int TILE_M = 128, TILE_N = MM32_TILE_N, STAGES = MM32_STAGES;
+constexpr int STAGES = MM32_STAGES;
 constexpr int A_PLANE = TILE_M * PLANE_ROW, B_PLANE = TILE_N * PLANE_ROW, STAGE = PLANES * (A_PLANE + B_PLANE);
+constexpr int PROMOTE = MM32_PROMOTE;  // times 16 of K
 constexpr int B_AT = PLANES * A_PLANE;  // where B's planes begin in a stage
-constexpr int GROUP = 8;  // tile rows walked together, so that their panels stay in L2; also what mm32_pack packs first
-
-struct Tile {
-    int split, matrix, m0, n0;
-};
-
-// A plan sends no problem here whose M, N, number of K-blocks or of tiles passes 2^31 - 1.
-__device__ __forceinline__ Tile tile_at(const Problem& p, int t) {
-    const int rows = ((int)p.m + TILE_M - 1) / TILE_M, columns = ((int)p.n + TILE_N - 1) / TILE_N;
-    const int in_matrix = t % (rows * columns), group = in_matrix / (GROUP * columns);
-    const int height = min(rows - group * GROUP, GROUP), in_group = in_matrix % (GROUP * columns);
-    const int matrix = t / (rows * columns);
-    return {matrix / (int)p.batches, matrix % (int)p.batches, (group * GROUP + in_group % height) * TILE_M,
-            in_group / height * TILE_N};
-}
-
-// The K-blocks of a split: whole chunks, as even as they go.
-__device__ __forceinline__ int split_begin(int blocks, int split, int splits) {
-    const int chunks = (blocks + CHUNK - 1) / CHUNK;
-    return min((int)((long long)chunks * split / splits) * CHUNK, blocks);
-}
+constexpr int PRODUCERS = MM32_DIRECT ? 2 : 1;  // warpgroups before the consumers
+// How the operands lie in a stage (wgmma.cuh): packed panels and tiles split along K have K contiguous.
+#if MM32_DIRECT
+constexpr int A_ROWS = MM32_A_LOAD < 2, B_ROWS = MM32_B_LOAD < 2;
+#else
+constexpr int A_ROWS = 0, B_ROWS = 0;
+#endif
 
 __device__ __forceinline__ unsigned load_acquire(const unsigned* counter) {
     unsigned value;
@@ -58,12 +43,7 @@ __device__ __forceinline__ unsigned units_of(int row, long long rows) {
     return (here + UNIT - 1) / UNIT;
 }
 
-// x * 2^e for any e that a sum's scale can need, rounded once.
-__device__ __forceinline__ float scaled(float x, int e) {
-    const int half = e / 2, rest = e - half;
-    return x * __uint_as_float((unsigned)(half + 127) << 23) * __uint_as_float((unsigned)(rest + 127) << 23);
-}
-
+#if !MM32_DIRECT
 __device__ __forceinline__ void produce(const Split& s, unsigned ring, unsigned full, unsigned empty, int tiles) {
     const Problem& p = s.p;
     const int blocks = (int)ceil_div(p.k, BLOCK_K), chunks = (blocks + CHUNK - 1) / CHUNK;
@@ -84,8 +64,11 @@ __device__ __forceinline__ void produce(const Split& s, unsigned ring, unsigned 
 #pragma unroll 1
         for (int kb = begin; kb < end; kb++) {
             if (kb % CHUNK == 0) {
-                while (load_acquire(a_ready + kb / CHUNK) < a_units || load_acquire(b_ready + kb / CHUNK) < b_units) {
-                }
+                unsigned a_there, b_there;
+                do {
+                    a_there = load_acquire(a_ready + kb / CHUNK);
+                    b_there = load_acquire(b_ready + kb / CHUNK);
+                } while (a_there < a_units || b_there < b_units);
                 asm volatile("fence.proxy.async;" ::: "memory");  // the copies below come after the counters just read
             }
             const unsigned at = ring + stage * STAGE, ready = full + 8 * stage;
@@ -102,73 +85,28 @@ __device__ __forceinline__ void produce(const Split& s, unsigned ring, unsigned 
         }
     }
 }
+#endif
 
-// What the last step needs to know of a tile's columns; each consumer keeps its own copy in shared memory.
-struct Columns {
-    int exponent[TILE_N];
-    float bias[TILE_N];
-};
-
-__device__ __forceinline__ void load_columns(const Split& s, const Tile& tile, Columns& columns) {
-    const Problem& p = s.p;
-    const RowStats* const b_rows = s.stats[1] + (s.matrices[1] == 1 ? 0 : tile.matrix) * p.n;
-    for (int i = threadIdx.x % 128; i < TILE_N; i += 128) {
-        const int n = tile.n0 + i;
-        columns.exponent[i] = n < p.n ? b_rows[n].exponent : 0;
-        columns.bias[i] = n < p.n ? bias_at(p, n) : 0.f;
-    }
+// d += a * b for 16 of K, number k of a K-block.
+__device__ __forceinline__ void multiply(float (&d)[TILE_N / 2], unsigned long long a, unsigned long long b, int k, int accumulate) {
+    wgmma<A_ROWS, B_ROWS>(d, a + WGMMA_STEP<A_ROWS> * k, b + WGMMA_STEP<B_ROWS> * k, accumulate);
 }
 
-// The part of C that a thread holds: rows m and m + 8, columns n0 + 8 j + 2 (lane % 4) and the next.
-__device__ __forceinline__ void store(const Split& s, const Tile& tile, int m, const int (&e)[2], const Columns& columns,
-                                      const float (&sum)[TILE_N / 2]) {
-    const Problem& p = s.p;
-    const int first = threadIdx.x % 4 * 2;
-    float* c_matrix;
-    long long c_row, c_col;
-    if (MM32_SPLIT) {
-        c_matrix = s.partial + (tile.split * p.batches + tile.matrix) * p.m * p.n;
-        c_row = p.n, c_col = 1;
-    } else {
-        c_matrix = locate(p, tile.matrix).c;
-        c_row = p.c.row, c_col = p.c.col;
-    }
-    const int rows = (int)p.m - m, width = (int)p.n - tile.n0;
-    float* const at = c_matrix + m * c_row + (tile.n0 + first) * c_col;
-#pragma unroll
-    for (int j = 0; j < TILE_N / 8; j++) {
-        const int2 f = *reinterpret_cast<const int2*>(&columns.exponent[8 * j + first]);
-        const float2 bias = *reinterpret_cast<const float2*>(&columns.bias[8 * j + first]);
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            float* const c = at + 8 * h * c_row + 8 * j * c_col;
-            float c0 = scaled(sum[4 * j + 2 * h], -e[h] - f.x), c1 = scaled(sum[4 * j + 2 * h + 1], -e[h] - f.y);
-            if (!MM32_SPLIT) c0 = epilogue(c0, bias.x), c1 = epilogue(c1, bias.y);
-            if (8 * h >= rows) continue;
-            if (MM32_C_VECTOR && 8 * j + first + 1 < width) {
-                *reinterpret_cast<float2*>(c) = make_float2(c0, c1);
-            } else {
-                if (8 * j + first < width) c[0] = c0;
-                if (8 * j + first + 1 < width) c[c_col] = c1;
-            }
-        }
-    }
-}
-
-__device__ __forceinline__ void consume(const Split& s, unsigned ring, unsigned full, unsigned empty, Columns& columns, int tiles) {
+__device__ __forceinline__ void consume(const Split& s, unsigned ring, unsigned full, unsigned empty, Columns& columns, float* staging, int tiles) {
     const Problem& p = s.p;
     const int blocks = (int)ceil_div(p.k, BLOCK_K);
-    const int consumer = threadIdx.x / 128 - 1, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    const int consumer = threadIdx.x / 128 - PRODUCERS, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    const int first_row = consumer * 64 + warp * 16;
     int stage = 0;
     unsigned phase = 0;
     if (consumer == 1) asm volatile("bar.arrive 1, 256;" ::: "memory");  // consumer 0 goes first
+    // The scales of a tile's rows and columns are asked for before the tile that comes first is stored.
+    Tile tile = tile_at(p, blockIdx.x);
+    Column mine = column_at(s, tile, threadIdx.x % TILE_N);
+    float2 rows[2] = {undo_row(s, tile, tile.m0 + first_row + lane / 4), undo_row(s, tile, tile.m0 + first_row + lane / 4 + 8)};
     for (int t = blockIdx.x; t < tiles; t += gridDim.x) {
-        const Tile tile = tile_at(p, t);
         const int begin = split_begin(blocks, tile.split, (int)s.splits), end = split_begin(blocks, tile.split + 1, (int)s.splits);
-        const int m = tile.m0 + consumer * 64 + warp * 16 + lane / 4;
-        const RowStats* const a_rows = s.stats[0] + (s.matrices[0] == 1 ? 0 : tile.matrix) * p.m;
-        const int exponents[2] = {m < p.m ? a_rows[m].exponent : 0, m + 8 < p.m ? a_rows[m + 8].exponent : 0};
-        load_columns(s, tile, columns);
+        if (threadIdx.x % 128 < TILE_N) columns.set(threadIdx.x % 128, mine);
         asm volatile("bar.sync %0, 128;" ::"r"(3 + consumer) : "memory");  // the columns are there for the whole warpgroup
         float sum[TILE_N / 2];
 #pragma unroll
@@ -176,33 +114,38 @@ __device__ __forceinline__ void consume(const Split& s, unsigned ring, unsigned 
 #pragma unroll 1
         for (int kb = begin; kb < end; kb++) {
             const unsigned at = ring + stage * STAGE;
-            const unsigned long long a_hi = wgmma_operand(at + consumer * 64 * PLANE_ROW), b_hi = wgmma_operand(at + B_AT);
+            const unsigned long long a_hi = wgmma_operand<A_ROWS>(at + consumer * 64 * PLANE_ROW), b_hi = wgmma_operand<B_ROWS>(at + B_AT);
             barrier_wait(full + 8 * stage, phase);
+            // Stored by threads, read by wgmma. The fence stands here and not with the stores: it would wait for their loads.
+            if (MM32_DIRECT) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #if MM32_PRODUCTS == 3
-            const unsigned long long a_lo = wgmma_operand(at + A_PLANE + consumer * 64 * PLANE_ROW);
-            const unsigned long long b_lo = wgmma_operand(at + B_AT + B_PLANE);
-            float part[TILE_N / 2];
-            wgmma_pin(part);
-            asm volatile("bar.sync %0, 256;" ::"r"(1 + consumer) : "memory");
-            wgmma_fence();
+            const unsigned long long a_lo = wgmma_operand<A_ROWS>(at + A_PLANE + consumer * 64 * PLANE_ROW);
+            const unsigned long long b_lo = wgmma_operand<B_ROWS>(at + B_AT + B_PLANE);
 #pragma unroll
-            for (int k = 0; k < 4; k++) wgmma(part, a_lo + 2 * k, b_hi + 2 * k, k > 0);
+            for (int first = 0; first < 4; first += PROMOTE) {
+                float part[TILE_N / 2];
+                wgmma_pin(part);
+                asm volatile("bar.sync %0, 256;" ::"r"(1 + consumer) : "memory");
+                wgmma_fence();
 #pragma unroll
-            for (int k = 0; k < 4; k++) wgmma(part, a_hi + 2 * k, b_lo + 2 * k, 1);
+                for (int k = first; k < first + PROMOTE; k++) multiply(part, a_lo, b_hi, k, k > first);
 #pragma unroll
-            for (int k = 0; k < 4; k++) wgmma(part, a_hi + 2 * k, b_hi + 2 * k, 1);
-            wgmma_commit();
-            asm volatile("bar.arrive %0, 256;" ::"r"(2 - consumer) : "memory");
-            wgmma_wait<0>();
-            wgmma_pin(part);
-            if (lane == 0) barrier_arrive(empty + 8 * stage);
+                for (int k = first; k < first + PROMOTE; k++) multiply(part, a_hi, b_lo, k, 1);
 #pragma unroll
-            for (int i = 0; i < TILE_N / 2; i++) sum[i] += part[i];
+                for (int k = first; k < first + PROMOTE; k++) multiply(part, a_hi, b_hi, k, 1);
+                wgmma_commit();
+                asm volatile("bar.arrive %0, 256;" ::"r"(2 - consumer) : "memory");
+                wgmma_wait<0>();
+                wgmma_pin(part);
+                if (first + PROMOTE == 4 && lane == 0) barrier_arrive(empty + 8 * stage);
+#pragma unroll
+                for (int i = 0; i < TILE_N / 2; i++) sum[i] += part[i];
+            }
 #else
             wgmma_pin(sum);
             wgmma_fence();
 #pragma unroll
-            for (int k = 0; k < 4; k++) wgmma(sum, a_hi + 2 * k, b_hi + 2 * k, 1);
+            for (int k = 0; k < 4; k++) multiply(sum, a_hi, b_hi, k, 1);
             wgmma_commit();
             wgmma_wait<1>();  // the K-block before is done
             wgmma_pin(sum);
@@ -215,7 +158,14 @@ __device__ __forceinline__ void consume(const Split& s, unsigned ring, unsigned 
         wgmma_pin(sum);
         if (lane == 0 && end > begin) barrier_arrive(empty + 8 * (stage == 0 ? STAGES - 1 : stage - 1));
 #endif
-        store(s, tile, m, exponents, columns, sum);
+        const Tile done = tile;
+        const float2 done_rows[2] = {rows[0], rows[1]};
+        if (t + gridDim.x < tiles) {
+            tile = tile_at(p, t + gridDim.x);
+            mine = column_at(s, tile, threadIdx.x % TILE_N);
+            for (int h = 0; h < 2; h++) rows[h] = undo_row(s, tile, tile.m0 + first_row + lane / 4 + 8 * h);
+        }
+        store(p, done, target_of(s, done), done.m0 + first_row, 0, done_rows, columns, sum, staging + warp * STAGING);
         asm volatile("bar.sync %0, 128;" ::"r"(3 + consumer) : "memory");  // all have read the columns
     }
 }
@@ -223,23 +173,44 @@ __device__ __forceinline__ void consume(const Split& s, unsigned ring, unsigned 
 extern "C" __global__ void __launch_bounds__(512, 1) mm32_tensorcore(const __grid_constant__ Split s) {
     extern __shared__ char dynamic[];
     __shared__ __align__(8) unsigned long long barriers[2 * STAGES];
-    __shared__ __align__(8) Columns columns[2];
+    __shared__ __align__(16) Columns columns[2];  // each consumer keeps its own copy
+    __shared__ __align__(16) float staging[2][4 * STAGING];
     const unsigned ring = (shared_address(dynamic) + 1023) & ~1023u;
     const unsigned full = shared_address(barriers), empty = full + 8 * STAGES;
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
-            barrier_init(full + 8 * i, 1);
+            barrier_init(full + 8 * i, MM32_DIRECT ? 8 : 1);  // one arrival a splitting warp, or the producer
             barrier_init(empty + 8 * i, 8);  // one arrival a consumer warp
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();
-    const int tiles = (int)(s.splits * s.p.batches * ceil_div(s.p.m, TILE_M) * ceil_div(s.p.n, TILE_N));
-    if (threadIdx.x < 128) {
+    const int tiles = tiles_of(s);
+    if (threadIdx.x < 128 * PRODUCERS) {
+#if MM32_DIRECT
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 96;");
+        wait_for_previous();
+        if (threadIdx.x < 128) {
+            split_tiles<0, STAGES, STAGE, 0>(s, ring, ring + STAGES * STAGE, full, empty, tiles);
+        } else {
+            split_tiles<1, STAGES, STAGE, B_AT>(s, ring, ring + STAGES * STAGE, full, empty, tiles);
+        }
+        finish(s, reinterpret_cast<Worst*>(dynamic + 1024 + STAGES * STAGE));  // in the queues, wherever the ring begins
+#else
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
         if (threadIdx.x == 0) produce(s, ring, full, empty, tiles);
+#endif
     } else {
+#if MM32_DIRECT
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 160;");
+#else
         asm volatile("setmaxnreg.inc.sync.aligned.u32 168;");
-        consume(s, ring, full, empty, columns[threadIdx.x / 128 - 1], tiles);
+#endif
+        if (MM32_DIRECT) wait_for_previous();  // else `ready` says when what mm32_scale and mm32_pack write is there
+        const int consumer = threadIdx.x / 128 - PRODUCERS;
+        consume(s, ring, full, empty, columns[consumer], staging[consumer], tiles);
+        // For mm32_pack's verdict too: the launch that reads it waits for this one alone. Here and not in warps that have nothing
+        // to do: waiting beside mm32_pack cost a tenth of the time.
+        if (!MM32_DIRECT) wait_for_previous();
     }
 }

@@ -1,11 +1,19 @@
 // wgmma.mma_async m64nNk16, fp16 operands from shared memory, fp32 accumulators (PTX ISA, "Asynchronous Warpgroup Level Matrix
-// Instructions"; sm_90a). One overload a width, told apart by the number of accumulators a thread holds: N/2.
+// Instructions"; sm_90a). One overload a width, told apart by the number of accumulators a thread holds: N/2. A_ALONG_ROWS and
+// B_ALONG_ROWS say how an operand lies in shared memory: 0 K contiguous, 1 rows contiguous.
 #pragma once
 
-// Shared-memory operand, K contiguous, rows of 128 bytes in the 128-byte swizzle: 8 rows are 1024 bytes (offset 64 in units of 16).
+// Shared-memory operand in the 128-byte swizzle: lines of 128 bytes, piece j of 16 bytes of line r at place j ^ (r % 8), 8 lines
+// are 1024 bytes (64 in units of 16). K contiguous: a line is 64 of K of one row. Rows contiguous: a line is 64 rows at one of K,
+// and the next 64 rows lie 8192 bytes (512) further on, past 64 of K.
+template <int ALONG_ROWS = 0>
 __device__ __forceinline__ unsigned long long wgmma_operand(unsigned shared_address) {
-    return (unsigned long long)((shared_address & 0x3FFFF) >> 4) | (1ull << 16) | (64ull << 32) | (1ull << 62);
+    return (unsigned long long)((shared_address & 0x3FFFF) >> 4) | ((ALONG_ROWS ? 512ull : 1ull) << 16) | (64ull << 32) | (1ull << 62);
 }
+
+// What to add to an operand for the next 16 of K.
+template <int ALONG_ROWS = 0>
+constexpr int WGMMA_STEP = ALONG_ROWS ? 128 : 2;
 
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -22,26 +30,28 @@ __device__ __forceinline__ void wgmma_pin(float (&d)[COUNT]) {
 }
 
 // d = a * b + (accumulate ? d : 0)
+template <int A_ALONG_ROWS = 0, int B_ALONG_ROWS = 0>
 __device__ __forceinline__ void wgmma(float (&d)[32], unsigned long long a, unsigned long long b, int accumulate) {
     asm volatile(
         "{ .reg .pred p; setp.ne.b32 p, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
         "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, "
         "%23, %24, %25, %26, %27, %28, %29, %30, %31"
-        "}, %32, %33, p, 1, 1, 0, 0; }"
+        "}, %32, %33, p, 1, 1, %35, %36; }"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
           "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
           "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
           "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-        : "l"(a), "l"(b), "r"(accumulate));
+        : "l"(a), "l"(b), "r"(accumulate), "n"(A_ALONG_ROWS), "n"(B_ALONG_ROWS));
 }
 
+template <int A_ALONG_ROWS = 0, int B_ALONG_ROWS = 0>
 __device__ __forceinline__ void wgmma(float (&d)[64], unsigned long long a, unsigned long long b, int accumulate) {
     asm volatile(
         "{ .reg .pred p; setp.ne.b32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
         "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, "
         "%23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, "
         "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-        "}, %64, %65, p, 1, 1, 0, 0; }"
+        "}, %64, %65, p, 1, 1, %67, %68; }"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]),
           "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]),
           "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]),
@@ -50,5 +60,5 @@ __device__ __forceinline__ void wgmma(float (&d)[64], unsigned long long a, unsi
           "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]),
           "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]),
           "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
-        : "l"(a), "l"(b), "r"(accumulate));
+        : "l"(a), "l"(b), "r"(accumulate), "n"(A_ALONG_ROWS), "n"(B_ALONG_ROWS));
 }

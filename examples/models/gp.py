@@ -1,0 +1,91 @@
+"""Gaussian-process regression: an RBF kernel, a blocked Cholesky factorisation, posterior mean and variance.
+
+    python examples/models/gp.py [--small]
+
+A step is the whole regression. Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), algorithm 2.1; the
+factorisation is right-looking by block columns (Golub and Van Loan, Matrix Computations, section 4.2.9), so that all but n^2
+of its n^3 operations are matrix products.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+from mm32.bench import models
+
+NOISE = 0.1  # standard deviation of an observation; the function's own is about 0.7
+LENGTHSCALE = 1.0
+
+
+def rbf(x: torch.Tensor, z: torch.Tensor, lengthscale: float) -> torch.Tensor:
+    """exp(-|x_i - z_j|^2 / (2 lengthscale^2)) for x (n, d) and z (m, d) -> (n, m), the distances by one product."""
+    squares = (x * x).sum(1)[:, None] + (z * z).sum(1) - 2 * (x @ z.T)
+    return squares.clamp_min_(0).mul_(-0.5 / lengthscale**2).exp_()
+
+
+def cholesky_(a: torch.Tensor, block: int) -> torch.Tensor:
+    """The lower Cholesky factor of a symmetric positive definite a (n, n), written over a's lower triangle, and returned.
+
+    What is above the diagonal blocks is left as it was. Raises torch.linalg.LinAlgError where a is not positive definite to
+    the precision of its products.
+    """
+    n = a.shape[0]
+    for start in range(0, n, block):
+        stop = min(start + block, n)
+        diagonal = torch.linalg.cholesky(a[start:stop, start:stop])
+        a[start:stop, start:stop] = diagonal
+        panel = torch.linalg.solve_triangular(diagonal.mT, a[stop:, start:stop], upper=True, left=False)
+        a[stop:, start:stop] = panel
+        for left in range(stop, n, block):  # the trailing matrix, lower half only, a block column at a time
+            right = min(left + block, n)
+            a[left:, left:right] -= panel[left - stop :] @ panel[left - stop : right - stop].T
+    return a
+
+
+def solve_lower(factor: torch.Tensor, b: torch.Tensor, block: int) -> torch.Tensor:
+    """x with factor @ x = b, for a lower triangular factor (n, n) and b (n, m), by blocks of rows."""
+    x = b.clone()
+    for start in range(0, x.shape[0], block):
+        stop = min(start + block, x.shape[0])
+        x[start:stop] = torch.linalg.solve_triangular(factor[start:stop, start:stop], x[start:stop], upper=False)
+        if stop < x.shape[0]:
+            x[stop:] -= factor[stop:, start:stop] @ x[start:stop]
+    return x
+
+
+def posterior(
+    x: torch.Tensor, y: torch.Tensor, at: torch.Tensor, lengthscale: float, noise: float, block: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean and variance of the function, each (m,), at points `at` (m, d), given observations y (n,) at x (n, d)."""
+    covariance = rbf(x, x, lengthscale)
+    covariance.diagonal().add_(noise**2)
+    factor = cholesky_(covariance, block)
+    cross = rbf(x, at, lengthscale)
+    # With V = L^-1 K*, the mean is V^T (L^-1 y), and the variance what the columns of V leave of k(x, x) = 1.
+    v = solve_lower(factor, cross, block)
+    return v.T @ solve_lower(factor, y[:, None], block)[:, 0], 1 - (v * v).sum(0)
+
+
+def make(device: str, small: bool) -> list[models.Model]:
+    n, m, d, block = (1024, 128, 8, 128) if small else (32768, 2048, 8, 1024)
+    generator = torch.Generator().manual_seed(0)  # on the CPU: the same points on every device
+    x, at = torch.randn(n, d, generator=generator), torch.randn(m, d, generator=generator)
+    y = torch.sin(x.sum(1) * (2 / d**0.5)) + NOISE * torch.randn(n, generator=generator)
+
+    def prepare(dtype: torch.dtype) -> models.Step:
+        observed, values, points = (t.to(device, dtype) for t in (x, y, at))
+
+        def step() -> models.Outcome:
+            mean, variance = posterior(observed, values, points, LENGTHSCALE, NOISE, block)
+            return {"mean": [mean], "variance": [variance]}
+
+        return step
+
+    what = f"{n} points in {d} dimensions, Cholesky in blocks of {block}, posterior mean and variance at {m} points"
+    return [models.Model("Gaussian process", what, prepare)]
+
+
+if __name__ == "__main__":
+    sys.exit(models.main(__doc__, make))

@@ -1,0 +1,94 @@
+"""What `mm32 bench` does: a record, measured here with a progress bar or read from a file; its table, its plot, its JSON."""
+
+from __future__ import annotations
+
+import json as to_json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from mm32.bench import measure, plots, record, report, suite
+
+
+class NoDevice(RuntimeError):
+    """There is no card to measure on."""
+
+
+class Refused(ValueError):
+    """What was asked for cannot be done here; the message says why, `option` whose fault it is, if an option's."""
+
+    def __init__(self, message: str, option: str | None = None) -> None:
+        super().__init__(message)
+        self.option = option
+
+
+def bench(shapes: str | None, against: str | None, saved: Path | None, plot: Path | None, json: Path | None) -> None:
+    """Prints the table, and writes the files that were asked for ("-" for JSON on standard output, the table then on
+    standard error). Refused before anything is measured, if it can be known by then."""
+    for option, path in (("--plot", plot), ("--json", json)):
+        if path is not None and str(path) != "-" and not path.resolve().parent.is_dir():
+            raise Refused(f"there is no folder {path.resolve().parent}", option)
+    if plot is not None:
+        try:
+            plots.check(plot)
+        except ImportError:
+            raise Refused(plots.NEEDED, "--plot") from None
+        except ValueError as error:
+            raise Refused(str(error), "--plot") from None
+    if saved is not None:
+        if shapes is not None or against is not None:
+            raise Refused("--from shows what was measured: --shapes and --against do not go with it", "--from")
+        try:
+            made = record.read(saved)
+        except (OSError, ValueError) as error:
+            raise Refused(str(error), "--from") from None
+    else:
+        made = measured(shapes or "quick", against)
+    to_stdout = json is not None and str(json) == "-"
+    console = Console(stderr=to_stdout)
+    if not console.is_terminal:
+        console.width = max(console.width, 120)  # a file has room, where a pipe counts as 80 columns
+    console.print(report.table(made))
+    if json is not None:
+        if to_stdout:
+            sys.stdout.write(to_json.dumps(made, indent=1) + "\n")
+        else:
+            record.write(json, made)
+    if plot is not None:
+        try:
+            notes = plots.save(made, plot)
+        except (OSError, ValueError) as error:
+            raise Refused(str(error), "--plot") from None
+        console.print(f"wrote {plot}" + "".join(f"; {note}" for note in notes), markup=False, highlight=False)
+
+
+def measured(shapes: str, against: str | None) -> dict[str, Any]:
+    """The record of `suite.parse`'s cases and implementations, measured on torch's current card; NoDevice without one."""
+    try:
+        cases, names = suite.parse(shapes, against)
+    except ValueError as error:
+        raise Refused(str(error)) from None
+    if not torch.cuda.is_available():
+        raise NoDevice("mm32 bench needs a CUDA device; torch finds none here (--from FILE shows a saved record)")
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    rows: list[dict[str, Any]] = []
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(escape(cases[0].name), total=len(cases))
+        for row in measure.measure_all(cases, names):
+            rows.append(row)
+            following = cases[len(rows)].name if len(rows) < len(cases) else "done"
+            progress.update(task, advance=1, description=escape(following))
+            if not console.is_terminal:
+                console.print(f"mm32: {len(rows)}/{len(cases)} {row['case']}", markup=False, highlight=False)
+    return record.make(shapes, rows)

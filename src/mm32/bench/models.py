@@ -1,0 +1,187 @@
+"""One step of a model under torch's fp32, torch's TF32 and mm32: its time, and its errors against the same step in float64.
+
+The steps run in turn in every round, each on a state of its own that starts from the same values. Times are of the host's clock,
+from an idle device to an idle device, in seconds: a step is all that a user waits for, not its matrix products alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+import mm32
+from mm32.bench.measure import interval, median
+from mm32.bench.peers import torch_precision
+
+METHOD = (
+    "interleaved rounds of whole steps, medians of the host's clock from an idle device to an idle device; errors of each "
+    "setting's first step against the same step in float64"
+)
+SETTINGS = {"torch": "torch fp32", "torch-tf32": "torch TF32", "mm32": "mm32"}
+ON_CPU = (
+    "mm32 works on CUDA tensors only and torch finds no CUDA device here: a small size on the CPU, CPU times, and all three "
+    "settings are torch's fp32, so that their ratios are noise"
+)
+Outcome = Mapping[str, Sequence[torch.Tensor]]
+Step = Callable[[], Outcome]
+
+
+def relative_error(got: Sequence[torch.Tensor], truth: Sequence[torch.Tensor]) -> float:
+    """‖got − truth‖ / ‖truth‖ in the Euclidean norm over all tensors of the sequences, float64; NaN if anything is."""
+    difference = math.hypot(*(float((x.double() - t).norm()) for x, t in zip(got, truth, strict=True)))
+    return difference / math.hypot(*(float(t.norm()) for t in truth))
+
+
+def relative_errors(got: Outcome, truth: Outcome) -> dict[str, float]:
+    return {quantity: relative_error(got[quantity], truth[quantity]) for quantity in truth}
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is run and judged.
+
+    `prepare(dtype)` makes a new state in that dtype, always from the same float32 values, and returns the step on it. A step's
+    outcome are the quantities that matter, by name, each a sequence of detached tensors. `judge(outcome, truth)` turns an outcome
+    and the float64 one into errors by name.
+    """
+
+    name: str
+    what: str
+    prepare: Callable[[torch.dtype], Step]
+    judge: Callable[[Outcome, Outcome], dict[str, float]] = relative_errors
+
+
+Make = Callable[[str, bool], list[Model]]
+"""(device, small) -> the models of a script."""
+
+
+@contextlib.contextmanager
+def setting(name: str) -> Iterator[None]:
+    """torch's fp32 products by IEEE arithmetic ("torch"), as TF32 ("torch-tf32"), or by mm32 ("mm32")."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch_precision(tf32=name == "torch-tf32"))
+        if name == "mm32":
+            stack.enter_context(mm32.enabled())
+        yield
+
+
+def measure(model: Model, rounds: int = 9, budget: float = 6.0) -> dict[str, Any]:
+    """A row of a record: for each setting the seconds of a step (median, 95 % interval), torch fp32's time over its own, and its
+    errors; for mm32 also how many products of a step it ran, by kernel, how many of these were careful (docs/numerics.md), and
+    how many torch ran, by reason.
+
+    At least 3 rounds, then until `rounds` or `budget` seconds are over. A setting that cannot finish the step, such as a
+    factorisation that TF32 makes fail, has the reason under "failed" in place of figures; torch fp32 must finish it.
+    """
+    truth = model.prepare(torch.float64)()
+    steps = {name: model.prepare(torch.float32) for name in SETTINGS}
+    results: dict[str, dict[str, Any]] = {}
+    for name in SETTINGS:
+        before, careful = mm32.stats(), mm32.careful_runs()
+        try:
+            with setting(name):
+                outcome = steps[name]()
+        except torch.linalg.LinAlgError as error:
+            if name == "torch":
+                raise
+            results[name] = {"failed": str(error)}
+            del steps[name]
+            continue
+        results[name] = {"errors": model.judge(outcome, truth)}  # outside: a judge's own products are not the step's
+        if name == "mm32":
+            after = mm32.stats()
+            results[name]["kernels"] = dict(Counter(after.kernels) - Counter(before.kernels))
+            results[name]["careful"] = mm32.careful_runs() - careful
+            results[name]["left to torch"] = dict(Counter(after.fallbacks) - Counter(before.fallbacks))
+    del truth, outcome
+    torch.cuda.empty_cache()
+    times = _interleave(steps, rounds, budget)
+    for name, seconds in times.items():
+        low, high = interval(seconds)
+        ratios = [x / y for x, y in zip(times["torch"], seconds, strict=True)]
+        ratio_low, ratio_high = interval(ratios)
+        results[name] |= {
+            "seconds": median(seconds), "low": low, "high": high,
+            "speedup": median(ratios), "speedup_low": ratio_low, "speedup_high": ratio_high,
+        }  # fmt: skip
+    return {"case": model.name, "what": model.what, "rounds": len(times["torch"]), "results": results}
+
+
+def _interleave(steps: dict[str, Step], rounds: int, budget: float) -> dict[str, list[float]]:
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    start = time.monotonic()
+    for done in range(rounds):
+        if done >= 3 and time.monotonic() - start > budget:
+            break
+        for name, step in steps.items():
+            with setting(name):
+                _wait()
+                begin = time.perf_counter()
+                step()
+                _wait()
+                times[name].append(time.perf_counter() - begin)
+    return times
+
+
+def _wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def table(row: dict[str, Any]) -> str:
+    """A row for the terminal: a line for each setting."""
+    quantities = list(row["results"]["torch"]["errors"])
+    lines = [["", "a step", "torch fp32 : this", *(f"error, {quantity}" for quantity in quantities)]]
+    for name, result in row["results"].items():
+        if "failed" in result:
+            lines.append([SETTINGS[name], f"failed: {result['failed']}"])
+            continue
+        errors = [f"{result['errors'][quantity]:.1e}" for quantity in quantities]
+        lines.append([SETTINGS[name], f"{result['seconds'] * 1e3:.1f} ms", f"{result['speedup']:.2f}", *errors])
+    columns = range(len(lines[0]))
+    widths = [max(len(line[c]) for line in lines if len(line) == len(lines[0])) for c in columns]
+    return "\n".join(
+        "  ".join(f"{text:<{w}}" for text, w in zip(line, widths, strict=False)).rstrip() for line in lines
+    )
+
+
+def products(result: dict[str, Any]) -> str:
+    """What became of the matrix products of a step under mm32."""
+    ran = ", ".join(f"{count} {kernel}" for kernel, count in result["kernels"].items())
+    left = ", ".join(f"{count} ({why})" for why, count in result["left to torch"].items())
+    careful = f", {result['careful']} of these careful" if result["careful"] else ""
+    return f"products of a step: mm32 ran {ran or 'none'}{careful}; torch ran {left or 'none'}"
+
+
+def run(make: Make, small: bool = False) -> list[dict[str, Any]]:
+    """Measures the models of a script on the CUDA device, or small ones on the CPU; prints as it goes, and returns the rows."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cpu":
+        print(ON_CPU)
+    rows = []
+    for model in make(device, small or device == "cpu"):
+        print(f"{model.name}: {model.what}", flush=True)
+        row = measure(model)
+        print(table(row))
+        ours = row["results"]["mm32"]
+        if device == "cuda" and "failed" not in ours:
+            print(products(ours))
+        print(flush=True)
+        rows.append(row)
+    return rows
+
+
+def main(description: str, make: Make) -> int:
+    """The command line of a script: runs its models."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--small", action="store_true", help="sizes that take a few seconds; always so on a CPU")
+    run(make, parser.parse_args().small)
+    return 0

@@ -1,0 +1,84 @@
+"""Rows of a record for people: a line, a table, the worst. A time never stands without the error beside it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from mm32.bench.peers import BASELINE
+from mm32.plan import KERNELS
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+Row = dict[str, Any]
+
+
+def flops(row: Row) -> int:
+    """Multiplications and additions of a row's product."""
+    return int(2 * row["m"] * row["n"] * row["k"] * row["batch"])
+
+
+def time(seconds: float) -> str:
+    if seconds >= 1:
+        return f"{seconds:.4g} s"
+    return f"{seconds * 1e3:.4g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.4g} µs"
+
+
+def line(row: Row) -> str:
+    """A row as one line: each time with its speedup over torch, ‖C−C64‖/‖C64‖ and max |C−C64| / (u·|A||B|)."""
+    cells = [
+        f"{name} {time(r['seconds'])} ×{r['speedup']:.3f} ({r['error']:.1e}, {r['gauge']:.1f})"
+        for name, r in row["results"].items()
+    ]
+    cells += [f"{name} not available: {why}" for name, why in row.get("unavailable", {}).items()]
+    return f"{row['case']}: {'; '.join(cells)}"
+
+
+def worst(rows: list[Row], name: str = "mm32", count: int = 10) -> list[Row]:
+    """The rows with the lowest speedups of an implementation over torch, lowest first."""
+    having = [row for row in rows if name in row["results"]]
+    return sorted(having, key=lambda row: row["results"][name]["speedup"])[:count]
+
+
+def choice(row: Row) -> tuple[str, float]:
+    """Of the kernels that were measured by name beside "mm32": the fastest one, and mm32's time over its."""
+    others = {name: r for name, r in row["results"].items() if name in KERNELS}
+    name, best = min(others.items(), key=lambda item: item[1]["seconds"])
+    return name, row["results"]["mm32"]["seconds"] / best["seconds"]
+
+
+def geometric_mean(values: list[float]) -> float:
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+GAUGES = "error: ‖C−C64‖/‖C64‖. error/u: the largest |C−C64|, in units of 2^-24·(|A||B| + |bias|)."
+
+
+def subtitle(record: dict[str, Any]) -> str:
+    """Card, versions and date of a record."""
+    e = record["environment"]
+    return f"{e['card']}, driver {e['driver']}, torch {e['torch']}, mm32 {e['mm32']}, {record['made']}"
+
+
+def table(record: dict[str, Any]) -> Group:
+    """The record as a page for rich: for each case a line for every implementation, those that could not run with the reason;
+    below, where it was measured."""
+    from rich.console import Group
+    from rich.markup import escape
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False)
+    made.add_column("M×K×N, layout, data")
+    for title in ("time", "TFLOP/s", f"× {BASELINE} (95 %)", "error", "error/u"):
+        made.add_column(title, justify="right", no_wrap=True)
+    for row in record["rows"]:
+        made.add_row(f"[bold]{escape(row['case'])}[/bold]")
+        for name, r in row["results"].items():
+            kernel = f" ({r['kernel']})" if name.startswith("mm32") else ""
+            speed = f"×{r['speedup']:.2f} ({r['speedup_low']:.2f}–{r['speedup_high']:.2f})" if name != BASELINE else ""
+            rate = f"{flops(row) / r['seconds'] * 1e-12:.3g}"
+            made.add_row(f"  {name}{kernel}", time(r["seconds"]), rate, speed, f"{r['error']:.1e}", f"{r['gauge']:.1f}")
+        for name, why in row.get("unavailable", {}).items():
+            made.add_row(f"  {name} [dim]not available: {escape(why)}[/dim]")
+    return Group(made, f"[dim]{GAUGES}[/dim]", f"[dim]{escape(subtitle(record))}[/dim]")

@@ -1,0 +1,263 @@
+// One tile of C by register-blocked outer products in IEEE fp32 FMAs: what simt.cu and careful.cu compute. Each thread keeps
+// THREAD_M x THREAD_N sums in registers; tiles of A and B, TILE_K deep, arrive in a ring of STAGES.
+//
+// Threads a block: 32 * (TILE_M / (8*THREAD_M)) * (TILE_N / (4*THREAD_N)): a warp is 8 x 4 threads.
+// Dynamic shared memory: 4 * STAGES * TILE_K * (TILE_M + TILE_N + 2*PAD) bytes. Registers: THREAD_M*THREAD_N sums and two sets of
+// fragments.
+// Bounded by issue, one instruction a cycle: 8 x 16 sums take 128 FMAs and 6 16-byte reads of shared memory a step of K. So what
+// brings the next tiles in must cost few instructions: rows past the edge are the last row again, so that nothing is checked but K.
+// Next come the registers' two banks: three reads an FMA, less what the one before it has just read.
+//
+// Both tiles are kept as [k][row], whatever the operand's layout: an outer product then reads 4 neighbouring rows at once.
+// How an operand gets there, MM32_A_LOAD and MM32_B_LOAD (pack.cu has the same four):
+//   0  contiguous along its rows (M or N), aligned, their number a multiple of 4: 16-byte cp.async
+//   1  anything else: 4-byte cp.async, neighbouring threads along rows
+//   2  contiguous along K, aligned, K a multiple of 4: 16-byte loads to registers, a tile ahead, and 4-byte stores that transpose
+//   3  contiguous along K otherwise: 4-byte cp.async that transposes, 8 threads along K
+// Neighbouring k are PAD = 4 elements more than ROWS apart. In cases 2 and 3 the 32 words that a warp writes then fall in 32
+// banks (16 rows and k, k + 4; 4 rows and 8 neighbouring k), and 4 neighbouring rows still begin on 16 bytes.
+//   MM32_C_VECTOR    1: C is contiguous along N and aligned, N a multiple of 4: 16-byte stores
+//   MM32_TILE_M, MM32_TILE_N, MM32_TILE_K, MM32_THREAD_M, MM32_THREAD_N, MM32_STAGES
+//   MM32_BLOCKS      how many blocks must fit on a multiprocessor by their registers
+//   MM32_PROMOTE     0: one multiply-add after another along all of K. Otherwise the sums are added to a second set of registers
+//                    and begun anew every so many tiles of K: the error of a sum of 8192 falls to a fifth
+#pragma once
+#include "async_copy.cuh"
+#include "epilogue.cuh"
+
+constexpr int TILE_M = MM32_TILE_M, TILE_N = MM32_TILE_N, TILE_K = MM32_TILE_K, STAGES = MM32_STAGES;
+constexpr int THREAD_M = MM32_THREAD_M, THREAD_N = MM32_THREAD_N;
+constexpr int WARP_M = 8 * THREAD_M, WARP_N = 4 * THREAD_N;
+constexpr int THREADS = 32 * (TILE_M / WARP_M) * (TILE_N / WARP_N);
+constexpr int PAD = 4;
+static_assert(TILE_M % WARP_M == 0 && TILE_N % WARP_N == 0 && TILE_K % 8 == 0 && THREAD_M % 4 == 0 && THREAD_N % 4 == 0);
+static_assert(TILE_M % 32 == 0 && TILE_N % 32 == 0 && STAGES >= 2);
+
+// One operand as a block sees it: rows are M or N.
+struct Side {
+    const float* data;  // element (the tile's first row, 0)
+    long long row_stride, k_stride, rows_left;
+};
+
+// Which elements of a ROWS x TILE_K tile a thread brings in, WIDTH neighbours at a time: rows row + r * ROW_STEP, places along K
+// k + j * K_STEP.
+template <int LOAD, int ROWS>
+struct Share {
+    static constexpr int WIDTH = LOAD % 2 == 0 ? 4 : 1;
+    static constexpr bool ALONG_K = LOAD >= 2;
+    static constexpr int LANES = (ALONG_K ? 8 : ROWS) / WIDTH;  // threads side by side
+    static constexpr int ROW_STEP = ALONG_K ? THREADS / LANES : ROWS, K_STEP = ALONG_K ? 8 : THREADS / LANES;
+    static constexpr int ROW_COUNT = ROWS / ROW_STEP, K_COUNT = TILE_K / K_STEP;
+    static_assert(THREADS % LANES == 0 && ROW_STEP * ROW_COUNT == ROWS && K_STEP * K_COUNT == TILE_K);
+    static constexpr int PITCH = ROWS + PAD;
+
+    const float* from[ROW_COUNT];  // rows past the edge are the last one again: what they add up to is not stored
+    int row, k;
+    unsigned to;  // the thread's first place in a stage, in bytes
+
+    __device__ __forceinline__ explicit Share(const Side& side) {
+        const int along = threadIdx.x % LANES * WIDTH, across = threadIdx.x / LANES;
+        row = ALONG_K ? across : along;
+        k = ALONG_K ? along : across;
+        to = 4 * (k * PITCH + row);
+#pragma unroll
+        for (int r = 0; r < ROW_COUNT; r++) {
+            const long long there = min((long long)(row + r * ROW_STEP), side.rows_left - (ALONG_K ? 1 : WIDTH));
+            from[r] = side.data + there * side.row_stride + k * side.k_stride;
+        }
+    }
+    __device__ __forceinline__ unsigned place(unsigned stage, int r, int j) const {
+        return stage + to + 4 * (j * K_STEP * PITCH + r * ROW_STEP);
+    }
+};
+
+// Brings one operand's tiles, in their order along K, into the ring. `ask` begins with a tile of which `depth` places lie within
+// K, AHEAD tiles before it is needed; the others become zeros. `put` ends that for what goes through registers.
+template <int LOAD, int ROWS>
+struct Loader : Share<LOAD, ROWS> {
+    using Base = Share<LOAD, ROWS>;
+    static constexpr int AHEAD = STAGES - 1;
+
+    long long k_stride;
+
+    __device__ __forceinline__ explicit Loader(const Side& side) : Base(side), k_stride(side.k_stride) {}
+
+    __device__ __forceinline__ void ask(unsigned stage, int depth) {
+#pragma unroll
+        for (int r = 0; r < Base::ROW_COUNT; r++) {
+            const float* at = this->from[r];
+#pragma unroll
+            for (int j = 0; j < Base::K_COUNT; j++, at += Base::K_STEP * k_stride)
+                copy_async<4 * Base::WIDTH>(this->place(stage, r, j), at, this->k + j * Base::K_STEP < depth);
+            this->from[r] += TILE_K * k_stride;
+        }
+    }
+    __device__ __forceinline__ void put(unsigned) const {}
+};
+
+template <int ROWS>
+struct Loader<2, ROWS> : Share<2, ROWS> {
+    using Base = Share<2, ROWS>;
+    static constexpr int AHEAD = 1;
+
+    float4 value[Base::ROW_COUNT][Base::K_COUNT];
+
+    __device__ __forceinline__ explicit Loader(const Side& side) : Base(side) {}
+
+    __device__ __forceinline__ void ask(unsigned, int depth) {
+#pragma unroll
+        for (int r = 0; r < Base::ROW_COUNT; r++) {
+#pragma unroll
+            for (int j = 0; j < Base::K_COUNT; j++) {
+                value[r][j] = make_float4(0.f, 0.f, 0.f, 0.f);
+                if (this->k + j * Base::K_STEP < depth)
+                    value[r][j] = *reinterpret_cast<const float4*>(this->from[r] + j * Base::K_STEP);
+            }
+            this->from[r] += TILE_K;
+        }
+    }
+
+    __device__ __forceinline__ void put(unsigned stage) const {
+#pragma unroll
+        for (int r = 0; r < Base::ROW_COUNT; r++)
+#pragma unroll
+            for (int j = 0; j < Base::K_COUNT; j++) {
+                const float part[4] = {value[r][j].x, value[r][j].y, value[r][j].z, value[r][j].w};
+#pragma unroll
+                for (int v = 0; v < 4; v++) store_shared(this->place(stage, r, j) + 4 * v * Base::PITCH, part[v]);
+            }
+    }
+};
+
+// Groups of 4 of this thread's rows (of A: 32 apart; columns of B: 16 apart) at one place along K.
+template <int COUNT, int GAP>
+__device__ __forceinline__ void read_fragment(float (&to)[COUNT], unsigned from) {
+#pragma unroll
+    for (int i = 0; i < COUNT / 4; i++) load_shared(from + 4 * i * GAP, to[4 * i], to[4 * i + 1], to[4 * i + 2], to[4 * i + 3]);
+}
+
+// The place of a block's tile in C. GROUP rows of tiles are walked together, so that their tiles of A stay in L2.
+struct Tile {
+    long long matrix, m0, n0;
+};
+
+__device__ __forceinline__ long long tiles_of(const Problem& p) { return p.batches * ceil_div(p.m, TILE_M) * ceil_div(p.n, TILE_N); }
+
+__device__ __forceinline__ Tile tile_at(const Problem& p, long long t) {
+    constexpr unsigned GROUP = 8;
+    // No memory holds 2^32 tiles of one matrix; a division of 64 bits is half a microsecond of a block's start.
+    const unsigned tiles_m = (unsigned)ceil_div(p.m, TILE_M), tiles_n = (unsigned)ceil_div(p.n, TILE_N);
+    const long long matrix = p.batches == 1 ? 0 : t / ((long long)tiles_m * tiles_n);
+    const unsigned in_matrix = (unsigned)(t - matrix * tiles_m * tiles_n), group = in_matrix / tiles_n / GROUP;
+    const unsigned rows = min(tiles_m - group * GROUP, GROUP), in_group = in_matrix - group * GROUP * tiles_n;
+    return {matrix, (long long)(group * GROUP + in_group % rows) * TILE_M, (long long)(in_group / rows) * TILE_N};
+}
+
+// Computes a tile of C, by all threads of the block; the ring is free again when it returns.
+__device__ __forceinline__ void multiply_tile(const Problem& p, const Tile& tile, float* ring) {
+    constexpr int A_PITCH = 4 * (TILE_M + PAD), B_PITCH = 4 * (TILE_N + PAD), B_AT = TILE_K * A_PITCH;  // bytes
+    constexpr int STAGE = B_AT + TILE_K * B_PITCH;
+    const unsigned ring_at = shared_address(ring);
+    // A 16-byte read takes a half-warp's time, not a quarter's, if threads that differ in bit 0, or those that differ in bit 1,
+    // read the same words: so a column of the 8 x 4 threads is picked by bits 0 and 4, a row by bits 1 to 3.
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int m_thread = warp / (TILE_N / WARP_N) * WARP_M + lane / 2 % 8 * 4;                   // + 32 i: groups of 4 rows
+    const int n_thread = warp % (TILE_N / WARP_N) * WARP_N + (lane / 16 * 2 + lane % 2) * 4;  // + 16 j: groups of 4 columns
+    const unsigned a_read = ring_at + 4 * m_thread, b_read = ring_at + B_AT + 4 * n_thread;
+
+    const Batch at = locate(p, tile.matrix);
+    Loader<MM32_A_LOAD, TILE_M> a(Side{at.a + tile.m0 * p.a.row, p.a.row, p.a.col, p.m - tile.m0});
+    Loader<MM32_B_LOAD, TILE_N> b(Side{at.b + tile.n0 * p.b.col, p.b.col, p.b.row, p.n - tile.n0});
+    const int whole = (int)(p.k / TILE_K), rest = (int)(p.k % TILE_K), steps = whole + (rest > 0);
+
+    float sum[THREAD_M][THREAD_N] = {};
+#if MM32_PROMOTE
+    float total[THREAD_M][THREAD_N] = {};
+#endif
+#pragma unroll
+    for (int s = 0; s < STAGES - 1; s++) {
+        const unsigned to = ring_at + s * STAGE;
+        if (s < steps && s < a.AHEAD) a.ask(to, s < whole ? TILE_K : rest);
+        if (s < steps && s < b.AHEAD) b.ask(to + B_AT, s < whole ? TILE_K : rest);
+        copy_commit();
+    }
+    a.put(ring_at);
+    b.put(ring_at + B_AT);
+    copy_wait<STAGES - 2>();
+    __syncthreads();
+    // The next step's fragments are read while this one's multiply, over the border between tiles too.
+    float a_part[2][THREAD_M], b_part[2][THREAD_N];
+    read_fragment<THREAD_M, 32>(a_part[0], a_read);
+    read_fragment<THREAD_N, 16>(b_part[0], b_read);
+    unsigned stage = 0, last = (STAGES - 1) * STAGE;  // in bytes: the one that is multiplied, and the one before it
+#pragma unroll 1
+    for (int s = 0; s < steps; s++) {
+        const unsigned next = stage == (STAGES - 1) * STAGE ? 0 : stage + STAGE;
+        // All threads are done with the stage before this one.
+        if (s + a.AHEAD < steps) a.ask(ring_at + last, s + a.AHEAD < whole ? TILE_K : rest);
+        if (s + b.AHEAD < steps) b.ask(ring_at + last + B_AT, s + b.AHEAD < whole ? TILE_K : rest);
+        copy_commit();
+#pragma unroll
+        for (int k = 0; k < TILE_K; k++) {
+            unsigned from = stage + (k + 1) * A_PITCH, b_from = stage + (k + 1) * B_PITCH;
+            if (k == TILE_K - 1) {
+                a.put(ring_at + next);
+                b.put(ring_at + next + B_AT);
+                copy_wait<STAGES - 2>();
+                __syncthreads();  // stage `next` has arrived for all threads
+                from = b_from = next;
+            }
+            read_fragment<THREAD_M, 32>(a_part[(k + 1) % 2], a_read + from);
+            read_fragment<THREAD_N, 16>(b_part[(k + 1) % 2], b_read + b_from);
+#pragma unroll
+            for (int i = 0; i < THREAD_M; i++)
+#pragma unroll
+                for (int to_and_fro = 0; to_and_fro < THREAD_N; to_and_fro++) {
+                    // One factor is always the last FMA's: an FMA then reads two registers, as many as there are banks.
+                    const int j = i % 2 ? THREAD_N - 1 - to_and_fro : to_and_fro;
+                    sum[i][j] = fmaf(a_part[k % 2][i], b_part[k % 2][j], sum[i][j]);
+                }
+        }
+#if MM32_PROMOTE
+        if (s % MM32_PROMOTE == MM32_PROMOTE - 1 || s == steps - 1) {
+#pragma unroll
+            for (int i = 0; i < THREAD_M; i++)
+#pragma unroll
+                for (int j = 0; j < THREAD_N; j++) total[i][j] += sum[i][j], sum[i][j] = 0.f;
+        }
+#endif
+        last = stage, stage = next;
+    }
+    copy_wait<0>();
+    __syncthreads();  // whoever comes next may now overwrite the ring
+#if MM32_PROMOTE
+#pragma unroll
+    for (int i = 0; i < THREAD_M; i++)
+#pragma unroll
+        for (int j = 0; j < THREAD_N; j++) sum[i][j] = total[i][j];
+#endif
+
+#pragma unroll
+    for (int j = 0; j < THREAD_N; j += 4) {
+        const long long n = tile.n0 + n_thread + j / 4 * 16;
+        float bias[4];
+#pragma unroll
+        for (int v = 0; v < 4; v++) bias[v] = n + v < p.n ? bias_at(p, n + v) : 0.f;
+#pragma unroll
+        for (int i = 0; i < THREAD_M; i++) {
+            const long long m = tile.m0 + m_thread + i / 4 * 32 + i % 4;
+            float* c = at.c + m * p.c.row + n * p.c.col;
+            if (m >= p.m) continue;
+#if MM32_C_VECTOR
+            if (n < p.n)
+                *reinterpret_cast<float4*>(c) =
+                    make_float4(epilogue(sum[i][j], bias[0]), epilogue(sum[i][j + 1], bias[1]),
+                                epilogue(sum[i][j + 2], bias[2]), epilogue(sum[i][j + 3], bias[3]));
+#else
+#pragma unroll
+            for (int v = 0; v < 4; v++)
+                if (n + v < p.n) c[v * p.c.col] = epilogue(sum[i][j + v], bias[v]);
+#endif
+        }
+    }
+}

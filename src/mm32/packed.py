@@ -1,0 +1,222 @@
+"""Operands that are packed once and multiplied often: `pack`, the `PackedOperand` that it returns, and the operator mm32::pack.
+
+The tensor-core kernels multiply panels that they first pack both operands into (cuda/kernels/split.cuh). Panels of an operand
+that stays the same, such as a weight, can be kept between calls.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from mm32 import gemm
+from mm32 import plan as planning
+from mm32.cuda import launch
+
+torch.library.define("mm32::pack", "(Tensor operand, str side, str precision) -> Tensor")
+
+_plan = lru_cache(maxsize=4096)(planning.pack)
+_runners: dict[tuple, Any] = {}  # a launch.Runner, or None for what is not packed
+_UNKNOWN = object()
+
+
+class PackedOperand:
+    """A matrix in the form that the tensor-core kernels multiply, beside the matrix itself. Made by `mm32.pack`.
+
+    Attributes:
+        source: the tensor that was packed. The careful path and gradients read it, so it is kept alive.
+        side: "right" or "left" of the product.
+        precision: of the calls that it is for.
+        memory: the panels and what belongs to them, uint8 on the source's device; no element if `reason` is not None.
+    """
+
+    def __init__(self, source: torch.Tensor, side: str, precision: str, memory: torch.Tensor) -> None:
+        self.source = source
+        self.side = side
+        self.precision = precision
+        self.memory = memory
+        self._was = source.detach()  # keeps the memory that was packed: no other tensor can come to lie there
+        self._version = None if _uncounted(source) else source._version
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.source.shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.source.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.source.device
+
+    @property
+    def nbytes(self) -> int:
+        """Device memory that the packed form takes, beyond the source's own."""
+        return self.memory.numel()
+
+    @property
+    def reason(self) -> str | None:
+        """Why it was not packed, so that calls take the source as it is; None if it was packed."""
+        if self.memory.numel():
+            return None
+        if self.device.type != "cuda":
+            return f"kernels are for CUDA tensors, and this is on {self.device.type}"
+        try:
+            _plan(*_question(self.source, self.side, self.precision, self.source.data_ptr() % 16 == 0))
+        except planning.Unplannable as error:
+            return str(error)
+        return "it was made where there was no card"
+
+    def check(self) -> None:
+        """Raises RuntimeError if the source was changed in place since it was packed, or was given other memory.
+
+        Under torch.compile nothing is checked, and where the source is an inference tensor: those do not count their changes.
+        """
+        if self._version is None or _uncounted(self.source):
+            return
+        if self._version != self.source._version or self._was.data_ptr() != self.source.data_ptr():
+            raise RuntimeError(
+                f"the source of this {self._words()} was modified in place (or given other memory) after mm32.pack: the "
+                "packed form is of what it was before. Pack it again"
+            )
+
+    def _words(self) -> str:
+        return f"packed operand of shape {tuple(self.shape)}"
+
+    def __repr__(self) -> str:
+        state = f"{self.nbytes} bytes" if self.reason is None else f"not packed: {self.reason}"
+        return (
+            f"PackedOperand({tuple(self.shape)}, side={self.side!r}, precision={self.precision!r}, "
+            f"device={str(self.device)!r}, {state})"
+        )
+
+    def __reduce__(self) -> tuple:
+        return _again, (self.source, self.side, self.precision)  # a copy's source has memory, and panels, of its own
+
+
+def _again(source: torch.Tensor, side: str, precision: str) -> PackedOperand:
+    return pack(source, side=side, precision=precision)
+
+
+def _uncounted(t: torch.Tensor) -> bool:
+    """Whether changes of a tensor cannot be seen from outside it."""
+    return torch.compiler.is_compiling() or t.is_inference() or isinstance(t, FakeTensor)
+
+
+def pack(b: torch.Tensor, *, side: str = "right", precision: str = "fp32") -> PackedOperand:
+    """`b` (K, N) made ready to be the right operand of many calls: ``mm32.matmul(a, mm32.pack(b))``.
+
+    Such a call does not read and split `b` again. It always takes the card's tensor-core kernel, "tensorcore" or "mma", where it
+    would choose among all without. Its result is as accurate as that kernel's for `b` itself: the same bits where that multiplies
+    panels too, another order of the same sums where it splits its operands while it multiplies (DIRECT=1 in `explain`). For
+    `linear`, pack what it multiplies by: ``mm32.linear(x, mm32.pack(weight.T))``. Any strides do; gradients reach `b` as if it
+    were not packed.
+
+    Packing takes 4 bytes of device memory an element more (2 for "tf32"), with edges rounded up to 8 rows and 64 of K. On the
+    CPU, for K below 32 (below 256 where the card's kernel is "mma"; both with precision "fp32"), precision "ieee" and cards
+    below compute capability 8.0 nothing is packed, and calls take `b` as it is; `PackedOperand.reason`, its repr and `explain`
+    say so.
+
+    `b` must stay as it is: a call raises if it was changed in place since. What does not count as a change to torch is not seen:
+    writes through ``b.data``, writes by other libraries, and any change under torch.compile. A CUDA graph of a call keeps
+    multiplying the panels that were captured, and they must outlive it.
+
+    Args:
+        side: "right" for b (K, N); "left" for the left operand of matmul, then (M, K).
+        precision: "fp32" or "tf32", that of the calls.
+
+    Raises:
+        RuntimeError: not a dense float32 matrix (on the CPU float64 too).
+        ValueError: unknown side or precision.
+    """
+    if not isinstance(b, torch.Tensor):
+        raise TypeError(f"mm32.pack takes a torch.Tensor, got {type(b).__name__}")
+    gemm.check_packable(b, side, precision)
+    return PackedOperand(b, side, precision, torch.ops.mm32.pack(b.detach(), side, precision))
+
+
+def unwrap(
+    a: object, b: object, precision: str, kernel: str
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+    """The tensors of a product's operands, one of which is not a tensor, and the packed form of each or None.
+
+    Raises TypeError for what is neither, RuntimeError for a packed operand that is stale or on the wrong side, ValueError for
+    options that it was not packed for.
+    """
+    if not (isinstance(a, (torch.Tensor, PackedOperand)) and isinstance(b, (torch.Tensor, PackedOperand))):
+        raise TypeError(f"mm32.matmul takes two torch.Tensors, got {type(a).__name__} and {type(b).__name__}")
+    planning.check_kernel(kernel)
+    gemm.check_options(None, precision)
+    for name, operand, side in (("a", a, "left"), ("b", b, "right")):
+        if not isinstance(operand, PackedOperand):
+            continue
+        if operand.side != side:
+            raise RuntimeError(
+                f"{name} is a {operand._words()}, packed as the {operand.side} operand of a product: make it with "
+                f"mm32.pack({name}, side={side!r})"
+            )
+        if operand.precision != precision:
+            raise ValueError(
+                f"{name} was packed for precision {operand.precision!r}, and precision {precision!r} was asked for: make it with "
+                f"mm32.pack({name}, precision={precision!r})"
+            )
+        if kernel not in ("auto", *planning.SPLIT_KERNELS):
+            raise ValueError(f"kernel {kernel!r} takes operands as they are: give it the packed operand's source")
+        operand.check()
+    return (
+        a.source if isinstance(a, PackedOperand) else a,
+        b.source if isinstance(b, PackedOperand) else b,
+        a.memory if isinstance(a, PackedOperand) else None,
+        b.memory if isinstance(b, PackedOperand) else None,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _question(t: torch.Tensor, side: str, precision: str, aligned: bool) -> tuple[gemm.Gemm, planning.Device, int]:
+    problem = gemm.describe_operand(t, side, precision, aligned)
+    return problem, launch.device_of(t.device.index), gemm.SIDES.index(side)
+
+
+@torch.library.impl("mm32::pack", "CUDA")
+def _pack_cuda(operand: torch.Tensor, side: str, precision: str) -> torch.Tensor:
+    gemm.check_packable(operand, side, precision)
+    aligned = operand.data_ptr() % 16 == 0
+    key = (operand.shape, operand.stride(), operand.device, aligned, side, precision)
+    runner = _runners.get(key, _UNKNOWN)
+    if runner is _UNKNOWN:
+        try:
+            runner = launch.Runner(_plan(*_question(operand, side, precision, aligned)), operand.device.index)
+        except planning.Unplannable:
+            runner = None
+        if len(_runners) >= 4096:
+            _runners.clear()
+        _runners[key] = runner
+    if runner is None:
+        return operand.new_empty(0, dtype=torch.uint8)
+    return runner.pack(operand)
+
+
+@torch.library.impl("mm32::pack", "CPU")
+def _pack_cpu(operand: torch.Tensor, side: str, precision: str) -> torch.Tensor:
+    gemm.check_packable(operand, side, precision)
+    return operand.new_empty(0, dtype=torch.uint8)
+
+
+@torch.library.register_fake("mm32::pack")
+def _pack_fake(operand: torch.Tensor, side: str, precision: str) -> torch.Tensor:
+    gemm.check_packable(operand, side, precision)
+    count = 0
+    if operand.device.type == "cuda":
+        problem, device, number = _question(operand, side, precision, True)
+        try:
+            made = planning.pack(problem, device, number).workspace
+            count = made.bytes if made is not None else 0
+        except planning.Unplannable:
+            pass
+    return operand.new_empty(count, dtype=torch.uint8)

@@ -1,0 +1,267 @@
+"""What differentiation and torch.vmap make of mm32::matmul: gradients, forward mode and the batching rule.
+
+With z = a @ b + bias and c = act(z), a gradient dc of c gives dz = dc * act'(z), da = dz @ b^T, db = a^T @ dz and dbias, the sum
+of dz over rows; tangents a', b', bias' give c' = act'(z) * (a' @ b + a @ b' + bias'). Every product is mm32's own, in the layout
+it falls in. All of it is made of differentiable operators, so it can be differentiated and mapped again.
+
+Saved for backward: b for da, a for db, and c where act' is a function of act's value. Where it is not (gelu, silu), z has to be
+kept: the product is then made without the activation, which torch applies after it. That moves 8 M N bytes more; to make the
+product once more in backward would take 2 M N K operations, which is longer for K above about 200.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch._functorch.autograd_function import enable_single_level_autograd_function
+from torch.autograd.forward_ad import _set_fwd_grad_enabled, unpack_dual
+from torch.autograd.function import _SingleLevelFunction
+
+from mm32 import cpu, gemm
+
+_OF_RESULT = ("relu", "leaky_relu", "tanh", "sigmoid")  # act'(z) is a function of act(z)
+
+
+def _times_slope(grad: torch.Tensor, value: torch.Tensor, activation: str) -> torch.Tensor:
+    """grad * act'(z), differentiable again; `value` is act(z) for activations in _OF_RESULT, else z."""
+    ops = torch.ops.aten
+    if activation == "relu":
+        return ops.threshold_backward(grad, value, 0)
+    if activation == "leaky_relu":
+        return ops.leaky_relu_backward(grad, value, 0.01, True)
+    if activation == "tanh":
+        return ops.tanh_backward(grad, value)
+    if activation == "sigmoid":
+        return ops.sigmoid_backward(grad, value)
+    if activation == "silu":
+        s = torch.sigmoid(value)  # torch's silu_backward has no forward mode
+        return grad * (s * (1 + value * (1 - s)))
+    return ops.gelu_backward(grad, value, approximate="tanh" if activation == "gelu_tanh" else "none")
+
+
+def _operator(packed: tuple[torch.Tensor | None, ...]) -> Any:
+    return torch.ops.mm32.matmul_packed if packed else torch.ops.mm32.matmul
+
+
+class Mm32Matmul(_SingleLevelFunction):
+    """mm32::matmul, or matmul_packed, at one level of differentiation. torch.autograd.Function is the same for programs that
+    call it from outside; inside the dispatcher torch.func has taken the levels apart already: this is torch's base for that."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        bias: torch.Tensor | None,
+        activation: str | None,
+        precision: str,
+        kernel: str,
+        packed: tuple[torch.Tensor | None, ...],
+        keyset: Any,
+        modes: tuple[bool, bool],
+    ) -> torch.Tensor:
+        # forward() runs with both modes off. Levels of torch.func below this one are still to see them as the caller left them:
+        # with them off, second derivatives would be zeros.
+        below = torch._C._AutoDispatchBelowAutograd()
+        with below, torch.set_grad_enabled(modes[0]), _set_fwd_grad_enabled(modes[1]):
+            result = _operator(packed).default.redispatch(
+                keyset & torch._C._after_autograd_keyset, a, b, bias, activation, precision, kernel, *packed
+            )
+        ctx.set_materialize_grads(False)
+        ctx.activation, ctx.options = activation, (None, precision, kernel)
+        ctx.shapes, ctx.forward_mode = (a.shape, b.shape), modes[1]
+        value = result if activation in _OF_RESULT else None
+        need_a, need_b = ctx.needs_input_grad[:2]
+        ctx.save_for_backward(a if need_b else None, b if need_a else None, value)
+        ctx.save_for_forward(a, b, bias, value)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        if grad is None:
+            return (None,) * 9
+        need_a, need_b, need_bias = ctx.needs_input_grad[:3]
+        a, b, value = ctx.saved_tensors
+        a_shape, b_shape = ctx.shapes
+        if ctx.activation is not None:
+            grad = _times_slope(grad, value, ctx.activation)
+        if len(a_shape) == 1:
+            grad = grad.unsqueeze(-1 if len(b_shape) == 1 else -2)
+        if len(b_shape) == 1:
+            grad = grad.unsqueeze(-1)
+        grad_a = grad_b = grad_bias = None
+        if need_a:
+            columns = b if len(b_shape) > 1 else b.unsqueeze(1)
+            grad_a = torch.ops.mm32.matmul(grad, columns.mT, None, *ctx.options)
+            grad_a = grad_a.sum_to_size(a_shape if len(a_shape) > 1 else (1, *a_shape)).reshape(a_shape)
+        if need_bias:
+            grad_bias = grad.sum(dim=list(range(grad.dim() - 1)))
+        if need_b:
+            rows = a if len(a_shape) > 1 else a.unsqueeze(0)
+            if len(b_shape) <= 2:  # one B for the batch: one product over all rows, not one for each matrix, summed
+                count = math.prod(grad.shape[:-1])
+                rows, grad = rows.reshape(count, rows.shape[-1]), grad.reshape(count, grad.shape[-1])
+            grad_b = torch.ops.mm32.matmul(rows.mT, grad, None, *ctx.options)
+            grad_b = grad_b.sum_to_size(b_shape if len(b_shape) > 1 else (*b_shape, 1)).reshape(b_shape)
+        return grad_a, grad_b, grad_bias, None, None, None, None, None, None
+
+    @staticmethod
+    def jvp(
+        ctx: Any, a_t: torch.Tensor | None, b_t: torch.Tensor | None, bias_t: torch.Tensor | None, *_: None
+    ) -> torch.Tensor | None:
+        # jvp() runs with forward mode off, which would make zeros of outer levels' tangents. On again, it is this level's own
+        # that must not be followed: the operands are taken without their tangents.
+        saved: list[Any] = [t if t is None else unpack_dual(t, level=0).primal for t in ctx.saved_tensors]
+        a, b, bias, value = saved
+        with _set_fwd_grad_enabled(ctx.forward_mode):
+            tangent = None
+            if a_t is not None:
+                tangent, bias_t = torch.ops.mm32.matmul(a_t, b, bias_t, *ctx.options), None
+            if b_t is not None:
+                other = torch.ops.mm32.matmul(a, b_t, bias_t, *ctx.options)
+                tangent, bias_t = other if tangent is None else tangent + other, None
+            if bias_t is not None:  # alone
+                tangent = (bias_t if b.dim() > 1 else bias_t[0]).expand(gemm.result_shape(a.shape, b.shape))
+            if tangent is None or ctx.activation is None:
+                return tangent
+            if value is None:
+                value = torch.ops.mm32.matmul(a, b, bias, *ctx.options)
+            return _times_slope(tangent, value, ctx.activation)
+
+
+_unpack = torch._VF._unpack_dual
+
+
+def _has_tangent(t: torch.Tensor | None) -> bool:
+    """Asked of the tensor: torch.autograd.forward_ad's level is not kept up inside programs that torch.compile has traced."""
+    return t is not None and _unpack(t, level=0)[1] is not None
+
+
+def autograd(
+    keyset: Any,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    precision: str,
+    kernel: str,
+    *packed: torch.Tensor | None,
+) -> torch.Tensor:
+    """mm32::matmul, or matmul_packed, at the Autograd key. torch.library.register_autograd has no forward mode: it drops
+    tangents in silence."""
+    recorded = torch.is_grad_enabled() and torch._C._any_requires_grad(a, b, bias)
+    if recorded and activation is not None and activation not in _OF_RESULT:
+        gemm.check_options(activation, precision)
+        return cpu.activate(_operator(packed)(a, b, bias, None, precision, kernel, *packed), activation)
+    # Nothing to differentiate, as in most programs that are compiled. Under a dispatch mode, asking for tangents would leave
+    # views in what is traced.
+    plain = not (torch._C._are_functorch_transforms_active() or torch._C._len_torch_dispatch_stack())
+    if plain and not recorded and not (_has_tangent(a) or _has_tangent(b) or _has_tangent(bias)):
+        with torch._C._AutoDispatchBelowAutograd():
+            below = keyset & torch._C._after_autograd_keyset
+            return _operator(packed).default.redispatch(below, a, b, bias, activation, precision, kernel, *packed)
+    modes = torch.is_grad_enabled(), torch._C._is_fwd_grad_enabled()
+    with enable_single_level_autograd_function():
+        return Mm32Matmul.apply(  # type: ignore[attr-defined]
+            a, b, bias, activation, precision, kernel, packed, keyset, modes
+        )
+
+
+def autograd_out(
+    keyset: Any,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    precision: str,
+    kernel: str,
+    *packed_and_out: torch.Tensor,
+) -> None:
+    """mm32::matmul_out, or mm32::matmul_packed_out, at the Autograd key: it has no derivatives, and says so."""
+    *packed, out = packed_and_out
+    if torch.is_grad_enabled() and torch._C._any_requires_grad(a, b, bias, out):
+        raise RuntimeError(
+            "matmul(): functions with out=... arguments don't support automatic differentiation, but one of the "
+            "arguments requires grad. (mm32.matmul)"
+        )
+    if any(map(_has_tangent, (a, b, bias, out))):
+        raise NotImplementedError(
+            "Trying to use forward AD with mm32::matmul_out that does not support it because it is an out= function: call "
+            "mm32.matmul without out"
+        )
+    with torch._C._AutoDispatchBelowAutograd():
+        operator = torch.ops.mm32.matmul_packed_out if packed else torch.ops.mm32.matmul_out
+        operator.default.redispatch(
+            keyset & torch._C._after_autograd_keyset, a, b, bias, activation, precision, kernel, *packed, out
+        )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# vmap: one product for all samples
+
+
+def _sample(t: Any, dim: int | None) -> Any:
+    """A tensor of one sample's shape, dtype and device; its values are nobody's."""
+    if t is None or dim is None:
+        return t
+    shape = list(t.shape)
+    del shape[dim]
+    return t.new_empty(1).expand(shape) if shape else t.new_empty(())
+
+
+def _laid(t: torch.Tensor, dim: int | None, one: torch.Tensor, vector_at: int, rank: int) -> torch.Tensor:
+    """An operand as a batch of matrices: the mapped dimension first, then ones up to `rank` dimensions in all."""
+    t = t if dim is None else t.movedim(dim, 0)
+    t = t.unsqueeze(vector_at) if one.dim() == 1 else t
+    return t if dim is None else t[(slice(None), *[None] * (rank - t.dim()))]
+
+
+def vmap(
+    info: Any,
+    in_dims: Sequence[int | None],
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    precision: str,
+    kernel: str,
+    *packed: torch.Tensor | None,
+) -> tuple[torch.Tensor, int]:
+    """The batching rule (torch.library.register_vmap): mapped operands become batch dimensions, or rows and columns where
+    the other operand is one matrix. A bias for each sample is no epilogue, as a fused bias is one row for all: it is added,
+    and the activation applied, after the product."""
+    a_dim, b_dim, bias_dim = in_dims[:3]
+    a_one, b_one, bias_one = _sample(a, a_dim), _sample(b, b_dim), _sample(bias, bias_dim)
+    # One sample is checked by itself: with the mapped dimension in, operands that do not fit could seem to.
+    shape = gemm.check_inputs(a_one, b_one, bias_one, activation, precision)
+    if bias is not None and bias_dim is not None:
+        if a_dim is None and b_dim is None:
+            z = torch.ops.mm32.matmul(a, b, None, None, precision, kernel)
+        else:
+            z, z_dim = vmap(info, (a_dim, b_dim, None), a, b, None, None, precision, kernel)
+            z = z.movedim(z_dim, 0)
+        each = bias.movedim(bias_dim, 0)
+        each = each if b_one.dim() > 1 else each[:, 0]
+        each = each[(slice(None), *[None] * (1 + len(shape) - each.dim()))]
+        return cpu.activate(z + each, activation), 0
+
+    options = (activation, precision, kernel)
+    if a_dim is None and b_dim is not None and b_one.dim() == 1:  # vectors against one A: the columns of one matrix
+        columns = None if bias is None else bias.expand(b.shape[b_dim])
+        result = torch.ops.mm32.matmul(a, b.movedim(b_dim, -1), columns, *options)
+        return result, result.dim() - 1
+    if b_dim is None and a_dim is not None and b_one.dim() <= 2:  # one B for all: rows of one product
+        return _operator(packed)(a.movedim(a_dim, 0), b, bias, *options, *packed), 0
+    # Elsewhere a packed operand is read as it was before packing.
+    rank = 1 + max(a_one.dim(), b_one.dim(), 2)
+    a, b = _laid(a, a_dim, a_one, -2, rank), _laid(b, b_dim, b_one, -1, rank)
+    result = torch.ops.mm32.matmul(a, b, bias, *options)
+    result = result.squeeze(-2) if a_one.dim() == 1 else result
+    return result.squeeze(-1) if b_one.dim() == 1 else result, 0
+
+
+def vmap_out(info: Any, in_dims: Sequence[int | None], *args: Any) -> None:
+    raise RuntimeError("mm32.matmul: out= cannot be written inside torch.vmap: call it without out")

@@ -1,0 +1,254 @@
+"""torch's own product among the choices of "auto": when it is one, and that what it computes is what mm32.matmul promises."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import mm32
+from mm32 import cpu, gemm
+from mm32 import plan as planning
+from mm32.cuda import blas, launch
+from mm32.gemm import from_layout
+from mm32.plan import H200
+
+SMALL = (256, 256, 256)
+
+
+def planned(a: torch.Tensor, b: torch.Tensor, torch_too: bool = True) -> planning.Plan:
+    out = torch.empty(gemm.result_shape(a.shape, b.shape), device="meta")
+    return planning.plan(gemm.describe(a, b, None, out), H200, torch=torch_too)
+
+
+def empty(*shape: int) -> torch.Tensor:
+    return torch.empty(*shape, device="meta")
+
+
+def test_small_products_are_torchs() -> None:
+    made = planned(empty(256, 256), empty(256, 256))
+    assert made.kernel == "torch"
+    assert made.launches == ()
+    assert made.workspace is None
+    assert "torch's own product" in made.explain()
+    assert made.estimates[0][0] == "torch"
+
+
+def test_it_is_chosen_only_where_it_is_asked_for_and_fast() -> None:
+    small, large = from_layout("nn", *SMALL), from_layout("nn", 4096, 4096, 4096)
+    assert planning.plan(small, H200).kernel != "torch"
+    assert planning.plan(large, H200, torch=True).kernel == "tensorcore"
+    assert "torch" in dict(planning.plan(large, H200, torch=True).estimates)
+    for kernel in planning.KERNELS:
+        assert planning.plan(small, H200, kernel, torch=True).kernel == kernel
+    assert planning.plan(from_layout("nn", *SMALL, precision="tf32"), H200, torch=True).kernel != "torch"
+    assert planning.plan(from_layout("nn", *SMALL, precision="ieee"), H200, torch=True).kernel == "torch"
+    assert planning.plan(from_layout("nn", 0, 8, 8), H200, torch=True).kernel != "torch"
+    assert planning.plan(from_layout("nn", 8, 8, 0), H200, torch=True).kernel != "torch"
+    with pytest.raises(ValueError, match="unknown kernel 'torch'"):
+        planning.plan(small, H200, "torch", torch=True)
+
+
+@pytest.mark.parametrize(
+    ("a", "taken"),
+    [
+        (empty(256, 256), True),
+        (empty(256, 256).T, True),
+        (empty(256, 300)[:, :256], True),
+        (empty(256, 512)[:, ::2], False),
+        (empty(256, 1).expand(256, 256), False),
+        (empty(1, 256).expand(256, 256), False),
+        (empty(4, 256, 256), True),
+        (empty(1, 256, 256).expand(4, 256, 256), True),
+        (empty(2, 3, 256, 256).transpose(0, 1), False),
+    ],
+)
+def test_no_operand_is_copied_for_it(a: torch.Tensor, taken: bool) -> None:
+    """What cuBLAS does not take as it lies, torch would copy."""
+    b = empty(*a.shape[:-2], 256, 256)
+    kernels = dict(planned(a, b).estimates)
+    assert ("torch" in kernels) == taken
+
+
+def test_an_epilogue_counts() -> None:
+    plain, fused = from_layout("nn", *SMALL), from_layout("nn", *SMALL, bias=True, activation="relu")
+    times = [dict(planning.plan(g, H200, torch=True).estimates)["torch"] for g in (plain, fused)]
+    assert times[1] > times[0] + planning.fp32.LAUNCH
+
+
+def test_views_are_the_operands() -> None:
+    """A Gemm's sizes and strides, made a view again: the same elements, and strides that BLAS takes for axes of one element."""
+    rng = random.Random(3)
+    for _ in range(300):
+        rows, cols, batch = rng.choice((1, 2, 5)), rng.choice((1, 2, 7)), rng.choice((None, 1, 3))
+        lead = () if batch is None else (batch,)
+        x = torch.arange(60.0 * 9)[: 9 * rows * cols * (batch or 1)]
+        x = x[: rows * cols * (batch or 1)].reshape(*lead, rows, cols)
+        if rng.randrange(2):
+            x = x.mT.contiguous().mT
+        y = torch.ones(*lead, cols, 4)
+        problem = gemm.describe(x, y, None, torch.empty(*lead, rows, 4), merge=False)
+        sizes, strides = blas._view(problem.batch, problem.m, problem.k, problem.a)
+        view = x.as_strided(sizes, strides, x.storage_offset())
+        assert torch.equal(view.reshape(x.shape), x)
+        assert (strides[-1] == 1 and strides[-2] >= cols) or (strides[-2] == 1 and strides[-1] >= rows)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# On the card
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """torch's product is estimated to take no time."""
+    monkeypatch.setattr(planning.blas, "torch_seconds", lambda problem, device: 0.0)
+    mm32.ops._plan.cache_clear()
+    mm32.ops._runners.clear()
+    yield
+    mm32.ops._plan.cache_clear()
+    mm32.ops._runners.clear()
+
+
+def is_torchs(a: torch.Tensor, b: torch.Tensor, **options: object) -> bool:
+    return "kernel     torch:" in mm32.explain(a, b, **options)  # type: ignore[arg-type]
+
+
+def randn(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, device="cuda")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ((64, 96), (96, 80)),
+        ((96,), (96, 80)),
+        ((64, 96), (96,)),
+        ((96,), (96,)),
+        ((1, 96), (96, 1)),
+        ((3, 64, 96), (3, 96, 80)),
+        ((3, 64, 96), (96, 80)),
+        ((3, 64, 96), (1, 96, 80)),
+        ((64, 1), (1, 80)),
+    ],
+)
+@pytest.mark.parametrize("activation", [None, *gemm.ACTIVATIONS])
+def test_results(a: tuple[int, ...], b: tuple[int, ...], activation: str | None, always: None, seed: int) -> None:
+    x, y = randn(*a), randn(*b)
+    bias = randn(y.shape[-1] if y.dim() > 1 else 1) if activation != "tanh" else None
+    assert is_torchs(x, y, bias=bias, activation=activation)
+    z = torch.matmul(x.double(), y.double())
+    if bias is not None:
+        z = z + (bias.double() if y.dim() > 1 else bias.double()[0])
+    truth = cpu.activate(z, activation)
+    got = mm32.matmul(x, y, bias=bias, activation=activation)
+    torch.testing.assert_close(got.double(), truth, rtol=1e-5, atol=2e-5)
+    out = torch.full_like(got, float("nan"))
+    assert mm32.matmul(x, y, bias=bias, activation=activation, out=out) is out
+    assert torch.equal(out, got)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("layout", gemm.LAYOUTS)
+def test_bits_are_torchs(layout: str, always: None, seed: int) -> None:
+    a = randn(200, 120) if layout[0] == "n" else randn(120, 200).T
+    b = randn(120, 90) if layout[1] == "n" else randn(90, 120).T
+    assert is_torchs(a, b)
+    assert torch.equal(mm32.matmul(a, b), torch.matmul(a, b))
+
+
+@pytest.mark.gpu
+def test_tf32_is_not_let_in(always: None, seed: int) -> None:
+    """The form was seen while torch's products were fp32; then the user asks torch for TF32. mm32's precision stays."""
+    a, b = randn(256, 256), randn(256, 256)
+    truth = a.double() @ b.double()
+    before = torch.get_float32_matmul_precision()
+    assert torch.equal(mm32.matmul(a, b), torch.matmul(a, b))
+    try:
+        torch.set_float32_matmul_precision("high")
+        assert float((torch.matmul(a, b) - truth).norm() / truth.norm()) > 1e-5, "torch's products are not TF32"
+        for precision in ("fp32", "ieee"):
+            got = mm32.matmul(a, b, precision=precision)
+            assert float((got - truth).norm() / truth.norm()) < 1e-6
+            assert not is_torchs(a, b, precision=precision)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert torch.equal(mm32.matmul(a, b), torch.matmul(a, b))
+
+
+@pytest.mark.gpu
+def test_deterministic_algorithms_leave_it_out(always: None, seed: int) -> None:
+    """cuBLAS is deterministic with a setting of its own only, which torch insists on in this mode."""
+    a, b = randn(256, 256), randn(256, 256)
+    mm32.matmul(a, b)
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert not is_torchs(a, b)
+        results = [mm32.matmul(a, b) for _ in range(3)]
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert all(torch.equal(r, results[0]) for r in results)
+    assert is_torchs(a, b)
+
+
+@pytest.mark.gpu
+def test_torch_is_found_again_after_tf32(always: None, seed: int) -> None:
+    """A form that was first seen while torch's products were TF32."""
+    a, b = randn(96, 96), randn(96, 96)
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("high")
+        mm32.matmul(a, b)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert torch.equal(mm32.matmul(a, b), torch.matmul(a, b))
+
+
+@pytest.mark.gpu
+def test_under_autocast_and_the_drop_in(always: None, seed: int) -> None:
+    a, b = randn(128, 128), randn(128, 128)
+    wanted = torch.matmul(a, b)
+    with torch.autocast("cuda"):
+        got = mm32.matmul(a, b, bias=torch.zeros(128, device="cuda"))
+    assert got.dtype == torch.float32
+    assert torch.equal(got, wanted)
+    mm32.ops._runners.clear()
+    with mm32.enabled():
+        assert torch.equal(mm32.matmul(a, b), wanted)
+    assert mm32.matmul(a.requires_grad_(), b).requires_grad
+
+
+@pytest.mark.gpu
+def test_in_a_graph(always: None, seed: int) -> None:
+    a, b, out = randn(128, 128), randn(128, 128), torch.empty(128, 128, device="cuda")
+    mm32.matmul(a, b, activation="relu", out=out)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        mm32.matmul(a, b, activation="relu", out=out)
+    a.copy_(randn(128, 128))
+    graph.replay()
+    assert torch.equal(out, torch.relu(torch.matmul(a, b)))
+
+
+@pytest.mark.gpu
+def test_where_memory_is_short(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """No workspace to be had: a path without one is taken, and said; who names the kernel gets torch's error."""
+    a, b = randn(2048, 512), randn(512, 2048)
+    mm32.ops._runners.clear()
+    wanted = mm32.matmul(a, b, kernel="simt")
+    run = launch.Runner.__call__
+
+    def short(self: launch.Runner, *args: object) -> None:
+        if self.plan.workspace is not None:
+            raise torch.OutOfMemoryError("out of memory, as this test has it")
+        return run(self, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(launch.Runner, "__call__", short)
+    with pytest.warns(UserWarning, match=r"no memory for \d+ bytes of workspace"):
+        got = mm32.matmul(a, b)
+    assert torch.equal(got, wanted)
+    with pytest.raises(torch.OutOfMemoryError):
+        mm32.matmul(a, b, kernel="mma")

@@ -1,0 +1,325 @@
+"""Several cards, threads, streams, processes, CUDA graphs of whole steps, and deterministic mode."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import mm32
+from gpu_support import assert_close, reference
+from mm32.gemm import ACTIVATIONS
+from mm32.plan import KERNELS
+from op_support import DEVICES, make
+
+gpu = pytest.mark.gpu
+EACH_KERNEL = pytest.mark.parametrize("kernel", ["auto", *KERNELS])
+
+
+def randn(*shape: int, device: str = "cuda") -> torch.Tensor:
+    return make(shape, device)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Two cards
+
+
+@pytest.fixture
+def two_cards() -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip(f"needs 2 CUDA devices, there are {torch.cuda.device_count()}")
+
+
+@gpu
+@EACH_KERNEL
+def test_tensors_of_a_card_that_is_not_current(kernel: str, two_cards: None, seed: int) -> None:
+    """Results, gradients and out= on cuda:1 while cuda:0 is current, and still is after it."""
+    a, b, bias = (randn(*s, device="cuda:1") for s in ((130, 300), (300, 65), (65,)))
+    for _ in range(2):  # planned and loaded, then from the look-up
+        with torch.cuda.device(0):
+            result = mm32.matmul(a, b, bias=bias, activation="relu", kernel=kernel)
+            out = mm32.matmul(a, b, kernel=kernel, out=torch.empty(130, 65, device="cuda:1"))
+            x = a.clone().requires_grad_()
+            (gradient,) = torch.autograd.grad(mm32.matmul(x, b, kernel=kernel), x, out)
+            assert torch.cuda.current_device() == 0
+        assert {result.device.index, out.device.index, gradient.device.index} == {1}
+        assert_close(result, *reference(a, b, bias, "relu"))
+        assert_close(out, *reference(a, b))
+        assert_close(gradient, *reference(out, b.T))
+
+
+@gpu
+def test_both_cards_in_turn(two_cards: None, seed: int) -> None:
+    """The same form on either card: two plans, two loaded kernels, no mixing."""
+    for _ in range(3):
+        for device in ("cuda:0", "cuda:1"):
+            a, b = randn(130, 300, device=device), randn(300, 65, device=device)
+            assert_close(mm32.matmul(a, b), *reference(a, b))
+
+
+@gpu
+def test_the_stream_is_that_of_the_tensors_card(two_cards: None, seed: int) -> None:
+    """What is queued late on cuda:1's current stream is seen by a product that is started while cuda:0 is current."""
+    a, b, late = (
+        torch.zeros(130, 300, device="cuda:1"),
+        *(randn(*s, device="cuda:1") for s in ((300, 65), (130, 300))),
+    )
+    mm32.matmul(a, b)
+    torch.cuda.synchronize(1)
+    stream = torch.cuda.Stream(device="cuda:1")
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(100_000_000)
+        a.copy_(late)
+        with torch.cuda.device(0):  # leaves cuda:1's current stream as it is
+            result = mm32.matmul(a, b)
+    stream.synchronize()
+    assert_close(result, *reference(late, b))
+
+
+@gpu
+def test_operands_on_two_cards_are_refused(two_cards: None) -> None:
+    a, b = randn(3, 3, device="cuda:0"), randn(3, 3, device="cuda:1")
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=r"same device, but a is on cuda:0 and b is on cuda:1"):
+            mm32.matmul(a, b)
+        with pytest.raises(RuntimeError, match=r"same device, but a is on cuda:0 and bias is on cuda:1"):
+            mm32.matmul(a, a, bias=b[0])
+        with pytest.raises(RuntimeError, match=r"out must be a dense torch.float32 tensor on cuda:0.*on cuda:1"):
+            mm32.matmul(a, a, out=b)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Threads and streams
+
+
+def in_threads(work: Callable[[int], None], count: int) -> None:
+    """Runs work(0), work(1), … at once; raises what any of them raised."""
+    gate, errors = threading.Barrier(count), []
+
+    def run(i: int) -> None:
+        try:
+            gate.wait(60)
+            work(i)
+        except BaseException as error:
+            errors.append(error)
+            gate.abort()
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_threads_that_train(device: str, seed: int) -> None:
+    """Forward and backward in eight threads at once, each in a grad mode of its own."""
+    inputs = [(make((33 + i, 65), device), make((65, 17 + i), device)) for i in range(8)]
+    results: dict[int, list[torch.Tensor]] = {}
+
+    def work(i: int) -> None:
+        a, b = inputs[i]
+        results[i] = []
+        for _ in range(20):
+            if i % 2:
+                x = a.clone().requires_grad_()
+                results[i] += torch.autograd.grad(mm32.matmul(x, b, activation="tanh").sum(), x)
+            else:
+                with torch.no_grad():
+                    results[i].append(mm32.matmul(a, b, activation="tanh"))
+        if device == "cuda":
+            torch.cuda.current_stream().synchronize()
+
+    in_threads(work, 8)
+    for i, (a, b) in enumerate(inputs):
+        c = torch.tanh(a.double() @ b.double())
+        wanted = ((1 - c * c) @ b.double().T if i % 2 else c).float()
+        assert len(results[i]) == 20
+        for result in results[i]:
+            torch.testing.assert_close(result, wanted, rtol=1e-4, atol=1e-4)
+
+
+@gpu
+@pytest.mark.parametrize("kernel", ["auto", "simt", "tensorcore"])
+def test_two_streams_at_once(kernel: str, seed: int) -> None:
+    """The same form on two streams: neither uses the other's workspace or order."""
+    b = randn(1024, 512)
+    operands = [randn(512, 1024) for _ in range(2)]
+    mm32.matmul(operands[0], b, kernel=kernel)
+    torch.cuda.synchronize()
+    streams, results = [torch.cuda.Stream() for _ in range(2)], [[], []]
+    for _ in range(50):
+        for stream, a, kept in zip(streams, operands, results, strict=True):
+            with torch.cuda.stream(stream):
+                kept.append(mm32.matmul(a, b, kernel=kernel))
+    torch.cuda.synchronize()
+    for a, kept in zip(operands, results, strict=True):
+        assert_close(kept[0], *reference(a, b))
+        for other in kept[1:]:
+            assert torch.equal(other, kept[0])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Processes
+
+
+def reported(work: Callable[..., Any], answers: Any, *args: Any) -> None:
+    """What a child process does: its answer, or the error's text."""
+    try:
+        answers.put(("answer", work(*args)))
+    except BaseException:
+        answers.put(("error", traceback.format_exc()))
+
+
+def in_process(method: str, work: Callable[..., Any], *args: Any) -> tuple[str, Any]:
+    context = multiprocessing.get_context(method)
+    answers = context.Queue()
+    child = context.Process(target=reported, args=(work, answers, *args), daemon=True)
+    child.start()
+    try:
+        return answers.get(timeout=240)
+    finally:
+        child.join(10)
+        if child.is_alive():
+            child.kill()
+
+
+def largest_error(device: str) -> float:
+    """Relative to the largest element, of one product with its gradient."""
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    a, b = make((130, 300), device, requires_grad=True), make((300, 65), device)
+    c = mm32.matmul(a, b)
+    (gradient,) = torch.autograd.grad(c.sum(), a)
+    wanted, slope = a.detach().double() @ b.double(), b.double().sum(1).expand(130, 300)
+    error = max(float((c - wanted).abs().max()), float((gradient - slope).abs().max()))
+    return error / float(wanted.abs().max())
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_spawned_process(device: str) -> None:
+    kind, answer = in_process("spawn", largest_error, device)
+    assert kind == "answer", answer
+    assert answer <= 1e-5
+
+
+def product_of_ones(size: int) -> float:
+    torch.set_num_threads(1)  # OpenMP's threads do not survive a fork
+    return float(mm32.matmul(torch.ones(size, size), torch.ones(size, size), activation="relu").sum())
+
+
+def test_a_forked_process_on_the_cpu() -> None:
+    assert in_process("fork", product_of_ones, 8) == ("answer", 512.0)
+
+
+INHERITED: dict[str, torch.Tensor] = {}
+
+
+def product_of_inherited(form: str) -> float:
+    return float(mm32.matmul(INHERITED[form], INHERITED[form]).sum())
+
+
+@pytest.fixture
+def inherited() -> Iterator[None]:
+    """Operands that a forked child finds: one form that the parent has used, one that it has not."""
+    INHERITED.update(used=randn(64, 64), unused=randn(65, 65))
+    mm32.matmul(INHERITED["used"], INHERITED["used"])
+    torch.cuda.synchronize()
+    yield
+    INHERITED.clear()
+
+
+@gpu
+@pytest.mark.parametrize("form", ["used", "unused"])
+def test_a_forked_process_cannot_use_the_card(form: str, inherited: None) -> None:
+    """CUDA does not survive a fork. It is said, in torch's words or the driver's; nothing hangs, no number comes back."""
+    kind, answer = in_process("fork", product_of_inherited, form)
+    assert kind == "error", answer
+    assert "Cannot re-initialize CUDA in forked subprocess" in answer or "initialization error" in answer
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# CUDA graphs
+
+
+@gpu
+@pytest.mark.parametrize("activation", [None, "relu", "gelu"])
+def test_a_training_step_in_a_graph(activation: str | None, seed: int) -> None:
+    """Forward and backward captured once, replayed with other data."""
+    a, b, bias = randn(130, 300).requires_grad_(), randn(300, 65).requires_grad_(), randn(65).requires_grad_()
+    weight = randn(130, 65)
+
+    def step() -> tuple[torch.Tensor, ...]:
+        c = mm32.matmul(a, b, bias=bias, activation=activation)
+        return (c.detach(), *torch.autograd.grad(c, (a, b, bias), weight))
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    for _ in range(3):
+        with torch.no_grad():
+            for t in (a, b, bias, weight):
+                t.copy_(torch.randn_like(t))
+            for t in captured:
+                t.fill_(float("nan"))
+        graph.replay()
+        torch.cuda.synchronize()
+        for got, wanted in zip(captured, step(), strict=True):
+            assert torch.equal(got, wanted)
+        assert_close(captured[0], *reference(a.detach(), b.detach(), bias.detach(), activation))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Deterministic mode
+
+
+@pytest.fixture
+def deterministic() -> Iterator[None]:
+    """torch also fills new tensors with NaN in this mode: nothing may depend on what fresh memory holds."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
+def test_the_same_bits_in_deterministic_mode(
+    activation: str | None, device: str, deterministic: None, seed: int
+) -> None:
+    """Result and gradients of a layer, again and again."""
+    x, weight, bias = (make(s, device, requires_grad=True) for s in ((3, 130, 300), (65, 300), (65,)))
+    runs = []
+    for _ in range(5):
+        c = mm32.linear(x, weight, bias, activation=activation)
+        runs.append((c.detach(), *torch.autograd.grad(c.square().sum(), (x, weight, bias))))
+    assert not any(t.isnan().any() for t in runs[0])
+    for other in runs[1:]:
+        for one, two in zip(other, runs[0], strict=True):
+            assert torch.equal(one, two)
+
+
+@gpu
+@EACH_KERNEL
+@pytest.mark.parametrize("sizes", [(130, 300, 65), (64, 20000, 64), (1, 4096, 1), (513, 129, 257)])
+def test_the_same_bits_by_every_kernel(
+    sizes: tuple[int, int, int], kernel: str, deterministic: None, seed: int
+) -> None:
+    m, k, n = sizes
+    a, b = randn(m, k), randn(n, k).T
+    first = mm32.matmul(a, b, kernel=kernel)
+    assert_close(first, *(t.cuda() for t in reference(a.cpu(), b.cpu())))  # cuBLAS would refuse this mode
+    for _ in range(20):
+        assert torch.equal(mm32.matmul(a, b, kernel=kernel), first)

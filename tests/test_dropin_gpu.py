@@ -1,0 +1,336 @@
+"""mm32 in place of torch's products on a card: torch's own samples of the operators, models, compiled code, graphs, threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from types import ModuleType
+
+import pytest
+import torch
+from torch.utils._pytree import tree_leaves
+
+import mm32
+from mm32 import dropin as module
+from mm32.cuda import launch
+from mm32.dropin import OPERATORS, DropIn
+
+pytestmark = pytest.mark.gpu
+
+NAMES = ("mm", "addmm", "bmm", "baddbmm", "matmul", "nn.functional.linear", "einsum")
+
+
+@pytest.fixture(autouse=True)
+def off_before_and_after() -> Iterator[None]:
+    mm32.stats(reset=True)
+    yield
+    mm32.disable()
+    mm32.stats(reset=True)
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[DropIn]:
+    """mm32 on, for every product that it can compute, small ones too."""
+    monkeypatch.setattr(module, "expected_gain", lambda *args: 1.0)
+    made = DropIn("CUDA", module._prepare)
+    yield made
+    made.withdraw_all()
+
+
+@pytest.fixture(scope="module")
+def samples() -> ModuleType:
+    return pytest.importorskip(
+        "torch.testing._internal.common_methods_invocations",
+        reason="torch's samples of operators need the package expecttest",
+        exc_type=ImportError,
+    )
+
+
+def relative(actual: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((actual.double() - expected).norm() / expected.norm())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# torch's samples
+
+
+def info(samples: ModuleType, name: str) -> object:
+    (found,) = [op for op in samples.op_db if op.name == name and not op.variant_test_name]
+    return found
+
+
+def leaves(sample: object) -> list[torch.Tensor]:
+    everything = tree_leaves((sample.input, sample.args, sample.kwargs))
+    return [t for t in everything if isinstance(t, torch.Tensor) and t.requires_grad]
+
+
+def evaluate(op: Callable, sample: object) -> list[torch.Tensor | None]:
+    result = op(sample.input, *sample.args, **sample.kwargs)
+    if not leaves(sample):
+        return [result.detach()]
+    gradients = torch.autograd.grad(result, leaves(sample), torch.ones_like(result), allow_unused=True)
+    return [result.detach(), *gradients]
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_samples(name: str, requires_grad: bool, always: DropIn, samples: ModuleType, seed: int) -> None:
+    op = info(samples, name)
+    for sample in op.sample_inputs("cuda", torch.float32, requires_grad=requires_grad):
+        # Values up to 9 and sums of up to 20 products: 1e-3, which torch allows a card beside the CPU, is ten units of that.
+        exact = sample.transform(
+            lambda t: t.detach().double().requires_grad_(t.requires_grad) if isinstance(t, torch.Tensor) else t
+        )
+        wanted = evaluate(op, exact)
+        always.request("test", None)
+        found = evaluate(op, sample)
+        always.withdraw("test")
+        for one, two in zip(found, wanted, strict=True):
+            assert (one is None) == (two is None)
+            if one is not None:
+                assert one.dtype == torch.float32
+                torch.testing.assert_close(one.double(), two, rtol=1e-5, atol=1e-3)
+    assert always.stats().taken > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_error_inputs(name: str, always: DropIn, samples: ModuleType) -> None:
+    op = info(samples, name)
+    if op.error_inputs_func is None:
+        pytest.skip(f"torch has no error inputs for {name}")
+    always.request("test", None)
+    for case in op.error_inputs("cuda"):
+        sample = case.sample_input
+        with pytest.raises(case.error_type, match=case.error_regex):
+            op(sample.input, *sample.args, **sample.kwargs)
+
+
+def test_devices_that_differ_are_torchs_error(always: DropIn) -> None:
+    def outcome() -> str:
+        with pytest.raises(RuntimeError) as raised:
+            torch.mm(torch.ones(2, 3, device="cuda"), torch.ones(3, 2))
+        return str(raised.value)
+
+    wanted = outcome()
+    always.request("test", None)
+    assert outcome() == wanted
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Sums, outputs
+
+
+@pytest.mark.parametrize(("beta", "alpha"), [(1, 1), (0, 1), (1, 0.5), (0, 2), (-0.5, 1), (0.25, -3)])
+@pytest.mark.parametrize("sizes", [(3, 5, 4), (200, 300, 1000)])
+def test_sums(sizes: tuple[int, int, int], beta: float, alpha: float, always: DropIn, seed: int) -> None:
+    m, n, k = sizes
+    for batch in ((), (3,)):
+        function = torch.baddbmm if batch else torch.addmm
+        a, b = torch.randn(*batch, m, k, device="cuda"), torch.randn(*batch, n, k, device="cuda").mT
+        for shape in ((n,), (m, 1), (*batch, m, n)):
+            addend = torch.randn(shape, device="cuda")
+            wanted = function(addend.double(), a.double(), b.double(), beta=beta, alpha=alpha)
+            if beta == 0:
+                addend = torch.full(shape, torch.nan, device="cuda")
+            for out in (None, torch.empty(*batch, n, m, device="cuda").mT):
+                always.request("test", None)
+                result = function(addend, a, b, beta=beta, alpha=alpha, **({} if out is None else {"out": out}))
+                always.withdraw("test")
+                assert out is None or result is out
+                assert relative(result, wanted) <= 1e-6
+    assert not always.stats().fallbacks
+
+
+def test_named_tensors_are_refused_with_a_way_out(always: DropIn) -> None:
+    if not hasattr(torch.Tensor, "has_names"):
+        pytest.skip("this torch has no named tensors")
+    a = torch.ones(2, 3, device="cuda", names=("rows", "inner"))
+    b = torch.ones(3, 4, device="cuda", names=("inner", "columns"))
+    always.request("test", None)
+    with pytest.raises(RuntimeError, match=r"drop the names with .rename\(None\)"):
+        torch.mm(a, b)
+    always.withdraw_all()
+    assert torch.mm(a, b).names == ("rows", "columns")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Models
+
+
+def network() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(4096, 4096), torch.nn.GELU(), torch.nn.Linear(4096, 2048)).cuda()
+
+
+def step(net: Callable, x: torch.Tensor, parameters: list[torch.Tensor]) -> list[torch.Tensor]:
+    y = net(x)
+    return [y.detach(), *torch.autograd.grad(y.square().mean(), parameters)]
+
+
+def test_a_model_is_as_accurate_as_with_torch(seed: int) -> None:
+    net, x = network(), torch.randn(4096, 4096, device="cuda")
+    torchs = step(net, x, list(net.parameters()))
+    with mm32.enabled():
+        ours = step(net, x, list(net.parameters()))
+        again = step(net, x, list(net.parameters()))
+    off = step(net, x, list(net.parameters()))
+    exact_net = network().double()
+    exact_net.load_state_dict({name: value.double() for name, value in net.state_dict().items()})
+    exact = step(exact_net, x.double(), list(exact_net.parameters()))
+    for mine, second, theirs, after, truth in zip(ours, again, torchs, off, exact, strict=True):
+        # 1e-6: where a pre-activation is nearly 0, its last bits decide whether relu passes the gradient.
+        assert relative(mine, truth) <= 1.5 * relative(theirs, truth) + 1e-6
+        assert torch.equal(mine, second), "a second run has other bits"
+        assert torch.equal(after, theirs), "torch's results changed after mm32 was off"
+    stats = mm32.stats()
+    if torch.cuda.get_device_capability() == (9, 0):
+        # Two forward, two gradients of weights, one of the hidden layer; twice.
+        assert (stats.kernels, stats.fallbacks) == ({"tensorcore": 10}, {})
+        assert stats.estimated_seconds_saved > 0
+
+
+def test_small_products_stay_with_torch(seed: int) -> None:
+    a, b = torch.randn(64, 64, device="cuda"), torch.randn(64, 64, device="cuda")
+    wanted = a @ b
+    with mm32.enabled():
+        assert torch.equal(a @ b, wanted)
+    assert mm32.stats().fallbacks == {"torch's kernel is expected to be faster": 1}
+
+
+def test_a_compiled_model_arrives(always: DropIn, seed: int) -> None:
+    torch._dynamo.reset()
+    net, x = network(), torch.randn(1024, 4096, device="cuda")
+    parameters = list(net.parameters())
+    wanted = step(net, x, parameters)
+    compiled = torch.compile(net, fullgraph=True)
+    always.request("test", None)
+    step(compiled, x, parameters)
+    always.stats(reset=True)
+    found = step(compiled, x, parameters)
+    stats = always.stats()
+    assert stats.taken == 5, stats
+    for one, two in zip(found, wanted, strict=True):
+        assert relative(one, two.double()) <= 5e-6
+    always.withdraw_all()
+    step(compiled, x, parameters)
+    assert always.stats().taken == 5
+    torch._dynamo.reset()
+
+
+def test_compiled_with_cuda_graphs(always: DropIn, seed: int) -> None:
+    torch._dynamo.reset()
+    w = torch.randn(4096, 4096, device="cuda")
+    compiled = torch.compile(lambda x: (x @ w).relu(), mode="reduce-overhead", fullgraph=True)
+    always.request("test", None)
+    with torch.no_grad():
+        for _ in range(4):
+            x = torch.randn(1024, 4096, device="cuda")
+            torch.compiler.cudagraph_mark_step_begin()
+            assert relative(compiled(x), (x.double() @ w.double()).relu()) <= 1e-6
+    assert always.stats().taken > 0
+    torch._dynamo.reset()
+
+
+def test_precision_follows_torch(seed: int) -> None:
+    a, b = torch.randn(4096, 4096, device="cuda"), torch.randn(4096, 4096, device="cuda")
+    truth = a.double() @ b.double()
+    made, before = DropIn("CUDA", module._prepare), torch.backends.cuda.matmul.fp32_precision
+    errors = {}
+    try:
+        for value in ("ieee", "tf32"):
+            torch.backends.cuda.matmul.fp32_precision = value
+            made.request("test", None)
+            errors[value] = relative(a @ b, truth)
+            made.withdraw("test")
+            assert torch.backends.cuda.matmul.fp32_precision == value
+    finally:
+        made.withdraw_all()
+        torch.backends.cuda.matmul.fp32_precision = before
+    assert errors["ieee"] <= 2e-6
+    assert 1e-5 <= errors["tf32"] <= 1e-3
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Graphs, threads, on and off
+
+
+def test_graph_capture(always: DropIn, seed: int) -> None:
+    x, w = torch.randn(512, 1024, device="cuda"), torch.randn(1024, 768, device="cuda")
+    always.request("test", None)
+    x @ w  # loads the kernels
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = x @ w
+    assert always.stats(reset=True).taken == 2
+    for _ in range(3):
+        x.normal_()
+        graph.replay()
+        assert relative(y, x.double() @ w.double()) <= 1e-6
+    assert always.stats().taken == 0
+
+
+def test_a_form_first_seen_in_a_capture_is_torchs(always: DropIn, seed: int) -> None:
+    x, w = torch.randn(509, 1021, device="cuda"), torch.randn(1021, 769, device="cuda")
+    x @ w  # torch's own workspace
+    always.request("test", None)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = x @ w
+    ((reason, count),) = always.stats().fallbacks.items()
+    assert "while a CUDA graph was captured" in reason
+    assert count == 1
+    x.normal_()
+    graph.replay()
+    assert relative(y, x.double() @ w.double()) <= 5e-6
+    x @ w
+    assert always.stats().taken == 1
+
+
+def test_threads(always: DropIn, seed: int) -> None:
+    forms = [(torch.randn(m, 512, device="cuda"), torch.randn(512, 384, device="cuda")) for m in (100, 300, 500)]
+    wanted = [a.double() @ b.double() for a, b in forms]
+    failures: list[BaseException] = []
+    torch.cuda.synchronize()
+
+    def work() -> None:
+        try:
+            with torch.cuda.stream(torch.cuda.Stream()):
+                for _ in range(30):
+                    for (a, b), expected in zip(forms, wanted, strict=True):
+                        assert relative(a @ b, expected) <= 1e-6
+        except BaseException as error:
+            failures.append(error)
+
+    always.request("test", None)
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert (always.stats().taken, always.stats().left) == (2 * 30 * 3, 0)
+
+
+def test_off_is_as_before() -> None:
+    def table() -> list[str]:
+        return [f(f"aten::{op}") for op in OPERATORS for f in (torch._C._dispatch_dump, torch._C._dispatch_dump_table)]
+
+    before = table()
+    mm32.enable("ieee")
+    with mm32.enabled():
+        assert table() != before
+    assert table() != before
+    mm32.disable()
+    assert table() == before
+
+
+def test_where_memory_is_short_torch_runs_the_product(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    a, b = torch.randn(4096, 4096, device="cuda"), torch.randn(4096, 4096, device="cuda")
+    wanted = a @ b
+
+    def short(self: launch.Runner, *args: object) -> None:
+        raise torch.OutOfMemoryError("out of memory, as this test has it")
+
+    monkeypatch.setattr(launch.Runner, "__call__", short)
+    with mm32.enabled():
+        assert torch.equal(a @ b, wanted)
+    assert mm32.stats().fallbacks == {"no memory for mm32's workspace": 1}

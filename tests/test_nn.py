@@ -1,0 +1,654 @@
+"""mm32.nn: layers that are torch.nn.Linear's in all but how they compute, and what replace_linear does to a model."""
+
+from __future__ import annotations
+
+import copy
+import io
+import logging
+import pickle
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+import mm32
+from gpu_support import assert_close, reference
+from mm32 import cpu, ops
+from mm32 import nn as layers
+from mm32.gemm import ACTIVATIONS
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+MODULES: dict[str, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU,
+    "leaky_relu": nn.LeakyReLU,
+    "gelu": nn.GELU,
+    "gelu_tanh": lambda: nn.GELU(approximate="tanh"),
+    "silu": nn.SiLU,
+    "tanh": nn.Tanh,
+    "sigmoid": nn.Sigmoid,
+}
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
+    """What the layers ask of mm32.linear: whether the weight was packed, and the activation."""
+    seen: list[dict] = []
+    real = ops.linear
+
+    def linear(x: torch.Tensor, weight: object, bias: object = None, **options: object) -> torch.Tensor:
+        seen.append({"packed": isinstance(weight, mm32.PackedOperand), "activation": options.get("activation")})
+        return real(x, weight, bias, **options)
+
+    monkeypatch.setattr(ops, "linear", linear)
+    return seen
+
+
+def close(one: torch.Tensor, two: torch.Tensor) -> None:
+    torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-4)
+
+
+class Block(nn.Module):
+    """A model with a layer of every kind: in sequences and alone, shared, with and without bias, one inside another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(
+            nn.Linear(300, 40), nn.GELU(), nn.Linear(40, 40, bias=False), nn.Dropout(0.0), nn.Linear(40, 300)
+        )
+        self.inner = nn.ModuleDict({"gate": nn.Linear(300, 300), "more": nn.Sequential(nn.Linear(300, 300), nn.SiLU())})
+        self.head = nn.Linear(300, 7)
+        self.tied = nn.Linear(300, 7)
+        self.tied.weight = self.head.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.net(x)
+        x = self.inner["gate"](x).sigmoid() * self.inner["more"](x)
+        return self.head(x) + self.tied(x)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The layer
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
+@pytest.mark.parametrize("bias", [True, False])
+def test_forward(bias: bool, activation: str | None, device: str, seed: int) -> None:
+    layer = mm32.nn.Linear(300, 7, bias, device=device, activation=activation)
+    for shape in ((300,), (5, 300), (2, 3, 300), (0, 300)):
+        x = torch.randn(shape, device=device)
+        with torch.no_grad():
+            expected = reference(x, layer.weight.T, layer.bias, activation)
+            for mode in (layer.train, layer.eval):
+                mode()
+                assert_close(layer(x), *expected)
+        got = layer(x)
+        assert got.requires_grad
+        assert_close(got.detach(), *expected)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
+def test_gradients_are_those_of_the_modules(activation: str | None, device: str, seed: int) -> None:
+    linear = nn.Linear(20, 7, device=device)
+    layer = mm32.nn.Linear(20, 7, device=device, activation=activation)
+    layer.load_state_dict(linear.state_dict())
+    x, weight = torch.randn(5, 20, device=device, requires_grad=True), torch.randn(5, 7, device=device)
+    wanted = torch.autograd.grad((cpu.activate(linear(x), activation) * weight).sum(), (x, *linear.parameters()))
+    for got, expected in zip(
+        torch.autograd.grad((layer(x) * weight).sum(), (x, *layer.parameters())), wanted, strict=True
+    ):
+        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_activation_is_fused_where_no_gradient_is_needed(calls: list[dict], seed: int) -> None:
+    layer, x = mm32.nn.Linear(20, 7, activation="relu"), torch.randn(5, 20)
+    layer(x)
+    with torch.no_grad():
+        layer(x)
+    layer.requires_grad_(False)(x)
+    layer(x.clone().requires_grad_())
+    assert [c["activation"] for c in calls] == [None, "relu", "relu", None]
+
+
+def test_arguments_are_torchs() -> None:
+    layer = mm32.nn.Linear(3, 4, False, "meta", torch.float16, activation="silu")
+    assert isinstance(layer, nn.Linear)
+    assert (layer.weight.shape, layer.bias, layer.weight.dtype) == ((4, 3), None, torch.float16)
+    assert layer.weight.device.type == "meta"
+    assert repr(layer) == "Linear(in_features=3, out_features=4, bias=False, activation='silu')"
+    assert repr(mm32.nn.Linear(3, 4)) == repr(nn.Linear(3, 4))
+    with pytest.raises(ValueError, match="unknown activation 'swish'"):
+        mm32.nn.Linear(3, 4, activation="swish")
+    torch.manual_seed(3)
+    one = mm32.nn.Linear(3, 4)
+    torch.manual_seed(3)
+    assert torch.equal(one.weight, nn.Linear(3, 4).weight)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_other_dtypes_are_torchs(dtype: torch.dtype, device: str, calls: list[dict], seed: int) -> None:
+    layer = mm32.nn.Linear(20, 7, activation="tanh", device=device).to(dtype).eval()
+    x = torch.randn(5, 20, dtype=dtype, device=device)
+    with torch.no_grad():
+        got = layer(x)
+        assert got.dtype == dtype
+        assert torch.equal(got, torch.tanh(nn.functional.linear(x, layer.weight, layer.bias)))
+    with pytest.raises(RuntimeError, match="same dtype"):
+        layer(x.float())
+    assert calls == []
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_autocast_is_torchs(device: str, calls: list[dict], seed: int) -> None:
+    layer, x = mm32.nn.Linear(20, 7, activation="relu", device=device), torch.randn(5, 20, device=device)
+    with torch.autocast(device, torch.bfloat16):
+        got = layer(x)
+        assert torch.equal(got, torch.relu(nn.functional.linear(x, layer.weight, layer.bias)))
+    assert got.dtype == torch.bfloat16
+    assert calls == []
+
+
+def test_meta_device() -> None:
+    layer = mm32.nn.Linear(20, 7, device="meta", activation="relu").eval()
+    with torch.no_grad():
+        assert layer(torch.empty(5, 20, device="meta")).shape == (5, 7)
+        assert layer(torch.empty(0, 20, device="meta")).shape == (0, 7)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The packed weight. On the CPU an operand "packed" is the tensor alone: when it is made and let go is the same.
+
+
+@pytest.fixture
+def packings(monkeypatch: pytest.MonkeyPatch) -> list[mm32.PackedOperand]:
+    """Every packing that a layer asks for."""
+    made: list[mm32.PackedOperand] = []
+    real = mm32.pack
+
+    def pack(t: torch.Tensor, **options: object) -> mm32.PackedOperand:
+        made.append(real(t, **options))
+        return made[-1]
+
+    monkeypatch.setattr(layers, "pack", pack)
+    return made
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_packed_once(device: str, packings: list, calls: list[dict], seed: int) -> None:
+    layer, x = mm32.nn.Linear(300, 7, device=device).eval(), torch.randn(5, 300, device=device)
+    assert packings == []
+    with torch.no_grad():
+        for _ in range(3):
+            close(layer(x), x @ layer.weight.T + layer.bias)
+        with torch.inference_mode():
+            layer(x)
+    assert len(packings) == 1
+    assert packings[0].shape == (300, 7)
+    assert all(c["packed"] for c in calls)
+    assert len(calls) == 4
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_not_packed_where_gradients_or_training_are_on(device: str, packings: list, seed: int) -> None:
+    layer, x = mm32.nn.Linear(300, 7, device=device), torch.randn(5, 300, device=device)
+    layer.eval()(x)
+    with torch.no_grad():
+        layer.train()(x)
+    layer.eval().requires_grad_(False)(x)
+    assert packings == []
+
+
+def replace_parameter(layer: nn.Linear) -> None:
+    layer.weight = nn.Parameter(torch.randn_like(layer.weight))
+
+
+def replace_data(layer: nn.Linear) -> None:
+    layer.weight.data = torch.randn_like(layer.weight)
+
+
+def other_strides(layer: nn.Linear) -> None:
+    layer.weight.data = torch.randn_like(layer.weight).T.contiguous().T
+
+
+CHANGES: dict[str, Callable[[nn.Linear], object]] = {
+    "in_place": lambda layer: layer.weight.mul_(-1),
+    "element": lambda layer: layer.weight[0].zero_(),
+    "loaded": lambda layer: layer.load_state_dict({k: torch.randn_like(v) for k, v in layer.state_dict().items()}),
+    "assigned": lambda layer: layer.load_state_dict(
+        {k: torch.randn_like(v) for k, v in layer.state_dict().items()}, assign=True
+    ),
+    "parameter": replace_parameter,
+    "data": replace_data,
+    "strides": other_strides,
+    "train": lambda layer: layer.train().eval(),
+    "dtype_and_back": lambda layer: layer.double().float(),
+    "data_then_train": lambda layer: (layer.weight.data.mul_(3), layer.train(), layer.eval()),
+    "reset": lambda layer: layer.reset_parameters(),
+}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("change", CHANGES)
+def test_packed_again_after_a_change(change: str, device: str, packings: list, seed: int) -> None:
+    layer, x = mm32.nn.Linear(300, 7, device=device).eval(), torch.randn(5, 300, device=device)
+    with torch.no_grad():
+        layer(x)
+        CHANGES[change](layer)
+        for _ in range(2):
+            close(layer(x), x @ layer.weight.T + layer.bias)
+    assert len(packings) == 2
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_an_optimizer_step_is_seen(device: str, packings: list, seed: int) -> None:
+    """Evaluation between steps, as in any training loop."""
+    layer, x = mm32.nn.Linear(300, 7, device=device), torch.randn(5, 300, device=device)
+    optimizer = torch.optim.Adam(layer.parameters(), 0.1)
+    for _ in range(3):
+        layer.eval()
+        with torch.no_grad():
+            close(layer(x), x @ layer.weight.T + layer.bias)
+        layer(x).sum().backward()  # in eval mode, so that nothing but the weight's version tells
+        optimizer.step()
+    assert len(packings) == 3
+
+
+def test_a_change_of_the_bias_needs_no_packing(packings: list, seed: int) -> None:
+    layer, x = mm32.nn.Linear(20, 7).eval(), torch.randn(5, 20)
+    with torch.no_grad():
+        layer(x)
+        layer.bias.add_(5)
+        close(layer(x), x @ layer.weight.T + layer.bias)
+    assert len(packings) == 1
+
+
+def test_a_computed_weight_is_not_kept(packings: list, seed: int) -> None:
+    """Parametrizations make a new weight for each call, which may lie where the last one lay."""
+    one, two = (torch.nn.utils.parametrizations.weight_norm(mm32.nn.Linear(20, 7)).eval() for _ in range(2))
+    torch.nn.utils.parametrize.remove_parametrizations(two, "weight")
+    x = torch.randn(5, 20)
+    with torch.no_grad():
+        for factor in (1.0, 2.0, 3.0):
+            one.parametrizations.weight.original0.fill_(factor)
+            close(one(x), x @ one.weight.T + one.bias)
+    assert packings == []
+    with torch.no_grad():
+        two(x)
+    assert len(packings) == 1
+
+
+def test_functional_calls_use_the_weights_they_are_given(packings: list, seed: int) -> None:
+    layer, x = mm32.nn.Linear(20, 7).eval(), torch.randn(5, 20)
+    with torch.no_grad():
+        layer(x)
+        for _ in range(3):
+            other = {"weight": torch.randn(7, 20), "bias": torch.randn(7)}
+            close(torch.func.functional_call(layer, other, x), x @ other["weight"].T + other["bias"])
+        close(layer(x), x @ layer.weight.T + layer.bias)
+    assert len(packings) == 1
+
+
+def test_inference_tensors_are_not_kept(packings: list, seed: int) -> None:
+    """Their changes are not counted."""
+    with torch.inference_mode():
+        layer, x = mm32.nn.Linear(20, 7).eval(), torch.randn(5, 20)
+        layer(x)
+        layer.weight.zero_()
+        close(layer(x), layer.bias.expand(5, 7))
+    assert packings == []
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("again", [copy.deepcopy, copy.copy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_copies_and_state_dicts_leave_it_out(again: Callable, device: str, packings: list, seed: int) -> None:
+    layer, x = mm32.nn.Linear(300, 7, activation="silu", device=device).eval(), torch.randn(5, 300, device=device)
+    with torch.no_grad():
+        expected = layer(x)
+    assert layer._kept is not None
+    assert set(layer.state_dict()) == {"weight", "bias"}
+    assert len(list(layer.parameters())) == 2
+    assert list(layer.buffers()) == []
+    other = again(layer)
+    assert other._kept is None
+    assert other.activation == "silu"
+    with torch.no_grad():
+        assert torch.equal(other(x), expected)
+        other.weight.mul_(2) if again is not copy.copy else None
+        assert torch.equal(layer(x), expected)
+
+
+@pytest.mark.parametrize("activation", [None, "gelu"])
+@pytest.mark.parametrize("device", DEVICES)
+def test_compiled_without_a_break(device: str, activation: str | None, packings: list, seed: int) -> None:
+    torch._dynamo.reset()
+    layer, x = mm32.nn.Linear(300, 7, device=device, activation=activation).eval(), torch.randn(5, 300, device=device)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    with torch.no_grad():
+        close(compiled(x), cpu.activate(x @ layer.weight.T + layer.bias, activation))
+        layer.weight.mul_(2)
+        close(compiled(x), cpu.activate(x @ layer.weight.T + layer.bias, activation))
+    assert packings == []
+    layer.train()
+    x.requires_grad_()
+    (got,) = torch.autograd.grad(compiled(x).sum(), x)
+    (expected,) = torch.autograd.grad(cpu.activate(x @ layer.weight.T + layer.bias, activation).sum(), x)
+    close(got, expected)
+
+
+def test_exported(seed: int) -> None:
+    layer, x = mm32.nn.Linear(20, 7, activation="relu").eval(), torch.randn(5, 20)
+    program = torch.export.export(layer, (x,))
+    close(program.module()(x), layer(x))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Models
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_model_computes_the_same(device: str, seed: int) -> None:
+    model, x = Block().to(device), torch.randn(5, 300, device=device)
+    replaced = copy.deepcopy(model)
+    assert mm32.replace_linear(replaced) is replaced
+    assert sum(type(m) is mm32.nn.Linear for m in replaced.modules()) == 7
+    assert not any(type(m) is nn.Linear for m in replaced.modules())
+    close(replaced(x), model(x))
+    with torch.no_grad():
+        close(replaced.eval()(x), model.eval()(x))
+        close(replaced(x), model(x))
+    for one, two in zip(replaced.parameters(), model.parameters(), strict=True):
+        wanted = torch.autograd.grad(model.train()(x).sum(), two)[0]
+        torch.testing.assert_close(torch.autograd.grad(replaced.train()(x).sum(), one)[0], wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_state_dicts_fit_both_ways(seed: int) -> None:
+    model, replaced, x = Block(), mm32.replace_linear(Block()), torch.randn(5, 300)
+    assert list(model.state_dict()) == list(replaced.state_dict())
+    buffer = io.BytesIO()
+    torch.save(model.state_dict(), buffer)
+    buffer.seek(0)
+    replaced.load_state_dict(torch.load(buffer))
+    close(replaced(x), model(x))
+    other = Block()
+    other.load_state_dict(replaced.state_dict())
+    close(other(x), model(x))
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_a_replaced_model_is_copied_whole(again: Callable, seed: int) -> None:
+    model, x = mm32.replace_linear(Block()).eval(), torch.randn(5, 300)
+    with torch.no_grad():
+        expected = model(x)
+        other = again(model)
+        assert torch.equal(other(x), expected)
+    assert other.head.weight is other.tied.weight
+    assert other.net[0].activation == "gelu"
+
+
+def test_modules_and_weights_stay_what_they_are(seed: int) -> None:
+    model = Block()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    before = dict(model.named_modules())
+    parameters = dict(model.named_parameters())
+    mm32.replace_linear(model)
+    assert all(p is parameters[name] for name, p in model.named_parameters())
+    assert model.tied.weight is model.head.weight
+    for name, module in model.named_modules():
+        assert module is before[name] or isinstance(module, nn.Identity)
+    old = model.head.weight.detach().clone()
+    model(torch.randn(5, 300)).sum().backward()
+    optimizer.step()
+    assert not torch.equal(model.head.weight, old)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_activations_are_fused(name: str, calls: list[dict], seed: int) -> None:
+    model, x = nn.Sequential(nn.Linear(20, 30), MODULES[name](), nn.Linear(30, 7)).eval(), torch.randn(5, 20)
+    with torch.no_grad():
+        expected = model(x)
+        keys = list(model.state_dict())
+        mm32.replace_linear(model)
+        close(model(x), expected)
+    assert [c["activation"] for c in calls] == [name, None]
+    assert type(model[1]) is nn.Identity
+    assert not model[1].training
+    assert list(model.state_dict()) == keys
+    assert len(model) == 3
+
+
+class Watched(nn.Sequential):
+    """A Sequential that keeps what lies between its modules."""
+
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:  # type: ignore[override]
+        return [x := module(x) for module in self]
+
+
+def with_hook(method: str, which: int) -> Callable[[], nn.Module]:
+    def make() -> nn.Module:
+        model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+        getattr(model[which], method)(lambda *args: None)
+        return model
+
+    return make
+
+
+def sharing_a_layer() -> nn.Module:
+    layer = nn.Linear(8, 8)
+    return nn.Sequential(layer, nn.ReLU(), layer, nn.Tanh())
+
+
+NOT_FUSED: dict[str, Callable[[], nn.Module]] = {
+    "subclass_with_a_forward": lambda: Watched(nn.Linear(8, 8), nn.ReLU()),
+    "another_slope": lambda: nn.Sequential(nn.Linear(8, 8), nn.LeakyReLU(0.2)),
+    "not_fused_by_mm32": lambda: nn.Sequential(nn.Linear(8, 8), nn.Softplus()),
+    "not_directly_behind": lambda: nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.0), nn.ReLU()),
+    "used_twice": sharing_a_layer,
+    "forward_hook": with_hook("register_forward_hook", 0),
+    "backward_hook": with_hook("register_full_backward_hook", 0),
+    "forward_hook_behind": with_hook("register_forward_hook", 1),
+    "forward_pre_hook_behind": with_hook("register_forward_pre_hook", 1),
+    "in_a_list": lambda: nn.Sequential(nn.Sequential(nn.Linear(8, 8)), nn.ReLU()),
+}
+
+
+@pytest.mark.parametrize("case", NOT_FUSED)
+def test_what_is_not_fused(case: str, seed: int) -> None:
+    model = NOT_FUSED[case]()
+    expected = model(x := torch.randn(5, 8))
+    mm32.replace_linear(model)
+    found = [m for m in model.modules() if isinstance(m, nn.Linear)]
+    assert all(type(m) is mm32.nn.Linear and m.activation is None for m in found)
+    assert not any(isinstance(m, nn.Identity) for m in model.modules())
+    torch.testing.assert_close(model(x), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_hooks_that_see_no_difference_do_not_keep_from_fusing(seed: int) -> None:
+    model, seen = nn.Sequential(nn.Linear(8, 8), nn.ReLU()), []
+    model[0].register_forward_pre_hook(lambda module, args: seen.append(args[0]))
+    model.register_forward_hook(lambda module, args, result: seen.append(result))
+    expected = model(x := torch.randn(5, 8))
+    seen.clear()
+    mm32.replace_linear(model)
+    assert model[0].activation == "relu"
+    assert torch.equal(model(x), seen[1])
+    assert seen[0] is x
+    close(seen[1], expected)
+
+
+def test_hooks_stay(seed: int) -> None:
+    model, seen = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 3)), []
+    model[1].register_forward_hook(lambda module, args, result: seen.append(type(module)))
+    mm32.replace_linear(model)(torch.randn(5, 8))
+    assert seen == [mm32.nn.Linear]
+
+
+def test_a_shared_activation_stays_where_it_is_used_alone(seed: int) -> None:
+    act = nn.ReLU()
+    model = nn.ModuleDict({"net": nn.Sequential(nn.Linear(8, 8), act), "alone": act})
+    mm32.replace_linear(model)
+    assert model["alone"] is act
+    assert type(model["net"][1]) is nn.Identity
+
+
+def test_the_filter(seed: int) -> None:
+    asked = []
+
+    def wanted(name: str, module: nn.Linear) -> bool:
+        asked.append((name, type(module)))
+        return name.startswith("net.") and module.bias is not None
+
+    model = mm32.replace_linear(Block(), wanted)
+    taken = [name for name, m in model.named_modules() if type(m) is mm32.nn.Linear]
+    assert taken == ["net.0", "net.4"]
+    assert sorted(asked) == sorted(
+        (name, nn.Linear) for name in ("net.0", "net.2", "net.4", "inner.gate", "inner.more.0", "head", "tied")
+    )
+    assert type(model.net[1]) is nn.Identity
+    assert type(model.inner["more"][1]) is nn.SiLU
+
+
+class Special(nn.Linear):
+    pass
+
+
+def test_what_is_left_is_named(caplog: pytest.LogCaptureFixture, seed: int) -> None:
+    model = nn.ModuleDict(
+        {
+            "special": Special(4, 4),
+            "attention": nn.MultiheadAttention(8, 2),
+            "patched": nn.Linear(4, 4),
+            "plain": nn.Linear(4, 4),
+            "ours": mm32.nn.Linear(4, 4),
+        }
+    )
+    model["patched"].forward = lambda x: x
+    with caplog.at_level(logging.WARNING, "mm32"):
+        mm32.replace_linear(model)
+    assert type(model["special"]) is Special
+    assert type(model["patched"]) is nn.Linear
+    assert type(model["plain"]) is mm32.nn.Linear
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "mm32.replace_linear left as they are: special (Special, a subclass of torch.nn.Linear), attention.out_proj "
+        "(NonDynamicallyQuantizableLinear, a subclass of torch.nn.Linear), patched (its forward was replaced)"
+    )
+    caplog.clear()
+    mm32.replace_linear(Block())
+    assert caplog.records == []
+
+
+def test_the_model_may_be_the_layer(seed: int) -> None:
+    layer, x = nn.Linear(8, 3), torch.randn(5, 8)
+    expected = layer(x)
+    assert mm32.replace_linear(layer) is layer
+    assert type(layer) is mm32.nn.Linear
+    close(layer(x), expected)
+
+
+def test_twice_is_once(seed: int) -> None:
+    model = mm32.replace_linear(mm32.replace_linear(Block()))
+    assert model.net[0].activation == "gelu"
+    assert model.net[2].activation is None
+
+
+def test_a_transformer_layer(seed: int) -> None:
+    model = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+    x = torch.randn(2, 5, 16)
+    train, evaluated = model(x), model.eval()(x)
+    mm32.replace_linear(model.train())
+    close(model(x), train)
+    with torch.no_grad():
+        close(model.eval()(x), evaluated)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_model_compiles_whole(device: str, seed: int) -> None:
+    torch._dynamo.reset()
+    model, x = mm32.replace_linear(Block()).to(device).eval(), torch.randn(5, 300, device=device)
+    with torch.no_grad():
+        close(torch.compile(model, fullgraph=True, backend="aot_eager")(x), model(x))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# On the card
+
+
+@pytest.mark.gpu
+def test_the_packed_weights_bits_are_the_kernels(panels_only: None, seed: int) -> None:
+    layer, x = mm32.nn.Linear(700, 300, device="cuda", activation="gelu").eval(), torch.randn(65, 700, device="cuda")
+    with torch.no_grad():
+        expected = mm32.linear(x, layer.weight, layer.bias, activation="gelu", kernel="tensorcore")
+        for _ in range(2):
+            assert torch.equal(layer(x), expected)
+    assert layer._kept.packed.reason is None
+    held = layer._kept.packed.nbytes
+    assert 300 * 700 * 4 <= held <= 304 * 704 * 4 + 300 * 64 + 4096
+
+
+@pytest.mark.gpu
+def test_memory_is_let_go(seed: int) -> None:
+    def requested() -> int:
+        return torch.cuda.memory_stats()["requested_bytes.all.current"]
+
+    layer, x = mm32.nn.Linear(700, 300, device="cuda").eval(), torch.randn(65, 700, device="cuda")
+    before = requested()
+    with torch.no_grad():
+        layer(x)
+    assert requested() == before + layer._kept.packed.nbytes
+    layer.train()
+    assert requested() == before
+    with torch.no_grad():
+        layer.eval()(x)
+    layer.cpu()
+    assert requested() < before
+
+
+@pytest.mark.gpu
+def test_a_graph_sees_later_weights(seed: int) -> None:
+    """Captured, a layer reads the weight itself: a replay computes with what it holds then; eager calls stay right too."""
+    layer, x = mm32.nn.Linear(700, 300, device="cuda").eval(), torch.randn(65, 700, device="cuda")
+    with torch.no_grad():
+        layer(x), layer.train()(x), layer.eval()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            result = layer(x)
+        assert layer._kept is None
+        for _ in range(3):
+            layer.weight.copy_(torch.randn(300, 700, device="cuda"))
+            graph.replay()
+            assert_close(result, *reference(x, layer.weight.T, layer.bias))
+            assert_close(layer(x), *reference(x, layer.weight.T, layer.bias))
+
+
+@pytest.mark.gpu
+def test_other_streams_wait_for_the_packing(seed: int) -> None:
+    """Packed late on one stream, used at once on another: the second waits for it, as nothing else makes it."""
+    layer, x = mm32.nn.Linear(700, 300, device="cuda").eval(), torch.randn(65, 700, device="cuda")
+    with torch.no_grad():
+        expected = layer(x)
+        layer.train().eval()
+        torch.cuda.synchronize()
+        first, second = torch.cuda.Stream(), torch.cuda.Stream()
+        with torch.cuda.stream(first):
+            torch.cuda._sleep(200_000_000)
+            layer(x)
+        with torch.cuda.stream(second):
+            got = layer(x)
+            second.synchronize()
+            assert torch.equal(got, expected)
+        torch.cuda.synchronize()
+
+
+@pytest.mark.gpu
+def test_half_and_back_on_the_card(seed: int) -> None:
+    layer, x = mm32.nn.Linear(700, 300, device="cuda").eval(), torch.randn(65, 700, device="cuda")
+    with torch.no_grad():
+        layer(x)
+        half = layer.half()(x.half())
+        assert half.dtype == torch.float16
+        assert layer._kept is None
+        assert_close(layer.float()(x), *reference(x, layer.weight.T, layer.bias))
