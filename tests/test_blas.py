@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Iterator
 
@@ -111,6 +112,17 @@ def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     mm32.ops._runners.clear()
 
 
+@contextlib.contextmanager
+def tf32() -> Iterator[None]:
+    """torch asked for TF32."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 def is_torchs(a: torch.Tensor, b: torch.Tensor, **options: object) -> bool:
     return "kernel     torch:" in mm32.explain(a, b, **options)  # type: ignore[arg-type]
 
@@ -164,17 +176,13 @@ def test_tf32_is_not_let_in(always: None, seed: int) -> None:
     """The form was seen while torch's products were fp32; then the user asks torch for TF32. mm32's precision stays."""
     a, b = randn(256, 256), randn(256, 256)
     truth = a.double() @ b.double()
-    before = torch.get_float32_matmul_precision()
     assert torch.equal(mm32.matmul(a, b), torch.matmul(a, b))
-    try:
-        torch.set_float32_matmul_precision("high")
+    with tf32():
         assert float((torch.matmul(a, b) - truth).norm() / truth.norm()) > 1e-5, "torch's products are not TF32"
         for precision in ("fp32", "ieee"):
             got = mm32.matmul(a, b, precision=precision)
             assert float((got - truth).norm() / truth.norm()) < 1e-6
             assert not is_torchs(a, b, precision=precision)
-    finally:
-        torch.set_float32_matmul_precision(before)
     assert torch.equal(mm32.matmul(a, b), torch.matmul(a, b))
 
 
@@ -197,12 +205,8 @@ def test_deterministic_algorithms_leave_it_out(always: None, seed: int) -> None:
 def test_torch_is_found_again_after_tf32(always: None, seed: int) -> None:
     """A form that was first seen while torch's products were TF32."""
     a, b = randn(96, 96), randn(96, 96)
-    before = torch.get_float32_matmul_precision()
-    try:
-        torch.set_float32_matmul_precision("high")
+    with tf32():
         mm32.matmul(a, b)
-    finally:
-        torch.set_float32_matmul_precision(before)
     assert torch.equal(mm32.matmul(a, b), torch.matmul(a, b))
 
 

@@ -21,7 +21,7 @@ import torch
 
 from mm32 import gemm
 from mm32 import plan as planning
-from mm32.cuda import launch
+from mm32.cuda import blas, launch
 from mm32.errors import CompileError, LaunchError
 from mm32.gemm import Gemm
 
@@ -142,12 +142,6 @@ def _scale(value: Any) -> int | None:
     return int(value) if value in (0, 1) else 2
 
 
-def _torch_precision() -> str:
-    """The precision that the user asked torch's float32 products on CUDA to have: "tf32", or else "fp32"."""
-    # What torch.backends.cuda.matmul.fp32_precision reads; that way takes 1 us longer, and every call pays it.
-    return "tf32" if torch._C._get_fp32_precision_getter("cuda", "matmul") == "tf32" else "fp32"
-
-
 class DropIn:
     """mm32's kernels under one dispatch key, and who asked for them. `prepare` decides about a form."""
 
@@ -259,7 +253,7 @@ class DropIn:
                 operator, _form(a), _form(b),
                 None if addend is None else (_form(addend), _scale(beta), _scale(alpha)),
                 None if out is None else _form(out),
-                self._precision, _torch_precision(),
+                self._precision, blas.torch_precision(),
             )  # fmt: skip
             choice = self._choices.get(key)
             if choice is None:

@@ -101,10 +101,9 @@ def _run_cuda(
         try:
             runner(a, b, bias, out, packed_a, packed_b)
         except torch.OutOfMemoryError:
-            ran = getattr(runner, "_other", None) or runner  # what a TorchRunner runs in its place
-            if kernel != "auto" or ran.plan.workspace is None:
+            if kernel != "auto" or runner.plan.workspace is None:
                 raise
-            _without_workspace(ran.plan, a.device.index)(a, b, bias, out)
+            _without_workspace(runner.plan, a.device.index)(a, b, bias, out)
         except LaunchError as error:
             if torch.cuda._is_in_bad_fork():  # what torch says of it, where the driver says that it is not initialised
                 raise RuntimeError(

@@ -95,14 +95,7 @@ def plan(
     if len(refused) == len(names):
         raise Unplannable(f"kernel {kernel!r} cannot run here: {next(iter(refused.values()))}")
     options = [_PLANNERS[name](gemm, device) for name in names if name not in refused]
-    if (
-        torch
-        and kernel == "auto"
-        and gemm.precision != "tf32"
-        and not gemm.empty
-        and gemm.k > 0
-        and blas.for_blas(gemm)
-    ):
+    if torch and kernel == "auto" and blas.for_blas(gemm):
         options.append((Plan(gemm, device, "torch", ()), blas.by_torch(gemm, device)))
     options.sort(key=lambda o: o[1])
     chosen = options[0][0]

@@ -35,13 +35,16 @@ def torch_seconds(gemm: Gemm, device: Device) -> float:
     )
     narrow = min(gemm.m, gemm.n)
     if narrow <= 16:  # cuBLAS has kernels for matrix-vector products and narrow matrices, which memory bounds
-        stream = 3.5e12 if narrow == 1 else 2.8e12
+        stream = MEMORY if narrow == 1 else 2.8e12
         fastest = min(fastest, traffic_of(gemm) / stream + TORCH_LAUNCH)
     return fastest
 
 
 def for_blas(gemm: Gemm) -> bool:
-    """Whether cuBLAS takes the operands and the result as they lie; torch copies what it does not take."""
+    """Whether torch's product can be what is asked for: fp32, with something to multiply, of operands and to a result that cuBLAS
+    takes as they lie; torch copies what it does not take."""
+    if gemm.precision == "tf32" or gemm.empty or gemm.k == 0:
+        return False
 
     def lies(matrix: Matrix, rows: int, cols: int) -> bool:
         along_cols = (matrix.col == 1 or cols == 1) and (matrix.row >= cols or rows == 1)

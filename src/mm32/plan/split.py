@@ -129,6 +129,12 @@ def _unit_rows(load: int) -> int:
     return 16 if load in (2, 3) else 64
 
 
+def _matrices(gemm: Gemm) -> tuple[int, int]:
+    """How many matrices of A, and of B, there are to pack: one where the whole batch has the same."""
+    a, b = (gemm.batches if any(matrix.batch) else 1 for matrix in (gemm.a, gemm.b))
+    return a, b
+
+
 def _workspace(
     gemm: Gemm,
     products: int,
@@ -138,7 +144,7 @@ def _workspace(
     before: tuple[bool, bool] = (False, False),
 ) -> Workspace:
     planes, blocks = (2 if products == 3 else 1), -(-gemm.k // BLOCK_K)
-    matrices = tuple(gemm.batches if any(matrix.batch) else 1 for matrix in (gemm.a, gemm.b))
+    matrices = _matrices(gemm)
     at = 0
 
     def take(count: int) -> int:
@@ -250,16 +256,18 @@ def _by_split(
     products = _products(gemm)
     chunks = -(-gemm.k // (BLOCK_K * CHUNK))
     rows = -(-gemm.m // TILE_M)
-    elements = [(gemm.batches if any(x.batch) else 1) * r * gemm.k for x, r in ((gemm.a, gemm.m), (gemm.b, gemm.n))]
-    traffic = 8.0 if products == 3 else 6.0
-    matrices = tuple(gemm.batches if any(x.batch) else 1 for x in (gemm.a, gemm.b))
+    matrices = _matrices(gemm)
     scaled = matrices[0] * gemm.m + matrices[1] * gemm.n
-    # Direct tiles read such an operand 4 bytes at a time.
-    scattered = any(
-        _pack_mode(x, along) % 2 == 1 or (r if _pack_mode(x, along) < 2 else gemm.k) % 4 != 0
-        for x, along, r in ((gemm.a, "row", gemm.m), (gemm.b, "col", gemm.n))
+    elements = (matrices[0] * gemm.m * gemm.k, matrices[1] * gemm.n * gemm.k)
+    traffic = 8.0 if products == 3 else 6.0
+    modes = _pack_mode(gemm.a, "row"), _pack_mode(gemm.b, "col")
+    # The 16-byte loads of direct tiles need whole fours of the axis they lie along; the odd modes load 4 bytes at a time.
+    direct_modes = (
+        modes[0] | int((gemm.k if modes[0] >= 2 else gemm.m) % 4 != 0),
+        modes[1] | int((gemm.k if modes[1] >= 2 else gemm.n) % 4 != 0),
     )
-    units = _units(gemm, matrices, (_pack_mode(gemm.a, "row"), _pack_mode(gemm.b, "col")))  # type: ignore[arg-type]
+    scattered = any(mode % 2 for mode in direct_modes)
+    units = _units(gemm, matrices, modes)
 
     def suits(tile: TensorTile | MmaTile) -> bool:
         short = kernel == "tensorcore" and products == 3 and gemm.k < SHORT_K
@@ -306,15 +314,10 @@ def _by_split(
     # The tiles that the blocks start with: `height` rows of tiles, and as many columns as there are blocks for.
     first = (min(gemm.m, height * TILE_M), min(gemm.n, -(-device.sms // height) * tile.n))
     space = _workspace(gemm, products, splits, first, tile.direct, before)
-    modes = (
-        BEFORE if before[0] else _pack_mode(gemm.a, "row"),
-        BEFORE if before[1] else _pack_mode(gemm.b, "col"),
-    )
-    if tile.direct:  # its 16-byte loads need whole fours of the axis they lie along
-        modes = (
-            modes[0] | int((gemm.k if modes[0] >= 2 else gemm.m) % 4 != 0),
-            modes[1] | int((gemm.k if modes[1] >= 2 else gemm.n) % 4 != 0),
-        )
+    if tile.direct:
+        modes = direct_modes
+    else:
+        modes = BEFORE if before[0] else modes[0], BEFORE if before[1] else modes[1]
     loads = (("A_LOAD", modes[0]), ("B_LOAD", modes[1]))
     last, form = epilogue(gemm), (("PRODUCTS", products),)
     waited_for = (("A_UNIT", _unit_rows(modes[0])), ("B_UNIT", _unit_rows(modes[1])))
@@ -329,8 +332,8 @@ def _by_split(
     work = gemm.batches * rows * columns * splits
     # All blocks of mm32_pack are on the card at once: the multiply's come as they leave, and nobody waits for the launch.
     # Where K is short, the judgement at its end takes longer than what little a tile would gain from its neighbours.
-    at_once = _units(gemm, space.matrices, modes) <= 4 * device.sms or gemm.k <= 512
-    launches = _pack_launches(gemm, device, products, space.matrices, modes, overlap)
+    at_once = _units(gemm, matrices, modes) <= 4 * device.sms or gemm.k <= 512
+    launches = _pack_launches(gemm, device, products, matrices, modes, overlap)
     if tile.direct:
         del launches[1]
     if kernel == "tensorcore":
