@@ -36,7 +36,8 @@ setup: .venv/.ready
 	if ! $(BIN)/python -c 'import cuda.core; from cuda.bindings import nvrtc; nvrtc.nvrtcVersion()' 2>/dev/null; then \
 	    extras=dev,`$(BIN)/python -c 'import torch; print("cu12" if (torch.version.cuda or "13").startswith("12") else "cu13")'`; \
 	fi; \
-	echo "[setup] mm32[$$extras]"; $(BIN)/pip install -c constraints.txt -e ".[$$extras]"
+	pins="-c constraints.txt"; if $(BIN)/python -c 'import sys, torch; sys.exit(not torch.version.cuda)'; then pins=; fi; \
+	echo "[setup] mm32[$$extras]"; $(BIN)/pip install $$pins -e ".[$$extras]"
 	@touch $@
 
 .venv/.lint: .venv/.ready
