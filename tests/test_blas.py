@@ -103,8 +103,8 @@ def test_views_are_the_operands() -> None:
 
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """torch's product is estimated to take no time."""
-    monkeypatch.setattr(planning.blas, "torch_seconds", lambda problem, device: 0.0)
+    """torch's product is estimated to take no time, and so are its passes for bias and activation."""
+    monkeypatch.setattr(planning.blas, "by_torch", lambda problem, device: 0.0)
     mm32.ops._plan.cache_clear()
     mm32.ops._runners.clear()
     yield
