@@ -68,13 +68,15 @@ class SimtTile:
     def threads(self) -> int:
         return 32 * (self.m // (8 * self.thread_m)) * (self.n // (4 * self.thread_n))
 
-    @property
-    def shared(self) -> int:
-        return 4 * self.stages * self.k * (self.m + self.n + 8)
+    def shared(self, loads: tuple[int, int] = (2, 2)) -> int:
+        """Bytes of a block, by how its operands come in (`_loads`): the ring, and a queue for each that is turned."""
+        ring = 4 * self.stages * self.k * (self.m + self.n + 8)
+        queued = self.m * (loads[0] == 2) + self.n * (loads[1] == 2)
+        return ring + 4 * (self.stages - 1) * self.k * queued
 
 
 SIMT_TILES = (
-    SimtTile(128, 128, 16, 8, 16, 4, (0.50, 0.70)),
+    SimtTile(128, 128, 16, 16, 8, 3, (0.50, 0.70)),
     SimtTile(64, 64, 16, 4, 8, 4, (0.30, 0.52, 0.57, 0.60)),
 )
 # Sums promoted every 128 of K: two sets of registers, so a smaller tile. For the careful path, whose error must stand beside
@@ -114,9 +116,10 @@ def simt(gemm: Gemm, device: Device, accurate: bool = False) -> tuple[Plan, floa
         return max(each * max(gemm.k, tile.k) * step + 0.45 * stream, stream) + 5e-6 + LAUNCH
 
     tiles = ACCURATE_TILES if accurate or gemm.k > LONG_K else SIMT_TILES
-    fitting = [t for t in tiles if t.shared <= device.shared]
-    tile = min(fitting, key=estimate)
-    launch = Launch("simt.cu", "mm32_simt", _simt_constants(gemm, tile), tile.threads, tile.shared, (tile.m, tile.n))
+    loads = _loads(gemm)
+    tile = min((t for t in tiles if t.shared(loads) <= device.shared), key=estimate)
+    constants, shared = _simt_constants(gemm, tile), tile.shared(loads)
+    launch = Launch("simt.cu", "mm32_simt", constants, tile.threads, shared, (tile.m, tile.n))
     return Plan(gemm, device, "simt", (launch,)), estimate(tile)
 
 
@@ -125,11 +128,12 @@ def _simt_constants(gemm: Gemm, tile: SimtTile) -> Constants:
     return (*epilogue(gemm), *simt_form(tile, *_loads(gemm), int(c_vector)))
 
 
-def simt_form(tile: SimtTile, a_load: int, b_load: int, c_vector: int) -> Constants:
+def simt_form(tile: SimtTile, a_load: int, b_load: int, c_vector: int, split: int = 0) -> Constants:
     return (
         ("A_LOAD", a_load),
         ("B_LOAD", b_load),
         ("C_VECTOR", c_vector),
+        ("SPLIT", split),
         ("TILE_M", tile.m),
         ("TILE_N", tile.n),
         ("TILE_K", tile.k),

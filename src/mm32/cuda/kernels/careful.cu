@@ -66,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MM32_BLOCKS) mm32_careful(
             const Tile tile = tile_at(s.p, base + (long long)doubtful[i] * gridDim.x);
             if (!misfit(s, tile, reinterpret_cast<RowStats*>(ring))) continue;
             if (threadIdx.x == 0 && atomicExch(&s.verdict->careful, 1u) == 0) atomicAdd(&mm32_careful_runs, 1ull);
-            multiply_tile(s.p, tile, ring);
+            multiply_tile(s.p, tile, {0, s.p.k, locate(s.p, tile.matrix).c, s.p.c.row, s.p.c.col}, ring);
         }
         __syncthreads();
     }

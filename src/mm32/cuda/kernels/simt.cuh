@@ -17,6 +17,7 @@
 // Neighbouring k are PAD = 4 elements more than ROWS apart. In cases 2 and 3 the 32 words that a warp writes then fall in 32
 // banks (16 rows and k, k + 4; 4 rows and 8 neighbouring k), and 4 neighbouring rows still begin on 16 bytes.
 //   MM32_C_VECTOR    1: C is contiguous along N and aligned, N a multiple of 4: 16-byte stores
+//   MM32_SPLIT       1: K is split among blocks; their sums are not C, and have no epilogue
 //   MM32_TILE_M, MM32_TILE_N, MM32_TILE_K, MM32_THREAD_M, MM32_THREAD_N, MM32_STAGES
 //   MM32_BLOCKS      how many blocks must fit on a multiprocessor by their registers
 //   MM32_PROMOTE     0: one multiply-add after another along all of K. Otherwise the sums are added to a second set of registers
@@ -71,72 +72,92 @@ struct Share {
     }
 };
 
-// Brings one operand's tiles, in their order along K, into the ring. `ask` begins with a tile of which `depth` places lie within
-// K, AHEAD tiles before it is needed; the others become zeros. `put` ends that for what goes through registers.
+// Brings one operand's tiles, in their order along K, into the ring: the first ones before the loop, then one in the steps of each
+// tile that is multiplied. It comes in PIECES, spread over the steps: a burst of copies would hold up all warps of a block at
+// once. Of a tile `depth` places lie within K; the others become zeros.
 template <int LOAD, int ROWS>
 struct Loader : Share<LOAD, ROWS> {
     using Base = Share<LOAD, ROWS>;
-    static constexpr int AHEAD = STAGES - 1;
+    static constexpr int AHEAD = STAGES - 1, PIECES = Base::ROW_COUNT * Base::K_COUNT, QUEUE = 0;
 
     long long k_stride;
 
-    __device__ __forceinline__ explicit Loader(const Side& side) : Base(side), k_stride(side.k_stride) {}
+    __device__ __forceinline__ Loader(const Side& side, unsigned) : Base(side), k_stride(side.k_stride) {}
 
-    __device__ __forceinline__ void ask(unsigned stage, int depth) {
-#pragma unroll
-        for (int r = 0; r < Base::ROW_COUNT; r++) {
-            const float* at = this->from[r];
-#pragma unroll
-            for (int j = 0; j < Base::K_COUNT; j++, at += Base::K_STEP * k_stride)
-                copy_async<4 * Base::WIDTH>(this->place(stage, r, j), at, this->k + j * Base::K_STEP < depth);
-            this->from[r] += TILE_K * k_stride;
-        }
+    __device__ __forceinline__ void copy(int piece, unsigned stage, int depth) {
+        const int r = piece / Base::K_COUNT, j = piece % Base::K_COUNT;
+        copy_async<4 * Base::WIDTH>(this->place(stage, r, j), this->from[r] + j * Base::K_STEP * k_stride,
+                                    this->k + j * Base::K_STEP < depth);
+        if (j == Base::K_COUNT - 1) this->from[r] += TILE_K * k_stride;
     }
-    __device__ __forceinline__ void put(unsigned) const {}
+    // Tile s of the first AHEAD, which goes to `stage`.
+    __device__ __forceinline__ void begin(int s, unsigned stage, int depth) {
+#pragma unroll
+        for (int piece = 0; piece < PIECES; piece++) copy(piece, stage, depth);
+    }
+    __device__ __forceinline__ void turn_first(unsigned, int) {}
+    // At step k of a tile, whose stage was followed by `next`; `ahead` is where the tile goes that is AHEAD of it.
+    __device__ __forceinline__ void bring(int k, unsigned, unsigned ahead, int depth) {
+#pragma unroll
+        for (int piece = 0; piece < PIECES; piece++)
+            if (piece * (TILE_K - 1) / PIECES == k) copy(piece, ahead, depth);
+    }
+    __device__ __forceinline__ void advance() {}
 };
 
+// Each thread copies its pieces into a queue of its own, and turns them from there into the ring a tile before they are needed.
 template <int ROWS>
 struct Loader<2, ROWS> : Share<2, ROWS> {
     using Base = Share<2, ROWS>;
-    static constexpr int AHEAD = 1;
+    static constexpr int AHEAD = STAGES, PIECES = Base::ROW_COUNT * Base::K_COUNT;
+    static constexpr int SLOT = 16 * PIECES * THREADS, QUEUE = (STAGES - 1) * SLOT;  // bytes: of a tile, of all of them
 
-    float4 value[Base::ROW_COUNT][Base::K_COUNT];
+    unsigned queue, slot;  // the thread's first place in it; the next tile to turn, in bytes
 
-    __device__ __forceinline__ explicit Loader(const Side& side) : Base(side) {}
+    __device__ __forceinline__ Loader(const Side& side, unsigned at) : Base(side), queue(at + 16 * threadIdx.x), slot(0) {}
 
-    __device__ __forceinline__ void ask(unsigned, int depth) {
-#pragma unroll
-        for (int r = 0; r < Base::ROW_COUNT; r++) {
-#pragma unroll
-            for (int j = 0; j < Base::K_COUNT; j++) {
-                value[r][j] = make_float4(0.f, 0.f, 0.f, 0.f);
-                if (this->k + j * Base::K_STEP < depth)
-                    value[r][j] = *reinterpret_cast<const float4*>(this->from[r] + j * Base::K_STEP);
-            }
-            this->from[r] += TILE_K;
-        }
+    __device__ __forceinline__ void copy(int piece, int depth) {
+        const int r = piece / Base::K_COUNT, j = piece % Base::K_COUNT;
+        copy_async<16>(queue + slot + 16 * piece * THREADS, this->from[r] + j * Base::K_STEP, this->k + j * Base::K_STEP < depth);
+        if (j == Base::K_COUNT - 1) this->from[r] += TILE_K;
     }
-
-    __device__ __forceinline__ void put(unsigned stage) const {
+    // A piece into its stage, and that of the tile AHEAD - 1 after it into the queue.
+    __device__ __forceinline__ void turn(int piece, unsigned stage, int depth) {
+        float x, y, z, w;
+        load_shared(queue + slot + 16 * piece * THREADS, x, y, z, w);
+        const unsigned to = this->place(stage, piece / Base::K_COUNT, piece % Base::K_COUNT);
+        store_shared(to, x);
+        store_shared(to + 4 * Base::PITCH, y);
+        store_shared(to + 8 * Base::PITCH, z);
+        store_shared(to + 12 * Base::PITCH, w);
+        copy(piece, depth);
+    }
+    __device__ __forceinline__ void advance() { slot = slot == QUEUE - SLOT ? 0 : slot + SLOT; }
+    __device__ __forceinline__ void begin(int, unsigned, int depth) {
 #pragma unroll
-        for (int r = 0; r < Base::ROW_COUNT; r++)
+        for (int piece = 0; piece < PIECES; piece++) copy(piece, depth);
+        advance();
+    }
+    __device__ __forceinline__ void turn_first(unsigned stage, int depth) {
 #pragma unroll
-            for (int j = 0; j < Base::K_COUNT; j++) {
-                const float part[4] = {value[r][j].x, value[r][j].y, value[r][j].z, value[r][j].w};
+        for (int piece = 0; piece < PIECES; piece++) turn(piece, stage, depth);
+        advance();
+    }
+    __device__ __forceinline__ void bring(int k, unsigned next, unsigned, int depth) {
 #pragma unroll
-                for (int v = 0; v < 4; v++) store_shared(this->place(stage, r, j) + 4 * v * Base::PITCH, part[v]);
-            }
+        for (int piece = 0; piece < PIECES; piece++)
+            if (piece * (TILE_K - 1) / PIECES == k) turn(piece, next, depth);
     }
 };
 
-// Groups of 4 of this thread's rows (of A: 32 apart; columns of B: 16 apart) at one place along K.
-template <int COUNT, int GAP>
-__device__ __forceinline__ void read_fragment(float (&to)[COUNT], unsigned from) {
-#pragma unroll
-    for (int i = 0; i < COUNT / 4; i++) load_shared(from + 4 * i * GAP, to[4 * i], to[4 * i + 1], to[4 * i + 2], to[4 * i + 3]);
+// Group `i` of 4 of this thread's rows (of A: 32 apart; columns of B: 16 apart) at one place along K.
+template <int GAP, int COUNT>
+__device__ __forceinline__ void read_fragment(float (&to)[COUNT], int i, unsigned from) {
+    load_shared(from + 4 * i * GAP, to[4 * i], to[4 * i + 1], to[4 * i + 2], to[4 * i + 3]);
 }
 
-// The place of a block's tile in C. GROUP rows of tiles are walked together, so that their tiles of A stay in L2.
+// The place of a block's tile in C. GROUP rows of tiles are walked together, so that their tiles of A stay in L2. Tile t of more
+// than there are is in a matrix past the last: where K is split, each part of it has all tiles.
 struct Tile {
     long long matrix, m0, n0;
 };
@@ -147,14 +168,21 @@ __device__ __forceinline__ Tile tile_at(const Problem& p, long long t) {
     constexpr unsigned GROUP = 8;
     // No memory holds 2^32 tiles of one matrix; a division of 64 bits is half a microsecond of a block's start.
     const unsigned tiles_m = (unsigned)ceil_div(p.m, TILE_M), tiles_n = (unsigned)ceil_div(p.n, TILE_N);
-    const long long matrix = p.batches == 1 ? 0 : t / ((long long)tiles_m * tiles_n);
+    const long long matrix = p.batches == 1 && !MM32_SPLIT ? 0 : t / ((long long)tiles_m * tiles_n);
     const unsigned in_matrix = (unsigned)(t - matrix * tiles_m * tiles_n), group = in_matrix / tiles_n / GROUP;
     const unsigned rows = min(tiles_m - group * GROUP, GROUP), in_group = in_matrix - group * GROUP * tiles_n;
     return {matrix, (long long)(group * GROUP + in_group % rows) * TILE_M, (long long)(in_group / rows) * TILE_N};
 }
 
-// Computes a tile of C, by all threads of the block; the ring is free again when it returns.
-__device__ __forceinline__ void multiply_tile(const Problem& p, const Tile& tile, float* ring) {
+// K from `begin` on, `k` of it, and the matrix that the sums go to.
+struct Part {
+    long long begin, k;
+    float* c;
+    long long row, col;
+};
+
+// Computes a tile of C, or of a part's sums, by all threads of the block; the ring is free again when it returns.
+__device__ __forceinline__ void multiply_tile(const Problem& p, const Tile& tile, const Part& part, float* ring) {
     constexpr int A_PITCH = 4 * (TILE_M + PAD), B_PITCH = 4 * (TILE_N + PAD), B_AT = TILE_K * A_PITCH;  // bytes
     constexpr int STAGE = B_AT + TILE_K * B_PITCH;
     const unsigned ring_at = shared_address(ring);
@@ -166,57 +194,70 @@ __device__ __forceinline__ void multiply_tile(const Problem& p, const Tile& tile
     const unsigned a_read = ring_at + 4 * m_thread, b_read = ring_at + B_AT + 4 * n_thread;
 
     const Batch at = locate(p, tile.matrix);
-    Loader<MM32_A_LOAD, TILE_M> a(Side{at.a + tile.m0 * p.a.row, p.a.row, p.a.col, p.m - tile.m0});
-    Loader<MM32_B_LOAD, TILE_N> b(Side{at.b + tile.n0 * p.b.col, p.b.col, p.b.row, p.n - tile.n0});
-    const int whole = (int)(p.k / TILE_K), rest = (int)(p.k % TILE_K), steps = whole + (rest > 0);
+    using LoaderA = Loader<MM32_A_LOAD, TILE_M>;
+    using LoaderB = Loader<MM32_B_LOAD, TILE_N>;
+    const float *a_data = at.a + tile.m0 * p.a.row + part.begin * p.a.col, *b_data = at.b + tile.n0 * p.b.col + part.begin * p.b.row;
+    LoaderA a(Side{a_data, p.a.row, p.a.col, p.m - tile.m0}, ring_at + STAGES * STAGE);
+    LoaderB b(Side{b_data, p.b.col, p.b.row, p.n - tile.n0}, ring_at + STAGES * STAGE + LoaderA::QUEUE);
+    const int whole = (int)(part.k / TILE_K), rest = (int)(part.k % TILE_K), steps = whole + (rest > 0);
 
     float sum[THREAD_M][THREAD_N] = {};
 #if MM32_PROMOTE
     float total[THREAD_M][THREAD_N] = {};
 #endif
+    const auto depth = [&](int s) { return s < whole ? TILE_K : s < steps ? rest : 0; };
 #pragma unroll
     for (int s = 0; s < STAGES - 1; s++) {
-        const unsigned to = ring_at + s * STAGE;
-        if (s < steps && s < a.AHEAD) a.ask(to, s < whole ? TILE_K : rest);
-        if (s < steps && s < b.AHEAD) b.ask(to + B_AT, s < whole ? TILE_K : rest);
+        a.begin(s, ring_at + s * STAGE, depth(s));
+        b.begin(s, ring_at + s * STAGE + B_AT, depth(s));
         copy_commit();
     }
-    a.put(ring_at);
-    b.put(ring_at + B_AT);
+    copy_wait<STAGES - 2>();
+    a.turn_first(ring_at, depth(STAGES - 1));
+    b.turn_first(ring_at + B_AT, depth(STAGES - 1));
+    copy_commit();
     copy_wait<STAGES - 2>();
     __syncthreads();
     // The next step's fragments are read while this one's multiply, over the border between tiles too.
+    constexpr int A_READS = THREAD_M / 4, READS = A_READS + THREAD_N / 4;
     float a_part[2][THREAD_M], b_part[2][THREAD_N];
-    read_fragment<THREAD_M, 32>(a_part[0], a_read);
-    read_fragment<THREAD_N, 16>(b_part[0], b_read);
+    const auto read = [&](int i, int to, unsigned a_from, unsigned b_from) {
+        if (i < A_READS) read_fragment<32>(a_part[to], i, a_read + a_from);
+        else read_fragment<16>(b_part[to], i - A_READS, b_read + b_from);
+    };
+#pragma unroll
+    for (int i = 0; i < READS; i++) read(i, 0, 0, 0);
     unsigned stage = 0, last = (STAGES - 1) * STAGE;  // in bytes: the one that is multiplied, and the one before it
 #pragma unroll 1
     for (int s = 0; s < steps; s++) {
         const unsigned next = stage == (STAGES - 1) * STAGE ? 0 : stage + STAGE;
-        // All threads are done with the stage before this one.
-        if (s + a.AHEAD < steps) a.ask(ring_at + last, s + a.AHEAD < whole ? TILE_K : rest);
-        if (s + b.AHEAD < steps) b.ask(ring_at + last + B_AT, s + b.AHEAD < whole ? TILE_K : rest);
-        copy_commit();
+        const int a_depth = depth(s + a.AHEAD), b_depth = depth(s + b.AHEAD);
 #pragma unroll
         for (int k = 0; k < TILE_K; k++) {
             unsigned from = stage + (k + 1) * A_PITCH, b_from = stage + (k + 1) * B_PITCH;
             if (k == TILE_K - 1) {
-                a.put(ring_at + next);
-                b.put(ring_at + next + B_AT);
+                copy_commit();
                 copy_wait<STAGES - 2>();
-                __syncthreads();  // stage `next` has arrived for all threads
+                __syncthreads();  // stage `next` has arrived for all threads, and all are done with this one but for what they hold
                 from = b_from = next;
+            } else {
+                a.bring(k, ring_at + next, ring_at + last, a_depth);
+                b.bring(k, ring_at + next + B_AT, ring_at + last + B_AT, b_depth);
             }
-            read_fragment<THREAD_M, 32>(a_part[(k + 1) % 2], a_read + from);
-            read_fragment<THREAD_N, 16>(b_part[(k + 1) % 2], b_read + b_from);
+            // Down the rows with one half of the columns and up again with the other, each row against the one before: one factor
+            // is then always the last FMA's, and an FMA reads two registers, as many as there are banks.
 #pragma unroll
-            for (int i = 0; i < THREAD_M; i++)
+            for (int row = 0; row < 2 * THREAD_M; row++) {
+                const int half = row / THREAD_M, i = half ? 2 * THREAD_M - 1 - row : row;
 #pragma unroll
-                for (int to_and_fro = 0; to_and_fro < THREAD_N; to_and_fro++) {
-                    // One factor is always the last FMA's: an FMA then reads two registers, as many as there are banks.
-                    const int j = i % 2 ? THREAD_N - 1 - to_and_fro : to_and_fro;
+                for (int r = 0; r < READS; r++)
+                    if (r * 2 * THREAD_M / READS == row) read(r, (k + 1) % 2, from, b_from);
+#pragma unroll
+                for (int v = 0; v < THREAD_N / 2; v++) {
+                    const int j = half * THREAD_N / 2 + (row % 2 ? THREAD_N / 2 - 1 - v : v);
                     sum[i][j] = fmaf(a_part[k % 2][i], b_part[k % 2][j], sum[i][j]);
                 }
+            }
         }
 #if MM32_PROMOTE
         if (s % MM32_PROMOTE == MM32_PROMOTE - 1 || s == steps - 1) {
@@ -226,6 +267,8 @@ __device__ __forceinline__ void multiply_tile(const Problem& p, const Tile& tile
                 for (int j = 0; j < THREAD_N; j++) total[i][j] += sum[i][j], sum[i][j] = 0.f;
         }
 #endif
+        a.advance();
+        b.advance();
         last = stage, stage = next;
     }
     copy_wait<0>();
@@ -242,21 +285,21 @@ __device__ __forceinline__ void multiply_tile(const Problem& p, const Tile& tile
         const long long n = tile.n0 + n_thread + j / 4 * 16;
         float bias[4];
 #pragma unroll
-        for (int v = 0; v < 4; v++) bias[v] = n + v < p.n ? bias_at(p, n + v) : 0.f;
+        for (int v = 0; v < 4; v++) bias[v] = !MM32_SPLIT && n + v < p.n ? bias_at(p, n + v) : 0.f;
 #pragma unroll
         for (int i = 0; i < THREAD_M; i++) {
             const long long m = tile.m0 + m_thread + i / 4 * 32 + i % 4;
-            float* c = at.c + m * p.c.row + n * p.c.col;
+            float* const c = part.c + m * part.row + n * part.col;
             if (m >= p.m) continue;
+            float out[4];
+#pragma unroll
+            for (int v = 0; v < 4; v++) out[v] = MM32_SPLIT ? sum[i][j + v] : epilogue(sum[i][j + v], bias[v]);
 #if MM32_C_VECTOR
-            if (n < p.n)
-                *reinterpret_cast<float4*>(c) =
-                    make_float4(epilogue(sum[i][j], bias[0]), epilogue(sum[i][j + 1], bias[1]),
-                                epilogue(sum[i][j + 2], bias[2]), epilogue(sum[i][j + 3], bias[3]));
+            if (n < p.n) *reinterpret_cast<float4*>(c) = make_float4(out[0], out[1], out[2], out[3]);
 #else
 #pragma unroll
             for (int v = 0; v < 4; v++)
-                if (n + v < p.n) c[v * p.c.col] = epilogue(sum[i][j + v], bias[v]);
+                if (n + v < p.n) c[v * part.col] = out[v];
 #endif
         }
     }
