@@ -164,7 +164,7 @@ def _workspace(
     panels = tuple(take(0 if direct else x * blocks * planes * -(-rows // 8) * 8 * 128) for x, rows in sides)
     stats = tuple(take(x * rows * 32) for x, rows in sides)
     ready = tuple(take(x * -(-rows // 128) * -(-blocks // CHUNK) * 4) for x, rows in sides)
-    verdict = take(12 + 2 * 512 * 12)  # struct Verdict
+    verdict = take(16 + 2 * 512 * 12)  # struct Verdict
     partial = take(4 * splits * gemm.batches * gemm.m * gemm.n if splits > 1 else 0)
     for side in (0, 1):
         if before[side]:  # where packing it alone has put things

@@ -23,7 +23,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) mm32_scale(const __grid_co
     __shared__ unsigned short bits[8][32];
     let_next_start();
     if (blockIdx.x == 0) {
-        if (threadIdx.x == 0) s.verdict->careful = s.verdict->unsure = s.verdict->packers = 0;
+        if (threadIdx.x == 0) s.verdict->careful = s.verdict->unsure = s.verdict->packers = s.verdict->packed = 0;
         const long long chunks = ceil_div(ceil_div(s.p.k, BLOCK_K), CHUNK);
         for (int side = A_BEFORE; side < (B_BEFORE ? 1 : 2); side++) {
             const long long counters = s.matrices[side] * ceil_div(side ? s.p.n : s.p.m, READY_ROWS) * chunks;
@@ -299,6 +299,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) mm32_pack(
     __syncthreads();
     if (finished == gridDim.x - 1) {
         __threadfence();
+        if (threadIdx.x == 0) asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(&s.verdict->packed) : "memory");
         judge<THREADS, 4>(s, threadIdx.x, reinterpret_cast<Worst*>(staging));
     }
 }

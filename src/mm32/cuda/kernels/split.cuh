@@ -42,6 +42,7 @@ struct Verdict {
     unsigned careful;  // 1: a tile of C has been computed anew by mm32_careful
     unsigned unsure;   // 1: mm32_careful must look where `worst` would not do
     unsigned packers;  // blocks of mm32_pack that are done
+    unsigned packed;   // 1: all of them are, and no counter needs to be read any more
     Worst worst[2][GROUPS];  // of A and B, if unsure
 };
 

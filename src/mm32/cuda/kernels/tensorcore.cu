@@ -55,9 +55,14 @@ __device__ __forceinline__ void produce(const Split& s, unsigned ring, unsigned 
     const long long a_plane = padded_rows(p.m) * PLANE_ROW, b_plane = padded_rows(p.n) * PLANE_ROW;
     int stage = 0;
     unsigned phase = 0;
+    bool packed = false;  // a counter's way here takes as long as multiplying 64 of K
     for (int t = blockIdx.x; t < tiles; t += gridDim.x) {
         const Tile tile = tile_at(p, t);
         const int begin = split_begin(blocks, tile.split, (int)s.splits), end = split_begin(blocks, tile.split + 1, (int)s.splits);
+        if (!packed && load_acquire(&s.verdict->packed)) {
+            packed = true;
+            asm volatile("fence.proxy.async;" ::: "memory");  // the copies below come after it
+        }
         const int a_matrix = s.matrices[0] == 1 ? 0 : tile.matrix, b_matrix = s.matrices[1] == 1 ? 0 : tile.matrix;
         const unsigned a_bytes = (unsigned)min((int)padded_rows(p.m) - tile.m0, TILE_M) * PLANE_ROW;
         const unsigned b_bytes = (unsigned)min((int)padded_rows(p.n) - tile.n0, TILE_N) * PLANE_ROW;
@@ -68,7 +73,7 @@ __device__ __forceinline__ void produce(const Split& s, unsigned ring, unsigned 
         const unsigned a_units = units_of<MM32_A_UNIT>(tile.m0, p.m), b_units = units_of<MM32_B_UNIT>(tile.n0, p.n);
 #pragma unroll 1
         for (int kb = begin; kb < end; kb++) {
-            if (kb % CHUNK == 0) {
+            if (kb % CHUNK == 0 && !packed) {
                 unsigned a_there, b_there;
                 do {
                     a_there = load_acquire(a_ready + kb / CHUNK);
