@@ -97,6 +97,11 @@ def _run_cuda(
         gemm.check_out(out, shape, a, b, bias)  # whether memory is shared is not a matter of form
         if not out.is_inference():
             torch.autograd.graph.increment_version(out)  # as torch's in-place operators do: who saved it must be told
+        elif not torch.is_inference_mode_enabled():
+            raise RuntimeError(
+                "Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone to get a normal "
+                "tensor before doing inplace update (mm32.matmul)"
+            )
     if runner is not None:
         try:
             runner(a, b, bias, out, packed_a, packed_b)
@@ -208,11 +213,16 @@ _implementations: dict[int, Callable[..., torch.Tensor]] = dict.fromkeys(_plain_
 _include_set, _keys = torch._C._dispatch_tls_local_include_set, torch._C._dispatch_keys
 
 
+def observed() -> bool:
+    """Whether a dispatch mode, a transform of torch.func or a tracer sees the operators that this thread calls."""
+    return _include_set().raw_repr() not in _QUIET
+
+
 def _direct(a: Any, b: Any, bias: torch.Tensor | None, out: torch.Tensor | None) -> Callable[..., torch.Tensor] | None:
     """The implementation for these operands, if the dispatcher would call it and do nothing more; else None."""
     if (
         torch.compiler.is_dynamo_compiling()
-        or _include_set().raw_repr() not in _QUIET
+        or observed()
         or torch._C._len_torch_function_stack() > 0
         or torch.autograd.forward_ad._current_level >= 0
         or torch.autograd.profiler._is_profiler_enabled
@@ -384,7 +394,7 @@ def linear(
     in `matmul`.
     """
     if isinstance(weight, PackedOperand):
-        if x.shape[-1:] != weight.shape[:1]:
+        if isinstance(x, torch.Tensor) and x.shape[-1:] != weight.shape[:1]:
             raise RuntimeError(
                 f"mm32.linear of x {tuple(x.shape)} takes a packed operand of shape ({x.shape[-1]}, N), which is "
                 f"mm32.pack(weight.T) for a weight (N, {x.shape[-1]}); got one of shape {tuple(weight.shape)}"
@@ -410,7 +420,7 @@ def explain(
     Raises as `matmul` does.
     """
     before, notes = (False, False), ""
-    if isinstance(a, PackedOperand) or isinstance(b, PackedOperand):
+    if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
         notes = "".join(f"\npacked     {x!r}" for x in (a, b) if isinstance(x, PackedOperand))
         a, b, packed_a, packed_b = unwrap(a, b, precision, kernel)
         before = packed_a is not None and packed_a.numel() > 0, packed_b is not None and packed_b.numel() > 0
