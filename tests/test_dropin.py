@@ -521,6 +521,29 @@ def test_precision_follows_torch(
     assert len(standin.asked) == 4
 
 
+def test_every_way_to_ask_torch_for_tf32_is_followed(dropin: DropIn, standin: StandIn, seed: int) -> None:
+    a, b = operands(2)
+    before = torch.get_float32_matmul_precision()
+
+    def precision() -> str:
+        dropin._choices.clear()
+        with on(dropin):
+            a @ b
+        return standin.asked[-1][0].precision
+
+    try:
+        for asked, wanted in (("high", "tf32"), ("highest", "fp32")):
+            torch.set_float32_matmul_precision(asked)
+            assert precision() == wanted
+            assert torch.get_float32_matmul_precision() == asked
+        for allowed in (True, False):
+            torch.backends.cuda.matmul.allow_tf32 = allowed
+            assert precision() == ("tf32" if allowed else "fp32")
+            assert torch.backends.cuda.matmul.allow_tf32 == allowed
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 def test_the_precision_that_torch_defaults_to_is_fp32(dropin: DropIn, standin: StandIn, seed: int) -> None:
     assert torch.backends.cuda.matmul.fp32_precision != "tf32"
     with on(dropin):
@@ -649,6 +672,28 @@ def test_stats(dropin: DropIn, seed: int) -> None:
     with on(dropin):
         a @ b
     assert dropin.stats() == mm32.dropin.Stats({"stand-in": 1}, {}, 0.5)
+
+
+def test_a_reset_loses_no_count_of_another_thread(dropin: DropIn) -> None:
+    a, each, counted = torch.eye(4), 5000, [0, 0.0]
+
+    def work() -> None:
+        for _ in range(each):
+            torch.mm(a, a)
+
+    def count() -> None:
+        stats = dropin.stats(reset=True)
+        counted[0] += stats.taken
+        counted[1] += stats.estimated_seconds_saved
+
+    with on(dropin):
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            count()
+        count()
+    assert counted == [3 * each, 0.5 * 3 * each]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

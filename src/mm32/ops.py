@@ -97,11 +97,6 @@ def _run_cuda(
         gemm.check_out(out, shape, a, b, bias)  # whether memory is shared is not a matter of form
         if not out.is_inference():
             torch.autograd.graph.increment_version(out)  # as torch's in-place operators do: who saved it must be told
-        elif not torch.is_inference_mode_enabled():
-            raise RuntimeError(
-                "Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone to get a normal "
-                "tensor before doing inplace update (mm32.matmul)"
-            )
     if runner is not None:
         try:
             runner(a, b, bias, out, packed_a, packed_b)
