@@ -196,7 +196,7 @@ def test_what_is_no_tensor() -> None:
                 call(one, two)
     with pytest.raises(TypeError, match=r"bias must be a torch.Tensor of shape \(N,\) or None, got float"):
         mm32.matmul(a, a, bias=1.0)
-    with pytest.raises(TypeError, match="out must be a torch.Tensor, got list"):
+    with pytest.raises(TypeError, match=r"out must be a torch\.Tensor, got list"):
         mm32.matmul(a, a, out=[])
 
 

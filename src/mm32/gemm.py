@@ -268,8 +268,8 @@ def check_out(
     check_out_form(out, shape, a)
     if out.is_inference() and not torch.is_inference_mode_enabled():
         raise RuntimeError(
-            "Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone to get a normal tensor "
-            "before doing inplace update (mm32.matmul)"
+            "Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone to get a normal "
+            "tensor before doing inplace update (mm32.matmul)"
         )
     if out.device.type == "meta" or out.numel() == 0:
         return
