@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
 import mm32
-from mm32 import ops
+from mm32 import direct
 from mm32.gemm import ACTIVATIONS, PRECISIONS
 from mm32.plan import KERNELS, SPLIT_KERNELS
 from op_support import DEVICES, SHAPES, Products, assert_same, columns, make, transposed
@@ -288,7 +288,7 @@ def test_nested_tensors_are_refused() -> None:
 def goes_direct(*tensors: torch.Tensor) -> bool:
     a, b, *others = tensors
     bias, out = (*others, None, None)[:2]
-    return ops._direct(a, b, bias, out) is not None
+    return direct.implementation(a, b, bias, out) is not None
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -359,6 +359,6 @@ import torch
 from torch._subclasses import FakeTensorMode
 with FakeTensorMode():
     import mm32
-assert mm32.ops._direct(torch.ones(2, 2), torch.ones(2, 2), None, None) is not None
+assert mm32.direct.implementation(torch.ones(2, 2), torch.ones(2, 2), None, None) is not None
 """
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
-from mm32 import cpu, gemm, ops
+from mm32 import cpu, direct, gemm, ops
 from mm32.packed import PackedOperand, pack
 
 log = logging.getLogger("mm32")
@@ -91,7 +91,7 @@ class Linear(torch.nn.Linear):
         if (
             self.training
             or torch.compiler.is_compiling()
-            or ops.observed()  # panels would be the transform's own, or stay in what is traced
+            or direct.observed()  # panels would be the transform's own, or stay in what is traced
             or type(weight) is not torch.nn.Parameter  # computed anew for each call, or not plain memory
             or weight.is_inference()  # its changes are not counted
             or (weight.is_cuda and torch.cuda.is_current_stream_capturing())
