@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ PAGES = (
     "docs/verifying.md",
 )
 MARKED = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end table -->)", re.S)
+Row = dict[str, Any]
+Cell = Callable[[Row], str]
 LAYOUT = {"tt": "`A.T @ B.T`", "nt": "`A @ B.T`", "tn": "`A.T @ B`", "nn": "`A @ B`"}
 
 
@@ -50,123 +52,197 @@ def source(name: str) -> str:
     )
 
 
-def speedup(result: dict[str, Any]) -> str:
-    return f"**{result['speedup']:.2f}** ({result['speedup_low']:.2f}–{result['speedup_high']:.2f})"
+# ---------------------------------------------------------------------------------------------------------------------
+# Columns: a head, and what stands below it for a row of a record
 
 
-def product(row: dict[str, Any]) -> str:
+def table(name: str, rows: Iterable[Row], columns: Iterable[tuple[str, Cell]]) -> str:
+    """The table's Markdown, and where its record `name` is."""
+    heads, cells = zip(*columns, strict=True)
+    lines = [heads, *([cell(row) for cell in cells] for row in rows)]
+    first, *others = (f"| {' | '.join(line)} |" for line in lines)
+    return "\n".join([first, "|---" * len(heads) + "|", *others]) + "\n" + source(name)
+
+
+def seconds(name: str) -> Cell:
+    return lambda row: time(row["results"][name]["seconds"])
+
+
+def error(name: str) -> Cell:
+    return lambda row: f"{row['results'][name]['error']:.1e}"
+
+
+def speedup(name: str) -> Cell:
+    """With its interval; a dash where it failed."""
+
+    def cell(row: Row) -> str:
+        r = row["results"][name]
+        return f"**{r['speedup']:.2f}** ({r['speedup_low']:.2f}–{r['speedup_high']:.2f})" if "speedup" in r else "–"
+
+    return cell
+
+
+def product(row: Row) -> str:
     return LAYOUT[row["layout"]] + (" + bias, relu" if row["bias"] else "")
 
 
+def distribution(row: Row) -> str:
+    return row["distribution"]
+
+
+def kernel(row: Row) -> str:
+    return row["results"]["mm32"]["kernel"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Tables
+
+
 def main_table() -> str:
-    lines = [
-        "| product | data | torch fp32 | mm32 | mm32 : torch (95 %) | torch TF32 | error torch | error mm32 | error TF32 |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in load("main")["rows"]:
-        r = row["results"]
-        lines.append(
-            f"| {product(row)} | {row['distribution']} | {time(r['torch']['seconds'])} | {time(r['mm32']['seconds'])} | "
-            f"{speedup(r['mm32'])} | {time(r['torch-tf32']['seconds'])} | {r['torch']['error']:.1e} | "
-            f"{r['mm32']['error']:.1e} | {r['torch-tf32']['error']:.1e} |"
-        )
-    return "\n".join(lines) + "\n" + source("main")
+    return table(
+        "main",
+        load("main")["rows"],
+        [
+            ("product", product),
+            ("data", distribution),
+            ("torch fp32", seconds("torch")),
+            ("mm32", seconds("mm32")),
+            ("mm32 : torch (95 %)", speedup("mm32")),
+            ("torch TF32", seconds("torch-tf32")),
+            ("error torch", error("torch")),
+            ("error mm32", error("mm32")),
+            ("error TF32", error("torch-tf32")),
+        ],
+    )
 
 
 def shapes_table() -> str:
-    lines = [
-        "| M × K × N | torch fp32 | mm32 | kernel | mm32 : torch (95 %) | torch TF32 | error torch | error mm32 |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for row in load("shapes")["rows"]:
-        r = row["results"]
-        size = f"{row['m']} × {row['k']} × {row['n']}" + (f", batch {row['batch']}" if row["batch"] > 1 else "")
-        lines.append(
-            f"| {size} | {time(r['torch']['seconds'])} | {time(r['mm32']['seconds'])} | {r['mm32']['kernel']} | "
-            f"{speedup(r['mm32'])} | {time(r['torch-tf32']['seconds'])} | {r['torch']['error']:.1e} | "
-            f"{r['mm32']['error']:.1e} |"
-        )
-    return "\n".join(lines) + "\n" + source("shapes")
+    def size(row: Row) -> str:
+        return f"{row['m']} × {row['k']} × {row['n']}" + (f", batch {row['batch']}" if row["batch"] > 1 else "")
+
+    return table(
+        "shapes",
+        load("shapes")["rows"],
+        [
+            ("M × K × N", size),
+            ("torch fp32", seconds("torch")),
+            ("mm32", seconds("mm32")),
+            ("kernel", kernel),
+            ("mm32 : torch (95 %)", speedup("mm32")),
+            ("torch TF32", seconds("torch-tf32")),
+            ("error torch", error("torch")),
+            ("error mm32", error("mm32")),
+        ],
+    )
 
 
 def tf32_table() -> str:
-    lines = [
-        "| product | data | torch TF32 | mm32 `tf32` | mm32 : torch TF32 | error torch TF32 | error mm32 `tf32` |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for row in load("main")["rows"]:
-        r = row["results"]
-        ratio = r["torch-tf32"]["seconds"] / r["mm32-tf32"]["seconds"]
-        lines.append(
-            f"| {product(row)} | {row['distribution']} | {time(r['torch-tf32']['seconds'])} | "
-            f"{time(r['mm32-tf32']['seconds'])} | {ratio:.2f} | {r['torch-tf32']['error']:.1e} | {r['mm32-tf32']['error']:.1e} |"
-        )
-    return "\n".join(lines) + "\n" + source("main")
+    def ratio(row: Row) -> str:
+        torchs, ours = (row["results"][name]["seconds"] for name in ("torch-tf32", "mm32-tf32"))
+        return f"{torchs / ours:.2f}"
+
+    return table(
+        "main",
+        load("main")["rows"],
+        [
+            ("product", product),
+            ("data", distribution),
+            ("torch TF32", seconds("torch-tf32")),
+            ("mm32 `tf32`", seconds("mm32-tf32")),
+            ("mm32 : torch TF32", ratio),
+            ("error torch TF32", error("torch-tf32")),
+            ("error mm32 `tf32`", error("mm32-tf32")),
+        ],
+    )
 
 
 def packed_table() -> str:
-    lines = [
-        "| product | data | torch fp32 | mm32 | mm32, B packed beforehand | packed : torch (95 %) | error mm32 | error packed |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for row in load("main")["rows"]:
-        r = row["results"]
-        lines.append(
-            f"| {product(row)} | {row['distribution']} | {time(r['torch']['seconds'])} | {time(r['mm32']['seconds'])} | "
-            f"{time(r['mm32-packed']['seconds'])} | {speedup(r['mm32-packed'])} | {r['mm32']['error']:.1e} | "
-            f"{r['mm32-packed']['error']:.1e} |"
-        )
-    return "\n".join(lines) + "\n" + source("main")
+    return table(
+        "main",
+        load("main")["rows"],
+        [
+            ("product", product),
+            ("data", distribution),
+            ("torch fp32", seconds("torch")),
+            ("mm32", seconds("mm32")),
+            ("mm32, B packed beforehand", seconds("mm32-packed")),
+            ("packed : torch (95 %)", speedup("mm32-packed")),
+            ("error mm32", error("mm32")),
+            ("error packed", error("mm32-packed")),
+        ],
+    )
 
 
 def errors_table() -> str:
-    names = {
-        "torch": "torch fp32",
-        "mm32": 'mm32 "fp32"',
-        "simt": "mm32 simt",
-        "torch-tf32": "torch TF32",
-        "mm32-tf32": 'mm32 "tf32"',
-    }
-    lines = ["| product | data | " + " | ".join(names.values()) + " |", "|---" * (len(names) + 2) + "|"]
-    for row in load("main")["rows"]:
-        cells = [f"{row['results'][n]['error']:.1e} / {row['results'][n]['gauge']:.1f}" for n in names]
-        lines.append(f"| {product(row)} | {row['distribution']} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n" + source("main")
+    def both(name: str) -> Cell:
+        return lambda row: f"{row['results'][name]['error']:.1e} / {row['results'][name]['gauge']:.1f}"
+
+    return table(
+        "main",
+        load("main")["rows"],
+        [
+            ("product", product),
+            ("data", distribution),
+            ("torch fp32", both("torch")),
+            ('mm32 "fp32"', both("mm32")),
+            ("mm32 simt", both("simt")),
+            ("torch TF32", both("torch-tf32")),
+            ('mm32 "tf32"', both("mm32-tf32")),
+        ],
+    )
 
 
 def ladder_table() -> str:
+    def rung(name: str) -> Cell:
+        def cell(row: Row) -> str:
+            r = row["results"][name]
+            return f"{time(r['seconds'])}<br>×{r['speedup']:.3g}, error {r['error']:.1e}"
+
+        return cell
+
     rows = load("ladder")["rows"]
-    names = list(rows[0]["results"])
-    lines = ["| layout | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-    for row in rows:
-        cells = [
-            f"{time(r['seconds'])}<br>×{r['speedup']:.3g}, error {r['error']:.1e}" for r in row["results"].values()
-        ]
-        lines.append(f"| {LAYOUT[row['layout']]} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n" + source("ladder")
+    layout = ("layout", lambda row: LAYOUT[row["layout"]])
+    return table("ladder", rows, [layout, *((name, rung(name)) for name in rows[0]["results"])])
 
 
 def models_table() -> str:
-    lines = [
-        "| model | torch fp32 | mm32 | mm32 : torch (95 %) | torch TF32 | products by mm32 | error of | torch | mm32 | TF32 |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in load("models")["rows"]:
-        fp32, ours, tf32 = (row["results"][name] for name in ("torch", "mm32", "torch-tf32"))
-        errors = [
-            " <br> ".join("–" if "failed" in r else f"{r['errors'][quantity]:.1e}" for quantity in fp32["errors"])
-            for r in (fp32, ours, tf32)
-        ]
-        times = [f"fails: {r['failed']}" if "failed" in r else time(r["seconds"]) for r in (fp32, ours, tf32)]
-        ratio, taken = "–", "–"
-        if "failed" not in ours:
-            ratio, count = speedup(ours), sum(ours["kernels"].values())
-            taken = f"{count} of {count + sum(ours['left to torch'].values())}, {ours['careful']} careful"
-        lines.append(
-            f"| **{row['case']}**: {row['what']} | {times[0]} | {times[1]} | {ratio} | {times[2]} | {taken} | "
-            f"{' <br> '.join(fp32['errors'])} | {' | '.join(errors)} |"
-        )
-    return "\n".join(lines) + "\n" + source("models")
+    def step(name: str) -> Cell:
+        def cell(row: Row) -> str:
+            r = row["results"][name]
+            return f"fails: {r['failed']}" if "failed" in r else time(r["seconds"])
+
+        return cell
+
+    def errors(name: str) -> Cell:
+        def cell(row: Row) -> str:
+            r, quantities = row["results"][name], row["results"]["torch"]["errors"]
+            return " <br> ".join("–" if "failed" in r else f"{r['errors'][quantity]:.1e}" for quantity in quantities)
+
+        return cell
+
+    def taken(row: Row) -> str:
+        ours = row["results"]["mm32"]
+        if "failed" in ours:
+            return "–"
+        count = sum(ours["kernels"].values())
+        return f"{count} of {count + sum(ours['left to torch'].values())}, {ours['careful']} careful"
+
+    return table(
+        "models",
+        load("models")["rows"],
+        [
+            ("model", lambda row: f"**{row['case']}**: {row['what']}"),
+            ("torch fp32", step("torch")),
+            ("mm32", step("mm32")),
+            ("mm32 : torch (95 %)", speedup("mm32")),
+            ("torch TF32", step("torch-tf32")),
+            ("products by mm32", taken),
+            ("error of", lambda row: " <br> ".join(row["results"]["torch"]["errors"])),
+            ("torch", errors("torch")),
+            ("mm32", errors("mm32")),
+            ("TF32", errors("torch-tf32")),
+        ],
+    )
 
 
 def auto_table() -> str:
@@ -175,25 +251,35 @@ def auto_table() -> str:
         return "No record of this set is here: `python benchmarks/record.py auto` makes one.\n"
     rows = [row for row in load("auto")["rows"] if "mm32" in row["results"]]
     speedups = [row["results"]["mm32"]["speedup"] for row in rows]
-    choices = [report.choice(row) for row in rows]
-    ahead, poor = sum(s >= 1 for s in speedups), sum(ratio > 1.1 for _, ratio in choices)
-    lines = [
+    ahead = sum(s >= 1 for s in speedups)
+    poor = sum(ratio > 1.1 for _, ratio in map(report.choice, rows))
+
+    def short(name: str) -> Cell:
+        return lambda row: report.time(row["results"][name]["seconds"])
+
+    def over_torch(name: str) -> Cell:
+        return lambda row: f"{row['results'][name]['speedup']:.2f}" if name in row["results"] else "–"
+
+    lowest = table(
+        "auto",
+        report.worst(rows),
+        [
+            ("M × K × N, layout, data", lambda row: row["case"].replace("x", " × ", 2)),
+            ("kernel", kernel),
+            ("torch fp32", short("torch")),
+            ("mm32", short("mm32")),
+            ("mm32 : torch (95 %)", speedup("mm32")),
+            ("simt : torch", over_torch("simt")),
+            ("tensorcore : torch", over_torch("tensorcore")),
+            ("error torch", error("torch")),
+            ("error mm32", error("mm32")),
+        ],
+    )
+    return (
         f"{len(rows)} products: geometric mean of mm32 : torch **{report.geometric_mean(speedups):.2f}**, {ahead} of them at "
-        f"least as fast as torch; in {poor} a kernel that was not chosen is faster by more than a tenth. The ten lowest:",
-        "",
-        "| M × K × N, layout, data | kernel | torch fp32 | mm32 | mm32 : torch (95 %) | simt : torch | tensorcore : torch "
-        "| error torch | error mm32 |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in report.worst(rows):
-        r = row["results"]
-        other = " | ".join(f"{r[name]['speedup']:.2f}" if name in r else "–" for name in ("simt", "tensorcore"))
-        lines.append(
-            f"| {row['case'].replace('x', ' × ', 2)} | {r['mm32']['kernel']} | {report.time(r['torch']['seconds'])} | "
-            f"{report.time(r['mm32']['seconds'])} | {speedup(r['mm32'])} | {other} | {r['torch']['error']:.1e} | "
-            f"{r['mm32']['error']:.1e} |"
-        )
-    return "\n".join(lines) + "\n" + source("auto")
+        f"least as fast as torch; in {poor} a kernel that was not chosen is faster by more than a tenth. The ten lowest:\n\n"
+        + lowest
+    )
 
 
 TABLES: dict[str, Callable[[], str]] = {

@@ -13,6 +13,7 @@ import torch
 
 import mm32
 from gpu_support import assert_close, reference
+from mm32 import dropin
 from mm32.gemm import ACTIVATIONS
 from mm32.plan import KERNELS
 from op_support import DEVICES, make
@@ -91,6 +92,52 @@ def test_operands_on_two_cards_are_refused(two_cards: None) -> None:
             mm32.matmul(a, a, bias=b[0])
         with pytest.raises(RuntimeError, match=r"out must be a dense torch.float32 tensor on cuda:0.*on cuda:1"):
             mm32.matmul(a, a, out=b)
+
+
+@gpu
+def test_torchs_products_of_a_card_that_is_not_current(
+    two_cards: None, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """mm32.enabled: result, out=, a sum with factors and gradients on cuda:1 while cuda:0 is current."""
+    monkeypatch.setattr(dropin, "expected_gain", lambda *args: 1.0)
+    made = dropin.DropIn("CUDA", dropin._prepare)
+    a, b, addend = (randn(*s, device="cuda:1") for s in ((130, 300), (300, 65), (130, 65)))
+    exact, slope = a.double() @ b.double(), addend.double() @ b.double().T
+    made.request("test", None)
+    try:
+        for _ in range(2):
+            with torch.cuda.device(0):
+                result = a @ b
+                out = torch.mm(a, b, out=torch.empty(130, 65, device="cuda:1"))
+                total = torch.addmm(addend, a, b, beta=0.5, alpha=-2)
+                x = a.clone().requires_grad_()
+                (gradient,) = torch.autograd.grad(x @ b, x, addend)
+                assert torch.cuda.current_device() == 0
+            for found, wanted in (
+                (result, exact),
+                (out, exact),
+                (total, 0.5 * addend.double() - 2 * exact),
+                (gradient, slope),
+            ):
+                assert found.device.index == 1
+                torch.testing.assert_close(found.double(), wanted, rtol=1e-4, atol=1e-4)
+    finally:
+        made.withdraw_all()
+    assert (made.stats().taken, made.stats().left) == (2 * 5, 0)
+
+
+@gpu
+def test_packed_operands_and_layers_of_a_card_that_is_not_current(two_cards: None, seed: int) -> None:
+    layer, x = mm32.nn.Linear(300, 65, device="cuda:1", activation="gelu").eval(), randn(33, 300, device="cuda:1")
+    with torch.cuda.device(0), torch.no_grad():
+        for _ in range(2):
+            assert_close(layer(x), *reference(x, layer.weight.T, layer.bias, "gelu"))
+            layer.weight.mul_(2)
+        packed = mm32.pack(layer.weight.T)
+        assert packed.reason is None
+        assert packed.memory.device == packed.source.device == x.device
+        assert_close(mm32.matmul(x, packed), *reference(x, layer.weight.T, kernel="tensorcore"))
+        assert torch.cuda.current_device() == 0
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -217,6 +264,43 @@ def product_of_ones(size: int) -> float:
 
 def test_a_forked_process_on_the_cpu() -> None:
     assert in_process("fork", product_of_ones, 8) == ("answer", 512.0)
+
+
+def error_of_torchs_product(device: str) -> float:
+    """Of `a @ b` with mm32 enabled, on the card of a size that it takes."""
+    torch.set_num_threads(1)
+    size = 2048 if device == "cuda" else 64
+    a, b = make((size, size), device), make((size, size), device)
+    with mm32.enabled():
+        c = a @ b
+    taken = mm32.stats().taken
+    if taken != (device == "cuda"):
+        raise AssertionError(f"mm32 ran {taken} products: {mm32.stats()}")
+    return float((c - a.double() @ b.double()).norm() / c.norm())
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_enabled_in_a_spawned_process(device: str) -> None:
+    kind, answer = in_process("spawn", error_of_torchs_product, device)
+    assert kind == "answer", answer
+    assert answer <= 2e-6
+
+
+def test_enabled_in_a_forked_process_on_the_cpu() -> None:
+    """Turned on in the parent, it is on in the child, and can be turned off there."""
+    mm32.enable()
+    try:
+        assert in_process("fork", product_by_torch, 8) == ("answer", 512.0)
+    finally:
+        mm32.disable()
+
+
+def product_by_torch(size: int) -> float:
+    torch.set_num_threads(1)
+    once = float((torch.ones(size, size) @ torch.ones(size, size)).sum())
+    mm32.disable()
+    again = float((torch.ones(size, size) @ torch.ones(size, size)).sum())
+    return once if once == again else float("nan")
 
 
 INHERITED: dict[str, torch.Tensor] = {}

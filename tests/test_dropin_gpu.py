@@ -8,9 +8,12 @@ from types import ModuleType
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch._subclasses import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
 import mm32
+from dropin_support import APART, MISFITS, outcome
 from mm32 import dropin as module
 from mm32.cuda import launch
 from mm32.dropin import OPERATORS, DropIn
@@ -93,27 +96,33 @@ def test_samples(name: str, requires_grad: bool, always: DropIn, samples: Module
     assert always.stats().taken > 0
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_error_inputs(name: str, always: DropIn, samples: ModuleType) -> None:
-    op = info(samples, name)
-    if op.error_inputs_func is None:
-        pytest.skip(f"torch has no error inputs for {name}")
+@pytest.mark.parametrize("misfit", MISFITS)
+def test_errors_are_torchs(misfit: str, always: DropIn) -> None:
+    """And where torch's CUDA kernels take what its CPU kernels refuse, the value is torch's."""
+
+    def call() -> object:
+        return MISFITS[misfit]("cuda")
+
+    before = outcome(call)
     always.request("test", None)
-    for case in op.error_inputs("cuda"):
-        sample = case.sample_input
-        with pytest.raises(case.error_type, match=case.error_regex):
-            op(sample.input, *sample.args, **sample.kwargs)
+    assert outcome(call) == before
+    assert misfit == "mm_out_inference" or not always.stats().kernels  # torch refuses that one after the product
 
 
-def test_devices_that_differ_are_torchs_error(always: DropIn) -> None:
-    def outcome() -> str:
-        with pytest.raises(RuntimeError) as raised:
-            torch.mm(torch.ones(2, 3, device="cuda"), torch.ones(3, 2))
-        return str(raised.value)
+@pytest.mark.parametrize("case", APART)
+@pytest.mark.parametrize("other", ["cpu", "cuda:1"])
+def test_devices_that_differ_are_torchs_error(other: str, case: str, always: DropIn) -> None:
+    if other == "cuda:1" and torch.cuda.device_count() < 2:
+        pytest.skip("needs 2 CUDA devices, there is 1")
 
-    wanted = outcome()
+    def call() -> object:
+        return APART[case]("cuda:0", other)
+
+    before = outcome(call)
+    assert before[0] != "value"
     always.request("test", None)
-    assert outcome() == wanted
+    assert outcome(call) == before
+    assert not always.stats().kernels
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -147,7 +156,9 @@ def test_named_tensors_are_refused_with_a_way_out(always: DropIn) -> None:
     a = torch.ones(2, 3, device="cuda", names=("rows", "inner"))
     b = torch.ones(3, 4, device="cuda", names=("inner", "columns"))
     always.request("test", None)
-    with pytest.raises(RuntimeError, match=r"drop the names with .rename\(None\)"):
+    with pytest.raises(
+        RuntimeError, match=r"Named tensors.*drop names via `tensor = tensor.rename\(None\)`"
+    ):  # torch's
         torch.mm(a, b)
     always.withdraw_all()
     assert torch.mm(a, b).names == ("rows", "columns")
@@ -247,6 +258,121 @@ def test_precision_follows_torch(seed: int) -> None:
         torch.backends.cuda.matmul.fp32_precision = before
     assert errors["ieee"] <= 2e-6
     assert 1e-5 <= errors["tf32"] <= 1e-3
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Under torch's modes and transforms
+
+
+def test_autocast_still_lowers(always: DropIn, seed: int) -> None:
+    a, b = torch.randn(200, 300, device="cuda"), torch.randn(300, 100, device="cuda")
+    always.request("test", None)
+    with torch.autocast("cuda", torch.bfloat16):
+        assert (a @ b).dtype == torch.bfloat16
+        assert mm32.matmul(a, b).dtype == torch.float32  # an explicit call
+    assert always.stats().fallbacks == {"not float32": 1}
+
+
+def test_deterministic_mode_has_nothing_to_change(always: DropIn, seed: int) -> None:
+    """Nor does cuBLAS's own check of CUBLAS_WORKSPACE_CONFIG refuse what mm32 runs."""
+    a, b = torch.randn(200, 3000, device="cuda"), torch.randn(3000, 100, device="cuda")
+    addend, wanted = torch.randn(200, 100, device="cuda"), a.double() @ b.double()
+    always.request("test", None)
+    torch.use_deterministic_algorithms(True)  # and new memory is filled with NaN
+    try:
+        products = [a @ b for _ in range(5)]
+        sums = [torch.addmm(addend, a, b, beta=0.5, alpha=2) for _ in range(5)]
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert all(torch.equal(other, products[0]) for other in products)
+    assert all(torch.equal(other, sums[0]) for other in sums)
+    assert relative(products[0], wanted) <= 3e-6
+    assert relative(sums[0], 0.5 * addend.double() + 2 * wanted) <= 3e-6
+    assert (always.stats().taken, always.stats().left) == (10, 0)
+
+
+def test_fake_and_meta_tensors_do_not_arrive(always: DropIn) -> None:
+    a, b = torch.ones(20, 30, device="cuda"), torch.ones(30, 10, device="cuda")
+    always.request("test", None)
+    with FakeTensorMode() as mode:
+        assert (mode.from_tensor(a) @ mode.from_tensor(b)).shape == (20, 10)
+    assert (a.to("meta") @ b.to("meta")).device.type == "meta"
+    assert (always.stats().taken, always.stats().left) == (0, 0)
+
+
+@pytest.mark.parametrize("transform", ["vmap", "grad", "jvp", "jacrev", "hessian", "gradients_of_samples"])
+def test_transforms(transform: str, always: DropIn, seed: int) -> None:
+    a, b = torch.randn(6, 5, 4, device="cuda"), torch.randn(4, 3, device="cuda")
+
+    def loss(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return (a @ b).tanh().square().sum()
+
+    run: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
+        "vmap": torch.vmap(torch.mm, (0, None)),
+        "grad": torch.func.grad(loss, (0, 1)),
+        "jvp": lambda a, b: torch.func.jvp(loss, (a, b), (torch.ones_like(a), torch.ones_like(b))),
+        "jacrev": torch.func.jacrev(lambda a, b: (a @ b).tanh().sum(0), 1),
+        "hessian": torch.func.hessian(loss, 1),
+        "gradients_of_samples": torch.vmap(torch.func.grad(loss, 1), (0, None)),
+    }
+    wanted = run[transform](a.double(), b.double())
+    always.request("test", None)
+    found = run[transform](a, b)
+    assert always.stats().taken > 0
+    for one, two in zip(tree_leaves(found), tree_leaves(wanted), strict=True):
+        torch.testing.assert_close(one.double(), two, rtol=1e-4, atol=1e-4)
+
+
+class Marked(torch.Tensor):
+    pass
+
+
+def test_subclasses_and_inference_mode(always: DropIn, seed: int) -> None:
+    a, b = torch.randn(20, 30, device="cuda"), torch.randn(30, 10, device="cuda")
+    always.request("test", None)
+    result = a.as_subclass(Marked) @ b
+    with torch.inference_mode():
+        inside = a @ b
+    assert type(result) is Marked
+    assert inside.is_inference()
+    assert torch.equal(result.as_subclass(torch.Tensor), inside)
+    assert relative(inside, a.double() @ b.double()) <= 1e-6
+    assert always.stats().taken == 2
+
+
+def test_compiled_for_any_size(always: DropIn, seed: int) -> None:
+    torch._dynamo.reset()
+    w = torch.randn(300, 100, device="cuda")
+    counter = CompileCounterWithBackend("inductor")
+    compiled = torch.compile(lambda x: (x @ w).relu(), fullgraph=True, dynamic=True, backend=counter)
+    always.request("test", None)
+    for rows in (200, 333, 64):
+        x = torch.randn(rows, 300, device="cuda")
+        assert relative(compiled(x), (x.double() @ w.double()).relu()) <= 1e-6
+    assert counter.frame_count == 1
+    assert always.stats().taken >= 3
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("size", [32, 1024])
+def test_explicit_calls_are_not_counted(size: int, always: DropIn, seed: int) -> None:
+    """mm32.matmul's own kernels and, at small sizes, torch's: neither comes by here."""
+    a, b = torch.randn(size, size, device="cuda"), torch.randn(size, size, device="cuda")
+    wanted = mm32.matmul(a, b)
+    always.request("test", None)
+    assert torch.equal(mm32.matmul(a, b), wanted)
+    assert (always.stats().taken, always.stats().left) == (0, 0)
+
+
+def test_a_reset_loses_no_count_of_another_thread(always: DropIn) -> None:
+    a, each, counted = torch.eye(4, device="cuda"), 500, 0
+    always.request("test", None)
+    threads = [threading.Thread(target=lambda: [torch.mm(a, a) for _ in range(each)]) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        counted += always.stats(reset=True).taken
+    assert counted + always.stats(reset=True).taken == 3 * each
 
 
 # ---------------------------------------------------------------------------------------------------------------------

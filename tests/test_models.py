@@ -80,9 +80,11 @@ def test_states_start_equal_and_apart(name: str) -> None:
         assert all(e <= 1e-13 for e in models.relative_errors(model.prepare(torch.float64)(), first).values())
 
 
-def test_a_script_runs_from_the_command_line() -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_a_script_runs_from_the_command_line(name: str) -> None:
+    load(name)  # or is skipped, where it lacks a package
     done = subprocess.run(
-        [sys.executable, SCRIPTS / "newton_schulz.py", "--small"], capture_output=True, text=True, timeout=300
+        [sys.executable, SCRIPTS / f"{name}.py", "--small"], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()

@@ -6,11 +6,17 @@ import copy
 import io
 import logging
 import pickle
+import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils.checkpoint import checkpoint
 
 import mm32
 from gpu_support import assert_close, reference
@@ -149,6 +155,80 @@ def test_autocast_is_torchs(device: str, calls: list[dict], seed: int) -> None:
         assert torch.equal(got, torch.relu(nn.functional.linear(x, layer.weight, layer.bias)))
     assert got.dtype == torch.bfloat16
     assert calls == []
+
+
+@pytest.mark.parametrize("other", [nn.Linear, mm32.nn.Linear])
+def test_what_is_no_tensor_is_torchs_error(other: type[nn.Linear]) -> None:
+    with pytest.raises(TypeError, match=r"linear\(\): argument 'input' \(position 1\) must be Tensor, not list"):
+        other(3, 4)([1.0, 2.0, 3.0])
+
+
+class OnlyLinear(torch.Tensor):
+    """A wrapper that implements torch.nn.functional.linear and no product else, as quantized weights do."""
+
+    @staticmethod
+    def __new__(cls, held: torch.Tensor) -> torch.Tensor:
+        return torch.Tensor._make_wrapper_subclass(cls, held.shape, dtype=held.dtype, device=held.device)
+
+    def __init__(self, held: torch.Tensor) -> None:
+        self.held = held
+
+    @classmethod
+    def __torch_function__(cls, func: object, types: object, args: tuple = (), kwargs: dict | None = None) -> object:
+        if func is nn.functional.linear:
+            return func(args[0], args[1].held, *args[2:])
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+    @classmethod
+    def __torch_dispatch__(cls, func: object, types: object, args: tuple = (), kwargs: dict | None = None) -> object:
+        if func is torch.ops.aten.detach.default:
+            return cls(args[0].held)
+        raise NotImplementedError(f"{func} of a wrapper that has none")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("activation", [None, "relu"])
+def test_weights_that_are_subclasses_are_torchs(
+    activation: str | None, device: str, calls: list[dict], seed: int
+) -> None:
+    layer, x = mm32.nn.Linear(20, 7, device=device, activation=activation).eval(), torch.randn(5, 20, device=device)
+    with torch.no_grad():
+        expected = layer(x)
+        layer.weight = nn.Parameter(OnlyLinear(layer.weight.detach()), requires_grad=False)
+        calls.clear()
+        close(layer(x), expected)
+    close(layer(x), expected)
+    assert calls == []
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_nested_inputs_are_torchs(layout: torch.layout, device: str, calls: list[dict], seed: int) -> None:
+    layer = mm32.nn.Linear(20, 7, device=device)
+    rows = [torch.randn(n, 20, device=device) for n in (2, 5)]
+    with torch.no_grad():
+        results = layer(torch.nested.nested_tensor(rows, layout=layout)).unbind()
+        for result, x in zip(results, rows, strict=True):
+            close(result, x @ layer.weight.T + layer.bias)
+    assert calls == []
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("sizes", [(0, 7), (300, 0), (0, 0), (1, 1)])
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_sizes_of_nothing(sizes: tuple[int, int], device: str, seed: int) -> None:
+    layer, linear = mm32.nn.Linear(*sizes, device=device, activation="relu"), nn.Linear(*sizes, device=device)
+    linear.load_state_dict(layer.state_dict())
+    for shape in ((3,), (), (0,), (2, 0)):
+        x = torch.randn(*shape, sizes[0], device=device, requires_grad=True)
+        expected = torch.relu(linear(x))
+        for mode in (layer.train, layer.eval):
+            mode()
+            close(layer(x), expected)
+            with torch.no_grad():
+                close(layer(x), expected)
+        (got,), (wanted,) = (torch.autograd.grad(y.sum(), x) for y in (layer(x), expected))
+        close(got, wanted)
 
 
 def test_meta_device() -> None:
@@ -320,6 +400,103 @@ def test_copies_and_state_dicts_leave_it_out(again: Callable, device: str, packi
         assert torch.equal(layer(x), expected)
 
 
+def plain(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
+    return torch.tanh(x @ layer.weight.T + layer.bias)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("before", [False, True], ids=["new", "packed_before"])
+@pytest.mark.parametrize("transform", ["jvp", "jacfwd", "vmap", "no_grad_inside_grad"])
+def test_transforms_leave_nothing_behind(transform: str, before: bool, device: str, packings: list, seed: int) -> None:
+    """What is packed inside a transform would be the transform's, and be gone with it."""
+    layer = mm32.nn.Linear(300, 7, device=device, activation="tanh").eval()
+    x, tangent = torch.randn(5, 300, device=device), torch.randn(5, 300, device=device)
+
+    def no_grad_inside(f: Callable) -> Callable:
+        def inside(x: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad():
+                y = f(x)
+            return (y * x[:, :7]).sum()
+
+        return inside
+
+    run: Callable[[Callable], object] = {
+        "jvp": lambda f: torch.func.jvp(f, (x,), (tangent,)),
+        "jacfwd": lambda f: torch.func.jacfwd(f)(x[0]),
+        "vmap": lambda f: torch.vmap(f)(x),
+        "no_grad_inside_grad": lambda f: torch.func.grad(no_grad_inside(f))(x),
+    }[transform]
+    with torch.no_grad():
+        if before:
+            layer(x)
+        for _ in range(2):
+            torch.testing.assert_close(run(layer), run(lambda x: plain(layer, x)), rtol=1e-4, atol=1e-4)
+        assert len(packings) == before
+        close(layer(x), plain(layer, x))
+    assert len(packings) == 1
+
+
+def test_an_ensemble_by_functional_call(seed: int) -> None:
+    members, x = [mm32.nn.Linear(20, 7).eval() for _ in range(3)], torch.randn(5, 20)
+    stacked, _ = torch.func.stack_module_state(members)
+    skeleton = copy.deepcopy(members[0]).to("meta")
+    with torch.no_grad():
+        got = torch.vmap(lambda state: torch.func.functional_call(skeleton, state, x))(stacked)
+        close(got, torch.stack([member(x) for member in members]))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_traced_layer_sees_later_weights(device: str, packings: list, seed: int) -> None:
+    """Panels would stay in the graph as they were when it was traced."""
+    layer = mm32.nn.Linear(300, 7, device=device, activation="tanh").eval()
+    x = torch.randn(5, 300, device=device)
+    with torch.no_grad():
+        layer(x)
+        traced = make_fx(lambda x: layer(x))(x)
+        assert torch.ops.mm32.matmul.default in [node.target for node in traced.graph.nodes]
+        layer.weight.mul_(2)
+        close(traced(x), plain(layer, x))
+        close(layer(x), plain(layer, x))
+    assert len(packings) == 2
+
+
+def test_fake_tensors_leave_nothing_behind(packings: list, seed: int) -> None:
+    layer, x = mm32.nn.Linear(20, 7, activation="tanh").eval(), torch.randn(5, 20)
+    with torch.no_grad():
+        with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+            assert layer(mode.from_tensor(x)).shape == (5, 7)
+        assert packings == []
+        close(layer(x), plain(layer, x))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_threads_that_evaluate_while_one_lets_go(device: str, seed: int) -> None:
+    layer, x = mm32.nn.Linear(300, 7, device=device, activation="tanh").eval(), torch.randn(5, 300, device=device)
+    failures: list[BaseException] = []
+    done = threading.Event()
+
+    def work() -> None:
+        try:
+            with torch.no_grad():
+                for _ in range(50):
+                    close(layer(x), plain(layer, x))
+        except BaseException as error:
+            failures.append(error)
+
+    def let_go() -> None:
+        while not done.is_set():
+            layer.train().eval()
+
+    threads, other = [threading.Thread(target=work) for _ in range(3)], threading.Thread(target=let_go)
+    for thread in (*threads, other):
+        thread.start()
+    for thread in threads:
+        thread.join()
+    done.set()
+    other.join()
+    assert not failures, failures[0]
+
+
 @pytest.mark.parametrize("activation", [None, "gelu"])
 @pytest.mark.parametrize("device", DEVICES)
 def test_compiled_without_a_break(device: str, activation: str | None, packings: list, seed: int) -> None:
@@ -338,10 +515,23 @@ def test_compiled_without_a_break(device: str, activation: str | None, packings:
     close(got, expected)
 
 
-def test_exported(seed: int) -> None:
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("gradients", [False, True])
+def test_exported(gradients: bool, strict: bool, packings: list, seed: int) -> None:
     layer, x = mm32.nn.Linear(20, 7, activation="relu").eval(), torch.randn(5, 20)
-    program = torch.export.export(layer, (x,))
+    with torch.set_grad_enabled(gradients):
+        layer(x)
+        packings.clear()
+        program = torch.export.export(layer, (x,), strict=strict)
+    assert torch.ops.mm32.matmul.default in [node.target for node in program.graph.nodes]
+    assert packings == []
     close(program.module()(x), layer(x))
+
+
+def test_symbolically_traced(seed: int) -> None:
+    """torch.fx's own proxies are no tensors: the layer is torch.nn.functional.linear there."""
+    model, x = mm32.replace_linear(nn.Sequential(nn.Linear(20, 7), nn.ReLU())), torch.randn(5, 20)
+    close(torch.fx.symbolic_trace(model)(x), model(x))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -540,6 +730,13 @@ def test_what_is_left_is_named(caplog: pytest.LogCaptureFixture, seed: int) -> N
     assert caplog.records == []
 
 
+def test_what_is_no_model() -> None:
+    with pytest.raises(TypeError, match=r"mm32\.replace_linear takes a torch\.nn\.Module, got int"):
+        mm32.replace_linear(3)
+    with pytest.raises(TypeError, match="filter must be a function or None, got str"):
+        mm32.replace_linear(nn.Linear(2, 2), "head")
+
+
 def test_the_model_may_be_the_layer(seed: int) -> None:
     layer, x = nn.Linear(8, 3), torch.randn(5, 8)
     expected = layer(x)
@@ -572,8 +769,72 @@ def test_a_model_compiles_whole(device: str, seed: int) -> None:
         close(torch.compile(model, fullgraph=True, backend="aot_eager")(x), model(x))
 
 
+def compilations(model: nn.Module, other: nn.Module, dynamic: bool | None, device: str) -> int:
+    """How often a model is compiled for several sizes, trained and evaluated in turn; gradients and values are `other`'s."""
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(model, fullgraph=True, backend=counter, dynamic=dynamic)
+    for rows in (5, 6, 9):
+        x = torch.randn(rows, 300, device=device)
+        for net in (compiled, other):
+            net.train()
+            net.zero_grad()
+            net(x).square().sum().backward()
+        for one, two in zip(model.parameters(), other.parameters(), strict=True):
+            torch.testing.assert_close(one.grad, two.grad, rtol=1e-3, atol=1e-3)
+        with torch.no_grad():
+            close(compiled.eval()(x), other.eval()(x))
+    return counter.frame_count
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dynamic", [None, False, True])
+def test_a_model_trains_compiled_as_often_as_torchs(dynamic: bool | None, device: str, seed: int) -> None:
+    model = Block().to(device)
+    replaced = mm32.replace_linear(copy.deepcopy(model))
+    ours = compilations(replaced, copy.deepcopy(replaced), dynamic, device)
+    assert ours == compilations(model, copy.deepcopy(model), dynamic, device)
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_model_by_inductor(device: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    torch._dynamo.reset()
+    model, x = mm32.replace_linear(Block()).to(device), torch.randn(5, 300, device=device)
+    compiled = torch.compile(model, fullgraph=True)
+    close(compiled(x), model(x))
+    with torch.no_grad():
+        close(compiled.eval()(x), model.eval()(x))
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_checkpointed(device: str, seed: int) -> None:
+    model, x = mm32.replace_linear(Block()).to(device), torch.randn(5, 300, device=device, requires_grad=True)
+    (wanted,) = torch.autograd.grad(model(x).sum(), x)
+    (got,) = torch.autograd.grad(checkpoint(model, x, use_reentrant=False).sum(), x)
+    close(got, wanted)
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # On the card
+
+
+@pytest.mark.gpu
+def test_a_model_with_reduce_overhead(seed: int) -> None:
+    """Captured in a graph, replayed with other inputs and with later weights."""
+    torch._dynamo.reset()
+    model = mm32.replace_linear(Block()).cuda().eval()
+    compiled = torch.compile(model, fullgraph=True, mode="reduce-overhead")
+    with torch.no_grad():
+        for number in range(6):
+            x = torch.randn(5, 300, device="cuda")
+            torch.compiler.cudagraph_mark_step_begin()
+            close(compiled(x).clone(), model(x))
+            if number == 3:
+                model.head.weight.mul_(-1)
+    torch._dynamo.reset()
 
 
 @pytest.mark.gpu

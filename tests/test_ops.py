@@ -11,10 +11,12 @@ from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.library import opcheck
 from torch.overrides import TorchFunctionMode
+from torch.utils.checkpoint import checkpoint
 
 import mm32
-from mm32 import ops
+from mm32 import direct
 from mm32.gemm import ACTIVATIONS, PRECISIONS
+from mm32.plan import KERNELS, SPLIT_KERNELS
 from op_support import DEVICES, SHAPES, Products, assert_same, columns, make, transposed
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -40,8 +42,24 @@ def test_opcheck_of_options(activation: str | None, device: str, seed: int) -> N
     opcheck(torch.ops.mm32.matmul.default, (a, transposed(b), bias, activation, precision, kernel))
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("kernel", ["auto", *KERNELS])
+def test_opcheck_of_kernels(kernel: str, precision: str, seed: int) -> None:
+    """With sizes that have edges, and operands that are stored transposed."""
+    if precision == "ieee" and kernel in SPLIT_KERNELS:
+        with pytest.raises(ValueError, match="promises fp32 multiply-adds only"):
+            mm32.matmul(make((3, 4), "cuda"), make((4, 5), "cuda"), kernel=kernel, precision=precision)
+        return
+    a, b, bias = (make(s, "cuda", requires_grad=True) for s in ((2, 33, 300), (300, 17), (17,)))
+    arguments = (a, transposed(b.detach()).requires_grad_(), bias, "tanh", precision, kernel)
+    opcheck(torch.ops.mm32.matmul.default, arguments)
+    out = torch.empty(2, 17, 33, device="cuda").mT
+    opcheck(torch.ops.mm32.matmul_out.default, (a.detach(), b.detach(), bias.detach(), None, precision, kernel, out))
+
+
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("shapes", ["matrices", "broadcast_b", "vectors", "batch_vector", "empty"])
+@pytest.mark.parametrize("shapes", SHAPES)
 def test_opcheck_out(shapes: str, device: str, seed: int) -> None:
     a, b = (make(s, device) for s in SHAPES[shapes])
     out = transposed(torch.empty(torch.matmul(a, b).shape, device=device))
@@ -141,6 +159,47 @@ def test_inference_mode(device: str, seed: int) -> None:
     assert_same(result, torch.tanh(a.detach() @ b))
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_inference_tensors_are_written_in_inference_mode_only(device: str, seed: int) -> None:
+    a = make((3, 3), device)
+    with torch.inference_mode():
+        out = torch.zeros(3, 3, device=device)
+    with pytest.raises(RuntimeError, match="Inplace update to inference tensor outside InferenceMode is not allowed"):
+        mm32.matmul(a, a, out=out)
+    assert bool((out == 0).all())
+    with torch.inference_mode():
+        assert_same(mm32.matmul(a, a, out=out), a @ a)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointed(reentrant: bool, device: str, seed: int) -> None:
+    a, b = make((3, 4), device, requires_grad=True), make((4, 5), device, requires_grad=True)
+
+    def f(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return mm32.matmul(mm32.matmul(a, b, activation="gelu"), b.mT, activation="relu").square().sum()
+
+    f(a, b).backward()
+    wanted, a.grad, b.grad = (a.grad, b.grad), None, None
+    checkpoint(f, a, b, use_reentrant=reentrant).backward()
+    assert_same(a.grad, wanted[0])
+    assert_same(b.grad, wanted[1])
+
+
+def test_what_is_no_tensor() -> None:
+    a = make((3, 3))
+    for call in (mm32.matmul, mm32.linear, mm32.explain):
+        for one, two in ((a, 3), ([[1.0]], a), (None, a)):
+            if call is mm32.linear and isinstance(two, torch.Tensor):
+                two = mm32.pack(two)
+            with pytest.raises(TypeError, match=r"mm32\.matmul takes two torch\.Tensors, got"):
+                call(one, two)
+    with pytest.raises(TypeError, match=r"bias must be a torch.Tensor of shape \(N,\) or None, got float"):
+        mm32.matmul(a, a, bias=1.0)
+    with pytest.raises(TypeError, match=r"out must be a torch\.Tensor, got list"):
+        mm32.matmul(a, a, out=[])
+
+
 def test_explain_on_the_cpu_says_so() -> None:
     page = mm32.explain(make((2, 3)), make((3, 4)))
     assert page.startswith("device     cpu: torch.matmul")
@@ -229,7 +288,7 @@ def test_nested_tensors_are_refused() -> None:
 def goes_direct(*tensors: torch.Tensor) -> bool:
     a, b, *others = tensors
     bias, out = (*others, None, None)[:2]
-    return ops._direct(a, b, bias, out) is not None
+    return direct.implementation(a, b, bias, out) is not None
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -300,6 +359,6 @@ import torch
 from torch._subclasses import FakeTensorMode
 with FakeTensorMode():
     import mm32
-assert mm32.ops._direct(torch.ones(2, 2), torch.ones(2, 2), None, None) is not None
+assert mm32.direct.implementation(torch.ones(2, 2), torch.ones(2, 2), None, None) is not None
 """
     subprocess.run([sys.executable, "-c", code], check=True)

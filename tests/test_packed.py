@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
 from torch.library import opcheck
 
 import mm32
@@ -141,20 +142,70 @@ def test_packing_is_compiled_too(device: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("precision", ["fp32", "tf32"])
 @pytest.mark.parametrize("depth", [4, 300])
-def test_opcheck(depth: int, device: str, seed: int) -> None:
+def test_opcheck(depth: int, precision: str, device: str, seed: int) -> None:
     a, b, bias = (torch.randn(*s, device=device, requires_grad=True) for s in ((3, depth), (depth, 5), (5,)))
-    opcheck(torch.ops.mm32.pack.default, (b.detach().T.contiguous().T, "right", "fp32"))
-    opcheck(torch.ops.mm32.pack.default, (a.detach(), "left", "tf32"))
-    left, right = (x.memory for x in pack_sides(a, b, "ab"))
+    opcheck(torch.ops.mm32.pack.default, (b.detach().T.contiguous().T, "right", precision))
+    opcheck(torch.ops.mm32.pack.default, (a.detach(), "left", precision))
+    left, right = (x.memory for x in pack_sides(a, b, "ab", precision=precision))
     ops = torch.ops.mm32
-    opcheck(ops.matmul_packed.default, (a, b, bias, "gelu", "fp32", "auto", None, right))
-    opcheck(ops.matmul_packed.default, (a.detach(), b, None, None, "fp32", "auto", left, right))
+    opcheck(ops.matmul_packed.default, (a, b, bias, "gelu", precision, "auto", None, right))
+    opcheck(ops.matmul_packed.default, (a.detach(), b, None, None, precision, "auto", left, right))
     out = torch.empty(3, 5, device=device)
     opcheck(
         ops.matmul_packed_out.default,
-        (a.detach(), b.detach(), None, None, "fp32", "auto", left, None, out),
+        (a.detach(), b.detach(), None, None, precision, "auto", left, None, out),
     )
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("shape", [(300,), (2, 3, 300), (0, 300)], ids=str)
+def test_opcheck_of_batches_and_vectors(shape: tuple[int, ...], device: str, seed: int) -> None:
+    a, b, bias = (torch.randn(*s, device=device) for s in (shape, (300, 5), (5,)))
+    right, out = mm32.pack(b).memory, torch.empty(*shape[:-1], 5, device=device)
+    arguments = (bias, "relu", "fp32", "auto", None, right)
+    opcheck(torch.ops.mm32.matmul_packed.default, (a.clone().requires_grad_(), b, *arguments))
+    opcheck(torch.ops.mm32.matmul_packed_out.default, (a, b, *arguments, out))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_packed_inside_transforms(device: str, seed: int) -> None:
+    """Made inside and used there; vmap's samples are one batch, which is read as it is."""
+    a, b = torch.randn(9, 300, device=device), torch.randn(3, 300, 7, device=device)
+    before = torch._C._functorch._is_vmap_fallback_enabled()
+    torch._C._functorch._set_vmap_fallback_enabled(False)  # no loop over the samples
+    try:
+        reasons = []
+
+        def sample(b: torch.Tensor) -> torch.Tensor:
+            made = mm32.pack(b)
+            reasons.append(made.reason)
+            return mm32.matmul(a, made)
+
+        torch.testing.assert_close(torch.vmap(sample)(b), a @ b, rtol=1e-4, atol=1e-4)
+    finally:
+        torch._C._functorch._set_vmap_fallback_enabled(before)
+    assert reasons[0] is not None
+
+    def loss(b: torch.Tensor) -> torch.Tensor:
+        return mm32.matmul(a, mm32.pack(b)).square().sum()
+
+    one, tangent = b[0], torch.randn_like(b[0])
+    wanted = 2 * a.T @ (a @ one)
+    torch.testing.assert_close(torch.func.grad(loss)(one), wanted, rtol=1e-3, atol=1e-2)
+    with torch.no_grad():
+        _, got = torch.func.jvp(lambda b: mm32.matmul(a, mm32.pack(b)), (one,), (tangent,))
+    torch.testing.assert_close(got, a @ tangent, rtol=1e-4, atol=1e-4)
+
+
+def test_a_fake_operand_of_a_card_that_is_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with FakeTensorMode():
+        b = torch.empty(300, 7, device="cuda")
+        made = mm32.pack(b)
+        assert mm32.matmul(torch.empty(9, 300, device="cuda"), made).shape == (9, 7)
+    assert made.reason == "it was made where there was no card"
 
 
 def test_autocast_and_inference_mode(seed: int) -> None:

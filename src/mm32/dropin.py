@@ -28,7 +28,6 @@ from mm32.gemm import Gemm
 OPERATORS = ("mm", "mm.out", "addmm", "addmm.out", "bmm", "bmm.out", "baddbmm", "baddbmm.out")
 MAX_FORMS = 4096
 HOLD = 10.0  # seconds
-_NAMED = hasattr(torch.Tensor, "has_names")  # named tensors, which torch 2.13 no longer has
 _FLOAT32_MAX = torch.finfo(torch.float32).max
 
 
@@ -116,6 +115,13 @@ class _Tally:
     calls: int = 0
     saved: float = 0.0
 
+    def read(self, reset: bool) -> tuple[int, float]:
+        calls, saved = self.calls, self.saved
+        if reset:  # what was read is taken off: other threads go on counting
+            self.calls -= calls
+            self.saved -= saved
+        return calls, saved
+
 
 @dataclass(frozen=True)
 class _Choice:
@@ -132,7 +138,7 @@ class _Choice:
 
 def _form(t: Any) -> tuple:
     """All of a tensor that a decision depends on."""
-    return t.shape, t.stride(), t.dtype, t.get_device(), t.data_ptr() % 16, _NAMED and t.has_names()
+    return t.shape, t.stride(), t.dtype, t.get_device(), t.data_ptr() % 16
 
 
 def _scale(value: Any) -> int | None:
@@ -322,12 +328,6 @@ class DropIn:
             return left("not float32")
         if any(t.get_device() != a.get_device() for t in tensors):
             return left("tensors on several devices")
-        if _NAMED and any(t.has_names() for t in tensors):
-            # No kernel written in Python can return one: torch refuses it ("NYI: Named tensors are currently unsupported").
-            raise RuntimeError(
-                f"aten::{operator} while mm32 is enabled: torch passes no named tensors through kernels written in Python; "
-                "drop the names with .rename(None), or turn mm32 off for this call (mm32.disable())"
-            )
         fits = a.dim() == b.dim() == rank and a.shape[-1] == b.shape[-2] and a.shape[:-2] == b.shape[:-2]
         if not fits:
             return left("shapes that do not fit: torch's error")
@@ -367,16 +367,15 @@ class DropIn:
         return where.get(name) or where.setdefault(name, _Tally())
 
     def stats(self, reset: bool = False) -> Stats:
-        kernels, fallbacks = dict(self._kernels), dict(self._fallbacks)
-        found = Stats(
-            {name: tally.calls for name, tally in kernels.items() if tally.calls},
-            {why: tally.calls for why, tally in fallbacks.items() if tally.calls},
-            sum(tally.saved for tally in kernels.values()),
+        kernels, fallbacks = (
+            {name: tally.read(reset) for name, tally in list(tallies.items())}
+            for tallies in (self._kernels, self._fallbacks)
         )
-        if reset:
-            for tally in (*kernels.values(), *fallbacks.values()):
-                tally.calls, tally.saved = 0, 0.0
-        return found
+        return Stats(
+            {name: calls for name, (calls, _) in kernels.items() if calls},
+            {why: calls for why, (calls, _) in fallbacks.items() if calls},
+            sum(saved for _, saved in kernels.values()),
+        )
 
 
 def _add(result: torch.Tensor, addend: torch.Tensor, beta: Any, alpha: Any) -> None:

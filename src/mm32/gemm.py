@@ -264,8 +264,13 @@ def check_out_form(out: torch.Tensor, shape: Sequence[Any], a: torch.Tensor) -> 
 def check_out(
     out: torch.Tensor, shape: Sequence[int], a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None
 ) -> None:
-    """Its form, and that it shares no memory with an input or with itself."""
+    """Its form, that it may be written, and that it shares no memory with an input or with itself."""
     check_out_form(out, shape, a)
+    if out.is_inference() and not torch.is_inference_mode_enabled():
+        raise RuntimeError(
+            "Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone to get a normal "
+            "tensor before doing inplace update (mm32.matmul)"
+        )
     if out.device.type == "meta" or out.numel() == 0:
         return
     if self_overlapping(out.shape, out.stride()):

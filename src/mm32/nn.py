@@ -10,11 +10,17 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
 
-from mm32 import cpu, gemm, ops
+from mm32 import cpu, direct, gemm, ops
 from mm32.packed import PackedOperand, pack
 
 log = logging.getLogger("mm32")
+
+# What tensors are, and what stands for them while they are traced. Other subclasses (DTensor, quantized weights) implement
+# torch's operators, not mm32's.
+_TENSORS = (torch.Tensor, torch.nn.Parameter, FakeTensor, FunctionalTensor)
 
 
 class _Kept(NamedTuple):
@@ -30,13 +36,15 @@ class Linear(torch.nn.Linear):
     """``activation(x @ weight.T + bias)``: torch.nn.Linear, its activation fused into the product where no gradient is needed.
 
     Parameters, their names and their initialization are torch.nn.Linear's, so state dicts fit both ways. Where mm32 does not
-    apply it computes what torch.nn.Linear would: parameters or input that are not float32, autocast, devices without kernels.
+    apply it computes what torch.nn.Linear would: parameters or input that are not float32, subclasses of torch.Tensor, autocast,
+    devices without kernels.
 
     In eval mode with gradients disabled, the weight is packed at the first call and kept packed (`mm32.pack`): device memory for
     another copy of the weight, for faster calls. It is packed again when the weight has changed, and let go by ``train()`` and
     by moves to another device or dtype; it is in no state dict, copy or pickle. As with `mm32.pack`, writes through
-    ``weight.data`` are not seen: call ``train()``, then ``eval()`` after them. Not packed: under torch.compile, while a CUDA
-    graph is captured (a replay must see later changes of the weight), and weights that are computed (parametrizations).
+    ``weight.data`` are not seen: call ``train()``, then ``eval()`` after them. Not packed: under torch.compile, transforms of
+    torch.func and dispatch modes, while a CUDA graph is captured (a replay must see later changes of the weight), and weights
+    that are computed (parametrizations).
 
     Args:
         in_features: K, as in torch.nn.Linear.
@@ -83,6 +91,7 @@ class Linear(torch.nn.Linear):
         if (
             self.training
             or torch.compiler.is_compiling()
+            or direct.observed()  # panels would be the transform's own, or stay in what is traced
             or type(weight) is not torch.nn.Parameter  # computed anew for each call, or not plain memory
             or weight.is_inference()  # its changes are not counted
             or (weight.is_cuda and torch.cuda.is_current_stream_capturing())
@@ -121,12 +130,14 @@ class Linear(torch.nn.Linear):
 
 def _takes(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> bool:
     """Whether the layer is mm32's to compute."""
+    if not all(
+        t is None
+        or (type(t) in _TENSORS and t.dtype is torch.float32 and t.layout is torch.strided and not t.is_nested)
+        for t in (input, weight, bias)
+    ):
+        return False
     device = input.device.type
-    return (
-        all(t is None or (t.dtype is torch.float32 and t.layout is torch.strided) for t in (input, weight, bias))
-        and device in ("cuda", "cpu", "meta")
-        and not (device != "meta" and torch.is_autocast_enabled(device))
-    )
+    return device in ("cuda", "cpu", "meta") and not (device != "meta" and torch.is_autocast_enabled(device))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -146,7 +157,14 @@ def replace_linear(
 
     Args:
         filter: called with a layer's qualified name and the layer; False leaves it as it is. None takes all.
+
+    Raises:
+        TypeError: the model is no torch.nn.Module, or the filter cannot be called.
     """
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"mm32.replace_linear takes a torch.nn.Module, got {type(model).__name__}")
+    if not (filter is None or callable(filter)):
+        raise TypeError(f"mm32.replace_linear: filter must be a function or None, got {type(filter).__name__}")
     taken: set[torch.nn.Module] = set()
     left = []
     for name, module in model.named_modules():

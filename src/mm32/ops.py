@@ -9,9 +9,8 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
-from mm32 import cpu, gemm, transforms
+from mm32 import cpu, direct, gemm, transforms
 from mm32 import plan as planning
 from mm32.cuda import blas, launch
 from mm32.errors import LaunchError
@@ -89,7 +88,7 @@ def _run_cuda(
         if len(_runners) >= 4096:
             _runners.clear()
         found = _runners[key] = (shape, None if problem.empty else _runner(problem, a.device.index, kernel, before))
-        _implementations.update(dict.fromkeys(_plain_keys(a.device), _run_cuda))
+        direct.learn(a.device, _run_cuda)
     shape, runner = found
     if out is None:
         out = a.new_empty(shape)
@@ -176,62 +175,7 @@ def _register(device: str, run: Callable[..., torch.Tensor]) -> None:
 
 _register("CUDA", _run_cuda)
 _register("CPU", _run_cpu)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Without the dispatcher. It calls Python twice on its way, for autograd and for the device, which takes about as long as the
-# launch; where it would have nothing else to do, the implementation is called straight away.
-
-
-def _plain_keys(device: torch.device | str) -> list[int]:
-    """The dispatch keys of an ordinary tensor on a device, made outside and inside inference mode: no subclass, no wrapper
-    of torch.func, not fake, not negated lazily."""
-    keys = []
-    for inference in (False, True):
-        with _disable_current_modes(), torch.inference_mode(inference):
-            keys.append(torch._C._dispatch_keys(torch.empty(0, device=device)).raw_repr())
-    return keys
-
-
-def _quiet() -> list[int]:
-    """What the dispatcher includes for a thread without dispatch modes, transforms and tracing, likewise."""
-    included = []
-    for inference in (False, True):
-        with _disable_current_modes(), torch.inference_mode(inference):
-            included.append(torch._C._dispatch_tls_local_include_set().raw_repr())
-    return included
-
-
-_QUIET = _quiet()
-_TYPES = (torch.Tensor, torch.nn.Parameter)
-_implementations: dict[int, Callable[..., torch.Tensor]] = dict.fromkeys(_plain_keys("cpu"), _run_cpu)
-_include_set, _keys = torch._C._dispatch_tls_local_include_set, torch._C._dispatch_keys
-
-
-def _direct(a: Any, b: Any, bias: torch.Tensor | None, out: torch.Tensor | None) -> Callable[..., torch.Tensor] | None:
-    """The implementation for these operands, if the dispatcher would call it and do nothing more; else None."""
-    if (
-        torch.compiler.is_dynamo_compiling()
-        or _include_set().raw_repr() not in _QUIET
-        or torch._C._len_torch_function_stack() > 0
-        or torch.autograd.forward_ad._current_level >= 0
-        or torch.autograd.profiler._is_profiler_enabled
-        or type(a) not in _TYPES
-        or type(b) not in _TYPES
-    ):
-        return None
-    run = _implementations.get(_keys(a).raw_repr())
-    recorded = torch.is_grad_enabled()
-    if recorded and a.requires_grad:
-        return None
-    for t in (b, bias, out):
-        if t is not None and (
-            type(t) not in _TYPES
-            or _implementations.get(_keys(t).raw_repr()) is not run
-            or (recorded and t.requires_grad)
-        ):
-            return None
-    return run
+direct.learn("cpu", _run_cpu)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -340,7 +284,7 @@ def matmul(
         ValueError: unknown activation, precision or kernel; a kernel that cannot run on this card.
         mm32.CompileError, mm32.LaunchError: the compiler or driver failed; the message has its log.
     """
-    run = _direct(a, b, bias, out)
+    run = direct.implementation(a, b, bias, out)
     if run is not None:
         return run(a, b, bias, activation, precision, kernel, out)
     if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
@@ -384,7 +328,7 @@ def linear(
     in `matmul`.
     """
     if isinstance(weight, PackedOperand):
-        if x.shape[-1:] != weight.shape[:1]:
+        if isinstance(x, torch.Tensor) and x.shape[-1:] != weight.shape[:1]:
             raise RuntimeError(
                 f"mm32.linear of x {tuple(x.shape)} takes a packed operand of shape ({x.shape[-1]}, N), which is "
                 f"mm32.pack(weight.T) for a weight (N, {x.shape[-1]}); got one of shape {tuple(weight.shape)}"
@@ -410,7 +354,7 @@ def explain(
     Raises as `matmul` does.
     """
     before, notes = (False, False), ""
-    if isinstance(a, PackedOperand) or isinstance(b, PackedOperand):
+    if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
         notes = "".join(f"\npacked     {x!r}" for x in (a, b) if isinstance(x, PackedOperand))
         a, b, packed_a, packed_b = unwrap(a, b, precision, kernel)
         before = packed_a is not None and packed_a.numel() > 0, packed_b is not None and packed_b.numel() > 0

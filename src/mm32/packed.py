@@ -65,16 +65,20 @@ class PackedOperand:
             return None
         if self.device.type != "cuda":
             return f"kernels are for CUDA tensors, and this is on {self.device.type}"
-        try:
-            _plan(*_question(self.source, self.side, self.precision, self.source.data_ptr() % 16 == 0))
-        except planning.Unplannable as error:
-            return str(error)
+        if _wrapped(self.source):
+            return "it was made inside torch.vmap, whose samples are multiplied as one batch"
+        if torch.cuda.is_available():
+            try:
+                _plan(*_question(self.source, self.side, self.precision, self.source.data_ptr() % 16 == 0))
+            except planning.Unplannable as error:
+                return str(error)
         return "it was made where there was no card"
 
     def check(self) -> None:
         """Raises RuntimeError if the source was changed in place since it was packed, or was given other memory.
 
-        Under torch.compile nothing is checked, and where the source is an inference tensor: those do not count their changes.
+        Nothing is checked under torch.compile, for a source that a transform of torch.func made, and for an inference tensor,
+        which does not count its changes.
         """
         if self._version is None or _uncounted(self.source):
             return
@@ -104,7 +108,12 @@ def _again(source: torch.Tensor, side: str, precision: str) -> PackedOperand:
 
 def _uncounted(t: torch.Tensor) -> bool:
     """Whether changes of a tensor cannot be seen from outside it."""
-    return torch.compiler.is_compiling() or t.is_inference() or isinstance(t, FakeTensor)
+    return torch.compiler.is_compiling() or t.is_inference() or isinstance(t, FakeTensor) or _wrapped(t)
+
+
+def _wrapped(t: torch.Tensor) -> bool:
+    """Whether a tensor is one of torch.func's transforms own, which has no memory to ask about."""
+    return torch._C._functorch.is_functorch_wrapped_tensor(t)
 
 
 def pack(b: torch.Tensor, *, side: str = "right", precision: str = "fp32") -> PackedOperand:
@@ -212,7 +221,7 @@ def _pack_cpu(operand: torch.Tensor, side: str, precision: str) -> torch.Tensor:
 def _pack_fake(operand: torch.Tensor, side: str, precision: str) -> torch.Tensor:
     gemm.check_packable(operand, side, precision)
     count = 0
-    if operand.device.type == "cuda":
+    if operand.device.type == "cuda" and torch.cuda.is_available():
         problem, device, number = _question(operand, side, precision, True)
         try:
             made = planning.pack(problem, device, number).workspace
@@ -220,3 +229,13 @@ def _pack_fake(operand: torch.Tensor, side: str, precision: str) -> torch.Tensor
         except planning.Unplannable:
             pass
     return operand.new_empty(count, dtype=torch.uint8)
+
+
+def _pack_vmap(
+    info: Any, in_dims: tuple[int | None, ...], operand: torch.Tensor, side: str, precision: str
+) -> tuple[torch.Tensor, None]:
+    """Samples are not packed: their product is one of a batch, which reads them as they are (transforms.vmap)."""
+    return operand.new_empty(0, dtype=torch.uint8), None
+
+
+torch.library.register_vmap("mm32::pack", _pack_vmap)

@@ -18,7 +18,8 @@ def test_a_right_candidate_is_the_same_and_timed_by_both_clocks(run: Run) -> Non
     assert report.environment["card"]
     assert report.timing is not None
     assert 0.97 < report.timing["speedup"] < 1.03
-    assert 0.9 < report.timing["wall_speedup"] < 1.1
+    # The host's clock sees what else the host does: 1.10 beside 22 test processes. A patched clock would be off by a factor.
+    assert 0.8 < report.timing["wall_speedup"] < 1.25
     assert report.timing["rounds"] == 30
     assert 1e-5 < report.timing["reference"]["median_s"] < 1e-2
     assert {p["status"] for p in report.probes} == {"same"}
