@@ -117,12 +117,16 @@ def _run_cuda(
 def _without_workspace(plan: planning.Plan, index: int) -> launch.Runner:
     """What runs where the memory that `plan` wants for its workspace is not to be had."""
     assert plan.workspace is not None
+    options = (
+        _plan(plan.gemm, plan.device, name) for name in ("simt", "dot")
+    )  # simt may split K, and has a workspace then
+    made = next(option for option in options if option.workspace is None)
     warnings.warn(
-        f"mm32.matmul: no memory for {plan.workspace.bytes} bytes of workspace that kernel {plan.kernel!r} wants; kernel 'simt', "
-        "which wants none and is slower, runs instead",
+        f"mm32.matmul: no memory for {plan.workspace.bytes} bytes of workspace that kernel {plan.kernel!r} wants; kernel "
+        f"{made.kernel!r}, which wants none and is slower, runs instead",
         stacklevel=3,
     )
-    return launch.Runner(_plan(plan.gemm, plan.device, "simt"), index)
+    return launch.Runner(made, index)
 
 
 def _packed_form(t: torch.Tensor) -> tuple | bool:

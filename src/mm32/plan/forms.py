@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from mm32.gemm import ACTIVATIONS
 from mm32.plan.data import NO_EPILOGUE, Constants
-from mm32.plan.fp32 import ACCURATE_TILES, SIMT_TILES, simt_form
+from mm32.plan.fp32 import ACCURATE_TILES, NARROW_FORMS, SIMT_TILES, narrow_form, simt_form
 from mm32.plan.split import BEFORE, MMA_TILES, TENSOR_TILES, tensor_form
 
 
@@ -36,6 +36,14 @@ def variants() -> Iterator[tuple[str, str, Constants, int]]:
         yield from with_epilogues("simt", "simt.cu", [first], t.threads)
         for form in forms:
             yield "simt", "simt.cu", (*light, *form), t.threads
+    # Side and split change where data comes from and goes to, not the loop: their four pairs take turns among the forms.
+    for number, narrow in enumerate(NARROW_FORMS):
+        for vector in (0, 1):
+            turn = (number + 2 * vector) % 4
+            form = narrow_form(narrow, turn % 2, 2 * narrow.along_k + 1 - vector, turn // 2)
+            epilogues = [light] if turn >= 2 else [light, heavy]
+            for epilogue in epilogues:
+                yield "simt", "narrow.cu", (*epilogue, *form), 256
     # What both kernels for split operands launch is listed with the one that runs on every card.
     for t in ACCURATE_TILES:
         first, *forms = [

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mm32.gemm import Gemm, Matrix
-from mm32.plan.data import Constants, Device, Launch, Plan, epilogue
+from mm32.plan import data
+from mm32.plan.data import NO_EPILOGUE, Constants, Device, Launch, Plan, Workspace, epilogue
 
 
 def naive(gemm: Gemm, device: Device) -> tuple[Plan, float]:
@@ -30,7 +31,7 @@ def dot(gemm: Gemm, device: Device) -> tuple[Plan, float]:
     sectors = (1 if gemm.a.col == 1 else 8) + (1 if gemm.b.row == 1 else 8)
     waves = -(-elements // (device.sms * 8))
     reads = elements * gemm.k * 4.0 * sectors / (5.0e12 * min(1.0, elements / (device.sms * 4)) * device.sms / 132)
-    return made, max(waves * 1.5e-6, reads) + LAUNCH
+    return made, max(waves * 1.5e-6, reads) + 3e-6 + LAUNCH
 
 
 def tiled(gemm: Gemm, device: Device) -> tuple[Plan, float]:
@@ -106,7 +107,121 @@ def _loads(gemm: Gemm) -> tuple[int, int]:
     return mode(gemm.a, "row", "col", gemm.m), mode(gemm.b, "col", "row", gemm.n)
 
 
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # parts of K, each a block's
+
+
+def partial_sums(gemm: Gemm, splits: int) -> Workspace:
+    """The workspace of a kernel whose blocks share K: `splits` partial sums of each output, for `reduction`, and nothing else."""
+    none = (0, 0)
+    return Workspace(4 * splits * gemm.batches * gemm.m * gemm.n, none, none, none, 0, 0, (1, 1), splits, none)
+
+
+def reduction(gemm: Gemm, device: Device, products: int = 3, early: bool = False) -> Launch:
+    """The launch that adds up partial sums, with the epilogue. `products` is for split.cuh, one value in all of a plan."""
+    blocks = min(-(-gemm.batches * gemm.m * gemm.n // 256), device.sms * 8)
+    constants = (*epilogue(gemm), ("PRODUCTS", products))
+    return Launch("reduce.cu", "mm32_reduce", constants, 256, 0, blocks=blocks, argument="split", early=early)
+
+
+@dataclass(frozen=True)
+class NarrowForm:
+    """A form of narrow.cu, for a wide operand that is loaded along K or along its rows. Of 16-byte loads a thread asks for
+    `rows` * `depth` (along rows: `depth`) at once; `blocks` fit on a multiprocessor."""
+
+    width: int
+    along_k: bool
+    rows: int
+    depth: int
+    blocks: int
+
+    @property
+    def tile(self) -> int:
+        """Rows of a block."""
+        return (8 if self.along_k else 32) * self.rows
+
+    @property
+    def piece(self) -> int:
+        """Of K: parts are whole pieces."""
+        return max(256, 128 * self.depth) if self.along_k else 64
+
+
+# By width. A multiprocessor's share of the memory, 30 bytes a ns, and a latency of 1 us ask for some 30 KB under way on it: 16 KB
+# a block with 4 loads a thread, 32 with 8. Rows for each load of the narrow operand are as many as registers allow.
+NARROW_FORMS = (
+    NarrowForm(1, True, 1, 8, 2),
+    NarrowForm(2, True, 2, 2, 2),
+    NarrowForm(4, True, 4, 1, 2),
+    NarrowForm(8, True, 4, 1, 2),
+    NarrowForm(16, True, 8, 1, 1),
+    NarrowForm(1, False, 4, 4, 2),
+    NarrowForm(2, False, 4, 4, 2),
+    NarrowForm(4, False, 4, 4, 2),
+    NarrowForm(8, False, 4, 8, 1),
+    NarrowForm(16, False, 4, 8, 1),
+)
+NARROW = 16  # the largest width
+# Guesses, not measured: bytes a second from memory, and from L2, from which the narrow operand comes once for each tile; seconds
+# that a block takes to begin and end, and the second launch; what each part adds to that.
+NARROW_STREAM, NARROW_L2 = 3.6e12, 5.0e12
+NARROW_AROUND, REDUCE, REDUCE_PART = 1e-6, 4e-6, 0.04e-6
+
+
+def narrow(gemm: Gemm, device: Device) -> tuple[Plan, float]:
+    """The form of simt for M or N up to NARROW, and something to multiply. The wide operand is the one with more rows, if both
+    may be."""
+    side = 0 if gemm.n <= gemm.m else 1
+    rows, width = (gemm.m, gemm.n) if side == 0 else (gemm.n, gemm.m)
+    wide_row, wide_k = (gemm.a.row, gemm.a.col) if side == 0 else (gemm.b.col, gemm.b.row)
+    load = _loads(gemm)[side]
+    form = next(f for f in NARROW_FORMS if f.width >= width and f.along_k == (load >= 2))
+    tiles = gemm.batches * -(-rows // form.tile)
+    pieces = -(-gemm.k // form.piece)
+    resident = device.sms * form.blocks
+    results = gemm.batches * gemm.m * gemm.n
+    scattered = (
+        8 if load == 1 and wide_row > 1 and rows > 1 and wide_k != 0 else 1
+    )  # a sector of 32 bytes for each element
+
+    def estimate(splits: int) -> float:
+        waves = -(-tiles * splits // resident)
+        stream = traffic_of(gemm) * scattered / NARROW_STREAM
+        from_l2 = (traffic_of(gemm) + 4.0 * tiles * width * gemm.k) / NARROW_L2
+        read = max(stream, from_l2) * waves * resident / (tiles * splits) * 132 / device.sms
+        add_up = REDUCE + REDUCE_PART * splits + 8.0 * splits * results / NARROW_STREAM if splits > 1 else 0.0
+        return read + waves * NARROW_AROUND + add_up + 1e-6 + LAUNCH
+
+    splits = min((s for s in (*SPLITS, 256) if s == 1 or (s <= pieces and s * results <= 2**28)), key=estimate)
+    split = splits > 1
+    constants = (*(NO_EPILOGUE if split else epilogue(gemm)), *narrow_form(form, side, load, int(split)))
+    if split:
+        launch = Launch(
+            "narrow.cu", "mm32_narrow", constants, 256, 0, blocks=min(tiles * splits, data.MAX_GRID), argument="split"
+        )
+        # Blocks of the second launch come as those of the first leave, on cards that can.
+        launches = (launch, reduction(gemm, device, early=device.capability >= (9, 0)))
+        return Plan(gemm, device, "simt", launches, workspace=partial_sums(gemm, splits)), estimate(splits)
+    unit = (form.tile, form.width) if side == 0 else (form.width, form.tile)
+    launch = Launch("narrow.cu", "mm32_narrow", constants, 256, 0, unit)
+    return Plan(gemm, device, "simt", (launch,)), estimate(1)
+
+
+def narrow_form(form: NarrowForm, side: int, load: int, split: int) -> Constants:
+    return (
+        ("PRODUCTS", 3),
+        ("SIDE", side),
+        ("LOAD", load),
+        ("WIDTH", form.width),
+        ("ROWS", form.rows),
+        ("DEPTH", form.depth),
+        ("BLOCKS", form.blocks),
+        ("SPLIT", split),
+    )
+
+
 def simt(gemm: Gemm, device: Device, accurate: bool = False) -> tuple[Plan, float]:
+    """By tiles; or by narrow.cu, where that is estimated to be faster, but not for `accurate`: of its launch are tiles made
+    anew."""
+
     def estimate(tile: SimtTile) -> float:
         each = -(-gemm.batches * -(-gemm.m // tile.m) * -(-gemm.n // tile.n) // device.sms)
         step = 2.0 * tile.m * tile.n / (FMA_PEAK * tile.rates[min(max(each, 1), tile.blocks) - 1])
@@ -117,7 +232,10 @@ def simt(gemm: Gemm, device: Device, accurate: bool = False) -> tuple[Plan, floa
     fitting = [t for t in tiles if t.shared <= device.shared]
     tile = min(fitting, key=estimate)
     launch = Launch("simt.cu", "mm32_simt", _simt_constants(gemm, tile), tile.threads, tile.shared, (tile.m, tile.n))
-    return Plan(gemm, device, "simt", (launch,)), estimate(tile)
+    made = Plan(gemm, device, "simt", (launch,)), estimate(tile)
+    if accurate or gemm.empty or gemm.k == 0 or min(gemm.m, gemm.n) > NARROW:
+        return made
+    return min(made, narrow(gemm, device), key=lambda option: option[1])
 
 
 def _simt_constants(gemm: Gemm, tile: SimtTile) -> Constants:
