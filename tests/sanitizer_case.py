@@ -79,6 +79,15 @@ def main(kernel: str) -> int:
             right &= check(kernel, f"tile {tile.m}x{tile.n}", a, b, None)
             right &= check(kernel, f"tile {tile.m}x{tile.n}", a, b, None, offset=1)
         planning.fp32.SIMT_TILES = tiles
+        # Narrow products, with K split wherever it can be, and nowhere.
+        for planning.fp32.REDUCE in (-1.0, 1.0):
+            forget_plans()
+            for form in planning.fp32.NARROW_FORMS:
+                rows, k = form.tile + 4, 2 * form.piece + 4
+                for m, n in ((rows, form.width), (form.width, rows)):
+                    a, b, what = torch.randn(m, k), torch.randn(k, n), f"narrow, M={m} N={n} K={k}"
+                    right &= check(kernel, what, a, b, torch.randn(n))
+                    right &= check(kernel, what, a, b, None, offset=1, pad=3)
         forget_plans()
     planning.data.MAX_GRID = 2
     forget_plans()
