@@ -1,7 +1,7 @@
 // narrow: C where M or N is small, by IEEE fp32 FMAs: a wide operand W, rows x K, by WIDTH columns of a narrow one V, K x width.
 //
-// Launch: batches * ceil(rows/TILE) * ceil(width/WIDTH) * splits blocks of 256 threads; a block takes further units a grid apart. A
-// unit is TILE rows by WIDTH columns by a part of K. Up to 34 KB of shared memory; registers: two sets of loads and the sums.
+// Launch: batches * ceil(rows/TILE) * ceil(width/WIDTH) * splits blocks of 256 threads; a block takes further units a grid apart.
+// A unit is TILE rows by WIDTH columns by a part of K. Up to 34 KB of shared memory; registers: two sets of loads and the sums.
 // Bounded by memory: W is read once, 16 bytes a load where it may, and the next loads are asked for before the last ones are
 // multiplied. What V costs beside it, from L2 to shared memory, is WIDTH/TILE of that.
 //
@@ -371,12 +371,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, MM32_BLOCKS) mm32_narrow(c
             bring(shared, narrow, 0, depth, unit.columns);
             share.load(held, depth);
             int ring = 0;
-#pragma unroll 1
+            // Two groups at a time `held` and `ahead` change places without moves, which would wait for what was asked for last.
+#pragma unroll(ALONG_K && STAGE == Share<true>::GROUP ? 2 : 1)
             for (int k = 0; k < depth; k += STAGE, ring = RING - ring) {
                 copy_wait<0>();
                 __syncthreads();  // the stage has arrived for all threads, and they are done with the one before
                 if (k + STAGE < depth) bring(shared + RING - ring, narrow, k + STAGE, depth, unit.columns);
-#pragma unroll(ALONG_K ? 2 : 1)
+#pragma unroll 2
                 for (int g = 0; g < STAGE && k + g < depth; g += share.group()) {
                     share.load(ahead, depth - (k + g + share.group()));
                     share.multiply(held, shared + ring + g * (ALONG_K ? 1 : WIDTH));
