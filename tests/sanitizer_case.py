@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from dataclasses import replace
 
 import torch
 
@@ -73,12 +74,25 @@ def main(kernel: str) -> int:
     if kernel == "simt":
         tiles = planning.fp32.SIMT_TILES
         for tile in tiles:
-            planning.fp32.SIMT_TILES = (tile,)
+            planning.fp32.SIMT_TILES = (replace(tile, aligned=False),)
             forget_plans()
             a, b = torch.randn(tile.m + 1, 3 * tile.k + 1), torch.randn(3 * tile.k + 1, tile.n + 2)
             right &= check(kernel, f"tile {tile.m}x{tile.n}", a, b, None)
             right &= check(kernel, f"tile {tile.m}x{tile.n}", a, b, None, offset=1)
+            planning.fp32.REDUCE = -1.0
+            forget_plans()
+            right &= check(kernel, f"tile {tile.m}x{tile.n}, K split", a, b, torch.randn(tile.n + 2))
+            planning.fp32.REDUCE = 1.0
         planning.fp32.SIMT_TILES = tiles
+        # Narrow products, with K split wherever it can be, and nowhere.
+        for planning.fp32.REDUCE in (-1.0, 1.0):
+            forget_plans()
+            for form in planning.fp32.NARROW_FORMS:
+                rows, k = form.tile + 4, 2 * form.piece + 4
+                for m, n in ((rows, form.width), (form.width, rows)):
+                    a, b, what = torch.randn(m, k), torch.randn(k, n), f"narrow, M={m} N={n} K={k}"
+                    right &= check(kernel, what, a, b, torch.randn(n))
+                    right &= check(kernel, what, a, b, None, offset=1, pad=3)
         forget_plans()
     planning.data.MAX_GRID = 2
     forget_plans()

@@ -70,6 +70,31 @@ def test_computes_what_mm32_computes(load, seed, kernel, layout):
         assert torch.equal(result, mm32.matmul(a, b, bias=bias, activation="relu", kernel=kernel))
 
 
+@pytest.mark.parametrize("layout", gemm.LAYOUTS)
+@pytest.mark.parametrize(
+    ("exported_for", "others"),
+    [
+        ((4096, 4, 1024), [(64, 4, 512), (128, 36, 64), (8, 8, 0)]),  # one launch: other sizes too
+        ((16, 4096, 1024), [(16, 64, 512), (36, 132, 64), (4, 4, 4)]),
+        ((1, 1000, 3001), []),
+        ((8, 64, 65536), []),  # K is split among blocks
+        ((129, 3, 20001), []),
+    ],
+    ids=str,
+)
+def test_narrow_products(load, seed, layout, exported_for, others):
+    made = planning.plan(gemm.from_layout(layout, *exported_for, bias=True, activation="relu"), here(), "simt")
+    assert made.launches[0].entry == "mm32_narrow"
+    model = load(export(layout, *exported_for, bias=True, activation="relu", kernel="simt", device=here())).ModelNew()
+    for m, n, k in [exported_for, *(others if made.workspace is None else [])]:
+        A, B, bias = inputs(layout, m, n, k, bias=True, device="cuda")
+        a, b = matrices(layout, A, B)
+        result = model(A, B, bias)
+        check(result, a, b, bias=bias, activation="relu")
+        if (m, n, k) == exported_for:
+            assert torch.equal(result, mm32.matmul(a, b, bias=bias, activation="relu", kernel="simt"))
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # tensorcore and mma: scale, pack, multiply, perhaps reduce, and the careful path.
 

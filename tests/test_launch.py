@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import random
 import threading
@@ -301,16 +302,20 @@ def test_k_past_2_to_31() -> None:
 @pytest.mark.parametrize("tile", planning.fp32.SIMT_TILES, ids=lambda t: f"{t.m}x{t.n}x{t.k}")
 @pytest.mark.parametrize("a_name", ["row", "col", "stepped"])
 @pytest.mark.parametrize("b_name", ["row", "col", "stepped"])
+@pytest.mark.parametrize("split", [False, True])
 def test_simt_tiles(
     tile: planning.fp32.SimtTile,
     a_name: str,
     b_name: str,
+    split: bool,
     monkeypatch: pytest.MonkeyPatch,
     forget: None,
     rng: random.Random,
 ) -> None:
     """Small problems would never be given the large tiles: here each tile is the only one. Sizes just around it."""
-    monkeypatch.setattr(planning.fp32, "SIMT_TILES", (tile,))
+    monkeypatch.setattr(planning.fp32, "SIMT_TILES", (dataclasses.replace(tile, aligned=False),))
+    monkeypatch.setattr(planning.fp32, "NARROW", 0)
+    monkeypatch.setattr(planning.fp32, "REDUCE", -1.0 if split else 1.0)  # seconds: K split wherever it can be, or nowhere
     run = Runner("cuda", "simt")
     for m in (1, tile.m - 1, tile.m, tile.m + 1, 9 * tile.m + 3):
         for n in (2, tile.n - 3, tile.n, tile.n + 5):
@@ -327,10 +332,30 @@ def test_simt_tiles(
                 check(run, a, b, out=out, what=f"M={m} N={n} K={k}, a {at}, b {bt}")
 
 
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("name", ["row", "col", "row_padded_by_1", "stepped"])
+def test_narrow_forms(
+    name: str, split: bool, monkeypatch: pytest.MonkeyPatch, forget: None, rng: random.Random
+) -> None:
+    """Each with K split wherever it can be, and nowhere: a second launch that is for nothing, or costs a second. Sums of more
+    than 1024 a lane."""
+    monkeypatch.setattr(planning.fp32, "REDUCE", -1.0 if split else 1.0)
+    run = Runner("cuda", "simt")
+    for form in planning.fp32.NARROW_FORMS:
+        for rows in (form.tile - 1, form.tile, 3 * form.tile + 4):
+            for k in (form.piece - 1, form.piece, 5 * form.piece + 4, 40000):
+                for m, n in ((rows, form.width), (form.width, rows)):
+                    a, at = random_matrix(rng, m, k, name, "cuda")
+                    b, bt = random_matrix(rng, k, n, name, "cuda")
+                    out = Placed((m, n), Store(pad=rng.choice((0, 1, 4))), "cuda")
+                    check(run, a, b, out=out, what=f"M={m} N={n} K={k}, a {at}, b {bt}")
+
+
 def test_a_grid_smaller_than_the_problem(run: Runner, monkeypatch: pytest.MonkeyPatch, forget: None, seed: int) -> None:
     """Blocks that take several units each, as past 2^31 - 1 of them: the limit is set to 3 blocks."""
     monkeypatch.setattr(planning.data, "MAX_GRID", 3)
-    for a, b in ((randn(5, 70, 33), randn(5, 33, 66)), (randn(300, 200), randn(200, 280)), (randn(1, 5), randn(5, 1))):
+    shapes = (((5, 70, 33), (5, 33, 66)), ((300, 200), (200, 280)), ((1, 5), (5, 1)), ((900, 3000), (3000, 5)))
+    for a, b in ((randn(*x), randn(*y)) for x, y in shapes):
         assert_close(run(a, b), *reference(a, b))
 
 

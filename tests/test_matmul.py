@@ -72,6 +72,22 @@ def test_storage_and_sizes(run: Runner, stored: str, rng: random.Random) -> None
             check(run, a, b, out=out, what=f"M={m} N={n} K={k}, a {a_name}, b {b_name}, out {out_name}")
 
 
+@pytest.mark.parametrize("stored", MATRIX_STORES)
+def test_narrow_products(run: Runner, stored: str, rng: random.Random) -> None:
+    """M or N of 1 to 17, the wide operand in this storage, around narrow.cu's tiles and pieces, K long enough to be split."""
+    for width in range(1, 18):
+        for _ in run.many(1, 6):
+            rows, k = rng.choice((1, 9, 63, 128, 132, 300)), rng.choice((1, 7, 64, 255, 256, 1025, 2060, 9000))
+            m, n = rng.choice(((rows, width), (width, rows)))
+            narrow_stored = rng.choice(list(MATRIX_STORES))
+            a, a_name = random_matrix(rng, m, k, stored if m == rows else narrow_stored, run.device)
+            b, b_name = random_matrix(rng, k, n, narrow_stored if m == rows else stored, run.device)
+            bias = Placed(randn(n, run=run), Store(step=2), run.device) if rng.randrange(2) else None
+            out, out_name = random_out(rng, (m, n), run.device)
+            what = f"M={m} N={n} K={k}, a {a_name}, b {b_name}, out {out_name}"
+            check(run, a, b, bias, rng.choice([None, "relu"]), out=out, what=what)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_zero_and_one(run: Runner, layout: str, seed: int) -> None:
     for m, n, k in itertools.product((0, 1, 2, 33), (0, 1, 5, 33), (0, 1, 2, 33)):
@@ -173,9 +189,10 @@ def test_relu_keeps_nan(run: Runner) -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_nonfinite_values_spread_as_torchs(run: Runner, layout: str, seed: int) -> None:
+@pytest.mark.parametrize("sizes", [(70, 45, 37), (70, 13, 37), (12, 70, 37)], ids=str)
+def test_nonfinite_values_spread_as_torchs(run: Runner, layout: str, sizes: tuple[int, int, int], seed: int) -> None:
     """An infinity or NaN in an operand reaches its row or column and nothing else."""
-    m, n, k = 70, 45, 37
+    m, n, k = sizes
     bad = [float("nan"), float("inf"), -float("inf")]
     for x, y in itertools.product(bad, [0.0, 1.0, *bad]):
         a, b = randn(m, k, run=run), randn(k, n, run=run)
@@ -238,10 +255,13 @@ def test_depth_zero_is_the_epilogue_of_zeros(run: Runner, sizes: tuple[int, int,
 
 @pytest.mark.parametrize("values", ["normal", "uniform"])
 @pytest.mark.parametrize("layout", ["nn", "tt"])
-def test_rounding_errors_do_not_add_up(run: Runner, values: str, layout: str, seed: int) -> None:
+@pytest.mark.parametrize("sizes", [(96, 80), (96, 8), (1, 80)], ids=str)
+def test_rounding_errors_do_not_add_up(
+    run: Runner, values: str, layout: str, sizes: tuple[int, int], seed: int
+) -> None:
     """Over a long K rounding errors must be of random sign: their norm grows as sqrt(K) u, where that of an accumulator that
     rounds toward zero grows as K u. 0.6 sqrt(K) u is twice cuBLAS's figure and an eighteenth of a truncating accumulator's."""
-    m, n, k = 96, 80, 8192
+    m, n, k = *sizes, 8192
     make = torch.randn if values == "normal" else torch.rand
     a, b = make(m, k, device=run.device), make(k, n, device=run.device)
     a = Placed(a, MATRIX_STORES[LAYOUTS[layout][0]], run.device).view
@@ -252,7 +272,7 @@ def test_rounding_errors_do_not_add_up(run: Runner, values: str, layout: str, se
 
 
 def test_the_same_bits_every_time(run: Runner, seed: int) -> None:
-    for m, n, k in ((257, 129, 1000), (3, 2, 9999), (700, 900, 65)):
+    for m, n, k in ((257, 129, 1000), (3, 2, 9999), (700, 900, 65), (16, 300, 20000)):
         a, b, bias = randn(k, m, run=run).T, randn(n, k, run=run).T, randn(n, run=run)
         first = run(a, b, bias=bias, activation="gelu")
         for _ in range(4):

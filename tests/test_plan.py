@@ -53,7 +53,7 @@ def random_gemm(rng: random.Random) -> Gemm:
         return base
 
     def size() -> int:
-        return rng.choice((0, 1, 2, 3, 31, 64, 100, 127, 128, 1000, 4096, 20000))
+        return rng.choice((0, 1, 2, 3, 7, 16, 31, 64, 100, 127, 128, 1000, 4096, 20000))
 
     m, n, k, batch = size(), size(), size(), [rng.randrange(1, 5) for _ in range(rng.randrange(3))]
     a, b = matrix(batch, m, k), matrix(batch, k, n)
@@ -101,7 +101,7 @@ def test_auto_is_the_least_estimate(device: Device) -> None:
 def test_auto_chooses_a_blocked_kernel_for_a_large_product() -> None:
     for layout in LAYOUTS:
         assert plan(from_layout(layout, 2048, 4096, 8192), H200).kernel not in ("naive", "dot", "tiled")
-    assert plan(from_layout("nt", 1, 1, 1_000_000, precision="ieee"), H200).kernel == "dot"
+    assert plan(from_layout("nt", 1, 1, 1_000_000, precision="ieee"), H200).kernel == "simt"
 
 
 def test_ieee_is_fused_multiply_adds() -> None:
@@ -184,16 +184,61 @@ def test_launches_fit_the_card(device: Device) -> None:
                 assert (launch.grid(problem) == 0) == problem.empty
 
 
-@pytest.mark.parametrize("tile", planning.fp32.SIMT_TILES, ids=lambda t: f"{t.m}x{t.n}x{t.k}")
+@pytest.mark.parametrize("tile", (*planning.fp32.SIMT_TILES, planning.fp32.ACCURATE_TILE), ids=lambda t: f"{t.m}x{t.n}x{t.k}")
 def test_simt_tiles_hold_together(tile: planning.fp32.SimtTile) -> None:
     """What simt.cu asserts when it is compiled, and what it takes for granted when it runs."""
     warps = (tile.m // (8 * tile.thread_m)) * (tile.n // (4 * tile.thread_n))
     assert tile.threads == 32 * warps
     assert tile.threads * tile.thread_m * tile.thread_n == tile.m * tile.n
-    assert tile.shared * tile.blocks <= H200.shared
+    assert tile.shared() * tile.blocks <= H200.shared
     assert tile.threads * tile.blocks <= 2048
-    assert any(t.shared <= SMALL.shared for t in planning.fp32.SIMT_TILES)
+    assert any(t.shared() <= SMALL.shared and not t.aligned for t in planning.fp32.SIMT_TILES)
     assert all(0 < rate < 1 for rate in tile.rates)
+
+
+@pytest.mark.parametrize("form", planning.fp32.NARROW_FORMS, ids=lambda f: f"{f.width}-{f.tile}x{f.piece}")
+def test_narrow_forms_hold_together(form: planning.fp32.NarrowForm) -> None:
+    """What narrow.cu asserts when it is compiled, and what it takes for granted when it runs."""
+    assert form.width in (1, 2, 4, 8, 16)
+    assert form.rows in (1, 2, 4, 8) if form.along_k else form.rows == 4
+    assert 256 % (128 * form.depth) == 0 or form.width == 1 if form.along_k else 256 % (32 * form.depth) == 0
+    assert (32 * 1024 if form.along_k else 8 * 1024) % form.piece == 0
+    assert 256 * form.blocks <= 2048
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("width", range(1, 18))
+def test_narrow_products(layout: str, width: int) -> None:
+    """simt takes the form for them, the wide operand is the one with more rows, and the width is rounded up."""
+    for m, n in ((4096, width), (width, 4096)):
+        made = plan(from_layout(layout, m, n, 4096, bias=True), H200, "simt")
+        assert made.launches[0].entry == ("mm32_narrow" if width <= 16 else "mm32_simt")
+        if width > 16:
+            continue
+        constants = dict(made.launches[0].constants)
+        assert constants["SIDE"] == int(n > m)
+        assert constants["WIDTH"] // 2 < width <= constants["WIDTH"]
+        along_k = layout[0] == "n" if n < m else layout[1] == "t"
+        assert constants["LOAD"] == (2 if along_k else 0)
+        careful = planning.fp32.simt(made.gemm, H200, accurate=True)[0]
+        assert [launch.entry for launch in careful.launches] == ["mm32_simt"]
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.name)
+def test_narrow_products_of_few_rows_share_k(device: Device) -> None:
+    """Partial sums in a workspace, then the epilogue where they are added up; one launch where there are rows enough."""
+    made = plan(from_layout("nn", 8, 64, 1 << 20, bias=True, activation="relu"), device, "simt")
+    multiply, reduce = made.launches
+    assert (multiply.entry, reduce.entry) == ("mm32_narrow", "mm32_reduce")
+    assert (multiply.argument, reduce.argument) == ("split", "split")
+    assert made.workspace.splits > 1
+    assert made.workspace.bytes == 4 * 8 * 64 * made.workspace.splits
+    assert multiply.grid(made.gemm) == made.workspace.splits
+    assert [(dict(x.constants)["BIAS"], dict(x.constants)["ACTIVATION"]) for x in made.launches] == [(0, 0), (1, 1)]
+    assert (multiply.early, reduce.early) == (False, device.capability >= (9, 0))
+    tall = plan(from_layout("nn", 1 << 20, 8, 4096), device, "simt")
+    assert tall.workspace is None
+    assert [launch.entry for launch in tall.launches] == ["mm32_narrow"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -265,8 +310,12 @@ def test_every_kernel_takes_empty_sizes(kernel: str, sizes: tuple[int, int, int]
 # The list of compiled forms
 
 # The epilogue and the store are covered once each, not with every form; so are the loads of tensorcore.cu, where they are
-# numbers, not code.
-LEFT_OUT = {"tensorcore.cu": ("BIAS", "ACTIVATION", "C_VECTOR", "A_UNIT", "B_UNIT")}
+# numbers, not code. Side and split of narrow.cu take turns, and split forms of simt.cu stand for all loads.
+LEFT_OUT = {
+    "simt.cu": ("BIAS", "ACTIVATION", "C_VECTOR", "SPLIT", "PRODUCTS"),
+    "tensorcore.cu": ("BIAS", "ACTIVATION", "C_VECTOR", "A_UNIT", "B_UNIT"),
+    "narrow.cu": ("BIAS", "ACTIVATION", "SIDE", "SPLIT"),
+}
 
 
 def forms(source: str, constants: planning.Constants, threads: int) -> set[tuple]:

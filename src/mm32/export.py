@@ -25,10 +25,11 @@ VARIABLE = re.compile(r'^extern "C" \{\n__device__ [\w ]+ (\w+);\n\}$', re.M)
 OF_A_FORM = ("direct.cuh", "epilogue.cuh", "simt.cuh", "tiles.cuh")  # headers that a launch's constants decide
 VECTOR_LOADS = (
     "simt.cu",
+    "narrow.cu",
     "careful.cu",
     "pack.cu",
     "tensorcore.cu",
-)  # with A_LOAD and B_LOAD: 0 reads 16 bytes along rows, 2 along K
+)  # with A_LOAD and B_LOAD, or LOAD of the operand SIDE: 0 reads 16 bytes along rows, 2 along K
 FOR_HEADERS = ("PRODUCTS",)  # what the other headers use: of one value in all launches of a plan
 WRAP = textwrap.TextWrapper(120, initial_indent=" " * 4, subsequent_indent=" " * 15)  # under explain()'s words
 
@@ -304,7 +305,10 @@ def _vector_loads(plan: Plan) -> dict[str, str]:
     found: dict[str, str] = {}
     for launch in plan.launches:
         for operand, rows in (("A", "M"), ("B", "N")):
-            mode = dict(launch.constants).get(f"{operand}_LOAD", -1)
+            constants = dict(launch.constants)
+            mode = constants.get(f"{operand}_LOAD", -1)
+            if operand == "AB"[constants.get("SIDE", 0)]:
+                mode = constants.get("LOAD", mode)
             axis = {0: rows, 2: "K"}.get(mode) if launch.source in VECTOR_LOADS else None
             if axis and found.setdefault(operand, axis) != axis:
                 raise ValueError(f"{launch.source} reads {operand} along {axis}, another launch along {found[operand]}")

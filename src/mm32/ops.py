@@ -117,11 +117,11 @@ def _without_workspace(plan: planning.Plan, index: int) -> launch.Runner:
     """What runs where the memory that `plan` wants for its workspace is not to be had."""
     assert plan.workspace is not None
     warnings.warn(
-        f"mm32.matmul: no memory for {plan.workspace.bytes} bytes of workspace that kernel {plan.kernel!r} wants; kernel 'simt', "
-        "which wants none and is slower, runs instead",
+        f"mm32.matmul: no memory for {plan.workspace.bytes} bytes of workspace that kernel {plan.kernel!r} wants; kernel 'simt' "
+        "without it, which is slower, runs instead",
         stacklevel=3,
     )
-    return launch.Runner(_plan(plan.gemm, plan.device, "simt"), index)
+    return launch.Runner(planning.without_workspace(plan.gemm, plan.device), index)
 
 
 def _packed_form(t: torch.Tensor) -> tuple | bool:

@@ -49,6 +49,7 @@ __all__ = [
     "unsuited",
     "unsupported",
     "variants",
+    "without_workspace",
 ]
 
 _PLANNERS: dict[str, Callable[[Gemm, Device], tuple[Plan, float]]] = {
@@ -106,6 +107,11 @@ def plan(
         estimates=tuple((p.kernel, t) for p, t in options),
         refused=tuple(refused.items()) if device.capability >= (8, 0) else (),
     )
+
+
+def without_workspace(gemm: Gemm, device: Device) -> Plan:
+    """The fastest plan that takes no memory beyond the operands."""
+    return replace(fp32.simt(gemm, device, workspace=False)[0], reason="it needs no workspace")
 
 
 def check_kernel(kernel: str) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mm32.gemm import Gemm, Matrix
 from mm32.plan.data import Device
-from mm32.plan.fp32 import LAUNCH, traffic_of
-from mm32.plan.split import MEMORY, SPLITS
+from mm32.plan.fp32 import LAUNCH, SPLITS, traffic_of
+from mm32.plan.split import MEMORY
 
 # torch's own product (cuBLAS), as far as a choice between it and mm32 needs: the largest of an SM's arithmetic and the card's
 # memory, by tiles of 128 or 64 with K split where tiles are few. FLOP/s of the card: torch on an H200, fp32 and TF32.

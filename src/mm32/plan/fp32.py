@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mm32.gemm import Gemm, Matrix
-from mm32.plan.data import Constants, Device, Launch, Plan, epilogue
+from mm32.plan import data
+from mm32.plan.data import NO_EPILOGUE, Constants, Device, Launch, Plan, Workspace, epilogue
 
 
 def naive(gemm: Gemm, device: Device) -> tuple[Plan, float]:
@@ -30,7 +31,7 @@ def dot(gemm: Gemm, device: Device) -> tuple[Plan, float]:
     sectors = (1 if gemm.a.col == 1 else 8) + (1 if gemm.b.row == 1 else 8)
     waves = -(-elements // (device.sms * 8))
     reads = elements * gemm.k * 4.0 * sectors / (5.0e12 * min(1.0, elements / (device.sms * 4)) * device.sms / 132)
-    return made, max(waves * 1.5e-6, reads) + LAUNCH
+    return made, max(waves * 1.5e-6, reads) + 3e-6 + LAUNCH
 
 
 def tiled(gemm: Gemm, device: Device) -> tuple[Plan, float]:
@@ -48,7 +49,8 @@ TILED_STEP = 2 * 32 * 32 * 2 / (7.0e12 / 132)  # seconds for a step of K of the 
 @dataclass(frozen=True)
 class SimtTile:
     """A block tile of the simt kernel; `rates` are the shares of the card's FMA peak that it sustains with 1, 2, ... blocks on a
-    multiprocessor."""
+    multiprocessor. `snake`: the order of its FMAs (simt.cuh). `aligned`: taken only where both operands come 16 bytes at a
+    time."""
 
     m: int
     n: int
@@ -58,6 +60,8 @@ class SimtTile:
     stages: int
     rates: tuple[float, ...]
     promote: int = 0  # tiles of K between promotions of the sums; 0 for none
+    snake: int = 0
+    aligned: bool = False
 
     @property
     def blocks(self) -> int:
@@ -76,16 +80,15 @@ class SimtTile:
 
 
 SIMT_TILES = (
-    SimtTile(128, 128, 16, 16, 8, 3, (0.50, 0.70)),
-    SimtTile(64, 64, 16, 4, 8, 4, (0.30, 0.52, 0.57, 0.60)),
+    SimtTile(256, 128, 16, 16, 8, 3, (0.765,), aligned=True),
+    SimtTile(128, 64, 16, 8, 8, 3, (0.66, 0.74, 0.76), snake=1),
+    SimtTile(64, 64, 16, 8, 8, 3, (0.36, 0.66, 0.70, 0.71, 0.72)),
 )
-# Sums promoted every 128 of K: two sets of registers, so a smaller tile. For the careful path, whose error must stand beside
-# torch's, which splits K; and for K beyond LONG_K, where a plain sum's error would pass that of any fp32 matmul in use.
-ACCURATE_TILES = (
-    SimtTile(128, 128, 16, 8, 8, 4, (0.58,), 8),
-    SimtTile(64, 64, 16, 4, 8, 4, (0.30, 0.45), 8),
-)
+# Sums promoted every 128 of K: two sets of registers. For the careful path, whose error must stand beside torch's, which splits K;
+# and for K beyond LONG_K, where a plain sum's error would pass that of any fp32 matmul in use.
+ACCURATE_TILE = SimtTile(128, 64, 16, 8, 8, 3, (0.50, 0.66), promote=8, snake=1)
 LONG_K = 8192
+UNALIGNED = 1.15  # what copies of 4 bytes cost
 SIMT_STREAM = 2.4e12  # bytes a second that it reaches where memory bounds it
 FMA_PEAK = 66.9e12 / 132  # FLOP/s of a multiprocessor at 1.98 GHz
 
@@ -108,24 +111,160 @@ def _loads(gemm: Gemm) -> tuple[int, int]:
     return mode(gemm.a, "row", "col", gemm.m), mode(gemm.b, "col", "row", gemm.n)
 
 
-def simt(gemm: Gemm, device: Device, accurate: bool = False) -> tuple[Plan, float]:
-    def estimate(tile: SimtTile) -> float:
-        each = -(-gemm.batches * -(-gemm.m // tile.m) * -(-gemm.n // tile.n) // device.sms)
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # parts of K, each a block's
+
+
+def partial_sums(gemm: Gemm, splits: int) -> Workspace:
+    """The workspace of a kernel whose blocks share K: `splits` partial sums of each output, for `reduction`, and nothing else."""
+    none = (0, 0)
+    return Workspace(4 * splits * gemm.batches * gemm.m * gemm.n, none, none, none, 0, 0, (1, 1), splits, none)
+
+
+def reduction(gemm: Gemm, device: Device, products: int = 3, early: bool = False) -> Launch:
+    """The launch that adds up partial sums, with the epilogue. `products` is for split.cuh, one value in all of a plan."""
+    blocks = min(-(-gemm.batches * gemm.m * gemm.n // 256), device.sms * 8)
+    constants = (*epilogue(gemm), ("PRODUCTS", products))
+    return Launch("reduce.cu", "mm32_reduce", constants, 256, 0, blocks=blocks, argument="split", early=early)
+
+
+@dataclass(frozen=True)
+class NarrowForm:
+    """A form of narrow.cu, for a wide operand that is loaded along K or along its rows. Of 16-byte loads a thread asks for
+    `rows` * `depth` (along rows: `depth`) at once; `blocks` fit on a multiprocessor."""
+
+    width: int
+    along_k: bool
+    rows: int
+    depth: int
+    blocks: int
+
+    @property
+    def tile(self) -> int:
+        """Rows of a block."""
+        return (8 if self.along_k else 32) * self.rows
+
+    @property
+    def piece(self) -> int:
+        """Of K: parts are whole pieces."""
+        return max(256, 128 * self.depth) if self.along_k else 64
+
+
+# By width. A multiprocessor's share of the memory, 30 bytes a ns, and a latency of 1 us ask for some 30 KB under way on it: 16 KB
+# a block with 4 loads a thread, 32 with 8. Rows for each load of the narrow operand are as many as registers allow.
+NARROW_FORMS = (
+    NarrowForm(1, True, 1, 8, 2),
+    NarrowForm(2, True, 2, 2, 2),
+    NarrowForm(4, True, 4, 1, 2),
+    NarrowForm(8, True, 4, 1, 2),
+    NarrowForm(16, True, 8, 1, 1),
+    NarrowForm(1, False, 4, 4, 2),
+    NarrowForm(2, False, 4, 4, 2),
+    NarrowForm(4, False, 4, 4, 2),
+    NarrowForm(8, False, 4, 8, 1),
+    NarrowForm(16, False, 4, 8, 1),
+)
+NARROW = 16  # the largest width
+# Guesses, not measured: bytes a second from memory, and from L2, from which the narrow operand comes once for each tile; seconds
+# that a block takes to begin and end, and the second launch; what each part adds to that.
+NARROW_STREAM, NARROW_L2 = 3.6e12, 5.0e12
+NARROW_AROUND, REDUCE, REDUCE_PART = 1e-6, 4e-6, 0.04e-6
+
+
+def narrow(gemm: Gemm, device: Device) -> tuple[Plan, float]:
+    """The form of simt for M or N up to NARROW, and something to multiply. The wide operand is the one with more rows, if both
+    may be."""
+    side = 0 if gemm.n <= gemm.m else 1
+    rows, width = (gemm.m, gemm.n) if side == 0 else (gemm.n, gemm.m)
+    wide_row, wide_k = (gemm.a.row, gemm.a.col) if side == 0 else (gemm.b.col, gemm.b.row)
+    load = _loads(gemm)[side]
+    form = next(f for f in NARROW_FORMS if f.width >= width and f.along_k == (load >= 2))
+    tiles = gemm.batches * -(-rows // form.tile)
+    pieces = -(-gemm.k // form.piece)
+    resident = device.sms * form.blocks
+    results = gemm.batches * gemm.m * gemm.n
+    # A sector of 32 bytes for each element.
+    scattered = 8 if load == 1 and wide_row > 1 and rows > 1 and wide_k != 0 else 1
+
+    def estimate(splits: int) -> float:
+        waves = -(-tiles * splits // resident)
+        stream = traffic_of(gemm) * scattered / NARROW_STREAM
+        from_l2 = (traffic_of(gemm) + 4.0 * tiles * width * gemm.k) / NARROW_L2
+        read = max(stream, from_l2) * waves * resident / (tiles * splits) * 132 / device.sms
+        add_up = REDUCE + REDUCE_PART * splits + 8.0 * splits * results / NARROW_STREAM if splits > 1 else 0.0
+        return read + waves * NARROW_AROUND + add_up + 1e-6 + LAUNCH
+
+    splits = min((s for s in (*SPLITS, 256) if s == 1 or (s <= pieces and s * results <= 2**28)), key=estimate)
+    split = splits > 1
+    constants = (*(NO_EPILOGUE if split else epilogue(gemm)), *narrow_form(form, side, load, int(split)))
+    if split:
+        launch = Launch(
+            "narrow.cu", "mm32_narrow", constants, 256, 0, blocks=min(tiles * splits, data.MAX_GRID), argument="split"
+        )
+        # Blocks of the second launch come as those of the first leave, on cards that can.
+        launches = (launch, reduction(gemm, device, early=device.capability >= (9, 0)))
+        return Plan(gemm, device, "simt", launches, workspace=partial_sums(gemm, splits)), estimate(splits)
+    unit = (form.tile, form.width) if side == 0 else (form.width, form.tile)
+    launch = Launch("narrow.cu", "mm32_narrow", constants, 256, 0, unit)
+    return Plan(gemm, device, "simt", (launch,)), estimate(1)
+
+
+def narrow_form(form: NarrowForm, side: int, load: int, split: int) -> Constants:
+    return (
+        ("PRODUCTS", 3),
+        ("SIDE", side),
+        ("LOAD", load),
+        ("WIDTH", form.width),
+        ("ROWS", form.rows),
+        ("DEPTH", form.depth),
+        ("BLOCKS", form.blocks),
+        ("SPLIT", split),
+    )
+
+
+def simt(gemm: Gemm, device: Device, accurate: bool = False, workspace: bool = True) -> tuple[Plan, float]:
+    """By tiles, with K shared among blocks where they are few; or by narrow.cu, where that is estimated to be faster. Not so for
+    `accurate`: of its launch are tiles made anew. Without `workspace` K is not shared."""
+    loads, results = _loads(gemm), gemm.batches * gemm.m * gemm.n
+    unaligned = any(load % 2 for load in loads)
+
+    def estimate(tile: SimtTile, splits: int) -> float:
+        each = -(-gemm.batches * -(-gemm.m // tile.m) * -(-gemm.n // tile.n) * splits // device.sms)
         step = 2.0 * tile.m * tile.n / (FMA_PEAK * tile.rates[min(max(each, 1), tile.blocks) - 1])
+        if unaligned:
+            step *= UNALIGNED
         stream = traffic_of(gemm) / SIMT_STREAM
-        return max(each * max(gemm.k, tile.k) * step + 0.45 * stream, stream) + 5e-6 + LAUNCH
+        deep = max(-(-gemm.k // (tile.k * splits)), 1) * tile.k
+        add_up = REDUCE + REDUCE_PART * splits + 8.0 * splits * results / SIMT_STREAM if splits > 1 else 0.0
+        return max(each * deep * step + 0.45 * stream, stream) + add_up + 5e-6 + LAUNCH
 
-    tiles = ACCURATE_TILES if accurate or gemm.k > LONG_K else SIMT_TILES
-    loads = _loads(gemm)
-    tile = min((t for t in tiles if t.shared(loads) <= device.shared), key=estimate)
-    constants, shared = _simt_constants(gemm, tile), tile.shared(loads)
-    launch = Launch("simt.cu", "mm32_simt", constants, tile.threads, shared, (tile.m, tile.n))
-    return Plan(gemm, device, "simt", (launch,)), estimate(tile)
+    share = workspace and not accurate and not gemm.empty
+    options = [
+        (estimate(tile, splits), tile, splits)
+        for splits in (SPLITS if share else (1,))
+        for tile in ((ACCURATE_TILE,) if accurate or gemm.k > LONG_K * splits else SIMT_TILES)
+        if tile.shared(loads) <= device.shared
+        and not (tile.aligned and unaligned)
+        and (splits == 1 or (splits * tile.k <= gemm.k and splits * results <= 2**28))
+    ]
+    seconds, tile, splits = min(options, key=lambda option: option[0])
+    if share and gemm.k > 0 and min(gemm.m, gemm.n) <= NARROW:
+        made = narrow(gemm, device)
+        if made[1] < seconds:
+            return made
+    constants, shared = _simt_constants(gemm, tile, splits > 1), tile.shared(loads)
+    if splits == 1:
+        launch = Launch("simt.cu", "mm32_simt", constants, tile.threads, shared, (tile.m, tile.n))
+        return Plan(gemm, device, "simt", (launch,)), seconds
+    blocks = min(splits * gemm.batches * -(-gemm.m // tile.m) * -(-gemm.n // tile.n), data.MAX_GRID)
+    launch = Launch("simt.cu", "mm32_simt", constants, tile.threads, shared, blocks=blocks, argument="split")
+    launches = (launch, reduction(gemm, device))
+    return Plan(gemm, device, "simt", launches, workspace=partial_sums(gemm, splits)), seconds
 
 
-def _simt_constants(gemm: Gemm, tile: SimtTile) -> Constants:
-    c_vector = gemm.out.vectorizable("col") and gemm.n % 4 == 0
-    return (*epilogue(gemm), *simt_form(tile, *_loads(gemm), int(c_vector)))
+def _simt_constants(gemm: Gemm, tile: SimtTile, split: bool = False) -> Constants:
+    c_vector = gemm.n % 4 == 0 and (split or gemm.out.vectorizable("col"))
+    last = (*NO_EPILOGUE, ("PRODUCTS", 3)) if split else epilogue(gemm)
+    return (*last, *simt_form(tile, *_loads(gemm), int(c_vector), int(split)))
 
 
 def simt_form(tile: SimtTile, a_load: int, b_load: int, c_vector: int, split: int = 0) -> Constants:
@@ -140,6 +279,7 @@ def simt_form(tile: SimtTile, a_load: int, b_load: int, c_vector: int, split: in
         ("THREAD_M", tile.thread_m),
         ("THREAD_N", tile.thread_n),
         ("STAGES", tile.stages),
+        ("SNAKE", tile.snake),
         ("PROMOTE", tile.promote),
         ("BLOCKS", tile.blocks),
     )

@@ -22,7 +22,7 @@ from mm32.plan.data import (
     epilogue,
     unsupported,
 )
-from mm32.plan.fp32 import LAUNCH, simt, traffic_of
+from mm32.plan.fp32 import LAUNCH, SPLITS, reduction, simt, traffic_of
 
 BLOCK_K, CHUNK, TILE_M = 64, 8, 128  # as in split.cuh and tiles.cuh
 QUEUE = 65536  # bytes, as in direct.cuh
@@ -110,7 +110,6 @@ MMA_TILES = (
     MmaTile(128, 1, 0.95e-6),
     MmaTile(64, 1, 0.5e-6),
 )
-SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 PACK_ALONE, PACK_BESIDE = 3.1e12, 2.0e12  # bytes a second, all blocks or one a multiprocessor
 DIRECT_STREAM = 2.0e12  # bytes a second that direct tiles reach where memory bounds them
 PACK_ONLY_BESIDE = 1.5e12  # where the multiply waits for it
@@ -363,8 +362,7 @@ def _by_split(
             Launch("mma.cu", "mm32_mma", multiply, tile.threads, tile.shared, blocks=blocks, argument="split")
         )
     if splits > 1:
-        blocks = min(-(-gemm.batches * gemm.m * gemm.n // 256), device.sms * 8)
-        launches.append(Launch("reduce.cu", "mm32_reduce", (*last, *form), 256, 0, blocks=blocks, argument="split"))
+        launches.append(reduction(gemm, device, products))
     fma = simt(gemm, device, accurate=True)[0].launches[0]
     launches.append(
         Launch(

@@ -11,6 +11,7 @@ extern "C" __global__ void __launch_bounds__(256) mm32_reduce(const __grid_const
     for (long long i = blockIdx.x * 256LL + threadIdx.x; i < elements; i += gridDim.x * 256LL) {
         const long long in_matrix = i % (p.m * p.n), m = in_matrix / p.n, n = in_matrix % p.n;
         float sum = s.partial[i];
+#pragma unroll 16  // loads that are under way together: of 256 parts for few outputs each is a wait
         for (long long part = 1; part < s.splits; part++) sum += s.partial[part * elements + i];
         locate(p, i / (p.m * p.n)).c[m * p.c.row + n * p.c.col] = epilogue(sum, bias_at(p, n));
     }

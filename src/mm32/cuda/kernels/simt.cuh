@@ -19,6 +19,7 @@
 //   MM32_C_VECTOR    1: C is contiguous along N and aligned, N a multiple of 4: 16-byte stores
 //   MM32_SPLIT       1: K is split among blocks; their sums are not C, and have no epilogue
 //   MM32_TILE_M, MM32_TILE_N, MM32_TILE_K, MM32_THREAD_M, MM32_THREAD_N, MM32_STAGES
+//   MM32_SNAKE       the order of FMAs; ptxas leaves fewer conflicts of register banks with 0 in large tiles, with 1 in small ones
 //   MM32_BLOCKS      how many blocks must fit on a multiprocessor by their registers
 //   MM32_PROMOTE     0: one multiply-add after another along all of K. Otherwise the sums are added to a second set of registers
 //                    and begun anew every so many tiles of K: the error of a sum of 8192 falls to a fifth
@@ -244,14 +245,15 @@ __device__ __forceinline__ void multiply_tile(const Problem& p, const Tile& tile
                 a.bring(k, ring_at + next, ring_at + last, a_depth);
                 b.bring(k, ring_at + next + B_AT, ring_at + last + B_AT, b_depth);
             }
-            // Down the rows with one half of the columns and up again with the other, each row against the one before: one factor
-            // is then always the last FMA's, and an FMA reads two registers, as many as there are banks.
+            // Down the rows with one half of the columns, then with the other (SNAKE: up again), each row against the one before:
+            // one factor is then always the last FMA's, and an FMA reads two registers, as many as there are banks.
+            constexpr int READ_OVER = MM32_SNAKE ? 2 * THREAD_M : THREAD_M;  // rows among which the next reads are spread
 #pragma unroll
             for (int row = 0; row < 2 * THREAD_M; row++) {
-                const int half = row / THREAD_M, i = half ? 2 * THREAD_M - 1 - row : row;
+                const int half = row / THREAD_M, i = MM32_SNAKE && half ? 2 * THREAD_M - 1 - row : row % THREAD_M;
 #pragma unroll
                 for (int r = 0; r < READS; r++)
-                    if (r * 2 * THREAD_M / READS == row) read(r, (k + 1) % 2, from, b_from);
+                    if (r * READ_OVER / READS == row) read(r, (k + 1) % 2, from, b_from);
 #pragma unroll
                 for (int v = 0; v < THREAD_N / 2; v++) {
                     const int j = half * THREAD_N / 2 + (row % 2 ? THREAD_N / 2 - 1 - v : v);
