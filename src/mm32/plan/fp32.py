@@ -80,15 +80,15 @@ class SimtTile:
 
 
 SIMT_TILES = (
-    SimtTile(256, 128, 16, 16, 8, 3, (0.765,), aligned=True),
-    SimtTile(128, 64, 16, 8, 8, 3, (0.66, 0.74, 0.76), snake=1),
-    SimtTile(64, 64, 16, 8, 8, 3, (0.36, 0.66, 0.70, 0.71, 0.72)),
+    SimtTile(256, 128, 16, 16, 8, 3, (0.80,), aligned=True),
+    SimtTile(128, 64, 16, 8, 8, 3, (0.71, 0.77, 0.785), snake=1),
+    SimtTile(64, 64, 16, 8, 8, 3, (0.37, 0.69, 0.71, 0.72, 0.73)),
 )
 # Sums promoted every 128 of K: two sets of registers. For the careful path, whose error must stand beside torch's, which splits K;
 # and for K beyond LONG_K, where a plain sum's error would pass that of any fp32 matmul in use.
 ACCURATE_TILE = SimtTile(128, 64, 16, 8, 8, 3, (0.50, 0.66), promote=8, snake=1)
 LONG_K = 8192
-UNALIGNED = 1.15  # what copies of 4 bytes cost
+UNALIGNED = 1.1  # what copies of 4 bytes cost
 SIMT_STREAM = 2.4e12  # bytes a second that it reaches where memory bounds it
 FMA_PEAK = 66.9e12 / 132  # FLOP/s of a multiprocessor at 1.98 GHz
 
@@ -164,9 +164,10 @@ NARROW_FORMS = (
     NarrowForm(16, False, 4, 8, 1),
 )
 NARROW = 16  # the largest width
-# Guesses, not measured: bytes a second from memory, and from L2, from which the narrow operand comes once for each tile; seconds
-# that a block takes to begin and end, and the second launch; what each part adds to that.
-NARROW_STREAM, NARROW_L2 = 3.6e12, 5.0e12
+# Bytes a second from memory, and from L2, from which the narrow operand comes once for each tile (the latter a guess); seconds
+# until the memory is busy, and the bytes that make it so; a block's begin and end; the second launch; what each part adds to that.
+NARROW_STREAM, NARROW_L2 = 4.2e12, 5.0e12
+NARROW_RAMP, NARROW_BUSY = 6e-6, 50e6
 NARROW_AROUND, REDUCE, REDUCE_PART = 1e-6, 4e-6, 0.04e-6
 
 
@@ -187,11 +188,12 @@ def narrow(gemm: Gemm, device: Device) -> tuple[Plan, float]:
 
     def estimate(splits: int) -> float:
         waves = -(-tiles * splits // resident)
-        stream = traffic_of(gemm) * scattered / NARROW_STREAM
+        stream = traffic_of(gemm) * scattered / NARROW_STREAM * (1.5 if form.blocks == 1 else 1.0)
         from_l2 = (traffic_of(gemm) + 4.0 * tiles * width * gemm.k) / NARROW_L2
         read = max(stream, from_l2) * waves * resident / (tiles * splits) * 132 / device.sms
         add_up = REDUCE + REDUCE_PART * splits + 8.0 * splits * results / NARROW_STREAM if splits > 1 else 0.0
-        return read + waves * NARROW_AROUND + add_up + 1e-6 + LAUNCH
+        ramp = NARROW_RAMP * min(1.0, traffic_of(gemm) / NARROW_BUSY)
+        return read + ramp + waves * NARROW_AROUND + add_up + 2e-6 + LAUNCH
 
     splits = min((s for s in (*SPLITS, 256) if s == 1 or (s <= pieces and s * results <= 2**28)), key=estimate)
     split = splits > 1
@@ -235,7 +237,8 @@ def simt(gemm: Gemm, device: Device, accurate: bool = False, workspace: bool = T
         stream = traffic_of(gemm) / SIMT_STREAM
         deep = max(-(-gemm.k // (tile.k * splits)), 1) * tile.k
         add_up = REDUCE + REDUCE_PART * splits + 8.0 * splits * results / SIMT_STREAM if splits > 1 else 0.0
-        return max(each * deep * step + 0.45 * stream, stream) + add_up + 5e-6 + LAUNCH
+        around = 2e-6 * each if tile.blocks == 1 else 0.0  # a tile's begin and end, with no other block beside it
+        return max(each * deep * step + around + 0.45 * stream, stream) + add_up + 4e-6 + LAUNCH
 
     share = workspace and not accurate and not gemm.empty
     options = [

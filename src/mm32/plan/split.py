@@ -36,7 +36,7 @@ MAX_ROWS = 2**24 - 8  # a plane of panels has 128 bytes a row, padded to 8 rows 
 class TensorTile:
     """A tile of 128 x n of tensorcore.cu; `step` is the seconds that a multiprocessor takes for 64 of K of it, `around` for
     beginning and storing it. `direct`: the multiply splits its operands itself; nothing is packed. `promote`: sums are promoted
-    every so many times 16 of K; 1 is for K below SHORT_K. `bulk_store`: a tile is stored by bulk copies, beside the next one."""
+    every so many times 16 of K; 1 is for K below SHORT_K. `wide_store`: a warp stores all of its rows at once (tensorcore.cu)."""
 
     n: int
     products: int
@@ -45,12 +45,12 @@ class TensorTile:
     around: float
     direct: bool = False
     promote: int = 4
-    bulk_store: bool = False
+    wide_store: bool = False
 
     @property
     def shared(self) -> int:
         planes = 2 if self.products == 3 else 1
-        beyond = (QUEUE if self.direct else 0) + (4 * TILE_M * (self.n + 8) if self.bulk_store else 0)
+        beyond = (QUEUE if self.direct else 0) + (4 * TILE_M * (self.n + 8) if self.wide_store else 0)
         return self.stages * planes * 128 * (TILE_M + self.n) + beyond + 1024
 
     @property
@@ -88,7 +88,7 @@ def tensor_form(tile: TensorTile) -> Constants:
         ("STAGES", tile.stages),
         ("DIRECT", int(tile.direct)),
         ("PROMOTE", tile.promote),
-        ("BULK_STORE", int(tile.bulk_store)),
+        ("WIDE_STORE", int(tile.wide_store)),
     )
 
 
@@ -111,7 +111,7 @@ MMA_TILES = (
     MmaTile(64, 1, 0.5e-6),
 )
 PACK_ALONE, PACK_BESIDE = 3.1e12, 2.0e12  # bytes a second, all blocks or one a multiprocessor
-DIRECT_STREAM = 2.0e12  # bytes a second that direct tiles reach where memory bounds them
+DIRECT_STREAM = 2.6e12  # bytes a second that direct tiles reach where memory bounds them
 PACK_ONLY_BESIDE = 1.5e12  # where the multiply waits for it
 UNIT = 6e-6  # seconds that a block of mm32_pack takes for a unit, at least
 MEMORY = 3.5e12
@@ -292,7 +292,8 @@ def _by_split(
         reduce = 6e-6 + gemm.batches * gemm.m * gemm.n * 4 * (splits + 1) / MEMORY if splits > 1 else 0.0
         rest = 17e-6 + 0.5e-9 * scaled + reduce  # mm32_scale, mm32_careful
         if tile.direct:
-            return max(multiply, traffic_of(gemm) / DIRECT_STREAM) + rest + 7e-6, False
+            stream = traffic_of(gemm) / DIRECT_STREAM
+            return max(multiply, stream) + 0.3 * min(multiply, stream) + rest + 7e-6, False
         waves_of_units = -(-units // (4 * device.sms)) if packed else 0
         in_turn = max(packed / PACK_ALONE, waves_of_units * UNIT) + multiply
         together = max(multiply + 0.4 * packed / PACK_BESIDE, packed / PACK_ONLY_BESIDE) + 15e-6

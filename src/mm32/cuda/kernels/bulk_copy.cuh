@@ -28,16 +28,3 @@ __device__ __forceinline__ void bulk_copy(unsigned to, const void* from, unsigne
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from),
                  "r"(bytes), "r"(barrier) : "memory");
 }
-
-// Shared to global memory, both on 16 bytes, a multiple of them. What the thread wrote before must be fenced for it.
-__device__ __forceinline__ void bulk_store(void* to, unsigned from, unsigned bytes) {
-    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes) : "memory");
-}
-__device__ __forceinline__ void bulk_store_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-__device__ __forceinline__ void bulk_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-// Until shared memory has been read by all that this thread committed; `WRITTEN`: until it is in global memory too.
-template <bool WRITTEN = false>
-__device__ __forceinline__ void bulk_store_wait() {
-    if (WRITTEN) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-    else asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-}

@@ -97,11 +97,12 @@ struct Loader : Share<LOAD, ROWS> {
         for (int piece = 0; piece < PIECES; piece++) copy(piece, stage, depth);
     }
     __device__ __forceinline__ void turn_first(unsigned, int) {}
-    // At step k of a tile, whose stage was followed by `next`; `ahead` is where the tile goes that is AHEAD of it.
+    // At step k of a tile, whose stage was followed by `next`; `ahead` is where the tile goes that is AHEAD of it. Many small copies
+    // come in four groups: ptxas puts three idle instructions before each group.
     __device__ __forceinline__ void bring(int k, unsigned, unsigned ahead, int depth) {
 #pragma unroll
         for (int piece = 0; piece < PIECES; piece++)
-            if (piece * (TILE_K - 1) / PIECES == k) copy(piece, ahead, depth);
+            if ((Base::WIDTH == 4 ? piece * (TILE_K - 1) / PIECES : piece * 4 / PIECES * (TILE_K / 4)) == k) copy(piece, ahead, depth);
     }
     __device__ __forceinline__ void advance() {}
 };

@@ -7,14 +7,14 @@
 // With PRODUCTS = 1 there is one product of the hi parts, and no promotion: TF32-class accuracy.
 //
 // Launch: min(multiprocessors, tiles) blocks of 384 threads. Dynamic shared memory: STAGES * STAGE + 1024 bytes, and
-// 128 * 4 * PITCH for BULK_STORE.
+// 128 * 4 * PITCH for WIDE_STORE.
 // Registers: 128 a thread at launch (bounds of 512 threads), so that a block of mm32_pack fits beside it; then 40 for the
 // producer and 168 for the consumers.
 // Bounded by the card's power: ~690 TFLOP/s of fp16 products sustained on random data, 750 in short bursts.
 //   MM32_TILE_N, MM32_SPLIT, MM32_C_VECTOR   see tiles.cuh
 //   MM32_STAGES, MM32_PRODUCTS (3 or 1)
-//   MM32_BULK_STORE  1: where it can be (BULK below), a tile leaves by bulk copies from shared memory, and the next one is begun
-//                    meanwhile: for short K, where storing takes longer than multiplying
+//   MM32_WIDE_STORE  1: a warp turns all of its rows at once on their way to C, where it can be (WIDE below): for short K, where
+//                    storing takes longer than multiplying
 //   MM32_A_UNIT, MM32_B_UNIT  rows that mm32_pack counts as one in `ready`, or more: of an operand packed beforehand all are there
 #include "bulk_copy.cuh"
 #include "direct.cuh"
@@ -25,8 +25,8 @@ constexpr int STAGES = MM32_STAGES;
 constexpr int A_PLANE = TILE_M * PLANE_ROW, B_PLANE = TILE_N * PLANE_ROW, STAGE = PLANES * (A_PLANE + B_PLANE);
 constexpr int PROMOTE = MM32_PROMOTE;  // times 16 of K
 constexpr int B_AT = PLANES * A_PLANE;  // where B's planes begin in a stage
-constexpr bool BULK = MM32_BULK_STORE && MM32_C_VECTOR && !MM32_SPLIT;
-constexpr int PITCH = TILE_N + 8;  // floats of a row that is to be copied; 8: no bank conflicts
+constexpr bool WIDE = MM32_WIDE_STORE && MM32_C_VECTOR && !MM32_SPLIT;
+constexpr int PITCH = TILE_N + 8;  // floats of a row on its way out; 8: no bank conflicts
 constexpr int PRODUCERS = MM32_DIRECT ? 2 : 1;  // warpgroups before the consumers
 // How the operands lie in a stage (wgmma.cuh): packed panels and tiles split along K have K contiguous.
 #if MM32_DIRECT
@@ -102,11 +102,10 @@ __device__ __forceinline__ void multiply(float (&d)[TILE_N / 2], unsigned long l
     wgmma<A_ROWS, B_ROWS>(d, a + WGMMA_STEP<A_ROWS> * k, b + WGMMA_STEP<B_ROWS> * k, accumulate);
 }
 
-// As `store` (tiles.cuh), of all columns of a warp's 16 rows from m on, by a bulk copy a row. `staging` is the warp's 16 x PITCH.
-__device__ __forceinline__ void store_bulk(const Problem& p, const Tile& tile, const Target& target, int m, const float2 (&rows)[2],
+// As `store` (tiles.cuh), of all columns of a warp's 16 rows from m on. `staging` is the warp's 16 x PITCH.
+__device__ __forceinline__ void store_wide(const Problem& p, const Tile& tile, const Target& target, int m, const float2 (&rows)[2],
                                            const Columns& columns, const float (&sum)[TILE_N / 2], float* staging) {
     const int lane = threadIdx.x % 32, quad = lane % 4 * 2;
-    bulk_store_wait();
     __syncwarp();  // the tile before has left
 #pragma unroll
     for (int j = 0; j < TILE_N / 8; j++) {
@@ -120,16 +119,16 @@ __device__ __forceinline__ void store_bulk(const Problem& p, const Tile& tile, c
                 make_float2(epilogue(c0, bias.x), epilogue(c1, bias.y));
         }
     }
-    bulk_store_fence();
     __syncwarp();
-    if (lane < 16 && m + lane < p.m) {
-        const int width = (int)min(p.n - tile.n0, (long long)TILE_N), whole = width / 4 * 4;
-        const float* const from = staging + lane * PITCH;
-        float* const to = target.matrix + (m + lane) * target.row + tile.n0;
-        if (whole > 0) bulk_store(to, shared_address(from), 4 * whole);
-        for (int n = whole; n < width; n++) to[n] = from[n];
+    constexpr int LANES = TILE_N / 4;  // of a row
+    const int n = lane % LANES * 4, width = (int)min(p.n - tile.n0 - n, 4LL);
+    const float* const from = staging + lane / LANES * PITCH + n;
+    float* const to = target.matrix + (m + lane / LANES) * target.row + tile.n0 + n;
+#pragma unroll
+    for (int i = 0; i < 16; i += 32 / LANES) {
+        const float4 v = *reinterpret_cast<const float4*>(from + i * PITCH);
+        if (m + lane / LANES + i < p.m) store_columns(to + i * target.row, v, width);
     }
-    bulk_store_commit();
 }
 
 __device__ __forceinline__ void consume(const Split& s, unsigned ring, unsigned full, unsigned empty, Columns& columns, float* staging, int tiles) {
@@ -140,13 +139,14 @@ __device__ __forceinline__ void consume(const Split& s, unsigned ring, unsigned 
     int stage = 0;
     unsigned phase = 0;
     if (consumer == 1) asm volatile("bar.arrive 1, 256;" ::: "memory");  // consumer 0 goes first
-    // The scales of a tile's rows and columns are asked for before the tile that comes first is stored.
+    // The scales of a tile's rows and columns are asked for before the tile that comes first is stored, and looked at afterwards.
     Tile tile = tile_at(p, blockIdx.x);
     Column mine = column_at(s, tile, threadIdx.x % TILE_N);
-    float2 rows[2] = {undo_row(s, tile, tile.m0 + first_row + lane / 4), undo_row(s, tile, tile.m0 + first_row + lane / 4 + 8)};
+    int exponents[2] = {exponent_at(s, tile, tile.m0 + first_row + lane / 4), exponent_at(s, tile, tile.m0 + first_row + lane / 4 + 8)};
     for (int t = blockIdx.x; t < tiles; t += gridDim.x) {
         const int begin = split_begin(blocks, tile.split, (int)s.splits), end = split_begin(blocks, tile.split + 1, (int)s.splits);
         if (threadIdx.x % 128 < TILE_N) columns.set(threadIdx.x % 128, mine);
+        const float2 rows[2] = {undo(exponents[0]), undo(exponents[1])};
         asm volatile("bar.sync %0, 128;" ::"r"(3 + consumer) : "memory");  // the columns are there for the whole warpgroup
         float sum[TILE_N / 2];
 #pragma unroll
@@ -199,27 +199,25 @@ __device__ __forceinline__ void consume(const Split& s, unsigned ring, unsigned 
         if (lane == 0 && end > begin) barrier_arrive(empty + 8 * (stage == 0 ? STAGES - 1 : stage - 1));
 #endif
         const Tile done = tile;
-        const float2 done_rows[2] = {rows[0], rows[1]};
         if (t + gridDim.x < tiles) {
             tile = tile_at(p, t + gridDim.x);
             mine = column_at(s, tile, threadIdx.x % TILE_N);
-            for (int h = 0; h < 2; h++) rows[h] = undo_row(s, tile, tile.m0 + first_row + lane / 4 + 8 * h);
+            for (int h = 0; h < 2; h++) exponents[h] = exponent_at(s, tile, tile.m0 + first_row + lane / 4 + 8 * h);
         }
-        if constexpr (BULK) {
-            store_bulk(p, done, target_of(s, done), done.m0 + first_row, done_rows, columns, sum, staging + warp * 16 * PITCH);
+        if constexpr (WIDE) {
+            store_wide(p, done, target_of(s, done), done.m0 + first_row, rows, columns, sum, staging + warp * 16 * PITCH);
         } else {
-            store(p, done, target_of(s, done), done.m0 + first_row, 0, done_rows, columns, sum, staging + warp * STAGING);
+            store(p, done, target_of(s, done), done.m0 + first_row, 0, rows, columns, sum, staging + warp * STAGING);
         }
         asm volatile("bar.sync %0, 128;" ::"r"(3 + consumer) : "memory");  // all have read the columns
     }
-    if (BULK) bulk_store_wait<true>();
 }
 
 extern "C" __global__ void __launch_bounds__(512, 1) mm32_tensorcore(const __grid_constant__ Split s) {
     extern __shared__ char dynamic[];
     __shared__ __align__(8) unsigned long long barriers[2 * STAGES];
     __shared__ __align__(16) Columns columns[2];  // each consumer keeps its own copy
-    __shared__ __align__(16) float staged[BULK ? 1 : 2 * 4 * STAGING];
+    __shared__ __align__(16) float staged[WIDE ? 1 : 2 * 4 * STAGING];
     const unsigned ring = (shared_address(dynamic) + 1023) & ~1023u;
     const unsigned full = shared_address(barriers), empty = full + 8 * STAGES;
     if (threadIdx.x == 0) {
@@ -253,9 +251,8 @@ extern "C" __global__ void __launch_bounds__(512, 1) mm32_tensorcore(const __gri
 #endif
         if (MM32_DIRECT) wait_for_previous();  // else `ready` says when what mm32_scale and mm32_pack write is there
         const int consumer = threadIdx.x / 128 - PRODUCERS;
-        // For bulk copies after the ring, wherever that begins.
-        float* const staging = BULK ? reinterpret_cast<float*>(dynamic + (ring - shared_address(dynamic)) + STAGES * STAGE) : staged;
-        consume(s, ring, full, empty, columns[consumer], staging + consumer * 4 * (BULK ? 16 * PITCH : STAGING), tiles);
+        float* const staging = WIDE ? reinterpret_cast<float*>(dynamic + (ring - shared_address(dynamic)) + STAGES * STAGE) : staged;
+        consume(s, ring, full, empty, columns[consumer], staging + consumer * 4 * (WIDE ? 16 * PITCH : STAGING), tiles);
         // For mm32_pack's verdict too: the launch that reads it waits for this one alone. Here and not in warps that have nothing
         // to do: waiting beside mm32_pack cost a tenth of the time.
         if (!MM32_DIRECT) wait_for_previous();

@@ -44,25 +44,24 @@ __device__ __forceinline__ float2 undo(int e) {
 
 // What the last step needs to know of a tile's columns, in shared memory, and of one of them on the way there.
 struct Column {
-    float2 undo;
+    int exponent;
     float bias;
 };
 struct Columns {
     float2 undo[TILE_N];
     float bias[TILE_N];
 
-    __device__ __forceinline__ void set(int i, const Column& column) { undo[i] = column.undo, bias[i] = column.bias; }
+    __device__ __forceinline__ void set(int i, const Column& column) { undo[i] = ::undo(column.exponent), bias[i] = column.bias; }
 };
 
 __device__ __forceinline__ Column column_at(const Split& s, const Tile& tile, int i) {
     const int n = tile.n0 + i;
-    if (n >= s.p.n) return {{0.f, 0.f}, 0.f};
-    return {undo(s.stats[1][(s.matrices[1] == 1 ? 0 : tile.matrix) * s.p.n + n].exponent), bias_at(s.p, n)};
+    if (n >= s.p.n) return {0, 0.f};
+    return {s.stats[1][(s.matrices[1] == 1 ? 0 : tile.matrix) * s.p.n + n].exponent, bias_at(s.p, n)};
 }
 
-__device__ __forceinline__ float2 undo_row(const Split& s, const Tile& tile, int m) {
-    if (m >= s.p.m) return {0.f, 0.f};
-    return undo(s.stats[0][(s.matrices[0] == 1 ? 0 : tile.matrix) * s.p.m + m].exponent);
+__device__ __forceinline__ int exponent_at(const Split& s, const Tile& tile, int m) {
+    return m < s.p.m ? s.stats[0][(s.matrices[0] == 1 ? 0 : tile.matrix) * s.p.m + m].exponent : 0;
 }
 
 // Where a tile's matrix of C lies, or of the partial sums.
@@ -75,6 +74,18 @@ __device__ __forceinline__ Target target_of(const Split& s, const Tile& tile) {
     const Problem& p = s.p;
     if (MM32_SPLIT) return {s.partial + (tile.split * p.batches + tile.matrix) * p.m * p.n, p.n, 1};
     return {locate(p, tile.matrix).c, p.c.row, p.c.col};
+}
+
+// The first `width` of four neighbouring columns, or all of them.
+__device__ __forceinline__ void store_columns(float* c, const float4& v, int width) {
+    if (width >= 4) {
+        // In PTX: the compiler makes four stores of it, to share them with the branch below.
+        asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(c), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
+    } else {
+        if (width > 0) c[0] = v.x;
+        if (width > 1) c[1] = v.y;
+        if (width > 2) c[2] = v.z;
+    }
 }
 
 // Floats of shared memory in which a warp turns 8 rows x 32 columns; 40: no bank conflicts. Twice as much, and no block of mm32_pack
@@ -113,15 +124,7 @@ __device__ __forceinline__ void store(const Problem& p, const Tile& tile, const 
                     const int row = 4 * i + lane / 8;
                     if (row >= height) continue;
                     const float4 v = *reinterpret_cast<const float4*>(staging + row * 40 + n);
-                    float* const c = to + row * target.row + n;
-                    if (n + 3 < width) {
-                        // In PTX: the compiler makes four stores of it, to share them with the branch below.
-                        asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(c), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
-                    } else {
-                        if (n < width) c[0] = v.x;
-                        if (n + 1 < width) c[1] = v.y;
-                        if (n + 2 < width) c[2] = v.z;
-                    }
+                    store_columns(to + row * target.row + n, v, width - n);
                 }
             } else if (lane < width) {
 #pragma unroll
