@@ -315,7 +315,9 @@ def test_simt_tiles(
     """Small problems would never be given the large tiles: here each tile is the only one. Sizes just around it."""
     monkeypatch.setattr(planning.fp32, "SIMT_TILES", (dataclasses.replace(tile, aligned=False),))
     monkeypatch.setattr(planning.fp32, "NARROW", 0)
-    monkeypatch.setattr(planning.fp32, "REDUCE", -1.0 if split else 1.0)  # seconds: K split wherever it can be, or nowhere
+    monkeypatch.setattr(
+        planning.fp32, "REDUCE", -1.0 if split else 1.0
+    )  # seconds: K split wherever it can be, or nowhere
     run = Runner("cuda", "simt")
     for m in (1, tile.m - 1, tile.m, tile.m + 1, 9 * tile.m + 3):
         for n in (2, tile.n - 3, tile.n, tile.n + 5):

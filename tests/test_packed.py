@@ -398,7 +398,7 @@ def test_a_multiply_of_packed_operands_does_not_split_its_own(all_tiles: None) -
             made = planning.plan(problem, H200, "auto", before)
             assert multiply_of(made)["DIRECT"] == 0
             assert [launch.entry for launch in made.launches][:2] == ["mm32_scale", "mm32_pack"]
-    assert 20 <= direct <= 180
+    assert 10 <= direct <= 180
 
 
 def multiply_of(plan: planning.Plan) -> dict[str, int]:

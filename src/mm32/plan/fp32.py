@@ -84,8 +84,8 @@ SIMT_TILES = (
     SimtTile(128, 64, 16, 8, 8, 3, (0.71, 0.77, 0.785), snake=1),
     SimtTile(64, 64, 16, 8, 8, 3, (0.37, 0.69, 0.71, 0.72, 0.73)),
 )
-# Sums promoted every 128 of K: two sets of registers. For the careful path, whose error must stand beside torch's, which splits K;
-# and for K beyond LONG_K, where a plain sum's error would pass that of any fp32 matmul in use.
+# Sums promoted every 128 of K: two sets of registers. For the careful path, whose error must stand beside torch's, which splits
+# K; and for K beyond LONG_K, where a plain sum's error would pass that of any fp32 matmul in use.
 ACCURATE_TILE = SimtTile(128, 64, 16, 8, 8, 3, (0.50, 0.66), promote=8, snake=1)
 LONG_K = 8192
 UNALIGNED = 1.1  # what copies of 4 bytes cost
@@ -120,8 +120,10 @@ def partial_sums(gemm: Gemm, splits: int) -> Workspace:
     return Workspace(4 * splits * gemm.batches * gemm.m * gemm.n, none, none, none, 0, 0, (1, 1), splits, none)
 
 
-def reduction(gemm: Gemm, device: Device, products: int = 3, early: bool = False) -> Launch:
-    """The launch that adds up partial sums, with the epilogue. `products` is for split.cuh, one value in all of a plan."""
+def reduction(gemm: Gemm, device: Device, products: int = 3) -> Launch:
+    """The launch that adds up partial sums, with the epilogue: its blocks come as those before it leave, on cards that can.
+    `products` is for split.cuh, one value in all of a plan."""
+    early = device.capability >= (9, 0)
     blocks = min(-(-gemm.batches * gemm.m * gemm.n // 256), device.sms * 8)
     constants = (*epilogue(gemm), ("PRODUCTS", products))
     return Launch("reduce.cu", "mm32_reduce", constants, 256, 0, blocks=blocks, argument="split", early=early)
@@ -165,7 +167,7 @@ NARROW_FORMS = (
 )
 NARROW = 16  # the largest width
 # Bytes a second from memory, and from L2, from which the narrow operand comes once for each tile (the latter a guess); seconds
-# until the memory is busy, and the bytes that make it so; a block's begin and end; the second launch; what each part adds to that.
+# until memory is busy, and the bytes that make it so; a block's begin and end; a reduction's launch; what each part adds to it.
 NARROW_STREAM, NARROW_L2 = 4.2e12, 5.0e12
 NARROW_RAMP, NARROW_BUSY = 6e-6, 50e6
 NARROW_AROUND, REDUCE, REDUCE_PART = 1e-6, 4e-6, 0.04e-6
@@ -202,8 +204,7 @@ def narrow(gemm: Gemm, device: Device) -> tuple[Plan, float]:
         launch = Launch(
             "narrow.cu", "mm32_narrow", constants, 256, 0, blocks=min(tiles * splits, data.MAX_GRID), argument="split"
         )
-        # Blocks of the second launch come as those of the first leave, on cards that can.
-        launches = (launch, reduction(gemm, device, early=device.capability >= (9, 0)))
+        launches = (launch, reduction(gemm, device))
         return Plan(gemm, device, "simt", launches, workspace=partial_sums(gemm, splits)), estimate(splits)
     unit = (form.tile, form.width) if side == 0 else (form.width, form.tile)
     launch = Launch("narrow.cu", "mm32_narrow", constants, 256, 0, unit)

@@ -36,7 +36,7 @@ MAX_ROWS = 2**24 - 8  # a plane of panels has 128 bytes a row, padded to 8 rows 
 class TensorTile:
     """A tile of 128 x n of tensorcore.cu; `step` is the seconds that a multiprocessor takes for 64 of K of it, `around` for
     beginning and storing it. `direct`: the multiply splits its operands itself; nothing is packed. `promote`: sums are promoted
-    every so many times 16 of K; 1 is for K below SHORT_K. `wide_store`: a warp stores all of its rows at once (tensorcore.cu)."""
+    every so many times 16 of K; 1 is for K below SHORT_K."""
 
     n: int
     products: int
@@ -45,13 +45,11 @@ class TensorTile:
     around: float
     direct: bool = False
     promote: int = 4
-    wide_store: bool = False
 
     @property
     def shared(self) -> int:
         planes = 2 if self.products == 3 else 1
-        beyond = (QUEUE if self.direct else 0) + (4 * TILE_M * (self.n + 8) if self.wide_store else 0)
-        return self.stages * planes * 128 * (TILE_M + self.n) + beyond + 1024
+        return self.stages * planes * 128 * (TILE_M + self.n) + (QUEUE if self.direct else 0) + 1024
 
     @property
     def threads(self) -> int:
@@ -83,13 +81,7 @@ class MmaTile:
 
 
 def tensor_form(tile: TensorTile) -> Constants:
-    return (
-        ("TILE_N", tile.n),
-        ("STAGES", tile.stages),
-        ("DIRECT", int(tile.direct)),
-        ("PROMOTE", tile.promote),
-        ("WIDE_STORE", int(tile.wide_store)),
-    )
+    return (("TILE_N", tile.n), ("STAGES", tile.stages), ("DIRECT", int(tile.direct)), ("PROMOTE", tile.promote))
 
 
 TENSOR_TILES = (
@@ -101,7 +93,7 @@ TENSOR_TILES = (
     TensorTile(64, 3, 3, 1.40e-6, 5e-6, True),
     TensorTile(128, 1, 4, 1.10e-6, 6e-6, True),
     TensorTile(64, 1, 5, 0.85e-6, 5e-6, True),
-    TensorTile(128, 3, 2, 1.10e-6, 3e-6, False, 1, True),
+    TensorTile(128, 3, 3, 1.10e-6, 3e-6, False, 1),
 )
 # A guess, not measured: 300 TFLOP/s of fp16 products on 132 multiprocessors; a TILE_N of 64 as much less as in TENSOR_TILES.
 MMA_TILES = (

@@ -6,15 +6,12 @@
 // The two consumers take turns at the tensor cores (named barriers 1 and 2), so that one promotes while the other multiplies.
 // With PRODUCTS = 1 there is one product of the hi parts, and no promotion: TF32-class accuracy.
 //
-// Launch: min(multiprocessors, tiles) blocks of 384 threads. Dynamic shared memory: STAGES * STAGE + 1024 bytes, and
-// 128 * 4 * PITCH for WIDE_STORE.
+// Launch: min(multiprocessors, tiles) blocks of 384 threads. Dynamic shared memory: STAGES * STAGE + 1024 bytes.
 // Registers: 128 a thread at launch (bounds of 512 threads), so that a block of mm32_pack fits beside it; then 40 for the
 // producer and 168 for the consumers.
 // Bounded by the card's power: ~690 TFLOP/s of fp16 products sustained on random data, 750 in short bursts.
 //   MM32_TILE_N, MM32_SPLIT, MM32_C_VECTOR   see tiles.cuh
 //   MM32_STAGES, MM32_PRODUCTS (3 or 1)
-//   MM32_WIDE_STORE  1: a warp turns all of its rows at once on their way to C, where it can be (WIDE below): for short K, where
-//                    storing takes longer than multiplying
 //   MM32_A_UNIT, MM32_B_UNIT  rows that mm32_pack counts as one in `ready`, or more: of an operand packed beforehand all are there
 #include "bulk_copy.cuh"
 #include "direct.cuh"
@@ -25,8 +22,6 @@ constexpr int STAGES = MM32_STAGES;
 constexpr int A_PLANE = TILE_M * PLANE_ROW, B_PLANE = TILE_N * PLANE_ROW, STAGE = PLANES * (A_PLANE + B_PLANE);
 constexpr int PROMOTE = MM32_PROMOTE;  // times 16 of K
 constexpr int B_AT = PLANES * A_PLANE;  // where B's planes begin in a stage
-constexpr bool WIDE = MM32_WIDE_STORE && MM32_C_VECTOR && !MM32_SPLIT;
-constexpr int PITCH = TILE_N + 8;  // floats of a row on its way out; 8: no bank conflicts
 constexpr int PRODUCERS = MM32_DIRECT ? 2 : 1;  // warpgroups before the consumers
 // How the operands lie in a stage (wgmma.cuh): packed panels and tiles split along K have K contiguous.
 #if MM32_DIRECT
@@ -102,35 +97,6 @@ __device__ __forceinline__ void multiply(float (&d)[TILE_N / 2], unsigned long l
     wgmma<A_ROWS, B_ROWS>(d, a + WGMMA_STEP<A_ROWS> * k, b + WGMMA_STEP<B_ROWS> * k, accumulate);
 }
 
-// As `store` (tiles.cuh), of all columns of a warp's 16 rows from m on. `staging` is the warp's 16 x PITCH.
-__device__ __forceinline__ void store_wide(const Problem& p, const Tile& tile, const Target& target, int m, const float2 (&rows)[2],
-                                           const Columns& columns, const float (&sum)[TILE_N / 2], float* staging) {
-    const int lane = threadIdx.x % 32, quad = lane % 4 * 2;
-    __syncwarp();  // the tile before has left
-#pragma unroll
-    for (int j = 0; j < TILE_N / 8; j++) {
-        const float4 f = *reinterpret_cast<const float4*>(&columns.undo[8 * j + quad]);
-        const float2 bias = *reinterpret_cast<const float2*>(&columns.bias[8 * j + quad]);
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const float* const x = sum + 4 * j + 2 * h;
-            const float c0 = x[0] * (rows[h].x * f.x) * (rows[h].y * f.y), c1 = x[1] * (rows[h].x * f.z) * (rows[h].y * f.w);
-            *reinterpret_cast<float2*>(staging + (lane / 4 + 8 * h) * PITCH + 8 * j + quad) =
-                make_float2(epilogue(c0, bias.x), epilogue(c1, bias.y));
-        }
-    }
-    __syncwarp();
-    constexpr int LANES = TILE_N / 4;  // of a row
-    const int n = lane % LANES * 4, width = (int)min(p.n - tile.n0 - n, 4LL);
-    const float* const from = staging + lane / LANES * PITCH + n;
-    float* const to = target.matrix + (m + lane / LANES) * target.row + tile.n0 + n;
-#pragma unroll
-    for (int i = 0; i < 16; i += 32 / LANES) {
-        const float4 v = *reinterpret_cast<const float4*>(from + i * PITCH);
-        if (m + lane / LANES + i < p.m) store_columns(to + i * target.row, v, width);
-    }
-}
-
 __device__ __forceinline__ void consume(const Split& s, unsigned ring, unsigned full, unsigned empty, Columns& columns, float* staging, int tiles) {
     const Problem& p = s.p;
     const int blocks = (int)ceil_div(p.k, BLOCK_K);
@@ -204,11 +170,7 @@ __device__ __forceinline__ void consume(const Split& s, unsigned ring, unsigned 
             mine = column_at(s, tile, threadIdx.x % TILE_N);
             for (int h = 0; h < 2; h++) exponents[h] = exponent_at(s, tile, tile.m0 + first_row + lane / 4 + 8 * h);
         }
-        if constexpr (WIDE) {
-            store_wide(p, done, target_of(s, done), done.m0 + first_row, rows, columns, sum, staging + warp * 16 * PITCH);
-        } else {
-            store(p, done, target_of(s, done), done.m0 + first_row, 0, rows, columns, sum, staging + warp * STAGING);
-        }
+        store(p, done, target_of(s, done), done.m0 + first_row, 0, rows, columns, sum, staging + warp * STAGING);
         asm volatile("bar.sync %0, 128;" ::"r"(3 + consumer) : "memory");  // all have read the columns
     }
 }
@@ -217,7 +179,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) mm32_tensorcore(const __gri
     extern __shared__ char dynamic[];
     __shared__ __align__(8) unsigned long long barriers[2 * STAGES];
     __shared__ __align__(16) Columns columns[2];  // each consumer keeps its own copy
-    __shared__ __align__(16) float staged[WIDE ? 1 : 2 * 4 * STAGING];
+    __shared__ __align__(16) float staging[2][4 * STAGING];
     const unsigned ring = (shared_address(dynamic) + 1023) & ~1023u;
     const unsigned full = shared_address(barriers), empty = full + 8 * STAGES;
     if (threadIdx.x == 0) {
@@ -251,8 +213,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) mm32_tensorcore(const __gri
 #endif
         if (MM32_DIRECT) wait_for_previous();  // else `ready` says when what mm32_scale and mm32_pack write is there
         const int consumer = threadIdx.x / 128 - PRODUCERS;
-        float* const staging = WIDE ? reinterpret_cast<float*>(dynamic + (ring - shared_address(dynamic)) + STAGES * STAGE) : staged;
-        consume(s, ring, full, empty, columns[consumer], staging + consumer * 4 * (WIDE ? 16 * PITCH : STAGING), tiles);
+        consume(s, ring, full, empty, columns[consumer], staging[consumer], tiles);
         // For mm32_pack's verdict too: the launch that reads it waits for this one alone. Here and not in warps that have nothing
         // to do: waiting beside mm32_pack cost a tenth of the time.
         if (!MM32_DIRECT) wait_for_previous();
