@@ -13,12 +13,14 @@ from pathlib import Path
 
 import torch
 
-from mm32.bench import measure, record, report, suite
+from mm32.bench import host, measure, record, report, suite
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("sets", nargs="+", choices=sorted(suite.SETS))
+    parser.add_argument(
+        "sets", nargs="+", choices=[*sorted(suite.SETS), "host"], help="host: what a call costs the host"
+    )
     parser.add_argument("-o", "--output", type=Path, help="folder; default benchmarks/results/<card>")
     parser.add_argument("--rounds", type=int, default=measure.ROUNDS)
     options = parser.parse_args()
@@ -28,6 +30,9 @@ def main() -> int:
     card = re.sub(r"[^a-z0-9]+", "-", torch.cuda.get_device_name().lower()).strip("-")
     folder = options.output or Path(__file__).parent / "results" / card
     for name in options.sets:
+        if name == "host":
+            record.write(folder / "host.json", record.make(name, host.measure(), host.METHOD))
+            continue
         cases, implementations = suite.SETS[name]
         rows = []
         for row in measure.measure_all(cases, implementations, options.rounds):

@@ -205,6 +205,40 @@ def ladder_table() -> str:
     return table("ladder", rows, [layout, *((name, rung(name)) for name in rows[0]["results"])])
 
 
+def ieee_table() -> str:
+    return table(
+        "ieee",
+        load("ieee")["rows"],
+        [
+            ("M × K × N, layout, data", lambda row: row["case"].replace("x", " × ", 2)),
+            ("torch fp32", lambda row: report.time(row["results"]["torch"]["seconds"])),
+            ("simt", lambda row: report.time(row["results"]["simt"]["seconds"])),
+            ("simt : torch (95 %)", speedup("simt")),
+            ("error torch", error("torch")),
+            ("error simt", error("simt")),
+        ],
+    )
+
+
+def host_table() -> str:
+    (row,) = load("host")["rows"]
+    one = row["results"]["launch"]["seconds"]
+
+    def micro(seconds: float) -> str:
+        return f"{seconds * 1e6:.1f} µs"
+
+    return table(
+        "host",
+        ([name, r] for name, r in row["results"].items()),  # type: ignore[misc]
+        [
+            ("call", lambda x: {"torch": "torch.matmul", "launch": "one launch alone"}.get(x[0], f"`{x[0]}`")),
+            ("host time", lambda x: micro(x[1]["seconds"])),
+            ("launches", lambda x: str(x[1].get("launches", 1))),
+            ("beside them", lambda x: micro(x[1]["seconds"] - x[1].get("launches", 1) * one)),
+        ],
+    )
+
+
 def models_table() -> str:
     def step(name: str) -> Cell:
         def cell(row: Row) -> str:
@@ -291,6 +325,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "ladder": ladder_table,
     "models": models_table,
     "auto": auto_table,
+    "ieee": ieee_table,
+    "host": host_table,
 }
 
 

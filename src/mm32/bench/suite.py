@@ -89,6 +89,17 @@ SETS: dict[str, tuple[list[Case], list[str]]] = {
         [_main(layout) for layout in LAYOUTS],
         ["torch", "naive", "dot", "tiled", "simt", "mma", "tensorcore"],
     ),
+    "ieee": (
+        [_main(layout) for layout in LAYOUTS]
+        + [_main(layout, bias=True, activation="relu") for layout in LAYOUTS]
+        + [Case(s, s, s, layout) for s in (1024, 2048, 4096, 8192) for layout in LAYOUTS]
+        + [Case(1000, 1000, 1000), Case(777, 555, 1333)]
+        + [Case(4097, 4099, 4095, layout) for layout in LAYOUTS]
+        + [Case(16, 4096, 4096), Case(16, 4096, 4096, "nt"), Case(4096, 1, 4096), Case(8, 4096, 4096, "nt")]
+        + [Case(100, 100, 100000), Case(256, 256, 524288), Case(32768, 32768, 64)]
+        + [Case(s, s, s) for s in (128, 256, 512)],
+        ["torch", "simt"],
+    ),
     "auto": (_auto(), ["torch", "mm32", "simt", "tensorcore"]),
     "quick": (
         [

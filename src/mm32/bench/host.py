@@ -1,0 +1,68 @@
+"""What a call costs on the host: from the call until it returns, the device not waited for."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import mm32
+from mm32 import gemm
+from mm32 import plan as planning
+from mm32.cuda import launch
+
+SIZES = (64, 64, 512)  # M, N, K: the device is done before the host has filled its queue
+CALLS = 100
+METHOD = (
+    f"host seconds of a call, the least of the rounds' means over {CALLS} calls; the device idle at the start of a round. "
+    '"launch": one launch by the driver, its argument filled in before'
+)
+
+
+def seconds(call: Callable[[], object], rounds: int = 60) -> float:
+    """Host seconds of a call: the least of the means over CALLS calls, so that another program's turn does not count."""
+    call()
+    best = float("inf")
+    for _ in range(rounds):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(CALLS):
+            call()
+        best = min(best, (time.perf_counter() - start) / CALLS)
+    torch.cuda.synchronize()
+    return best
+
+
+def measure(rounds: int = 60) -> list[dict[str, Any]]:
+    """One row: "seconds" of a call of torch.matmul, of one launch by itself, and of mm32's kernels, with how many "launches" they
+    make; on the current card."""
+    m, n, k = SIZES
+    a, b = torch.randn(m, k, device="cuda"), torch.randn(k, n, device="cuda")
+    card, index = launch.device_of(torch.cuda.current_device()), torch.cuda.current_device()
+    results: dict[str, dict[str, Any]] = {
+        "torch": {"seconds": seconds(lambda: torch.matmul(a, b), rounds)},
+        "launch": {"seconds": seconds(_one_launch(a, b, card, index), rounds)},
+    }
+    for kernel in ("tiled", "simt", "tensorcore"):
+        if planning.unsupported(kernel, card) is None:
+            plan = planning.plan(gemm.describe(a, b, None, torch.empty(m, n, device="cuda")), card, kernel)
+            call = functools.partial(mm32.matmul, a, b, kernel=kernel)
+            results[kernel] = {
+                "kernel": kernel,
+                "launches": len(plan.launches),
+                "seconds": seconds(call, rounds),
+            }
+    return [{"case": f"{m}x{k}x{n}", "results": results}]
+
+
+def _one_launch(a: torch.Tensor, b: torch.Tensor, card: planning.Device, index: int) -> Callable[[], object]:
+    out = torch.empty(a.shape[0], b.shape[1], device="cuda")
+    runner = launch.Runner(planning.plan(gemm.describe(a, b, None, out), card, "tiled"), index)
+    runner(a, b, None, out)
+    problem = launch._Problem.from_buffer_copy(runner._problem)
+    problem.a.data, problem.b.data, problem.c.data = a.data_ptr(), b.data_ptr(), out.data_ptr()
+    stream = torch.cuda.current_stream().cuda_stream
+    return lambda: runner._start(*runner._steps[0], problem, stream)
