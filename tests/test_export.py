@@ -8,6 +8,7 @@ import gc
 import importlib.util
 import inspect
 import itertools
+import random
 import re
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from export_support import FORMS, cuda_source, forms, inputs, loader, plan_of
 from mm32 import gemm
 from mm32 import plan as planning
 from mm32.cuda import compile as compiler
-from mm32.export import FOR_HEADERS, OF_A_FORM, export, export_script, write
+from mm32.export import FOR_HEADERS, OF_A_FORM, _chosen, _pieces, export, export_script, write
 from mm32.plan import KERNELS
 
 ROOT = Path(__file__).parent.parent
@@ -76,22 +77,42 @@ def test_constants_and_launches_are_the_plans(kernel, layout, sizes, options):
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_source_is_the_librarys(kernel):
-    """Every line of every source and header is there, in order, but for how they are put together."""
+    """Every line of every source and header is there, in order, but for how they are put together and for branches that the
+    plan's constants rule out."""
     plan = plan_of(kernel, "tt", (256, 256, 16384), {"bias": True})
     text = cuda_source(export_script(plan, "tt"))
     assert re.findall("#include.*", text) == ["#include <cstdio>"]
-    for source in {step.source for step in plan.launches}:
-        names, found = set(), {source}
+    for step in plan.launches:
+        texts, found = {}, {step.source}
         while found:
-            names |= found
-            includes = (re.findall(r'#include "(.*)"', (compiler.KERNEL_DIR / name).read_text()) for name in found)
-            found = set(itertools.chain(*includes)) - names
-        assert "problem.cuh" in names
-        for name in names:
-            body = (compiler.KERNEL_DIR / name).read_text()
+            texts |= {name: _chosen((compiler.KERNEL_DIR / name).read_text(), step.constants) for name in found}
+            found = set(itertools.chain(*(re.findall(r'#include "(.*)"', body) for body in texts.values()))) - set(
+                texts
+            )
+        assert "problem.cuh" in texts
+        for body in texts.values():
             assert re.sub(r'^(#pragma once|#include ".*")\n', "", body, flags=re.M).strip() in text
     for name in ("struct Problem {", "struct Split {", "void copy_commit()"):
         assert text.count(name) <= 1
+
+
+@pytest.mark.parametrize("source", [path.name for path in sorted(compiler.KERNEL_DIR.iterdir())])
+def test_branches_are_left_out_as_the_preprocessor_does(source):
+    """Every form of a source, by the compiler's own preprocessor: the same lines with and without the branches left out."""
+    text = re.sub("#include.*", "", (compiler.KERNEL_DIR / source).read_text())
+
+    def processed(text: str, constants: tuple[tuple[str, int], ...]) -> list[str]:
+        defined = [f"-DMM32_{name}={value}" for name, value in constants]
+        command = ["g++", "-E", "-P", "-x", "c++", *defined, "-"]
+        done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
+        return done.stdout.split()
+
+    forms = {constants for _, name, constants, _ in planning.variants() if source in _pieces(name, constants)}
+    for constants in random.Random(1).sample(sorted(forms), min(len(forms), 6)):
+        chosen = _chosen(text, constants)
+        assert processed(chosen, constants) == processed(text, constants)
+        assert not re.search(r"#(if|elif) !?MM32_", chosen)
+        assert ("#if MM32" in text) == (chosen != text)
 
 
 def test_headers_that_stand_once_ask_for_no_other_constants():

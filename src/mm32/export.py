@@ -21,6 +21,8 @@ from mm32.plan import Constants, Device, Launch, Plan
 TEMPLATE = Path(__file__).with_name("export_template.py.txt")
 OLDEST = (8, 0)  # a kernel that runs on cards of this compute capability runs on all later ones
 INCLUDE = re.compile(r'^#include "([\w.]+)"\n', re.M)
+DIRECTIVE = re.compile(r"#(if|ifdef|ifndef|elif|else|endif)\b(.*)")
+CONDITION = re.compile(r"(?P<not>!?)MM32_(?P<name>\w+)(?: (?P<operator>[!=]=) (?P<number>\d+))?")
 VARIABLE = re.compile(r'^extern "C" \{\n__device__ [\w ]+ (\w+);\n\}$', re.M)
 OF_A_FORM = ("direct.cuh", "epilogue.cuh", "simt.cuh", "tiles.cuh")  # headers that a launch's constants decide
 VECTOR_LOADS = (
@@ -121,12 +123,12 @@ def _card(plan: Plan) -> dict[str, str]:
 # The C++: one translation unit of several sources that were written to be compiled apart.
 
 
-def _pieces(source: str) -> dict[str, str]:
+def _pieces(source: str, constants: Constants) -> dict[str, str]:
     """A kernel's own headers and, last, itself: texts by name, each after what it includes."""
     pieces: dict[str, str] = {}
 
     def visit(name: str) -> None:
-        text = (compiler.KERNEL_DIR / name).read_text()
+        text = _chosen((compiler.KERNEL_DIR / name).read_text(), constants)
         for header in INCLUDE.findall(text):
             if header not in pieces:
                 visit(header)
@@ -134,6 +136,42 @@ def _pieces(source: str) -> dict[str, str]:
 
     visit(source)
     return pieces
+
+
+def _chosen(text: str, constants: Constants) -> str:
+    """A source without the branches that these constants rule out, and so without what only those include."""
+    values, kept = dict(constants), []
+    frames: list[
+        tuple[bool, bool] | None
+    ] = []  # of each #if around: a branch was kept, this one is; None: not decided here
+    for line in text.splitlines(keepends=True):
+        if directive := DIRECTIVE.match(line):
+            word, condition = directive.groups()
+            if word.startswith("if"):
+                holds = _holds(condition, values) if word == "if" else None
+                decided = holds is not None
+                frames.append((holds, holds) if holds is not None else None)
+            else:
+                frame = frames.pop()
+                decided = frame is not None
+                if word != "endif":
+                    holds = frame is not None and not frame[0] and (word == "else" or bool(_holds(condition, values)))
+                    frames.append((frame[0] or holds, holds) if frame is not None else None)
+            if decided:
+                continue
+        if all(frame is None or frame[1] for frame in frames):
+            kept.append(line)
+    return "".join(kept)
+
+
+def _holds(condition: str, values: dict[str, int]) -> bool | None:
+    """A condition on one constant; None for any other."""
+    found = CONDITION.fullmatch(condition.strip())
+    if found is None or found["name"] not in values:
+        return None
+    value = values[found["name"]]
+    holds = bool(value) if found["operator"] is None else (value == int(found["number"])) == (found["operator"] == "==")
+    return holds != bool(found["not"])
 
 
 def _definitions(constants: Constants) -> tuple[str, str]:
@@ -151,7 +189,7 @@ def _source(plan: Plan) -> str:
     shared: dict[str, int] = {}
     bodies = []
     for source, constants in parts:
-        *above, (_, body) = _pieces(source).items()
+        *above, (_, body) = _pieces(source, constants).items()
         headers.update((name, text) for name, text in above if name not in OF_A_FORM)
         own = "".join(text + "\n" for name, text in above if name in OF_A_FORM)
         shared.update((name, value) for name, value in constants if name in FOR_HEADERS)

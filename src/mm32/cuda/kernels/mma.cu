@@ -135,7 +135,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, TILE_N == 64 ? 2 : 1) mm32
             copy_commit();
         }
         if (threadIdx.x < TILE_N) columns.set(threadIdx.x, column_at(s, tile, threadIdx.x));
-        if (threadIdx.x < TILE_M) undo_rows[threadIdx.x] = undo(exponent_at(s, tile, tile.m0 + threadIdx.x));
+        if (threadIdx.x < TILE_M) undo_rows[threadIdx.x] = undoing(exponent_at(s, tile, tile.m0 + threadIdx.x));
 
         Sums sum = {};
         int stage = 0;

@@ -112,7 +112,7 @@ __device__ __forceinline__ void consume(const Split& s, unsigned ring, unsigned 
     for (int t = blockIdx.x; t < tiles; t += gridDim.x) {
         const int begin = split_begin(blocks, tile.split, (int)s.splits), end = split_begin(blocks, tile.split + 1, (int)s.splits);
         if (threadIdx.x % 128 < TILE_N) columns.set(threadIdx.x % 128, mine);
-        const float2 rows[2] = {undo(exponents[0]), undo(exponents[1])};
+        const float2 rows[2] = {undoing(exponents[0]), undoing(exponents[1])};
         asm volatile("bar.sync %0, 128;" ::"r"(3 + consumer) : "memory");  // the columns are there for the whole warpgroup
         float sum[TILE_N / 2];
 #pragma unroll

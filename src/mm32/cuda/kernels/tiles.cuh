@@ -37,7 +37,7 @@ __device__ __forceinline__ int split_begin(int blocks, int split, int splits) {
 
 // 2^-e in two factors, so that any scale that a row and a column can have together is undone with one rounding: neither the
 // product of two first factors nor that of two second ones leaves the range of fp32.
-__device__ __forceinline__ float2 undo(int e) {
+__device__ __forceinline__ float2 undoing(int e) {
     const int half = e >> 1;
     return make_float2(__uint_as_float((unsigned)(127 - half) << 23), __uint_as_float((unsigned)(127 - e + half) << 23));
 }
@@ -51,7 +51,7 @@ struct Columns {
     float2 undo[TILE_N];
     float bias[TILE_N];
 
-    __device__ __forceinline__ void set(int i, const Column& column) { undo[i] = ::undo(column.exponent), bias[i] = column.bias; }
+    __device__ __forceinline__ void set(int i, const Column& column) { undo[i] = undoing(column.exponent), bias[i] = column.bias; }
 };
 
 __device__ __forceinline__ Column column_at(const Split& s, const Tile& tile, int i) {
