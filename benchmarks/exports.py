@@ -28,6 +28,7 @@ SAME = (0, 1, 3, 4)  # exit codes of `mm32 verify` whose verdict begins with SAM
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("-o", "--output", type=Path, help="write the verdicts as JSON")
+    parser.add_argument("--kernels", default=",".join(KERNELS), metavar="NAME,...", help="of these kernels only")
     parser.add_argument("--part", default="1/1", metavar="I/N", help="the I-th of N equal parts of the files")
     options = parser.parse_args()
     part, parts = (int(x) for x in options.part.split("/"))
@@ -36,7 +37,7 @@ def main() -> int:
         return 2
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        for kernel, problem in list(itertools.product(KERNELS, PROBLEMS))[part - 1 :: parts]:
+        for kernel, problem in list(itertools.product(options.kernels.split(","), PROBLEMS))[part - 1 :: parts]:
             file = Path(folder) / f"{problem}_{kernel}.py"
             file.write_text(export(problem[:2], 2048, 4096, 8192, activation=PROBLEMS[problem], kernel=kernel))
             report = verify.verify(EXAMPLES / f"matmul_{problem}.py", file)

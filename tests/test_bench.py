@@ -96,7 +96,11 @@ def test_torch_and_mm32_always_run():
 @pytest.mark.parametrize(
     ("shapes", "against", "said"),
     [
-        ("12x13", None, "'12x13' is neither a set (main, shapes, ladder, auto, quick) nor a shape MxKxN[:layout]"),
+        (
+            "12x13",
+            None,
+            "'12x13' is neither a set (main, shapes, ladder, ieee, auto, quick) nor a shape MxKxN[:layout]",
+        ),
         ("axbxc", None, "'axbxc' is neither a set"),
         ("-1x2x3", None, "'-1x2x3' is neither a set"),
         ("1x2x3x4", None, "'1x2x3x4' is neither a set"),

@@ -11,11 +11,14 @@ from mm32.bench import host
 
 @pytest.mark.gpu
 def test_a_call_costs_little_on_the_host(record_property: Callable[[str, object], None]) -> None:
-    """12 us at most beside the launches, as docs/kernels.md has it. On a machine that other tests keep busy everything takes
-    longer: as much more is allowed as torch's own call takes beyond 10 us."""
+    """12 us at most beside one launch, 20 where there is a workspace, as docs/kernels.md has it. On a machine that other tests
+    keep busy everything takes longer: as much more is allowed as torch's own call takes beyond 10 us."""
     (row,) = host.measure(rounds=30)
-    times = {name: result["seconds"] for name, result in row["results"].items()}
-    for name, seconds in times.items():
-        record_property(name, seconds)
-    load = max(1.0, times["torch"] / 10e-6)
-    assert times["simt"] - row["results"]["simt"]["launches"] * times["launch"] <= 12e-6 * load, times
+    results = row["results"]
+    for name, result in results.items():
+        record_property(name, result["seconds"])
+    load = max(1.0, results["torch"]["seconds"] / 10e-6)
+    for name in results.keys() - {"torch", "launch"}:
+        launches = results[name]["launches"]
+        beside = results[name]["seconds"] - launches * results["launch"]["seconds"]
+        assert beside <= (12e-6 if launches == 1 else 20e-6) * load, (name, results)

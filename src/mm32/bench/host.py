@@ -14,7 +14,7 @@ from mm32 import gemm
 from mm32 import plan as planning
 from mm32.cuda import launch
 
-SIZES = (64, 64, 512)  # M, N, K: the device is done before the host has filled its queue
+SIZES = (256, 256, 64)  # M, N, K: the device is done before the host has filled its queue
 CALLS = 100
 METHOD = (
     f"host seconds of a call, the least of the rounds' means over {CALLS} calls; the device idle at the start of a round. "

@@ -34,9 +34,14 @@ def torch_seconds(gemm: Gemm, device: Device) -> float:
         if splits <= max(gemm.k, 1)
     )
     narrow = min(gemm.m, gemm.n)
-    if narrow <= 16:  # cuBLAS has kernels for matrix-vector products and narrow matrices, which memory bounds
-        stream, more = (MEMORY, 0.0) if narrow == 1 else (2.8e12, 15e-6)
-        fastest = min(fastest, traffic_of(gemm) / stream + more + TORCH_LAUNCH)
+    if 1 < narrow <= 16:  # cuBLAS has kernels for narrow matrices and matrix-vector products, which memory bounds
+        fastest = min(fastest, traffic_of(gemm) / 2.8e12 + 15e-6 + TORCH_LAUNCH)
+    elif narrow == 1:
+        bytes_ = traffic_of(gemm)
+        along_k = gemm.a.col == 1 if gemm.n == 1 else gemm.b.row == 1  # of the matrix
+        by_rows = max(9e-6 + bytes_ / 6e12, bytes_ / 4.2e12)
+        by_k = bytes_ / 4.2e12 + 11e-6 * min(1.0, bytes_ / 50e6)
+        fastest = min(fastest, (by_k if along_k else by_rows) + TORCH_LAUNCH)
     return fastest
 
 

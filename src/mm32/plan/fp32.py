@@ -190,11 +190,11 @@ def narrow(gemm: Gemm, device: Device) -> tuple[Plan, float]:
 
     def estimate(splits: int) -> float:
         waves = -(-tiles * splits // resident)
-        stream = traffic_of(gemm) * scattered / NARROW_STREAM * (1.5 if form.blocks == 1 else 1.0)
+        stream = traffic_of(gemm) * scattered / NARROW_STREAM * (1.2 if form.blocks == 1 else 1.0)
         from_l2 = (traffic_of(gemm) + 4.0 * tiles * width * gemm.k) / NARROW_L2
         read = max(stream, from_l2) * waves * resident / (tiles * splits) * 132 / device.sms
         add_up = REDUCE + REDUCE_PART * splits + 8.0 * splits * results / NARROW_STREAM if splits > 1 else 0.0
-        ramp = NARROW_RAMP * min(1.0, traffic_of(gemm) / NARROW_BUSY)
+        ramp = NARROW_RAMP * min(1.0, traffic_of(gemm) / NARROW_BUSY) * (2 if form.blocks == 1 else 1)
         return read + ramp + waves * NARROW_AROUND + add_up + 2e-6 + LAUNCH
 
     splits = min((s for s in (*SPLITS, 256) if s == 1 or (s <= pieces and s * results <= 2**28)), key=estimate)
