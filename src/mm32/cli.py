@@ -196,8 +196,8 @@ if typer is not None:
             str | None,
             typer.Option(
                 metavar="LIST",
-                help="Sets (quick, main, shapes, ladder, ieee, auto) and shapes MxKxN[:layout][:distribution], separated by commas, "
-                "such as 2048x8192x4096:tt,1000x1000x1000:rand. Default: quick, under a minute.",
+                help="Sets (quick, main, shapes, ladder, ieee, auto) and shapes MxKxN[:layout][:distribution], separated by "
+                "commas, such as 2048x8192x4096:tt,1000x1000x1000:rand. Default: quick, under a minute.",
             ),
         ] = None,
         against: Annotated[
