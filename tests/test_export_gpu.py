@@ -59,8 +59,10 @@ def test_computes_what_mm32_computes(load, seed, kernel, layout):
             A, B, bias = inputs(layout, m, n, k, bias=True, device="cuda")
             a, b = matrices(layout, A, B)
             result = model(A, B, bias)
-            assert torch.equal(result, mm32.matmul(a, b, bias=bias, activation="relu", kernel=kernel)), (m, n, k)
             check(result, a, b, bias=bias, activation="relu")
+            # For another size simt may be planned otherwise, with K shared among blocks.
+            if kernel != "simt" or (m, n, k) == exported_for:
+                assert torch.equal(result, mm32.matmul(a, b, bias=bias, activation="relu", kernel=kernel)), (m, n, k)
         # A slice of wider tensors, 16 bytes in.
         m, n, k = exported_for
         A, B = (torch.randn(t.shape[0], t.shape[1] + 8, device="cuda")[:, 4:-4] for t in inputs(layout, m, n, k))
