@@ -22,12 +22,13 @@ from mm32.plan import KERNELS
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 PROBLEMS = {"tt": None, "nt": None, "tn": None, "nn": None, "tt_relu": "relu"}
+METHOD = "mm32 verify of each exported file; verdicts as its --json has them"
 SAME = (0, 1, 3, 4)  # exit codes of `mm32 verify` whose verdict begins with SAME
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("-o", "--output", type=Path, help="write the verdicts as JSON")
+    parser.add_argument("-o", "--output", type=Path, help="write the verdicts as a record")
     parser.add_argument("--kernels", default=",".join(KERNELS), metavar="NAME,...", help="of these kernels only")
     parser.add_argument("--part", default="1/1", metavar="I/N", help="the I-th of N equal parts of the files")
     options = parser.parse_args()
@@ -35,20 +36,19 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("benchmarks/exports.py needs a CUDA device; torch finds none here", file=sys.stderr)
         return 2
-    rows = []
+    rows = {problem: {"case": problem, "results": {}} for problem in PROBLEMS}
     with tempfile.TemporaryDirectory() as folder:
         for kernel, problem in list(itertools.product(options.kernels.split(","), PROBLEMS))[part - 1 :: parts]:
             file = Path(folder) / f"{problem}_{kernel}.py"
             file.write_text(export(problem[:2], 2048, 4096, 8192, activation=PROBLEMS[problem], kernel=kernel))
             report = verify.verify(EXAMPLES / f"matmul_{problem}.py", file)
             verdict = json.loads(report.json())["verdict"]
-            rows.append({"problem": problem, "kernel": kernel, "exit_code": report.exit_code, "verdict": verdict})
+            rows[problem]["results"][kernel] = {"kernel": kernel, "exit_code": report.exit_code, "verdict": verdict}
             print(f"{problem} {kernel}: exit code {report.exit_code}, {verdict}", flush=True)
     if options.output:
-        kernels = {kernel: record.kernel_hash(kernel) for kernel in KERNELS}
-        made = {"environment": record.environment(), "kernels": kernels, "verdicts": rows}
-        options.output.write_text(json.dumps(made, indent=1) + "\n")
-    return int(any(row["exit_code"] not in SAME for row in rows))
+        record.write(options.output, record.make("exports", list(rows.values()), METHOD))
+    results = [result for row in rows.values() for result in row["results"].values()]
+    return int(any(result["exit_code"] not in SAME for result in results))
 
 
 if __name__ == "__main__":

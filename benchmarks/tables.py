@@ -239,6 +239,21 @@ def host_table() -> str:
     )
 
 
+def exports_table() -> str:
+    """An exit code of 0, 1, 3 or 4 is a verdict that begins with SAME."""
+    rows = load("exports")["rows"]
+
+    def verdict(name: str) -> Cell:
+        def cell(row: Row) -> str:
+            r = row["results"][name]
+            return f"{'same' if r['exit_code'] in (0, 1, 3, 4) else 'DIFFERENT'}, {r['verdict'].lower()}"
+
+        return cell
+
+    problem = ("problem", lambda row: f"matmul_{row['case']}")
+    return table("exports", rows, [problem, *((name, verdict(name)) for name in rows[0]["results"])])
+
+
 def models_table() -> str:
     def step(name: str) -> Cell:
         def cell(row: Row) -> str:
@@ -327,6 +342,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "auto": auto_table,
     "ieee": ieee_table,
     "host": host_table,
+    "exports": exports_table,
 }
 
 
@@ -363,7 +379,7 @@ def main() -> int:
                 page.write_text(after)
     for path in sorted(RESULTS.glob("*/*.json")):
         if old := record.stale(record.read(path)):
-            script = "models.py" if path.stem == "models" else "record.py"
+            script = f"{path.stem}.py" if path.stem in ("models", "exports") else "record.py"
             print(
                 f"{path.relative_to(ROOT)} is older than the sources of {', '.join(old)}: run benchmarks/{script} again"
             )
