@@ -11,8 +11,8 @@ from mm32.bench import host
 
 @pytest.mark.gpu
 def test_a_call_costs_little_on_the_host(record_property: Callable[[str, object], None]) -> None:
-    """12 us at most beside one launch, 20 where there is a workspace, as docs/kernels.md has it. On a machine that other tests
-    keep busy everything takes longer: as much more is allowed as torch's own call takes beyond 10 us."""
+    """At most 12 us beside one launch, 20 where there is a workspace; docs/kernels.md has what was measured. On a machine that
+    other tests keep busy everything takes longer: as much more is allowed as torch's own call takes beyond 10 us."""
     (row,) = host.measure(rounds=30)
     results = row["results"]
     for name, result in results.items():

@@ -141,9 +141,8 @@ def _pieces(source: str, constants: Constants) -> dict[str, str]:
 def _chosen(text: str, constants: Constants) -> str:
     """A source without the branches that these constants rule out, and so without what only those include."""
     values, kept = dict(constants), []
-    frames: list[
-        tuple[bool, bool] | None
-    ] = []  # of each #if around: a branch was kept, this one is; None: not decided here
+    # Of each #if around: whether a branch was kept, and whether this one is; None where the constants do not decide.
+    frames: list[tuple[bool, bool] | None] = []
     for line in text.splitlines(keepends=True):
         if directive := DIRECTIVE.match(line):
             word, condition = directive.groups()
@@ -154,6 +153,8 @@ def _chosen(text: str, constants: Constants) -> str:
             else:
                 frame = frames.pop()
                 decided = frame is not None
+                if word == "elif" and frame is not None and not frame[0] and _holds(condition, values) is None:
+                    raise ValueError(f"#elif{condition} follows a condition on a constant, and is none")
                 if word != "endif":
                     holds = frame is not None and not frame[0] and (word == "else" or bool(_holds(condition, values)))
                     frames.append((frame[0] or holds, holds) if frame is not None else None)

@@ -100,7 +100,7 @@ def _run_cuda(
         try:
             runner(a, b, bias, out, packed_a, packed_b)
         except torch.OutOfMemoryError:
-            if kernel != "auto" or runner.plan.workspace is None:
+            if kernel not in ("auto", "simt") or runner.plan.workspace is None:
                 raise
             _without_workspace(runner.plan, a.device.index)(a, b, bias, out)
         except LaunchError as error:

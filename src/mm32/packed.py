@@ -65,13 +65,14 @@ class PackedOperand:
             return None
         if self.device.type != "cuda":
             return f"kernels are for CUDA tensors, and this is on {self.device.type}"
-        if _wrapped(self.source):
-            return "it was made inside torch.vmap, whose samples are multiplied as one batch"
         if torch.cuda.is_available():
+            aligned = _wrapped(self.source) or self.source.data_ptr() % 16 == 0
             try:
-                _plan(*_question(self.source, self.side, self.precision, self.source.data_ptr() % 16 == 0))
+                _plan(*_question(self.source, self.side, self.precision, aligned))
             except planning.Unplannable as error:
                 return str(error)
+        if _wrapped(self.source):
+            return "it was made inside torch.vmap, whose samples are multiplied as one batch"
         return "it was made where there was no card"
 
     def check(self) -> None:

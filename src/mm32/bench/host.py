@@ -41,7 +41,8 @@ def measure(rounds: int = 60) -> list[dict[str, Any]]:
     make; on the current card."""
     m, n, k = SIZES
     a, b = torch.randn(m, k, device="cuda"), torch.randn(k, n, device="cuda")
-    card, index = launch.device_of(torch.cuda.current_device()), torch.cuda.current_device()
+    index = torch.cuda.current_device()
+    card = launch.device_of(index)
     results: dict[str, dict[str, Any]] = {
         "torch": {"seconds": seconds(lambda: torch.matmul(a, b), rounds)},
         "launch": {"seconds": seconds(_one_launch(a, b, card, index), rounds)},
@@ -59,6 +60,7 @@ def measure(rounds: int = 60) -> list[dict[str, Any]]:
 
 
 def _one_launch(a: torch.Tensor, b: torch.Tensor, card: planning.Device, index: int) -> Callable[[], object]:
+    """Of launch.Runner.__call__ only the launch."""
     out = torch.empty(a.shape[0], b.shape[1], device="cuda")
     runner = launch.Runner(planning.plan(gemm.describe(a, b, None, out), card, "tiled"), index)
     runner(a, b, None, out)

@@ -33,14 +33,14 @@ def torch_seconds(gemm: Gemm, device: Device) -> float:
         for splits in SPLITS
         if splits <= max(gemm.k, 1)
     )
-    narrow = min(gemm.m, gemm.n)
-    if 1 < narrow <= 16:  # cuBLAS has kernels for narrow matrices and matrix-vector products, which memory bounds
-        fastest = min(fastest, traffic_of(gemm) / 2.8e12 + 15e-6 + TORCH_LAUNCH)
+    narrow, traffic = min(gemm.m, gemm.n), traffic_of(gemm)
+    # cuBLAS has kernels for narrow matrices and matrix-vector products, which memory bounds. As measured on an H200.
+    if 1 < narrow <= 16:
+        fastest = min(fastest, traffic / 2.8e12 + 15e-6 + TORCH_LAUNCH)
     elif narrow == 1:
-        bytes_ = traffic_of(gemm)
-        along_k = gemm.a.col == 1 if gemm.n == 1 else gemm.b.row == 1  # of the matrix
-        by_rows = max(9e-6 + bytes_ / 6e12, bytes_ / 4.2e12)
-        by_k = bytes_ / 4.2e12 + 11e-6 * min(1.0, bytes_ / 50e6)
+        along_k = gemm.a.col == 1 if gemm.n == 1 else gemm.b.row == 1  # how the matrix lies, not the vector
+        by_rows = max(9e-6 + traffic / 6e12, traffic / 4.2e12)
+        by_k = traffic / 4.2e12 + 11e-6 * min(1.0, traffic / 50e6)
         fastest = min(fastest, (by_k if along_k else by_rows) + TORCH_LAUNCH)
     return fastest
 

@@ -1,4 +1,5 @@
-"""The planners of the kernels that compute by fp32 multiply-adds: naive, dot, tiled, simt.
+"""The planners of the kernels that compute by fp32 multiply-adds: naive, dot, tiled, and simt (simt.cu, and narrow.cu for M or N
+up to 16).
 
 A planner returns the plan, without a reason, and its estimate of the time in seconds. The rates were measured on an H200
 (docs/kernels.md); they order the kernels, they do not predict a run to the per cent.
@@ -72,7 +73,7 @@ class SimtTile:
     def threads(self) -> int:
         return 32 * (self.m // (8 * self.thread_m)) * (self.n // (4 * self.thread_n))
 
-    def shared(self, loads: tuple[int, int] = (2, 2)) -> int:
+    def shared(self, loads: tuple[int, int]) -> int:
         """Bytes of a block, by how its operands come in (`_loads`): the ring, and a queue for each that is turned."""
         ring = 4 * self.stages * self.k * (self.m + self.n + 8)
         queued = self.m * (loads[0] == 2) + self.n * (loads[1] == 2)
@@ -112,6 +113,8 @@ def _loads(gemm: Gemm) -> tuple[int, int]:
 
 
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # parts of K, each a block's
+MOST_PARTIALS = 2**28  # partial sums: 1 GiB
+REDUCE, REDUCE_PART = 4e-6, 0.04e-6  # seconds: the launch of mm32_reduce, and what each part adds to it
 
 
 def partial_sums(gemm: Gemm, splits: int) -> Workspace:
@@ -127,6 +130,16 @@ def reduction(gemm: Gemm, device: Device, products: int = 3) -> Launch:
     blocks = min(-(-gemm.batches * gemm.m * gemm.n // 256), device.sms * 8)
     constants = (*epilogue(gemm), ("PRODUCTS", products))
     return Launch("reduce.cu", "mm32_reduce", constants, 256, 0, blocks=blocks, argument="split", early=early)
+
+
+def _adding_up(splits: int, results: int, stream: float) -> float:
+    """Estimated seconds of that, and of storing the partial sums, at `stream` bytes a second."""
+    return REDUCE + REDUCE_PART * splits + 8.0 * splits * results / stream if splits > 1 else 0.0
+
+
+def _shared_out(gemm: Gemm, device: Device, launch: Launch, splits: int) -> Plan:
+    """The plan of simt in which the blocks of `launch` share K."""
+    return Plan(gemm, device, "simt", (launch, reduction(gemm, device)), workspace=partial_sums(gemm, splits))
 
 
 @dataclass(frozen=True)
@@ -166,11 +179,10 @@ NARROW_FORMS = (
     NarrowForm(16, False, 4, 8, 1),
 )
 NARROW = 16  # the largest width
-# Bytes a second from memory, and from L2, from which the narrow operand comes once for each tile (the latter a guess); seconds
-# until memory is busy, and the bytes that make it so; a block's begin and end; a reduction's launch; what each part adds to it.
-NARROW_STREAM, NARROW_L2 = 4.2e12, 5.0e12
-NARROW_RAMP, NARROW_BUSY = 6e-6, 50e6
-NARROW_AROUND, REDUCE, REDUCE_PART = 1e-6, 4e-6, 0.04e-6
+NARROW_STREAM = 4.2e12  # bytes a second from memory
+NARROW_L2 = 5.0e12  # from L2, from which the narrow operand comes once for each tile: a guess
+NARROW_RAMP, NARROW_BUSY = 6e-6, 50e6  # seconds until memory is busy; bytes that make it so
+NARROW_AROUND = 1e-6  # seconds: a block's begin and end
 
 
 def narrow(gemm: Gemm, device: Device) -> tuple[Plan, float]:
@@ -190,22 +202,20 @@ def narrow(gemm: Gemm, device: Device) -> tuple[Plan, float]:
 
     def estimate(splits: int) -> float:
         waves = -(-tiles * splits // resident)
-        stream = traffic_of(gemm) * scattered / NARROW_STREAM * (1.2 if form.blocks == 1 else 1.0)
+        alone = form.blocks == 1  # a block with a multiprocessor to itself hides less
+        stream = traffic_of(gemm) * scattered / NARROW_STREAM * (1.2 if alone else 1.0)
         from_l2 = (traffic_of(gemm) + 4.0 * tiles * width * gemm.k) / NARROW_L2
         read = max(stream, from_l2) * waves * resident / (tiles * splits) * 132 / device.sms
-        add_up = REDUCE + REDUCE_PART * splits + 8.0 * splits * results / NARROW_STREAM if splits > 1 else 0.0
-        ramp = NARROW_RAMP * min(1.0, traffic_of(gemm) / NARROW_BUSY) * (2 if form.blocks == 1 else 1)
-        return read + ramp + waves * NARROW_AROUND + add_up + 2e-6 + LAUNCH
+        ramp = NARROW_RAMP * min(1.0, traffic_of(gemm) / NARROW_BUSY) * (2 if alone else 1)
+        return read + ramp + waves * NARROW_AROUND + _adding_up(splits, results, NARROW_STREAM) + 2e-6 + LAUNCH
 
-    splits = min((s for s in (*SPLITS, 256) if s == 1 or (s <= pieces and s * results <= 2**28)), key=estimate)
+    splits = min((s for s in (*SPLITS, 256) if s == 1 or (s <= pieces and s * results <= MOST_PARTIALS)), key=estimate)
     split = splits > 1
     constants = (*(NO_EPILOGUE if split else epilogue(gemm)), *narrow_form(form, side, load, int(split)))
     if split:
-        launch = Launch(
-            "narrow.cu", "mm32_narrow", constants, 256, 0, blocks=min(tiles * splits, data.MAX_GRID), argument="split"
-        )
-        launches = (launch, reduction(gemm, device))
-        return Plan(gemm, device, "simt", launches, workspace=partial_sums(gemm, splits)), estimate(splits)
+        blocks = min(tiles * splits, data.MAX_GRID)
+        launch = Launch("narrow.cu", "mm32_narrow", constants, 256, 0, blocks=blocks, argument="split")
+        return _shared_out(gemm, device, launch, splits), estimate(splits)
     unit = (form.tile, form.width) if side == 0 else (form.width, form.tile)
     launch = Launch("narrow.cu", "mm32_narrow", constants, 256, 0, unit)
     return Plan(gemm, device, "simt", (launch,)), estimate(1)
@@ -237,9 +247,9 @@ def simt(gemm: Gemm, device: Device, accurate: bool = False, workspace: bool = T
             step *= UNALIGNED
         stream = traffic_of(gemm) / SIMT_STREAM
         deep = max(-(-gemm.k // (tile.k * splits)), 1) * tile.k
-        add_up = REDUCE + REDUCE_PART * splits + 8.0 * splits * results / SIMT_STREAM if splits > 1 else 0.0
         around = 2e-6 * each if tile.blocks == 1 else 0.0  # a tile's begin and end, with no other block beside it
-        return max(each * deep * step + around + 0.45 * stream, stream) + add_up + 4e-6 + LAUNCH
+        busy = max(each * deep * step + around + 0.45 * stream, stream)  # not all of the memory's time is hidden
+        return busy + _adding_up(splits, results, SIMT_STREAM) + 4e-6 + LAUNCH
 
     share = workspace and not accurate and not gemm.empty
     options = [
@@ -248,7 +258,7 @@ def simt(gemm: Gemm, device: Device, accurate: bool = False, workspace: bool = T
         for tile in ((ACCURATE_TILE,) if accurate or gemm.k > LONG_K * splits else SIMT_TILES)
         if tile.shared(loads) <= device.shared
         and not (tile.aligned and unaligned)
-        and (splits == 1 or (splits * tile.k <= gemm.k and splits * results <= 2**28))
+        and (splits == 1 or (splits * tile.k <= gemm.k and splits * results <= MOST_PARTIALS))
     ]
     seconds, tile, splits = min(options, key=lambda option: option[0])
     if share and gemm.k > 0 and min(gemm.m, gemm.n) <= NARROW:
@@ -261,8 +271,7 @@ def simt(gemm: Gemm, device: Device, accurate: bool = False, workspace: bool = T
         return Plan(gemm, device, "simt", (launch,)), seconds
     blocks = min(splits * gemm.batches * -(-gemm.m // tile.m) * -(-gemm.n // tile.n), data.MAX_GRID)
     launch = Launch("simt.cu", "mm32_simt", constants, tile.threads, shared, blocks=blocks, argument="split")
-    launches = (launch, reduction(gemm, device))
-    return Plan(gemm, device, "simt", launches, workspace=partial_sums(gemm, splits)), seconds
+    return _shared_out(gemm, device, launch, splits), seconds
 
 
 def _simt_constants(gemm: Gemm, tile: SimtTile, split: bool = False) -> Constants:

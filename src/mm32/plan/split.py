@@ -22,7 +22,7 @@ from mm32.plan.data import (
     epilogue,
     unsupported,
 )
-from mm32.plan.fp32 import LAUNCH, SPLITS, reduction, simt, traffic_of
+from mm32.plan.fp32 import LAUNCH, MOST_PARTIALS, SPLITS, reduction, simt, traffic_of
 
 BLOCK_K, CHUNK, TILE_M = 64, 8, 128  # as in split.cuh and tiles.cuh
 QUEUE = 65536  # bytes, as in direct.cuh
@@ -302,7 +302,7 @@ def _by_split(
         for splits in SPLITS
         if splits <= chunks
         and (not tile.direct or chunks <= 500 * splits)  # 16 bits for counts of 16 a K-block
-        and (splits == 1 or splits * gemm.batches * gemm.m * gemm.n <= 2**28)
+        and (splits == 1 or splits * gemm.batches * gemm.m * gemm.n <= MOST_PARTIALS)
     ]
     # The tile and the splits are those of a call without packed operands, and so are the bits, but where that would take a
     # direct tile.
