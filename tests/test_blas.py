@@ -254,5 +254,10 @@ def test_where_memory_is_short(monkeypatch: pytest.MonkeyPatch, seed: int) -> No
     with pytest.warns(UserWarning, match=r"no memory for \d+ bytes of workspace"):
         got = mm32.matmul(a, b)
     assert torch.equal(got, wanted)
+    deep, thin = randn(64, 65536), randn(65536, 64)
+    with pytest.warns(UserWarning, match=r"kernel 'simt' without it"):
+        got = mm32.matmul(deep, thin, kernel="simt")
+    truth = deep.double() @ thin.double()
+    assert float((got - truth).norm() / truth.norm()) < 1e-5
     with pytest.raises(torch.OutOfMemoryError):
         mm32.matmul(a, b, kernel="mma")

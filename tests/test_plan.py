@@ -243,6 +243,19 @@ def test_narrow_products_of_few_rows_share_k(device: Device) -> None:
     assert [launch.entry for launch in tall.launches] == ["mm32_narrow"]
 
 
+@pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.name)
+def test_k_is_shared_where_tiles_are_few(device: Device) -> None:
+    """Partial sums in a workspace, or, where there is no memory for one, the same kernel without."""
+    for sizes in ((100, 100, 100000), (256, 256, 524288), (8, 64, 1 << 20)):
+        problem = from_layout("nn", *sizes, bias=True)
+        shared, alone = plan(problem, device, "simt"), planning.without_workspace(problem, device)
+        assert shared.workspace.splits > 1
+        assert [launch.entry for launch in shared.launches][1:] == ["mm32_reduce"]
+        assert (alone.kernel, alone.workspace, len(alone.launches)) == ("simt", None, 1)
+        assert alone.launches[0].grid(problem) < shared.launches[0].grid(problem)
+    assert plan(from_layout("nn", 8192, 8192, 512), device, "simt").workspace is None
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # The page
 

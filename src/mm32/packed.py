@@ -127,9 +127,9 @@ def pack(b: torch.Tensor, *, side: str = "right", precision: str = "fp32") -> Pa
     were not packed.
 
     Packing takes 4 bytes of device memory an element more (2 for "tf32"), with edges rounded up to 8 rows and 64 of K. On the
-    CPU, for K below 32 (below 256 where the card's kernel is "mma"; both with precision "fp32"), precision "ieee" and cards
-    below compute capability 8.0 nothing is packed, and calls take `b` as it is; `PackedOperand.reason`, its repr and `explain`
-    say so.
+    CPU, inside `torch.vmap`, for K below 32 (below 256 where the card's kernel is "mma"; both with precision "fp32"), precision
+    "ieee" and cards below compute capability 8.0 nothing is packed, and calls take `b` as it is; `PackedOperand.reason`, its
+    repr and `explain` say so.
 
     `b` must stay as it is: a call raises if it was changed in place since. What does not count as a change to torch is not seen:
     writes through ``b.data``, writes by other libraries, and any change under torch.compile. A CUDA graph of a call keeps
