@@ -33,7 +33,7 @@ def variants() -> Iterator[tuple[str, str, Constants, int]]:
     yield from with_epilogues("tiled", "tiled.cu", tiled, 1024)
     for t in (*SIMT_TILES, ACCURATE_TILE):
         first, *forms = [simt_form(t, i, j, int(i != 1)) for i, j in _load_pairs(t)]
-        yield from with_epilogues("simt", "simt.cu", [first], t.threads)
+        yield from with_epilogues("simt", "simt.cu", [first], t.threads, t == SIMT_TILES[0])
         for form in forms:
             yield "simt", "simt.cu", (*light, *form), t.threads
         for load in (0, 2):  # where sums go does not change the loop
@@ -57,7 +57,7 @@ def variants() -> Iterator[tuple[str, str, Constants, int]]:
         for i in range(BEFORE + 1):
             for j in range(BEFORE + 1):
                 yield "mma", "pack.cu", (("A_LOAD", i), ("B_LOAD", j), ("PRODUCTS", products)), 256
-        yield from with_epilogues("mma", "reduce.cu", [(("PRODUCTS", products),)], 256)
+        yield from with_epilogues("mma", "reduce.cu", [(("PRODUCTS", products),)], 256, products == 3)
     for tile in TENSOR_TILES:
         # The units are constants to compare with; how C is stored and whether K is split change the code.
         of_tile = tensor_form(tile)
@@ -72,13 +72,13 @@ def variants() -> Iterator[tuple[str, str, Constants, int]]:
                 form = (*light, *other, *of_tile, *stores[number % 4])
                 yield "tensorcore", "tensorcore.cu", form, tile.threads
         forms = [(*loads, *of_tile, *store) for store in stores[:2]]
-        every = tile == TENSOR_TILES[0]
-        yield from with_epilogues("tensorcore", "tensorcore.cu", forms, tile.threads, every)
+        yield from with_epilogues("tensorcore", "tensorcore.cu", forms, tile.threads, tile == TENSOR_TILES[0])
         for store in stores[2:]:
             yield "tensorcore", "tensorcore.cu", (*light, *loads, *of_tile, *store), tile.threads
     for mma_tile in MMA_TILES:
         of_tile = (("PRODUCTS", mma_tile.products), ("TILE_N", mma_tile.n), ("STAGES", mma_tile.stages))
-        yield from with_epilogues("mma", "mma.cu", [(*of_tile, ("SPLIT", 0), ("C_VECTOR", v)) for v in (0, 1)], 256)
+        forms = [(*of_tile, ("SPLIT", 0), ("C_VECTOR", v)) for v in (0, 1)]
+        yield from with_epilogues("mma", "mma.cu", forms, 256, mma_tile == MMA_TILES[0])
         for v in (0, 1):
             yield "mma", "mma.cu", (*light, *of_tile, ("SPLIT", 1), ("C_VECTOR", v)), 256
 
