@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mm32.bench import record, report
+from mm32.verify import Verdict
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -56,16 +57,21 @@ def source(name: str) -> str:
 # Columns: a head, and what stands below it for a row of a record
 
 
-def table(name: str, rows: Iterable[Row], columns: Iterable[tuple[str, Cell]]) -> str:
-    """The table's Markdown, and where its record `name` is."""
+def table(name: str, columns: Iterable[tuple[str, Cell]], rows: Iterable[Row] | None = None) -> str:
+    """The Markdown of a table of record `name`, and where that is; of its rows, if no others are given."""
     heads, cells = zip(*columns, strict=True)
-    lines = [heads, *([cell(row) for cell in cells] for row in rows)]
+    lines = [heads, *([cell(row) for cell in cells] for row in (load(name)["rows"] if rows is None else rows))]
     first, *others = (f"| {' | '.join(line)} |" for line in lines)
     return "\n".join([first, "|---" * len(heads) + "|", *others]) + "\n" + source(name)
 
 
 def seconds(name: str) -> Cell:
     return lambda row: time(row["results"][name]["seconds"])
+
+
+def short(name: str) -> Cell:
+    """For times from microseconds to seconds."""
+    return lambda row: report.time(row["results"][name]["seconds"])
 
 
 def error(name: str) -> Cell:
@@ -94,6 +100,9 @@ def kernel(row: Row) -> str:
     return row["results"]["mm32"]["kernel"]
 
 
+PRODUCT: tuple[tuple[str, Cell], ...] = (("product", product), ("data", distribution))
+CASE: tuple[str, Cell] = ("M × K × N, layout, data", lambda row: row["case"].replace("x", " × ", 2))
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Tables
 
@@ -101,10 +110,8 @@ def kernel(row: Row) -> str:
 def main_table() -> str:
     return table(
         "main",
-        load("main")["rows"],
         [
-            ("product", product),
-            ("data", distribution),
+            *PRODUCT,
             ("torch fp32", seconds("torch")),
             ("mm32", seconds("mm32")),
             ("mm32 : torch (95 %)", speedup("mm32")),
@@ -122,7 +129,6 @@ def shapes_table() -> str:
 
     return table(
         "shapes",
-        load("shapes")["rows"],
         [
             ("M × K × N", size),
             ("torch fp32", seconds("torch")),
@@ -143,10 +149,8 @@ def tf32_table() -> str:
 
     return table(
         "main",
-        load("main")["rows"],
         [
-            ("product", product),
-            ("data", distribution),
+            *PRODUCT,
             ("torch TF32", seconds("torch-tf32")),
             ("mm32 `tf32`", seconds("mm32-tf32")),
             ("mm32 : torch TF32", ratio),
@@ -159,10 +163,8 @@ def tf32_table() -> str:
 def packed_table() -> str:
     return table(
         "main",
-        load("main")["rows"],
         [
-            ("product", product),
-            ("data", distribution),
+            *PRODUCT,
             ("torch fp32", seconds("torch")),
             ("mm32", seconds("mm32")),
             ("mm32, B packed beforehand", seconds("mm32-packed")),
@@ -179,10 +181,8 @@ def errors_table() -> str:
 
     return table(
         "main",
-        load("main")["rows"],
         [
-            ("product", product),
-            ("data", distribution),
+            *PRODUCT,
             ("torch fp32", both("torch")),
             ('mm32 "fp32"', both("mm32")),
             ("mm32 simt", both("simt")),
@@ -202,17 +202,16 @@ def ladder_table() -> str:
 
     rows = load("ladder")["rows"]
     layout = ("layout", lambda row: LAYOUT[row["layout"]])
-    return table("ladder", rows, [layout, *((name, rung(name)) for name in rows[0]["results"])])
+    return table("ladder", [layout, *((name, rung(name)) for name in rows[0]["results"])])
 
 
 def ieee_table() -> str:
     return table(
         "ieee",
-        load("ieee")["rows"],
         [
-            ("M × K × N, layout, data", lambda row: row["case"].replace("x", " × ", 2)),
-            ("torch fp32", lambda row: report.time(row["results"]["torch"]["seconds"])),
-            ("simt", lambda row: report.time(row["results"]["simt"]["seconds"])),
+            CASE,
+            ("torch fp32", short("torch")),
+            ("simt", short("simt")),
             ("simt : torch (95 %)", speedup("simt")),
             ("error torch", error("torch")),
             ("error simt", error("simt")),
@@ -230,29 +229,24 @@ def host_table() -> str:
 
     return table(
         "host",
-        ({"launches": 1, "name": names.get(name, f"`{name}`"), **r} for name, r in row["results"].items()),
         [
             ("call", lambda r: r["name"]),
             ("host time", lambda r: micro(r["seconds"])),
             ("launches", lambda r: str(r["launches"])),
             ("beside them", lambda r: micro(r["seconds"] - r["launches"] * one)),
         ],
+        ({"launches": 1, "name": names.get(name, f"`{name}`"), **r} for name, r in row["results"].items()),
     )
 
 
 def exports_table() -> str:
-    """An exit code of 0, 1, 3 or 4 is a verdict that begins with SAME."""
     rows = load("exports")["rows"]
 
     def verdict(name: str) -> Cell:
-        def cell(row: Row) -> str:
-            r = row["results"][name]
-            return f"{'same' if r['exit_code'] in (0, 1, 3, 4) else 'DIFFERENT'}, {r['verdict'].lower()}"
-
-        return cell
+        return lambda row: Verdict[row["results"][name]["verdict"]].value.lower()
 
     problem = ("problem", lambda row: f"matmul_{row['case']}")
-    return table("exports", rows, [problem, *((name, verdict(name)) for name in rows[0]["results"])])
+    return table("exports", [problem, *((name, verdict(name)) for name in rows[0]["results"])])
 
 
 def models_table() -> str:
@@ -279,7 +273,6 @@ def models_table() -> str:
 
     return table(
         "models",
-        load("models")["rows"],
         [
             ("model", lambda row: f"**{row['case']}**: {row['what']}"),
             ("torch fp32", step("torch")),
@@ -304,17 +297,13 @@ def auto_table() -> str:
     ahead = sum(s >= 1 for s in speedups)
     poor = sum(ratio > 1.1 for _, ratio in map(report.choice, rows))
 
-    def short(name: str) -> Cell:
-        return lambda row: report.time(row["results"][name]["seconds"])
-
     def over_torch(name: str) -> Cell:
         return lambda row: f"{row['results'][name]['speedup']:.2f}" if name in row["results"] else "–"
 
     lowest = table(
         "auto",
-        report.worst(rows),
         [
-            ("M × K × N, layout, data", lambda row: row["case"].replace("x", " × ", 2)),
+            CASE,
             ("kernel", kernel),
             ("torch fp32", short("torch")),
             ("mm32", short("mm32")),
@@ -324,6 +313,7 @@ def auto_table() -> str:
             ("error torch", error("torch")),
             ("error mm32", error("mm32")),
         ],
+        report.worst(rows),
     )
     return (
         f"{len(rows)} products: geometric mean of mm32 : torch **{report.geometric_mean(speedups):.2f}**, {ahead} of them at "

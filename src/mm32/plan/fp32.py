@@ -240,8 +240,11 @@ def simt(gemm: Gemm, device: Device, accurate: bool = False, workspace: bool = T
     loads, results = _loads(gemm), gemm.batches * gemm.m * gemm.n
     unaligned = any(load % 2 for load in loads)
 
+    def count(tile: SimtTile, splits: int) -> int:
+        return splits * gemm.batches * -(-gemm.m // tile.m) * -(-gemm.n // tile.n)
+
     def estimate(tile: SimtTile, splits: int) -> float:
-        each = -(-gemm.batches * -(-gemm.m // tile.m) * -(-gemm.n // tile.n) * splits // device.sms)
+        each = -(-count(tile, splits) // device.sms)
         step = 2.0 * tile.m * tile.n / (FMA_PEAK * tile.rates[min(max(each, 1), tile.blocks) - 1])
         if unaligned:
             step *= UNALIGNED
@@ -269,7 +272,7 @@ def simt(gemm: Gemm, device: Device, accurate: bool = False, workspace: bool = T
     if splits == 1:
         launch = Launch("simt.cu", "mm32_simt", constants, tile.threads, shared, (tile.m, tile.n))
         return Plan(gemm, device, "simt", (launch,)), seconds
-    blocks = min(splits * gemm.batches * -(-gemm.m // tile.m) * -(-gemm.n // tile.n), data.MAX_GRID)
+    blocks = min(count(tile, splits), data.MAX_GRID)
     launch = Launch("simt.cu", "mm32_simt", constants, tile.threads, shared, blocks=blocks, argument="split")
     return _shared_out(gemm, device, launch, splits), seconds
 
