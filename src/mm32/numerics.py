@@ -29,7 +29,7 @@ Double = NDArray[np.float64]
 Integer = NDArray[np.int64]
 
 UNIT = 2.0**-24
-BLOCK_K, CHUNK, SAMPLES, TARGET, TARGET_EXACT, LIMIT = 64, 8, 128, 10, 14, 65504.0  # as in split.cuh
+BLOCK_K, SAMPLES, TARGET, TARGET_EXACT, LIMIT = 64, 128, 10, 14, 65504.0  # as in split.cuh
 SMALL = {3: 2.0**-3, 1: 2.0**-14}  # by number of products
 KEPT_BITS, WIDTH = 25, 16  # fraction bits that Hopper keeps of what it adds, and how many products it adds at once
 PROMOTED = {"tensorcore": 64, "mma": 32}  # of K, by kernel
@@ -233,9 +233,8 @@ def multiply(
     a_hi, a_lo, b_hi, b_lo = planes
     pairs = [(a_lo, b_hi), (a_hi, b_lo), (a_hi, b_hi)] if products == 3 else [(a_hi, b_hi)]
     every = promoted_every if products == 3 else 0
-    chunk = CHUNK * BLOCK_K // block
-    chunks = -(-blocks // chunk)
-    edges = [min(chunks * i // splits * chunk, blocks) for i in range(splits + 1)]
+    per_block = BLOCK_K // block
+    edges = [blocks // per_block * i // splits * per_block for i in range(splits + 1)]
     result = np.zeros((m, n), np.float32)
     for part in range(splits):
         total, acc = np.zeros((m, n), np.float32), np.zeros((m, n))

@@ -36,7 +36,7 @@ def torch_seconds(gemm: Gemm, device: Device) -> float:
     narrow, traffic = min(gemm.m, gemm.n), traffic_of(gemm)
     # cuBLAS has kernels for narrow matrices and matrix-vector products, which memory bounds. As measured on an H200.
     if 1 < narrow <= 16:
-        fastest = min(fastest, traffic / 2.8e12 + 15e-6 + TORCH_LAUNCH)
+        fastest = min(fastest, traffic / 2.8e12 + 25e-6 + TORCH_LAUNCH)
     elif narrow == 1:
         along_k = gemm.a.col == 1 if gemm.n == 1 else gemm.b.row == 1  # how the matrix lies, not the vector
         by_rows = max(9e-6 + traffic / 6e12, traffic / 4.2e12)

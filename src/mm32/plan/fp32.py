@@ -203,7 +203,8 @@ def narrow(gemm: Gemm, device: Device) -> tuple[Plan, float]:
     def estimate(splits: int) -> float:
         waves = -(-tiles * splits // resident)
         alone = form.blocks == 1  # a block with a multiprocessor to itself hides less
-        stream = traffic_of(gemm) * scattered / NARROW_STREAM * (1.2 if alone else 1.0)
+        slower = 1.0 if not alone else 1.8 if form.width == 16 and not form.along_k else 1.2
+        stream = traffic_of(gemm) * scattered / NARROW_STREAM * slower
         from_l2 = (traffic_of(gemm) + 4.0 * tiles * width * gemm.k) / NARROW_L2
         read = max(stream, from_l2) * waves * resident / (tiles * splits) * 132 / device.sms
         ramp = NARROW_RAMP * min(1.0, traffic_of(gemm) / NARROW_BUSY) * (2 if alone else 1)

@@ -85,15 +85,16 @@ def tensor_form(tile: TensorTile) -> Constants:
 
 
 TENSOR_TILES = (
-    TensorTile(128, 3, 3, 0.90e-6, 11e-6),
-    TensorTile(64, 3, 4, 0.62e-6, 6e-6),
-    TensorTile(128, 1, 6, 0.42e-6, 6e-6),
-    TensorTile(64, 1, 6, 0.28e-6, 4e-6),
-    TensorTile(128, 3, 2, 1.90e-6, 7e-6, True),
-    TensorTile(64, 3, 3, 1.40e-6, 5e-6, True),
-    TensorTile(128, 1, 4, 1.10e-6, 6e-6, True),
-    TensorTile(64, 1, 5, 0.85e-6, 5e-6, True),
-    TensorTile(128, 3, 3, 1.05e-6, 2.6e-6, False, 1),
+    TensorTile(128, 3, 3, 0.96e-6, 2.5e-6),
+    TensorTile(64, 3, 4, 0.68e-6, 3.5e-6),
+    TensorTile(256, 1, 4, 0.67e-6, 5e-6),
+    TensorTile(128, 1, 6, 0.45e-6, 2.5e-6),
+    TensorTile(64, 1, 6, 0.30e-6, 2.5e-6),
+    TensorTile(128, 3, 2, 1.82e-6, 12e-6, True),
+    TensorTile(64, 3, 3, 1.35e-6, 10e-6, True),
+    TensorTile(128, 1, 4, 1.05e-6, 11e-6, True),
+    TensorTile(64, 1, 5, 0.80e-6, 9e-6, True),
+    TensorTile(128, 3, 3, 1.25e-6, 1.95e-6, False, 1),
 )
 # A guess, not measured: 300 TFLOP/s of fp16 products on 132 multiprocessors; a TILE_N of 64 as much less as in TENSOR_TILES.
 MMA_TILES = (
@@ -102,10 +103,12 @@ MMA_TILES = (
     MmaTile(128, 1, 0.95e-6),
     MmaTile(64, 1, 0.5e-6),
 )
-PACK_ALONE, PACK_BESIDE = 3.1e12, 2.0e12  # bytes a second, all blocks or one a multiprocessor
+PACK_ALONE, PACK_BESIDE = 3.5e12, 2.0e12  # bytes a second, all blocks or one a multiprocessor
 DIRECT_STREAM = 2.6e12  # bytes a second that direct tiles reach where memory bounds them
-PACK_ONLY_BESIDE = 1.5e12  # where the multiply waits for it
-UNIT = 6e-6  # seconds that a block of mm32_pack takes for a unit, at least
+PACK_ONLY_BESIDE = 1.15e12  # where the multiply waits for it
+JUDGE = 1.3e-9  # seconds a row: one block judges, beside the multiply
+LEAST_BLOCKS = 4  # K-blocks of a part of K
+UNIT, UNIT_SCATTERED = 6e-6, 15e-6  # seconds that a block of mm32_pack takes for a unit, at least; 4 bytes at a time
 MEMORY = 3.5e12
 
 
@@ -188,7 +191,7 @@ def _pack_launches(
     sides = zip(matrices, (gemm.m, gemm.n), loads, strict=True)
     groups = sum(x * -(-r // 32) for x, r, load in sides if load != BEFORE)
     units = _units(gemm, matrices, loads)
-    packers = min(max(units, 1), device.sms if overlap else data.MAX_GRID)  # one at least: it judges
+    packers = min(max(units, 1), device.sms * (1 if overlap else 4))  # one at least: it judges; 4 are on a multiprocessor
     early = device.capability >= (9, 0)  # before it, launches cannot overlap
     return [
         Launch("pack.cu", "mm32_scale", constants, 256, 0, blocks=min(max(groups, 1), data.MAX_GRID), argument="split"),
@@ -253,7 +256,7 @@ def _by_split(
     if gemm.k == 0 or gemm.empty:  # nothing to multiply: the epilogue of zeros
         return replace(simt(gemm, device)[0], kernel=kernel), 2 * LAUNCH
     products = _products(gemm)
-    chunks = -(-gemm.k // (BLOCK_K * CHUNK))
+    k_blocks = -(-gemm.k // BLOCK_K)
     rows = -(-gemm.m // TILE_M)
     matrices = _matrices(gemm)
     scaled = matrices[0] * gemm.m + matrices[1] * gemm.n
@@ -268,26 +271,30 @@ def _by_split(
     scattered = any(mode % 2 for mode in direct_modes)
     units = _units(gemm, matrices, modes)
 
+    def tiles_of(tile: TensorTile | MmaTile) -> int:
+        return gemm.batches * rows * -(-gemm.n // tile.n)
+
     def suits(tile: TensorTile | MmaTile) -> bool:
         short = kernel == "tensorcore" and products == 3 and gemm.k < SHORT_K
         return tile.products == products and (tile.promote == 1) == short
 
     def estimate(tile: TensorTile | MmaTile, splits: int, packed: float) -> tuple[float, bool]:
         """Seconds, and whether to pack while multiplying, with `packed` bytes to move for that."""
-        waves = -(-gemm.batches * rows * -(-gemm.n // tile.n) * splits // device.sms)
-        blocks = min(-(-chunks // splits) * CHUNK, -(-gemm.k // BLOCK_K))
+        waves = -(-tiles_of(tile) * splits // device.sms)
+        blocks = -(-k_blocks // splits)
         step = tile.step
         if tile.direct and (gemm.batches > 1 or scattered):  # measured; not understood for batches
             step *= 2.5
-        multiply = waves * (blocks * step + tile.around) * (1.25 if gemm.batches > 1 else 1.0)
+        multiply = waves * (blocks * step + tile.around)
         multiply += gemm.batches * gemm.m * gemm.n * 4 * splits / MEMORY / waves  # the last wave's stores stand alone
         reduce = 6e-6 + gemm.batches * gemm.m * gemm.n * 4 * (splits + 1) / MEMORY if splits > 1 else 0.0
-        rest = 17e-6 + 0.5e-9 * scaled + reduce  # mm32_scale, mm32_careful
+        rest = 11e-6 + 0.3e-9 * scaled + reduce  # mm32_scale, mm32_careful
         if tile.direct:
-            stream = traffic_of(gemm) / DIRECT_STREAM
-            return max(multiply, stream) + 0.3 * min(multiply, stream) + rest + 7e-6, False
+            return max(multiply, traffic_of(gemm) / DIRECT_STREAM) + rest, False
+        multiply = max(multiply, JUDGE * scaled)
         waves_of_units = -(-units // (4 * device.sms)) if packed else 0
-        in_turn = max(packed / PACK_ALONE, waves_of_units * UNIT) + multiply
+        unit = UNIT_SCATTERED if any(mode % 2 for mode in modes) else UNIT
+        in_turn = max(packed / PACK_ALONE, waves_of_units * unit) + multiply
         together = max(multiply + 0.4 * packed / PACK_BESIDE, packed / PACK_ONLY_BESIDE) + 15e-6
         # Packing beside it, blocks do not start together and share less of what is in L2: a long multiply loses more to that
         # (8192^3: 5.6 ms against 4.9) than it gains.
@@ -299,9 +306,9 @@ def _by_split(
         (*estimate(tile, splits, traffic * sum(elements)), tile, splits)
         for tile in tiles
         if suits(tile)
-        for splits in SPLITS
-        if splits <= chunks
-        and (not tile.direct or chunks <= 500 * splits)  # 16 bits for counts of 16 a K-block
+        for splits in sorted({*SPLITS, max(device.sms // tiles_of(tile), 1)})
+        if (splits == 1 or splits * LEAST_BLOCKS <= k_blocks)
+        and (not tile.direct or k_blocks <= 4000 * splits)  # 16 bits for counts of 16 a K-block
         and (splits == 1 or splits * gemm.batches * gemm.m * gemm.n <= MOST_PARTIALS)
     ]
     # The tile and the splits are those of a call without packed operands, and so are the bits, but where that would take a
@@ -310,10 +317,6 @@ def _by_split(
     left = traffic * sum(e for e, b in zip(elements, before, strict=True) if not b)
     seconds, overlap = estimate(tile, splits, left)
     columns = -(-gemm.n // tile.n)
-    height = min(GROUP, rows)
-    # The tiles that the blocks start with: `height` rows of tiles, and as many columns as there are blocks for.
-    first = (min(gemm.m, height * TILE_M), min(gemm.n, -(-device.sms // height) * tile.n))
-    space = _workspace(gemm, products, splits, first, tile.direct, before)
     if tile.direct:
         modes = direct_modes
     else:
@@ -333,6 +336,11 @@ def _by_split(
     # All blocks of mm32_pack are on the card at once: the multiply's come as they leave, and nobody waits for the launch.
     # Where K is short, the judgement at its end takes longer than what little a tile would gain from its neighbours.
     at_once = _units(gemm, matrices, modes) <= 4 * device.sms or gemm.k <= 512
+    counted = kernel == "tensorcore" and (overlap or tile.direct or at_once)
+    # The tiles that the blocks start with: `height` rows of tiles, and as many columns as there are blocks for.
+    height = min(GROUP, rows)
+    first = (min(gemm.m, height * TILE_M), min(gemm.n, -(-device.sms // height) * tile.n)) if counted else (0, 0)
+    space = _workspace(gemm, products, splits, first, tile.direct, before)
     launches = _pack_launches(gemm, device, products, matrices, modes, overlap)
     if tile.direct:
         del launches[1]
@@ -346,7 +354,7 @@ def _by_split(
                 tile.shared,
                 blocks=min(device.sms, work),
                 argument="split",
-                early=overlap or tile.direct or at_once,
+                early=True,
             )
         )
     else:

@@ -32,16 +32,17 @@ struct Splitter {
     static constexpr int GROUPS = ROWS / 4, STEP = 128 / GROUPS;  // ALONG_ROWS: threads along rows; places of K that a warpgroup has at once
     static_assert(AHEAD % PASSES == 0);
 
-    const char* from;  // row 0 of the tile, at this thread's first of K in K-block 0
+    const char* from;  // row 0 of the tile (VECTOR, ALONG_ROWS: this thread's first), at this thread's first of K in K-block 0
     unsigned row_bytes, k_bytes;  // strides; a plan sends none here with which a tile passes 2^32 bytes
     int row, k, last_row, depth;  // this thread's first row and first of K; the tile's last row; K
     unsigned to;  // where this thread's first element goes in a plane
     float scale[OWN];
     float largest[OWN];
     unsigned small[OWN / 2];  // two counts of 16 bits
+    float next[8];  // the pass to come
     unsigned queue;  // slot 0: 16 bytes for each half, 4096 apart; the next slot 8192 further on
 
-    __device__ __forceinline__ Splitter(unsigned queues) : queue(queues + threadIdx.x * 16) {
+    __device__ __forceinline__ Splitter(unsigned queues) : queue(queues + threadIdx.x % 256 * 16) {
         const int t = threadIdx.x % 128;
         if (ALONG_ROWS) {
             const int place = t / GROUPS;
@@ -68,7 +69,9 @@ struct Splitter {
         k_bytes = !ALONG_ROWS && VECTOR ? 4 : 4 * (unsigned)x.k_stride;
         last_row = (int)min(x.rows - row0, (long long)ROWS) - 1;
         depth = (int)s.p.k;
-        from = reinterpret_cast<const char*>(x.data + row0 * x.row_stride + k * x.k_stride);
+        // Past the last row it is read again: what comes of it is not stored. VECTOR, ALONG_ROWS: M or N is a multiple of 4.
+        const int first = VECTOR && ALONG_ROWS ? min(row, last_row - 3) : 0;
+        from = reinterpret_cast<const char*>(x.data + (row0 + first) * x.row_stride + k * x.k_stride);
     }
 
     __device__ __forceinline__ void load_scales(const Split& s, int side, int matrix, int row0) {
@@ -80,45 +83,45 @@ struct Splitter {
         }
     }
 
-    // Past the last row it is read again: what comes of it is not stored. Past `left` of K there are zeros.
+    // Past `left` of K, counted from this thread's first, there are zeros.
     __device__ __forceinline__ void load(unsigned slot, const char* block, int left, int pass) const {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const char* const at = block + k_step(pass, h) * k_bytes;
             if constexpr (VECTOR) {
-                // ALONG_ROWS: M or N, else K, is a multiple of 4
-                const unsigned there = ALONG_ROWS ? min(row, last_row - 3) * 4 : min(row + row_step(pass), last_row) * row_bytes;
-                const bool within = k + k_step(pass, h) < left;
-                copy_async<16>(slot + 4096 * h, reinterpret_cast<const float*>(within ? at + there : from), within ? 16 : 0);
+                const unsigned there = ALONG_ROWS ? 0 : min(row + row_step(pass), last_row) * row_bytes;
+                copy_async<16>(slot + 4096 * h, reinterpret_cast<const float*>(at + there), k_step(pass, h) < left);
             } else {
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
                     const unsigned there = min(row + row_step(ALONG_ROWS ? e : pass), last_row) * row_bytes;
                     const int past = ALONG_ROWS ? 0 : e;
-                    const bool within = k + k_step(pass, h) + past < left;
-                    copy_async<4>(slot + 4096 * h + 4 * e, reinterpret_cast<const float*>(within ? at + past * k_bytes + there : from),
-                                  within ? 4 : 0);
+                    copy_async<4>(slot + 4096 * h + 4 * e, reinterpret_cast<const float*>(at + past * k_bytes + there),
+                                  k_step(pass, h) + past < left);
                 }
             }
         }
         copy_commit();
     }
 
-    template <bool COUNT>
-    __device__ __forceinline__ void store(unsigned slot, int pass, unsigned plane) {
-        float x[8];
+    // What a slot holds, to registers: a pass ahead of its use.
+    __device__ __forceinline__ void fetch(unsigned slot) {
 #pragma unroll
         for (int h = 0; h < 2; h++)
             asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                         : "=f"(x[4 * h]), "=f"(x[4 * h + 1]), "=f"(x[4 * h + 2]), "=f"(x[4 * h + 3])
+                         : "=f"(next[4 * h]), "=f"(next[4 * h + 1]), "=f"(next[4 * h + 2]), "=f"(next[4 * h + 3])
                          : "r"(slot + 4096 * h)
                          : "memory");
+    }
+
+    template <bool COUNT>
+    __device__ __forceinline__ void store(float (&x)[8], int pass, unsigned plane) {
 #pragma unroll
         for (int e = 0; e < 8; e++) {
             const int i = ALONG_ROWS ? e % 4 : pass;
-            Seen seen{largest[i], 0};
-            look(seen, x[e], scale[i]);
-            if (COUNT) largest[i] = seen.largest, small[i / 2] += seen.small << (16 * (i % 2));
+            const float scaled = x[e] * scale[i];
+            if (COUNT) look(largest[i], small[i / 2], x[e], scaled, 1u << (16 * (i % 2)));
+            x[e] = scaled;
         }
         unsigned hi[4], lo[4];
 #pragma unroll
@@ -148,16 +151,23 @@ struct Splitter {
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
             const int kb = begin + i / PASSES;
-            load(queue + 8192 * i, from + (long long)kb * BLOCK_K * k_bytes, kb < end ? depth - kb * BLOCK_K : 0, i % PASSES);
+            load(queue + 8192 * i, from + (long long)kb * BLOCK_K * k_bytes, left_from(kb, end), i % PASSES);
         }
     }
 
+    // Of K from this thread's first in K-block kb on: none in what is not of begin .. end.
+    __device__ __forceinline__ int left_from(int kb, int end) const { return kb < end ? depth - k - kb * BLOCK_K : 0; }
+
     template <bool COUNT>
-    __device__ __forceinline__ void split_block(unsigned slots, const char* block, int left, unsigned plane) {
+    __device__ __forceinline__ void split_block(unsigned slots, unsigned next_slots, const char* block, int left, unsigned plane) {
 #pragma unroll
         for (int pass = 0; pass < PASSES; pass++) {
-            copy_wait<AHEAD - 1>();
-            store<COUNT>(slots + 8192 * pass, pass, plane);
+            float x[8];
+#pragma unroll
+            for (int e = 0; e < 8; e++) x[e] = next[e];
+            copy_wait<AHEAD - 2>();
+            fetch(pass + 1 < PASSES ? slots + 8192 * (pass + 1) : next_slots);
+            store<COUNT>(x, pass, plane);
             load(slots + 8192 * pass, block, left, pass);
         }
     }
@@ -168,20 +178,23 @@ struct Splitter {
     __device__ __forceinline__ void run(int begin, int end, int sharers, int turn, unsigned plane, unsigned full, unsigned empty, int& stage, unsigned& phase) {
         const char* block = from + (long long)(begin + BLOCKS_AHEAD) * BLOCK_K * k_bytes;
         unsigned slots = queue;
+        copy_wait<AHEAD - 1>();
+        fetch(slots);
 #pragma unroll 1
         for (int kb = begin; kb < end; kb++) {
-            const int next = kb + BLOCKS_AHEAD, left = next < end ? depth - next * BLOCK_K : 0;
+            const int left = kept(left_from(kb + BLOCKS_AHEAD, end));
+            const unsigned next_slots = BLOCKS_AHEAD == 2 && slots == queue ? queue + 8192 * PASSES : queue;
             row_bytes = kept(row_bytes), k_bytes = kept(k_bytes), last_row = kept(last_row);  // or 8 passes' addresses are kept
             barrier_wait(empty + 8 * stage, phase ^ 1);
             if (turn == 0) {
-                split_block<true>(slots, block, left, plane + stage * STAGE);
+                split_block<true>(slots, next_slots, block, left, plane + stage * STAGE);
                 turn = sharers;
             } else {
-                split_block<false>(slots, block, left, plane + stage * STAGE);
+                split_block<false>(slots, next_slots, block, left, plane + stage * STAGE);
             }
             turn--;
             block += BLOCK_K * k_bytes;
-            if (BLOCKS_AHEAD == 2) slots = queue + (slots == queue ? 8192 * PASSES : 0);
+            slots = next_slots;
             __syncwarp();
             if (threadIdx.x % 32 == 0) barrier_arrive(full + 8 * stage);
             if (++stage == STAGES) stage = 0, phase ^= 1;
@@ -194,7 +207,7 @@ struct Splitter {
         RowStats* const stats = s.stats[side] + (s.matrices[side] == 1 ? 0 : matrix) * (side ? s.p.n : s.p.m) + row0;
 #pragma unroll
         for (int i = 0; i < OWN; i++) {
-            Seen seen{largest[i], (int)(small[i / 2] >> (16 * (i % 2)) & 0xffff)};
+            Seen seen{largest[i], small[i / 2] >> (16 * (i % 2)) & 0xffff};
             if constexpr (!ALONG_ROWS) {
 #pragma unroll
                 for (int offset = 4; offset > 0; offset /= 2) {
@@ -210,14 +223,14 @@ struct Splitter {
 
 // One of the two operands, by a warpgroup: SIDE 0 is A, 1 is B.
 template <int SIDE, int STAGES, int STAGE, int PLANE_AT>
-__device__ __forceinline__ void split_tiles(const Split& s, unsigned ring, unsigned queues, unsigned full, unsigned empty, int tiles) {
+__device__ __forceinline__ void split_tiles(const Split& s, unsigned ring, unsigned queues, unsigned full, unsigned empty) {
     Splitter<SIDE ? TILE_N : TILE_M, SIDE ? MM32_B_LOAD : MM32_A_LOAD> splitter(queues);
     const unsigned plane = ring + PLANE_AT;
     const int blocks = (int)ceil_div(s.p.k, BLOCK_K);
     int stage = 0;
     unsigned phase = 0;
-    for (int t = blockIdx.x; t < tiles; t += gridDim.x) {
-        const Tile tile = tile_at(s.p, t);
+    for (Walk walk(s.p, blockIdx.x); walk.inside(s); walk.advance(s.p, gridDim.x)) {
+        const Tile tile = walk.tile(s.p);
         const int begin = split_begin(blocks, tile.split, (int)s.splits), end = split_begin(blocks, tile.split + 1, (int)s.splits);
         const int row0 = SIDE ? tile.n0 : tile.m0;
         splitter.begin(s, SIDE, tile.matrix, row0);
@@ -238,10 +251,10 @@ __device__ __forceinline__ void finish(const Split& s, Worst* queues) {
     __shared__ unsigned finished;
     __threadfence();
     asm volatile("bar.sync 5, 256;" ::: "memory");
-    if (threadIdx.x == 0) finished = atomicAdd(&s.verdict->packers, 1u);
+    if (threadIdx.x % 256 == 0) finished = atomicAdd(&s.verdict->packers, 1u);
     asm volatile("bar.sync 5, 256;" ::: "memory");
     if (finished != gridDim.x - 1) return;
     __threadfence();
-    judge<256, 2>(s, kept((int)threadIdx.x), queues);  // nothing of it worked out above, where registers are short
+    judge<256, 2>(s, kept((int)threadIdx.x % 256), queues);  // nothing of it worked out above, where registers are short
 }
 #endif

@@ -117,10 +117,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, TILE_N == 64 ? 2 : 1) mm32
     const int warp_m = warp / WARPS_N * WARP_M, warp_n = warp % WARPS_N * WARP_N;
     const unsigned a_at = (warp_m + lane % 16) * PLANE_ROW + ((lane / 16) ^ (lane % 8)) * 16;
     const unsigned b_at = A_BYTES + (warp_n + lane / 16 * 8 + lane % 8) * PLANE_ROW + ((lane / 8 % 2) ^ (lane % 8)) * 16;
-    const int blocks = (int)ceil_div(p.k, BLOCK_K), tiles = tiles_of(s);
+    const int blocks = (int)ceil_div(p.k, BLOCK_K);
 
-    for (int t = blockIdx.x; t < tiles; t += gridDim.x) {
-        const Tile tile = tile_at(p, t);
+    for (Walk walk(p, blockIdx.x); walk.inside(s); walk.advance(p, gridDim.x)) {
+        const Tile tile = walk.tile(p);
         const int begin = split_begin(blocks, tile.split, (int)s.splits);
         const int steps = (split_begin(blocks, tile.split + 1, (int)s.splits) - begin) * STEPS;
         const long long a_matrix = s.matrices[0] == 1 ? 0 : tile.matrix, b_matrix = s.matrices[1] == 1 ? 0 : tile.matrix;

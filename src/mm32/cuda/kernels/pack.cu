@@ -30,26 +30,34 @@ extern "C" __global__ void __launch_bounds__(THREADS) mm32_scale(const __grid_co
             for (long long i = threadIdx.x; i < counters; i += THREADS) s.ready[side][i] = 0;
         }
     }
-    const long long groups_a = A_BEFORE ? 0 : s.matrices[0] * ceil_div(s.p.m, 32);
-    const long long groups_b = B_BEFORE ? 0 : s.matrices[1] * ceil_div(s.p.n, 32);
+    // A plan sends no problem here with 2^31 groups.
+    const int per_a = A_BEFORE ? 0 : (int)ceil_div(s.p.m, 32), per_b = B_BEFORE ? 0 : (int)ceil_div(s.p.n, 32);
+    const int groups_a = (int)s.matrices[0] * per_a, groups = groups_a + (int)s.matrices[1] * per_b;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    for (long long g = blockIdx.x; g < groups_a + groups_b; g += gridDim.x) {
-        const int side = g >= groups_a;
-        const long long rows = side ? s.p.n : s.p.m, group = side ? g - groups_a : g;
-        const long long matrix = group / ceil_div(rows, 32), row = group % ceil_div(rows, 32) * 32 + lane;
+    for (int g = blockIdx.x; g < groups; g += gridDim.x) {
+        const int side = g >= groups_a, group = side ? g - groups_a : g, per = side ? per_b : per_a, matrix = group / per;
+        const int rows = (int)(side ? s.p.n : s.p.m), row = (group - matrix * per) * 32 + lane;
         const Source x = source_of(s, side, matrix);
-        float largest = 0.f, sample[SAMPLES / 8] = {};
-        if (row < rows) {
+        // 8 runs of 16 neighbours, spread along K: a run along a contiguous K is two 32-byte sectors
+        constexpr int RUN = SAMPLES / 8;
+        const int depth = (int)s.p.k, begin = depth <= SAMPLES ? warp * RUN : (2 * warp + 1) * (depth / 16) / RUN * RUN;
+        const float* const from = x.data + min(row, rows - 1) * x.row_stride;
+        float largest = 0.f, sample[RUN];
 #pragma unroll
-            for (int i = 0; i < SAMPLES / 8; i++) {
-                // 8 runs of 16 neighbours, spread along K: a run along a contiguous K is two 32-byte sectors
-                constexpr int RUN = SAMPLES / 8;
-                const long long k = s.p.k <= SAMPLES ? warp * RUN + i : (2 * warp + 1) * (s.p.k / 16) / RUN * RUN + i;
-                if (k < s.p.k) {
-                    const float v = fabsf(x.data[row * x.row_stride + k * x.k_stride]);
-                    if (v < __int_as_float(0x7f800000)) sample[i] = v, largest = fmaxf(largest, v);
-                }
+        for (int i = 0; i < RUN; i += 4) {  // all under way together
+            if ((side ? MM32_B_LOAD : MM32_A_LOAD) == 2 && begin + RUN <= depth) {
+                const float4 v = *reinterpret_cast<const float4*>(from + begin + i);
+                sample[i] = v.x, sample[i + 1] = v.y, sample[i + 2] = v.z, sample[i + 3] = v.w;
+            } else {
+#pragma unroll
+                for (int j = i; j < i + 4; j++) sample[j] = from[min(begin + j, depth - 1) * x.k_stride];
             }
+        }
+#pragma unroll
+        for (int i = 0; i < RUN; i++) {
+            const float v = fabsf(sample[i]);
+            sample[i] = row < rows && begin + i < depth && v < __int_as_float(0x7f800000) ? v : 0.f;
+            largest = fmaxf(largest, sample[i]);
         }
         part[warp][lane] = largest;
         __syncthreads();
@@ -59,13 +67,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) mm32_scale(const __grid_co
         const int exponent = min(max(wanted, -126), 127);
         unsigned mine = 0;
 #pragma unroll
-        for (int i = 0; i < SAMPLES / 8; i++) mine |= (sample[i] * power_of_two(exponent) >= big_from(s.p.k)) << i;
+        for (int i = 0; i < RUN; i++) mine |= (sample[i] * power_of_two(exponent) >= big_from(s.p.k)) << i;
         bits[warp][lane] = (unsigned short)mine;
         __syncthreads();
         if (warp == 0 && row < rows) {
             unsigned long long big[2] = {0, 0};
             for (int i = 0; i < 8; i++) big[i / 4] |= (unsigned long long)bits[i][lane] << (16 * (i % 4));
-            s.stats[side][matrix * rows + row] = RowStats{{big[0], big[1]}, exponent, 0u, 0u};
+            s.stats[side][(long long)matrix * rows + row] = RowStats{{big[0], big[1]}, exponent, 0u, 0u};
         }
         __syncthreads();
     }
@@ -249,6 +257,7 @@ struct Order {
         } else {
             pack_along_rows<LOAD == 0>(unit_at(s, side, matrix, row0, chunk), staging);
         }
+        if (!counted(s)) return;
         // The panels are read by the copy engine (the async proxy) of other multiprocessors, after they see the counter.
         __threadfence();
 #if __CUDA_ARCH__ >= 900
@@ -272,7 +281,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) mm32_pack(
     const Order<MM32_A_LOAD> a(s, 0);
     const Order<MM32_B_LOAD> b(s, 1);
     // The first rows of both operands (of the first matrix) chunk by chunk, then all the rest of B (which
-    // the multiply's tiles walk first), then of A.
+    // the multiply's tiles walk first), then of A. Where nobody waits for the first rows, the larger units come first.
     const int together = a.first + b.first, head = together * a.chunks;
     const int all_a = (int)s.matrices[0] * (a.first + a.rest) * a.chunks, all_b = (int)s.matrices[1] * (b.first + b.rest) * b.chunks;
     const int rest_b = all_b - b.first * b.chunks;
@@ -283,6 +292,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) mm32_pack(
             const int chunk = u / together, i = u - chunk * together;
             of_a = i < a.first;
             unit = of_a ? chunk * a.first + i : chunk * b.first + i - a.first;
+        } else if (MM32_A_LOAD < 2 && MM32_B_LOAD >= 2 && head == 0) {
+            of_a = u < all_a;
+            unit = of_a ? u : u - all_a;
         } else {
             of_a = u - head >= rest_b;
             unit = of_a ? u - head - rest_b + a.first * a.chunks : u - head + b.first * b.chunks;

@@ -55,8 +55,12 @@ struct Split {
     float* partial;         // [split][matrix][M][N] where K is split among blocks
     long long matrices[2];  // 1 where the operand is the same for the whole batch
     long long splits;
-    long long first[2];     // rows of A and of B to pack first: those of the tiles that the multiply starts with
+    long long first[2];     // rows of A and of B to pack first: those of the tiles that the multiply starts with. None:
+                            // it waits for all of them, and units are not counted
 };
+
+// Whether anyone waits for less than all of mm32_pack.
+__device__ __forceinline__ bool counted(const Split& s) { return s.first[0] + s.first[1] > 0; }
 
 constexpr int CHUNK = 8;  // K-blocks that are packed, and waited for, together
 constexpr int READY_ROWS = 128;

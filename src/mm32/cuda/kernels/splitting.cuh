@@ -19,7 +19,7 @@ __device__ __forceinline__ float power_of_two(int e) { return __uint_as_float((u
 // What a block has seen of a row, in the row's scale.
 struct Seen {
     float largest;
-    int small;
+    unsigned small;
 };
 
 // The larger magnitude; a NaN sticks.
@@ -29,7 +29,16 @@ __device__ __forceinline__ float larger(float a, float b) {
     return c;
 }
 
-// Scales x and looks at it. What the scale sends to zero is small too: it is x itself that must not be zero.
+// Looks at x, which its scale made `scaled`: what that sends to zero is small too, it is x itself that must not be zero. `one` is
+// added to the count of small elements; in PTX, the compiler makes two instructions of it.
+__device__ __forceinline__ void look(float& largest, unsigned& small, float x, float scaled, unsigned one = 1) {
+    largest = larger(largest, scaled);
+    asm("{ .reg .pred p; setp.neu.f32 p, %1, 0f00000000; setp.lt.and.f32 p, %2, %3, p; @p add.u32 %0, %0, %4; }"
+        : "+r"(small)
+        : "f"(x), "f"(fabsf(scaled)), "f"(SMALL), "r"(one));
+}
+
+// Scales x and looks at it, with fewer registers.
 __device__ __forceinline__ void look(Seen& seen, float& x, float scale) {
     const bool there = x != 0.f;
     x *= scale;
@@ -48,7 +57,7 @@ __device__ __forceinline__ void split(float x, float y, unsigned& hi, unsigned& 
 
 // Adds a block's part of a row to the row's stats. Magnitudes order as their bits do, a NaN above all.
 __device__ __forceinline__ void report(RowStats& stats, const Seen& seen) {
-    if (seen.small) atomicAdd(&stats.small, (unsigned)seen.small);
+    if (seen.small) atomicAdd(&stats.small, seen.small);
     atomicMax(&stats.largest, __float_as_uint(seen.largest) & 0x7fffffffu);
 }
 
@@ -99,15 +108,18 @@ __device__ __forceinline__ void judge(const Split& s, int thread, Worst* scratch
     const int a_count = (int)((a_rows - 1) >> a_shift) + 1, b_count = (int)((b_rows - 1) >> b_shift) + 1;
     const bool apart = s.matrices[0] > 1 && s.matrices[1] > 1;
     const float big = big_from(s.p.k), few = fewest(s.p.k);
-    for (int i = thread; i < a_count * b_count; i += THREADS) {
-        const int in_a = i % a_count, in_b = i / a_count;
-        if (apart) {  // have they a matrix in common? 32 bits hold the rows of what is packed
-            const unsigned m = (unsigned)s.p.m, n = (unsigned)s.p.n;
-            const unsigned a0 = ((unsigned)in_a << a_shift) / m, a1 = (((unsigned)in_a + 1 << a_shift) - 1) / m;
-            const unsigned b0 = ((unsigned)in_b << b_shift) / n, b1 = (((unsigned)in_b + 1 << b_shift) - 1) / n;
-            if (a1 < b0 || b1 < a0) continue;
-        }
+    const auto look_at = [&](int in_a, int in_b) {
         if (!good(scratch[in_a], scratch[GROUPS + in_b], s.p.k, big, few)) unsure = 1;
+    };
+    if (apart) {  // with the groups that have a matrix in common; 32 bits hold the rows of what is packed
+        const unsigned m = (unsigned)s.p.m, n = (unsigned)s.p.n;
+        for (int in_a = thread; in_a < a_count; in_a += THREADS) {
+            const unsigned first = ((unsigned)in_a << a_shift) / m, last = (((unsigned)in_a + 1 << a_shift) - 1) / m;
+            const int end = (int)min((long long)b_count, (((last + 1LL) * n - 1) >> b_shift) + 1);
+            for (int in_b = (int)((long long)first * n >> b_shift); in_b < end; in_b++) look_at(in_a, in_b);
+        }
+    } else {
+        for (int i = thread; i < a_count * b_count; i += THREADS) look_at(i % a_count, i / a_count);
     }
     asm volatile("bar.sync 5, %0;" ::"n"(THREADS) : "memory");
     if (unsure)

@@ -22,7 +22,8 @@ constexpr int STAGES = MM32_STAGES;
 constexpr int A_PLANE = TILE_M * PLANE_ROW, B_PLANE = TILE_N * PLANE_ROW, STAGE = PLANES * (A_PLANE + B_PLANE);
 constexpr int PROMOTE = MM32_PROMOTE;  // times 16 of K
 constexpr int B_AT = PLANES * A_PLANE;  // where B's planes begin in a stage
-constexpr int PRODUCERS = MM32_DIRECT ? 2 : 1;  // warpgroups before the consumers
+constexpr bool TURN = PROMOTE == 1;  // the consumers take turns at whole K-blocks: one stores while the other multiplies
+constexpr int CONSUMERS = 256;  // threads: two warpgroups, before those that fill the ring
 // How the operands lie in a stage (wgmma.cuh): packed panels and tiles split along K have K contiguous.
 #if MM32_DIRECT
 constexpr int A_ROWS = MM32_A_LOAD < 2, B_ROWS = MM32_B_LOAD < 2;
@@ -44,15 +45,17 @@ __device__ __forceinline__ unsigned units_of(int row, long long rows) {
 }
 
 #if !MM32_DIRECT
-__device__ __forceinline__ void produce(const Split& s, unsigned ring, unsigned full, unsigned empty, int tiles) {
+constexpr int B_GROUPS = TILE_N <= READY_ROWS ? 1 : TILE_N / READY_ROWS;  // of columns that mm32_pack counts together
+
+__device__ __forceinline__ void produce(const Split& s, unsigned ring, unsigned full, unsigned empty) {
     const Problem& p = s.p;
     const int blocks = (int)ceil_div(p.k, BLOCK_K), chunks = (blocks + CHUNK - 1) / CHUNK;
     const long long a_plane = padded_rows(p.m) * PLANE_ROW, b_plane = padded_rows(p.n) * PLANE_ROW;
     int stage = 0;
     unsigned phase = 0;
     bool packed = false;  // a counter's way here takes as long as multiplying 64 of K
-    for (int t = blockIdx.x; t < tiles; t += gridDim.x) {
-        const Tile tile = tile_at(p, t);
+    for (Walk walk(p, blockIdx.x); walk.inside(s); walk.advance(p, gridDim.x)) {
+        const Tile tile = walk.tile(p);
         const int begin = split_begin(blocks, tile.split, (int)s.splits), end = split_begin(blocks, tile.split + 1, (int)s.splits);
         if (!packed && load_acquire(&s.verdict->packed)) {
             packed = true;
@@ -65,15 +68,24 @@ __device__ __forceinline__ void produce(const Split& s, unsigned ring, unsigned 
         const char* b = s.panels[1] + ((long long)b_matrix * blocks + begin) * PLANES * b_plane + (long long)tile.n0 * PLANE_ROW;
         const unsigned* a_ready = s.ready[0] + (a_matrix * ceil_div(p.m, READY_ROWS) + tile.m0 / READY_ROWS) * chunks;
         const unsigned* b_ready = s.ready[1] + (b_matrix * ceil_div(p.n, READY_ROWS) + tile.n0 / READY_ROWS) * chunks;
-        const unsigned a_units = units_of<MM32_A_UNIT>(tile.m0, p.m), b_units = units_of<MM32_B_UNIT>(tile.n0, p.n);
+        const unsigned a_units = units_of<MM32_A_UNIT>(tile.m0, p.m);
+        unsigned b_units[B_GROUPS];
+#pragma unroll
+        for (int g = 0; g < B_GROUPS; g++) b_units[g] = units_of<MM32_B_UNIT>(tile.n0 + g * READY_ROWS, p.n);
 #pragma unroll 1
         for (int kb = begin; kb < end; kb++) {
-            if (kb % CHUNK == 0 && !packed) {
-                unsigned a_there, b_there;
+            if ((kb % CHUNK == 0 || kb == begin) && !packed) {
+                bool there;
                 do {
-                    a_there = load_acquire(a_ready + kb / CHUNK);
-                    b_there = load_acquire(b_ready + kb / CHUNK);
-                } while (a_there < a_units || b_there < b_units);
+                    if (!counted(s)) {
+                        packed = there = load_acquire(&s.verdict->packed);
+                        continue;
+                    }
+                    there = load_acquire(a_ready + kb / CHUNK) >= a_units;
+#pragma unroll
+                    for (int g = 0; g < B_GROUPS; g++)
+                        if (tile.n0 + g * READY_ROWS < p.n) there &= load_acquire(b_ready + g * chunks + kb / CHUNK) >= b_units[g];
+                } while (!there);
                 asm volatile("fence.proxy.async;" ::: "memory");  // the copies below come after the counters just read
             }
             const unsigned at = ring + stage * STAGE, ready = full + 8 * stage;
@@ -92,28 +104,52 @@ __device__ __forceinline__ void produce(const Split& s, unsigned ring, unsigned 
 }
 #endif
 
+// Whether all 128 threads that meet at `barrier` say yes.
+__device__ __forceinline__ bool all_of(bool yes, int barrier) {
+    unsigned all;
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; bar.red.and.pred p, %1, 128, p; selp.u32 %0, 1, 0, p; }"
+                 : "=r"(all)
+                 : "r"(barrier), "r"((unsigned)yes)
+                 : "memory");
+    return all;
+}
+
 // d += a * b for 16 of K, number k of a K-block.
 __device__ __forceinline__ void multiply(float (&d)[TILE_N / 2], unsigned long long a, unsigned long long b, int k, int accumulate) {
     wgmma<A_ROWS, B_ROWS>(d, a + WGMMA_STEP<A_ROWS> * k, b + WGMMA_STEP<B_ROWS> * k, accumulate);
 }
 
-__device__ __forceinline__ void consume(const Split& s, unsigned ring, unsigned full, unsigned empty, Columns& columns, float* staging, int tiles) {
+__device__ __forceinline__ void consume(const Split& s, unsigned ring, unsigned full, unsigned empty, Columns& columns, float* staging) {
     const Problem& p = s.p;
     const int blocks = (int)ceil_div(p.k, BLOCK_K);
-    const int consumer = threadIdx.x / 128 - PRODUCERS, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    const int consumer = threadIdx.x / 128, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
     const int first_row = consumer * 64 + warp * 16;
     int stage = 0;
     unsigned phase = 0;
     if (consumer == 1) asm volatile("bar.arrive 1, 256;" ::: "memory");  // consumer 0 goes first
     // The scales of a tile's rows and columns are asked for before the tile that comes first is stored, and looked at afterwards.
-    Tile tile = tile_at(p, blockIdx.x);
-    Column mine = column_at(s, tile, threadIdx.x % TILE_N);
-    int exponents[2] = {exponent_at(s, tile, tile.m0 + first_row + lane / 4), exponent_at(s, tile, tile.m0 + first_row + lane / 4 + 8)};
-    for (int t = blockIdx.x; t < tiles; t += gridDim.x) {
+    constexpr int OWN = TILE_N <= 128 ? 1 : TILE_N / 128;  // columns of which a thread looks up the scale
+    const int column = threadIdx.x % min(TILE_N, 128);
+    Walk walk(p, blockIdx.x);
+    Tile tile = walk.tile(p);
+    Column mine[OWN];
+    int exponents[2];
+    const auto look_up = [&] {
+#pragma unroll
+        for (int i = 0; i < OWN; i++) mine[i] = column_at(s, tile, column + 128 * i);
+#pragma unroll
+        for (int h = 0; h < 2; h++) exponents[h] = exponent_at(s, tile, tile.m0 + first_row + lane / 4 + 8 * h);
+    };
+    look_up();
+    while (walk.inside(s)) {
         const int begin = split_begin(blocks, tile.split, (int)s.splits), end = split_begin(blocks, tile.split + 1, (int)s.splits);
-        if (threadIdx.x % 128 < TILE_N) columns.set(threadIdx.x % 128, mine);
-        const float2 rows[2] = {undoing(exponents[0]), undoing(exponents[1])};
-        asm volatile("bar.sync %0, 128;" ::"r"(3 + consumer) : "memory");  // the columns are there for the whole warpgroup
+        bool plain = is_plain(exponents[0]) && is_plain(exponents[1]);
+#pragma unroll
+        for (int i = 0; i < OWN; i++) {
+            if (threadIdx.x % 128 < TILE_N) columns.set(column + 128 * i, mine[i]);
+            plain = plain && is_plain(mine[i].exponent);
+        }
+        plain = all_of(plain, 3 + consumer);  // and the columns are there for the whole warpgroup
         float sum[TILE_N / 2];
 #pragma unroll
         for (int i = 0; i < TILE_N / 2; i++) sum[i] = 0.f;
@@ -131,7 +167,7 @@ __device__ __forceinline__ void consume(const Split& s, unsigned ring, unsigned 
             for (int first = 0; first < 4; first += PROMOTE) {
                 float part[TILE_N / 2];
                 wgmma_pin(part);
-                asm volatile("bar.sync %0, 256;" ::"r"(1 + consumer) : "memory");
+                if (!TURN || first == 0) asm volatile("bar.sync %0, 256;" ::"r"(1 + consumer) : "memory");
                 wgmma_fence();
 #pragma unroll
                 for (int k = first; k < first + PROMOTE; k++) multiply(part, a_lo, b_hi, k, k > first);
@@ -140,7 +176,7 @@ __device__ __forceinline__ void consume(const Split& s, unsigned ring, unsigned 
 #pragma unroll
                 for (int k = first; k < first + PROMOTE; k++) multiply(part, a_hi, b_hi, k, 1);
                 wgmma_commit();
-                asm volatile("bar.arrive %0, 256;" ::"r"(2 - consumer) : "memory");
+                if (!TURN || first + PROMOTE == 4) asm volatile("bar.arrive %0, 256;" ::"r"(2 - consumer) : "memory");
                 wgmma_wait<0>();
                 wgmma_pin(part);
                 if (first + PROMOTE == 4 && lane == 0) barrier_arrive(empty + 8 * stage);
@@ -165,17 +201,26 @@ __device__ __forceinline__ void consume(const Split& s, unsigned ring, unsigned 
         if (lane == 0 && end > begin) barrier_arrive(empty + 8 * (stage == 0 ? STAGES - 1 : stage - 1));
 #endif
         const Tile done = tile;
-        if (t + gridDim.x < tiles) {
-            tile = tile_at(p, t + gridDim.x);
-            mine = column_at(s, tile, threadIdx.x % TILE_N);
-            for (int h = 0; h < 2; h++) exponents[h] = exponent_at(s, tile, tile.m0 + first_row + lane / 4 + 8 * h);
+        const int undo[2] = {exponents[0], exponents[1]};
+        walk.advance(p, gridDim.x);
+        if (walk.inside(s)) {
+            tile = walk.tile(p);
+            look_up();
         }
-        store(p, done, target_of(s, done), done.m0 + first_row, 0, rows, columns, sum, staging + warp * STAGING);
+        const Target target = target_of(s, done);
+        if (MM32_C_VECTOR && plain && done.m0 + TILE_M <= p.m && done.n0 + TILE_N <= p.n) {
+            const float rows[2] = {plain_undoing(undo[0]), plain_undoing(undo[1])};
+            float* const to = target.matrix + (done.m0 + first_row) * target.row + done.n0;
+            store_plain(to, target.row, rows, columns, sum, staging + warp * STAGING);
+        } else {
+            const float2 rows[2] = {undoing(undo[0]), undoing(undo[1])};
+            store(p, done, target, done.m0 + first_row, 0, rows, columns, sum, staging + warp * STAGING);
+        }
         asm volatile("bar.sync %0, 128;" ::"r"(3 + consumer) : "memory");  // all have read the columns
     }
 }
 
-extern "C" __global__ void __launch_bounds__(512, 1) mm32_tensorcore(const __grid_constant__ Split s) {
+extern "C" __global__ void __launch_bounds__(TILE_N > 128 ? 384 : 512, 1) mm32_tensorcore(const __grid_constant__ Split s) {
     extern __shared__ char dynamic[];
     __shared__ __align__(8) unsigned long long barriers[2 * STAGES];
     __shared__ __align__(16) Columns columns[2];  // each consumer keeps its own copy
@@ -190,30 +235,27 @@ extern "C" __global__ void __launch_bounds__(512, 1) mm32_tensorcore(const __gri
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();
-    const int tiles = tiles_of(s);
-    if (threadIdx.x < 128 * PRODUCERS) {
+    if (threadIdx.x >= CONSUMERS) {
 #if MM32_DIRECT
         asm volatile("setmaxnreg.dec.sync.aligned.u32 96;");
         wait_for_previous();
-        if (threadIdx.x < 128) {
-            split_tiles<0, STAGES, STAGE, 0>(s, ring, ring + STAGES * STAGE, full, empty, tiles);
+        if (threadIdx.x < CONSUMERS + 128) {
+            split_tiles<0, STAGES, STAGE, 0>(s, ring, ring + STAGES * STAGE, full, empty);
         } else {
-            split_tiles<1, STAGES, STAGE, B_AT>(s, ring, ring + STAGES * STAGE, full, empty, tiles);
+            split_tiles<1, STAGES, STAGE, B_AT>(s, ring, ring + STAGES * STAGE, full, empty);
         }
         finish(s, reinterpret_cast<Worst*>(dynamic + 1024 + STAGES * STAGE));  // in the queues, wherever the ring begins
 #else
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-        if (threadIdx.x == 0) produce(s, ring, full, empty, tiles);
+        if (threadIdx.x == CONSUMERS) produce(s, ring, full, empty);
 #endif
     } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(MM32_DIRECT ? 160 : TILE_N > 128 ? 216 : 168));
 #if MM32_DIRECT
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 160;");
-#else
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 168;");
+        wait_for_previous();  // else `ready` says when what mm32_scale and mm32_pack write is there
 #endif
-        if (MM32_DIRECT) wait_for_previous();  // else `ready` says when what mm32_scale and mm32_pack write is there
-        const int consumer = threadIdx.x / 128 - PRODUCERS;
-        consume(s, ring, full, empty, columns[consumer], staging[consumer], tiles);
+        const int consumer = threadIdx.x / 128;
+        consume(s, ring, full, empty, columns[consumer], staging[consumer]);
         // For mm32_pack's verdict too: the launch that reads it waits for this one alone. Here and not in warps that have nothing
         // to do: waiting beside mm32_pack cost a tenth of the time.
         if (!MM32_DIRECT) wait_for_previous();

@@ -14,25 +14,51 @@ struct Tile {
     int split, matrix, m0, n0;
 };
 
-// A plan sends no problem here whose M, N, number of K-blocks or of tiles passes 2^31 - 1.
-__device__ __forceinline__ Tile tile_at(const Problem& p, int t) {
-    const int rows = ((int)p.m + TILE_M - 1) / TILE_M, columns = ((int)p.n + TILE_N - 1) / TILE_N;
-    const int in_matrix = t % (rows * columns), group = in_matrix / (GROUP * columns);
-    const int height = min(rows - group * GROUP, GROUP), in_group = in_matrix % (GROUP * columns);
-    const int matrix = t / (rows * columns);
-    return {matrix / (int)p.batches, matrix % (int)p.batches, (group * GROUP + in_group % height) * TILE_M,
-            in_group / height * TILE_N};
-}
+// The tiles in their order: by groups of GROUP tile rows, in a group column by column, matrix by matrix, split by split. A block
+// goes from each of its own to the next, which are a grid apart. A plan sends no problem here whose M, N, number of K-blocks or of
+// tiles passes 2^31 - 1.
+struct Walk {
+    int matrix, first, in_group;  // counted over splits and batch; first tile row of the group; place in it
 
-__device__ __forceinline__ int tiles_of(const Split& s) {
-    return (int)(s.splits * s.p.batches * ceil_div(s.p.m, TILE_M) * ceil_div(s.p.n, TILE_N));
-}
+    static __device__ __forceinline__ int rows(const Problem& p) { return ((int)p.m + TILE_M - 1) / TILE_M; }
+    static __device__ __forceinline__ int columns(const Problem& p) { return ((int)p.n + TILE_N - 1) / TILE_N; }
 
-// The K-blocks of a split: whole chunks, as even as they go.
+    __device__ __forceinline__ Walk(const Problem& p, int t) {
+        const int all = rows(p) * columns(p), group = GROUP * columns(p);
+        matrix = t / all;
+        first = t % all / group * GROUP;
+        in_group = t % all % group;
+    }
+
+    __device__ __forceinline__ bool inside(const Split& s) const { return matrix < (int)(s.splits * s.p.batches); }
+
+    // Without a division, unless groups are small.
+    __device__ __forceinline__ void advance(const Problem& p, int by) {
+        const int n = columns(p), m = rows(p);
+        in_group += by;
+        if (GROUP * n < by) {
+            *this = Walk(p, matrix * m * n + first * n + in_group);
+            return;
+        }
+        while (in_group >= min(m - first, GROUP) * n) {
+            in_group -= min(m - first, GROUP) * n;
+            first += GROUP;
+            if (first >= m) first = 0, matrix++;
+        }
+    }
+
+    __device__ __forceinline__ Tile tile(const Problem& p) const {
+        const int height = min(rows(p) - first, GROUP);
+        const int column = height == GROUP ? in_group / GROUP : in_group / height, row = in_group - column * height;
+        const bool one = p.batches == 1;
+        const int split = !MM32_SPLIT ? 0 : one ? matrix : matrix / (int)p.batches;
+        return {split, one ? 0 : matrix - split * (int)p.batches, (first + row) * TILE_M, column * TILE_N};
+    }
+};
+
+// Where a split's K-blocks begin: as even as they go. There are 2^24 K-blocks at most, and 256 splits.
 __device__ __forceinline__ int split_begin(int blocks, int split, int splits) {
-    if (!MM32_SPLIT) return split * blocks;
-    const unsigned chunks = (blocks + CHUNK - 1) / CHUNK;  // 2^21 at most, and 128 splits
-    return min((int)(chunks * split / splits * CHUNK), blocks);
+    return MM32_SPLIT ? (int)((unsigned)blocks * (unsigned)split / (unsigned)splits) : split * blocks;
 }
 
 // 2^-e in two factors, so that any scale that a row and a column can have together is undone with one rounding: neither the
@@ -42,6 +68,10 @@ __device__ __forceinline__ float2 undoing(int e) {
     return make_float2(__uint_as_float((unsigned)(127 - half) << 23), __uint_as_float((unsigned)(127 - e + half) << 23));
 }
 
+// Two scales that are plain are undone together by one factor, and with the same rounding.
+__device__ __forceinline__ bool is_plain(int e) { return e >= -60 && e <= 60; }
+__device__ __forceinline__ float plain_undoing(int e) { return __uint_as_float((unsigned)(127 - e) << 23); }
+
 // What the last step needs to know of a tile's columns, in shared memory, and of one of them on the way there.
 struct Column {
     int exponent;
@@ -49,9 +79,12 @@ struct Column {
 };
 struct Columns {
     float2 undo[TILE_N];
+    float plain[TILE_N];  // both factors in one, where the exponent is_plain
     float bias[TILE_N];
 
-    __device__ __forceinline__ void set(int i, const Column& column) { undo[i] = undoing(column.exponent), bias[i] = column.bias; }
+    __device__ __forceinline__ void set(int i, const Column& column) {
+        undo[i] = undoing(column.exponent), plain[i] = plain_undoing(column.exponent), bias[i] = column.bias;
+    }
 };
 
 __device__ __forceinline__ Column column_at(const Split& s, const Tile& tile, int i) {
@@ -130,6 +163,39 @@ __device__ __forceinline__ void store(const Problem& p, const Tile& tile, const 
 #pragma unroll
                 for (int row = 0; row < 8; row++)
                     if (row < height) to[row * target.row + lane * target.col] = staging[row * 40 + lane];
+            }
+        }
+    }
+}
+
+// As `store` with COUNT = TILE_N / 2, of whole rows whose scales are plain (undone by `rows`), by 16-byte stores. `to` is where the
+// first of the warp's 16 rows begins. No more than it must: this is half of what a tile of short K costs.
+__device__ __forceinline__ void store_plain(float* to, long long stride, const float (&rows)[2], const Columns& columns,
+                                            const float (&sum)[TILE_N / 2], float* staging) {
+    const int lane = threadIdx.x % 32, quad = lane % 4 * 2;
+    float* const in = staging + lane / 4 * 40 + quad;
+    const float* const out = staging + lane / 8 * 40 + lane % 8 * 4;
+    to += lane / 8 * stride + lane % 8 * 4;
+#pragma unroll
+    for (int first = 0; first < TILE_N; first += 32) {
+        float* row = to + first;
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            __syncwarp();  // what was there has left
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                const float2 f = *reinterpret_cast<const float2*>(&columns.plain[first + 8 * j + quad]);
+                const float2 bias = *reinterpret_cast<const float2*>(&columns.bias[first + 8 * j + quad]);
+                const float* const x = sum + (first / 8 + j) * 4 + 2 * h;
+                float c0 = x[0] * (rows[h] * f.x), c1 = x[1] * (rows[h] * f.y);
+                if (!MM32_SPLIT) c0 = epilogue(c0, bias.x), c1 = epilogue(c1, bias.y);
+                *reinterpret_cast<float2*>(in + 8 * j) = make_float2(c0, c1);
+            }
+            __syncwarp();
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                store_columns(row, *reinterpret_cast<const float4*>(out + i * 4 * 40), 4);
+                row += 4 * stride;
             }
         }
     }
