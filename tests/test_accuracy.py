@@ -16,7 +16,7 @@ from gpu_support import MATRIX_STORES, UNIT, Placed
 from mm32 import gemm, numerics
 from mm32 import plan as planning
 from mm32.cuda import launch
-from mm32.plan import Unplannable
+from mm32.plan import Unplannable, split
 
 LAYOUTS = {"nn": ("row", "row"), "nt": ("row", "col"), "tn": ("col", "row"), "tt": ("col", "col")}
 KERNELS = ("tensorcore", "mma", "auto", "simt")
@@ -441,3 +441,61 @@ def test_tf32_is_of_its_class(kernel: str, seed: int) -> None:
         c = mm32.matmul(a, b, precision="tf32", kernel=kernel)
         truth = a.double() @ b.double()
         assert float((c.double() - truth).norm() / truth.norm()) <= 1.2 * expected
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("sizes", [(256, 384), (300, 403)])
+def test_scales_of_any_size_give_the_same_bits(sizes: tuple[int, int], seed: int) -> None:
+    """Powers of two on rows and columns: where they are small both scales are undone by one factor, else by two."""
+    m, n = sizes
+    a, b = torch.randn(m, 640, device="cuda"), torch.randn(640, n, device="cuda")
+    plain, _ = on_card("tensorcore", a, b)
+    for reach in (20, 100):
+        rows, columns = (torch.randint(-reach, reach + 1, (size,), device="cuda") for size in sizes)
+        kept = (rows[:, None] + columns[None, :]).abs() < 110  # neither overflows nor is subnormal
+        scaled, _ = on_card("tensorcore", torch.ldexp(a, rows[:, None]), torch.ldexp(b, columns[None, :]))
+        expected = torch.ldexp(plain.double(), (rows[:, None] + columns[None, :]).double())
+        assert torch.equal(scaled.double()[kept], expected[kept])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("splits", [1, 3])
+@pytest.mark.parametrize(
+    "tile",
+    split.TENSOR_TILES,
+    ids=lambda t: f"{t.n}-{'direct' if t.direct else 'packed'}-{t.products}-{t.promote}",
+)
+def test_every_form_of_the_multiply(
+    tile: split.TensorTile, splits: int, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One tile and many waves, groups of few tile rows, batches, parts of K of unequal lengths; twice, the second time into what
+    the first has left, with the same bits."""
+    device = launch.device_of(0)
+    if planning.data.unsupported("tensorcore", device):
+        pytest.skip("not a card with wgmma")
+    monkeypatch.setattr(split, "TENSOR_TILES", (tile,))
+    monkeypatch.setattr(split, "SHORT_K", 2**40 if tile.promote == 1 else 0)
+    monkeypatch.setattr(split, "splits_to_try", lambda *_: (splits,))
+    precision = "tf32" if tile.products == 1 else "fp32"
+    for batch, m, k, n in (
+        ((), 128, 832, 256),
+        ((), 1153, 840, 4200),
+        ((), 2309, 1000, 1797),
+        ((5,), 300, 832, 300),
+        ((140,), 96, 840, 64),
+    ):
+        a, b = torch.randn(*batch, m, k, device="cuda"), torch.randn(*batch, k, n, device="cuda")
+        out = torch.empty(*batch, m, n, device="cuda")
+        problem = gemm.describe(a, b, None, out, None, precision)
+        plan, _ = split.tensorcore(problem, device)
+        assert plan.workspace is not None
+        assert plan.workspace.splits == splits
+        run = launch.Runner(plan, 0)
+        truth = a.double() @ b.double()
+        seen = []
+        for _ in range(2):
+            run(a, b, None, out)
+            seen.append(out.clone())
+        error = float((out.double() - truth).norm() / truth.norm())
+        assert error <= (3.5e-4 if tile.products == 1 else 4e-7), (batch, m, k, n)
+        assert torch.equal(*seen)

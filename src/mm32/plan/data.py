@@ -68,8 +68,8 @@ class Launch:
 class Workspace:
     """Device memory beyond the operands, in bytes, and what struct Split (split.cuh) says of it: offsets from its start of
     A's and B's panels, stats and ready counters, of the verdict and of the partial sums; how many matrices of each operand
-    are packed; how many blocks share K; and the rows to pack first, none where the multiply starts after all of it. An operand that was packed `before` is in memory of its
-    own: its offsets are from the start of that."""
+    are packed; how many blocks share K; and the rows to pack first, none where the multiply waits for all of them. An operand
+    that was packed `before` is in memory of its own: its offsets are from the start of that."""
 
     bytes: int
     panels: tuple[int, int]

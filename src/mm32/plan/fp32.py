@@ -114,7 +114,7 @@ def _loads(gemm: Gemm) -> tuple[int, int]:
 
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # parts of K, each a block's
 MOST_PARTIALS = 2**28  # partial sums: 1 GiB
-REDUCE, REDUCE_PART = 4e-6, 0.04e-6  # seconds: the launch of mm32_reduce, and what each part adds to it
+REDUCE, REDUCE_PART = 2.5e-6, 0.04e-6  # seconds: the launch of mm32_reduce, and what each part adds to it
 
 
 def partial_sums(gemm: Gemm, splits: int) -> Workspace:

@@ -22,7 +22,7 @@ from mm32.plan.data import (
     epilogue,
     unsupported,
 )
-from mm32.plan.fp32 import LAUNCH, MOST_PARTIALS, SPLITS, reduction, simt, traffic_of
+from mm32.plan.fp32 import LAUNCH, MOST_PARTIALS, REDUCE, SPLITS, reduction, simt, traffic_of
 
 BLOCK_K, CHUNK, TILE_M = 64, 8, 128  # as in split.cuh and tiles.cuh
 QUEUE = 65536  # bytes, as in direct.cuh
@@ -90,10 +90,10 @@ TENSOR_TILES = (
     TensorTile(256, 1, 4, 0.67e-6, 5e-6),
     TensorTile(128, 1, 6, 0.45e-6, 2.5e-6),
     TensorTile(64, 1, 6, 0.30e-6, 2.5e-6),
-    TensorTile(128, 3, 2, 1.82e-6, 12e-6, True),
-    TensorTile(64, 3, 3, 1.35e-6, 10e-6, True),
-    TensorTile(128, 1, 4, 1.05e-6, 11e-6, True),
-    TensorTile(64, 1, 5, 0.80e-6, 9e-6, True),
+    TensorTile(128, 3, 2, 1.82e-6, 15e-6, True),
+    TensorTile(64, 3, 3, 1.35e-6, 13e-6, True),
+    TensorTile(128, 1, 4, 1.05e-6, 14e-6, True),
+    TensorTile(64, 1, 5, 0.80e-6, 12e-6, True),
     TensorTile(128, 3, 3, 1.25e-6, 1.95e-6, False, 1),
 )
 # A guess, not measured: 300 TFLOP/s of fp16 products on 132 multiprocessors; a TILE_N of 64 as much less as in TENSOR_TILES.
@@ -246,6 +246,11 @@ def mma(gemm: Gemm, device: Device, before: tuple[bool, bool] = (False, False)) 
     return _by_split(gemm, device, "mma", [replace(tile, step=slower * tile.step) for tile in MMA_TILES], before)
 
 
+def splits_to_try(tiles: int, k_blocks: int, device: Device) -> list[int]:
+    """Numbers of parts that K may be shared out in, one that gives each multiprocessor a tile among them."""
+    return [s for s in sorted({*SPLITS, max(device.sms // tiles, 1)}) if s == 1 or s * LEAST_BLOCKS <= k_blocks]
+
+
 def _by_split(
     gemm: Gemm,
     device: Device,
@@ -287,7 +292,7 @@ def _by_split(
             step *= 2.5
         multiply = waves * (blocks * step + tile.around)
         multiply += gemm.batches * gemm.m * gemm.n * 4 * splits / MEMORY / waves  # the last wave's stores stand alone
-        reduce = 6e-6 + gemm.batches * gemm.m * gemm.n * 4 * (splits + 1) / MEMORY if splits > 1 else 0.0
+        reduce = REDUCE + gemm.batches * gemm.m * gemm.n * 4 * (splits + 1) / MEMORY if splits > 1 else 0.0
         rest = 11e-6 + 0.3e-9 * scaled + reduce  # mm32_scale, mm32_careful
         if tile.direct:
             return max(multiply, traffic_of(gemm) / DIRECT_STREAM) + rest, False
@@ -306,10 +311,9 @@ def _by_split(
         (*estimate(tile, splits, traffic * sum(elements)), tile, splits)
         for tile in tiles
         if suits(tile)
-        for splits in sorted({*SPLITS, max(device.sms // tiles_of(tile), 1)})
-        if (splits == 1 or splits * LEAST_BLOCKS <= k_blocks)
+        for splits in splits_to_try(tiles_of(tile), k_blocks, device)
+        if (splits == 1 or splits * gemm.batches * gemm.m * gemm.n <= MOST_PARTIALS)
         and (not tile.direct or k_blocks <= 4000 * splits)  # 16 bits for counts of 16 a K-block
-        and (splits == 1 or splits * gemm.batches * gemm.m * gemm.n <= MOST_PARTIALS)
     ]
     # The tile and the splits are those of a call without packed operands, and so are the bits, but where that would take a
     # direct tile.

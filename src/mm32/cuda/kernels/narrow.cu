@@ -324,11 +324,6 @@ __device__ __forceinline__ long long splits_of(const Problem&) { return 1; }
 __device__ __forceinline__ Target target_of(const Problem& p, const Batch& at, long long) { return {at.c, p.c.row, p.c.col}; }
 #endif
 
-// A division of 64 bits is half a microsecond of a block's start.
-__device__ __forceinline__ long long quotient(long long a, long long b) {
-    return (a | b) >> 32 ? a / b : (long long)((unsigned)a / (unsigned)b);
-}
-
 // What a block does at a time: TILE rows from row0 on, WIDTH columns from column0 on, of matrix `part % batches` by the part
 // `part / batches` of K. Rows come first, so that blocks side by side read what lies side by side.
 struct Unit {

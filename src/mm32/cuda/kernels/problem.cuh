@@ -39,4 +39,9 @@ __device__ __forceinline__ Batch locate(const Problem& p, long long i) {
     return at;
 }
 
+// Of what is not negative. A division of 64 bits is half a microsecond of a block's start.
+__device__ __forceinline__ long long quotient(long long a, long long b) {
+    return (a | b) >> 32 ? a / b : (long long)((unsigned)a / (unsigned)b);
+}
+
 __host__ __device__ __forceinline__ long long ceil_div(long long a, long long b) { return (a + b - 1) / b; }

@@ -1,18 +1,50 @@
 // reduce: the sums that blocks made of their parts of K -> C, in a fixed order (the same bits in every run), with the epilogue.
 //
-// Launch: any number of blocks of 256 threads, a grid apart over the elements of C. Bounded by memory: splits + 1 floats each.
+// Launch: any number of blocks of 256 threads, a grid apart over the elements of C, four to a thread where N is a multiple of 4.
+// Bounded by memory: splits + 1 floats an element.
 #include "epilogue.cuh"
 #include "split.cuh"
 
+template <int WIDTH>
+struct __align__(4 * WIDTH) Neighbours {
+    float at[WIDTH];
+};
+
+template <int WIDTH>
+__device__ __forceinline__ void add_up(const Split& s) {
+    using Some = Neighbours<WIDTH>;
+    const Problem& p = s.p;
+    const long long in_matrix = p.m * p.n, elements = p.batches * in_matrix;
+    for (long long i = (blockIdx.x * 256LL + threadIdx.x) * WIDTH; i < elements; i += gridDim.x * 256LL * WIDTH) {
+        Some sum = *reinterpret_cast<const Some*>(s.partial + i);
+        constexpr int TOGETHER = WIDTH == 4 ? 8 : 16;  // parts whose loads are under way together: each alone would be a wait
+        for (long long part = 1; part < s.splits; part += TOGETHER) {
+            Some more[TOGETHER];
+#pragma unroll
+            for (int j = 0; j < TOGETHER; j++)
+                if (part + j < s.splits) more[j] = *reinterpret_cast<const Some*>(s.partial + (part + j) * elements + i);
+#pragma unroll
+            for (int j = 0; j < TOGETHER; j++)
+#pragma unroll
+                for (int v = 0; v < WIDTH; v++)
+                    if (part + j < s.splits) sum.at[v] += more[j].at[v];
+        }
+        const long long matrix = p.batches == 1 ? 0 : quotient(i, in_matrix), place = i - matrix * in_matrix;
+        const long long m = quotient(place, p.n), n = place - m * p.n;
+        float* const c = locate(p, matrix).c + m * p.c.row + n * p.c.col;
+#pragma unroll
+        for (int v = 0; v < WIDTH; v++) sum.at[v] = epilogue(sum.at[v], bias_at(p, n + v));
+        if (p.c.col == 1 && reinterpret_cast<unsigned long long>(c) % sizeof(Some) == 0) {
+            *reinterpret_cast<Some*>(c) = sum;
+        } else {
+#pragma unroll
+            for (int v = 0; v < WIDTH; v++) c[v * p.c.col] = sum.at[v];
+        }
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(256) mm32_reduce(const __grid_constant__ Split s) {
     wait_for_previous();
-    const Problem& p = s.p;
-    const long long elements = p.batches * p.m * p.n;
-    for (long long i = blockIdx.x * 256LL + threadIdx.x; i < elements; i += gridDim.x * 256LL) {
-        const long long in_matrix = i % (p.m * p.n), m = in_matrix / p.n, n = in_matrix % p.n;
-        float sum = s.partial[i];
-#pragma unroll 16  // loads that are under way together: of 256 parts for few outputs each is a wait
-        for (long long part = 1; part < s.splits; part++) sum += s.partial[part * elements + i];
-        locate(p, i / (p.m * p.n)).c[m * p.c.row + n * p.c.col] = epilogue(sum, bias_at(p, n));
-    }
+    if (s.p.n % 4 == 0) add_up<4>(s);
+    else add_up<1>(s);
 }

@@ -9,14 +9,15 @@
 
 extern "C" __global__ void __launch_bounds__(THREADS, MM32_BLOCKS) mm32_simt(const __grid_constant__ Split s) {
     extern __shared__ __align__(16) float ring[];
+    let_next_start();
     const Problem& p = s.p;
     const long long tiles = s.splits * tiles_of(p), steps = ceil_div(p.k, TILE_K);
     for (long long t = blockIdx.x; t < tiles; t += gridDim.x) {
         Tile tile = tile_at(p, t);
-        const long long split = tile.matrix / p.batches;
-        const long long begin = steps * split / s.splits * TILE_K, end = min(steps * (split + 1) / s.splits * TILE_K, p.k);
+        const long long split = quotient(tile.matrix, p.batches);
+        const long long begin = quotient(steps * split, s.splits) * TILE_K, end = min(quotient(steps * (split + 1), s.splits) * TILE_K, p.k);
         const Part part{begin, end - begin, s.partial + tile.matrix * p.m * p.n, p.n, 1};
-        tile.matrix %= p.batches;
+        tile.matrix -= split * p.batches;
         multiply_tile(p, tile, part, ring);
     }
 }

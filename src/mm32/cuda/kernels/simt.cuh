@@ -2,7 +2,8 @@
 // THREAD_M x THREAD_N sums in registers; tiles of A and B, TILE_K deep, arrive in a ring of STAGES.
 //
 // Threads a block: 32 * (TILE_M / (8*THREAD_M)) * (TILE_N / (4*THREAD_N)): a warp is 8 x 4 threads.
-// Dynamic shared memory: 4 * STAGES * TILE_K * (TILE_M + TILE_N + 2*PAD) bytes. Registers: THREAD_M*THREAD_N sums and two sets of
+// Dynamic shared memory: 4 * STAGES * TILE_K * (TILE_M + TILE_N + 2*PAD) bytes, and for an operand that is turned (2, below) 4 *
+// (STAGES - 1) * TILE_K times its rows. Registers: THREAD_M*THREAD_N sums and two sets of
 // fragments.
 // Bounded by issue, one instruction a cycle: 8 x 16 sums take 128 FMAs and 6 16-byte reads of shared memory a step of K. So what
 // brings the next tiles in must cost few instructions: rows past the edge are the last row again, so that nothing is checked but K.
@@ -12,7 +13,8 @@
 // How an operand gets there, MM32_A_LOAD and MM32_B_LOAD (pack.cu has the same four):
 //   0  contiguous along its rows (M or N), aligned, their number a multiple of 4: 16-byte cp.async
 //   1  anything else: 4-byte cp.async, neighbouring threads along rows
-//   2  contiguous along K, aligned, K a multiple of 4: 16-byte loads to registers, a tile ahead, and 4-byte stores that transpose
+//   2  contiguous along K, aligned, K a multiple of 4: 16-byte cp.async to a queue of the thread's own, turned from there into the
+//      ring a tile ahead by 4-byte stores
 //   3  contiguous along K otherwise: 4-byte cp.async that transposes, 8 threads along K
 // Neighbouring k are PAD = 4 elements more than ROWS apart. In cases 2 and 3 the 32 words that a warp writes then fall in 32
 // banks (16 rows and k, k + 4; 4 rows and 8 neighbouring k), and 4 neighbouring rows still begin on 16 bytes.
@@ -168,9 +170,9 @@ __device__ __forceinline__ long long tiles_of(const Problem& p) { return p.batch
 
 __device__ __forceinline__ Tile tile_at(const Problem& p, long long t) {
     constexpr unsigned GROUP = 8;
-    // No memory holds 2^32 tiles of one matrix; a division of 64 bits is half a microsecond of a block's start.
+    // No memory holds 2^32 tiles of one matrix.
     const unsigned tiles_m = (unsigned)ceil_div(p.m, TILE_M), tiles_n = (unsigned)ceil_div(p.n, TILE_N);
-    const long long matrix = p.batches == 1 && !MM32_SPLIT ? 0 : t / ((long long)tiles_m * tiles_n);
+    const long long matrix = p.batches == 1 && !MM32_SPLIT ? 0 : quotient(t, (long long)tiles_m * tiles_n);
     const unsigned in_matrix = (unsigned)(t - matrix * tiles_m * tiles_n), group = in_matrix / tiles_n / GROUP;
     const unsigned rows = min(tiles_m - group * GROUP, GROUP), in_group = in_matrix - group * GROUP * tiles_n;
     return {matrix, (long long)(group * GROUP + in_group % rows) * TILE_M, (long long)(in_group / rows) * TILE_N};

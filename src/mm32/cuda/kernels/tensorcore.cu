@@ -1,14 +1,14 @@
 // tensorcore: C from split panels (split.cuh) by wgmma, three fp16 products for each fp32 one: lo*hi + hi*lo + hi*hi.
 //
 // A block computes 128 x TILE_N tiles, one after another (persistent grid). A producer thread brings panels by bulk copies
-// through a STAGES-deep ring, 64 of K at a time, each as soon as mm32_pack has counted it ready; two consumer warpgroups have
+// through a STAGES-deep ring, 64 of K at a time, each as soon as mm32_pack has counted it ready, or all of them is; two consumer warpgroups have
 // 64 rows each. Tensor cores truncate, so their sums are promoted: added to fp32 registers, round-to-nearest, every 64 of K.
 // The two consumers take turns at the tensor cores (named barriers 1 and 2), so that one promotes while the other multiplies.
 // With PRODUCTS = 1 there is one product of the hi parts, and no promotion: TF32-class accuracy.
 //
-// Launch: min(multiprocessors, tiles) blocks of 384 threads. Dynamic shared memory: STAGES * STAGE + 1024 bytes.
-// Registers: 128 a thread at launch (bounds of 512 threads), so that a block of mm32_pack fits beside it; then 40 for the
-// producer and 168 for the consumers.
+// Launch: min(multiprocessors, tiles) blocks of 384 threads (MM32_DIRECT: 512). Dynamic shared memory: STAGES * STAGE + 1024 bytes,
+// and the queues of direct.cuh. Registers: 128 a thread at launch (bounds of 512 threads), so that a block of mm32_pack fits beside
+// it; then 40 for the producer and 168 for the consumers. With 256 columns 168 at launch: wgmma asks for them, and packing comes first.
 // Bounded by the card's power: ~690 TFLOP/s of fp16 products sustained on random data, 750 in short bursts.
 //   MM32_TILE_N, MM32_SPLIT, MM32_C_VECTOR   see tiles.cuh
 //   MM32_STAGES, MM32_PRODUCTS (3 or 1)

@@ -1,6 +1,6 @@
 // What the multiply kernels for split panels (tensorcore.cu, mma.cu) have in common: which tile of C and which part of K a block
 // works on, and the last step: the scale undone, the epilogue, the store.
-//   MM32_TILE_N     64 or 128
+//   MM32_TILE_N     64 or 128; 256 with one product
 //   MM32_SPLIT      1: K is split among blocks, which write sums to Split::partial for mm32_reduce
 //   MM32_C_VECTOR   1: C is contiguous along N and aligned: 16-byte stores
 #pragma once
