@@ -443,6 +443,12 @@ def test_tf32_is_of_its_class(kernel: str, seed: int) -> None:
         assert float((c.double() - truth).norm() / truth.norm()) <= 1.2 * expected
 
 
+def times_power(x: torch.Tensor, exponents: torch.Tensor) -> torch.Tensor:
+    """torch.ldexp, which takes a power of its own, is not exact on the card."""
+    with np.errstate(over="ignore", under="ignore"):
+        return torch.from_numpy(np.ldexp(x.cpu().numpy(), exponents.cpu().numpy().astype(np.int32))).cuda()
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("sizes", [(256, 384), (300, 403)])
 def test_scales_of_any_size_give_the_same_bits(sizes: tuple[int, int], seed: int) -> None:
@@ -453,9 +459,9 @@ def test_scales_of_any_size_give_the_same_bits(sizes: tuple[int, int], seed: int
     for reach in (20, 100):
         rows, columns = (torch.randint(-reach, reach + 1, (size,), device="cuda") for size in sizes)
         kept = (rows[:, None] + columns[None, :]).abs() < 110  # neither overflows nor is subnormal
-        scaled, _ = on_card("tensorcore", torch.ldexp(a, rows[:, None]), torch.ldexp(b, columns[None, :]))
-        expected = torch.ldexp(plain.double(), (rows[:, None] + columns[None, :]).double())
-        assert torch.equal(scaled.double()[kept], expected[kept])
+        scaled, _ = on_card("tensorcore", times_power(a, rows[:, None]), times_power(b, columns[None, :]))
+        expected = times_power(plain, rows[:, None] + columns[None, :])
+        assert torch.equal(scaled[kept], expected[kept])
 
 
 @pytest.mark.gpu

@@ -222,7 +222,7 @@ def multiply(
 
     Of each `block` of K (64, or 32 in the kernel "mma", or 16) the small terms are added first. `promoted_every` counts blocks
     between promotions, 0 for never; one product is never promoted. `kept_bits` and `width`, how many products are added at once,
-    are the card's (`tensor_core`). `splits` is how many parts of K are summed apart, then added up in their order. `order` is
+    are the card's (`tensor_core`). `splits` is how many parts of K are summed apart, then added up (`add_up`). `order` is
     which of a K-block's 64 is taken at each place.
     """
     m, n, k = len(a.hi), len(b.hi), a.hi.shape[1]
@@ -235,7 +235,7 @@ def multiply(
     every = promoted_every if products == 3 else 0
     per_block = BLOCK_K // block
     edges = [blocks // per_block * i // splits * per_block for i in range(splits + 1)]
-    result = np.zeros((m, n), np.float32)
+    parts = []
     for part in range(splits):
         total, acc = np.zeros((m, n), np.float32), np.zeros((m, n))
         for number in range(edges[part], edges[part + 1]):
@@ -247,7 +247,19 @@ def multiply(
         total = total + acc.astype(np.float32)
         with np.errstate(over="ignore", under="ignore"):
             undone = np.ldexp(total.astype(np.float64), -(a.exponent[:, None] + b.exponent[None, :])).astype(np.float32)
-        result = undone if part == 0 else result + undone
+        parts.append(undone)
+    return add_up(parts)
+
+
+def add_up(parts: Sequence[Array]) -> Array:
+    """What mm32_reduce makes of the sums of the parts of K: eight at a time by pairs, and these one after another."""
+    result = None
+    for at in range(0, len(parts), 8):
+        eight = [*parts[at : at + 8], *[np.full_like(parts[0], -0.0)] * (8 - len(parts[at : at + 8]))]
+        while len(eight) > 1:
+            eight = [x + y for x, y in zip(eight[::2], eight[1::2], strict=True)]
+        result = eight[0] if result is None else result + eight[0]
+    assert result is not None
     return result
 
 

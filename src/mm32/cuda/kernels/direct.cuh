@@ -68,8 +68,9 @@ struct Splitter {
         row_bytes = ALONG_ROWS && VECTOR ? 4 : 4 * (unsigned)x.row_stride;
         k_bytes = !ALONG_ROWS && VECTOR ? 4 : 4 * (unsigned)x.k_stride;
         last_row = (int)min(x.rows - row0, (long long)ROWS) - 1;
-        depth = (int)s.p.k;
-        // Past the last row it is read again: what comes of it is not stored. VECTOR, ALONG_ROWS: M or N is a multiple of 4.
+        // Copies of the same 16 bytes by many threads are made one after another: past the edge, along rows, there are none.
+        depth = ALONG_ROWS && row > last_row ? 0 : (int)s.p.k;
+        // Past the last row that is read again, if anything: what comes of it is not stored. VECTOR, ALONG_ROWS: M or N is a multiple of 4.
         const int first = VECTOR && ALONG_ROWS ? min(row, last_row - 3) : 0;
         from = reinterpret_cast<const char*>(x.data + (row0 + first) * x.row_stride + k * x.k_stride);
     }

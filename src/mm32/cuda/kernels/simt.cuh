@@ -55,7 +55,7 @@ struct Share {
     static_assert(THREADS % LANES == 0 && ROW_STEP * ROW_COUNT == ROWS && K_STEP * K_COUNT == TILE_K);
     static constexpr int PITCH = ROWS + PAD;
 
-    const float* from[ROW_COUNT];  // rows past the edge are the last one again: what they add up to is not stored
+    const float* from[ROW_COUNT];  // past the edge it is the last row again: what that adds up to is not stored
     int row, k;
     unsigned to;  // the thread's first place in a stage, in bytes
 
@@ -69,6 +69,8 @@ struct Share {
             const long long there = min((long long)(row + r * ROW_STEP), side.rows_left - (ALONG_K ? 1 : WIDTH));
             from[r] = side.data + there * side.row_stride + k * side.k_stride;
         }
+        // Copies of one word by many threads are made one after another: those past the edge bring nothing.
+        if (LOAD == 1 && row >= side.rows_left) k = 1 << 30;
     }
     __device__ __forceinline__ unsigned place(unsigned stage, int r, int j) const {
         return stage + to + 4 * (j * K_STEP * PITCH + r * ROW_STEP);
