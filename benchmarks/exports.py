@@ -1,7 +1,7 @@
 """Exports every kernel for the reference problems and verifies each file: python benchmarks/exports.py [-o FILE.json].
 
 Needs a CUDA device; a minute or so a file, most of it the compiler's. Several processes share the files by --part; those that
-share a GPU as well disturb each other's times. Prints a line a file as it goes, and exits with 1 if any is not called the same.
+share a GPU as well take turns to measure. Prints a line a file as it goes, and exits with 1 if any is not called the same.
 """
 
 from __future__ import annotations

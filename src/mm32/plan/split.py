@@ -191,7 +191,9 @@ def _pack_launches(
     sides = zip(matrices, (gemm.m, gemm.n), loads, strict=True)
     groups = sum(x * -(-r // 32) for x, r, load in sides if load != BEFORE)
     units = _units(gemm, matrices, loads)
-    packers = min(max(units, 1), device.sms * (1 if overlap else 4))  # one at least: it judges; 4 are on a multiprocessor
+    packers = min(
+        max(units, 1), device.sms * (1 if overlap else 4)
+    )  # one at least: it judges; 4 are on a multiprocessor
     early = device.capability >= (9, 0)  # before it, launches cannot overlap
     return [
         Launch("pack.cu", "mm32_scale", constants, 256, 0, blocks=min(max(groups, 1), data.MAX_GRID), argument="split"),

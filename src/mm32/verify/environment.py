@@ -35,6 +35,7 @@ def describe(device: torch.device) -> dict[str, Any]:
         properties = torch.cuda.get_device_properties(device)
         found |= {
             "card": properties.name,
+            "uuid": str(getattr(properties, "uuid", properties.name)),
             "compute_capability": f"{properties.major}.{properties.minor}",
             "multiprocessors": properties.multi_processor_count,
             "memory_gib": round(properties.total_memory / 2**30, 1),

@@ -17,6 +17,7 @@ from .probes import FEW, PROBES, SMOOTH, Probe, skip_reason
 from .process import Failure, Limits, Reply, Worker, all_close
 from .protocol import leaves, same_bits
 from .report import Report, judgement_record, timing_record
+from .turns import Turn
 from .verdict import ROUNDOFF, Judgement, Truth, Verdict, judge, shape_of
 
 DEFAULT_TRIALS = 3
@@ -60,6 +61,7 @@ class Session:
             reference=str(reference), candidate=str(candidate) if candidate else f"kernel {kernel}", seed=seed
         )
         self.workers: list[Worker] = []
+        self.turn: Turn | None = None
         self.contraction: dict[str, Any] | None = None
         self.k = 1
         self.build: dict[str, Any] = {}
@@ -82,6 +84,8 @@ class Session:
             self.report.verdict, self.report.reason, self.report.error = stop.verdict, stop.reason, stop.error
         finally:
             all_close(self.workers)
+            if self.turn is not None:
+                self.turn.leave()
             self.progress("")
         if len(self.workers) == 2:
             self.report.printed = self.workers[1].output()
@@ -136,6 +140,8 @@ class Session:
         )
         self.ask_candidate("build", self.build, building=True, seed=self.seed)
         device = str(self.report.environment.get("device", "cpu")).split(":")[0]
+        self.turn = Turn(str(self.report.environment.get("uuid", device)))
+        self.turn.share()
         self.trial_budget, self.probe_budget, self.timing_budget = BUDGETS.get(device, BUDGETS["cpu"])
         verdict = self._trials()
         if verdict.same:
@@ -357,6 +363,13 @@ class Session:
     # ------------------------------------------------------------------------------------------------------ timing
 
     def _time(self) -> None:
+        assert self.turn is not None
+        self._at("waiting for other verifications to leave the device")
+        begin = time.monotonic()
+        if not self.turn.alone(lambda: self.progress(self._line(time.monotonic() - begin))):
+            self._note(
+                "other verifications used the device for too long to wait for: they may have disturbed the times"
+            )
         self._at("timing")
         inputs = self.ask_reference("make_inputs", seed=self.seed + 500).value
         self.ask_candidate("set_inputs", inputs)
