@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import threading
 import time
 from pathlib import Path
+
+import pytest
 
 from mm32.verify.turns import Turn
 
 
 def test_many_share_and_one_measures(tmp_path: Path) -> None:
     first, second, other = Turn("a card", tmp_path), Turn("a card", tmp_path), Turn("another", tmp_path)
-    assert first.share(0)
-    assert second.share(0)
-    assert other.share(0)
+    assert first.share(patience=0)
+    assert second.share(patience=0)
+    assert other.share(patience=0)
     assert not first.alone(patience=0.2)  # the second still compares
     assert other.alone(patience=0)
     second.leave()
     assert first.alone(patience=0)
-    assert not second.share(0.2)  # the first measures
+    assert not second.share(patience=0.2)  # the first measures
     first.leave()
     assert second.alone(patience=0)
 
@@ -70,3 +74,13 @@ def test_the_file_is_not_followed_elsewhere(tmp_path: Path) -> None:
     path.symlink_to(tmp_path / "elsewhere")
     assert turn.share()
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_file_system_without_locks_means_no_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    turn = Turn("cpu", tmp_path)
+    assert turn.share()
+    assert turn.alone()

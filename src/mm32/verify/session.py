@@ -141,7 +141,7 @@ class Session:
         self.ask_candidate("build", self.build, building=True, seed=self.seed)
         device = str(self.report.environment.get("device", "cpu")).split(":")[0]
         self.turn = Turn(str(self.report.environment.get("uuid", device)))
-        self.turn.share()
+        self._wait_for(self.turn.share)
         self.trial_budget, self.probe_budget, self.timing_budget = BUDGETS.get(device, BUDGETS["cpu"])
         verdict = self._trials()
         if verdict.same:
@@ -156,6 +156,12 @@ class Session:
                 f"the check could not have failed: the judge would have passed {', '.join(uncaught)}",
             )
         self._time()
+
+    def _wait_for(self, turn: Callable[[Callable[[], None]], bool]) -> None:
+        self._at("waiting for other verifications that use the device")
+        begin = time.monotonic()
+        if not turn(lambda: self.progress(self._line(time.monotonic() - begin))):
+            self._note("other verifications used the device for too long to wait for: times may have been disturbed")
 
     def _limits_for_run(self, reference_seconds: float) -> dict[str, Any]:
         size = sum(leaf.nbytes for _, leaf in leaves(self.right) if isinstance(leaf, Tensor))
@@ -364,12 +370,7 @@ class Session:
 
     def _time(self) -> None:
         assert self.turn is not None
-        self._at("waiting for other verifications to leave the device")
-        begin = time.monotonic()
-        if not self.turn.alone(lambda: self.progress(self._line(time.monotonic() - begin))):
-            self._note(
-                "other verifications used the device for too long to wait for: they may have disturbed the times"
-            )
+        self._wait_for(self.turn.alone)
         self._at("timing")
         inputs = self.ask_reference("make_inputs", seed=self.seed + 500).value
         self.ask_candidate("set_inputs", inputs)

@@ -26,18 +26,18 @@ class Turn:
         self._path = (folder or Path(tempfile.gettempdir())) / name
         self._file: int | None = None
 
-    def share(self, patience: float = PATIENCE) -> bool:
-        """Takes part once nobody measures; False, and takes part nonetheless, if that took more than `patience` seconds."""
+    def share(self, waiting: Callable[[], None] = lambda: None, patience: float = PATIENCE) -> bool:
+        """Takes part once nobody measures; waits as `alone` does. Where it gives up nobody knows that it takes part."""
         self.leave()
         try:
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             self._file = os.open(self._path, flags, 0o600)
         except OSError:
             return True
-        return self._take(fcntl.LOCK_SH, lambda: None, patience)
+        return self._take(fcntl.LOCK_SH, waiting, patience)
 
     def alone(self, waiting: Callable[[], None] = lambda: None, patience: float = PATIENCE) -> bool:
-        """Waits, calling `waiting`, until all others have left or wait as well; False if that took more than `patience` seconds."""
+        """Waits, calling `waiting`, until all others left or wait as well; False if that took more than `patience` seconds."""
         if self._file is None:
             return True
         fcntl.flock(self._file, fcntl.LOCK_UN)
@@ -50,7 +50,10 @@ class Turn:
             try:
                 fcntl.flock(self._file, how | fcntl.LOCK_NB)
                 return True
-            except BlockingIOError:
+            except OSError as error:
+                if not isinstance(error, BlockingIOError):  # a file system without locks
+                    self.leave()
+                    return True
                 if time.monotonic() > end:
                     return False
                 waiting()

@@ -6,7 +6,7 @@
 // mm32_pack: a block of 256 threads takes units of 64 rows (16 where it goes along K) x CHUNK K-blocks. 16 KB of shared memory
 // where it transposes; 64 registers, so that a block fits on a multiprocessor beside one of the multiply. Launched with one
 // block a multiprocessor it packs while the multiply runs, in the order in which the multiply's first tiles want the panels,
-// and counts finished units in `ready`. Bounded by memory: 4 bytes read and 4 written an element.
+// and counts finished units in `ready`, if anyone waits for less than all. Bounded by memory: 4 bytes read and 4 written an element.
 //   MM32_A_LOAD, MM32_B_LOAD   0: contiguous along rows, aligned: 8-byte loads, transposed through shared memory
 //                              1: anything else, neighbouring threads along rows
 //                              2: contiguous along K, aligned: 16-byte loads, a half-warp a row, written straight out

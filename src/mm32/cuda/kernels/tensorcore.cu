@@ -119,7 +119,7 @@ __device__ __forceinline__ void multiply(float (&d)[TILE_N / 2], unsigned long l
     wgmma<A_ROWS, B_ROWS>(d, a + WGMMA_STEP<A_ROWS> * k, b + WGMMA_STEP<B_ROWS> * k, accumulate);
 }
 
-__device__ __forceinline__ void consume(const Split& s, unsigned ring, unsigned full, unsigned empty, Columns& columns, float* staging) {
+__device__ __forceinline__ void consume(const Split& s, unsigned ring, unsigned full, unsigned empty, PlainColumns& columns, float* staging) {
     const Problem& p = s.p;
     const int blocks = (int)ceil_div(p.k, BLOCK_K);
     const int consumer = threadIdx.x / 128, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
@@ -223,7 +223,7 @@ __device__ __forceinline__ void consume(const Split& s, unsigned ring, unsigned 
 extern "C" __global__ void __launch_bounds__(TILE_N > 128 ? 384 : 512, 1) mm32_tensorcore(const __grid_constant__ Split s) {
     extern __shared__ char dynamic[];
     __shared__ __align__(8) unsigned long long barriers[2 * STAGES];
-    __shared__ __align__(16) Columns columns[2];  // each consumer keeps its own copy
+    __shared__ __align__(16) PlainColumns columns[2];  // each consumer keeps its own copy
     __shared__ __align__(16) float staging[2][4 * STAGING];
     const unsigned ring = (shared_address(dynamic) + 1023) & ~1023u;
     const unsigned full = shared_address(barriers), empty = full + 8 * STAGES;

@@ -56,7 +56,7 @@ struct Walk {
     }
 };
 
-// Where a split's K-blocks begin: as even as they go. There are 2^24 K-blocks at most, and 256 splits.
+// Where a split's K-blocks begin: as even as they go. There are 2^24 K-blocks at most, and 255 splits.
 __device__ __forceinline__ int split_begin(int blocks, int split, int splits) {
     return MM32_SPLIT ? (int)((unsigned)blocks * (unsigned)split / (unsigned)splits) : split * blocks;
 }
@@ -79,12 +79,9 @@ struct Column {
 };
 struct Columns {
     float2 undo[TILE_N];
-    float plain[TILE_N];  // both factors in one, where the exponent is_plain
     float bias[TILE_N];
 
-    __device__ __forceinline__ void set(int i, const Column& column) {
-        undo[i] = undoing(column.exponent), plain[i] = plain_undoing(column.exponent), bias[i] = column.bias;
-    }
+    __device__ __forceinline__ void set(int i, const Column& column) { undo[i] = undoing(column.exponent), bias[i] = column.bias; }
 };
 
 __device__ __forceinline__ Column column_at(const Split& s, const Tile& tile, int i) {
@@ -168,9 +165,19 @@ __device__ __forceinline__ void store(const Problem& p, const Tile& tile, const 
     }
 }
 
+// And both factors in one, where the exponent is_plain.
+struct PlainColumns : Columns {
+    float plain[TILE_N];
+
+    __device__ __forceinline__ void set(int i, const Column& column) {
+        Columns::set(i, column);
+        plain[i] = plain_undoing(column.exponent);
+    }
+};
+
 // As `store` with COUNT = TILE_N / 2, of whole rows whose scales are plain (undone by `rows`), by 16-byte stores. `to` is where the
 // first of the warp's 16 rows begins. No more than it must: this is half of what a tile of short K costs.
-__device__ __forceinline__ void store_plain(float* to, long long stride, const float (&rows)[2], const Columns& columns,
+__device__ __forceinline__ void store_plain(float* to, long long stride, const float (&rows)[2], const PlainColumns& columns,
                                             const float (&sum)[TILE_N / 2], float* staging) {
     const int lane = threadIdx.x % 32, quad = lane % 4 * 2;
     float* const in = staging + lane / 4 * 40 + quad;
