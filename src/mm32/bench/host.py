@@ -22,16 +22,19 @@ METHOD = (
 )
 
 
-def seconds(call: Callable[[], object], rounds: int = 60) -> float:
-    """Host seconds of a call: the least of the means over CALLS calls, so that another program's turn does not count."""
-    call()
-    best = float("inf")
+def seconds(calls: dict[str, Callable[[], object]], rounds: int = 60) -> dict[str, float]:
+    """Host seconds of each call: the least of the means over CALLS calls, so that another program's turn does not count. They
+    take turns, so that a slow second of the machine is every call's."""
+    for call in calls.values():
+        call()
+    best = dict.fromkeys(calls, float("inf"))
     for _ in range(rounds):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(CALLS):
-            call()
-        best = min(best, (time.perf_counter() - start) / CALLS)
+        for name, call in calls.items():
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            for _ in range(CALLS):
+                call()
+            best[name] = min(best[name], (time.perf_counter() - start) / CALLS)
     torch.cuda.synchronize()
     return best
 
@@ -43,19 +46,18 @@ def measure(rounds: int = 60) -> list[dict[str, Any]]:
     a, b = torch.randn(m, k, device="cuda"), torch.randn(k, n, device="cuda")
     index = torch.cuda.current_device()
     card = launch.device_of(index)
-    results: dict[str, dict[str, Any]] = {
-        "torch": {"seconds": seconds(lambda: torch.matmul(a, b), rounds)},
-        "launch": {"seconds": seconds(_one_launch(a, b, card, index), rounds)},
+    results: dict[str, dict[str, Any]] = {"torch": {}, "launch": {}}
+    calls: dict[str, Callable[[], object]] = {
+        "torch": lambda: torch.matmul(a, b),
+        "launch": _one_launch(a, b, card, index),
     }
     for kernel in ("tiled", "simt", "tensorcore"):
         if planning.unsupported(kernel, card) is None:
             plan = planning.plan(gemm.describe(a, b, None, torch.empty(m, n, device="cuda")), card, kernel)
-            call = functools.partial(mm32.matmul, a, b, kernel=kernel)
-            results[kernel] = {
-                "kernel": kernel,
-                "launches": len(plan.launches),
-                "seconds": seconds(call, rounds),
-            }
+            results[kernel] = {"kernel": kernel, "launches": len(plan.launches)}
+            calls[kernel] = functools.partial(mm32.matmul, a, b, kernel=kernel)
+    for name, taken in seconds(calls, rounds).items():
+        results[name]["seconds"] = taken
     return [{"case": f"{m}x{k}x{n}", "results": results}]
 
 
