@@ -388,8 +388,8 @@ EXACT = """\
     if (m, n, k) != (@M@, @N@, @K@):
         raise RuntimeError(
             "ModelNew: this file is for M=@M@ N=@N@ K=@K@, its launches and its workspace are made for these; "
-            f"got M={m} N={n} K={k}. For these sizes export another: @ANOTHER@ "
-            f"--m {m} --n {n} --k {k}"
+            f"got M={m} N={n} K={k}. For these sizes export another: "
+            f"@ANOTHER@ --m {m} --n {n} --k {k}"
         )
 """
 

@@ -22,7 +22,7 @@ class Turn:
     """A verification's place among those that use `card`."""
 
     def __init__(self, card: str, folder: Path | None = None):
-        name = f"mm32-verify-{os.getuid()}-{re.sub(r'[^A-Za-z0-9-]', '_', card)}.lock"
+        name = f"mm32-turns-{os.getuid()}-{re.sub(r'[^A-Za-z0-9-]', '_', card)}.lock"
         self._path = (folder or Path(tempfile.gettempdir())) / name
         self._file: int | None = None
 
