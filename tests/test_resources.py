@@ -181,9 +181,11 @@ def spills(forms: Measured, arch: str) -> list[str]:
 
 
 def held(fault: str) -> bool:
-    """pack.cu has 64 registers, so that it fits beside a multiply, and what splits in one 96: some forms spill a few of
-    them, those that read 4 bytes at a time for one product up to 20, which are read again up to 45 times."""
-    return fault.startswith("pack.cu ") or ("'DIRECT': 1" in fault and int(fault.rsplit(": ", 1)[1].split()[0]) <= 180)
+    """pack.cu has 64 registers, so that it fits beside a multiply, and what splits in one 96: some forms spill up to 12 of
+    them, those that read A 4 bytes at a time for one product up to 20, which are read again up to 45 times."""
+    scattered = "'PRODUCTS': 1" in fault and "'A_LOAD': 3" in fault
+    spilled = int(fault.rsplit(": ", 1)[1].split()[0])
+    return fault.startswith("pack.cu ") or ("'DIRECT': 1" in fault and spilled <= (180 if scattered else 48))
 
 
 @pytest.mark.parametrize("arch", CARDS)

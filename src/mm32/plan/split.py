@@ -107,6 +107,7 @@ PACK_ALONE, PACK_BESIDE = 3.5e12, 2.0e12  # bytes a second, all blocks or one a 
 DIRECT_STREAM = 2.6e12  # bytes a second that direct tiles reach where memory bounds them
 PACK_ONLY_BESIDE = 1.15e12  # where the multiply waits for it
 JUDGE = 1.3e-9  # seconds a row: one block judges, beside the multiply
+PACKERS = 4  # blocks of mm32_pack that a multiprocessor holds
 LEAST_BLOCKS = 4  # K-blocks of a part of K
 UNIT, UNIT_SCATTERED = 6e-6, 15e-6  # seconds that a block of mm32_pack takes for a unit, at least; 4 bytes at a time
 MEMORY = 3.5e12
@@ -191,9 +192,7 @@ def _pack_launches(
     sides = zip(matrices, (gemm.m, gemm.n), loads, strict=True)
     groups = sum(x * -(-r // 32) for x, r, load in sides if load != BEFORE)
     units = _units(gemm, matrices, loads)
-    packers = min(
-        max(units, 1), device.sms * (1 if overlap else 4)
-    )  # one at least: it judges; 4 are on a multiprocessor
+    packers = min(max(units, 1), device.sms * (1 if overlap else PACKERS))  # one at least: it judges
     early = device.capability >= (9, 0)  # before it, launches cannot overlap
     return [
         Launch("pack.cu", "mm32_scale", constants, 256, 0, blocks=min(max(groups, 1), data.MAX_GRID), argument="split"),
@@ -276,7 +275,7 @@ def _by_split(
         modes[1] | int((gemm.k if modes[1] >= 2 else gemm.n) % 4 != 0),
     )
     scattered = any(mode % 2 for mode in direct_modes)
-    units = _units(gemm, matrices, modes)
+    units, unit = _units(gemm, matrices, modes), UNIT_SCATTERED if any(mode % 2 for mode in modes) else UNIT
 
     def tiles_of(tile: TensorTile | MmaTile) -> int:
         return gemm.batches * rows * -(-gemm.n // tile.n)
@@ -299,8 +298,7 @@ def _by_split(
         if tile.direct:
             return max(multiply, traffic_of(gemm) / DIRECT_STREAM) + rest, False
         multiply = max(multiply, JUDGE * scaled)
-        waves_of_units = -(-units // (4 * device.sms)) if packed else 0
-        unit = UNIT_SCATTERED if any(mode % 2 for mode in modes) else UNIT
+        waves_of_units = -(-units // (PACKERS * device.sms)) if packed else 0
         in_turn = max(packed / PACK_ALONE, waves_of_units * unit) + multiply
         together = max(multiply + 0.4 * packed / PACK_BESIDE, packed / PACK_ONLY_BESIDE) + 15e-6
         # Packing beside it, blocks do not start together and share less of what is in L2: a long multiply loses more to that
@@ -322,7 +320,6 @@ def _by_split(
     _, _, tile, splits = min(options, key=lambda o: o[0])
     left = traffic * sum(e for e, b in zip(elements, before, strict=True) if not b)
     seconds, overlap = estimate(tile, splits, left)
-    columns = -(-gemm.n // tile.n)
     if tile.direct:
         modes = direct_modes
     else:
@@ -338,10 +335,10 @@ def _by_split(
         ("SPLIT", int(splits > 1)),
         ("C_VECTOR", int(gemm.out.vectorizable("col") if splits == 1 else gemm.n % 4 == 0)),
     )
-    work = gemm.batches * rows * columns * splits
+    work = tiles_of(tile) * splits
     # All blocks of mm32_pack are on the card at once: the multiply's come as they leave, and nobody waits for the launch.
     # Where K is short, the judgement at its end takes longer than what little a tile would gain from its neighbours.
-    at_once = _units(gemm, matrices, modes) <= 4 * device.sms or gemm.k <= 512
+    at_once = _units(gemm, matrices, modes) <= PACKERS * device.sms or gemm.k <= 512
     counted = kernel == "tensorcore" and (overlap or tile.direct or at_once)
     # The tiles that the blocks start with: `height` rows of tiles, and as many columns as there are blocks for.
     height = min(GROUP, rows)

@@ -158,9 +158,13 @@ class Session:
         self._time()
 
     def _wait_for(self, turn: Callable[[Callable[[], None]], bool]) -> None:
-        self._at("waiting for other verifications that use the device")
         begin = time.monotonic()
-        if not turn(lambda: self.progress(self._line(time.monotonic() - begin))):
+
+        def waiting() -> None:
+            self.stage = "waiting for other verifications that use the device"
+            self.progress(self._line(time.monotonic() - begin))
+
+        if not turn(waiting):
             self._note("other verifications used the device for too long to wait for: times may have been disturbed")
 
     def _limits_for_run(self, reference_seconds: float) -> dict[str, Any]:
