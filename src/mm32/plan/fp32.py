@@ -114,6 +114,8 @@ def _loads(gemm: Gemm) -> tuple[int, int]:
 
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # parts of K, each a block's
 MOST_PARTIALS = 2**28  # partial sums: 1 GiB
+STREAM = 0  # in the place of their number: only the tiles beyond whole waves are shared
+FIXUP = 2.5e-6  # seconds: the launch of mm32_fixup
 REDUCE, REDUCE_PART = 2.5e-6, 0.04e-6  # seconds: the launch of mm32_reduce, and what each part adds to it
 
 
@@ -255,6 +257,17 @@ def simt(gemm: Gemm, device: Device, accurate: bool = False, workspace: bool = T
         busy = max(each * deep * step + around + 0.45 * stream, stream)  # not all of the memory's time is hidden
         return busy + _adding_up(splits, results, SIMT_STREAM) + 4e-6 + LAUNCH
 
+    def stream_estimate(tile: SimtTile) -> float:
+        """As if each multiprocessor had the same work, to the step."""
+        tiles, resident = count(tile, 1), device.sms * tile.blocks
+        step = 2.0 * tile.m * tile.n / (FMA_PEAK * tile.rates[-1]) * (UNALIGNED if unaligned else 1.0)
+        stream = traffic_of(gemm) / SIMT_STREAM
+        deep = -(-gemm.k // tile.k) * tile.k
+        around = 2e-6 * (tiles / resident + 2) if tile.blocks == 1 else 0.0
+        pieces = 8.0 * (resident + tiles % resident) * tile.m * tile.n / SIMT_STREAM
+        busy = max(tiles / device.sms * deep * step + around + 0.45 * stream, stream)
+        return busy + pieces + FIXUP + 4e-6 + LAUNCH
+
     share = workspace and not accurate and not gemm.empty
     options = [
         (estimate(tile, splits), tile, splits)
@@ -264,12 +277,17 @@ def simt(gemm: Gemm, device: Device, accurate: bool = False, workspace: bool = T
         and not (tile.aligned and unaligned)
         and (splits == 1 or (splits * tile.k <= gemm.k and splits * results <= MOST_PARTIALS))
     ]
+    waves = [(tile, divmod(count(tile, 1), device.sms * tile.blocks)) for _, tile, splits in options if share and splits == 1]
+    options += [(stream_estimate(tile), tile, STREAM) for tile, (whole, rest) in waves if whole and rest]
     seconds, tile, splits = min(options, key=lambda option: option[0])
     if share and gemm.k > 0 and min(gemm.m, gemm.n) <= NARROW:
         made = narrow(gemm, device)
         if made[1] < seconds:
             return made
-    constants, shared = _simt_constants(gemm, tile, splits > 1), tile.shared(loads)
+    shared = tile.shared(loads)
+    if splits == STREAM:
+        return _streamed(gemm, device, tile, count(tile, 1)), seconds
+    constants = _simt_constants(gemm, tile, int(splits > 1))
     if splits == 1:
         launch = Launch("simt.cu", "mm32_simt", constants, tile.threads, shared, (tile.m, tile.n))
         return Plan(gemm, device, "simt", (launch,)), seconds
@@ -278,10 +296,26 @@ def simt(gemm: Gemm, device: Device, accurate: bool = False, workspace: bool = T
     return _shared_out(gemm, device, launch, splits), seconds
 
 
-def _simt_constants(gemm: Gemm, tile: SimtTile, split: bool = False) -> Constants:
-    c_vector = gemm.n % 4 == 0 and (split or gemm.out.vectorizable("col"))
-    last = (*NO_EPILOGUE, ("PRODUCTS", 3)) if split else epilogue(gemm)
-    return (*last, *simt_form(tile, *_loads(gemm), int(c_vector), int(split)))
+def _streamed(gemm: Gemm, device: Device, tile: SimtTile, tiles: int) -> Plan:
+    """Stream-K: all blocks share the tiles beyond whole waves, and mm32_fixup adds up their pieces (stream.cuh)."""
+    blocks = device.sms * tile.blocks
+    rest = tiles % blocks
+    constants = _simt_constants(gemm, tile, 2)
+    shared = tile.shared(_loads(gemm))
+    launch = Launch("simt.cu", "mm32_simt", constants, tile.threads, shared, blocks=blocks, argument="split")
+    slices = rest * tile.m * tile.n // (4 * tile.threads)
+    early = device.capability >= (9, 0)
+    fixup = Launch("fixup.cu", "mm32_fixup", constants, tile.threads, 0, blocks=slices, argument="split", early=early)
+    none = (0, 0)
+    pieces = Workspace(4 * (blocks + rest) * tile.m * tile.n, none, none, none, 0, 0, (1, 1), blocks, none)
+    return Plan(gemm, device, "simt", (launch, fixup), workspace=pieces)
+
+
+def _simt_constants(gemm: Gemm, tile: SimtTile, split: int = 0) -> Constants:
+    """`split`: 0, 1 where K is, or 2 for stream-K (simt.cuh)."""
+    c_vector = gemm.n % 4 == 0 and (split == 1 or gemm.out.vectorizable("col"))
+    last = (*(NO_EPILOGUE if split == 1 else epilogue(gemm)), *((("PRODUCTS", 3),) if split else ()))
+    return (*last, *simt_form(tile, *_loads(gemm), int(c_vector), split))
 
 
 def simt_form(tile: SimtTile, a_load: int, b_load: int, c_vector: int, split: int = 0) -> Constants:

@@ -29,6 +29,9 @@ __device__ __forceinline__ void copy_wait() {
 __device__ __forceinline__ void store_shared(unsigned to, float x) {
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(x) : "memory");
 }
+__device__ __forceinline__ void store_shared(unsigned to, float x, float y, float z, float w) {
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(x), "f"(y), "f"(z), "f"(w) : "memory");
+}
 __device__ __forceinline__ void load_shared(unsigned from, float& x, float& y, float& z, float& w) {
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x), "=f"(y), "=f"(z), "=f"(w) : "r"(from) : "memory");
 }

@@ -3,12 +3,8 @@
 // Launch: any number of blocks of 256 threads, a grid apart over the elements of C, four to a thread where N is a multiple of 4.
 // Bounded by memory: splits + 1 floats an element.
 #include "epilogue.cuh"
+#include "parts.cuh"
 #include "split.cuh"
-
-template <int WIDTH>
-struct __align__(4 * WIDTH) Neighbours {
-    float at[WIDTH];
-};
 
 template <int WIDTH>
 __device__ __forceinline__ void add_up(const Split& s) {
@@ -16,30 +12,7 @@ __device__ __forceinline__ void add_up(const Split& s) {
     const Problem& p = s.p;
     const long long in_matrix = p.m * p.n, elements = p.batches * in_matrix;
     for (long long i = (blockIdx.x * 256LL + threadIdx.x) * WIDTH; i < elements; i += gridDim.x * 256LL * WIDTH) {
-        // Eight parts are asked for together, as each alone would be a wait, and added up by pairs, so that many parts of one sign
-        // do not lose what each rounding of a long sum would. -0 adds nothing to anything.
-        constexpr int TOGETHER = 8;
-        Some sum;
-        for (long long part = 0; part < s.splits; part += TOGETHER) {
-            Some of[TOGETHER];
-#pragma unroll
-            for (int j = 0; j < TOGETHER; j++) {
-                if (part + j < s.splits) {
-                    of[j] = *reinterpret_cast<const Some*>(s.partial + (part + j) * elements + i);
-                } else {
-#pragma unroll
-                    for (int v = 0; v < WIDTH; v++) of[j].at[v] = -0.f;
-                }
-            }
-#pragma unroll
-            for (int v = 0; v < WIDTH; v++) {
-#pragma unroll
-                for (int apart = 1; apart < TOGETHER; apart *= 2)
-#pragma unroll
-                    for (int j = 0; j < TOGETHER; j += 2 * apart) of[j].at[v] += of[j + apart].at[v];
-                sum.at[v] = part == 0 ? of[0].at[v] : sum.at[v] + of[0].at[v];
-            }
-        }
+        Some sum = sum_of_parts<WIDTH>(s.partial + i, s.splits, elements);
         const long long matrix = p.batches == 1 ? 0 : quotient(i, in_matrix), place = i - matrix * in_matrix;
         const long long m = quotient(place, p.n), n = place - m * p.n;
         float* const c = locate(p, matrix).c + m * p.c.row + n * p.c.col;

@@ -20,6 +20,7 @@
 // banks (16 rows and k, k + 4; 4 rows and 8 neighbouring k), and 4 neighbouring rows still begin on 16 bytes.
 //   MM32_C_VECTOR    1: C is contiguous along N and aligned, N a multiple of 4: 16-byte stores
 //   MM32_SPLIT       1: K is split among blocks; their sums are not C, and have no epilogue
+//                    2: stream-K: the tiles of a last wave that is not full are shared by all blocks, whose sums wait in pieces
 //   MM32_TILE_M, MM32_TILE_N, MM32_TILE_K, MM32_THREAD_M, MM32_THREAD_N, MM32_STAGES
 //   MM32_SNAKE       the order of FMAs; ptxas leaves fewer conflicts of register banks with 0 in large tiles, with 1 in small ones
 //   MM32_BLOCKS      how many blocks must fit on a multiprocessor by their registers
@@ -174,30 +175,67 @@ __device__ __forceinline__ Tile tile_at(const Problem& p, long long t) {
     constexpr unsigned GROUP = 8;
     // No memory holds 2^32 tiles of one matrix.
     const unsigned tiles_m = (unsigned)ceil_div(p.m, TILE_M), tiles_n = (unsigned)ceil_div(p.n, TILE_N);
-    const long long matrix = p.batches == 1 && !MM32_SPLIT ? 0 : quotient(t, (long long)tiles_m * tiles_n);
+    const long long matrix = p.batches == 1 && MM32_SPLIT != 1 ? 0 : quotient(t, (long long)tiles_m * tiles_n);
     const unsigned in_matrix = (unsigned)(t - matrix * tiles_m * tiles_n), group = in_matrix / tiles_n / GROUP;
     const unsigned rows = min(tiles_m - group * GROUP, GROUP), in_group = in_matrix - group * GROUP * tiles_n;
     return {matrix, (long long)(group * GROUP + in_group % rows) * TILE_M, (long long)(in_group / rows) * TILE_N};
 }
 
-// K from `begin` on, `k` of it, and the matrix that the sums go to.
+// K from `begin` on, `k` of it, and where the sums go: to a matrix, or all of the tile to a piece of the workspace.
 struct Part {
     long long begin, k;
     float* c;
     long long row, col;
+    float* piece;
 };
+
+// Where a thread's sums lie in a tile: rows m + 32 i + (0 to 3), columns n + 16 j + (0 to 3).
+struct Place {
+    int m, n;
+};
+
+// A 16-byte read takes a half-warp's time, not a quarter's, if threads that differ in bit 0, or those that differ in bit 1, read
+// the same words: so a column of the 8 x 4 threads is picked by bits 0 and 4, a row by bits 1 to 3.
+__device__ __forceinline__ Place place_of_thread() {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    return {warp / (TILE_N / WARP_N) * WARP_M + lane / 2 % 8 * 4,
+            warp % (TILE_N / WARP_N) * WARP_N + (lane / 16 * 2 + lane % 2) * 4};
+}
+
+// Where a thread keeps its sums of row i and columns j to j + 3, both counted in its own, in a piece.
+__device__ __forceinline__ float4* in_piece(float* piece, int i, int j) {
+    return reinterpret_cast<float4*>(piece) + (i * (THREAD_N / 4) + j / 4) * THREADS + threadIdx.x;
+}
+
+__device__ __forceinline__ void read_bias(const Problem& p, long long n, float (&bias)[4]) {
+#pragma unroll
+    for (int v = 0; v < 4; v++) bias[v] = MM32_SPLIT != 1 && n + v < p.n ? bias_at(p, n + v) : 0.f;
+}
+
+// The sums of row m and columns n to n + 3, with the epilogue unless they are those of a part of K.
+__device__ __forceinline__ void store_four(const Problem& p, const Part& part, long long m, long long n, const float (&sum)[4],
+                                           const float (&bias)[4]) {
+    if (m >= p.m) return;
+    float* const c = part.c + m * part.row + n * part.col;
+    float out[4];
+#pragma unroll
+    for (int v = 0; v < 4; v++) out[v] = MM32_SPLIT == 1 ? sum[v] : epilogue(sum[v], bias[v]);
+#if MM32_C_VECTOR
+    if (n < p.n) *reinterpret_cast<float4*>(c) = make_float4(out[0], out[1], out[2], out[3]);
+#else
+#pragma unroll
+    for (int v = 0; v < 4; v++)
+        if (n + v < p.n) c[v * part.col] = out[v];
+#endif
+}
 
 // Computes a tile of C, or of a part's sums, by all threads of the block; the ring is free again when it returns.
 __device__ __forceinline__ void multiply_tile(const Problem& p, const Tile& tile, const Part& part, float* ring) {
     constexpr int A_PITCH = 4 * (TILE_M + PAD), B_PITCH = 4 * (TILE_N + PAD), B_AT = TILE_K * A_PITCH;  // bytes
     constexpr int STAGE = B_AT + TILE_K * B_PITCH;
     const unsigned ring_at = shared_address(ring);
-    // A 16-byte read takes a half-warp's time, not a quarter's, if threads that differ in bit 0, or those that differ in bit 1,
-    // read the same words: so a column of the 8 x 4 threads is picked by bits 0 and 4, a row by bits 1 to 3.
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int m_thread = warp / (TILE_N / WARP_N) * WARP_M + lane / 2 % 8 * 4;                   // + 32 i: groups of 4 rows
-    const int n_thread = warp % (TILE_N / WARP_N) * WARP_N + (lane / 16 * 2 + lane % 2) * 4;  // + 16 j: groups of 4 columns
-    const unsigned a_read = ring_at + 4 * m_thread, b_read = ring_at + B_AT + 4 * n_thread;
+    const Place in_tile = place_of_thread();
+    const unsigned a_read = ring_at + 4 * in_tile.m, b_read = ring_at + B_AT + 4 * in_tile.n;
 
     const Batch at = locate(p, tile.matrix);
     using LoaderA = Loader<MM32_A_LOAD, TILE_M>;
@@ -225,7 +263,7 @@ __device__ __forceinline__ void multiply_tile(const Problem& p, const Tile& tile
     copy_wait<STAGES - 2>();
     __syncthreads();
     // The next step's fragments are read while this one's multiply, over the border between tiles too.
-    constexpr int A_READS = THREAD_M / 4, READS = A_READS + THREAD_N / 4;
+    constexpr int A_READS = THREAD_M / 4, READS = A_READS + THREAD_N / 4, ROWS_A_READ = THREAD_M / READS, FIRST_READ = (THREAD_M - 1 - (READS - 1) * ROWS_A_READ) / 2;
     float a_part[2][THREAD_M], b_part[2][THREAD_N];
     const auto read = [&](int i, int to, unsigned a_from, unsigned b_from) {
         if (i < A_READS) read_fragment<32>(a_part[to], i, a_read + a_from);
@@ -250,18 +288,16 @@ __device__ __forceinline__ void multiply_tile(const Problem& p, const Tile& tile
                 a.bring(k, ring_at + next, ring_at + last, a_depth);
                 b.bring(k, ring_at + next + B_AT, ring_at + last + B_AT, b_depth);
             }
-            // Down the rows with one half of the columns, then with the other (SNAKE: up again), each row against the one before:
-            // one factor is then always the last FMA's, and an FMA reads two registers, as many as there are banks.
-            constexpr int READ_OVER = MM32_SNAKE ? 2 * THREAD_M : THREAD_M;  // rows among which the next reads are spread
+            // Row after row, its columns there and back: each FMA shares a factor with the one before, and reads two registers, a
+            // sum and the other factor, as many as there are banks.
 #pragma unroll
-            for (int row = 0; row < 2 * THREAD_M; row++) {
-                const int half = row / THREAD_M, i = MM32_SNAKE && half ? 2 * THREAD_M - 1 - row : row % THREAD_M;
+            for (int i = 0; i < THREAD_M; i++) {
 #pragma unroll
                 for (int r = 0; r < READS; r++)
-                    if (r * READ_OVER / READS == row) read(r, (k + 1) % 2, from, b_from);
+                    if (FIRST_READ + r * ROWS_A_READ == i) read(r, (k + 1) % 2, from, b_from);
 #pragma unroll
-                for (int v = 0; v < THREAD_N / 2; v++) {
-                    const int j = half * THREAD_N / 2 + (row % 2 ? THREAD_N / 2 - 1 - v : v);
+                for (int v = 0; v < THREAD_N; v++) {
+                    const int j = i % 2 ? THREAD_N - 1 - v : v;
                     sum[i][j] = fmaf(a_part[k % 2][i], b_part[k % 2][j], sum[i][j]);
                 }
             }
@@ -279,35 +315,32 @@ __device__ __forceinline__ void multiply_tile(const Problem& p, const Tile& tile
         last = stage, stage = next;
     }
     copy_wait<0>();
-    __syncthreads();  // whoever comes next may now overwrite the ring
+    __syncthreads();  // all are done with the ring
 #if MM32_PROMOTE
-#pragma unroll
-    for (int i = 0; i < THREAD_M; i++)
-#pragma unroll
-        for (int j = 0; j < THREAD_N; j++) sum[i][j] = total[i][j];
+    const auto& done = total;
+#else
+    const auto& done = sum;
 #endif
 
+    // Each thread's sums pass through its own words of the ring, so that what follows is a loop, not the same code for each sum, and
+    // the registers of the main loop are the same whatever follows: their allocation is worth more than this costs.
+    static_assert(16 * THREAD_M * THREADS <= STAGES * STAGE);
+    const unsigned mine = ring_at + 16 * threadIdx.x;
 #pragma unroll
     for (int j = 0; j < THREAD_N; j += 4) {
-        const long long n = tile.n0 + n_thread + j / 4 * 16;
+#pragma unroll
+        for (int i = 0; i < THREAD_M; i++)
+            store_shared(mine + 16 * i * THREADS, done[i][j + 1], done[i][j], done[i][j + 3], done[i][j + 2]);
+        const long long n = tile.n0 + in_tile.n + j / 4 * 16;
         float bias[4];
-#pragma unroll
-        for (int v = 0; v < 4; v++) bias[v] = !MM32_SPLIT && n + v < p.n ? bias_at(p, n + v) : 0.f;
-#pragma unroll
+        read_bias(p, n, bias);
+#pragma unroll 4
         for (int i = 0; i < THREAD_M; i++) {
-            const long long m = tile.m0 + m_thread + i / 4 * 32 + i % 4;
-            float* const c = part.c + m * part.row + n * part.col;
-            if (m >= p.m) continue;
-            float out[4];
-#pragma unroll
-            for (int v = 0; v < 4; v++) out[v] = MM32_SPLIT ? sum[i][j + v] : epilogue(sum[i][j + v], bias[v]);
-#if MM32_C_VECTOR
-            if (n < p.n) *reinterpret_cast<float4*>(c) = make_float4(out[0], out[1], out[2], out[3]);
-#else
-#pragma unroll
-            for (int v = 0; v < 4; v++)
-                if (n + v < p.n) c[v * part.col] = out[v];
-#endif
+            float four[4];
+            load_shared(mine + 16 * i * THREADS, four[1], four[0], four[3], four[2]);
+            if (MM32_SPLIT == 2 && part.piece) *in_piece(part.piece, i, j) = make_float4(four[0], four[1], four[2], four[3]);
+            else store_four(p, part, tile.m0 + in_tile.m + i / 4 * 32 + i % 4, n, four, bias);
         }
     }
+    __syncthreads();  // whoever comes next may now overwrite the ring
 }
