@@ -50,8 +50,7 @@ TILED_STEP = 2 * 32 * 32 * 2 / (7.0e12 / 132)  # seconds for a step of K of the 
 @dataclass(frozen=True)
 class SimtTile:
     """A block tile of the simt kernel; `rates` are the shares of the card's FMA peak that it sustains with 1, 2, ... blocks on a
-    multiprocessor. `snake`: the order of its FMAs (simt.cuh). `aligned`: taken only where both operands come 16 bytes at a
-    time."""
+    multiprocessor. `bring`: when it brings the next tiles in (simt.cuh)."""
 
     m: int
     n: int
@@ -61,8 +60,7 @@ class SimtTile:
     stages: int
     rates: tuple[float, ...]
     promote: int = 0  # tiles of K between promotions of the sums; 0 for none
-    snake: int = 0
-    aligned: bool = False
+    bring: int = 4
 
     @property
     def blocks(self) -> int:
@@ -81,13 +79,13 @@ class SimtTile:
 
 
 SIMT_TILES = (
-    SimtTile(256, 128, 16, 16, 8, 3, (0.80,), aligned=True),
-    SimtTile(128, 64, 16, 8, 8, 3, (0.71, 0.77, 0.785), snake=1),
+    SimtTile(256, 128, 16, 16, 8, 3, (0.80,), bring=0),
+    SimtTile(128, 64, 16, 8, 8, 3, (0.71, 0.77, 0.785)),
     SimtTile(64, 64, 16, 8, 8, 3, (0.37, 0.69, 0.71, 0.72, 0.73)),
 )
 # Sums promoted every 128 of K: two sets of registers. For the careful path, whose error must stand beside torch's, which splits
 # K; and for K beyond LONG_K, where a plain sum's error would pass that of any fp32 matmul in use.
-ACCURATE_TILE = SimtTile(128, 64, 16, 8, 8, 3, (0.50, 0.66), promote=8, snake=1)
+ACCURATE_TILE = SimtTile(128, 64, 16, 8, 8, 3, (0.50, 0.66), promote=8)
 LONG_K = 8192
 UNALIGNED = 1.1  # what copies of 4 bytes cost
 SIMT_STREAM = 2.4e12  # bytes a second that it reaches where memory bounds it
@@ -274,7 +272,6 @@ def simt(gemm: Gemm, device: Device, accurate: bool = False, workspace: bool = T
         for splits in (SPLITS if share else (1,))
         for tile in ((ACCURATE_TILE,) if accurate or gemm.k > LONG_K * splits else SIMT_TILES)
         if tile.shared(loads) <= device.shared
-        and not (tile.aligned and unaligned)
         and (splits == 1 or (splits * tile.k <= gemm.k and splits * results <= MOST_PARTIALS))
     ]
     waves = [(tile, divmod(count(tile, 1), device.sms * tile.blocks)) for _, tile, splits in options if share and splits == 1]
@@ -330,7 +327,7 @@ def simt_form(tile: SimtTile, a_load: int, b_load: int, c_vector: int, split: in
         ("THREAD_M", tile.thread_m),
         ("THREAD_N", tile.thread_n),
         ("STAGES", tile.stages),
-        ("SNAKE", tile.snake),
+        ("BRING", tile.bring),
         ("PROMOTE", tile.promote),
         ("BLOCKS", tile.blocks),
     )

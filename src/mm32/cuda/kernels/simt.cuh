@@ -22,7 +22,7 @@
 //   MM32_SPLIT       1: K is split among blocks; their sums are not C, and have no epilogue
 //                    2: stream-K: the tiles of a last wave that is not full are shared by all blocks, whose sums wait in pieces
 //   MM32_TILE_M, MM32_TILE_N, MM32_TILE_K, MM32_THREAD_M, MM32_THREAD_N, MM32_STAGES
-//   MM32_SNAKE       the order of FMAs; ptxas leaves fewer conflicts of register banks with 0 in large tiles, with 1 in small ones
+//   MM32_BRING       the row of a step's FMAs after which it brings its share of the next tiles in: where ptxas does best with it
 //   MM32_BLOCKS      how many blocks must fit on a multiprocessor by their registers
 //   MM32_PROMOTE     0: one multiply-add after another along all of K. Otherwise the sums are added to a second set of registers
 //                    and begun anew every so many tiles of K: the error of a sum of 8192 falls to a fifth
@@ -102,6 +102,7 @@ struct Loader : Share<LOAD, ROWS> {
         for (int piece = 0; piece < PIECES; piece++) copy(piece, stage, depth);
     }
     __device__ __forceinline__ void turn_first(unsigned, int) {}
+    __device__ __forceinline__ void lift(int) {}
     // At step k of a tile, whose stage was followed by `next`; `ahead` is where the tile goes that is AHEAD of it. Many small copies
     // come in four groups: ptxas puts three idle instructions before each group.
     __device__ __forceinline__ void bring(int k, unsigned, unsigned ahead, int depth) {
@@ -120,6 +121,7 @@ struct Loader<2, ROWS> : Share<2, ROWS> {
     static constexpr int SLOT = 16 * PIECES * THREADS, QUEUE = (STAGES - 1) * SLOT;  // bytes: of a tile, of all of them
 
     unsigned queue, slot;  // the thread's first place in it; the next tile to turn, in bytes
+    float x, y, z, w;      // of a piece that is being turned
 
     __device__ __forceinline__ Loader(const Side& side, unsigned at) : Base(side), queue(at + 16 * threadIdx.x), slot(0) {}
 
@@ -128,10 +130,9 @@ struct Loader<2, ROWS> : Share<2, ROWS> {
         copy_async<16>(queue + slot + 16 * piece * THREADS, this->from[r] + j * Base::K_STEP, this->k + j * Base::K_STEP < depth);
         if (j == Base::K_COUNT - 1) this->from[r] += TILE_K;
     }
-    // A piece into its stage, and that of the tile AHEAD - 1 after it into the queue.
+    // A piece from the queue, and then into its stage; that of the tile AHEAD - 1 after it goes into the queue.
+    __device__ __forceinline__ void lift_piece(int piece) { load_shared(queue + slot + 16 * piece * THREADS, x, y, z, w); }
     __device__ __forceinline__ void turn(int piece, unsigned stage, int depth) {
-        float x, y, z, w;
-        load_shared(queue + slot + 16 * piece * THREADS, x, y, z, w);
         const unsigned to = this->place(stage, piece / Base::K_COUNT, piece % Base::K_COUNT);
         store_shared(to, x);
         store_shared(to + 4 * Base::PITCH, y);
@@ -147,8 +148,17 @@ struct Loader<2, ROWS> : Share<2, ROWS> {
     }
     __device__ __forceinline__ void turn_first(unsigned stage, int depth) {
 #pragma unroll
-        for (int piece = 0; piece < PIECES; piece++) turn(piece, stage, depth);
+        for (int piece = 0; piece < PIECES; piece++) {
+            lift_piece(piece);
+            turn(piece, stage, depth);
+        }
         advance();
+    }
+    static_assert(PIECES < TILE_K);
+    __device__ __forceinline__ void lift(int k) {
+#pragma unroll
+        for (int piece = 0; piece < PIECES; piece++)
+            if (piece * (TILE_K - 1) / PIECES == k) lift_piece(piece);
     }
     __device__ __forceinline__ void bring(int k, unsigned next, unsigned, int depth) {
 #pragma unroll
@@ -263,7 +273,8 @@ __device__ __forceinline__ void multiply_tile(const Problem& p, const Tile& tile
     copy_wait<STAGES - 2>();
     __syncthreads();
     // The next step's fragments are read while this one's multiply, over the border between tiles too.
-    constexpr int A_READS = THREAD_M / 4, READS = A_READS + THREAD_N / 4, ROWS_A_READ = THREAD_M / READS, FIRST_READ = (THREAD_M - 1 - (READS - 1) * ROWS_A_READ) / 2;
+    constexpr int A_READS = THREAD_M / 4, READS = A_READS + THREAD_N / 4, READ_EVERY = THREAD_M / 8;  // rows
+    static_assert((READS - 1) * READ_EVERY < THREAD_M && MM32_BRING < THREAD_M);
     float a_part[2][THREAD_M], b_part[2][THREAD_N];
     const auto read = [&](int i, int to, unsigned a_from, unsigned b_from) {
         if (i < A_READS) read_fragment<32>(a_part[to], i, a_read + a_from);
@@ -285,8 +296,8 @@ __device__ __forceinline__ void multiply_tile(const Problem& p, const Tile& tile
                 __syncthreads();  // stage `next` has arrived for all threads, and all are done with this one but for what they hold
                 from = b_from = next;
             } else {
-                a.bring(k, ring_at + next, ring_at + last, a_depth);
-                b.bring(k, ring_at + next + B_AT, ring_at + last + B_AT, b_depth);
+                a.lift(k);
+                b.lift(k);
             }
             // Row after row, its columns there and back: each FMA shares a factor with the one before, and reads two registers, a
             // sum and the other factor, as many as there are banks.
@@ -294,11 +305,15 @@ __device__ __forceinline__ void multiply_tile(const Problem& p, const Tile& tile
             for (int i = 0; i < THREAD_M; i++) {
 #pragma unroll
                 for (int r = 0; r < READS; r++)
-                    if (FIRST_READ + r * ROWS_A_READ == i) read(r, (k + 1) % 2, from, b_from);
+                    if (r * READ_EVERY == i) read(r, (k + 1) % 2, from, b_from);
 #pragma unroll
                 for (int v = 0; v < THREAD_N; v++) {
                     const int j = i % 2 ? THREAD_N - 1 - v : v;
                     sum[i][j] = fmaf(a_part[k % 2][i], b_part[k % 2][j], sum[i][j]);
+                }
+                if (i == MM32_BRING && k < TILE_K - 1) {
+                    a.bring(k, ring_at + next, ring_at + last, a_depth);
+                    b.bring(k, ring_at + next + B_AT, ring_at + last + B_AT, b_depth);
                 }
             }
         }
