@@ -16,6 +16,7 @@ import torch
 
 import mm32
 from mm32 import plan as planning
+from mm32.cuda import launch
 
 SIZES = [(1, 1, 1), (3, 2, 5), (17, 33, 9), (33, 31, 65), (64, 64, 64), (65, 129, 18), (7, 70, 0), (40, 70, 1100)]
 
@@ -72,9 +73,9 @@ def main(kernel: str) -> int:
     right &= check(kernel, "batch", a, b, None, offset=3)
     # The large tiles of a kernel that has several, at their edges; a grid of few blocks, so that each takes several tiles.
     if kernel == "simt":
-        tiles = planning.fp32.SIMT_TILES
+        tiles, device_of, card = planning.fp32.SIMT_TILES, launch.device_of, launch.device_of(0)
         for tile in tiles:
-            planning.fp32.SIMT_TILES = (replace(tile, aligned=False),)
+            planning.fp32.SIMT_TILES = (tile,)
             forget_plans()
             a, b = torch.randn(tile.m + 1, 3 * tile.k + 1), torch.randn(3 * tile.k + 1, tile.n + 2)
             right &= check(kernel, f"tile {tile.m}x{tile.n}", a, b, None)
@@ -82,7 +83,12 @@ def main(kernel: str) -> int:
             planning.fp32.REDUCE = -1.0
             forget_plans()
             right &= check(kernel, f"tile {tile.m}x{tile.n}, K split", a, b, torch.randn(tile.n + 2))
-            planning.fp32.REDUCE = 1.0
+            planning.fp32.REDUCE, planning.fp32.FIXUP = 1.0, -1.0  # no K split, but the last of 20 tiles shared
+            launch.device_of = lambda index: replace(card, sms=3)
+            forget_plans()
+            a, b = torch.randn(9 * tile.m + 1, 3 * tile.k + 1), torch.randn(3 * tile.k + 1, tile.n + 2)
+            right &= check(kernel, f"tile {tile.m}x{tile.n}, stream-K", a, b, torch.randn(tile.n + 2))
+            launch.device_of, planning.fp32.FIXUP = device_of, 1.0
         planning.fp32.SIMT_TILES = tiles
         # Narrow products, with K split wherever it can be, and nowhere.
         for planning.fp32.REDUCE in (-1.0, 1.0):

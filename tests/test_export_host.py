@@ -283,13 +283,13 @@ def test_launches_overlap_only_on_cards_that_can(load, on_cpu, tmp_path, monkeyp
 
 
 def test_the_forms_have_every_launch():
-    """What the tests above compile: all that plans launch: simt's tiles and narrow form, tensor cores packed and direct, K split
+    """What the tests above compile: all that plans launch: simt's tiles, stream-K and narrow form, tensor cores packed and direct, K split
     and not."""
     plans = [plan_of(*form.values) for form in FORMS]
     launched = {(plan.kernel, step.entry) for plan in plans for step in plan.launches}
     split = ("mm32_scale", "mm32_pack", "mm32_reduce", "mm32_careful")
     assert {(kernel, entry) for kernel in ("mma", "tensorcore") for entry in (*split, f"mm32_{kernel}")} <= launched
-    assert {("simt", entry) for entry in ("mm32_simt", "mm32_narrow", "mm32_reduce")} <= launched
+    assert {("simt", entry) for entry in ("mm32_simt", "mm32_fixup", "mm32_narrow", "mm32_reduce")} <= launched
     multiplies = [dict(s.constants) for plan in plans for s in plan.launches if s.entry == "mm32_tensorcore"]
     assert {(c["DIRECT"], c["SPLIT"]) for c in multiplies} == {(d, s) for d in (0, 1) for s in (0, 1)}
     assert {(c["DIRECT"], c["PRODUCTS"]) for c in multiplies} == {(d, p) for d in (0, 1) for p in (1, 3)}

@@ -302,22 +302,32 @@ def test_k_past_2_to_31() -> None:
 @pytest.mark.parametrize("tile", planning.fp32.SIMT_TILES, ids=lambda t: f"{t.m}x{t.n}x{t.k}")
 @pytest.mark.parametrize("a_name", ["row", "col", "stepped"])
 @pytest.mark.parametrize("b_name", ["row", "col", "stepped"])
-@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("how", ["whole", "parts", "stream"])
 def test_simt_tiles(
     tile: planning.fp32.SimtTile,
     a_name: str,
     b_name: str,
-    split: bool,
+    how: str,
     monkeypatch: pytest.MonkeyPatch,
     forget: None,
     rng: random.Random,
 ) -> None:
-    """Small problems would never be given the large tiles: here each tile is the only one. Sizes just around it."""
-    monkeypatch.setattr(planning.fp32, "SIMT_TILES", (dataclasses.replace(tile, aligned=False),))
+    """Small problems would never be given the large tiles: here each tile is the only one. Sizes just around it. K is split, or
+    the tiles beyond whole waves of three multiprocessors are shared, wherever they can be, or nowhere."""
+    monkeypatch.setattr(planning.fp32, "SIMT_TILES", (tile,))
     monkeypatch.setattr(planning.fp32, "NARROW", 0)
-    monkeypatch.setattr(
-        planning.fp32, "REDUCE", -1.0 if split else 1.0
-    )  # seconds: K split wherever it can be, or nowhere
+    monkeypatch.setattr(planning.fp32, "REDUCE", -1.0 if how == "parts" else 1.0)  # seconds
+    monkeypatch.setattr(planning.fp32, "FIXUP", -1.0 if how == "stream" else 1.0)
+    small = dataclasses.replace(launch.device_of(0), sms=3)
+    monkeypatch.setattr(launch, "device_of", lambda index: small)
+    launched: set[str] = set()
+    inner = launch.Runner.__init__
+
+    def noted(self: launch.Runner, plan: planning.Plan, index: int) -> None:
+        launched.update(step.entry for step in plan.launches)
+        inner(self, plan, index)
+
+    monkeypatch.setattr(launch.Runner, "__init__", noted)
     run = Runner("cuda", "simt")
     for m in (1, tile.m - 1, tile.m, tile.m + 1, 9 * tile.m + 3):
         for n in (2, tile.n - 3, tile.n, tile.n + 5):
@@ -332,6 +342,32 @@ def test_simt_tiles(
                 b, bt = random_matrix(rng, k, n, b_name, "cuda")
                 out = Placed((m, n), Store(pad=rng.choice((0, 1, 4))), "cuda")
                 check(run, a, b, out=out, what=f"M={m} N={n} K={k}, a {at}, b {bt}")
+    more = {"whole": set(), "parts": {"mm32_reduce"}, "stream": {"mm32_fixup"}}
+    assert launched == {"mm32_simt", *more[how]}
+
+
+def test_stream_k_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch, forget: None) -> None:
+    """In every run, with batches, an epilogue, and a tile of which more than eight pieces are added up."""
+    tile = planning.fp32.SIMT_TILES[0]
+    monkeypatch.setattr(planning.fp32, "SIMT_TILES", (tile,))
+    monkeypatch.setattr(planning.fp32, "FIXUP", -1.0)
+    a, b, bias = randn(3, 5 * tile.m, 3000), randn(3000, 9 * tile.n), randn(9 * tile.n)
+    card = launch.device_of(0)
+    for sms in (134, 67, 45, 11):  # of 135 tiles, 1, 1, 0 and 3 are shared
+        clear_plans()
+        device = dataclasses.replace(card, sms=sms)
+        monkeypatch.setattr(launch, "device_of", lambda index, device=device: device)
+
+        def product() -> torch.Tensor:
+            return mm32.matmul(a, b, bias=bias, activation="relu", kernel="simt", precision="ieee")
+
+        first = product()
+        made = planning.plan(gemm.describe(a, b, bias, first, "relu", "ieee"), device, "simt")
+        assert ("mm32_fixup" in [step.entry for step in made.launches]) == (sms != 45)
+        for _ in range(5):
+            assert torch.equal(first, product())
+        truth = torch.relu(a.double() @ b.double() + bias)
+        assert ((first - truth).abs() <= 3000 * 2.0**-24 * (a.double().abs() @ b.double().abs() + bias.abs())).all()
 
 
 @pytest.mark.parametrize("split", [False, True])

@@ -194,7 +194,7 @@ def test_simt_tiles_hold_together(tile: planning.fp32.SimtTile) -> None:
     assert tile.threads * tile.thread_m * tile.thread_n == tile.m * tile.n
     assert tile.shared((2, 2)) * tile.blocks <= H200.shared
     assert tile.threads * tile.blocks <= 2048
-    assert any(t.shared((2, 2)) <= SMALL.shared and not t.aligned for t in planning.fp32.SIMT_TILES)
+    assert any(t.shared((2, 2)) <= SMALL.shared for t in planning.fp32.SIMT_TILES)
     assert all(0 < rate < 1 for rate in tile.rates)
 
 
@@ -253,7 +253,27 @@ def test_k_is_shared_where_tiles_are_few(device: Device) -> None:
         assert [launch.entry for launch in shared.launches][1:] == ["mm32_reduce"]
         assert (alone.kernel, alone.workspace, len(alone.launches)) == ("simt", None, 1)
         assert alone.launches[0].grid(problem) < shared.launches[0].grid(problem)
-    assert plan(from_layout("nn", 8192, 8192, 512), device, "simt").workspace is None
+    assert plan(from_layout("nn", 8192, 8192, 32), device, "simt").workspace is None
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=lambda d: d.name)
+def test_the_last_wave_is_shared(device: Device) -> None:
+    """Stream-K: as many blocks as the card holds, pieces in a workspace, the epilogue in both launches; and where there is no
+    memory, whole tiles."""
+    problem = from_layout("tn", 4097, 4099, 4095, bias=True, activation="relu")
+    made, alone = plan(problem, device, "simt"), planning.without_workspace(problem, device)
+    multiply, fixup = made.launches
+    constants = dict(multiply.constants)
+    assert (multiply.entry, fixup.entry, constants["SPLIT"]) == ("mm32_simt", "mm32_fixup", 2)
+    assert multiply.constants == fixup.constants
+    assert (multiply.argument, fixup.argument) == ("split", "split")
+    blocks = multiply.grid(problem)
+    assert blocks == made.workspace.splits == device.sms * constants["BLOCKS"]
+    tiles = -(-4097 // constants["TILE_M"]) * -(-4099 // constants["TILE_N"])
+    assert tiles > blocks
+    assert made.workspace.bytes == 4 * (blocks + tiles % blocks) * constants["TILE_M"] * constants["TILE_N"]
+    assert (multiply.early, fixup.early) == (False, device.capability >= (9, 0))
+    assert [launch.entry for launch in alone.launches] == ["mm32_simt"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -325,11 +345,13 @@ def test_every_kernel_takes_empty_sizes(kernel: str, sizes: tuple[int, int, int]
 # The list of compiled forms
 
 # The epilogue and the store are covered once each, not with every form; so are the loads of tensorcore.cu, where they are
-# numbers, not code. Side and split of narrow.cu take turns, and split forms of simt.cu stand for all loads.
+# numbers, not code. Side and split of narrow.cu take turns, and split forms of simt.cu stand for all loads; fixup.cu
+# loads nothing of A and B.
 LEFT_OUT = {
     "simt.cu": ("BIAS", "ACTIVATION", "C_VECTOR", "SPLIT", "PRODUCTS"),
     "tensorcore.cu": ("BIAS", "ACTIVATION", "C_VECTOR", "A_UNIT", "B_UNIT"),
     "narrow.cu": ("BIAS", "ACTIVATION", "SIDE", "SPLIT"),
+    "fixup.cu": ("BIAS", "ACTIVATION", "C_VECTOR", "A_LOAD", "B_LOAD"),
 }
 
 

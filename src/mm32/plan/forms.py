@@ -40,10 +40,13 @@ def variants() -> Iterator[tuple[str, str, Constants, int]]:
             yield "simt", "simt.cu", (*light, *form), t.threads
         for load in (0, 2):  # where sums go does not change the loop
             yield "simt", "simt.cu", (*light, ("PRODUCTS", 3), *simt_form(t, load, load, load // 2, 1)), t.threads
-        for i, j in ((0, 0), (1, 3), (2, 2), (3, 1)):
-            stream = (("PRODUCTS", 3), *simt_form(t, i, j, int(i != 1), 2))
-            for entry in ("simt.cu", "fixup.cu"):
-                yield from with_epilogues("simt", entry, [stream], t.threads, False)
+        split: Constants = (("PRODUCTS", 3),)
+        streams = [(*split, *simt_form(t, i, j, int(i != 1), 2)) for i, j in ((0, 0), (1, 3), (2, 2), (3, 1))]
+        yield from with_epilogues("simt", "simt.cu", streams, t.threads, False)
+        for vector in (0, 1):
+            yield from with_epilogues(
+                "simt", "fixup.cu", [(*split, *simt_form(t, 0, 0, vector, 2))], t.threads, vector == 0
+            )
     # Side and split change where data comes from and goes to, not the loop: their four pairs take turns among the forms.
     for number, narrow in enumerate(NARROW_FORMS):
         for vector in (0, 1):

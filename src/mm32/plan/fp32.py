@@ -60,7 +60,7 @@ class SimtTile:
     stages: int
     rates: tuple[float, ...]
     promote: int = 0  # tiles of K between promotions of the sums; 0 for none
-    bring: int = 4
+    bring: int = 5
 
     @property
     def blocks(self) -> int:
@@ -79,8 +79,8 @@ class SimtTile:
 
 
 SIMT_TILES = (
-    SimtTile(256, 128, 16, 16, 8, 3, (0.80,), bring=0),
-    SimtTile(128, 64, 16, 8, 8, 3, (0.71, 0.77, 0.785)),
+    SimtTile(256, 128, 16, 16, 8, 3, (0.81,), bring=0),
+    SimtTile(128, 64, 16, 8, 8, 3, (0.71, 0.775, 0.79)),
     SimtTile(64, 64, 16, 8, 8, 3, (0.37, 0.69, 0.71, 0.72, 0.73)),
 )
 # Sums promoted every 128 of K: two sets of registers. For the careful path, whose error must stand beside torch's, which splits

@@ -22,7 +22,7 @@
 //   MM32_SPLIT       1: K is split among blocks; their sums are not C, and have no epilogue
 //                    2: stream-K: the tiles of a last wave that is not full are shared by all blocks, whose sums wait in pieces
 //   MM32_TILE_M, MM32_TILE_N, MM32_TILE_K, MM32_THREAD_M, MM32_THREAD_N, MM32_STAGES
-//   MM32_BRING       the row of a step's FMAs after which it brings its share of the next tiles in: where ptxas does best with it
+//   MM32_BRING       the row of a step's FMAs before which it brings its share of the next tiles in: where ptxas does best with it
 //   MM32_BLOCKS      how many blocks must fit on a multiprocessor by their registers
 //   MM32_PROMOTE     0: one multiply-add after another along all of K. Otherwise the sums are added to a second set of registers
 //                    and begun anew every so many tiles of K: the error of a sum of 8192 falls to a fifth
@@ -273,8 +273,8 @@ __device__ __forceinline__ void multiply_tile(const Problem& p, const Tile& tile
     copy_wait<STAGES - 2>();
     __syncthreads();
     // The next step's fragments are read while this one's multiply, over the border between tiles too.
-    constexpr int A_READS = THREAD_M / 4, READS = A_READS + THREAD_N / 4, READ_EVERY = THREAD_M / 8;  // rows
-    static_assert((READS - 1) * READ_EVERY < THREAD_M && MM32_BRING < THREAD_M);
+    constexpr int A_READS = THREAD_M / 4, READS = A_READS + THREAD_N / 4;
+    static_assert(READS < THREAD_M && MM32_BRING < THREAD_M);
     float a_part[2][THREAD_M], b_part[2][THREAD_N];
     const auto read = [&](int i, int to, unsigned a_from, unsigned b_from) {
         if (i < A_READS) read_fragment<32>(a_part[to], i, a_read + a_from);
@@ -303,17 +303,15 @@ __device__ __forceinline__ void multiply_tile(const Problem& p, const Tile& tile
             // sum and the other factor, as many as there are banks.
 #pragma unroll
             for (int i = 0; i < THREAD_M; i++) {
-#pragma unroll
-                for (int r = 0; r < READS; r++)
-                    if (r * READ_EVERY == i) read(r, (k + 1) % 2, from, b_from);
+                if (i == MM32_BRING && k < TILE_K - 1) {
+                    a.bring(k, ring_at + next, ring_at + last, a_depth);
+                    b.bring(k, ring_at + next + B_AT, ring_at + last + B_AT, b_depth);
+                }
+                if (i > 0 && i <= READS) read(i - 1, (k + 1) % 2, from, b_from);
 #pragma unroll
                 for (int v = 0; v < THREAD_N; v++) {
                     const int j = i % 2 ? THREAD_N - 1 - v : v;
                     sum[i][j] = fmaf(a_part[k % 2][i], b_part[k % 2][j], sum[i][j]);
-                }
-                if (i == MM32_BRING && k < TILE_K - 1) {
-                    a.bring(k, ring_at + next, ring_at + last, a_depth);
-                    b.bring(k, ring_at + next + B_AT, ring_at + last + B_AT, b_depth);
                 }
             }
         }
