@@ -75,7 +75,7 @@ def main(kernel: str) -> int:
     if kernel == "simt":
         tiles, device_of, card = planning.fp32.SIMT_TILES, launch.device_of, launch.device_of(0)
         for tile in tiles:
-            planning.fp32.SIMT_TILES = (tile,)
+            planning.fp32.SIMT_TILES = (replace(tile, aligned=False),)
             forget_plans()
             a, b = torch.randn(tile.m + 1, 3 * tile.k + 1), torch.randn(3 * tile.k + 1, tile.n + 2)
             right &= check(kernel, f"tile {tile.m}x{tile.n}", a, b, None)

@@ -283,8 +283,8 @@ def test_launches_overlap_only_on_cards_that_can(load, on_cpu, tmp_path, monkeyp
 
 
 def test_the_forms_have_every_launch():
-    """What the tests above compile: all that plans launch: simt's tiles, stream-K and narrow form, tensor cores packed and direct, K split
-    and not."""
+    """What the tests above compile: all that plans launch: simt's tiles, stream-K and narrow form, tensor cores packed and
+    direct, K split and not."""
     plans = [plan_of(*form.values) for form in FORMS]
     launched = {(plan.kernel, step.entry) for plan in plans for step in plan.launches}
     split = ("mm32_scale", "mm32_pack", "mm32_reduce", "mm32_careful")

@@ -314,7 +314,7 @@ def test_simt_tiles(
 ) -> None:
     """Small problems would never be given the large tiles: here each tile is the only one. Sizes just around it. K is split, or
     the tiles beyond whole waves of three multiprocessors are shared, wherever they can be, or nowhere."""
-    monkeypatch.setattr(planning.fp32, "SIMT_TILES", (tile,))
+    monkeypatch.setattr(planning.fp32, "SIMT_TILES", (dataclasses.replace(tile, aligned=False),))
     monkeypatch.setattr(planning.fp32, "NARROW", 0)
     monkeypatch.setattr(planning.fp32, "REDUCE", -1.0 if how == "parts" else 1.0)  # seconds
     monkeypatch.setattr(planning.fp32, "FIXUP", -1.0 if how == "stream" else 1.0)

@@ -24,7 +24,13 @@ INCLUDE = re.compile(r'^#include "([\w.]+)"\n', re.M)
 DIRECTIVE = re.compile(r"#(if|ifdef|ifndef|elif|else|endif)\b(.*)")
 CONDITION = re.compile(r"(?P<not>!?)MM32_(?P<name>\w+)(?: (?P<operator>[!=]=) (?P<number>\d+))?")
 VARIABLE = re.compile(r'^extern "C" \{\n__device__ [\w ]+ (\w+);\n\}$', re.M)
-OF_A_FORM = ("direct.cuh", "epilogue.cuh", "simt.cuh", "stream.cuh", "tiles.cuh")  # headers that a launch's constants decide
+OF_A_FORM = (
+    "direct.cuh",
+    "epilogue.cuh",
+    "simt.cuh",
+    "stream.cuh",
+    "tiles.cuh",
+)  # headers that a launch's constants decide
 VECTOR_LOADS = (
     "simt.cu",
     "narrow.cu",

@@ -50,7 +50,8 @@ TILED_STEP = 2 * 32 * 32 * 2 / (7.0e12 / 132)  # seconds for a step of K of the 
 @dataclass(frozen=True)
 class SimtTile:
     """A block tile of the simt kernel; `rates` are the shares of the card's FMA peak that it sustains with 1, 2, ... blocks on a
-    multiprocessor. `bring`: when it brings the next tiles in (simt.cuh)."""
+    multiprocessor. `bring`: when it brings the next tiles in (simt.cuh). `aligned`: taken only where both operands come 16 bytes
+    at a time."""
 
     m: int
     n: int
@@ -61,6 +62,7 @@ class SimtTile:
     rates: tuple[float, ...]
     promote: int = 0  # tiles of K between promotions of the sums; 0 for none
     bring: int = 5
+    aligned: bool = False
 
     @property
     def blocks(self) -> int:
@@ -79,7 +81,7 @@ class SimtTile:
 
 
 SIMT_TILES = (
-    SimtTile(256, 128, 16, 16, 8, 3, (0.81,), bring=0),
+    SimtTile(256, 128, 16, 16, 8, 3, (0.81,), bring=0, aligned=True),
     SimtTile(128, 64, 16, 8, 8, 3, (0.71, 0.775, 0.79)),
     SimtTile(64, 64, 16, 8, 8, 3, (0.37, 0.69, 0.71, 0.72, 0.73)),
 )
@@ -272,9 +274,12 @@ def simt(gemm: Gemm, device: Device, accurate: bool = False, workspace: bool = T
         for splits in (SPLITS if share else (1,))
         for tile in ((ACCURATE_TILE,) if accurate or gemm.k > LONG_K * splits else SIMT_TILES)
         if tile.shared(loads) <= device.shared
+        and not (tile.aligned and unaligned)
         and (splits == 1 or (splits * tile.k <= gemm.k and splits * results <= MOST_PARTIALS))
     ]
-    waves = [(tile, divmod(count(tile, 1), device.sms * tile.blocks)) for _, tile, splits in options if share and splits == 1]
+    waves = [
+        (tile, divmod(count(tile, 1), device.sms * tile.blocks)) for _, tile, splits in options if share and splits == 1
+    ]
     options += [(stream_estimate(tile), tile, STREAM) for tile, (whole, rest) in waves if whole and rest]
     seconds, tile, splits = min(options, key=lambda option: option[0])
     if share and gemm.k > 0 and min(gemm.m, gemm.n) <= NARROW:

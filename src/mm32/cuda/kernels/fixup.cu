@@ -16,7 +16,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) mm32_fixup(const __grid_co
     for (long long at = blockIdx.x; at < shares.shared * SLICES; at += gridDim.x) {
         const long long shared = at / SLICES;
         const int slice = (int)(at % SLICES), i = slice / (THREAD_N / 4), j = slice % (THREAD_N / 4) * 4;
-        const long long first = shares.block_of(shared * shares.steps), last = shares.block_of((shared + 1) * shares.steps - 1);
+        const long long first = shares.share_of(shared * shares.steps), last = shares.share_of((shared + 1) * shares.steps - 1);
         float* const piece = s.partial + (first + shared) * (TILE_M * TILE_N);
         const auto sum = sum_of_parts<4>(reinterpret_cast<const float*>(in_piece(piece, i, j)), last - first + 1, TILE_M * TILE_N);
         const Tile tile = tile_at(p, shares.whole + shared);

@@ -335,8 +335,9 @@ __device__ __forceinline__ void multiply_tile(const Problem& p, const Tile& tile
     const auto& done = sum;
 #endif
 
-    // Each thread's sums pass through its own words of the ring, so that what follows is a loop, not the same code for each sum, and
-    // the registers of the main loop are the same whatever follows: their allocation is worth more than this costs.
+    // Each thread's sums pass through its own words of the ring, neighbours changed in pairs: registers that are stored together lie
+    // one after the other, and a sum is then in the other bank than the element of B that it is multiplied with. What follows is
+    // a loop, not the same code for each sum, which leaves the main loop's registers alone.
     static_assert(16 * THREAD_M * THREADS <= STAGES * STAGE);
     const unsigned mine = ring_at + 16 * threadIdx.x;
 #pragma unroll
@@ -345,11 +346,10 @@ __device__ __forceinline__ void multiply_tile(const Problem& p, const Tile& tile
         for (int i = 0; i < THREAD_M; i++)
             store_shared(mine + 16 * i * THREADS, done[i][j + 1], done[i][j], done[i][j + 3], done[i][j + 2]);
         const long long n = tile.n0 + in_tile.n + j / 4 * 16;
-        float bias[4];
-        read_bias(p, n, bias);
 #pragma unroll 4
         for (int i = 0; i < THREAD_M; i++) {
-            float four[4];
+            float four[4], bias[4];
+            read_bias(p, n, bias);
             load_shared(mine + 16 * i * THREADS, four[1], four[0], four[3], four[2]);
             if (MM32_SPLIT == 2 && part.piece) *in_piece(part.piece, i, j) = make_float4(four[0], four[1], four[2], four[3]);
             else store_four(p, part, tile.m0 + in_tile.m + i / 4 * 32 + i % 4, n, four, bias);
