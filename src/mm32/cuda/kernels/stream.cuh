@@ -17,7 +17,7 @@ struct Shares {
     }
     // The first of a share's steps, counted through all shared tiles; and whose share a step is in.
     __device__ __forceinline__ long long first_of(long long share) const {
-        return share >= shares ? shared * steps : quotient(shared * steps * share, shares);
+        return quotient(shared * steps * min(share, shares), shares);
     }
     __device__ __forceinline__ long long share_of(long long step) const {
         return quotient((step + 1) * shares - 1, shared * steps);
