@@ -20,7 +20,7 @@ SOURCES = {
     "naive": ("naive.cu",),
     "dot": ("dot.cu",),
     "tiled": ("tiled.cu",),
-    "simt": ("simt.cu", "narrow.cu", "reduce.cu"),
+    "simt": ("simt.cu", "fixup.cu", "narrow.cu", "reduce.cu"),
     "mma": ("pack.cu", "mma.cu", "reduce.cu", "careful.cu"),
     "tensorcore": ("pack.cu", "tensorcore.cu", "reduce.cu", "careful.cu"),
 }
