@@ -277,10 +277,10 @@ def simt(gemm: Gemm, device: Device, accurate: bool = False, workspace: bool = T
         and not (tile.aligned and unaligned)
         and (splits == 1 or (splits * tile.k <= gemm.k and splits * results <= MOST_PARTIALS))
     ]
-    waves = [
-        (tile, divmod(count(tile, 1), device.sms * tile.blocks)) for _, tile, splits in options if share and splits == 1
-    ]
-    options += [(stream_estimate(tile), tile, STREAM) for tile, (whole, rest) in waves if whole and rest]
+    for _, tile, splits in tuple(options):
+        whole, rest = divmod(count(tile, 1), device.sms * tile.blocks)
+        if share and splits == 1 and whole and rest and gemm.k > 0:
+            options.append((stream_estimate(tile), tile, STREAM))
     seconds, tile, splits = min(options, key=lambda option: option[0])
     if share and gemm.k > 0 and min(gemm.m, gemm.n) <= NARROW:
         made = narrow(gemm, device)
