@@ -37,10 +37,11 @@ Constants = tuple[tuple[str, int], ...]
 class Launch:
     """One kernel launch: `source` compiled with the MM32_… definitions of `constants`, and how many blocks of it.
 
-    Kernels take further work a grid apart, so any grid is right. `blocks` says how many to start; where it is None they
-    follow from `unit`, what a block computes: (e,) consecutive output elements or a (rows, columns) tile. `argument` is what
-    the kernel takes, a "problem" (problem.cuh) or a "split" (split.cuh). `early`: it may start while the launch before it
-    runs (programmatic dependent launch). `careful`: it does nothing but where the inputs do not suit the split.
+    Kernels take further work a grid apart, so any grid is right, but simt's with stream-K: there it is the number of
+    `Workspace.splits`. `blocks` says how many to start; where it is None they follow from `unit`, what a block computes: (e,)
+    consecutive output elements or a (rows, columns) tile. `argument` is what the kernel takes, a "problem" (problem.cuh) or a
+    "split" (split.cuh). `early`: it may start while the launch before it runs (programmatic dependent launch). `careful`: it
+    does nothing but where the inputs do not suit the split.
     """
 
     source: str
@@ -66,10 +67,11 @@ class Launch:
 
 @dataclass(frozen=True)
 class Workspace:
-    """Device memory beyond the operands, in bytes, and what struct Split (split.cuh) says of it: offsets from its start of
-    A's and B's panels, stats and ready counters, of the verdict and of the partial sums; how many matrices of each operand
-    are packed; how many blocks share K; and the rows to pack first, none where the multiply waits for all of them. An operand
-    that was packed `before` is in memory of its own: its offsets are from the start of that."""
+    """Device memory beyond the operands, in bytes, and what struct Split (split.cuh) says of it: offsets from its start of A's
+    and B's panels, stats and ready counters, of the verdict and of the partial sums (with stream-K, pieces of tiles); how
+    many matrices of each operand are packed; how many blocks share K (with stream-K, tiles); and the rows to pack first, none
+    where the multiply waits for all of them. An operand that was packed `before` is in memory of its own: its offsets are
+    from the start of that."""
 
     bytes: int
     panels: tuple[int, int]

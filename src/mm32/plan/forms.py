@@ -11,10 +11,10 @@ from mm32.plan.split import BEFORE, MMA_TILES, TENSOR_TILES, tensor_form
 
 
 def variants() -> Iterator[tuple[str, str, Constants, int]]:
-    """Every compiled form that plans differ in, as (kernel, source, constants, threads a block). Epilogues multiply the
-    forms without touching the main loop: they are covered by the empty one and the heaviest on every form, and each
-    activation once a kernel; of simt's, the heaviest on one form a tile. Its 16-byte stores stand with three of its four loads,
-    the others with the fourth."""
+    """Every compiled form that plans differ in, as (kernel, source, constants, threads a block). Epilogues multiply the forms
+    without touching the main loop: they are covered by the empty one and the heaviest on every form, and each activation once a
+    kernel; of simt's, the heaviest on one form a tile and on those of stream-K. Its 16-byte stores stand with three of its four
+    loads, the others with the fourth."""
     light = NO_EPILOGUE
     heavy = (("BIAS", 1), ("ACTIVATION", 1 + ACTIVATIONS.index("gelu_tanh")))
     each = [(("BIAS", i % 2), ("ACTIVATION", 1 + i)) for i in range(len(ACTIVATIONS))]

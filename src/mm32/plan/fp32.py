@@ -79,6 +79,11 @@ class SimtTile:
         queued = self.m * (loads[0] == 2) + self.n * (loads[1] == 2)
         return ring + 4 * (self.stages - 1) * self.k * queued
 
+    def resident(self, loads: tuple[int, int], device: Device) -> int:
+        """Blocks that a multiprocessor holds: fewer than `blocks` where it has less shared memory. Each block takes 1 KB more
+        than it asks for, and so much more than a block may have, a multiprocessor has."""
+        return min(self.blocks, (device.shared + 1024) // (self.shared(loads) + 1024))
+
 
 SIMT_TILES = (
     SimtTile(256, 128, 16, 16, 8, 3, (0.81,), bring=0, aligned=True),
@@ -238,8 +243,9 @@ def narrow_form(form: NarrowForm, side: int, load: int, split: int) -> Constants
 
 
 def simt(gemm: Gemm, device: Device, accurate: bool = False, workspace: bool = True) -> tuple[Plan, float]:
-    """By tiles, with K shared among blocks where they are few; or by narrow.cu, where that is estimated to be faster. Not so for
-    `accurate`: of its launch are tiles made anew. Without `workspace` K is not shared."""
+    """By tiles, with K shared among blocks where they are few, and the tiles of the last wave where they are many; or by
+    narrow.cu, where that is estimated to be faster. Not so for `accurate`: of its launch are tiles made anew. Without
+    `workspace` nothing is shared."""
     loads, results = _loads(gemm), gemm.batches * gemm.m * gemm.n
     unaligned = any(load % 2 for load in loads)
 
@@ -259,8 +265,9 @@ def simt(gemm: Gemm, device: Device, accurate: bool = False, workspace: bool = T
 
     def stream_estimate(tile: SimtTile) -> float:
         """As if each multiprocessor had the same work, to the step."""
-        tiles, resident = count(tile, 1), device.sms * tile.blocks
-        step = 2.0 * tile.m * tile.n / (FMA_PEAK * tile.rates[-1]) * (UNALIGNED if unaligned else 1.0)
+        each = tile.resident(loads, device)
+        tiles, resident = count(tile, 1), device.sms * each
+        step = 2.0 * tile.m * tile.n / (FMA_PEAK * tile.rates[each - 1]) * (UNALIGNED if unaligned else 1.0)
         stream = traffic_of(gemm) / SIMT_STREAM
         deep = -(-gemm.k // tile.k) * tile.k
         around = 2e-6 * (tiles / resident + 2) if tile.blocks == 1 else 0.0
@@ -278,7 +285,7 @@ def simt(gemm: Gemm, device: Device, accurate: bool = False, workspace: bool = T
         and (splits == 1 or (splits * tile.k <= gemm.k and splits * results <= MOST_PARTIALS))
     ]
     for _, tile, splits in tuple(options):
-        whole, rest = divmod(count(tile, 1), device.sms * tile.blocks)
+        whole, rest = divmod(count(tile, 1), device.sms * tile.resident(loads, device))
         if share and splits == 1 and whole and rest and gemm.k > 0:
             options.append((stream_estimate(tile), tile, STREAM))
     seconds, tile, splits = min(options, key=lambda option: option[0])
@@ -300,10 +307,10 @@ def simt(gemm: Gemm, device: Device, accurate: bool = False, workspace: bool = T
 
 def _streamed(gemm: Gemm, device: Device, tile: SimtTile, tiles: int) -> Plan:
     """Stream-K: all blocks share the tiles beyond whole waves, and mm32_fixup adds up their pieces (stream.cuh)."""
-    blocks = device.sms * tile.blocks
+    loads = _loads(gemm)
+    blocks = device.sms * tile.resident(loads, device)
     rest = tiles % blocks
-    constants = _simt_constants(gemm, tile, 2)
-    shared = tile.shared(_loads(gemm))
+    constants, shared = _simt_constants(gemm, tile, 2), tile.shared(loads)
     launch = Launch("simt.cu", "mm32_simt", constants, tile.threads, shared, blocks=blocks, argument="split")
     slices = rest * tile.m * tile.n // (4 * tile.threads)
     early = device.capability >= (9, 0)
