@@ -198,7 +198,7 @@ def test_nothing_spills(kernel: str, arch: str, measured: Callable[[str, str], M
     assert [fault for fault in wrong if not held(fault)] == []
     if wrong:
         pytest.xfail(
-            f"pack.cu, the splitting of direct forms, and a form of simt.cu, held to few registers, spill a little: {len(wrong)} faults"
+            f"pack.cu, the splitting of direct forms and a form of simt.cu, held to few registers, spill a little: {len(wrong)}"
         )
 
 
