@@ -8,6 +8,7 @@ tile, and orders of FMAs, with the compiler that will be used. Needs nvdisasm, o
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from mm32.cuda import compile as compiler
 from mm32.plan.data import NO_EPILOGUE
+from mm32.plan.forms import load_pairs
 from mm32.plan.fp32 import SIMT_TILES, simt_form
 
 FMA = re.compile(r"FFMA (R\d+), (R\d+)(\.reuse)?, (R\d+)(\.reuse)?, (R\d+)(\.reuse)?")
@@ -93,10 +95,9 @@ def main() -> int:
         print("sass.py: nvdisasm is not in the PATH; it comes with the CUDA toolkit", file=sys.stderr)
         return 2
     tile = SIMT_TILES[asked.tile]
-    loads = (0, 2) if tile.aligned else range(4)
     print(f"{tile.m} x {tile.n} tiles, {compiler.compiler_version()}, {asked.arch}")
     print("A B split bias | cycles an FMA | late reads | instructions")
-    for a, b, split, bias in ((a, b, split, bias) for a in loads for b in loads for split in (0, 2) for bias in (0, 1)):
+    for (a, b), split, bias in itertools.product(load_pairs(tile), (0, 2), (0, 1)):
         last = (("BIAS", 1), NO_EPILOGUE[1]) if bias else NO_EPILOGUE
         constants = (*last, ("PRODUCTS", 3), *simt_form(tile, a, b, int(not (a % 2 or b % 2)), split))
         code, _ = compiler.compile_cubin("simt.cu", constants, asked.arch)

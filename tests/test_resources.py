@@ -183,8 +183,8 @@ def spills(forms: Measured, arch: str) -> list[str]:
 def held(fault: str) -> bool:
     """pack.cu has 64 registers, so that it fits beside a multiply, and what splits in one 96: some forms spill up to 12 of
     them, those that read A 4 bytes at a time for one product up to 20, which are read again up to 45 times. NVRTC 13.5 spills one
-    register of simt's smallest tile where A comes 4 bytes at a time along K, and no other of its forms."""
-    if "'TILE_M': 64" in fault and "'A_LOAD': 3" in fault and fault.startswith("simt.cu "):
+    register of simt's smallest tile where A comes 4 bytes at a time along K and B 16, and no other of its forms."""
+    if fault.startswith("simt.cu ") and "'A_LOAD': 3, 'B_LOAD': 2, 'C_VECTOR': 1, 'SPLIT': 0, 'TILE_M': 64" in fault:
         return int(fault.rsplit(": ", 1)[1].split()[0]) <= 8
     scattered = "'PRODUCTS': 1" in fault and "'A_LOAD': 3" in fault
     spilled = int(fault.rsplit(": ", 1)[1].split()[0])

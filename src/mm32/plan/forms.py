@@ -32,17 +32,15 @@ def variants() -> Iterator[tuple[str, str, Constants, int]]:
     tiled = [(("A_ALONG_K", i), ("B_ALONG_K", j)) for i in (0, 1) for j in (0, 1)]
     yield from with_epilogues("tiled", "tiled.cu", tiled, 1024)
     for t in (*SIMT_TILES, ACCURATE_TILE):
-        first, *forms = [simt_form(t, i, j, int(i != 1)) for i, j in _load_pairs(t)]
+        first, *forms = [simt_form(t, i, j, int(i != 1)) for i, j in load_pairs(t)]
         yield from with_epilogues("simt", "simt.cu", [first], t.threads, t == SIMT_TILES[0])
         for form in forms:
             yield "simt", "simt.cu", (*light, *form), t.threads
         for load in (0, 2):  # where sums go does not change the loop
             yield "simt", "simt.cu", (*light, ("PRODUCTS", 3), *simt_form(t, load, load, load // 2, 1)), t.threads
         split: Constants = (("PRODUCTS", 3),)
-        streams = [
-            (*split, *simt_form(t, i, j, int(i != 1), 2))
-            for i, j in ((0, 0), (2, 2), *(() if t.aligned else ((1, 3), (3, 1))))
-        ]
+        pairs = [pair for pair in ((0, 0), (2, 2), (1, 3), (3, 1)) if pair in load_pairs(t)]
+        streams = [(*split, *simt_form(t, i, j, int(i != 1), 2)) for i, j in pairs]
         yield from with_epilogues("simt", "simt.cu", streams, t.threads, False)
         for vector in (0, 1):
             yield from with_epilogues(
@@ -58,7 +56,7 @@ def variants() -> Iterator[tuple[str, str, Constants, int]]:
                 yield "simt", "narrow.cu", (*epilogue, *form), 256
     # What both kernels for split operands launch is listed with the one that runs on every card.
     t = ACCURATE_TILE
-    first, *forms = [(("PRODUCTS", 3), *light, *simt_form(t, i, j, int(i != 1))) for i, j in _load_pairs(t)]
+    first, *forms = [(("PRODUCTS", 3), *light, *simt_form(t, i, j, int(i != 1))) for i, j in load_pairs(t)]
     one_product = (("PRODUCTS", 1), *first[1:])
     heaviest = (first[0], *heavy, *first[3:])
     for form in (first, one_product, heaviest, *forms):
@@ -93,6 +91,7 @@ def variants() -> Iterator[tuple[str, str, Constants, int]]:
             yield "mma", "mma.cu", (*light, *of_tile, ("SPLIT", 1), ("C_VECTOR", v)), 256
 
 
-def _load_pairs(tile: SimtTile) -> list[tuple[int, int]]:
+def load_pairs(tile: SimtTile) -> list[tuple[int, int]]:
+    """How a tile of simt may bring A and B in (simt.cuh)."""
     each = (0, 2) if tile.aligned else range(4)
     return [(i, j) for i in each for j in each]

@@ -124,10 +124,15 @@ FIXUP = 2.5e-6  # seconds: the launch of mm32_fixup
 REDUCE, REDUCE_PART = 2.5e-6, 0.04e-6  # seconds: the launch of mm32_reduce, and what each part adds to it
 
 
-def partial_sums(gemm: Gemm, splits: int) -> Workspace:
-    """The workspace of a kernel whose blocks share K: `splits` partial sums of each output, for `reduction`, and nothing else."""
+def _sums(floats: int, splits: int) -> Workspace:
+    """A workspace that holds sums, and nothing else."""
     none = (0, 0)
-    return Workspace(4 * splits * gemm.batches * gemm.m * gemm.n, none, none, none, 0, 0, (1, 1), splits, none)
+    return Workspace(4 * floats, none, none, none, 0, 0, (1, 1), splits, none)
+
+
+def partial_sums(gemm: Gemm, splits: int) -> Workspace:
+    """The workspace of a kernel whose blocks share K: `splits` partial sums of each output, for `reduction`."""
+    return _sums(splits * gemm.batches * gemm.m * gemm.n, splits)
 
 
 def reduction(gemm: Gemm, device: Device, products: int = 3) -> Launch:
@@ -284,9 +289,9 @@ def simt(gemm: Gemm, device: Device, accurate: bool = False, workspace: bool = T
         and not (tile.aligned and unaligned)
         and (splits == 1 or (splits * tile.k <= gemm.k and splits * results <= MOST_PARTIALS))
     ]
-    for _, tile, splits in tuple(options):
+    for tile in [tile for _, tile, splits in options if share and gemm.k > 0 and splits == 1]:
         whole, rest = divmod(count(tile, 1), device.sms * tile.resident(loads, device))
-        if share and splits == 1 and whole and rest and gemm.k > 0:
+        if whole and rest:
             options.append((stream_estimate(tile), tile, STREAM))
     seconds, tile, splits = min(options, key=lambda option: option[0])
     if share and gemm.k > 0 and min(gemm.m, gemm.n) <= NARROW:
@@ -315,9 +320,7 @@ def _streamed(gemm: Gemm, device: Device, tile: SimtTile, tiles: int) -> Plan:
     slices = rest * tile.m * tile.n // (4 * tile.threads)
     early = device.capability >= (9, 0)
     fixup = Launch("fixup.cu", "mm32_fixup", constants, tile.threads, 0, blocks=slices, argument="split", early=early)
-    none = (0, 0)
-    pieces = Workspace(4 * (blocks + rest) * tile.m * tile.n, none, none, none, 0, 0, (1, 1), blocks, none)
-    return Plan(gemm, device, "simt", (launch, fixup), workspace=pieces)
+    return Plan(gemm, device, "simt", (launch, fixup), workspace=_sums((blocks + rest) * tile.m * tile.n, blocks))
 
 
 def _simt_constants(gemm: Gemm, tile: SimtTile, split: int = 0) -> Constants:
