@@ -134,7 +134,7 @@ def test_cache_path_list_clear(run, tmp_path, monkeypatch):
     listed = run("cache", "list").stdout
     (entry,) = compiler.entries()
     assert entry.bytes > len(code)
-    for shown in ("naive.cu", "sm_90a", "BIAS=0 ACTIVATION=0 ALONG_M=0", f"1 entry, {entry.bytes} bytes"):
+    for shown in ("fma/naive.cu", "sm_90a", "BIAS=0 ACTIVATION=0 ALONG_M=0", f"1 entry, {entry.bytes} bytes"):
         assert shown in listed
     assert run("cache", "clear").stdout == f"removed 1 entry from {tmp_path / 'cubins'}\n"
     assert compiler.entries() == []

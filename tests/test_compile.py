@@ -25,7 +25,7 @@ import mm32
 from mm32.cuda import compile as compiler
 from mm32.cuda import launch
 
-SOURCE, CONSTANTS, ARCH = "naive.cu", (("BIAS", 0), ("ACTIVATION", 0), ("ALONG_M", 0)), "sm_90a"
+SOURCE, CONSTANTS, ARCH = "fma/naive.cu", (("BIAS", 0), ("ACTIVATION", 0), ("ALONG_M", 0)), "sm_90a"
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_verbose_reports_registers() -> None:
 
 
 def test_includes_are_in_the_source_once() -> None:
-    text = compiler.full_source("simt.cu")
+    text = compiler.full_source("fma/simt.cu")
     assert text.count("struct Problem {") == 1
     assert '#include "' not in text
     assert "#pragma once" not in text
@@ -142,7 +142,7 @@ def test_arguments_are_laid_out_as_the_headers_say(header: str, own_kernels: Pat
 
 def test_an_error_has_the_kernel_the_constants_and_the_log(cache: Path) -> None:
     with pytest.raises(mm32.CompileError) as error:
-        compiler.cubin("simt.cu", (("BIAS", 0), ("ACTIVATION", 0), ("A_LOAD", 0)), ARCH)
+        compiler.cubin("fma/simt.cu", (("BIAS", 0), ("ACTIVATION", 0), ("A_LOAD", 0)), ARCH)
     message = str(error.value)
     assert "compiling simt.cu for sm_90a with BIAS=0, ACTIVATION=0, A_LOAD=0 failed" in message
     assert 'identifier "MM32_TILE_M" is undefined' in message
@@ -169,7 +169,7 @@ def test_a_name_is_a_fixed_function_of_what_is_compiled() -> None:
     assert name == compiler.key(SOURCE, CONSTANTS, ARCH)
     assert len(name) == 64
     others = {
-        compiler.key("dot.cu", CONSTANTS, ARCH),
+        compiler.key("fma/dot.cu", CONSTANTS, ARCH),
         compiler.key(SOURCE, (("BIAS", 1), *CONSTANTS[1:]), ARCH),
         compiler.key(SOURCE, CONSTANTS[1:], ARCH),
         compiler.key(SOURCE, (("BIAS", 0), ("ACTIVATION", 0), ("ALONG_N", 0)), ARCH),
@@ -179,7 +179,7 @@ def test_a_name_is_a_fixed_function_of_what_is_compiled() -> None:
     assert len(others | {name}) == 7
 
 
-@pytest.mark.parametrize("file", ["naive.cu", "epilogue.cuh", "problem.cuh"])
+@pytest.mark.parametrize("file", ["fma/naive.cu", "epilogue.cuh", "problem.cuh"])
 def test_a_name_changes_with_the_source_and_its_includes(own_kernels: Path, file: str) -> None:
     """problem.cuh comes in through epilogue.cuh: an include of an include."""
     before = compiler.key(SOURCE, CONSTANTS, ARCH)
@@ -252,7 +252,7 @@ DAMAGE = {
     "other_file": lambda data: b"\x7fELF" + data[4:],
     "zeros": lambda data: bytes(len(data)),
     "flipped_sum": lambda data: data[:20] + bytes([data[20] ^ 1]) + data[21:],
-    "flipped_header": lambda data: data.replace(b'"naive.cu"', b'"naive.cv"'),
+    "flipped_header": lambda data: data.replace(b'"fma/naive.cu"', b'"naive.cv"'),
     "header_without_cubin": lambda data: data[: len(compiler.MAGIC) + 65] + b"{}\n",
     "header_is_not_text": lambda data: compiler.MAGIC + b"\xff\xfe\xfa\n" + data,
     "twice": lambda data: data + data,
@@ -368,14 +368,14 @@ def test_entries_and_clear(cache: Path) -> None:
     other = (("BIAS", 1), ("ACTIVATION", 7))
     compiler.cubin(SOURCE, CONSTANTS, ARCH)
     os.utime(only_entry(cache), (1, 1))
-    compiler.cubin("dot.cu", other, "sm_80")
+    compiler.cubin("fma/dot.cu", other, "sm_80")
     (cache / "notes.txt").write_text("not ours")
     first, second = compiler.entries()
-    assert (first.kernel, first.arch, first.constants) == ("naive.cu", "sm_90a", "BIAS=0 ACTIVATION=0 ALONG_M=0")
-    assert (second.kernel, second.arch, second.constants) == ("dot.cu", "sm_80", "BIAS=1 ACTIVATION=7")
+    assert (first.kernel, first.arch, first.constants) == ("fma/naive.cu", "sm_90a", "BIAS=0 ACTIVATION=0 ALONG_M=0")
+    assert (second.kernel, second.arch, second.constants) == ("fma/dot.cu", "sm_80", "BIAS=1 ACTIVATION=7")
     assert first.compiler == compiler.compiler_version()
     assert first.bytes == first.path.stat().st_size
-    assert second.path.name == compiler.key("dot.cu", other, "sm_80") + ".cubin"
+    assert second.path.name == compiler.key("fma/dot.cu", other, "sm_80") + ".cubin"
     assert compiler.clear() == 2
     assert [p.name for p in cache.iterdir()] == ["notes.txt"]
     assert compiler.entries() == []

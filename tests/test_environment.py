@@ -40,7 +40,7 @@ def test_cache_entries_are_counted(tmp_path, monkeypatch):
     from mm32.cuda import compile as compiler
 
     monkeypatch.setenv("MM32_CACHE_DIR", str(tmp_path))
-    header = {"kernel": "naive.cu", "arch": "sm_90a", "constants": "", "compiler": "nvrtc"}
+    header = {"kernel": "fma/naive.cu", "arch": "sm_90a", "constants": "", "compiler": "nvrtc"}
     (tmp_path / "a.cubin").write_bytes(compiler._pack(b"cubin", header))
     (tmp_path / "b.cubin").write_bytes(b"not one")
     report = environment.collect()

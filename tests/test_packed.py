@@ -421,7 +421,7 @@ def test_mma_multiplies_packed_operands_too(kernel: str) -> None:
 
 def launch_form(launch: planning.Launch) -> tuple:
     """What decides a launch's sums: not how operands came to be packed, nor when it starts."""
-    left_out = ("A_LOAD", "B_LOAD", "A_UNIT", "B_UNIT") if launch.source != "careful.cu" else ()
+    left_out = ("A_LOAD", "B_LOAD", "A_UNIT", "B_UNIT") if launch.source != "emulated/fallback.cu" else ()
     constants = tuple((name, value) for name, value in launch.constants if name not in left_out)
     return launch.entry, constants, launch.block, launch.shared
 

@@ -351,10 +351,10 @@ def test_every_kernel_takes_empty_sizes(kernel: str, sizes: tuple[int, int, int]
 # numbers, not code. Side and split of narrow.cu take turns, and split forms of simt.cu stand for all loads; fixup.cu
 # loads nothing of A and B.
 LEFT_OUT = {
-    "simt.cu": ("BIAS", "ACTIVATION", "C_VECTOR", "SPLIT", "PRODUCTS"),
-    "tensorcore.cu": ("BIAS", "ACTIVATION", "C_VECTOR", "A_UNIT", "B_UNIT"),
-    "narrow.cu": ("BIAS", "ACTIVATION", "SIDE", "SPLIT"),
-    "fixup.cu": ("BIAS", "ACTIVATION", "C_VECTOR", "A_LOAD", "B_LOAD"),
+    "fma/simt.cu": ("BIAS", "ACTIVATION", "C_VECTOR", "SPLIT", "PRODUCTS"),
+    "emulated/tensorcore.cu": ("BIAS", "ACTIVATION", "C_VECTOR", "A_UNIT", "B_UNIT"),
+    "fma/narrow.cu": ("BIAS", "ACTIVATION", "SIDE", "SPLIT"),
+    "fma/fixup.cu": ("BIAS", "ACTIVATION", "C_VECTOR", "A_LOAD", "B_LOAD"),
 }
 
 

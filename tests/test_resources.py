@@ -212,7 +212,7 @@ def test_smaller_cards_have_room(arch: str) -> None:
     except Unreported:
         pytest.skip(SILENT)
     assert [fault for fault in spills(measured, arch) if not fault.startswith("pack.cu ")] == []
-    static = {form(v[2]): used["shared"] for v, used in measured if v[1] == "mma.cu"}
+    static = {form(v[2]): used["shared"] for v, used in measured if v[1] == "emulated/mma.cu"}
     assert len(static) == len(planning.split.MMA_TILES)
     for tile in planning.split.MMA_TILES:
         (of_tile,) = (x for name, x in static.items() if f"PRODUCTS={tile.products} TILE_N={tile.n} " in name)

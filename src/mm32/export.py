@@ -20,23 +20,23 @@ from mm32.plan import Constants, Device, Launch, Plan
 
 TEMPLATE = Path(__file__).with_name("export_template.py.txt")
 OLDEST = (8, 0)  # a kernel that runs on cards of this compute capability runs on all later ones
-INCLUDE = re.compile(r'^#include "([\w.]+)"\n', re.M)
+INCLUDE = re.compile(r'^#include "([\w./]+)"\n', re.M)
 DIRECTIVE = re.compile(r"#(if|ifdef|ifndef|elif|else|endif)\b(.*)")
 CONDITION = re.compile(r"(?P<not>!?)MM32_(?P<name>\w+)(?: (?P<operator>[!=]=) (?P<number>\d+))?")
 VARIABLE = re.compile(r'^extern "C" \{\n__device__ [\w ]+ (\w+);\n\}$', re.M)
 OF_A_FORM = (
-    "direct.cuh",
-    "epilogue.cuh",
-    "simt.cuh",
-    "stream.cuh",
-    "tiles.cuh",
+    "emulated/inline_pack.cuh",
+    "common/epilogue.cuh",
+    "fma/simt.cuh",
+    "fma/stream_k.cuh",
+    "emulated/tiles.cuh",
 )  # headers that a launch's constants decide
 VECTOR_LOADS = (
-    "simt.cu",
-    "narrow.cu",
-    "careful.cu",
-    "pack.cu",
-    "tensorcore.cu",
+    "fma/simt.cu",
+    "fma/narrow.cu",
+    "emulated/fallback.cu",
+    "emulated/pack.cu",
+    "emulated/tensorcore.cu",
 )  # with A_LOAD and B_LOAD, or LOAD of the operand SIDE: 0 reads 16 bytes along rows, 2 along K
 FOR_HEADERS = ("PRODUCTS",)  # what the other headers use: of one value in all launches of a plan
 WRAP = textwrap.TextWrapper(120, initial_indent=" " * 4, subsequent_indent=" " * 15)  # under explain()'s words

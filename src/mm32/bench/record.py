@@ -17,12 +17,12 @@ METHOD = (
     "of `judged_rows` rows of the result"
 )
 SOURCES = {
-    "naive": ("naive.cu",),
-    "dot": ("dot.cu",),
-    "tiled": ("tiled.cu",),
-    "simt": ("simt.cu", "fixup.cu", "narrow.cu", "reduce.cu"),
-    "mma": ("pack.cu", "mma.cu", "reduce.cu", "careful.cu"),
-    "tensorcore": ("pack.cu", "tensorcore.cu", "reduce.cu", "careful.cu"),
+    "naive": ("fma/naive.cu",),
+    "dot": ("fma/dot.cu",),
+    "tiled": ("fma/tiled.cu",),
+    "simt": ("fma/simt.cu", "fma/fixup.cu", "fma/narrow.cu", "common/reduce.cu"),
+    "mma": ("emulated/pack.cu", "emulated/mma.cu", "common/reduce.cu", "emulated/fallback.cu"),
+    "tensorcore": ("emulated/pack.cu", "emulated/tensorcore.cu", "common/reduce.cu", "emulated/fallback.cu"),
 }
 
 

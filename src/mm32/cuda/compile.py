@@ -67,7 +67,7 @@ def full_source(source: str) -> str:
         seen.add(name)
         text = (KERNEL_DIR / name).read_text()
         text = re.sub(r"^#pragma once\n", "", text, flags=re.M)
-        return re.sub(r'^#include "([\w.]+)"\n', lambda m: expand(m[1]), text, flags=re.M)
+        return re.sub(r'^#include "([\w./]+)"\n', lambda m: expand(m[1]), text, flags=re.M)
 
     return expand(source)
 

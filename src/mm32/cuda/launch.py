@@ -167,7 +167,7 @@ def careful_runs(index: int) -> int:
     with torch.cuda.device(index):
         torch.cuda.synchronize()
         for (source, _, _, _, _, device), loaded in list(_kernels.items()):
-            if source == "careful.cu" and device == index:
+            if source == "emulated/fallback.cu" and device == index:
                 status, address, size = driver.cuLibraryGetGlobal(loaded.library, b"mm32_careful_runs")
                 _checked((status,), "reading mm32_careful_runs")
                 count = ctypes.c_ulonglong()

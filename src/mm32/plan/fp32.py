@@ -17,7 +17,7 @@ from mm32.plan.data import NO_EPILOGUE, Constants, Device, Launch, Plan, Workspa
 def naive(gemm: Gemm, device: Device) -> tuple[Plan, float]:
     along_m = gemm.b.col != 1 and gemm.a.row == 1
     constants = (*epilogue(gemm), ("ALONG_M", int(along_m)))
-    made = Plan(gemm, device, "naive", (Launch("naive.cu", "mm32_naive", constants, 128, 0, (128,)),))
+    made = Plan(gemm, device, "naive", (Launch("fma/naive.cu", "mm32_naive", constants, 128, 0, (128,)),))
     coalesced = (gemm.b.col in (0, 1)) if not along_m else True
     busy = min(1.0, gemm.batches * gemm.m * gemm.n / (device.sms * 1024))
     rate = (4.0e12 if coalesced else 0.7e12) * busy * device.sms / 132
@@ -26,7 +26,7 @@ def naive(gemm: Gemm, device: Device) -> tuple[Plan, float]:
 
 
 def dot(gemm: Gemm, device: Device) -> tuple[Plan, float]:
-    made = Plan(gemm, device, "dot", (Launch("dot.cu", "mm32_dot", epilogue(gemm), 256, 0, (1,)),))
+    made = Plan(gemm, device, "dot", (Launch("fma/dot.cu", "mm32_dot", epilogue(gemm), 256, 0, (1,)),))
     elements = max(1, gemm.batches * gemm.m * gemm.n)  # an empty result is planned too, not launched
     # A block pays its reduction and start, and its reads: a strided one costs a 32-byte sector for each 4-byte element.
     sectors = (1 if gemm.a.col == 1 else 8) + (1 if gemm.b.row == 1 else 8)
@@ -37,7 +37,7 @@ def dot(gemm: Gemm, device: Device) -> tuple[Plan, float]:
 
 def tiled(gemm: Gemm, device: Device) -> tuple[Plan, float]:
     constants = (*epilogue(gemm), ("A_ALONG_K", int(gemm.a.col == 1)), ("B_ALONG_K", int(gemm.b.row == 1)))
-    made = Plan(gemm, device, "tiled", (Launch("tiled.cu", "mm32_tiled", constants, 1024, 0, (32, 32)),))
+    made = Plan(gemm, device, "tiled", (Launch("fma/tiled.cu", "mm32_tiled", constants, 1024, 0, (32, 32)),))
     tiles = gemm.batches * -(-gemm.m // 32) * -(-gemm.n // 32)
     waves = -(-tiles // (device.sms * 2))
     return made, waves * (gemm.k * TILED_STEP + 5e-6) + LAUNCH
@@ -141,7 +141,7 @@ def reduction(gemm: Gemm, device: Device, products: int = 3) -> Launch:
     early = device.capability >= (9, 0)
     blocks = min(-(-gemm.batches * gemm.m * gemm.n // 256), device.sms * 8)
     constants = (*epilogue(gemm), ("PRODUCTS", products))
-    return Launch("reduce.cu", "mm32_reduce", constants, 256, 0, blocks=blocks, argument="split", early=early)
+    return Launch("common/reduce.cu", "mm32_reduce", constants, 256, 0, blocks=blocks, argument="split", early=early)
 
 
 def _adding_up(splits: int, results: int, stream: float) -> float:
@@ -227,10 +227,10 @@ def narrow(gemm: Gemm, device: Device) -> tuple[Plan, float]:
     constants = (*(NO_EPILOGUE if split else epilogue(gemm)), *narrow_form(form, side, load, int(split)))
     if split:
         blocks = min(tiles * splits, data.MAX_GRID)
-        launch = Launch("narrow.cu", "mm32_narrow", constants, 256, 0, blocks=blocks, argument="split")
+        launch = Launch("fma/narrow.cu", "mm32_narrow", constants, 256, 0, blocks=blocks, argument="split")
         return _shared_out(gemm, device, launch, splits), estimate(splits)
     unit = (form.tile, form.width) if side == 0 else (form.width, form.tile)
-    launch = Launch("narrow.cu", "mm32_narrow", constants, 256, 0, unit)
+    launch = Launch("fma/narrow.cu", "mm32_narrow", constants, 256, 0, unit)
     return Plan(gemm, device, "simt", (launch,)), estimate(1)
 
 
@@ -303,10 +303,10 @@ def simt(gemm: Gemm, device: Device, accurate: bool = False, workspace: bool = T
         return _streamed(gemm, device, tile, count(tile, 1)), seconds
     constants = _simt_constants(gemm, tile, int(splits > 1))
     if splits == 1:
-        launch = Launch("simt.cu", "mm32_simt", constants, tile.threads, shared, (tile.m, tile.n))
+        launch = Launch("fma/simt.cu", "mm32_simt", constants, tile.threads, shared, (tile.m, tile.n))
         return Plan(gemm, device, "simt", (launch,)), seconds
     blocks = min(count(tile, splits), data.MAX_GRID)
-    launch = Launch("simt.cu", "mm32_simt", constants, tile.threads, shared, blocks=blocks, argument="split")
+    launch = Launch("fma/simt.cu", "mm32_simt", constants, tile.threads, shared, blocks=blocks, argument="split")
     return _shared_out(gemm, device, launch, splits), seconds
 
 
@@ -316,10 +316,10 @@ def _streamed(gemm: Gemm, device: Device, tile: SimtTile, tiles: int) -> Plan:
     blocks = device.sms * tile.resident(loads, device)
     rest = tiles % blocks
     constants, shared = _simt_constants(gemm, tile, 2), tile.shared(loads)
-    launch = Launch("simt.cu", "mm32_simt", constants, tile.threads, shared, blocks=blocks, argument="split")
+    launch = Launch("fma/simt.cu", "mm32_simt", constants, tile.threads, shared, blocks=blocks, argument="split")
     slices = rest * tile.m * tile.n // (4 * tile.threads)
     early = device.capability >= (9, 0)
-    fixup = Launch("fixup.cu", "mm32_fixup", constants, tile.threads, 0, blocks=slices, argument="split", early=early)
+    fixup = Launch("fma/fixup.cu", "mm32_fixup", constants, tile.threads, 0, blocks=slices, argument="split", early=early)
     return Plan(gemm, device, "simt", (launch, fixup), workspace=_sums((blocks + rest) * tile.m * tile.n, blocks))
 
 

@@ -195,8 +195,8 @@ def _pack_launches(
     packers = min(max(units, 1), device.sms * (1 if overlap else PACKERS))  # one at least: it judges
     early = device.capability >= (9, 0)  # before it, launches cannot overlap
     return [
-        Launch("pack.cu", "mm32_scale", constants, 256, 0, blocks=min(max(groups, 1), data.MAX_GRID), argument="split"),
-        Launch("pack.cu", "mm32_pack", constants, 256, 0, blocks=packers, argument="split", early=early),
+        Launch("emulated/pack.cu", "mm32_scale", constants, 256, 0, blocks=min(max(groups, 1), data.MAX_GRID), argument="split"),
+        Launch("emulated/pack.cu", "mm32_pack", constants, 256, 0, blocks=packers, argument="split", early=early),
     ]
 
 
@@ -350,7 +350,7 @@ def _by_split(
     if kernel == "tensorcore":
         launches.append(
             Launch(
-                "tensorcore.cu",
+                "emulated/tensorcore.cu",
                 "mm32_tensorcore",
                 multiply,
                 tile.threads,
@@ -363,14 +363,14 @@ def _by_split(
     else:
         blocks = min(data.MAX_GRID, work)
         launches.append(
-            Launch("mma.cu", "mm32_mma", multiply, tile.threads, tile.shared, blocks=blocks, argument="split")
+            Launch("emulated/mma.cu", "mm32_mma", multiply, tile.threads, tile.shared, blocks=blocks, argument="split")
         )
     if splits > 1:
         launches.append(reduction(gemm, device, products))
     fma = simt(gemm, device, accurate=True)[0].launches[0]
     launches.append(
         Launch(
-            "careful.cu",
+            "emulated/fallback.cu",
             "mm32_careful",
             (*form, *fma.constants),
             fma.block,

@@ -1,6 +1,6 @@
 // mbarriers and bulk copies (PTX ISA, "mbarrier", "cp.async.bulk"; sm_90): a copy reports its bytes to a barrier in shared memory.
 #pragma once
-#include "async_copy.cuh"
+#include "ptx/cp_async.cuh"
 
 __device__ __forceinline__ void barrier_init(unsigned barrier, unsigned arrivals) {
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");

@@ -13,10 +13,10 @@
 //   MM32_TILE_N, MM32_SPLIT, MM32_C_VECTOR   see tiles.cuh
 //   MM32_STAGES, MM32_PRODUCTS (3 or 1)
 //   MM32_A_UNIT, MM32_B_UNIT  rows that mm32_pack counts as one in `ready`, or more: of an operand packed beforehand all are there
-#include "bulk_copy.cuh"
-#include "direct.cuh"
-#include "tiles.cuh"
-#include "wgmma.cuh"
+#include "ptx/bulk_copy.cuh"
+#include "emulated/inline_pack.cuh"
+#include "emulated/tiles.cuh"
+#include "ptx/wgmma.cuh"
 
 constexpr int STAGES = MM32_STAGES;
 constexpr int A_PLANE = TILE_M * PLANE_ROW, B_PLANE = TILE_N * PLANE_ROW, STAGE = PLANES * (A_PLANE + B_PLANE);

@@ -4,7 +4,7 @@
 // No shared memory. Bounded by load instructions: two loads and one FMA a step of K, so the FMA units mostly wait.
 // MM32_ALONG_M says which output axis neighbouring threads walk: the one along which an operand's loads are contiguous.
 //   MM32_ALONG_M     0: threads run along N (B's loads coalesce), 1: along M (A's loads coalesce)
-#include "epilogue.cuh"
+#include "common/epilogue.cuh"
 
 extern "C" __global__ void __launch_bounds__(128) mm32_naive(const __grid_constant__ Problem p) {
     const long long elements = p.batches * p.m * p.n;

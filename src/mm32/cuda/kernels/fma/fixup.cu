@@ -3,8 +3,8 @@
 // Launch: any number of blocks of as many threads as simt.cu's, a grid apart over shared tiles and rows of SLICES; a thread has the
 // place that it has there, so that it reads what a thread of the same number wrote. Constants: simt.cu's.
 // Bounded by memory: the pieces once, two or three floats an element where a wave is nearly full.
-#include "parts.cuh"
-#include "stream.cuh"
+#include "common/partial_sums.cuh"
+#include "fma/stream_k.cuh"
 
 constexpr int SLICES = THREAD_M * (THREAD_N / 4);
 

@@ -3,7 +3,7 @@
 //   MM32_BIAS        0 or 1
 //   MM32_ACTIVATION  0 none, 1 relu, 2 leaky_relu, 3 gelu, 4 gelu_tanh, 5 silu, 6 tanh, 7 sigmoid
 #pragma once
-#include "problem.cuh"
+#include "common/problem.cuh"
 
 __device__ __forceinline__ float activate(float x) {
 #if MM32_ACTIVATION == 1

@@ -5,12 +5,12 @@
 // Launch: min(parts of K * batches * ceil(M/TILE_M) * ceil(N/TILE_N), 2^31-1) blocks; a block takes further tiles a grid apart.
 // With stream-K, Split::splits blocks: as many as the card holds.
 // Threads, shared memory, registers, constants and what bounds it: simt.cuh.
-#include "simt.cuh"
+#include "fma/simt.cuh"
 #if MM32_SPLIT
-#include "split.cuh"
+#include "emulated/panels.cuh"
 #endif
 #if MM32_SPLIT == 2
-#include "stream.cuh"
+#include "fma/stream_k.cuh"
 #endif
 
 #if MM32_SPLIT == 1

@@ -27,8 +27,8 @@
 //   MM32_PROMOTE     0: one multiply-add after another along all of K. Otherwise the sums are added to a second set of registers
 //                    and begun anew every so many tiles of K: the error of a sum of 8192 falls to a fifth
 #pragma once
-#include "async_copy.cuh"
-#include "epilogue.cuh"
+#include "ptx/cp_async.cuh"
+#include "common/epilogue.cuh"
 
 constexpr int TILE_M = MM32_TILE_M, TILE_N = MM32_TILE_N, TILE_K = MM32_TILE_K, STAGES = MM32_STAGES;
 constexpr int THREAD_M = MM32_THREAD_M, THREAD_N = MM32_THREAD_N;

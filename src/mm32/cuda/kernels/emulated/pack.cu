@@ -13,7 +13,7 @@
 //                              3: anything else, neighbouring threads along K
 //                              4: not at all: packed beforehand, by a call of these kernels with the other operand empty
 //   MM32_PRODUCTS              see split.cuh
-#include "splitting.cuh"
+#include "emulated/hi_lo.cuh"
 
 constexpr int THREADS = 256, WIDTH = 2, ROWS = 32 * WIDTH;
 constexpr bool A_BEFORE = MM32_A_LOAD == BEFORE, B_BEFORE = MM32_B_LOAD == BEFORE;

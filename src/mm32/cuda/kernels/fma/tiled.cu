@@ -7,7 +7,7 @@
 // makes the transposed store free of bank conflicts.
 //   MM32_A_ALONG_K   1: A is contiguous along K, 0: along M (or neither)
 //   MM32_B_ALONG_K   1: B is contiguous along K, 0: along N (or neither)
-#include "epilogue.cuh"
+#include "common/epilogue.cuh"
 
 constexpr int TILE = 32;
 

@@ -2,9 +2,9 @@
 //
 // Launch: any number of blocks of 256 threads, a grid apart over the elements of C, four to a thread where N is a multiple of 4.
 // Bounded by memory: splits + 1 floats an element.
-#include "epilogue.cuh"
-#include "parts.cuh"
-#include "split.cuh"
+#include "common/epilogue.cuh"
+#include "common/partial_sums.cuh"
+#include "emulated/panels.cuh"
 
 template <int WIDTH>
 __device__ __forceinline__ void add_up(const Split& s) {

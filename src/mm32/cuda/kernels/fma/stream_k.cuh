@@ -3,8 +3,8 @@
 // end in another; what it adds up of each is a piece of the workspace, TILE_M x TILE_N floats. Share b's piece of the shared tile t
 // is piece b + t: from one piece to the next, the share or the tile is the next one.
 #pragma once
-#include "simt.cuh"
-#include "split.cuh"
+#include "fma/simt.cuh"
+#include "emulated/panels.cuh"
 
 struct Shares {
     long long whole, shared, steps, shares;  // tiles made whole, and shared; steps along K of one tile

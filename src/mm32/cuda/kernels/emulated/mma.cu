@@ -13,9 +13,9 @@
 // Bounded by mma.sync: for 32 of K a warp of TILE_N = 128 has 24 ldmatrix for 96 of it.
 //   MM32_TILE_N, MM32_SPLIT, MM32_C_VECTOR   see tiles.cuh
 //   MM32_STAGES, MM32_PRODUCTS (3 or 1)
-#include "async_copy.cuh"
-#include "mma.cuh"
-#include "tiles.cuh"
+#include "ptx/cp_async.cuh"
+#include "ptx/mma_sync.cuh"
+#include "emulated/tiles.cuh"
 
 constexpr int THREADS = 256, STAGES = MM32_STAGES;
 constexpr int WARP_N = 32, WARPS_N = TILE_N / WARP_N, WARP_M = TILE_M * WARPS_N / (THREADS / 32);

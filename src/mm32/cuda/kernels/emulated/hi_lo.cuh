@@ -1,7 +1,7 @@
 // From fp32 to the split form of split.cuh, element by element, and what is noted of a row on the way. Used by mm32_pack, which
 // splits operands in memory, and by mm32_tensorcore where it splits its own tiles.
 #pragma once
-#include "split.cuh"
+#include "emulated/panels.cuh"
 
 // One operand: `rows` rows of A, or columns of B.
 struct Source {

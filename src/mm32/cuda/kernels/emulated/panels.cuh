@@ -11,7 +11,7 @@
 // For each row there are its exponent e (the row was multiplied by 2^e) and what detects a row that fp16's range does not suit
 // (RowStats). The scale is chosen from a sample of the row; a sample that misled is detected like any other misfit.
 #pragma once
-#include "problem.cuh"
+#include "common/problem.cuh"
 
 constexpr int BLOCK_K = 64;
 constexpr int PLANE_ROW = 128;  // bytes

@@ -4,8 +4,8 @@
 //   MM32_SPLIT      1: K is split among blocks, which write sums to Split::partial for mm32_reduce
 //   MM32_C_VECTOR   1: C is contiguous along N and aligned: 16-byte stores
 #pragma once
-#include "epilogue.cuh"
-#include "split.cuh"
+#include "common/epilogue.cuh"
+#include "emulated/panels.cuh"
 
 constexpr int TILE_M = 128, TILE_N = MM32_TILE_N;
 constexpr int GROUP = 8;  // tile rows walked together, so that their panels stay in L2; also what mm32_pack packs first

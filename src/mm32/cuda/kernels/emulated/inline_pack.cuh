@@ -7,9 +7,9 @@
 // Both orders of K in a K-block are the same, and not K's own: place p of 64 holds k = p / 8 * 4 + p % 4 + (p % 8 < 4 ? 0 : 32), so
 // that a thread's 8 of K are two 16-byte loads, each beside its neighbours'.
 #pragma once
-#include "bulk_copy.cuh"
-#include "splitting.cuh"
-#include "tiles.cuh"
+#include "ptx/bulk_copy.cuh"
+#include "emulated/hi_lo.cuh"
+#include "emulated/tiles.cuh"
 #if MM32_DIRECT
 
 // A value that the compiler cannot derive again from what it was made of, and so keeps in a register.

@@ -3,8 +3,8 @@
 //
 // Launch: any number of blocks, tiles a grid apart. Threads, shared memory, registers and constants as in simt.cuh; the stats of a
 // tile's rows of A stand where its ring begins.
-#include "simt.cuh"
-#include "split.cuh"
+#include "fma/simt.cuh"
+#include "emulated/panels.cuh"
 
 static_assert(THREADS % TILE_N == 0 && sizeof(RowStats) * TILE_M <= 4 * STAGES * TILE_K * (TILE_M + TILE_N + 2 * PAD));
 

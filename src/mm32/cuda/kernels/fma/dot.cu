@@ -3,7 +3,7 @@
 // Launch: min(batches*M*N, 2^31-1) blocks of 256 threads; a block takes further elements a grid apart.
 // 1 KB of shared memory. Bounded by memory traffic: every block reads a whole row of A and column of B, so nothing is
 // reused but what the caches happen to hold. It pays where there are few outputs and K is long.
-#include "epilogue.cuh"
+#include "common/epilogue.cuh"
 
 constexpr int THREADS = 256;
 

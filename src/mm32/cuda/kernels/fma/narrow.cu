@@ -21,9 +21,9 @@
 //   MM32_BLOCKS    how many blocks must fit on a multiprocessor by their registers
 //   MM32_SPLIT     1: K is split among blocks, which write sums to Split::partial for mm32_reduce
 //   MM32_PRODUCTS  for split.cuh, of no meaning here
-#include "async_copy.cuh"
-#include "epilogue.cuh"
-#include "split.cuh"
+#include "ptx/cp_async.cuh"
+#include "common/epilogue.cuh"
+#include "emulated/panels.cuh"
 
 constexpr int WIDTH = MM32_WIDTH, ROWS = MM32_ROWS, DEPTH = MM32_DEPTH;
 constexpr bool ALONG_K = MM32_LOAD >= 2, VECTOR = MM32_LOAD % 2 == 0;
