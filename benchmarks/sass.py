@@ -99,7 +99,7 @@ def main() -> int:
     print("A B split bias | cycles an FMA | late reads | instructions")
     for (a, b), split, bias in itertools.product(load_pairs(tile), (0, 2), (0, 1)):
         last = (("BIAS", 1), NO_EPILOGUE[1]) if bias else NO_EPILOGUE
-        constants = (*last, ("PRODUCTS", 3), *simt_form(tile, a, b, int(not (a % 2 or b % 2)), split))
+        constants = (*last, *simt_form(tile, a, b, int(not (a % 2 or b % 2)), split))
         code, _ = compiler.compile_cubin("fma/simt.cu", constants, asked.arch)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "simt.cubin")

@@ -221,7 +221,7 @@ def of_the_multiply(kernel: str, a: torch.Tensor, b: torch.Tensor) -> dict[str, 
     problem = gemm.describe(a, b, None, torch.empty(a.shape[0], b.shape[1], device="meta"), None, "fp32")
     launches = planning.plan(problem, launch.device_of(0), kernel).launches
     (constants,) = (dict(step.constants) for step in launches if step.entry == f"mm32_{kernel}")
-    return {"direct": bool(constants.get("DIRECT")), "promote": constants.get("PROMOTE")}
+    return {"direct": bool(constants.get("INLINE_PACK")), "promote": constants.get("PROMOTE")}
 
 
 def judge(name: str, kernel: str, placed: tuple[Placed, Placed], path: str | None = None) -> None:

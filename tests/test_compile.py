@@ -120,13 +120,13 @@ def check_layout(folder: Path, header: str, claims: dict[str, str]) -> None:
         f'#include "{header}"\nextern "C" __global__ void layout(const char* at) {{\n{lines}}}\n'
     )
     compiler.full_source.cache_clear()
-    compiler.compile_cubin("layout.cu", (("PRODUCTS", 3),), ARCH)
+    compiler.compile_cubin("layout.cu", (), ARCH)
 
 
-@pytest.mark.parametrize("header", ["problem.cuh", "split.cuh"])
+@pytest.mark.parametrize("header", ["common/problem.cuh", "common/workspace.cuh"])
 def test_arguments_are_laid_out_as_the_headers_say(header: str, own_kernels: Path) -> None:
     """The launcher's structures against the kernels': each field's place and the size, as the compiler has them."""
-    structures = {"problem.cuh": ("Problem", "Matrix"), "split.cuh": ("Split",)}[header]
+    structures = {"common/problem.cuh": ("Problem", "Matrix"), "common/workspace.cuh": ("Params",)}[header]
     claims = {}
     for name in structures:
         made = getattr(launch, f"_{name}")
@@ -144,13 +144,13 @@ def test_an_error_has_the_kernel_the_constants_and_the_log(cache: Path) -> None:
     with pytest.raises(mm32.CompileError) as error:
         compiler.cubin("fma/simt.cu", (("BIAS", 0), ("ACTIVATION", 0), ("A_LOAD", 0)), ARCH)
     message = str(error.value)
-    assert "compiling simt.cu for sm_90a with BIAS=0, ACTIVATION=0, A_LOAD=0 failed" in message
+    assert "compiling fma/simt.cu for sm_90a with BIAS=0, ACTIVATION=0, A_LOAD=0 failed" in message
     assert 'identifier "MM32_TILE_M" is undefined' in message
     assert not cache.exists(), "a failure is not kept"
 
 
 def test_an_unknown_architecture_is_a_compile_error(cache: Path) -> None:
-    with pytest.raises(mm32.CompileError, match=r"naive.cu for sm_12345 with BIAS=0"):
+    with pytest.raises(mm32.CompileError, match=r"fma/naive.cu for sm_12345 with BIAS=0"):
         compiler.cubin(SOURCE, CONSTANTS, "sm_12345")
 
 
@@ -179,7 +179,7 @@ def test_a_name_is_a_fixed_function_of_what_is_compiled() -> None:
     assert len(others | {name}) == 7
 
 
-@pytest.mark.parametrize("file", ["fma/naive.cu", "epilogue.cuh", "problem.cuh"])
+@pytest.mark.parametrize("file", ["fma/naive.cu", "common/epilogue.cuh", "common/problem.cuh"])
 def test_a_name_changes_with_the_source_and_its_includes(own_kernels: Path, file: str) -> None:
     """problem.cuh comes in through epilogue.cuh: an include of an include."""
     before = compiler.key(SOURCE, CONSTANTS, ARCH)
@@ -191,7 +191,7 @@ def test_a_name_changes_with_the_source_and_its_includes(own_kernels: Path, file
 
 def test_a_name_does_not_change_with_another_kernels_include(own_kernels: Path) -> None:
     before = compiler.key(SOURCE, CONSTANTS, ARCH)
-    (own_kernels / "async_copy.cuh").write_text("// changed\n")
+    (own_kernels / "ptx/cp_async.cuh").write_text("// changed\n")
     compiler.full_source.cache_clear()
     assert compiler.key(SOURCE, CONSTANTS, ARCH) == before
 

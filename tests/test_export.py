@@ -27,6 +27,7 @@ from mm32.export import FOR_HEADERS, OF_A_FORM, _chosen, _pieces, export, export
 from mm32.plan import KERNELS
 
 ROOT = Path(__file__).parent.parent
+KERNEL_FILES = sorted(str(path.relative_to(compiler.KERNEL_DIR)) for path in compiler.KERNEL_DIR.rglob("*.cu*"))
 
 
 @pytest.fixture
@@ -62,14 +63,14 @@ def test_constants_and_launches_are_the_plans(kernel, layout, sizes, options):
         body, end, _ = part.partition("}  // namespace")
         assert end
         assert re.findall(r"^#undef MM32_(\w+)$", body, flags=re.M) == list(defined(body))
-        constants[f"{body.split()[0]}.cu"] = defined(body) | everywhere
+        constants[body.split()[0]] = defined(body) | everywhere
     starts = re.findall(r'start\("(\w+)", (\w+)::\1, (.*), (\d+), (\d+),\s+(EARLY|IN_TURN), ([ps]), stream\);', source)
     assert len(starts) == len(plan.launches)
     for (entry, space, grid, block, dynamic, early, argument), step in zip(starts, plan.launches, strict=True):
-        assert (entry, f"{space}.cu", int(block), int(dynamic)) == (step.entry, step.source, step.block, step.shared)
+        assert (entry, space, int(block), int(dynamic)) == (step.entry, Path(step.source).stem, step.block, step.shared)
         assert (early == "EARLY", argument == "s") == (step.early, step.argument == "split")
         own = {name for name in everywhere if name not in dict(step.constants)}  # for headers that this source has not
-        assert {n: v for n, v in constants[step.source].items() if n not in own} == dict(step.constants)
+        assert {n: v for n, v in constants[Path(step.source).stem].items() if n not in own} == dict(step.constants)
         for m, n in [sizes[:2]] if plan.workspace else [(1, 1), (96, 80), (97, 129), (4096, 8192), sizes[:2]]:
             blocks = eval(grid.replace("LL", ""), {"ceil_div": lambda a, b: -(-a // b), "min": min, "m": m, "n": n})
             assert blocks == step.grid(gemm.from_layout(layout, m, n, sizes[2]))
@@ -89,14 +90,14 @@ def test_source_is_the_librarys(kernel):
             found = set(itertools.chain(*(re.findall(r'#include "(.*)"', body) for body in texts.values()))) - set(
                 texts
             )
-        assert "problem.cuh" in texts
+        assert "common/problem.cuh" in texts
         for body in texts.values():
             assert re.sub(r'^(#pragma once|#include ".*")\n', "", body, flags=re.M).strip() in text
-    for name in ("struct Problem {", "struct Split {", "void copy_commit()"):
+    for name in ("struct Problem {", "struct Params {", "void copy_commit()"):
         assert text.count(name) <= 1
 
 
-@pytest.mark.parametrize("source", [path.name for path in sorted(compiler.KERNEL_DIR.iterdir())])
+@pytest.mark.parametrize("source", KERNEL_FILES)
 def test_branches_are_left_out_as_the_preprocessor_does(source):
     """Every form of a source, by the compiler's own preprocessor: the same lines with and without the branches left out."""
     text = re.sub("#include.*", "", (compiler.KERNEL_DIR / source).read_text())
@@ -117,14 +118,14 @@ def test_branches_are_left_out_as_the_preprocessor_does(source):
 
 def test_headers_that_stand_once_ask_for_no_other_constants():
     """An undefined constant is 0 to the preprocessor: a header that came to use another would change without a word."""
-    for path in compiler.KERNEL_DIR.glob("*.cuh"):
-        if path.name in OF_A_FORM:
+    for name in KERNEL_FILES:
+        if name.endswith(".cu") or name in OF_A_FORM:
             continue
-        code = re.sub(r"//.*", "", path.read_text())
+        code = re.sub(r"//.*", "", (compiler.KERNEL_DIR / name).read_text())
         used = set(re.findall(r"MM32_(\w+)", code)) - {"MAX_BATCH_RANK"}
         included = set(re.findall(r'#include "(.*)"', code))
-        assert used <= set(FOR_HEADERS), path.name
-        assert not included & set(OF_A_FORM), path.name
+        assert used <= set(FOR_HEADERS), name
+        assert not included & set(OF_A_FORM), name
     for form in forms():
         for name in FOR_HEADERS:
             assert len({dict(step.constants).get(name) for step in plan_of(*form).launches} - {None}) <= 1

@@ -224,7 +224,7 @@ def test_compiles_and_launches_what_the_library_launches(
 ):
     """With a runtime that reports launches: kernels, grids, attributes and the bytes of every argument."""
     plan = plan_of(kernel, layout, sizes, options)
-    argument = {"problem": launch._Problem, "split": launch._Split}
+    argument = {"problem": launch._Problem, "split": launch._Params}
     recorder = Recorder(tmp_path, {step.entry: ctypes.sizeof(argument[step.argument]) for step in plan.launches})
     module = load(export_script(plan, layout))
     ready = module._ready
@@ -268,7 +268,7 @@ def test_launches_overlap_only_on_cards_that_can(load, on_cpu, tmp_path, monkeyp
     """A file that was planned for Hopper and runs on Ampere too: no programmatic launch there."""
     sizes = (130, 200, 321)
     plan = plan_of("mma", "nn", sizes, {})
-    assert [step.entry for step in plan.launches if step.early] == ["mm32_pack", "mm32_careful"]
+    assert [step.entry for step in plan.launches if step.early] == ["mm32_pack", "mm32_fallback"]
     recorder = Recorder(tmp_path, dict.fromkeys((step.entry for step in plan.launches), 1), arch="8.0")
     module = load(export_script(plan, "nn"))
     ready = module._ready
@@ -287,10 +287,10 @@ def test_the_forms_have_every_launch():
     direct, K split and not."""
     plans = [plan_of(*form.values) for form in FORMS]
     launched = {(plan.kernel, step.entry) for plan in plans for step in plan.launches}
-    split = ("mm32_scale", "mm32_pack", "mm32_reduce", "mm32_careful")
+    split = ("mm32_scale", "mm32_pack", "mm32_reduce", "mm32_fallback")
     assert {(kernel, entry) for kernel in ("mma", "tensorcore") for entry in (*split, f"mm32_{kernel}")} <= launched
     assert {("simt", entry) for entry in ("mm32_simt", "mm32_fixup", "mm32_narrow", "mm32_reduce")} <= launched
     multiplies = [dict(s.constants) for plan in plans for s in plan.launches if s.entry == "mm32_tensorcore"]
-    assert {(c["DIRECT"], c["SPLIT"]) for c in multiplies} == {(d, s) for d in (0, 1) for s in (0, 1)}
-    assert {(c["DIRECT"], c["PRODUCTS"]) for c in multiplies} == {(d, p) for d in (0, 1) for p in (1, 3)}
-    assert {c[side] for c in multiplies if c["DIRECT"] for side in ("A_LOAD", "B_LOAD")} == {0, 1, 2, 3}
+    assert {(c["INLINE_PACK"], c["SPLIT_K"]) for c in multiplies} == {(d, s) for d in (0, 1) for s in (0, 1)}
+    assert {(c["INLINE_PACK"], c["PRODUCTS"]) for c in multiplies} == {(d, p) for d in (0, 1) for p in (1, 3)}
+    assert {c[side] for c in multiplies if c["INLINE_PACK"] for side in ("A_LOAD", "B_LOAD")} == {0, 1, 2, 3}

@@ -345,7 +345,7 @@ def test_too_many_batch_dimensions() -> None:
 
 
 def test_the_header_has_the_same_limit() -> None:
-    header = (mm32.ops.launch.compiler.KERNEL_DIR / "problem.cuh").read_text()
+    header = (mm32.ops.launch.compiler.KERNEL_DIR / "common/problem.cuh").read_text()
     assert re.search(rf"#define MM32_MAX_BATCH_RANK {MAX_BATCH_RANK}\n", header)
 
 

@@ -39,7 +39,7 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
 
 
 def test_constants_are_the_kernels() -> None:
-    text = (KERNELS / "split.cuh").read_text()
+    text = (KERNELS / "emulated/panels.cuh").read_text()
     for name in ("BLOCK_K", "SAMPLES", "TARGET", "TARGET_EXACT"):
         found = re.search(rf"\b{name} = (\d+)", text)
         assert found, name
@@ -162,7 +162,7 @@ def test_promoting_every_32_makes_up_for_what_ampere_keeps_less(rng: np.random.G
 
 
 def test_the_order_of_a_multiply_that_splits_its_own_operands_is_the_kernels() -> None:
-    text = (KERNELS / "direct.cuh").read_text()
+    text = (KERNELS / "emulated/inline_pack.cuh").read_text()
     found = re.search(r"place p of 64 holds k = (.+?) \+ \((p % 8 < 4) \? (\d+) : (\d+)\),", text)
     assert found
     base, condition, yes, no = found.groups()

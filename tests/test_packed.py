@@ -393,10 +393,10 @@ def test_a_multiply_of_packed_operands_does_not_split_its_own(all_tiles: None) -
     for _ in range(200):
         problem = random_problem(rng)
         plain = planning.plan(problem, H200, "tensorcore")
-        direct += multiply_of(plain)["DIRECT"]
+        direct += multiply_of(plain)["INLINE_PACK"]
         for before in ((True, False), (False, True), (True, True)):
             made = planning.plan(problem, H200, "auto", before)
-            assert multiply_of(made)["DIRECT"] == 0
+            assert multiply_of(made)["INLINE_PACK"] == 0
             assert [launch.entry for launch in made.launches][:2] == ["mm32_scale", "mm32_pack"]
     assert 10 <= direct <= 180
 
@@ -421,7 +421,7 @@ def test_mma_multiplies_packed_operands_too(kernel: str) -> None:
 
 def launch_form(launch: planning.Launch) -> tuple:
     """What decides a launch's sums: not how operands came to be packed, nor when it starts."""
-    left_out = ("A_LOAD", "B_LOAD", "A_UNIT", "B_UNIT") if launch.source != "emulated/fallback.cu" else ()
+    left_out = ("A_LOAD", "B_LOAD", "A_UNIT_ROWS", "B_UNIT_ROWS") if launch.source != "emulated/fallback.cu" else ()
     constants = tuple((name, value) for name, value in launch.constants if name not in left_out)
     return launch.entry, constants, launch.block, launch.shared
 
@@ -453,7 +453,7 @@ def test_a_plan_reads_a_packed_operand_where_packing_has_put_it(precision: str) 
 
 def test_both_packed_leaves_only_the_verdict_and_the_sums() -> None:
     space = planning.plan(from_layout("nt", 300, 200, 8000), H200, "auto", (True, True)).workspace
-    verdict = -(-(16 + 2 * 512 * 12) // 256) * 256  # struct Verdict in split.cuh
+    verdict = -(-(16 + 2 * 512 * 12) // 256) * 256  # struct Decision in emulated/panels.cuh
     assert space.bytes == verdict + 4 * 300 * 200 * (space.splits if space.splits > 1 else 0)
 
 

@@ -266,12 +266,12 @@ def test_the_last_wave_is_shared(device: Device) -> None:
     made, alone = plan(problem, device, "simt"), planning.without_workspace(problem, device)
     multiply, fixup = made.launches
     constants = dict(multiply.constants)
-    assert (multiply.entry, fixup.entry, constants["SPLIT"]) == ("mm32_simt", "mm32_fixup", 2)
+    assert (multiply.entry, fixup.entry, constants["STREAM_K"]) == ("mm32_simt", "mm32_fixup", 1)
     assert multiply.constants == fixup.constants
     assert (multiply.argument, fixup.argument) == ("split", "split")
     blocks = multiply.grid(problem)
     held = (device.shared + 1024) // (multiply.shared + 1024)
-    assert blocks == made.workspace.splits == device.sms * min(held, constants["BLOCKS"])
+    assert blocks == made.workspace.splits == device.sms * min(held, constants["BLOCKS_PER_SM"])
     tiles = -(-problem.m // constants["TILE_M"]) * -(-problem.n // constants["TILE_N"])
     assert tiles > blocks
     assert made.workspace.bytes == 4 * (blocks + tiles % blocks) * constants["TILE_M"] * constants["TILE_N"]
@@ -289,7 +289,9 @@ def test_explain() -> None:
     assert page[0] == "gemm       M=300 N=200 K=100, batch 5x7, layout tn, epilogue bias + relu, precision fp32"
     assert page[1] == "device     NVIDIA H200 (sm_90a, 132 multiprocessors)"
     assert page[2] == "kernel     tiled: asked for by name"
-    assert page[3] == "launch     mm32_tiled (tiled.cu): 2450 blocks of 1024 threads, 0 bytes of dynamic shared memory"
+    assert (
+        page[3] == "launch     mm32_tiled (fma/tiled.cu): 2450 blocks of 1024 threads, 0 bytes of dynamic shared memory"
+    )
     assert page[4] == "           BIAS=1, ACTIVATION=1, A_ALONG_K=0, B_ALONG_K=0"
     assert page[5] == "workspace  0 bytes"
     assert re.fullmatch(r"estimates  tiled [\d.]+ (ms|us)", page[6])
@@ -351,9 +353,9 @@ def test_every_kernel_takes_empty_sizes(kernel: str, sizes: tuple[int, int, int]
 # numbers, not code. Side and split of narrow.cu take turns, and split forms of simt.cu stand for all loads; fixup.cu
 # loads nothing of A and B.
 LEFT_OUT = {
-    "fma/simt.cu": ("BIAS", "ACTIVATION", "C_VECTOR", "SPLIT", "PRODUCTS"),
-    "emulated/tensorcore.cu": ("BIAS", "ACTIVATION", "C_VECTOR", "A_UNIT", "B_UNIT"),
-    "fma/narrow.cu": ("BIAS", "ACTIVATION", "SIDE", "SPLIT"),
+    "fma/simt.cu": ("BIAS", "ACTIVATION", "C_VECTOR", "SPLIT_K", "STREAM_K"),
+    "emulated/tensorcore.cu": ("BIAS", "ACTIVATION", "C_VECTOR", "A_UNIT_ROWS", "B_UNIT_ROWS"),
+    "fma/narrow.cu": ("BIAS", "ACTIVATION", "SIDE", "SPLIT_K"),
     "fma/fixup.cu": ("BIAS", "ACTIVATION", "C_VECTOR", "A_LOAD", "B_LOAD"),
 }
 
@@ -363,8 +365,8 @@ def forms(source: str, constants: planning.Constants, threads: int) -> set[tuple
     that store are apart: a form for each."""
     left_out = LEFT_OUT.get(source, ("BIAS", "ACTIVATION", "C_VECTOR"))
     kinds: list[tuple[str, ...]] = [left_out]
-    if dict(constants).get("DIRECT"):
-        kinds = [("BIAS", "ACTIVATION", "SPLIT", "C_VECTOR"), ("BIAS", "ACTIVATION", "A_LOAD", "B_LOAD")]
+    if dict(constants).get("INLINE_PACK"):
+        kinds = [("BIAS", "ACTIVATION", "SPLIT_K", "C_VECTOR"), ("BIAS", "ACTIVATION", "A_LOAD", "B_LOAD")]
     return {(source, tuple((name, x) for name, x in constants if name not in kind), threads) for kind in kinds}
 
 

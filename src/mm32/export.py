@@ -254,15 +254,15 @@ def _workspace(plan: Plan) -> dict[str, str]:
         return f"    s.{name}[0] = {first}, s.{name}[1] = {second};\n"
 
     split = (
-        "    Split s{};\n    s.p = p;\n"
+        "    Params s{};\n    s.p = p;\n"
         + pair("panels", "workspace + #", space.panels)
         + pair("stats", "(RowStats*)(workspace + #)", space.stats)
         + pair("ready", "(unsigned*)(workspace + #)", space.ready)
-        + f"    s.verdict = (Verdict*)(workspace + {space.verdict});\n"
-        + f"    s.partial = (float*)(workspace + {space.partial});\n"
+        + f"    s.decision = (Decision*)(workspace + {space.verdict});\n"
+        + f"    s.partial_sums = (float*)(workspace + {space.partial});\n"
         + pair("matrices", "#", space.matrices)
-        + f"    s.splits = {space.splits};\n"
-        + pair("first", "#", space.first)
+        + f"    s.parts = {space.splits};\n"
+        + pair("first_rows", "#", space.first)
     )
     return {
         "SPLIT": split,

@@ -1,4 +1,4 @@
-"""Runs a Plan on torch's current stream: fills the kernels' argument (problem.cuh, split.cuh) and calls the driver. No
+"""Runs a Plan on torch's current stream: fills the kernels' argument (problem.cuh, workspace.cuh) and calls the driver. No
 synchronisation, no choice."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class _Matrix(ctypes.Structure):
 
 
 class _Problem(ctypes.Structure):
-    """struct Problem of problem.cuh, field for field."""
+    """struct Problem of common/problem.cuh, field for field."""
 
     _fields_ = [
         ("m", _i64),
@@ -43,19 +43,19 @@ class _Problem(ctypes.Structure):
 _pair = ctypes.c_void_p * 2
 
 
-class _Split(ctypes.Structure):
-    """struct Split of split.cuh, field for field."""
+class _Params(ctypes.Structure):
+    """struct Params of common/workspace.cuh, field for field."""
 
     _fields_ = [
         ("p", _Problem),
         ("panels", _pair),
         ("stats", _pair),
         ("ready", _pair),
-        ("verdict", ctypes.c_void_p),
-        ("partial", ctypes.c_void_p),
+        ("decision", ctypes.c_void_p),
+        ("partial_sums", ctypes.c_void_p),
         ("matrices", _i64 * 2),
-        ("splits", _i64),
-        ("first", _i64 * 2),
+        ("parts", _i64),
+        ("first_rows", _i64 * 2),
     ]
 
 
@@ -81,13 +81,13 @@ def _template(gemm: Gemm) -> _Problem:
     )
 
 
-def _split(problem: _Problem, space: Workspace, base: int, base_a: int, base_b: int) -> _Split:
+def _split(problem: _Problem, space: Workspace, base: int, base_a: int, base_b: int) -> _Params:
     """The argument for a workspace at `base`, and what is A's and B's at `base_a` and `base_b`."""
 
     def pair(offsets: tuple[int, int]) -> object:
         return _pair(base_a + offsets[0], base_b + offsets[1])
 
-    return _Split(
+    return _Params(
         problem,
         pair(space.panels),
         pair(space.stats),
@@ -168,10 +168,10 @@ def careful_runs(index: int) -> int:
         torch.cuda.synchronize()
         for (source, _, _, _, _, device), loaded in list(_kernels.items()):
             if source == "emulated/fallback.cu" and device == index:
-                status, address, size = driver.cuLibraryGetGlobal(loaded.library, b"mm32_careful_runs")
-                _checked((status,), "reading mm32_careful_runs")
+                status, address, size = driver.cuLibraryGetGlobal(loaded.library, b"mm32_fallback_runs")
+                _checked((status,), "reading mm32_fallback_runs")
                 count = ctypes.c_ulonglong()
-                _checked(driver.cuMemcpyDtoH(ctypes.addressof(count), address, size), "reading mm32_careful_runs")
+                _checked(driver.cuMemcpyDtoH(ctypes.addressof(count), address, size), "reading mm32_fallback_runs")
                 total += count.value
     return total
 

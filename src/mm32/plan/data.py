@@ -40,7 +40,7 @@ class Launch:
     Kernels take further work a grid apart, so any grid is right, but simt's with stream-K: there it is the number of
     `Workspace.splits`. `blocks` says how many to start; where it is None they follow from `unit`, what a block computes: (e,)
     consecutive output elements or a (rows, columns) tile. `argument` is what the kernel takes, a "problem" (problem.cuh) or a
-    "split" (split.cuh). `early`: it may start while the launch before it runs (programmatic dependent launch). `careful`: it
+    "split" (workspace.cuh). `early`: it may start while the launch before it runs (programmatic dependent launch). `careful`: it
     does nothing but where the inputs do not suit the split.
     """
 
@@ -67,7 +67,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Workspace:
-    """Device memory beyond the operands, in bytes, and what struct Split (split.cuh) says of it: offsets from its start of A's
+    """Device memory beyond the operands, in bytes, and what struct Params says of it: offsets from its start of A's
     and B's panels, stats and ready counters, of the verdict and of the partial sums (with stream-K, pieces of tiles); how
     many matrices of each operand are packed; how many blocks share K (with stream-K, tiles); and the rows to pack first, none
     where the multiply waits for all of them. An operand that was packed `before` is in memory of its own: its offsets are

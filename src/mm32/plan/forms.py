@@ -37,15 +37,12 @@ def variants() -> Iterator[tuple[str, str, Constants, int]]:
         for form in forms:
             yield "simt", "fma/simt.cu", (*light, *form), t.threads
         for load in (0, 2):  # where sums go does not change the loop
-            yield "simt", "fma/simt.cu", (*light, ("PRODUCTS", 3), *simt_form(t, load, load, load // 2, 1)), t.threads
-        split: Constants = (("PRODUCTS", 3),)
+            yield "simt", "fma/simt.cu", (*light, *simt_form(t, load, load, load // 2, 1)), t.threads
         pairs = [pair for pair in ((0, 0), (2, 2), (1, 3), (3, 1)) if pair in load_pairs(t)]
-        streams = [(*split, *simt_form(t, i, j, int(i != 1), 2)) for i, j in pairs]
+        streams = [simt_form(t, i, j, int(i != 1), 2) for i, j in pairs]
         yield from with_epilogues("simt", "fma/simt.cu", streams, t.threads, False)
         for vector in (0, 1):
-            yield from with_epilogues(
-                "simt", "fma/fixup.cu", [(*split, *simt_form(t, 0, 0, vector, 2))], t.threads, vector == 0
-            )
+            yield from with_epilogues("simt", "fma/fixup.cu", [simt_form(t, 0, 0, vector, 2)], t.threads, vector == 0)
     # Side and split change where data comes from and goes to, not the loop: their four pairs take turns among the forms.
     for number, narrow in enumerate(NARROW_FORMS):
         for vector in (0, 1):
@@ -65,12 +62,12 @@ def variants() -> Iterator[tuple[str, str, Constants, int]]:
         for i in range(BEFORE + 1):
             for j in range(BEFORE + 1):
                 yield "mma", "emulated/pack.cu", (("A_LOAD", i), ("B_LOAD", j), ("PRODUCTS", products)), 256
-        yield from with_epilogues("mma", "common/reduce.cu", [(("PRODUCTS", products),)], 256, products == 3)
+    yield from with_epilogues("mma", "common/reduce.cu", [()], 256)
     for tile in TENSOR_TILES:
         # The units are constants to compare with; how C is stored and whether K is split change the code.
         of_tile = tensor_form(tile)
-        loads: Constants = (("PRODUCTS", tile.products), ("A_UNIT", 64), ("B_UNIT", 16))
-        stores: list[Constants] = [(("SPLIT", i), ("C_VECTOR", j)) for i in (0, 1) for j in (0, 1)]
+        loads: Constants = (("PRODUCTS", tile.products), ("A_UNIT_ROWS", 64), ("B_UNIT_ROWS", 16))
+        stores: list[Constants] = [(("SPLIT_K", i), ("C_VECTOR", j)) for i in (0, 1) for j in (0, 1)]
         if tile.direct:
             # Warpgroups of their own load: each pair of loads stands with one of the four ways to store, each of these with four.
             loads, *others = [
@@ -85,10 +82,10 @@ def variants() -> Iterator[tuple[str, str, Constants, int]]:
             yield "tensorcore", "emulated/tensorcore.cu", (*light, *loads, *of_tile, *store), tile.threads
     for mma_tile in MMA_TILES:
         of_tile = (("PRODUCTS", mma_tile.products), ("TILE_N", mma_tile.n), ("STAGES", mma_tile.stages))
-        forms = [(*of_tile, ("SPLIT", 0), ("C_VECTOR", v)) for v in (0, 1)]
+        forms = [(*of_tile, ("SPLIT_K", 0), ("C_VECTOR", v)) for v in (0, 1)]
         yield from with_epilogues("mma", "emulated/mma.cu", forms, 256, mma_tile == MMA_TILES[0])
         for v in (0, 1):
-            yield "mma", "emulated/mma.cu", (*light, *of_tile, ("SPLIT", 1), ("C_VECTOR", v)), 256
+            yield "mma", "emulated/mma.cu", (*light, *of_tile, ("SPLIT_K", 1), ("C_VECTOR", v)), 256
 
 
 def load_pairs(tile: SimtTile) -> list[tuple[int, int]]:

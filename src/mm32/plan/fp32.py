@@ -135,13 +135,13 @@ def partial_sums(gemm: Gemm, splits: int) -> Workspace:
     return _sums(splits * gemm.batches * gemm.m * gemm.n, splits)
 
 
-def reduction(gemm: Gemm, device: Device, products: int = 3) -> Launch:
-    """The launch that adds up partial sums, with the epilogue: its blocks come as those before it leave, on cards that can.
-    `products` is for split.cuh, one value in all of a plan."""
+def reduction(gemm: Gemm, device: Device) -> Launch:
+    """The launch that adds up partial sums, with the epilogue: its blocks come as those before it leave, on cards that can."""
     early = device.capability >= (9, 0)
     blocks = min(-(-gemm.batches * gemm.m * gemm.n // 256), device.sms * 8)
-    constants = (*epilogue(gemm), ("PRODUCTS", products))
-    return Launch("common/reduce.cu", "mm32_reduce", constants, 256, 0, blocks=blocks, argument="split", early=early)
+    return Launch(
+        "common/reduce.cu", "mm32_reduce", epilogue(gemm), 256, 0, blocks=blocks, argument="split", early=early
+    )
 
 
 def _adding_up(splits: int, results: int, stream: float) -> float:
@@ -236,14 +236,13 @@ def narrow(gemm: Gemm, device: Device) -> tuple[Plan, float]:
 
 def narrow_form(form: NarrowForm, side: int, load: int, split: int) -> Constants:
     return (
-        ("PRODUCTS", 3),
         ("SIDE", side),
         ("LOAD", load),
         ("WIDTH", form.width),
         ("ROWS", form.rows),
         ("DEPTH", form.depth),
-        ("BLOCKS", form.blocks),
-        ("SPLIT", split),
+        ("BLOCKS_PER_SM", form.blocks),
+        ("SPLIT_K", split),
     )
 
 
@@ -319,15 +318,16 @@ def _streamed(gemm: Gemm, device: Device, tile: SimtTile, tiles: int) -> Plan:
     launch = Launch("fma/simt.cu", "mm32_simt", constants, tile.threads, shared, blocks=blocks, argument="split")
     slices = rest * tile.m * tile.n // (4 * tile.threads)
     early = device.capability >= (9, 0)
-    fixup = Launch("fma/fixup.cu", "mm32_fixup", constants, tile.threads, 0, blocks=slices, argument="split", early=early)
+    fixup = Launch(
+        "fma/fixup.cu", "mm32_fixup", constants, tile.threads, 0, blocks=slices, argument="split", early=early
+    )
     return Plan(gemm, device, "simt", (launch, fixup), workspace=_sums((blocks + rest) * tile.m * tile.n, blocks))
 
 
 def _simt_constants(gemm: Gemm, tile: SimtTile, split: int = 0) -> Constants:
     """`split`: 0, 1 where K is, or 2 for stream-K (simt.cuh)."""
     c_vector = gemm.n % 4 == 0 and (split == 1 or gemm.out.vectorizable("col"))
-    last = (*(NO_EPILOGUE if split == 1 else epilogue(gemm)), *((("PRODUCTS", 3),) if split else ()))
-    return (*last, *simt_form(tile, *_loads(gemm), int(c_vector), split))
+    return (*(NO_EPILOGUE if split == 1 else epilogue(gemm)), *simt_form(tile, *_loads(gemm), int(c_vector), split))
 
 
 def simt_form(tile: SimtTile, a_load: int, b_load: int, c_vector: int, split: int = 0) -> Constants:
@@ -335,14 +335,15 @@ def simt_form(tile: SimtTile, a_load: int, b_load: int, c_vector: int, split: in
         ("A_LOAD", a_load),
         ("B_LOAD", b_load),
         ("C_VECTOR", c_vector),
-        ("SPLIT", split),
+        ("SPLIT_K", int(split == 1)),
+        ("STREAM_K", int(split == 2)),
         ("TILE_M", tile.m),
         ("TILE_N", tile.n),
         ("TILE_K", tile.k),
         ("THREAD_M", tile.thread_m),
         ("THREAD_N", tile.thread_n),
         ("STAGES", tile.stages),
-        ("BRING", tile.bring),
+        ("COPY_ROW", tile.bring),
         ("PROMOTE", tile.promote),
-        ("BLOCKS", tile.blocks),
+        ("BLOCKS_PER_SM", tile.blocks),
     )

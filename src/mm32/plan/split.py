@@ -81,7 +81,7 @@ class MmaTile:
 
 
 def tensor_form(tile: TensorTile) -> Constants:
-    return (("TILE_N", tile.n), ("STAGES", tile.stages), ("DIRECT", int(tile.direct)), ("PROMOTE", tile.promote))
+    return (("TILE_N", tile.n), ("STAGES", tile.stages), ("INLINE_PACK", int(tile.direct)), ("PROMOTE", tile.promote))
 
 
 TENSOR_TILES = (
@@ -195,7 +195,15 @@ def _pack_launches(
     packers = min(max(units, 1), device.sms * (1 if overlap else PACKERS))  # one at least: it judges
     early = device.capability >= (9, 0)  # before it, launches cannot overlap
     return [
-        Launch("emulated/pack.cu", "mm32_scale", constants, 256, 0, blocks=min(max(groups, 1), data.MAX_GRID), argument="split"),
+        Launch(
+            "emulated/pack.cu",
+            "mm32_scale",
+            constants,
+            256,
+            0,
+            blocks=min(max(groups, 1), data.MAX_GRID),
+            argument="split",
+        ),
         Launch("emulated/pack.cu", "mm32_pack", constants, 256, 0, blocks=packers, argument="split", early=early),
     ]
 
@@ -326,13 +334,13 @@ def _by_split(
         modes = BEFORE if before[0] else modes[0], BEFORE if before[1] else modes[1]
     loads = (("A_LOAD", modes[0]), ("B_LOAD", modes[1]))
     last, form = epilogue(gemm), (("PRODUCTS", products),)
-    waited_for = (("A_UNIT", _unit_rows(modes[0])), ("B_UNIT", _unit_rows(modes[1])))
+    waited_for = (("A_UNIT_ROWS", _unit_rows(modes[0])), ("B_UNIT_ROWS", _unit_rows(modes[1])))
     multiply = (
         *(last if splits == 1 else NO_EPILOGUE),
         *form,
         *(loads if tile.direct else waited_for if kernel == "tensorcore" else ()),
         *(tensor_form(tile) if isinstance(tile, TensorTile) else (("TILE_N", tile.n), ("STAGES", tile.stages))),
-        ("SPLIT", int(splits > 1)),
+        ("SPLIT_K", int(splits > 1)),
         ("C_VECTOR", int(gemm.out.vectorizable("col") if splits == 1 else gemm.n % 4 == 0)),
     )
     work = tiles_of(tile) * splits
@@ -366,12 +374,12 @@ def _by_split(
             Launch("emulated/mma.cu", "mm32_mma", multiply, tile.threads, tile.shared, blocks=blocks, argument="split")
         )
     if splits > 1:
-        launches.append(reduction(gemm, device, products))
+        launches.append(reduction(gemm, device))
     fma = simt(gemm, device, accurate=True)[0].launches[0]
     launches.append(
         Launch(
             "emulated/fallback.cu",
-            "mm32_careful",
+            "mm32_fallback",
             (*form, *fma.constants),
             fma.block,
             fma.shared,

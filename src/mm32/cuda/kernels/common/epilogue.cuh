@@ -1,5 +1,5 @@
-// The last step of every kernel, on a finished fp32 sum: bias, then activation. Each activation is torch's function of that
-// name, NaN included (relu and leaky_relu compare so that NaN passes through).
+// The epilogue, the last step of every kernel on a finished fp32 sum: bias, then activation. Each activation is torch's function
+// of that name, also for NaN: relu and leaky_relu compare in the direction that lets NaN pass through.
 //   MM32_BIAS        0 or 1
 //   MM32_ACTIVATION  0 none, 1 relu, 2 leaky_relu, 3 gelu, 4 gelu_tanh, 5 silu, 6 tanh, 7 sigmoid
 #pragma once
@@ -34,10 +34,10 @@ __device__ __forceinline__ float bias_at(const Problem& p, long long n) {
 #endif
 }
 
-// The output for sum s and the bias of its column. Without a bias nothing is added: -0 stays -0.
-__device__ __forceinline__ float epilogue(float s, float bias) {
+// The output for a sum and the bias of its column. Without a bias nothing is added, so that -0 stays -0.
+__device__ __forceinline__ float epilogue(float sum, float bias) {
 #if MM32_BIAS
-    s += bias;
+    sum += bias;
 #endif
-    return activate(s);
+    return activate(sum);
 }

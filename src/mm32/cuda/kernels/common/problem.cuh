@@ -1,34 +1,36 @@
-// The one argument every kernel takes: C[i, m, n] = act(sum_k A[i, m, k] * B[i, k, n] + bias[n]).
-// Element (row, col) of an operand's matrix i lies at data + i's batch offset + row * row_stride + col * col_stride. Strides
-// and sizes are 64-bit: operands and outputs may pass 2^31 elements.
+// What every kernel computes: C[i, m, n] = activation(sum over k of A[i, m, k] * B[i, k, n] + bias[n]).
+//
+// Element (row, col) of matrix i of an operand lies at data + (batch offset of i) + row * matrix.row + col * matrix.col.
+// Strides are in elements. Sizes and strides have 64 bits because operands and outputs may have more than 2^31 elements.
 #pragma once
 
 #define MM32_MAX_BATCH_RANK 8
 
 struct Matrix {
     float* data;
-    long long row, col;
-    long long batch[MM32_MAX_BATCH_RANK];
+    long long row, col;                    // strides
+    long long batch[MM32_MAX_BATCH_RANK];  // strides of the batch dimensions, 0 where the batch shares one matrix
 };
 
 struct Problem {
     long long m, n, k;
     long long batches;                          // product of batch_size
-    long long batch_size[MM32_MAX_BATCH_RANK];  // innermost last
+    long long batch_size[MM32_MAX_BATCH_RANK];  // innermost dimension last
     long long batch_rank;
     Matrix a, b, c;
-    const float* bias;  // read only where MM32_BIAS is 1
+    const float* bias;  // read only if MM32_BIAS is 1
     long long bias_stride;
 };
 
-// Where matrix i of each operand starts.
-struct Batch {
+// The first elements of one matrix of A, of B and of C.
+struct Pointers {
     const float *a, *b;
     float* c;
 };
 
-__device__ __forceinline__ Batch locate(const Problem& p, long long i) {
-    Batch at{p.a.data, p.b.data, p.c.data};
+// The pointers of matrix i of the batch.
+__device__ __forceinline__ Pointers pointers_of(const Problem& p, long long i) {
+    Pointers at{p.a.data, p.b.data, p.c.data};
     for (int d = (int)p.batch_rank - 1; d >= 0; d--) {
         long long size = p.batch_size[d], index = i % size;
         i /= size;
@@ -39,7 +41,8 @@ __device__ __forceinline__ Batch locate(const Problem& p, long long i) {
     return at;
 }
 
-// Of what is not negative. A division of 64 bits is half a microsecond of a block's start.
+// a / b for non-negative numbers. It divides 32-bit numbers if both fit: a 64-bit division costs half a microsecond at the start
+// of a block.
 __device__ __forceinline__ long long quotient(long long a, long long b) {
     return (a | b) >> 32 ? a / b : (long long)((unsigned)a / (unsigned)b);
 }

@@ -1,48 +1,53 @@
-// How mm32_tensorcore fills its ring where nothing was packed before (MM32_DIRECT): a warpgroup for each operand reads fp32 tiles,
-// scales and splits them in registers and stores hi and lo where wgmma reads them. Each element is split once for every tile
-// that needs it, so this is for problems of few tiles, or of so little K that packing would cost more than it saves.
+// Inline packing: how mm32_tensorcore fills its ring from fp32 operands when nothing was packed before (MM32_INLINE_PACK). One
+// warpgroup for each operand copies fp32 tiles, scales and splits them in registers, and stores hi and lo where wgmma reads them.
+// Each element is split again for every tile that needs it. So this is for products of few tiles, or of so little K that packing
+// would cost more than it saves: 128 x 4096 x 4096 takes 75 us instead of 99, but 2048 x 8192 x 4096 takes 979 instead of 641.
+// Bound by shared memory, which each element passes three times (84 % busy).
 //
-//   MM32_A_LOAD, MM32_B_LOAD   as for mm32_pack (pack.cu). 0, 1: the operand's rows lie along a line of shared memory, a thread has
-//                              4 neighbouring rows at one of K; 2, 3: K does, a thread has 8 of K of a row
-// Both orders of K in a K-block are the same, and not K's own: place p of 64 holds k = p / 8 * 4 + p % 4 + (p % 8 < 4 ? 0 : 32), so
-// that a thread's 8 of K are two 16-byte loads, each beside its neighbours'.
+// MM32_A_LOAD and MM32_B_LOAD are mm32_pack's loads (emulated/pack.cu). With 0 and 1, lines of shared memory lie along the
+// operand's rows, and a thread has 4 neighbouring rows at one place of K. With 2 and 3 they lie along K, and a thread has 8
+// places of K of a row. Both operands permute K within a K-block in the same way:
+// place p of 64 holds k = p / 8 * 4 + p % 4 + (p % 8 < 4 ? 0 : 32), so that a thread's 8 places of K are two 16-byte loads, each
+// next to its neighbours'.
 #pragma once
-#include "ptx/bulk_copy.cuh"
 #include "emulated/hi_lo.cuh"
 #include "emulated/tiles.cuh"
-#if MM32_DIRECT
+#include "ptx/bulk_copy.cuh"
+#if MM32_INLINE_PACK
 
-// A value that the compiler cannot derive again from what it was made of, and so keeps in a register.
+// Hides from the compiler how x was computed. It then keeps x in a register and does not compute it again.
 template <typename T>
-__device__ __forceinline__ T kept(T x) {
+__device__ __forceinline__ T opaque(T x) {
     asm volatile("" : "+r"(x));
     return x;
 }
 
-// What a warpgroup does for its operand's tiles, ROWS rows each. A pass is 8 elements a thread, two halves of 4. They come by
-// asynchronous copies to a queue in shared memory of AHEAD passes that is the thread's own: nobody else waits for it.
-constexpr int AHEAD = 8, QUEUE = AHEAD * 256 * 32;  // bytes, of both warpgroups
+// Each thread copies its elements to a queue of its own in shared memory, AHEAD passes before it splits them, so that it waits
+// for no other thread. A pass is 8 elements a thread, in two halves of 4.
+constexpr int AHEAD = 8, QUEUE = AHEAD * 256 * 32;  // passes; bytes, for both warpgroups
 
+// What one warpgroup does for its operand, whose tiles have ROWS rows.
 template <int ROWS, int LOAD>
-struct Splitter {
+struct InlinePacker {
     static constexpr bool ALONG_ROWS = LOAD < 2, VECTOR = LOAD % 2 == 0;
     static constexpr int PASSES = ROWS / 16;  // in a K-block
     static constexpr int BLOCKS_AHEAD = AHEAD / PASSES;
-    static constexpr int OWN = ALONG_ROWS ? 4 : PASSES;  // rows of which a thread has something
-    static constexpr int GROUPS = ROWS / 4, STEP = 128 / GROUPS;  // ALONG_ROWS: threads along rows; places of K that a warpgroup has at once
+    static constexpr int OWN = ALONG_ROWS ? 4 : PASSES;  // the rows of which a thread has elements
+    static constexpr int GROUPS = ROWS / 4;              // ALONG_ROWS: threads along rows
+    static constexpr int STEP = 128 / GROUPS;            // ALONG_ROWS: places of K that the warpgroup has in one half of a pass
     static_assert(AHEAD % PASSES == 0);
 
-    const char* from;  // row 0 of the tile (VECTOR, ALONG_ROWS: this thread's first), at this thread's first of K in K-block 0
-    unsigned row_bytes, k_bytes;  // strides; a plan sends none here with which a tile passes 2^32 bytes
-    int row, k, last_row, depth;  // this thread's first row and first of K; the tile's last row; K
-    unsigned to;  // where this thread's first element goes in a plane
+    const char* from;             // the thread's first place of K, in row 0 of the tile (VECTOR and ALONG_ROWS: in its first row)
+    unsigned row_bytes, k_bytes;  // strides. A plan sends no operand here of which a tile spans 2^32 bytes
+    int row, k, last_row, depth;  // the thread's first row and place of K; the tile's last row; K
+    unsigned to;                  // where the thread's first element goes in a plane
     float scale[OWN];
     float largest[OWN];
-    unsigned small[OWN / 2];  // two counts of 16 bits
-    float next[8];  // the pass to come
-    unsigned queue;  // slot 0: 16 bytes for each half, 4096 apart; the next slot 8192 further on
+    unsigned small[OWN / 2];  // two counts of 16 bits each
+    float next[8];            // the next pass
+    unsigned queue;           // slot 0 of the thread: 16 bytes for each half, 4096 apart. Slots are 8192 apart
 
-    __device__ __forceinline__ Splitter(unsigned queues) : queue(queues + threadIdx.x % 256 * 16) {
+    __device__ __forceinline__ InlinePacker(unsigned queues) : queue(queues + threadIdx.x % 256 * 16) {
         const int t = threadIdx.x % 128;
         if (ALONG_ROWS) {
             const int place = t / GROUPS;
@@ -54,29 +59,31 @@ struct Splitter {
             k = t % 8 * 4;
             to = row * PLANE_ROW + ((t % 8) ^ (row % 8)) * 16;
         }
-        row = kept(row), k = kept(k), to = kept(to);
+        row = opaque(row), k = opaque(k), to = opaque(to);
     }
 
-    // What a pass and its half add to k and to row. The order of K within a K-block is that of the opening comment.
+    // What a half of a pass adds to k, and what row i adds to row. The order of K in a K-block is that of the opening comment.
     static __device__ constexpr int k_step(int pass, int half) {
         return !ALONG_ROWS ? 32 * half : STEP == 4 ? 4 * pass + 32 * half : 8 * pass + 4 * half;
     }
     static __device__ constexpr int row_step(int i) { return ALONG_ROWS ? i : 16 * i; }
 
-    __device__ __forceinline__ void begin(const Split& s, int side, int matrix, int row0) {
-        const Source x = source_of(s, side, matrix);
+    __device__ __forceinline__ void begin(const Params& s, int side, int matrix, int row0) {
+        const Operand x = operand_of(s, side, matrix);
         row_bytes = ALONG_ROWS && VECTOR ? 4 : 4 * (unsigned)x.row_stride;
         k_bytes = !ALONG_ROWS && VECTOR ? 4 : 4 * (unsigned)x.k_stride;
         last_row = (int)min(x.rows - row0, (long long)ROWS) - 1;
-        // Copies of the same 16 bytes by many threads are made one after another: past the edge, along rows, there are none.
+        // Copies of the same 16 bytes by many threads are done one after another. So threads past the edge along rows copy
+        // nothing.
         depth = ALONG_ROWS && row > last_row ? 0 : (int)s.p.k;
-        // Past the last row that is read again, if anything: what comes of it is not stored. VECTOR, ALONG_ROWS: M or N is a multiple of 4.
+        // Along K, threads past the edge copy the last row again; the sums of such rows are not stored. With VECTOR and
+        // ALONG_ROWS, the number of rows is a multiple of 4.
         const int first = VECTOR && ALONG_ROWS ? min(row, last_row - 3) : 0;
         from = reinterpret_cast<const char*>(x.data + (row0 + first) * x.row_stride + k * x.k_stride);
     }
 
-    __device__ __forceinline__ void load_scales(const Split& s, int side, int matrix, int row0) {
-        const RowStats* const stats = s.stats[side] + (s.matrices[side] == 1 ? 0 : matrix) * (side ? s.p.n : s.p.m) + row0;
+    __device__ __forceinline__ void load_scales(const Params& s, int side, int matrix, int row0) {
+        const RowStats* const stats = s.stats[side] + packed_matrix(s, side, matrix) * (side ? s.p.n : s.p.m) + row0;
 #pragma unroll
         for (int i = 0; i < OWN; i++) {
             scale[i] = power_of_two(stats[min(row + row_step(i), last_row)].exponent);
@@ -84,20 +91,21 @@ struct Splitter {
         }
     }
 
-    // Past `left` of K, counted from this thread's first, there are zeros.
+    // Starts to copy a pass of the K-block at `block` to a slot of the queue. From the thread's first place on, the K-block has
+    // `left` places of K; the others become zeros.
     __device__ __forceinline__ void load(unsigned slot, const char* block, int left, int pass) const {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const char* const at = block + k_step(pass, h) * k_bytes;
             if constexpr (VECTOR) {
-                const unsigned there = ALONG_ROWS ? 0 : min(row + row_step(pass), last_row) * row_bytes;
-                copy_async<16>(slot + 4096 * h, reinterpret_cast<const float*>(at + there), k_step(pass, h) < left);
+                const unsigned offset = ALONG_ROWS ? 0 : min(row + row_step(pass), last_row) * row_bytes;
+                copy_async<16>(slot + 4096 * h, reinterpret_cast<const float*>(at + offset), k_step(pass, h) < left);
             } else {
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
-                    const unsigned there = min(row + row_step(ALONG_ROWS ? e : pass), last_row) * row_bytes;
+                    const unsigned offset = min(row + row_step(ALONG_ROWS ? e : pass), last_row) * row_bytes;
                     const int past = ALONG_ROWS ? 0 : e;
-                    copy_async<4>(slot + 4096 * h + 4 * e, reinterpret_cast<const float*>(at + past * k_bytes + there),
+                    copy_async<4>(slot + 4096 * h + 4 * e, reinterpret_cast<const float*>(at + past * k_bytes + offset),
                                   k_step(pass, h) + past < left);
                 }
             }
@@ -105,8 +113,8 @@ struct Splitter {
         copy_commit();
     }
 
-    // What a slot holds, to registers: a pass ahead of its use.
-    __device__ __forceinline__ void fetch(unsigned slot) {
+    // Loads a slot into registers, one pass before it is split.
+    __device__ __forceinline__ void load_queued(unsigned slot) {
 #pragma unroll
         for (int h = 0; h < 2; h++)
             asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
@@ -115,13 +123,14 @@ struct Splitter {
                          : "memory");
     }
 
-    template <bool COUNT>
+    // Scales and splits a pass and stores it in the ring. With OBSERVE it collects the stats of its rows.
+    template <bool OBSERVE>
     __device__ __forceinline__ void store(float (&x)[8], int pass, unsigned plane) {
 #pragma unroll
         for (int e = 0; e < 8; e++) {
             const int i = ALONG_ROWS ? e % 4 : pass;
             const float scaled = x[e] * scale[i];
-            if (COUNT) look(largest[i], small[i / 2], x[e], scaled, 1u << (16 * (i % 2)));
+            if (OBSERVE) observe(largest[i], small[i / 2], x[e], scaled, 1u << (16 * (i % 2)));
             x[e] = scaled;
         }
         unsigned hi[4], lo[4];
@@ -130,24 +139,26 @@ struct Splitter {
         if constexpr (ALONG_ROWS) {
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                // Of 8 places of K the swizzle differs: STEP 4 alternates between a thread's first place and the one 4 further on.
+                // The swizzle repeats every 8 places of K. With STEP = 4 the second half is 4 places further on.
                 const unsigned at = plane + (STEP == 4 && h ? to ^ 64 : to) + STEP * (2 * pass + h) * PLANE_ROW;
                 asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(at), "r"(hi[2 * h]), "r"(hi[2 * h + 1]) : "memory");
                 if (PLANES == 2)
-                    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(at + ROWS * PLANE_ROW), "r"(lo[2 * h]), "r"(lo[2 * h + 1])
+                    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(at + ROWS * PLANE_ROW), "r"(lo[2 * h]),
+                                 "r"(lo[2 * h + 1])
                                  : "memory");
             }
         } else {
             const unsigned at = plane + to + 16 * pass * PLANE_ROW;
-            asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(hi[0]), "r"(hi[1]), "r"(hi[2]), "r"(hi[3]) : "memory");
+            asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(hi[0]), "r"(hi[1]), "r"(hi[2]), "r"(hi[3])
+                         : "memory");
             if (PLANES == 2)
-                asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(at + ROWS * PLANE_ROW), "r"(lo[0]), "r"(lo[1]), "r"(lo[2]),
-                             "r"(lo[3])
+                asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(at + ROWS * PLANE_ROW), "r"(lo[0]), "r"(lo[1]),
+                             "r"(lo[2]), "r"(lo[3])
                              : "memory");
         }
     }
 
-    // Starts the copies of the first K-blocks of begin .. end.
+    // Starts to copy the first AHEAD passes of K-blocks begin .. end.
     __device__ __forceinline__ void start(int begin, int end) const {
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
@@ -156,106 +167,115 @@ struct Splitter {
         }
     }
 
-    // Of K from this thread's first in K-block kb on: none in what is not of begin .. end.
+    // How many places of K there are from the thread's first place of K-block kb on; none past `end`.
     __device__ __forceinline__ int left_from(int kb, int end) const { return kb < end ? depth - k - kb * BLOCK_K : 0; }
 
-    template <bool COUNT>
-    __device__ __forceinline__ void split_block(unsigned slots, unsigned next_slots, const char* block, int left, unsigned plane) {
+    // Splits the K-block whose slots begin at `slots`, and starts to copy the K-block at `block` into them.
+    template <bool OBSERVE>
+    __device__ __forceinline__ void split_block(unsigned slots, unsigned next_slots, const char* block, int left,
+                                                unsigned plane) {
 #pragma unroll
         for (int pass = 0; pass < PASSES; pass++) {
             float x[8];
 #pragma unroll
             for (int e = 0; e < 8; e++) x[e] = next[e];
             copy_wait<AHEAD - 2>();
-            fetch(pass + 1 < PASSES ? slots + 8192 * (pass + 1) : next_slots);
-            store<COUNT>(x, pass, plane);
+            load_queued(pass + 1 < PASSES ? slots + 8192 * (pass + 1) : next_slots);
+            store<OBSERVE>(x, pass, plane);
             load(slots + 8192 * pass, block, left, pass);
         }
     }
 
-    // K-blocks begin .. end into the ring's stages; `plane` is where the operand's planes lie in a stage. Of the `sharers` blocks
-    // that split these rows, each counts the K-blocks that are its `turn`: counting costs as much as splitting.
+    // Packs K-blocks begin .. end into the stages of the ring; `plane` is where the operand's planes lie in stage 0. Observing
+    // costs as much as splitting, so the `sharers` tiles that have these rows share it: each observes every sharers-th K-block,
+    // and skips `wait` K-blocks before its first.
     template <int STAGES, int STAGE>
-    __device__ __forceinline__ void run(int begin, int end, int sharers, int turn, unsigned plane, unsigned full, unsigned empty, int& stage, unsigned& phase) {
+    __device__ __forceinline__ void run(int begin, int end, int sharers, int wait, unsigned plane, unsigned full_barriers,
+                                        unsigned empty_barriers, int& stage, unsigned& phase) {
         const char* block = from + (long long)(begin + BLOCKS_AHEAD) * BLOCK_K * k_bytes;
         unsigned slots = queue;
         copy_wait<AHEAD - 1>();
-        fetch(slots);
+        load_queued(slots);
 #pragma unroll 1
         for (int kb = begin; kb < end; kb++) {
-            const int left = kept(left_from(kb + BLOCKS_AHEAD, end));
+            const int left = opaque(left_from(kb + BLOCKS_AHEAD, end));
             const unsigned next_slots = BLOCKS_AHEAD == 2 && slots == queue ? queue + 8192 * PASSES : queue;
-            row_bytes = kept(row_bytes), k_bytes = kept(k_bytes), last_row = kept(last_row);  // or 8 passes' addresses are kept
-            barrier_wait(empty + 8 * stage, phase ^ 1);
-            if (turn == 0) {
+            // Without this, the compiler would keep the addresses of 8 passes in registers.
+            row_bytes = opaque(row_bytes), k_bytes = opaque(k_bytes), last_row = opaque(last_row);
+            barrier_wait(empty_barriers + 8 * stage, phase ^ 1);
+            if (wait == 0) {
                 split_block<true>(slots, next_slots, block, left, plane + stage * STAGE);
-                turn = sharers;
+                wait = sharers;
             } else {
                 split_block<false>(slots, next_slots, block, left, plane + stage * STAGE);
             }
-            turn--;
+            wait--;
             block += BLOCK_K * k_bytes;
             slots = next_slots;
             __syncwarp();
-            if (threadIdx.x % 32 == 0) barrier_arrive(full + 8 * stage);
+            if (threadIdx.x % 32 == 0) barrier_arrive(full_barriers + 8 * stage);
             if (++stage == STAGES) stage = 0, phase ^= 1;
         }
         copy_wait<0>();
     }
 
-    // What was seen of the tile's rows, to the rows' stats.
-    __device__ __forceinline__ void tell(const Split& s, int side, int matrix, int row0) {
-        RowStats* const stats = s.stats[side] + (s.matrices[side] == 1 ? 0 : matrix) * (side ? s.p.n : s.p.m) + row0;
+    // Adds what was observed of the tile's rows to their stats.
+    __device__ __forceinline__ void record_rows(const Params& s, int side, int matrix, int row0) {
+        RowStats* const stats = s.stats[side] + packed_matrix(s, side, matrix) * (side ? s.p.n : s.p.m) + row0;
 #pragma unroll
         for (int i = 0; i < OWN; i++) {
-            Seen seen{largest[i], small[i / 2] >> (16 * (i % 2)) & 0xffff};
+            Observed observed{largest[i], small[i / 2] >> (16 * (i % 2)) & 0xffff};
             if constexpr (!ALONG_ROWS) {
 #pragma unroll
                 for (int offset = 4; offset > 0; offset /= 2) {
-                    seen.largest = larger(seen.largest, __shfl_xor_sync(~0u, seen.largest, offset));
-                    seen.small += __shfl_xor_sync(~0u, seen.small, offset);
+                    observed.largest = larger(observed.largest, __shfl_xor_sync(~0u, observed.largest, offset));
+                    observed.small += __shfl_xor_sync(~0u, observed.small, offset);
                 }
             }
-            const bool any = __float_as_uint(seen.largest) != 0 || seen.small;
-            if (any && (ALONG_ROWS || threadIdx.x % 8 == 0) && row + row_step(i) <= last_row) report(stats[row + row_step(i)], seen);
+            const bool any = __float_as_uint(observed.largest) != 0 || observed.small;
+            if (any && (ALONG_ROWS || threadIdx.x % 8 == 0) && row + row_step(i) <= last_row)
+                record(stats[row + row_step(i)], observed);
         }
     }
 };
 
-// One of the two operands, by a warpgroup: SIDE 0 is A, 1 is B.
+// Packs one operand of all tiles of the block, by one warpgroup. SIDE 0 is A, 1 is B.
 template <int SIDE, int STAGES, int STAGE, int PLANE_AT>
-__device__ __forceinline__ void split_tiles(const Split& s, unsigned ring, unsigned queues, unsigned full, unsigned empty) {
-    Splitter<SIDE ? TILE_N : TILE_M, SIDE ? MM32_B_LOAD : MM32_A_LOAD> splitter(queues);
+__device__ __forceinline__ void pack_tiles(const Params& s, unsigned ring, unsigned queues, unsigned full_barriers,
+                                           unsigned empty_barriers) {
+    InlinePacker<SIDE ? TILE_N : TILE_M, SIDE ? MM32_B_LOAD : MM32_A_LOAD> packer(queues);
     const unsigned plane = ring + PLANE_AT;
     const int blocks = (int)ceil_div(s.p.k, BLOCK_K);
     int stage = 0;
     unsigned phase = 0;
-    for (Walk walk(s.p, blockIdx.x); walk.inside(s); walk.advance(s.p, gridDim.x)) {
-        const Tile tile = walk.tile(s.p);
-        const int begin = split_begin(blocks, tile.split, (int)s.splits), end = split_begin(blocks, tile.split + 1, (int)s.splits);
+    for (Scheduler scheduler(s.p, blockIdx.x); scheduler.has_tile(s.p, s.parts); scheduler.advance(s.p, gridDim.x)) {
+        const TileOfPart tile = scheduler.tile(s.p);
+        const int begin = part_begin(blocks, tile.part, (int)s.parts), end = part_begin(blocks, tile.part + 1, (int)s.parts);
         const int row0 = SIDE ? tile.n0 : tile.m0;
-        splitter.begin(s, SIDE, tile.matrix, row0);
-        splitter.start(begin, end);
-        splitter.load_scales(s, SIDE, tile.matrix, row0);
-        // The tiles of other columns (or rows) have these rows too, and where the operand is shared, those of the whole batch.
+        packer.begin(s, SIDE, tile.matrix, row0);
+        packer.start(begin, end);
+        packer.load_scales(s, SIDE, tile.matrix, row0);
+        // The tiles that have these rows: one for each tile column (or tile row) of C, in the whole batch if it shares the
+        // operand.
         const int across = SIDE ? tile.m0 / TILE_M : tile.n0 / TILE_N;
         const int crossing = SIDE ? (int)ceil_div(s.p.m, TILE_M) : (int)ceil_div(s.p.n, TILE_N);
         const bool shared = s.matrices[SIDE] == 1;
-        splitter.template run<STAGES, STAGE>(begin, end, shared ? crossing * (int)s.p.batches : crossing,
-                                             shared ? tile.matrix * crossing + across : across, plane, full, empty, stage, phase);
-        splitter.tell(s, SIDE, tile.matrix, row0);
+        packer.template run<STAGES, STAGE>(begin, end, shared ? crossing * (int)s.p.batches : crossing,
+                                           shared ? tile.matrix * crossing + across : across, plane, full_barriers,
+                                           empty_barriers, stage, phase);
+        packer.record_rows(s, SIDE, tile.matrix, row0);
     }
 }
 
-// By the 256 threads that split: the block that is done last judges, in the memory of the queues.
-__device__ __forceinline__ void finish(const Split& s, Worst* queues) {
+// Runs the accept test if this block is the last to finish, by its 256 threads that pack, in the memory of the queues.
+__device__ __forceinline__ void decide_if_last(const Params& s, GroupStats* queues) {
     __shared__ unsigned finished;
     __threadfence();
     asm volatile("bar.sync 5, 256;" ::: "memory");
-    if (threadIdx.x % 256 == 0) finished = atomicAdd(&s.verdict->packers, 1u);
+    if (threadIdx.x % 256 == 0) finished = atomicAdd(&s.decision->finished_blocks, 1u);
     asm volatile("bar.sync 5, 256;" ::: "memory");
     if (finished != gridDim.x - 1) return;
     __threadfence();
-    judge<256, 2>(s, kept((int)threadIdx.x % 256), queues);  // nothing of it worked out above, where registers are short
+    decide<256, 2>(s, opaque((int)threadIdx.x % 256), queues);  // opaque, so that it is not computed where registers are short
 }
 #endif

@@ -1,21 +1,22 @@
-// mma: C from split panels (split.cuh) as tensorcore.cu has it, by mma.sync in the place of wgmma: for every card from sm_80 on.
+// mma: C from packed panels (emulated/panels.cuh) by mma.sync, for every card from sm_80 on: what tensorcore.cu does with wgmma.
 //
-// A block computes 128 x TILE_N tiles; each of its 8 warps has WARP_M x 32 of one. Panels come through a STAGES-deep ring of
-// cp.async copies, STEP_K of K at a time: 32 of hi and of lo or, with PRODUCTS = 1, 64 of hi. Either is 128 bytes a row, and the
-// eight 16-byte pieces of row r lie as in a panel, piece j at place j ^ (r % 8): ldmatrix finds eight rows in 32 different banks.
-// Promoted every 32 of K, half of what tensorcore.cu adds up: three stages of that fit the 99 KB that a block of sm_86, sm_89 and
-// sm_120 has, the fragments of hi stay in registers for their second use, and Ampere's tensor cores, which keep a bit less and
-// cut twice as often as Hopper's, then stay within the same bound (docs/numerics.md). With PRODUCTS = 1: no promotion.
+// A block computes 128 x TILE_N tiles, and each of its 8 warps WARP_M x 32 of a tile. Panels come through a ring of STAGES by
+// cp.async, one step of K at a time: 32 of K of hi and of lo or, with PRODUCTS = 1, 64 of K of hi. Either is 128 bytes a row, and
+// piece j of row r lies at place j ^ (r % 8) as in a panel, so that ldmatrix reads eight rows from 32 different banks.
+// Sums are promoted (added to a second set of fp32 registers) every 32 of K, twice as often as in tensorcore.cu: three stages of
+// that depth fit the 99 KB that a block of sm_86, sm_89 and sm_120 has; hi's fragments stay in registers for their second use;
+// and the tensor cores of Ampere, which keep fewer bits than Hopper's and truncate twice as often, stay within the same error
+// bound (docs/numerics.md). With PRODUCTS = 1 there is no promotion.
 //
-// Launch: any number of blocks of 256 threads, a grid apart over the tiles. Dynamic shared memory: STAGES * STAGE bytes.
-// Registers: two sets of WARP_M sums a thread and the fragments: 242 with TILE_N = 128, one block a multiprocessor; 128 with 64,
-// two where shared memory has room.
-// Bounded by mma.sync: for 32 of K a warp of TILE_N = 128 has 24 ldmatrix for 96 of it.
-//   MM32_TILE_N, MM32_SPLIT, MM32_C_VECTOR   see tiles.cuh
+// Launch: any number of blocks of 256 threads (grid-stride loop over tiles). Dynamic shared memory: STAGES * STAGE bytes.
+// Registers: two sets of WARP_M sums a thread, and fragments. 240 with TILE_N = 128, one block a multiprocessor; 128 with 64, two
+// blocks if shared memory has room.
+// Bound by mma.sync: for 32 of K, a warp with TILE_N = 128 issues 96 of them and 24 ldmatrix.
+//   MM32_TILE_N, MM32_SPLIT_K, MM32_C_VECTOR   see emulated/tiles.cuh
 //   MM32_STAGES, MM32_PRODUCTS (3 or 1)
+#include "emulated/tiles.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/mma_sync.cuh"
-#include "emulated/tiles.cuh"
 
 constexpr int THREADS = 256, STAGES = MM32_STAGES;
 constexpr int WARP_N = 32, WARPS_N = TILE_N / WARP_N, WARP_M = TILE_M * WARPS_N / (THREADS / 32);
@@ -23,33 +24,35 @@ constexpr int A_FRAGMENTS = WARP_M / 16, B_FRAGMENTS = WARP_N / 8;
 constexpr int STEPS = PLANES;  // of a K-block
 constexpr int A_BYTES = TILE_M * PLANE_ROW, STAGE = A_BYTES + TILE_N * PLANE_ROW;
 
-// A thread's share of bringing an operand's tile in, step by step: piece threadIdx.x % 8 of rows threadIdx.x / 8, + 32, ... Of the
-// two steps of a K-block (PLANES = 2) the first has pieces 0-3 of both planes, the second pieces 4-7.
+// Copies one operand's tile step by step. A thread copies piece threadIdx.x % 8 of rows threadIdx.x / 8, + 32, and so on. Of the
+// two steps of a K-block (PLANES = 2), the first has pieces 0 to 3 of both planes and the second pieces 4 to 7.
 template <int ROWS>
 struct Loader {
     const char* from;  // the thread's piece in its first row, for the next step
-    unsigned plane;    // bytes, 2^31 at most
-    int rows;          // of the tile that are in the panels
+    unsigned plane;    // bytes of a plane, 2^31 at most
+    int rows;          // how many rows of the tile the panels have
 
     __device__ __forceinline__ Loader(const char* panels, long long block, int row0, long long all_rows)
         : plane((unsigned)padded_rows(all_rows) * PLANE_ROW), rows((int)padded_rows(all_rows) - row0) {
-        const int row = threadIdx.x / 8, piece = threadIdx.x % 8, of_plane = piece / (8 / STEPS), in_plane = piece % (8 / STEPS);
+        const int row = threadIdx.x / 8, piece = threadIdx.x % 8;
+        const int of_plane = piece / (8 / STEPS), in_plane = piece % (8 / STEPS);
         from = panels + (block * PLANES + of_plane) * plane + (long long)(row0 + row) * PLANE_ROW + (in_plane ^ (row % 8)) * 16;
     }
 
-    // Copies the next step, the K-block's `number`th, to `to`. Rows past the panels' are zeros.
+    // Copies the next step, which is step `number` of its K-block, to `to`. Rows that the panels do not have become zeros.
     __device__ __forceinline__ void load(unsigned to, int number) {
         const int row = threadIdx.x / 8, piece = threadIdx.x % 8;
         const unsigned at = to + row * PLANE_ROW + (piece ^ (row % 8)) * 16;
 #pragma unroll
         for (int i = 0; i < ROWS; i += THREADS / 8)
             copy_async<16>(at + i * PLANE_ROW, reinterpret_cast<const float*>(from + i * PLANE_ROW), row + i < rows ? 16 : 0);
-        const int other_half = row / 4 % 2 ? -64 : 64;  // from piece j to j + 4 of the row
+        const int other_half = row / 4 % 2 ? -64 : 64;  // from piece j to piece j + 4 of the row, which is swizzled
         from += STEPS == 1 ? plane : number == 0 ? other_half : (long long)PLANES * plane - other_half;
     }
 };
 
-// Fragments of a warp's rows, 16 of K: pieces 2 f and 2 f + 1 of a stage's rows. `at` is the lane's address for f = 0, in the stage.
+// Load the fragments of a warp's rows at 16 of K: pieces 2 f and 2 f + 1 of the rows of a stage. `at` is the lane's address in
+// the stage for f = 0.
 __device__ __forceinline__ void load_a(unsigned (&a)[A_FRAGMENTS][4], unsigned stage, unsigned at, int f) {
 #pragma unroll
     for (int i = 0; i < A_FRAGMENTS; i++)
@@ -71,10 +74,10 @@ __device__ __forceinline__ void multiply(Sums& sums, const unsigned (&a)[A_FRAGM
         for (int j = 0; j < B_FRAGMENTS; j++) mma_sync(&sums[i][4 * j], a[i], b[j]);
 }
 
-// Adds a stage's products to the sums.
+// Adds the products of a stage to the sums.
 __device__ __forceinline__ void step(Sums& sum, unsigned stage, unsigned a_at, unsigned b_at) {
 #if MM32_PRODUCTS == 3
-    unsigned a_hi[2][A_FRAGMENTS][4], b_hi[2][B_FRAGMENTS][2];  // pieces 0-3 are hi, 4-7 lo
+    unsigned a_hi[2][A_FRAGMENTS][4], b_hi[2][B_FRAGMENTS][2];  // pieces 0 to 3 are hi, 4 to 7 lo
     Sums part = {};
 #pragma unroll
     for (int f = 0; f < 2; f++) {
@@ -107,10 +110,10 @@ __device__ __forceinline__ void step(Sums& sum, unsigned stage, unsigned a_at, u
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, TILE_N == 64 ? 2 : 1) mm32_mma(const __grid_constant__ Split s) {
+extern "C" __global__ void __launch_bounds__(THREADS, TILE_N == 64 ? 2 : 1) mm32_mma(const __grid_constant__ Params s) {
     extern __shared__ __align__(128) char dynamic[];
     __shared__ __align__(16) Columns columns;
-    __shared__ float2 undo_rows[TILE_M];
+    __shared__ float2 row_factors[TILE_M];
     const Problem& p = s.p;
     const unsigned ring = shared_address(dynamic);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -119,11 +122,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, TILE_N == 64 ? 2 : 1) mm32
     const unsigned b_at = A_BYTES + (warp_n + lane / 16 * 8 + lane % 8) * PLANE_ROW + ((lane / 8 % 2) ^ (lane % 8)) * 16;
     const int blocks = (int)ceil_div(p.k, BLOCK_K);
 
-    for (Walk walk(p, blockIdx.x); walk.inside(s); walk.advance(p, gridDim.x)) {
-        const Tile tile = walk.tile(p);
-        const int begin = split_begin(blocks, tile.split, (int)s.splits);
-        const int steps = (split_begin(blocks, tile.split + 1, (int)s.splits) - begin) * STEPS;
-        const long long a_matrix = s.matrices[0] == 1 ? 0 : tile.matrix, b_matrix = s.matrices[1] == 1 ? 0 : tile.matrix;
+    for (Scheduler scheduler(p, blockIdx.x); scheduler.has_tile(p, s.parts); scheduler.advance(p, gridDim.x)) {
+        const TileOfPart tile = scheduler.tile(p);
+        const int begin = part_begin(blocks, tile.part, (int)s.parts);
+        const int steps = (part_begin(blocks, tile.part + 1, (int)s.parts) - begin) * STEPS;
+        const long long a_matrix = packed_matrix(s, 0, tile.matrix), b_matrix = packed_matrix(s, 1, tile.matrix);
         Loader<TILE_M> a(s.panels[0], a_matrix * blocks + begin, tile.m0, p.m);
         Loader<TILE_N> b(s.panels[1], b_matrix * blocks + begin, tile.n0, p.n);
 #pragma unroll
@@ -135,14 +138,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, TILE_N == 64 ? 2 : 1) mm32
             copy_commit();
         }
         if (threadIdx.x < TILE_N) columns.set(threadIdx.x, column_at(s, tile, threadIdx.x));
-        if (threadIdx.x < TILE_M) undo_rows[threadIdx.x] = undoing(exponent_at(s, tile, tile.m0 + threadIdx.x));
+        if (threadIdx.x < TILE_M) row_factors[threadIdx.x] = two_factors(exponent_at(s, tile, tile.m0 + threadIdx.x));
 
         Sums sum = {};
         int stage = 0;
 #pragma unroll 1
         for (int i = 0; i < steps; i++) {
             copy_wait<STAGES - 2>();
-            __syncthreads();  // the stage has arrived for all threads, and all are done with the one that is filled next
+            __syncthreads();  // the stage has arrived for all threads, and no thread reads the one that is filled next
             const int fill = stage == 0 ? STAGES - 1 : stage - 1;
             if (i + STAGES - 1 < steps) {
                 a.load(ring + fill * STAGE, (i + STAGES - 1) % STEPS);
@@ -154,13 +157,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, TILE_N == 64 ? 2 : 1) mm32
         }
 
         const Target target = target_of(s, tile);
-        __syncthreads();  // all are done with the ring, which serves to turn the sums
+        __syncthreads();  // no thread reads the ring any more: it is now used to rearrange the sums
 #pragma unroll
         for (int i = 0; i < A_FRAGMENTS; i++) {
             const int row = warp_m + i * 16;
-            const float2 rows[2] = {undo_rows[row + lane / 4], undo_rows[row + lane / 4 + 8]};
-            store(p, tile, target, tile.m0 + row, warp_n, rows, columns, sum[i], reinterpret_cast<float*>(dynamic) + warp * STAGING);
+            const float2 rows[2] = {row_factors[row + lane / 4], row_factors[row + lane / 4 + 8]};
+            float* const staging = reinterpret_cast<float*>(dynamic) + warp * STAGING;
+            store(p, tile, target, tile.m0 + row, warp_n, rows, columns, sum[i], staging);
         }
-        __syncthreads();  // all are done with the ring and with what undoes the scales
+        __syncthreads();  // the next tile may overwrite the ring and the factors
     }
 }

@@ -1,122 +1,109 @@
-// The split form of an operand: what pack.cu writes and tensorcore.cu and mma.cu multiply. docs/numerics.md has the argument.
+// The packed form of an operand, which emulated/pack.cu writes and tensorcore.cu and mma.cu multiply, and the accept test, which
+// decides whether the emulation is good enough for the data. docs/numerics.md has the argument.
 //
-// A row (of A, or a column of B) is scaled by a power of two and every element x is kept as two fp16 numbers,
-// hi = fp16(x), lo = fp16(x - hi). Products hi*hi + hi*lo + lo*hi are then as good as fp32's.
+// A row (of A; a column of B) is multiplied by a power of two, and each element x is split into two fp16 numbers, hi = fp16(x)
+// and lo = fp16(x - hi). The products hi*hi + hi*lo + lo*hi are then as good as those of fp32.
 //
-// Panels, for matrix i of the batch and K-block kb of 64: a plane of hi, then (PRODUCTS = 3) one of lo; a plane is `rows` rows
-// (R rounded up to 8) of 64 fp16 = 128 bytes, the eight 16-byte pieces of row r in the order that wgmma's 128-byte swizzle
-// and ldmatrix want: piece j lies at place j ^ (r % 8). Rows and K past the operand's edges are zeros.
-//   MM32_PRODUCTS    3: hi and lo, fp32 accuracy; 1: hi alone, TF32-class accuracy
+// Panels: for each matrix and each K-block of 64 there is a plane of hi and, with PRODUCTS = 3, a plane of lo. A plane has a line
+// of 64 fp16 numbers (128 bytes) for each row; the number of rows is rounded up to a multiple of 8. The eight 16-byte pieces of a
+// line lie in the order that wgmma's 128-byte swizzle and ldmatrix want: piece j of row r at place j ^ (r % 8). Rows and places
+// of K past the operand's edges are zeros.
+//   MM32_PRODUCTS    3: hi and lo, fp32 accuracy (fp16x3); 1: hi alone, TF32-class accuracy (fp16)
 //
-// For each row there are its exponent e (the row was multiplied by 2^e) and what detects a row that fp16's range does not suit
-// (RowStats). The scale is chosen from a sample of the row; a sample that misled is detected like any other misfit.
+// RowStats hold a row's exponent e (the row was multiplied by 2^e) and what the accept test needs of it. The exponent comes from
+// a sample of the row. If the sample misses the row's large elements, they pass fp16's range, and the accept test notices.
 #pragma once
-#include "common/problem.cuh"
+#include "common/workspace.cuh"
 
 constexpr int BLOCK_K = 64;
 constexpr int PLANE_ROW = 128;  // bytes
 
-// Largest sampled element of a row goes to 2^TARGET: elements up to 2^16 can be held, those of 2^-3 and more keep 22 bits.
+// The largest sampled element of a row is scaled to between 2^TARGET and 2^(TARGET + 1). Elements up to 2^16 can then be held,
+// and those of 2^-3 and more keep 22 bits.
 constexpr int SAMPLES = 128;
-constexpr int TARGET = 10, TARGET_EXACT = 14;  // EXACT: K <= SAMPLES, the sample is the row
+constexpr int TARGET = 10, TARGET_EXACT = 14;  // EXACT: K <= SAMPLES, and the sample is the whole row
 constexpr int PLANES = MM32_PRODUCTS == 3 ? 2 : 1;
-// Below it fp16's last place, of lo or of hi, is more than 2^-22 (2^-11) of the element: 2^-3 (2^-14).
+// A scaled element is small below this. The last place of lo (of hi, with one product) is then more than 2^-22 (2^-11) of it.
 constexpr float SMALL = MM32_PRODUCTS == 3 ? 0.125f : 0x1p-14f;
-constexpr float LIMIT = 65504.f;
+constexpr float LIMIT = 65504.f;  // fp16's largest number
 
 struct RowStats {
-    unsigned long long big[2];  // bit i: sampled element i is at least big_from(K), scaled
+    unsigned long long big[2];  // bit i: sampled element i, scaled, is at least big_from(K)
     int exponent;
-    unsigned small;    // elements that are not zero and, scaled, below SMALL
-    unsigned largest;  // bits of the largest scaled magnitude
+    unsigned small;    // how many elements are not zero and, scaled, below SMALL
+    unsigned largest;  // the bits of the largest scaled magnitude
 };
 
-// The worst that a group of rows holds: most small elements, largest element's bits, most sampled places not big.
-struct Worst {
+// The worst of a group of rows: the most small elements, the largest element (its bits), the most sampled places that are not
+// big.
+struct GroupStats {
     unsigned small, largest, gaps;
 };
-constexpr int GROUPS = 512;  // of an operand's rows, at most
+constexpr int ROW_GROUPS = 512;  // of an operand, at most
 
-// The verdict on the whole call.
-struct Verdict {
-    unsigned careful;  // 1: a tile of C has been computed anew by mm32_careful
-    unsigned unsure;   // 1: mm32_careful must look where `worst` would not do
-    unsigned packers;  // blocks of mm32_pack that are done
-    unsigned packed;   // 1: all of them are, and no counter needs to be read any more
-    Worst worst[2][GROUPS];  // of A and B, if unsure
+// What the accept test decided about a whole call.
+struct Decision {
+    unsigned fallback_ran;     // 1: mm32_fallback has recomputed a tile of C
+    unsigned unsure;           // 1: mm32_fallback must test the tiles that `groups` do not accept
+    unsigned finished_blocks;  // blocks of mm32_pack (with inline packing, of mm32_tensorcore) that have finished
+    unsigned packed;           // 1: mm32_pack has finished, and `ready` need not be read any more
+    GroupStats groups[2][ROW_GROUPS];  // of A and B; written only if unsure
 };
 
-struct Split {
-    Problem p;
-    char* panels[2];
-    RowStats* stats[2];
-    unsigned* ready[2];     // [matrix][ceil(rows/128)][ceil(K-blocks/CHUNK)]: units packed of 128 rows x CHUNK K-blocks
-    Verdict* verdict;
-    float* partial;         // [split][matrix][M][N] where K is split among blocks
-    long long matrices[2];  // 1 where the operand is the same for the whole batch
-    long long splits;
-    long long first[2];     // rows of A and of B to pack first: those of the tiles that the multiply starts with. None:
-                            // it waits for all of them, and units are not counted
-};
+// Whether the multiply may start on some rows before mm32_pack has finished: it then waits for `ready` counters of units.
+__device__ __forceinline__ bool counts_units(const Params& s) { return s.first_rows[0] + s.first_rows[1] > 0; }
 
-// Whether anyone waits for less than all of mm32_pack.
-__device__ __forceinline__ bool counted(const Split& s) { return s.first[0] + s.first[1] > 0; }
-
-constexpr int CHUNK = 8;  // K-blocks that are packed, and waited for, together
-constexpr int READY_ROWS = 128;
-constexpr int BEFORE = 4;  // how an operand comes in (pack.cu) whose panels, stats and counters are there from an earlier call
-// Rows of a unit of mm32_pack, by how it loads (pack.cu).
+constexpr int CHUNK = 8;         // K-blocks of a unit of mm32_pack
+constexpr int READY_ROWS = 128;  // rows whose units have one counter for each chunk
+constexpr int PREPACKED = 4;     // the load (emulated/pack.cu) of an operand that an earlier call has packed
+// Rows of a unit, by mm32_pack's load.
 template <int LOAD>
 constexpr int UNIT_ROWS = LOAD >= 2 ? 16 : 64;
 
 __device__ __forceinline__ long long padded_rows(long long rows) { return (rows + 7) / 8 * 8; }
 
-// A small element loses up to 2^-25 of absolute precision, so that a row of A and a column of B lose at most 2^-25 * (small of
-// one * largest of the other, both ways). |A||B| is at least BIG^2 for every sampled place where both are big. What is lost may
-// be 4 u |A||B|, u = 2^-24 (PRODUCTS = 1: 4 * 2^-11). Zeros are neither small nor big: they outweigh nothing.
+// The accept test compares what small elements may lose with a lower bound of |A||B|.
+// - A small element loses up to 2^-25 of absolute precision. A row of A and a column of B then lose up to 2^-25 * (the row's
+// number
+//   of small elements * the column's largest element + the same the other way round).
+// - Each sampled place at which both are big adds at least big^2 to |A||B|.
+// - The loss may be up to 4 u |A||B|, with u = 2^-24 (2^-11 with one product).
+// Zeros are neither small nor big: they lose nothing and add nothing.
 constexpr float ALLOWED = PLANES == 2 ? 8.f : 65536.f;
-__device__ __forceinline__ float big_from(long long k) { return (float)(1 << (k <= SAMPLES ? TARGET_EXACT : TARGET)) * 0.125f; }
-// A sum of few products does not average out the split's own 2^-22, and fp32's rounding would be less: 64 products that count are
-// asked for, or one in 64 of K below 4096. Of them `fewest` should be among the samples.
-__device__ __forceinline__ float fewest(long long k) {
+__device__ __forceinline__ float big_from(long long k) {
+    return (float)(1 << (k <= SAMPLES ? TARGET_EXACT : TARGET)) * 0.125f;
+}
+// How many sampled places must be big in both. The rounding of the split, 2^-22, does not average out over few products, and fp32
+// would round less. So at least 64 products that count are required, or one in 64 of K if K < 4096; this is their share of the
+// samples.
+__device__ __forceinline__ float required_places(long long k) {
     if (PLANES == 1) return 0.f;
     const float deep = (float)k;
     return fminf(64.f, deep / 64) * fminf(1.f, SAMPLES / deep);
 }
-// Whether the split is good enough for a row of A and a column of B that have `places` big elements in common, have lost at most
-// `lost`, and hold no more than `a` and `b`, scaled; `big`, `fewest` as above.
-__device__ __forceinline__ bool good(float a, float b, float lost, int places, float big, float fewest) {
-    return a <= LIMIT && b <= LIMIT && lost <= ALLOWED * big * big * places && places >= fewest;
+// The test for a row of A and a column of B with largest elements `a` and `b`, a loss of at most `lost`, and `places` big places
+// in common; `big` is big_from(K), `required` is required_places(K).
+__device__ __forceinline__ bool accept(float a, float b, float lost, int places, float big, float required) {
+    return a <= LIMIT && b <= LIMIT && lost <= ALLOWED * big * big * places && places >= required;
 }
-__device__ __forceinline__ bool good(const Worst& x, const Worst& y, long long k, float big, float fewest) {
+// The test for all pairs of a group of A and a group of B: as if one pair had the worst of both groups.
+__device__ __forceinline__ bool accept_groups(const GroupStats& x, const GroupStats& y, long long k, float big, float required) {
     const float a = __uint_as_float(x.largest), b = __uint_as_float(y.largest);
     const int places = (int)min(k, (long long)SAMPLES) - (int)x.gaps - (int)y.gaps;  // big in both, at least
-    return good(a, b, x.small * b + y.small * a, max(places, 0), big, fewest);
+    return accept(a, b, x.small * b + y.small * a, max(places, 0), big, required);
 }
-__device__ __forceinline__ bool fits(const RowStats& a, const RowStats& b, float big, float fewest) {
+__device__ __forceinline__ bool accept_rows(const RowStats& a, const RowStats& b, float big, float required) {
     const float a_largest = __uint_as_float(a.largest), b_largest = __uint_as_float(b.largest);
-    const bool zeros = (a.largest | a.small) == 0 || (b.largest | b.small) == 0;  // they lose nothing, but 0 * Inf is NaN
+    const bool zeros = (a.largest | a.small) == 0 || (b.largest | b.small) == 0;  // zeros lose nothing, but 0 * Inf is NaN
     if (zeros) return a_largest <= LIMIT && b_largest <= LIMIT;
     const int places = __popcll(a.big[0] & b.big[0]) + __popcll(a.big[1] & b.big[1]);
-    return good(a_largest, b_largest, a.small * b_largest + b.small * a_largest, places, big, fewest);
+    return accept(a_largest, b_largest, a.small * b_largest + b.small * a_largest, places, big, required);
 }
 
-// Rows of a group, as a power of two: a group is of whole tiles where M (or N) is, rows of one matrix after the other.
+// The number of rows of a group, as a power of two: 128, or more where ROW_GROUPS groups would not hold all rows. Rows are
+// counted through all matrices, so that groups are whole tiles if M (or N) is a multiple of the tile.
 __device__ __forceinline__ int group_shift(long long rows) {
     int shift = 7;
-    while ((rows - 1) >> shift >= GROUPS) shift++;
+    while ((rows - 1) >> shift >= ROW_GROUPS) shift++;
     return shift;
-}
-
-// Programmatic dependent launch (sm_90): the next kernel of the chain may be put on the card while this one runs. It waits for
-// what it reads, by wait_for_previous (the whole kernel) or by the `ready` counters. Without the attribute: no-ops.
-__device__ __forceinline__ void let_next_start() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-__device__ __forceinline__ void wait_for_previous() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
 }

@@ -1,31 +1,37 @@
-// tensorcore: C from split panels (split.cuh) by wgmma, three fp16 products for each fp32 one: lo*hi + hi*lo + hi*hi.
+// tensorcore: C from packed panels (emulated/panels.cuh) by wgmma. Three fp16 products stand for one of fp32: lo*hi + hi*lo +
+// hi*hi.
 //
-// A block computes 128 x TILE_N tiles, one after another (persistent grid). A producer thread brings panels by bulk copies
-// through a STAGES-deep ring, 64 of K at a time, each as soon as mm32_pack has counted it ready, or all of them is; two consumer warpgroups have
-// 64 rows each. Tensor cores truncate, so their sums are promoted: added to fp32 registers, round-to-nearest, every 64 of K.
-// The two consumers take turns at the tensor cores (named barriers 1 and 2), so that one promotes while the other multiplies.
-// With PRODUCTS = 1 there is one product of the hi parts, and no promotion: TF32-class accuracy.
+// A block computes 128 x TILE_N tiles, one after another (persistent grid). A producer thread fills a ring of STAGES in shared
+// memory by bulk copies, one K-block of 64 at a time, each as soon as mm32_pack has packed it. Two consumer warpgroups multiply,
+// each 64 rows of the tile. Tensor cores truncate their sums; so every 64 of K sums are promoted, that is, added to fp32
+// registers, rounded to nearest. The consumers alternate (named barriers 1 and 2): one promotes while the other multiplies.
+// With PRODUCTS = 1 there is one product, of the hi parts, and no promotion: TF32-class accuracy.
+// With INLINE_PACK = 1 nothing is packed before: two more warpgroups fill the ring (emulated/inline_pack.cuh).
 //
-// Launch: min(multiprocessors, tiles) blocks of 384 threads (MM32_DIRECT: 512). Dynamic shared memory: STAGES * STAGE + 1024 bytes,
-// and the queues of direct.cuh. Registers: 128 a thread at launch (bounds of 512 threads), so that a block of mm32_pack fits beside
-// it; then 40 for the producer and 168 for the consumers. With 256 columns 168 at launch: wgmma asks for them, and packing comes first.
-// Bounded by the card's power: ~690 TFLOP/s of fp16 products sustained on random data, 750 in short bursts.
-//   MM32_TILE_N, MM32_SPLIT, MM32_C_VECTOR   see tiles.cuh
-//   MM32_STAGES, MM32_PRODUCTS (3 or 1)
-//   MM32_A_UNIT, MM32_B_UNIT  rows that mm32_pack counts as one in `ready`, or more: of an operand packed beforehand all are there
-#include "ptx/bulk_copy.cuh"
+// Launch: min(multiprocessors, tiles) blocks of 384 threads, with INLINE_PACK 512 (grid-stride loop over tiles).
+// Dynamic shared memory: STAGES * STAGE + 1024 bytes, and QUEUE bytes more with INLINE_PACK. Static: 12 to 18 KB.
+// Registers: 128 a thread at launch, so that a block of mm32_pack fits beside it; after that 40 for the producer (96 with
+// INLINE_PACK) and 168 for the consumers (160). With 256 columns 168 at launch, because wgmma needs 216, and packing runs first.
+// Bound by the card's power: 690 TFLOP/s of fp16 products sustained on random data, 750 in short bursts (H200, 700 W).
+//   MM32_TILE_N, MM32_SPLIT_K, MM32_C_VECTOR   see emulated/tiles.cuh
+//   MM32_STAGES, MM32_PRODUCTS (3 or 1), MM32_INLINE_PACK
+//   MM32_PROMOTE   sums are promoted every 16 * PROMOTE of K: 4, or 1 for short K, where the error must be smaller
+//   MM32_A_UNIT_ROWS, MM32_B_UNIT_ROWS   the rows of a unit of mm32_pack (UNIT_ROWS), or more if all units were packed earlier
 #include "emulated/inline_pack.cuh"
 #include "emulated/tiles.cuh"
+#include "ptx/bulk_copy.cuh"
+#include "ptx/dependent_launch.cuh"
 #include "ptx/wgmma.cuh"
 
 constexpr int STAGES = MM32_STAGES;
 constexpr int A_PLANE = TILE_M * PLANE_ROW, B_PLANE = TILE_N * PLANE_ROW, STAGE = PLANES * (A_PLANE + B_PLANE);
-constexpr int PROMOTE = MM32_PROMOTE;  // times 16 of K
+constexpr int PROMOTE = MM32_PROMOTE;
 constexpr int B_AT = PLANES * A_PLANE;  // where B's planes begin in a stage
-constexpr bool TURN = PROMOTE == 1;  // the consumers take turns at whole K-blocks: one stores while the other multiplies
-constexpr int CONSUMERS = 256;  // threads: two warpgroups, before those that fill the ring
-// How the operands lie in a stage (wgmma.cuh): packed panels and tiles split along K have K contiguous.
-#if MM32_DIRECT
+// Whether the consumers alternate by K-blocks and not by promotions. With short K one then stores while the other multiplies.
+constexpr bool ALTERNATE_BLOCKS = PROMOTE == 1;
+constexpr int CONSUMERS = 256;  // threads of the two consumer warpgroups, which come before the threads that fill the ring
+// How the operands lie in a stage (ptx/wgmma.cuh): contiguous along rows if they are packed inline from loads along rows.
+#if MM32_INLINE_PACK
 constexpr int A_ROWS = MM32_A_LOAD < 2, B_ROWS = MM32_B_LOAD < 2;
 #else
 constexpr int A_ROWS = 0, B_ROWS = 0;
@@ -37,64 +43,65 @@ __device__ __forceinline__ unsigned load_acquire(const unsigned* counter) {
     return value;
 }
 
-// Units that mm32_pack counts for the READY_ROWS rows from `row` on, of which `rows` exist in all.
+// How many units mm32_pack counts for the READY_ROWS rows that hold `row`, of an operand of `rows` rows.
 template <int UNIT>
 __device__ __forceinline__ unsigned units_of(int row, long long rows) {
     const int here = (int)min(rows - row / READY_ROWS * READY_ROWS, (long long)READY_ROWS);
     return (here + UNIT - 1) / UNIT;
 }
 
-#if !MM32_DIRECT
-constexpr int B_GROUPS = TILE_N <= READY_ROWS ? 1 : TILE_N / READY_ROWS;  // of columns that mm32_pack counts together
+#if !MM32_INLINE_PACK
+constexpr int B_COUNTERS = TILE_N <= READY_ROWS ? 1 : TILE_N / READY_ROWS;  // counters of a tile's columns
 
-__device__ __forceinline__ void produce(const Split& s, unsigned ring, unsigned full, unsigned empty) {
+__device__ __forceinline__ void produce(const Params& s, unsigned ring, unsigned full_barriers, unsigned empty_barriers) {
     const Problem& p = s.p;
     const int blocks = (int)ceil_div(p.k, BLOCK_K), chunks = (blocks + CHUNK - 1) / CHUNK;
     const long long a_plane = padded_rows(p.m) * PLANE_ROW, b_plane = padded_rows(p.n) * PLANE_ROW;
     int stage = 0;
     unsigned phase = 0;
-    bool packed = false;  // a counter's way here takes as long as multiplying 64 of K
-    for (Walk walk(p, blockIdx.x); walk.inside(s); walk.advance(p, gridDim.x)) {
-        const Tile tile = walk.tile(p);
-        const int begin = split_begin(blocks, tile.split, (int)s.splits), end = split_begin(blocks, tile.split + 1, (int)s.splits);
-        if (!packed && load_acquire(&s.verdict->packed)) {
+    bool packed = false;  // if so, no counter is read: that takes as long as multiplying 64 of K
+    for (Scheduler scheduler(p, blockIdx.x); scheduler.has_tile(p, s.parts); scheduler.advance(p, gridDim.x)) {
+        const TileOfPart tile = scheduler.tile(p);
+        const int begin = part_begin(blocks, tile.part, (int)s.parts), end = part_begin(blocks, tile.part + 1, (int)s.parts);
+        if (!packed && load_acquire(&s.decision->packed)) {
             packed = true;
-            asm volatile("fence.proxy.async;" ::: "memory");  // the copies below come after it
+            asm volatile("fence.proxy.async;" ::: "memory");  // orders the bulk copies below after this load
         }
-        const int a_matrix = s.matrices[0] == 1 ? 0 : tile.matrix, b_matrix = s.matrices[1] == 1 ? 0 : tile.matrix;
+        const int a_matrix = packed_matrix(s, 0, tile.matrix), b_matrix = packed_matrix(s, 1, tile.matrix);
         const unsigned a_bytes = (unsigned)min((int)padded_rows(p.m) - tile.m0, TILE_M) * PLANE_ROW;
         const unsigned b_bytes = (unsigned)min((int)padded_rows(p.n) - tile.n0, TILE_N) * PLANE_ROW;
         const char* a = s.panels[0] + ((long long)a_matrix * blocks + begin) * PLANES * a_plane + (long long)tile.m0 * PLANE_ROW;
         const char* b = s.panels[1] + ((long long)b_matrix * blocks + begin) * PLANES * b_plane + (long long)tile.n0 * PLANE_ROW;
         const unsigned* a_ready = s.ready[0] + (a_matrix * ceil_div(p.m, READY_ROWS) + tile.m0 / READY_ROWS) * chunks;
         const unsigned* b_ready = s.ready[1] + (b_matrix * ceil_div(p.n, READY_ROWS) + tile.n0 / READY_ROWS) * chunks;
-        const unsigned a_units = units_of<MM32_A_UNIT>(tile.m0, p.m);
-        unsigned b_units[B_GROUPS];
+        const unsigned a_units = units_of<MM32_A_UNIT_ROWS>(tile.m0, p.m);
+        unsigned b_units[B_COUNTERS];
 #pragma unroll
-        for (int g = 0; g < B_GROUPS; g++) b_units[g] = units_of<MM32_B_UNIT>(tile.n0 + g * READY_ROWS, p.n);
+        for (int g = 0; g < B_COUNTERS; g++) b_units[g] = units_of<MM32_B_UNIT_ROWS>(tile.n0 + g * READY_ROWS, p.n);
 #pragma unroll 1
         for (int kb = begin; kb < end; kb++) {
             if ((kb % CHUNK == 0 || kb == begin) && !packed) {
-                bool there;
+                bool ready;
                 do {
-                    if (!counted(s)) {
-                        packed = there = load_acquire(&s.verdict->packed);
+                    if (!counts_units(s)) {
+                        packed = ready = load_acquire(&s.decision->packed);
                         continue;
                     }
-                    there = load_acquire(a_ready + kb / CHUNK) >= a_units;
+                    ready = load_acquire(a_ready + kb / CHUNK) >= a_units;
 #pragma unroll
-                    for (int g = 0; g < B_GROUPS; g++)
-                        if (tile.n0 + g * READY_ROWS < p.n) there &= load_acquire(b_ready + g * chunks + kb / CHUNK) >= b_units[g];
-                } while (!there);
-                asm volatile("fence.proxy.async;" ::: "memory");  // the copies below come after the counters just read
+                    for (int g = 0; g < B_COUNTERS; g++)
+                        if (tile.n0 + g * READY_ROWS < p.n)
+                            ready &= load_acquire(b_ready + g * chunks + kb / CHUNK) >= b_units[g];
+                } while (!ready);
+                asm volatile("fence.proxy.async;" ::: "memory");  // orders the bulk copies below after these loads
             }
-            const unsigned at = ring + stage * STAGE, ready = full + 8 * stage;
-            barrier_wait(empty + 8 * stage, phase ^ 1);
-            barrier_expect(ready, PLANES * (a_bytes + b_bytes));
+            const unsigned at = ring + stage * STAGE, arrived = full_barriers + 8 * stage;
+            barrier_wait(empty_barriers + 8 * stage, phase ^ 1);
+            barrier_expect(arrived, PLANES * (a_bytes + b_bytes));
 #pragma unroll
             for (int plane = 0; plane < PLANES; plane++) {
-                bulk_copy(at + plane * A_PLANE, a + plane * a_plane, a_bytes, ready);
-                bulk_copy(at + B_AT + plane * B_PLANE, b + plane * b_plane, b_bytes, ready);
+                bulk_copy(at + plane * A_PLANE, a + plane * a_plane, a_bytes, arrived);
+                bulk_copy(at + B_AT + plane * B_PLANE, b + plane * b_plane, b_bytes, arrived);
             }
             a += PLANES * a_plane;
             b += PLANES * b_plane;
@@ -104,22 +111,24 @@ __device__ __forceinline__ void produce(const Split& s, unsigned ring, unsigned 
 }
 #endif
 
-// Whether all 128 threads that meet at `barrier` say yes.
-__device__ __forceinline__ bool all_of(bool yes, int barrier) {
+// Whether `value` is true in all 128 threads of a warpgroup, which synchronises at a named barrier.
+__device__ __forceinline__ bool all_of(bool value, int barrier) {
     unsigned all;
     asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; bar.red.and.pred p, %1, 128, p; selp.u32 %0, 1, 0, p; }"
                  : "=r"(all)
-                 : "r"(barrier), "r"((unsigned)yes)
+                 : "r"(barrier), "r"((unsigned)value)
                  : "memory");
     return all;
 }
 
-// d += a * b for 16 of K, number k of a K-block.
-__device__ __forceinline__ void multiply(float (&d)[TILE_N / 2], unsigned long long a, unsigned long long b, int k, int accumulate) {
+// d = a * b + (accumulate ? d : 0) for 16 of K: number k of the four of a K-block.
+__device__ __forceinline__ void multiply(float (&d)[TILE_N / 2], unsigned long long a, unsigned long long b, int k,
+                                         int accumulate) {
     wgmma<A_ROWS, B_ROWS>(d, a + WGMMA_STEP<A_ROWS> * k, b + WGMMA_STEP<B_ROWS> * k, accumulate);
 }
 
-__device__ __forceinline__ void consume(const Split& s, unsigned ring, unsigned full, unsigned empty, PlainColumns& columns, float* staging) {
+__device__ __forceinline__ void consume(const Params& s, unsigned ring, unsigned full_barriers, unsigned empty_barriers,
+                                        ModerateColumns& columns, float* staging) {
     const Problem& p = s.p;
     const int blocks = (int)ceil_div(p.k, BLOCK_K);
     const int consumer = threadIdx.x / 128, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
@@ -127,39 +136,42 @@ __device__ __forceinline__ void consume(const Split& s, unsigned ring, unsigned 
     int stage = 0;
     unsigned phase = 0;
     if (consumer == 1) asm volatile("bar.arrive 1, 256;" ::: "memory");  // consumer 0 goes first
-    // The scales of a tile's rows and columns are asked for before the tile that comes first is stored, and looked at afterwards.
-    constexpr int OWN = TILE_N <= 128 ? 1 : TILE_N / 128;  // columns of which a thread looks up the scale
+    // The exponents of the next tile's rows and columns are loaded before this tile is stored, and used afterwards. Waiting for
+    // them with the sums in registers cost 17 % (32768 x 64 x 32768).
+    constexpr int OWN = TILE_N <= 128 ? 1 : TILE_N / 128;  // the columns of which a thread loads the exponent
     const int column = threadIdx.x % min(TILE_N, 128);
-    Walk walk(p, blockIdx.x);
-    Tile tile = walk.tile(p);
+    Scheduler scheduler(p, blockIdx.x);
+    TileOfPart tile = scheduler.tile(p);
     Column mine[OWN];
     int exponents[2];
-    const auto look_up = [&] {
+    const auto load_exponents = [&] {
 #pragma unroll
         for (int i = 0; i < OWN; i++) mine[i] = column_at(s, tile, column + 128 * i);
 #pragma unroll
         for (int h = 0; h < 2; h++) exponents[h] = exponent_at(s, tile, tile.m0 + first_row + lane / 4 + 8 * h);
     };
-    look_up();
-    while (walk.inside(s)) {
-        const int begin = split_begin(blocks, tile.split, (int)s.splits), end = split_begin(blocks, tile.split + 1, (int)s.splits);
-        bool plain = is_plain(exponents[0]) && is_plain(exponents[1]);
+    load_exponents();
+    while (scheduler.has_tile(p, s.parts)) {
+        const int begin = part_begin(blocks, tile.part, (int)s.parts), end = part_begin(blocks, tile.part + 1, (int)s.parts);
+        bool moderate = is_moderate(exponents[0]) && is_moderate(exponents[1]);
 #pragma unroll
         for (int i = 0; i < OWN; i++) {
             if (threadIdx.x % 128 < TILE_N) columns.set(column + 128 * i, mine[i]);
-            plain = plain && is_plain(mine[i].exponent);
+            moderate = moderate && is_moderate(mine[i].exponent);
         }
-        plain = all_of(plain, 3 + consumer);  // and the columns are there for the whole warpgroup
+        moderate = all_of(moderate, 3 + consumer);  // and `columns` is complete for the whole warpgroup
         float sum[TILE_N / 2];
 #pragma unroll
         for (int i = 0; i < TILE_N / 2; i++) sum[i] = 0.f;
 #pragma unroll 1
         for (int kb = begin; kb < end; kb++) {
             const unsigned at = ring + stage * STAGE;
-            const unsigned long long a_hi = wgmma_operand<A_ROWS>(at + consumer * 64 * PLANE_ROW), b_hi = wgmma_operand<B_ROWS>(at + B_AT);
-            barrier_wait(full + 8 * stage, phase);
-            // Stored by threads, read by wgmma. The fence stands here and not with the stores: it would wait for their loads.
-            if (MM32_DIRECT) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+            const unsigned long long a_hi = wgmma_operand<A_ROWS>(at + consumer * 64 * PLANE_ROW);
+            const unsigned long long b_hi = wgmma_operand<B_ROWS>(at + B_AT);
+            barrier_wait(full_barriers + 8 * stage, phase);
+            // Threads have stored what wgmma (the async proxy) reads. The fence is here and not after the stores, because there
+            // it would wait for loads that are under way.
+            if (MM32_INLINE_PACK) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #if MM32_PRODUCTS == 3
             const unsigned long long a_lo = wgmma_operand<A_ROWS>(at + A_PLANE + consumer * 64 * PLANE_ROW);
             const unsigned long long b_lo = wgmma_operand<B_ROWS>(at + B_AT + B_PLANE);
@@ -167,7 +179,7 @@ __device__ __forceinline__ void consume(const Split& s, unsigned ring, unsigned 
             for (int first = 0; first < 4; first += PROMOTE) {
                 float part[TILE_N / 2];
                 wgmma_pin(part);
-                if (!TURN || first == 0) asm volatile("bar.sync %0, 256;" ::"r"(1 + consumer) : "memory");
+                if (!ALTERNATE_BLOCKS || first == 0) asm volatile("bar.sync %0, 256;" ::"r"(1 + consumer) : "memory");
                 wgmma_fence();
 #pragma unroll
                 for (int k = first; k < first + PROMOTE; k++) multiply(part, a_lo, b_hi, k, k > first);
@@ -176,10 +188,10 @@ __device__ __forceinline__ void consume(const Split& s, unsigned ring, unsigned 
 #pragma unroll
                 for (int k = first; k < first + PROMOTE; k++) multiply(part, a_hi, b_hi, k, 1);
                 wgmma_commit();
-                if (!TURN || first + PROMOTE == 4) asm volatile("bar.arrive %0, 256;" ::"r"(2 - consumer) : "memory");
+                if (!ALTERNATE_BLOCKS || first + PROMOTE == 4) asm volatile("bar.arrive %0, 256;" ::"r"(2 - consumer) : "memory");
                 wgmma_wait<0>();
                 wgmma_pin(part);
-                if (first + PROMOTE == 4 && lane == 0) barrier_arrive(empty + 8 * stage);
+                if (first + PROMOTE == 4 && lane == 0) barrier_arrive(empty_barriers + 8 * stage);
 #pragma unroll
                 for (int i = 0; i < TILE_N / 2; i++) sum[i] += part[i];
             }
@@ -189,75 +201,76 @@ __device__ __forceinline__ void consume(const Split& s, unsigned ring, unsigned 
 #pragma unroll
             for (int k = 0; k < 4; k++) multiply(sum, a_hi, b_hi, k, 1);
             wgmma_commit();
-            wgmma_wait<1>();  // the K-block before is done
+            wgmma_wait<1>();  // the K-block before this one is multiplied
             wgmma_pin(sum);
-            if (lane == 0 && kb > begin) barrier_arrive(empty + 8 * (stage == 0 ? STAGES - 1 : stage - 1));
+            if (lane == 0 && kb > begin) barrier_arrive(empty_barriers + 8 * (stage == 0 ? STAGES - 1 : stage - 1));
 #endif
             if (++stage == STAGES) stage = 0, phase ^= 1;
         }
 #if MM32_PRODUCTS != 3
         wgmma_wait<0>();
         wgmma_pin(sum);
-        if (lane == 0 && end > begin) barrier_arrive(empty + 8 * (stage == 0 ? STAGES - 1 : stage - 1));
+        if (lane == 0 && end > begin) barrier_arrive(empty_barriers + 8 * (stage == 0 ? STAGES - 1 : stage - 1));
 #endif
-        const Tile done = tile;
-        const int undo[2] = {exponents[0], exponents[1]};
-        walk.advance(p, gridDim.x);
-        if (walk.inside(s)) {
-            tile = walk.tile(p);
-            look_up();
+        const TileOfPart done = tile;
+        const int done_exponents[2] = {exponents[0], exponents[1]};
+        scheduler.advance(p, gridDim.x);
+        if (scheduler.has_tile(p, s.parts)) {
+            tile = scheduler.tile(p);
+            load_exponents();
         }
         const Target target = target_of(s, done);
-        if (MM32_C_VECTOR && plain && done.m0 + TILE_M <= p.m && done.n0 + TILE_N <= p.n) {
-            const float rows[2] = {plain_undoing(undo[0]), plain_undoing(undo[1])};
+        if (MM32_C_VECTOR && moderate && done.m0 + TILE_M <= p.m && done.n0 + TILE_N <= p.n) {
+            const float rows[2] = {one_factor(done_exponents[0]), one_factor(done_exponents[1])};
             float* const to = target.matrix + (done.m0 + first_row) * target.row + done.n0;
-            store_plain(to, target.row, rows, columns, sum, staging + warp * STAGING);
+            store_moderate(to, target.row, rows, columns, sum, staging + warp * STAGING);
         } else {
-            const float2 rows[2] = {undoing(undo[0]), undoing(undo[1])};
+            const float2 rows[2] = {two_factors(done_exponents[0]), two_factors(done_exponents[1])};
             store(p, done, target, done.m0 + first_row, 0, rows, columns, sum, staging + warp * STAGING);
         }
-        asm volatile("bar.sync %0, 128;" ::"r"(3 + consumer) : "memory");  // all have read the columns
+        asm volatile("bar.sync %0, 128;" ::"r"(3 + consumer) : "memory");  // no thread reads `columns` any more
     }
 }
 
-extern "C" __global__ void __launch_bounds__(TILE_N > 128 ? 384 : 512, 1) mm32_tensorcore(const __grid_constant__ Split s) {
+extern "C" __global__ void __launch_bounds__(TILE_N > 128 ? 384 : 512, 1) mm32_tensorcore(const __grid_constant__ Params s) {
     extern __shared__ char dynamic[];
     __shared__ __align__(8) unsigned long long barriers[2 * STAGES];
-    __shared__ __align__(16) PlainColumns columns[2];  // each consumer keeps its own copy
+    __shared__ __align__(16) ModerateColumns columns[2];  // one for each consumer
     __shared__ __align__(16) float staging[2][4 * STAGING];
     const unsigned ring = (shared_address(dynamic) + 1023) & ~1023u;
-    const unsigned full = shared_address(barriers), empty = full + 8 * STAGES;
+    const unsigned full_barriers = shared_address(barriers), empty_barriers = full_barriers + 8 * STAGES;
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
-            barrier_init(full + 8 * i, MM32_DIRECT ? 8 : 1);  // one arrival a splitting warp, or the producer
-            barrier_init(empty + 8 * i, 8);  // one arrival a consumer warp
+            barrier_init(full_barriers + 8 * i, MM32_INLINE_PACK ? 8 : 1);  // arrivals: warps that pack inline, or the producer
+            barrier_init(empty_barriers + 8 * i, 8);                        // arrivals: consumer warps
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();
     if (threadIdx.x >= CONSUMERS) {
-#if MM32_DIRECT
+#if MM32_INLINE_PACK
         asm volatile("setmaxnreg.dec.sync.aligned.u32 96;");
-        wait_for_previous();
+        wait_for_previous_grid();
         if (threadIdx.x < CONSUMERS + 128) {
-            split_tiles<0, STAGES, STAGE, 0>(s, ring, ring + STAGES * STAGE, full, empty);
+            pack_tiles<0, STAGES, STAGE, 0>(s, ring, ring + STAGES * STAGE, full_barriers, empty_barriers);
         } else {
-            split_tiles<1, STAGES, STAGE, B_AT>(s, ring, ring + STAGES * STAGE, full, empty);
+            pack_tiles<1, STAGES, STAGE, B_AT>(s, ring, ring + STAGES * STAGE, full_barriers, empty_barriers);
         }
-        finish(s, reinterpret_cast<Worst*>(dynamic + 1024 + STAGES * STAGE));  // in the queues, wherever the ring begins
+        // The ring begins up to 1023 bytes after `dynamic`, so this lies within the queues.
+        decide_if_last(s, reinterpret_cast<GroupStats*>(dynamic + 1024 + STAGES * STAGE));
 #else
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-        if (threadIdx.x == CONSUMERS) produce(s, ring, full, empty);
+        if (threadIdx.x == CONSUMERS) produce(s, ring, full_barriers, empty_barriers);
 #endif
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(MM32_DIRECT ? 160 : TILE_N > 128 ? 216 : 168));
-#if MM32_DIRECT
-        wait_for_previous();  // else `ready` says when what mm32_scale and mm32_pack write is there
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(MM32_INLINE_PACK ? 160 : TILE_N > 128 ? 216 : 168));
+#if MM32_INLINE_PACK
+        wait_for_previous_grid();  // otherwise the `ready` counters synchronise with mm32_scale and mm32_pack
 #endif
         const int consumer = threadIdx.x / 128;
-        consume(s, ring, full, empty, columns[consumer], staging[consumer]);
-        // For mm32_pack's verdict too: the launch that reads it waits for this one alone. Here and not in warps that have nothing
-        // to do: waiting beside mm32_pack cost a tenth of the time.
-        if (!MM32_DIRECT) wait_for_previous();
+        consume(s, ring, full_barriers, empty_barriers, columns[consumer], staging[consumer]);
+        // The next launch reads mm32_pack's decision and waits only for this one, so this one must wait for mm32_pack. The
+        // consumers wait, at their end, and not the idle warps: waiting while mm32_pack runs cost a tenth of the time.
+        if (!MM32_INLINE_PACK) wait_for_previous_grid();
     }
 }

@@ -1,28 +1,32 @@
-// fixup: the tiles of C that simt's blocks shared (stream.cuh), from their pieces, in a fixed order, with the epilogue.
+// fixup: adds the partial tiles of simt's stream-K (fma/stream_k.cuh) in a fixed order, applies the epilogue and writes C.
 //
-// Launch: any number of blocks of as many threads as simt.cu's, a grid apart over shared tiles and rows of SLICES; a thread has the
-// place that it has there, so that it reads what a thread of the same number wrote. Constants: simt.cu's.
-// Bounded by memory: the pieces once, two or three floats an element where a wave is nearly full.
+// Launch: any number of blocks of as many threads as simt.cu's (grid-stride loop over slices: a slice is 4 columns of one row of
+// every thread's sums). A thread has the sums of simt's thread of the same number, and so reads what that thread wrote.
+// No shared memory; up to 64 registers. Constants: simt.cu's, with STREAM_K = 1.
+// Bound by memory: it reads every partial tile once, two or three floats for each element of the shared tiles.
 #include "common/partial_sums.cuh"
 #include "fma/stream_k.cuh"
+#include "ptx/dependent_launch.cuh"
 
-constexpr int SLICES = THREAD_M * (THREAD_N / 4);
+constexpr int SLICES = THREAD_M * (THREAD_N / 4);  // of a tile
 
-extern "C" __global__ void __launch_bounds__(THREADS) mm32_fixup(const __grid_constant__ Split s) {
-    wait_for_previous();
+extern "C" __global__ void __launch_bounds__(THREADS) mm32_fixup(const __grid_constant__ Params s) {
+    wait_for_previous_grid();
     const Problem& p = s.p;
-    const Shares shares(s);
-    const Place in_tile = place_of_thread();
-    for (long long at = blockIdx.x; at < shares.shared * SLICES; at += gridDim.x) {
+    const StreamK stream(s);
+    const ThreadOrigin origin = thread_origin();
+    for (long long at = blockIdx.x; at < stream.shared_tiles * SLICES; at += gridDim.x) {
         const long long shared = at / SLICES;
         const int slice = (int)(at % SLICES), i = slice / (THREAD_N / 4), j = slice % (THREAD_N / 4) * 4;
-        const long long first = shares.share_of(shared * shares.steps), last = shares.share_of((shared + 1) * shares.steps - 1);
-        float* const piece = s.partial + (first + shared) * (TILE_M * TILE_N);
-        const auto sum = sum_of_parts<4>(reinterpret_cast<const float*>(in_piece(piece, i, j)), last - first + 1, TILE_M * TILE_N);
-        const Tile tile = tile_at(p, shares.whole + shared);
-        const long long m = tile.m0 + in_tile.m + i / 4 * 32 + i % 4, n = tile.n0 + in_tile.n + j / 4 * 16;
+        const long long first = stream.share_of(shared * stream.steps);
+        const long long last = stream.share_of((shared + 1) * stream.steps - 1);
+        float* const partial_tile = s.partial_sums + (first + shared) * (TILE_M * TILE_N);
+        const float* const sums = reinterpret_cast<const float*>(in_partial_tile(partial_tile, i, j));
+        const auto sum = add_partial_sums<4>(sums, last - first + 1, TILE_M * TILE_N);
+        const Tile tile = tile_at<TILE_M, TILE_N, false>(p, stream.whole_tiles + shared);
+        const long long m = tile.m0 + origin.m + i / 4 * 32 + i % 4, n = tile.n0 + origin.n + j / 4 * 16;
         float bias[4];
-        read_bias(p, n, bias);
-        store_four(p, {0, 0, locate(p, tile.matrix).c, p.c.row, p.c.col, nullptr}, m, n, sum.at, bias);
+        load_bias(p, n, bias);
+        store_four(p, {0, 0, pointers_of(p, tile.matrix).c, p.c.row, p.c.col, nullptr}, m, n, sum.at, bias);
     }
 }

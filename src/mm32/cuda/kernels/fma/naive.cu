@@ -1,16 +1,17 @@
-// naive: one thread an output element, 128 threads a block. The rung to start reading at.
+// naive: one thread computes one element of C. The kernel to start reading with.
 //
-// Launch: min(ceil(batches*M*N / 128), 2^31-1) blocks of 128 threads; a thread takes further elements a grid apart.
-// No shared memory. Bounded by load instructions: two loads and one FMA a step of K, so the FMA units mostly wait.
-// MM32_ALONG_M says which output axis neighbouring threads walk: the one along which an operand's loads are contiguous.
-//   MM32_ALONG_M     0: threads run along N (B's loads coalesce), 1: along M (A's loads coalesce)
+// Launch: min(ceil(batches * M * N / 128), 2^31 - 1) blocks of 128 threads (grid-stride loop over the elements of C).
+// No shared memory; 46 to 48 registers.
+// Bound by load instructions: each step of K takes two loads for one FMA, so the FMA units mostly wait.
+//   MM32_ALONG_M     the output axis along which neighbouring threads lie, chosen so that an operand's loads coalesce:
+//                    0: N (B's loads coalesce), 1: M (A's loads coalesce)
 #include "common/epilogue.cuh"
 
 extern "C" __global__ void __launch_bounds__(128) mm32_naive(const __grid_constant__ Problem p) {
     const long long elements = p.batches * p.m * p.n;
     for (long long i = blockIdx.x * 128LL + threadIdx.x; i < elements; i += gridDim.x * 128LL) {
         const long long in_matrix = i % (p.m * p.n);
-        const Batch at = locate(p, i / (p.m * p.n));
+        const Pointers at = pointers_of(p, i / (p.m * p.n));
 #if MM32_ALONG_M
         const long long m = in_matrix % p.m, n = in_matrix / p.m;
 #else

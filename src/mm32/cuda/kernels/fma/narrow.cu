@@ -1,72 +1,74 @@
-// narrow: C where M or N is small, by IEEE fp32 FMAs: a wide operand W, rows x K, by WIDTH columns of a narrow one V, K x width.
+// narrow: C where M or N is small, by IEEE fp32 FMAs. A wide operand W, rows x K, is multiplied by WIDTH columns at a time of a
+// narrow one V, K x width. If N is narrow, W is A; if M is narrow, W is B with its columns as rows.
 //
-// Launch: batches * ceil(rows/TILE) * ceil(width/WIDTH) * splits blocks of 256 threads; a block takes further units a grid apart.
-// A unit is TILE rows by WIDTH columns by a part of K. Up to 34 KB of shared memory; registers: two sets of loads and the sums.
-// Bounded by memory: W is read once, 16 bytes a load where it may, and the next loads are asked for before the last ones are
-// multiplied. What V costs beside it, from L2 to shared memory, is WIDTH/TILE of that.
+// Launch: batches * ceil(rows/TILE) * ceil(width/WIDTH) * parts blocks of 256 threads (grid-stride loop over units; a unit is
+// TILE rows by WIDTH columns by one part of K).
+// Static shared memory: up to 34 KB. Registers: two sets of loaded elements of W and the sums, 80 to 255 on sm_90.
+// Bound by memory. W is read once, 16 bytes at a time where its alignment allows, and the next loads are issued before the last
+// ones are multiplied. V is read again for each tile, from L2 into shared memory: WIDTH / TILE of W's bytes.
 //
-// W is A where N is narrow, B, with its columns as rows, where M is. V comes in stages of K, by 4-byte cp.async from any strides.
-// How W lies, MM32_LOAD (simt.cuh has the same four):
-//   0  contiguous along its rows, aligned, their number a multiple of 4: 16-byte loads
+// V comes in stages of K by 4-byte cp.async, from any strides. MM32_LOAD says how W lies in memory (fma/simt.cuh has the same
+// four):
+//   0  contiguous along its rows, aligned, a multiple of 4 rows: 16-byte loads
 //   1  anything else: 4-byte loads, neighbouring lanes along rows
 //   2  contiguous along K, aligned, K a multiple of 4: 16-byte loads
 //   3  contiguous along K otherwise: 4-byte loads, neighbouring lanes along K
-// Along rows (0, 1) a lane has ROWS = 4 rows, the warps share a stage's K and meet in shared memory; where there are few rows,
-// lanes share K too. Along K (2, 3) a warp has ROWS rows, its lanes share K, so that V is read once for ROWS rows, and meet by
-// shuffles. All in a fixed order: the same bits in every run. No sum of one lane is longer than 1024: it then joins a total.
-//   MM32_SIDE      0: W is A, 1: W is B
-//   MM32_WIDTH     1, 2, 4, 8 or 16
-//   MM32_ROWS      of W: a lane's or a warp's
-//   MM32_DEPTH     how many times a lane loads of each of its rows at once
-//   MM32_BLOCKS    how many blocks must fit on a multiprocessor by their registers
-//   MM32_SPLIT     1: K is split among blocks, which write sums to Split::partial for mm32_reduce
-//   MM32_PRODUCTS  for split.cuh, of no meaning here
-#include "ptx/cp_async.cuh"
+// Along rows (0, 1): a lane has ROWS = 4 rows, the warps share the K of a stage, and their sums are added in shared memory. If W
+// has few rows, lanes share K too.
+// Along K (2, 3): a warp has ROWS rows, so that V is read once for ROWS rows; its lanes share K, and shuffles add their sums.
+// The order of all sums is fixed: the same bits in every run. A lane adds at most 1024 products in a row; the sum then joins a
+// total.
+//   MM32_SIDE           0: W is A, 1: W is B
+//   MM32_WIDTH          1, 2, 4, 8 or 16
+//   MM32_ROWS           rows of W of a lane (0, 1) or of a warp (2, 3)
+//   MM32_DEPTH          how many loads of each row a lane issues together
+//   MM32_BLOCKS_PER_SM  how many blocks must fit on a multiprocessor by their registers
+//   MM32_SPLIT_K        1: blocks share K and write their sums to Params::partial_sums for mm32_reduce
 #include "common/epilogue.cuh"
-#include "emulated/panels.cuh"
+#include "common/operand.cuh"
+#include "common/workspace.cuh"
+#include "ptx/cp_async.cuh"
+#include "ptx/dependent_launch.cuh"
 
 constexpr int WIDTH = MM32_WIDTH, ROWS = MM32_ROWS, DEPTH = MM32_DEPTH;
 constexpr bool ALONG_K = MM32_LOAD >= 2, VECTOR = MM32_LOAD % 2 == 0;
 constexpr int THREADS = 256, WARPS = THREADS / 32;
 constexpr int TILE = ALONG_K ? WARPS * ROWS : 32 * ROWS;
 constexpr int STAGE = ALONG_K && 128 * DEPTH > 256 ? 128 * DEPTH : 256;  // of K
-constexpr int PIECE = ALONG_K ? STAGE : 64;                    // of K: parts are whole pieces
-constexpr int SPAN = ALONG_K ? 32 * 1024 : WARPS * 1024;      // of K: the longest sum of a lane is 1024
+constexpr int PIECE = ALONG_K ? STAGE : 64;                    // of K: a part of K is a whole number of pieces
+constexpr int SPAN = ALONG_K ? 32 * 1024 : WARPS * 1024;      // of K: what the block adds before sums join totals, 1024 a lane
 static_assert(ALONG_K || ROWS == 4);
 static_assert(SPAN % STAGE == 0);
 
-// V in shared memory. Along K as [column][k], each column 16 bytes further on among the banks; along rows as [k][column].
+// V in shared memory. Along K it lies as [column][k], with 4 floats of padding to spread the columns over the banks; along rows
+// as [k][column].
 constexpr int PITCH = STAGE + 4;
 constexpr int RING = ALONG_K ? WIDTH * PITCH : STAGE * WIDTH;  // floats of a stage
-// Where warps meet: PART columns at a time, [warp][column][row]. 8: threads that read 4 columns of 8 rows meet 32 banks.
-constexpr int PART = WIDTH < 4 ? WIDTH : 4, MEETING_PITCH = TILE + 8;
-constexpr int MEETING = ALONG_K ? 0 : WARPS * PART * MEETING_PITCH;
-constexpr int SHARED = 2 * RING > MEETING ? 2 * RING : MEETING;
+// Where the sums of the warps are added, COLUMNS columns of V at a time: [warp][column][row]. Rows are padded by 8 floats, so
+// that threads that read 4 columns of 8 rows read 32 different banks.
+constexpr int COLUMNS = WIDTH < 4 ? WIDTH : 4, SUMS_PITCH = TILE + 8;
+constexpr int WARP_SUMS = ALONG_K ? 0 : WARPS * COLUMNS * SUMS_PITCH;
+constexpr int SHARED = 2 * RING > WARP_SUMS ? 2 * RING : WARP_SUMS;
 
-// An operand by its rows, M of A or N of B.
-struct Operand {
-    const float* data;
-    long long row, k;
-};
-
-// Of W, what a thread loads and adds up: `load` asks for the next group of K, zeros past its `depth` and past the last row,
-// `multiply` takes one, `add_up` joins the sums of a span of K to the totals, each of which one thread has, and `each_total` goes
-// through these.
+// What a thread loads of W, and its sums. `load` loads the next group of K, with zeros past its `depth` and past the last row;
+// `multiply` multiplies a loaded group; `reduce` adds the sums of a span of K over threads and adds the result to the totals,
+// each of which one thread has; `for_each_total` calls a function for each of them.
 template <bool along_k>
-struct Share;
+struct Accumulator;
 
 template <>
-struct Share<true> {
-    static constexpr int GROUP = 128 * DEPTH, SUMS = ROWS * WIDTH, TOTALS = (SUMS + 31) / 32;
-    static_assert((SUMS & (SUMS - 1)) == 0 && (!ALONG_K || STAGE % GROUP == 0));
-    using Held = float[DEPTH][ROWS][4];
+struct Accumulator<true> {
+    static constexpr int GROUP_K = 128 * DEPTH, SUMS = ROWS * WIDTH, TOTALS = (SUMS + 31) / 32;
+    static_assert((SUMS & (SUMS - 1)) == 0 && (!ALONG_K || STAGE % GROUP_K == 0));
+    using Group = float[DEPTH][ROWS][4];
 
     const float* from;
     long long row_stride, k_stride;
     int lane, first, rows;  // the warp's first row in the tile, and how many it has
     float sum[SUMS], total[TOTALS];
 
-    __device__ __forceinline__ Share(const Operand& wide, int rows_left, long long) : row_stride(wide.row), k_stride(wide.k) {
+    __device__ __forceinline__ Accumulator(const Operand& wide, int rows_left, long long)
+        : row_stride(wide.row_stride), k_stride(wide.k_stride) {
         lane = threadIdx.x % 32, first = threadIdx.x / 32 * ROWS;
         rows = rows_left - first;
         from = wide.data + first * row_stride + (VECTOR ? 4 * lane : lane * k_stride);
@@ -74,14 +76,14 @@ struct Share<true> {
         for (int i = 0; i < TOTALS; i++) total[i] = 0.f;
     }
 
-    __device__ __forceinline__ int group() const { return GROUP; }
+    __device__ __forceinline__ int group_k() const { return GROUP_K; }
 
     __device__ __forceinline__ void clear() {
 #pragma unroll
         for (int i = 0; i < SUMS; i++) sum[i] = 0.f;
     }
 
-    __device__ __forceinline__ void load(Held& to, int depth) {
+    __device__ __forceinline__ void load(Group& to, int depth) {
         const float* row = from;
 #pragma unroll
         for (int r = 0; r < ROWS; r++, row += row_stride)
@@ -99,13 +101,13 @@ struct Share<true> {
                     }
                 }
             }
-        from += GROUP * k_stride;
+        from += GROUP_K * k_stride;
     }
 
-    // Back by the group that was asked for past a span's end.
-    __device__ __forceinline__ void back() { from -= GROUP * k_stride; }
+    // Takes back the step of the group that was loaded past the end of a span.
+    __device__ __forceinline__ void rewind() { from -= GROUP_K * k_stride; }
 
-    __device__ __forceinline__ void multiply(const Held& held, const float* ring) {
+    __device__ __forceinline__ void multiply(const Group& w, const float* ring) {
         if (rows <= 0) return;
 #pragma unroll
         for (int d = 0; d < DEPTH; d++)
@@ -123,11 +125,12 @@ struct Share<true> {
 #pragma unroll
                 for (int j = 0; j < 4; j++)
 #pragma unroll
-                    for (int r = 0; r < ROWS; r++) sum[r * WIDTH + c] = fmaf(held[d][r][j], v[j], sum[r * WIDTH + c]);
+                    for (int r = 0; r < ROWS; r++) sum[r * WIDTH + c] = fmaf(w[d][r][j], v[j], sum[r * WIDTH + c]);
             }
     }
 
-    // Halves of the sums change hands: what lanes 0 to 31 have in the end are sums lane * SUMS / 32 and on.
+    // A butterfly over the lanes: at each step a lane keeps one half of its sums and gives the other half away. In the end lane l
+    // has the totals from l * SUMS / 32 on.
     template <int COUNT, int OFFSET>
     __device__ __forceinline__ void fold() {
         if constexpr (COUNT > 1) {
@@ -145,18 +148,18 @@ struct Share<true> {
         }
     }
 
-    __device__ __forceinline__ void add_up(float*) {
+    __device__ __forceinline__ void reduce(float*) {
         if (rows > 0) {
             fold<SUMS, 16>();
 #pragma unroll
             for (int i = 0; i < TOTALS; i++) total[i] += sum[i];
         }
-        __syncthreads();  // all are done with the ring
+        __syncthreads();  // no thread reads the ring any more
     }
 
     template <typename Store>
-    __device__ __forceinline__ void each_total(const Store& store) const {
-        if (SUMS < 32 && lane * SUMS % 32 != 0) return;  // several lanes have the same
+    __device__ __forceinline__ void for_each_total(const Store& store) const {
+        if (SUMS < 32 && lane * SUMS % 32 != 0) return;  // several lanes have the same total
 #pragma unroll
         for (int i = 0; i < TOTALS; i++) {
             const int at = lane * SUMS / 32 + i;
@@ -166,33 +169,33 @@ struct Share<true> {
 };
 
 template <>
-struct Share<false> {
-    static constexpr int PARTS = WIDTH / PART, OUTPUTS = (PART * TILE + THREADS - 1) / THREADS;
-    using Held = float[DEPTH][4];
+struct Accumulator<false> {
+    static constexpr int PASSES = WIDTH / COLUMNS, OUTPUTS = (COLUMNS * TILE + THREADS - 1) / THREADS;
+    using Group = float[DEPTH][4];
 
     const float* from;
-    long long row_hop, k_hop;  // from one of the lane's rows, and from one load, to the next
-    int lane, lanes;           // along rows: 32, or 16 or 8 where that is enough
-    int step, k_own;           // of K that the block loads at once, and where in it the lane is
-    int rows;                  // in the tile
-    float sum[4][WIDTH], total[PARTS][OUTPUTS];
+    long long row_hop, k_hop;  // from one of the lane's rows to the next, and from one of its loads to the next
+    int lane, lanes;           // `lanes` lie along rows: 32, or 16 or 8 if W has few rows
+    int step, k_own;           // how much of K the block loads at once, and this lane's place in it
+    int rows;                  // of the tile that exist
+    float sum[4][WIDTH], total[PASSES][OUTPUTS];
 
-    __device__ __forceinline__ Share(const Operand& wide, int rows_left, long long all_rows) : rows(rows_left) {
+    __device__ __forceinline__ Accumulator(const Operand& wide, int rows_left, long long all_rows) : rows(rows_left) {
         lanes = all_rows > 64 ? 32 : all_rows > 32 ? 16 : 8;
         lane = threadIdx.x % 32;
-        const int shares = 32 / lanes;
-        step = WARPS * shares, k_own = threadIdx.x / 32 * shares + lane / lanes;
-        row_hop = lanes * wide.row, k_hop = step * wide.k;
-        from = wide.data + row_of(0) * wide.row + k_own * wide.k;
+        const int along_k = 32 / lanes;
+        step = WARPS * along_k, k_own = threadIdx.x / 32 * along_k + lane / lanes;
+        row_hop = lanes * wide.row_stride, k_hop = step * wide.k_stride;
+        from = wide.data + row_of(0) * wide.row_stride + k_own * wide.k_stride;
 #pragma unroll
-        for (int part = 0; part < PARTS; part++)
+        for (int pass = 0; pass < PASSES; pass++)
 #pragma unroll
-            for (int i = 0; i < OUTPUTS; i++) total[part][i] = 0.f;
+            for (int i = 0; i < OUTPUTS; i++) total[pass][i] = 0.f;
     }
 
     __device__ __forceinline__ int row_of(int i) const { return VECTOR ? lane % lanes * 4 + i : lane % lanes + lanes * i; }
 
-    __device__ __forceinline__ int group() const { return DEPTH * step; }
+    __device__ __forceinline__ int group_k() const { return DEPTH * step; }
 
     __device__ __forceinline__ void clear() {
 #pragma unroll
@@ -201,25 +204,25 @@ struct Share<false> {
             for (int c = 0; c < WIDTH; c++) sum[i][c] = 0.f;
     }
 
-    __device__ __forceinline__ void load(Held& to, int depth) {
+    __device__ __forceinline__ void load(Group& to, int depth) {
 #pragma unroll
         for (int d = 0; d < DEPTH; d++, from += k_hop) {
-            const bool there = d * step + k_own < depth;
+            const bool exists = d * step + k_own < depth;
             if constexpr (VECTOR) {
                 float4 x = make_float4(0.f, 0.f, 0.f, 0.f);
-                if (there && row_of(0) < rows) x = *reinterpret_cast<const float4*>(from);
+                if (exists && row_of(0) < rows) x = *reinterpret_cast<const float4*>(from);
                 to[d][0] = x.x, to[d][1] = x.y, to[d][2] = x.z, to[d][3] = x.w;
             } else {
                 const float* row = from;
 #pragma unroll
-                for (int i = 0; i < 4; i++, row += row_hop) to[d][i] = there && row_of(i) < rows ? *row : 0.f;
+                for (int i = 0; i < 4; i++, row += row_hop) to[d][i] = exists && row_of(i) < rows ? *row : 0.f;
             }
         }
     }
 
-    __device__ __forceinline__ void back() { from -= DEPTH * k_hop; }
+    __device__ __forceinline__ void rewind() { from -= DEPTH * k_hop; }
 
-    __device__ __forceinline__ void multiply(const Held& held, const float* ring) {
+    __device__ __forceinline__ void multiply(const Group& w, const float* ring) {
         const float* at = ring + k_own * WIDTH;
 #pragma unroll
         for (int d = 0; d < DEPTH; d++, at += step * WIDTH) {
@@ -237,98 +240,101 @@ struct Share<false> {
 #pragma unroll
             for (int c = 0; c < WIDTH; c++)
 #pragma unroll
-                for (int i = 0; i < 4; i++) sum[i][c] = fmaf(held[d][i], v[c], sum[i][c]);
+                for (int i = 0; i < 4; i++) sum[i][c] = fmaf(w[d][i], v[c], sum[i][c]);
         }
     }
 
-    // Output i of a thread, in the order in which C, contiguous along N, is written.
+    // A thread's output i. Neighbouring threads have neighbouring columns of C, so that stores coalesce if C is contiguous along
+    // N.
     __device__ __forceinline__ static int output(int i) { return threadIdx.x + THREADS * i; }
-    __device__ __forceinline__ static int output_row(int i) { return MM32_SIDE ? output(i) % TILE : output(i) / PART; }
-    __device__ __forceinline__ static int output_column(int i) { return MM32_SIDE ? output(i) / TILE : output(i) % PART; }
+    __device__ __forceinline__ static int output_row(int i) { return MM32_SIDE ? output(i) % TILE : output(i) / COLUMNS; }
+    __device__ __forceinline__ static int output_column(int i) { return MM32_SIDE ? output(i) / TILE : output(i) % COLUMNS; }
 
-    __device__ __forceinline__ void add_up(float* meeting) {
+    __device__ __forceinline__ void reduce(float* warp_sums) {
         for (int offset = 16; offset >= lanes; offset /= 2) {
 #pragma unroll
             for (int i = 0; i < 4; i++)
 #pragma unroll
                 for (int c = 0; c < WIDTH; c++) sum[i][c] += __shfl_xor_sync(~0u, sum[i][c], offset);
         }
-        __syncthreads();  // all are done with the ring
+        __syncthreads();  // no thread reads the ring any more
 #pragma unroll
-        for (int part = 0; part < PARTS; part++) {
+        for (int pass = 0; pass < PASSES; pass++) {
             if (lane < lanes) {
 #pragma unroll
-                for (int c = 0; c < PART; c++) {
-                    float* const to = meeting + (threadIdx.x / 32 * PART + c) * MEETING_PITCH;
+                for (int c = 0; c < COLUMNS; c++) {
+                    float* const to = warp_sums + (threadIdx.x / 32 * COLUMNS + c) * SUMS_PITCH;
 #pragma unroll
-                    for (int i = 0; i < 4; i++) to[row_of(i)] = sum[i][part * PART + c];
+                    for (int i = 0; i < 4; i++) to[row_of(i)] = sum[i][pass * COLUMNS + c];
                 }
             }
             __syncthreads();
 #pragma unroll
             for (int i = 0; i < OUTPUTS; i++) {
-                if (output(i) >= PART * TILE || output_row(i) >= 4 * lanes) continue;
-                const float* const of = meeting + output_column(i) * MEETING_PITCH + output_row(i);
+                if (output(i) >= COLUMNS * TILE || output_row(i) >= 4 * lanes) continue;
+                const float* const of = warp_sums + output_column(i) * SUMS_PITCH + output_row(i);
                 float all = of[0];
 #pragma unroll
-                for (int warp = 1; warp < WARPS; warp++) all += of[warp * PART * MEETING_PITCH];
-                total[part][i] += all;
+                for (int warp = 1; warp < WARPS; warp++) all += of[warp * COLUMNS * SUMS_PITCH];
+                total[pass][i] += all;
             }
             __syncthreads();
         }
     }
 
     template <typename Store>
-    __device__ __forceinline__ void each_total(const Store& store) const {
+    __device__ __forceinline__ void for_each_total(const Store& store) const {
 #pragma unroll
-        for (int part = 0; part < PARTS; part++)
+        for (int pass = 0; pass < PASSES; pass++)
 #pragma unroll
             for (int i = 0; i < OUTPUTS; i++)
-                if (output(i) < PART * TILE) store(output_row(i), part * PART + output_column(i), total[part][i]);
+                if (output(i) < COLUMNS * TILE) store(output_row(i), pass * COLUMNS + output_column(i), total[pass][i]);
     }
 };
 
-// Begins to bring a stage of V, from `k` on, into shared memory. What lies past K or V's last column becomes zeros.
-__device__ __forceinline__ void bring(float* ring, const Operand& narrow, int k, int depth, int width_left) {
+// Starts to copy a stage of V, from `k` on, to shared memory. What lies past K or past V's last column becomes zeros.
+__device__ __forceinline__ void copy_narrow(float* ring, const Operand& narrow, int k, int depth, int width_left) {
     static_assert(WIDTH == 1 || STAGE == THREADS || !ALONG_K);
-    // Neighbouring threads walk V's contiguous axis: K, and then the columns, or columns, and then K.
-    const bool along_k = WIDTH > 1 && narrow.k == 1;
+    // Neighbouring threads lie along V's contiguous axis. That is K, and a thread then copies its place of K of every column; or
+    // it is the columns, and a thread copies its column at several places of K.
+    const bool along_k = WIDTH > 1 && narrow.k_stride == 1;
     const int c = along_k ? 0 : threadIdx.x % WIDTH, c_hop = along_k ? 1 : 0;
     const int at = along_k ? threadIdx.x : threadIdx.x / WIDTH, hop = along_k ? 0 : THREADS / WIDTH;
     const unsigned place = shared_address(ring + (ALONG_K ? c * PITCH + at : at * WIDTH + c));
     const unsigned place_hop = 4 * (ALONG_K ? c_hop * PITCH + hop : hop * WIDTH + c_hop);
-    const float* from = narrow.data + c * narrow.row + (k + at) * narrow.k;
-    const long long from_hop = along_k ? narrow.row : hop * narrow.k;
+    const float* from = narrow.data + c * narrow.row_stride + (k + at) * narrow.k_stride;
+    const long long from_hop = along_k ? narrow.row_stride : hop * narrow.k_stride;
 #pragma unroll 2
     for (int j = 0; j < STAGE * WIDTH / THREADS; j++, from += from_hop)
         copy_async<4>(place + j * place_hop, from, c + j * c_hop < width_left && k + at + j * hop < depth);
     copy_commit();
 }
 
-// Where the sums of a matrix go: C, or the partial sums of a part of K.
+// Where the sums of a matrix go: to C, or with split-K to the partial sums.
 struct Target {
     float* data;
     long long row, col;
 };
-#if MM32_SPLIT
-using Argument = Split;
-__device__ __forceinline__ const Problem& problem_of(const Split& s) { return s.p; }
-__device__ __forceinline__ long long splits_of(const Split& s) { return s.splits; }
-__device__ __forceinline__ Target target_of(const Split& s, const Batch&, long long part) {
-    return {s.partial + part * s.p.m * s.p.n, s.p.n, 1};
+#if MM32_SPLIT_K
+using Argument = Params;
+__device__ __forceinline__ const Problem& problem_of(const Params& s) { return s.p; }
+__device__ __forceinline__ long long parts_of(const Params& s) { return s.parts; }
+__device__ __forceinline__ Target target_of(const Params& s, const Pointers&, long long matrix) {
+    return {s.partial_sums + matrix * s.p.m * s.p.n, s.p.n, 1};
 }
 #else
 using Argument = Problem;
 __device__ __forceinline__ const Problem& problem_of(const Problem& p) { return p; }
-__device__ __forceinline__ long long splits_of(const Problem&) { return 1; }
-__device__ __forceinline__ Target target_of(const Problem& p, const Batch& at, long long) { return {at.c, p.c.row, p.c.col}; }
+__device__ __forceinline__ long long parts_of(const Problem&) { return 1; }
+__device__ __forceinline__ Target target_of(const Problem& p, const Pointers& at, long long) { return {at.c, p.c.row, p.c.col}; }
 #endif
 
-// What a block does at a time: TILE rows from row0 on, WIDTH columns from column0 on, of matrix `part % batches` by the part
-// `part / batches` of K. Rows come first, so that blocks side by side read what lies side by side.
+// What a block computes at a time: TILE rows from row0 on, WIDTH columns from column0 on. `matrix` counts over parts of K and
+// over the batch: part matrix / batches of matrix matrix % batches. Units follow each other along rows first, so that
+// neighbouring blocks read neighbouring memory.
 struct Unit {
-    long long row0, column0, part;
-    int rows, columns;  // that there are
+    long long row0, column0, matrix;
+    int rows, columns;  // that exist
 };
 
 __device__ __forceinline__ long long rows_of(const Problem& p) { return MM32_SIDE ? p.n : p.m; }
@@ -336,59 +342,59 @@ __device__ __forceinline__ long long width_of(const Problem& p) { return MM32_SI
 
 __device__ __forceinline__ Unit unit_at(const Problem& p, long long t) {
     const long long tiles = ceil_div(rows_of(p), TILE), groups = ceil_div(width_of(p), WIDTH);
-    const long long above = quotient(t, tiles), part = quotient(above, groups);
-    const long long row0 = (t - above * tiles) * TILE, column0 = (above - part * groups) * WIDTH;
-    return {row0, column0, part, (int)min(rows_of(p) - row0, (long long)TILE), (int)min(width_of(p) - column0, (long long)WIDTH)};
+    const long long above = quotient(t, tiles), matrix = quotient(above, groups);
+    const long long row0 = (t - above * tiles) * TILE, column0 = (above - matrix * groups) * WIDTH;
+    return {row0, column0, matrix, (int)min(rows_of(p) - row0, (long long)TILE),
+            (int)min(width_of(p) - column0, (long long)WIDTH)};
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, MM32_BLOCKS) mm32_narrow(const __grid_constant__ Argument argument) {
+extern "C" __global__ void __launch_bounds__(THREADS, MM32_BLOCKS_PER_SM)
+mm32_narrow(const __grid_constant__ Argument argument) {
     __shared__ __align__(16) float shared[SHARED];
-    let_next_start();
+    launch_dependents();
     const Problem& p = problem_of(argument);
-    const long long parts = p.batches * splits_of(argument);
-    const long long units = ceil_div(rows_of(p), TILE) * ceil_div(width_of(p), WIDTH) * parts;
+    const long long matrices = p.batches * parts_of(argument);
+    const long long units = ceil_div(rows_of(p), TILE) * ceil_div(width_of(p), WIDTH) * matrices;
     for (long long t = blockIdx.x; t < units; t += gridDim.x) {
         Unit unit = unit_at(p, t);
-        const long long split = quotient(unit.part, p.batches), pieces = ceil_div(p.k, PIECE);
-        const long long begin = quotient(pieces * split, splits_of(argument)) * PIECE;
-        long long left = min(quotient(pieces * (split + 1), splits_of(argument)) * PIECE, p.k) - begin;
+        const long long part = quotient(unit.matrix, p.batches), pieces = ceil_div(p.k, PIECE);
+        const long long begin = quotient(pieces * part, parts_of(argument)) * PIECE;
+        long long left = min(quotient(pieces * (part + 1), parts_of(argument)) * PIECE, p.k) - begin;
 
-        Batch at = locate(p, unit.part - split * p.batches);
-        const Operand a{at.a, p.a.row, p.a.col}, b{at.b, p.b.col, p.b.row};
-        Operand wide = MM32_SIDE ? b : a, narrow = MM32_SIDE ? a : b;
-        wide.data += unit.row0 * wide.row + begin * wide.k;
-        narrow.data += unit.column0 * narrow.row + begin * narrow.k;
-        Share<ALONG_K> share(wide, unit.rows, rows_of(p));
+        const Pointers at = pointers_of(p, unit.matrix - part * p.batches);
+        const Operand wide = operand_of(p, at, MM32_SIDE).from(unit.row0, begin);
+        Operand narrow = operand_of(p, at, 1 - MM32_SIDE).from(unit.column0, begin);
+        Accumulator<ALONG_K> accumulator(wide, unit.rows, rows_of(p));
         for (; left > 0; left -= SPAN) {
             const int depth = (int)min(left, (long long)SPAN);
-            Share<ALONG_K>::Held held, ahead;
-            share.clear();
-            bring(shared, narrow, 0, depth, unit.columns);
-            share.load(held, depth);
+            Accumulator<ALONG_K>::Group group, next;
+            accumulator.clear();
+            copy_narrow(shared, narrow, 0, depth, unit.columns);
+            accumulator.load(group, depth);
             int ring = 0;
-            // Two groups at a time `held` and `ahead` change places without moves, which would wait for what was asked for last.
-#pragma unroll(ALONG_K && STAGE == Share<true>::GROUP ? 2 : 1)
+            // Unrolled by two, `group` and `next` exchange their roles without moves. A move would wait for the latest loads.
+#pragma unroll(ALONG_K && STAGE == Accumulator<true>::GROUP_K ? 2 : 1)
             for (int k = 0; k < depth; k += STAGE, ring = RING - ring) {
                 copy_wait<0>();
-                __syncthreads();  // the stage has arrived for all threads, and they are done with the one before
-                if (k + STAGE < depth) bring(shared + RING - ring, narrow, k + STAGE, depth, unit.columns);
+                __syncthreads();  // the stage has arrived for all threads, and no thread reads the one before it
+                if (k + STAGE < depth) copy_narrow(shared + RING - ring, narrow, k + STAGE, depth, unit.columns);
 #pragma unroll 2
-                for (int g = 0; g < STAGE && k + g < depth; g += share.group()) {
-                    share.load(ahead, depth - (k + g + share.group()));
-                    share.multiply(held, shared + ring + g * (ALONG_K ? 1 : WIDTH));
-                    memcpy(held, ahead, sizeof held);
+                for (int g = 0; g < STAGE && k + g < depth; g += accumulator.group_k()) {
+                    accumulator.load(next, depth - (k + g + accumulator.group_k()));
+                    accumulator.multiply(group, shared + ring + g * (ALONG_K ? 1 : WIDTH));
+                    memcpy(group, next, sizeof group);
                 }
             }
-            share.add_up(shared);
-            share.back();
-            narrow.data += SPAN * narrow.k;
+            accumulator.reduce(shared);
+            accumulator.rewind();
+            narrow.data += SPAN * narrow.k_stride;
         }
-        unit = unit_at(p, t);  // found again, not kept: registers
-        const long long matrix = unit.part - quotient(unit.part, p.batches) * p.batches;
+        unit = unit_at(p, t);  // computed again rather than kept, which saves registers
+        const long long matrix = unit.matrix - quotient(unit.matrix, p.batches) * p.batches;
         const long long m0 = MM32_SIDE ? unit.column0 : unit.row0, n0 = MM32_SIDE ? unit.row0 : unit.column0;
-        const Target target = target_of(argument, locate(p, matrix), unit.part);
+        const Target target = target_of(argument, pointers_of(p, matrix), unit.matrix);
         float* const c = target.data + m0 * target.row + n0 * target.col;
-        share.each_total([&](int row, int column, float sum) {
+        accumulator.for_each_total([&](int row, int column, float sum) {
             if (row >= unit.rows || column >= unit.columns) return;
             const int m = MM32_SIDE ? column : row, n = MM32_SIDE ? row : column;
             c[m * target.row + n * target.col] = epilogue(sum, bias_at(p, n0 + n));

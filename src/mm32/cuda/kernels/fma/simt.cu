@@ -1,67 +1,71 @@
-// simt: C by IEEE fp32 FMAs, one tile of simt.cuh after another. Where K is split among blocks (SPLIT = 1), their sums go to
-// Split::partial, and mm32_reduce adds them up. Stream-K (SPLIT = 2): as many tiles as fill the card a whole number of times are
-// made as ever; the rest are shared out evenly, see stream.cuh, and mm32_fixup adds up what their pieces hold.
+// simt: C by IEEE fp32 FMAs, in tiles that fma/simt.cuh computes. There are three ways to share the work:
+//   each block computes whole tiles
+//   split-K     `parts` blocks share a tile's K. Their sums go to Params::partial_sums, and mm32_reduce adds them. For few tiles.
+//   stream-K    the tiles that fill the card a whole number of times are computed whole. The remaining tiles are cut into equal
+//               shares (fma/stream_k.cuh), and mm32_fixup adds their partial tiles.
 //
-// Launch: min(parts of K * batches * ceil(M/TILE_M) * ceil(N/TILE_N), 2^31-1) blocks; a block takes further tiles a grid apart.
-// With stream-K, Split::splits blocks: as many as the card holds.
-// Threads, shared memory, registers, constants and what bounds it: simt.cuh.
+// Launch: min(parts * batches * ceil(M/TILE_M) * ceil(N/TILE_N), 2^31 - 1) blocks (grid-stride loop over tiles). With stream-K,
+// exactly `parts` blocks: as many as the card holds.
+// Threads, shared memory, registers, constants and what bounds it: fma/simt.cuh.
+//   MM32_SPLIT_K     1: split-K
+//   MM32_STREAM_K    1: stream-K
+#include "common/workspace.cuh"
 #include "fma/simt.cuh"
-#if MM32_SPLIT
-#include "emulated/panels.cuh"
-#endif
-#if MM32_SPLIT == 2
+#include "ptx/dependent_launch.cuh"
+#if MM32_STREAM_K
 #include "fma/stream_k.cuh"
 #endif
 
-#if MM32_SPLIT == 1
-extern "C" __global__ void __launch_bounds__(THREADS, MM32_BLOCKS) mm32_simt(const __grid_constant__ Split s) {
+#if MM32_SPLIT_K
+extern "C" __global__ void __launch_bounds__(THREADS, MM32_BLOCKS_PER_SM) mm32_simt(const __grid_constant__ Params s) {
     extern __shared__ __align__(16) float ring[];
-    let_next_start();
+    launch_dependents();
     const Problem& p = s.p;
-    const long long tiles = s.splits * tiles_of(p), steps = ceil_div(p.k, TILE_K);
+    const long long tiles = s.parts * tiles_of<TILE_M, TILE_N>(p), steps = ceil_div(p.k, TILE_K);
     for (long long t = blockIdx.x; t < tiles; t += gridDim.x) {
-        Tile tile = tile_at(p, t);
-        const long long split = quotient(tile.matrix, p.batches);
-        const long long begin = quotient(steps * split, s.splits) * TILE_K, end = min(quotient(steps * (split + 1), s.splits) * TILE_K, p.k);
-        const Part part{begin, end - begin, s.partial + tile.matrix * p.m * p.n, p.n, 1};
-        tile.matrix -= split * p.batches;
-        multiply_tile(p, tile, part, ring);
+        Tile tile = tile_at<TILE_M, TILE_N, true>(p, t);
+        const long long part = quotient(tile.matrix, p.batches);
+        const long long begin = quotient(steps * part, s.parts) * TILE_K;
+        const long long end = min(quotient(steps * (part + 1), s.parts) * TILE_K, p.k);
+        const Slice slice{begin, end - begin, s.partial_sums + tile.matrix * p.m * p.n, p.n, 1};
+        tile.matrix -= part * p.batches;
+        multiply_tile(p, tile, slice, ring);
     }
 }
-#elif MM32_SPLIT == 2
-extern "C" __global__ void __launch_bounds__(THREADS, MM32_BLOCKS) mm32_simt(const __grid_constant__ Split s) {
+#elif MM32_STREAM_K
+extern "C" __global__ void __launch_bounds__(THREADS, MM32_BLOCKS_PER_SM) mm32_simt(const __grid_constant__ Params s) {
     extern __shared__ __align__(16) float ring[];
-    let_next_start();
+    launch_dependents();
     const Problem& p = s.p;
-    const Shares shares(s);
-    long long whole = blockIdx.x, at = shares.first_of(blockIdx.x);
-    const long long end = shares.first_of(blockIdx.x + 1);
-    while (whole < shares.whole || at < end) {
+    const StreamK stream(s);
+    long long whole = blockIdx.x, step = stream.first_step(blockIdx.x);
+    const long long end = stream.first_step(blockIdx.x + 1);
+    while (whole < stream.whole_tiles || step < end) {
         long long t = whole;
-        Part part{0, p.k, nullptr, p.c.row, p.c.col, nullptr};
-        if (whole < shares.whole) {
-            whole += s.splits;
+        Slice slice{0, p.k, nullptr, p.c.row, p.c.col, nullptr};
+        if (whole < stream.whole_tiles) {
+            whole += s.parts;
         } else {
-            const long long shared = quotient(at, shares.steps), step = at - shared * shares.steps;
-            const long long count = min(end - at, shares.steps - step);
-            t += shared - (whole - shares.whole);
-            part.begin = step * TILE_K;
-            part.k = min(part.begin + count * TILE_K, p.k) - part.begin;
-            part.piece = s.partial + (blockIdx.x + shared) * (TILE_M * TILE_N);
-            at += count;
+            const long long shared = quotient(step, stream.steps), in_tile = step - shared * stream.steps;
+            const long long count = min(end - step, stream.steps - in_tile);
+            t += shared - (whole - stream.whole_tiles);
+            slice.begin = in_tile * TILE_K;
+            slice.k = min(slice.begin + count * TILE_K, p.k) - slice.begin;
+            slice.partial_tile = s.partial_sums + (blockIdx.x + shared) * (TILE_M * TILE_N);
+            step += count;
         }
-        const Tile tile = tile_at(p, t);
-        part.c = locate(p, tile.matrix).c;
-        multiply_tile(p, tile, part, ring);
+        const Tile tile = tile_at<TILE_M, TILE_N, false>(p, t);
+        slice.c = pointers_of(p, tile.matrix).c;
+        multiply_tile(p, tile, slice, ring);
     }
 }
 #else
-extern "C" __global__ void __launch_bounds__(THREADS, MM32_BLOCKS) mm32_simt(const __grid_constant__ Problem p) {
+extern "C" __global__ void __launch_bounds__(THREADS, MM32_BLOCKS_PER_SM) mm32_simt(const __grid_constant__ Problem p) {
     extern __shared__ __align__(16) float ring[];
-    const long long tiles = tiles_of(p);
+    const long long tiles = tiles_of<TILE_M, TILE_N>(p);
     for (long long t = blockIdx.x; t < tiles; t += gridDim.x) {
-        const Tile tile = tile_at(p, t);
-        multiply_tile(p, tile, {0, p.k, locate(p, tile.matrix).c, p.c.row, p.c.col}, ring);
+        const Tile tile = tile_at<TILE_M, TILE_N, false>(p, t);
+        multiply_tile(p, tile, {0, p.k, pointers_of(p, tile.matrix).c, p.c.row, p.c.col}, ring);
     }
 }
 #endif

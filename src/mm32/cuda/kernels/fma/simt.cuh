@@ -1,34 +1,36 @@
-// One tile of C by register-blocked outer products in IEEE fp32 FMAs: what simt.cu and careful.cu compute. Each thread keeps
-// THREAD_M x THREAD_N sums in registers; tiles of A and B, TILE_K deep, arrive in a ring of STAGES.
+// One tile of C by register-blocked outer products in IEEE fp32 FMAs: what simt.cu and emulated/fallback.cu compute. Each thread
+// keeps THREAD_M x THREAD_N sums in registers; tiles of A and B, TILE_K deep, arrive in a ring of STAGES in shared memory.
 //
-// Threads a block: 32 * (TILE_M / (8*THREAD_M)) * (TILE_N / (4*THREAD_N)): a warp is 8 x 4 threads.
-// Dynamic shared memory: 4 * STAGES * TILE_K * (TILE_M + TILE_N + 2*PAD) bytes, and for an operand that is turned (2, below) 4 *
-// (STAGES - 1) * TILE_K times its rows. Registers: THREAD_M*THREAD_N sums and two sets of
-// fragments.
-// Bounded by issue, one instruction a cycle: 8 x 16 sums take 128 FMAs and 6 16-byte reads of shared memory a step of K. So what
-// brings the next tiles in must cost few instructions: rows past the edge are the last row again, so that nothing is checked but K.
-// Next come the registers' two banks: three reads an FMA, less what the one before it has just read.
+// Threads of a block: 32 * (TILE_M / (8 * THREAD_M)) * (TILE_N / (4 * THREAD_N)); the threads of a warp form an 8 x 4 grid.
+// Dynamic shared memory: 4 * STAGES * TILE_K * (TILE_M + TILE_N + 2 * PAD) bytes for the ring, and 4 * (STAGES - 1) * TILE_K *
+// rows for the queue of each operand that is transposed (load 2 below).
+// Registers: THREAD_M * THREAD_N sums and two sets of fragments; 139 to 231 on sm_90, up to 255 with PROMOTE.
+// Bound by issue, one instruction a cycle: for each step of K, 16 x 8 sums take 128 FMAs and 6 16-byte reads of shared memory.
+// So the copies of the next tiles must cost few instructions: rows past the edge repeat the last row, and only K is checked.
+// Bound next by the two banks of the register file: an FMA reads three registers, less those that the FMA before it just read.
 //
-// Both tiles are kept as [k][row], whatever the operand's layout: an outer product then reads 4 neighbouring rows at once.
-// How an operand gets there, MM32_A_LOAD and MM32_B_LOAD (pack.cu has the same four):
-//   0  contiguous along its rows (M or N), aligned, their number a multiple of 4: 16-byte cp.async
+// Both tiles lie in shared memory as [k][row], whatever the operand's layout, so that an outer product reads 4 neighbouring rows
+// at once. MM32_A_LOAD and MM32_B_LOAD say how an operand is copied there (emulated/pack.cu has the same four loads):
+//   0  contiguous along its rows (M or N), aligned, a multiple of 4 rows: 16-byte cp.async
 //   1  anything else: 4-byte cp.async, neighbouring threads along rows
-//   2  contiguous along K, aligned, K a multiple of 4: 16-byte cp.async to a queue of the thread's own, turned from there into the
-//      ring a tile ahead by 4-byte stores
-//   3  contiguous along K otherwise: 4-byte cp.async that transposes, 8 threads along K
-// Neighbouring k are PAD = 4 elements more than ROWS apart. In cases 2 and 3 the 32 words that a warp writes then fall in 32
-// banks (16 rows and k, k + 4; 4 rows and 8 neighbouring k), and 4 neighbouring rows still begin on 16 bytes.
-//   MM32_C_VECTOR    1: C is contiguous along N and aligned, N a multiple of 4: 16-byte stores
-//   MM32_SPLIT       1: K is split among blocks; their sums are not C, and have no epilogue
-//                    2: stream-K: the tiles of a last wave that is not full are shared by all blocks, whose sums wait in pieces
+//   2  contiguous along K, aligned, K a multiple of 4: 16-byte cp.async to a queue of the thread's own, from which it transposes
+//      them into the ring, one tile ahead, by 4-byte stores
+//   3  contiguous along K otherwise: 4-byte cp.async that transpose, 8 threads along K
+// Neighbouring k lie ROWS + PAD elements apart, PAD = 4. In cases 2 and 3 the 32 words that a warp writes then fall in 32 banks
+// (16 rows at k and k + 4; 4 rows at 8 neighbouring k), and 4 neighbouring rows still start on 16 bytes.
+//   MM32_C_VECTOR       1: C is contiguous along N and aligned, N is a multiple of 4: 16-byte stores
+//   MM32_SPLIT_K        1: blocks share K. Their sums are not C, and have no epilogue
+//   MM32_STREAM_K       1: sums may go to a partial tile
 //   MM32_TILE_M, MM32_TILE_N, MM32_TILE_K, MM32_THREAD_M, MM32_THREAD_N, MM32_STAGES
-//   MM32_BRING       the row of a step's FMAs before which it brings its share of the next tiles in: where ptxas does best with it
-//   MM32_BLOCKS      how many blocks must fit on a multiprocessor by their registers
-//   MM32_PROMOTE     0: one multiply-add after another along all of K. Otherwise the sums are added to a second set of registers
-//                    and begun anew every so many tiles of K: the error of a sum of 8192 falls to a fifth
+//   MM32_COPY_ROW       the row of a step's FMAs before which the step's copies are issued: the one that ptxas schedules best
+//   MM32_BLOCKS_PER_SM  how many blocks must fit on a multiprocessor by their registers
+//   MM32_PROMOTE        0: one FMA after another along all of K. Otherwise: the sums are added to a second set of registers and
+//                       start from zero again every PROMOTE tiles of K, which cuts the error of a sum of 8192 to a fifth
 #pragma once
-#include "ptx/cp_async.cuh"
 #include "common/epilogue.cuh"
+#include "common/operand.cuh"
+#include "common/tile_order.cuh"
+#include "ptx/cp_async.cuh"
 
 constexpr int TILE_M = MM32_TILE_M, TILE_N = MM32_TILE_N, TILE_K = MM32_TILE_K, STAGES = MM32_STAGES;
 constexpr int THREAD_M = MM32_THREAD_M, THREAD_N = MM32_THREAD_N;
@@ -38,16 +40,10 @@ constexpr int PAD = 4;
 static_assert(TILE_M % WARP_M == 0 && TILE_N % WARP_N == 0 && TILE_K % 8 == 0 && THREAD_M % 4 == 0 && THREAD_N % 4 == 0);
 static_assert(TILE_M % 32 == 0 && TILE_N % 32 == 0 && STAGES >= 2);
 
-// One operand as a block sees it: rows are M or N.
-struct Side {
-    const float* data;  // element (the tile's first row, 0)
-    long long row_stride, k_stride, rows_left;
-};
-
-// Which elements of a ROWS x TILE_K tile a thread brings in, WIDTH neighbours at a time: rows row + r * ROW_STEP, places along K
-// k + j * K_STEP.
+// Which elements of a ROWS x TILE_K tile a thread copies, WIDTH neighbours at a time: rows row + r * ROW_STEP at places
+// k + j * K_STEP of K.
 template <int LOAD, int ROWS>
-struct Share {
+struct CopyMap {
     static constexpr int WIDTH = LOAD % 2 == 0 ? 4 : 1;
     static constexpr bool ALONG_K = LOAD >= 2;
     static constexpr int LANES = (ALONG_K ? 8 : ROWS) / WIDTH;  // threads side by side
@@ -56,204 +52,193 @@ struct Share {
     static_assert(THREADS % LANES == 0 && ROW_STEP * ROW_COUNT == ROWS && K_STEP * K_COUNT == TILE_K);
     static constexpr int PITCH = ROWS + PAD;
 
-    const float* from[ROW_COUNT];  // past the edge it is the last row again: what that adds up to is not stored
+    const float* from[ROW_COUNT];  // past the edge: the last row again. The sums of such rows are not stored
     int row, k;
     unsigned to;  // the thread's first place in a stage, in bytes
 
-    __device__ __forceinline__ explicit Share(const Side& side) {
+    __device__ __forceinline__ explicit CopyMap(const Operand& x) {
         const int along = threadIdx.x % LANES * WIDTH, across = threadIdx.x / LANES;
         row = ALONG_K ? across : along;
         k = ALONG_K ? along : across;
         to = 4 * (k * PITCH + row);
 #pragma unroll
         for (int r = 0; r < ROW_COUNT; r++) {
-            const long long there = min((long long)(row + r * ROW_STEP), side.rows_left - (ALONG_K ? 1 : WIDTH));
-            from[r] = side.data + there * side.row_stride + k * side.k_stride;
+            const long long in_operand = min((long long)(row + r * ROW_STEP), x.rows - (ALONG_K ? 1 : WIDTH));
+            from[r] = x.data + in_operand * x.row_stride + k * x.k_stride;
         }
-        // Copies of one word by many threads are made one after another: those past the edge bring nothing.
-        if (LOAD == 1 && row >= side.rows_left) k = 1 << 30;
+        // Copies of one word by many threads are done one after another: a block at the edge took twice as long. So threads past
+        // the edge copy nothing.
+        if (LOAD == 1 && row >= x.rows) k = 1 << 30;
     }
     __device__ __forceinline__ unsigned place(unsigned stage, int r, int j) const {
         return stage + to + 4 * (j * K_STEP * PITCH + r * ROW_STEP);
     }
 };
 
-// Brings one operand's tiles, in their order along K, into the ring: the first ones before the loop, then one in the steps of each
-// tile that is multiplied. It comes in PIECES, spread over the steps: a burst of copies would hold up all warps of a block at
-// once. Of a tile `depth` places lie within K; the others become zeros.
+// Copies the tiles of one operand into the ring, in their order along K: the first AHEAD tiles before the main loop (`fill`),
+// then one during each tile that is multiplied (`copy_step`). A tile is copied in PIECES, spread over the steps, because a burst
+// of copies would stop all warps of a block at once. Only `depth` places of a tile lie within K; the others become zeros.
+// `transpose_first` and `load_queued` exist for load 2 (below), and `advance` ends a tile.
 template <int LOAD, int ROWS>
-struct Loader : Share<LOAD, ROWS> {
-    using Base = Share<LOAD, ROWS>;
-    static constexpr int AHEAD = STAGES - 1, PIECES = Base::ROW_COUNT * Base::K_COUNT, QUEUE = 0;
+struct Loader : CopyMap<LOAD, ROWS> {
+    using Map = CopyMap<LOAD, ROWS>;
+    static constexpr int AHEAD = STAGES - 1, PIECES = Map::ROW_COUNT * Map::K_COUNT, QUEUE = 0;
 
     long long k_stride;
 
-    __device__ __forceinline__ Loader(const Side& side, unsigned) : Base(side), k_stride(side.k_stride) {}
+    __device__ __forceinline__ Loader(const Operand& x, unsigned) : Map(x), k_stride(x.k_stride) {}
 
     __device__ __forceinline__ void copy(int piece, unsigned stage, int depth) {
-        const int r = piece / Base::K_COUNT, j = piece % Base::K_COUNT;
-        copy_async<4 * Base::WIDTH>(this->place(stage, r, j), this->from[r] + j * Base::K_STEP * k_stride,
-                                    this->k + j * Base::K_STEP < depth);
-        if (j == Base::K_COUNT - 1) this->from[r] += TILE_K * k_stride;
+        const int r = piece / Map::K_COUNT, j = piece % Map::K_COUNT;
+        copy_async<4 * Map::WIDTH>(this->place(stage, r, j), this->from[r] + j * Map::K_STEP * k_stride,
+                                   this->k + j * Map::K_STEP < depth);
+        if (j == Map::K_COUNT - 1) this->from[r] += TILE_K * k_stride;
     }
-    // Tile s of the first AHEAD, which goes to `stage`.
-    __device__ __forceinline__ void begin(int s, unsigned stage, int depth) {
+    __device__ __forceinline__ void fill(unsigned stage, int depth) {
 #pragma unroll
         for (int piece = 0; piece < PIECES; piece++) copy(piece, stage, depth);
     }
-    __device__ __forceinline__ void turn_first(unsigned, int) {}
-    __device__ __forceinline__ void lift(int) {}
-    // At step k of a tile, whose stage was followed by `next`; `ahead` is where the tile goes that is AHEAD of it. Many small copies
-    // come in four groups: ptxas puts three idle instructions before each group.
-    __device__ __forceinline__ void bring(int k, unsigned, unsigned ahead, int depth) {
+    __device__ __forceinline__ void transpose_first(unsigned, int) {}
+    __device__ __forceinline__ void load_queued(int) {}
+    // Step k of a tile. The tile that comes AHEAD tiles later goes to the stage `ahead`. Many small copies are issued in four
+    // groups, because ptxas puts three idle instructions before each group.
+    __device__ __forceinline__ void copy_step(int k, unsigned, unsigned ahead, int depth) {
 #pragma unroll
         for (int piece = 0; piece < PIECES; piece++)
-            if ((Base::WIDTH == 4 ? piece * (TILE_K - 1) / PIECES : piece * 4 / PIECES * (TILE_K / 4)) == k) copy(piece, ahead, depth);
+            if ((Map::WIDTH == 4 ? piece * (TILE_K - 1) / PIECES : piece * 4 / PIECES * (TILE_K / 4)) == k)
+                copy(piece, ahead, depth);
     }
     __device__ __forceinline__ void advance() {}
 };
 
-// Each thread copies its pieces into a queue of its own, and turns them from there into the ring a tile before they are needed.
+// Load 2: each thread copies its pieces into its own queue in shared memory and transposes them from there into the ring, one
+// tile before they are multiplied.
 template <int ROWS>
-struct Loader<2, ROWS> : Share<2, ROWS> {
-    using Base = Share<2, ROWS>;
-    static constexpr int AHEAD = STAGES, PIECES = Base::ROW_COUNT * Base::K_COUNT;
-    static constexpr int SLOT = 16 * PIECES * THREADS, QUEUE = (STAGES - 1) * SLOT;  // bytes: of a tile, of all of them
+struct Loader<2, ROWS> : CopyMap<2, ROWS> {
+    using Map = CopyMap<2, ROWS>;
+    static constexpr int AHEAD = STAGES, PIECES = Map::ROW_COUNT * Map::K_COUNT;
+    static constexpr int SLOT = 16 * PIECES * THREADS, QUEUE = (STAGES - 1) * SLOT;  // bytes of one tile, and of the queue
 
-    unsigned queue, slot;  // the thread's first place in it; the next tile to turn, in bytes
-    float x, y, z, w;      // of a piece that is being turned
+    unsigned queue, slot;  // the thread's first place in the queue; the slot of the tile that is transposed next, in bytes
+    float x, y, z, w;      // the piece that is being transposed
 
-    __device__ __forceinline__ Loader(const Side& side, unsigned at) : Base(side), queue(at + 16 * threadIdx.x), slot(0) {}
+    __device__ __forceinline__ Loader(const Operand& operand, unsigned at)
+        : Map(operand), queue(at + 16 * threadIdx.x), slot(0) {}
 
     __device__ __forceinline__ void copy(int piece, int depth) {
-        const int r = piece / Base::K_COUNT, j = piece % Base::K_COUNT;
-        copy_async<16>(queue + slot + 16 * piece * THREADS, this->from[r] + j * Base::K_STEP, this->k + j * Base::K_STEP < depth);
-        if (j == Base::K_COUNT - 1) this->from[r] += TILE_K;
+        const int r = piece / Map::K_COUNT, j = piece % Map::K_COUNT;
+        copy_async<16>(queue + slot + 16 * piece * THREADS, this->from[r] + j * Map::K_STEP, this->k + j * Map::K_STEP < depth);
+        if (j == Map::K_COUNT - 1) this->from[r] += TILE_K;
     }
-    // A piece from the queue, and then into its stage; that of the tile AHEAD - 1 after it goes into the queue.
-    __device__ __forceinline__ void lift_piece(int piece) { load_shared(queue + slot + 16 * piece * THREADS, x, y, z, w); }
-    __device__ __forceinline__ void turn(int piece, unsigned stage, int depth) {
-        const unsigned to = this->place(stage, piece / Base::K_COUNT, piece % Base::K_COUNT);
+    __device__ __forceinline__ void load_piece(int piece) { load_shared(queue + slot + 16 * piece * THREADS, x, y, z, w); }
+    // Stores the loaded piece in its stage, and copies that piece of the tile AHEAD - 1 tiles later into the free place.
+    __device__ __forceinline__ void transpose_piece(int piece, unsigned stage, int depth) {
+        const unsigned to = this->place(stage, piece / Map::K_COUNT, piece % Map::K_COUNT);
         store_shared(to, x);
-        store_shared(to + 4 * Base::PITCH, y);
-        store_shared(to + 8 * Base::PITCH, z);
-        store_shared(to + 12 * Base::PITCH, w);
+        store_shared(to + 4 * Map::PITCH, y);
+        store_shared(to + 8 * Map::PITCH, z);
+        store_shared(to + 12 * Map::PITCH, w);
         copy(piece, depth);
     }
     __device__ __forceinline__ void advance() { slot = slot == QUEUE - SLOT ? 0 : slot + SLOT; }
-    __device__ __forceinline__ void begin(int, unsigned, int depth) {
+    __device__ __forceinline__ void fill(unsigned, int depth) {
 #pragma unroll
         for (int piece = 0; piece < PIECES; piece++) copy(piece, depth);
         advance();
     }
-    __device__ __forceinline__ void turn_first(unsigned stage, int depth) {
+    __device__ __forceinline__ void transpose_first(unsigned stage, int depth) {
 #pragma unroll
         for (int piece = 0; piece < PIECES; piece++) {
-            lift_piece(piece);
-            turn(piece, stage, depth);
+            load_piece(piece);
+            transpose_piece(piece, stage, depth);
         }
         advance();
     }
+    // A piece is loaded at the start of a step and stored by `copy_step` of the same step, so that the load has time to arrive.
     static_assert(PIECES < TILE_K);
-    __device__ __forceinline__ void lift(int k) {
+    __device__ __forceinline__ void load_queued(int k) {
 #pragma unroll
         for (int piece = 0; piece < PIECES; piece++)
-            if (piece * (TILE_K - 1) / PIECES == k) lift_piece(piece);
+            if (piece * (TILE_K - 1) / PIECES == k) load_piece(piece);
     }
-    __device__ __forceinline__ void bring(int k, unsigned next, unsigned, int depth) {
+    // Step k of a tile. The tile after it is transposed into the stage `next`.
+    __device__ __forceinline__ void copy_step(int k, unsigned next, unsigned, int depth) {
 #pragma unroll
         for (int piece = 0; piece < PIECES; piece++)
-            if (piece * (TILE_K - 1) / PIECES == k) turn(piece, next, depth);
+            if (piece * (TILE_K - 1) / PIECES == k) transpose_piece(piece, next, depth);
     }
 };
 
-// Group `i` of 4 of this thread's rows (of A: 32 apart; columns of B: 16 apart) at one place along K.
+// Loads group i of 4 of this thread's rows (of A, 32 apart; columns of B, 16 apart) at one place along K.
 template <int GAP, int COUNT>
-__device__ __forceinline__ void read_fragment(float (&to)[COUNT], int i, unsigned from) {
+__device__ __forceinline__ void load_fragment(float (&to)[COUNT], int i, unsigned from) {
     load_shared(from + 4 * i * GAP, to[4 * i], to[4 * i + 1], to[4 * i + 2], to[4 * i + 3]);
 }
 
-// The place of a block's tile in C. GROUP rows of tiles are walked together, so that their tiles of A stay in L2. Tile t of more
-// than there are is in a matrix past the last: where K is split, each part of it has all tiles.
-struct Tile {
-    long long matrix, m0, n0;
-};
-
-__device__ __forceinline__ long long tiles_of(const Problem& p) { return p.batches * ceil_div(p.m, TILE_M) * ceil_div(p.n, TILE_N); }
-
-__device__ __forceinline__ Tile tile_at(const Problem& p, long long t) {
-    constexpr unsigned GROUP = 8;
-    // No memory holds 2^32 tiles of one matrix.
-    const unsigned tiles_m = (unsigned)ceil_div(p.m, TILE_M), tiles_n = (unsigned)ceil_div(p.n, TILE_N);
-    const long long matrix = p.batches == 1 && MM32_SPLIT != 1 ? 0 : quotient(t, (long long)tiles_m * tiles_n);
-    const unsigned in_matrix = (unsigned)(t - matrix * tiles_m * tiles_n), group = in_matrix / tiles_n / GROUP;
-    const unsigned rows = min(tiles_m - group * GROUP, GROUP), in_group = in_matrix - group * GROUP * tiles_n;
-    return {matrix, (long long)(group * GROUP + in_group % rows) * TILE_M, (long long)(in_group / rows) * TILE_N};
-}
-
-// K from `begin` on, `k` of it, and where the sums go: to a matrix, or all of the tile to a piece of the workspace.
-struct Part {
-    long long begin, k;
+// A range of K to multiply, and where the sums go: to a matrix, or to a partial tile if there is one.
+struct Slice {
+    long long begin, k;  // the first place of K, and how many
     float* c;
-    long long row, col;
-    float* piece;
+    long long row, col;  // strides of c
+    float* partial_tile;
 };
 
-// Where a thread's sums lie in a tile: rows m + 32 i + (0 to 3), columns n + 16 j + (0 to 3).
-struct Place {
+// A thread has the sums of rows m + 32 i + (0 to 3) and columns n + 16 j + (0 to 3) of a tile.
+struct ThreadOrigin {
     int m, n;
 };
 
-// A 16-byte read takes a half-warp's time, not a quarter's, if threads that differ in bit 0, or those that differ in bit 1, read
-// the same words: so a column of the 8 x 4 threads is picked by bits 0 and 4, a row by bits 1 to 3.
-__device__ __forceinline__ Place place_of_thread() {
+// A 16-byte read takes a half-warp's time, not a quarter-warp's, if threads that differ in bit 0, or those that differ in bit 1,
+// read the same words. So bits 0 and 4 select a column of the 8 x 4 grid of threads, and bits 1 to 3 a row.
+__device__ __forceinline__ ThreadOrigin thread_origin() {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     return {warp / (TILE_N / WARP_N) * WARP_M + lane / 2 % 8 * 4,
             warp % (TILE_N / WARP_N) * WARP_N + (lane / 16 * 2 + lane % 2) * 4};
 }
 
-// Where a thread keeps its sums of row i and columns j to j + 3, both counted in its own, in a piece.
-__device__ __forceinline__ float4* in_piece(float* piece, int i, int j) {
-    return reinterpret_cast<float4*>(piece) + (i * (THREAD_N / 4) + j / 4) * THREADS + threadIdx.x;
+// Where a partial tile holds this thread's sums of its row i and its columns j to j + 3.
+__device__ __forceinline__ float4* in_partial_tile(float* partial_tile, int i, int j) {
+    return reinterpret_cast<float4*>(partial_tile) + (i * (THREAD_N / 4) + j / 4) * THREADS + threadIdx.x;
 }
 
-__device__ __forceinline__ void read_bias(const Problem& p, long long n, float (&bias)[4]) {
+__device__ __forceinline__ void load_bias(const Problem& p, long long n, float (&bias)[4]) {
 #pragma unroll
-    for (int v = 0; v < 4; v++) bias[v] = MM32_SPLIT != 1 && n + v < p.n ? bias_at(p, n + v) : 0.f;
+    for (int v = 0; v < 4; v++) bias[v] = !MM32_SPLIT_K && n + v < p.n ? bias_at(p, n + v) : 0.f;
 }
 
-// The sums of row m and columns n to n + 3, with the epilogue unless they are those of a part of K.
-__device__ __forceinline__ void store_four(const Problem& p, const Part& part, long long m, long long n, const float (&sum)[4],
+// Stores row m, columns n to n + 3: with the epilogue, or plain sums with split-K.
+__device__ __forceinline__ void store_four(const Problem& p, const Slice& slice, long long m, long long n, const float (&sum)[4],
                                            const float (&bias)[4]) {
     if (m >= p.m) return;
-    float* const c = part.c + m * part.row + n * part.col;
+    float* const c = slice.c + m * slice.row + n * slice.col;
     float out[4];
 #pragma unroll
-    for (int v = 0; v < 4; v++) out[v] = MM32_SPLIT == 1 ? sum[v] : epilogue(sum[v], bias[v]);
+    for (int v = 0; v < 4; v++) out[v] = MM32_SPLIT_K ? sum[v] : epilogue(sum[v], bias[v]);
 #if MM32_C_VECTOR
     if (n < p.n) *reinterpret_cast<float4*>(c) = make_float4(out[0], out[1], out[2], out[3]);
 #else
 #pragma unroll
     for (int v = 0; v < 4; v++)
-        if (n + v < p.n) c[v * part.col] = out[v];
+        if (n + v < p.n) c[v * slice.col] = out[v];
 #endif
 }
 
-// Computes a tile of C, or of a part's sums, by all threads of the block; the ring is free again when it returns.
-__device__ __forceinline__ void multiply_tile(const Problem& p, const Tile& tile, const Part& part, float* ring) {
+// Computes a slice of a tile with all threads of the block. The ring is free again when it returns.
+__device__ __forceinline__ void multiply_tile(const Problem& p, const Tile& tile, const Slice& slice, float* ring) {
     constexpr int A_PITCH = 4 * (TILE_M + PAD), B_PITCH = 4 * (TILE_N + PAD), B_AT = TILE_K * A_PITCH;  // bytes
     constexpr int STAGE = B_AT + TILE_K * B_PITCH;
     const unsigned ring_at = shared_address(ring);
-    const Place in_tile = place_of_thread();
-    const unsigned a_read = ring_at + 4 * in_tile.m, b_read = ring_at + B_AT + 4 * in_tile.n;
+    const ThreadOrigin origin = thread_origin();
+    const unsigned a_read = ring_at + 4 * origin.m, b_read = ring_at + B_AT + 4 * origin.n;
 
-    const Batch at = locate(p, tile.matrix);
+    const Pointers at = pointers_of(p, tile.matrix);
     using LoaderA = Loader<MM32_A_LOAD, TILE_M>;
     using LoaderB = Loader<MM32_B_LOAD, TILE_N>;
-    const float *a_data = at.a + tile.m0 * p.a.row + part.begin * p.a.col, *b_data = at.b + tile.n0 * p.b.col + part.begin * p.b.row;
-    LoaderA a(Side{a_data, p.a.row, p.a.col, p.m - tile.m0}, ring_at + STAGES * STAGE);
-    LoaderB b(Side{b_data, p.b.col, p.b.row, p.n - tile.n0}, ring_at + STAGES * STAGE + LoaderA::QUEUE);
-    const int whole = (int)(part.k / TILE_K), rest = (int)(part.k % TILE_K), steps = whole + (rest > 0);
+    const float* const a_data = at.a + tile.m0 * p.a.row + slice.begin * p.a.col;
+    const float* const b_data = at.b + tile.n0 * p.b.col + slice.begin * p.b.row;
+    LoaderA a(Operand{a_data, p.a.row, p.a.col, p.m - tile.m0}, ring_at + STAGES * STAGE);
+    LoaderB b(Operand{b_data, p.b.col, p.b.row, p.n - tile.n0}, ring_at + STAGES * STAGE + LoaderA::QUEUE);
+    const int whole = (int)(slice.k / TILE_K), rest = (int)(slice.k % TILE_K), steps = whole + (rest > 0);
 
     float sum[THREAD_M][THREAD_N] = {};
 #if MM32_PROMOTE
@@ -262,27 +247,27 @@ __device__ __forceinline__ void multiply_tile(const Problem& p, const Tile& tile
     const auto depth = [&](int s) { return s < whole ? TILE_K : s < steps ? rest : 0; };
 #pragma unroll
     for (int s = 0; s < STAGES - 1; s++) {
-        a.begin(s, ring_at + s * STAGE, depth(s));
-        b.begin(s, ring_at + s * STAGE + B_AT, depth(s));
+        a.fill(ring_at + s * STAGE, depth(s));
+        b.fill(ring_at + s * STAGE + B_AT, depth(s));
         copy_commit();
     }
     copy_wait<STAGES - 2>();
-    a.turn_first(ring_at, depth(STAGES - 1));
-    b.turn_first(ring_at + B_AT, depth(STAGES - 1));
+    a.transpose_first(ring_at, depth(STAGES - 1));
+    b.transpose_first(ring_at + B_AT, depth(STAGES - 1));
     copy_commit();
     copy_wait<STAGES - 2>();
     __syncthreads();
-    // The next step's fragments are read while this one's multiply, over the border between tiles too.
+    // The fragments of the next step are loaded while this step's are multiplied, also from one tile to the next.
     constexpr int A_READS = THREAD_M / 4, READS = A_READS + THREAD_N / 4;
-    static_assert(READS < THREAD_M && MM32_BRING < THREAD_M);
+    static_assert(READS < THREAD_M && MM32_COPY_ROW < THREAD_M);
     float a_part[2][THREAD_M], b_part[2][THREAD_N];
-    const auto read = [&](int i, int to, unsigned a_from, unsigned b_from) {
-        if (i < A_READS) read_fragment<32>(a_part[to], i, a_read + a_from);
-        else read_fragment<16>(b_part[to], i - A_READS, b_read + b_from);
+    const auto load = [&](int i, int to, unsigned a_from, unsigned b_from) {
+        if (i < A_READS) load_fragment<32>(a_part[to], i, a_read + a_from);
+        else load_fragment<16>(b_part[to], i - A_READS, b_read + b_from);
     };
 #pragma unroll
-    for (int i = 0; i < READS; i++) read(i, 0, 0, 0);
-    unsigned stage = 0, last = (STAGES - 1) * STAGE;  // in bytes: the one that is multiplied, and the one before it
+    for (int i = 0; i < READS; i++) load(i, 0, 0, 0);
+    unsigned stage = 0, last = (STAGES - 1) * STAGE;  // in bytes: the stage that is multiplied, and the one before it
 #pragma unroll 1
     for (int s = 0; s < steps; s++) {
         const unsigned next = stage == (STAGES - 1) * STAGE ? 0 : stage + STAGE;
@@ -293,21 +278,21 @@ __device__ __forceinline__ void multiply_tile(const Problem& p, const Tile& tile
             if (k == TILE_K - 1) {
                 copy_commit();
                 copy_wait<STAGES - 2>();
-                __syncthreads();  // stage `next` has arrived for all threads, and all are done with this one but for what they hold
+                __syncthreads();  // `next` has arrived for all threads, and the last fragments of `stage` are in registers
                 from = b_from = next;
             } else {
-                a.lift(k);
-                b.lift(k);
+                a.load_queued(k);
+                b.load_queued(k);
             }
-            // Row after row, its columns there and back: each FMA shares a factor with the one before, and reads two registers, a
-            // sum and the other factor, as many as there are banks.
+            // Row after row, with the columns alternately forwards and backwards: each FMA shares a factor with the one before
+            // it, and so reads two new registers, its sum and the other factor. The register file has two banks.
 #pragma unroll
             for (int i = 0; i < THREAD_M; i++) {
-                if (i == MM32_BRING && k < TILE_K - 1) {
-                    a.bring(k, ring_at + next, ring_at + last, a_depth);
-                    b.bring(k, ring_at + next + B_AT, ring_at + last + B_AT, b_depth);
+                if (i == MM32_COPY_ROW && k < TILE_K - 1) {
+                    a.copy_step(k, ring_at + next, ring_at + last, a_depth);
+                    b.copy_step(k, ring_at + next + B_AT, ring_at + last + B_AT, b_depth);
                 }
-                if (i > 0 && i <= READS) read(i - 1, (k + 1) % 2, from, b_from);
+                if (i > 0 && i <= READS) load(i - 1, (k + 1) % 2, from, b_from);
 #pragma unroll
                 for (int v = 0; v < THREAD_N; v++) {
                     const int j = i % 2 ? THREAD_N - 1 - v : v;
@@ -328,16 +313,17 @@ __device__ __forceinline__ void multiply_tile(const Problem& p, const Tile& tile
         last = stage, stage = next;
     }
     copy_wait<0>();
-    __syncthreads();  // all are done with the ring
+    __syncthreads();  // no thread reads the ring any more
 #if MM32_PROMOTE
     const auto& done = total;
 #else
     const auto& done = sum;
 #endif
 
-    // Each thread's sums pass through its own words of the ring, neighbours changed in pairs: registers that are stored together lie
-    // one after the other, and a sum is then in the other bank than the element of B that it is multiplied with. What follows is
-    // a loop, not the same code for each sum, which leaves the main loop's registers alone.
+    // Each thread passes its sums through words of the ring that are its own, with neighbours exchanged in pairs. Registers that
+    // are stored as one vector must be neighbours, and so must the elements of B that are loaded as one; without the exchange a
+    // sum and the element of B that it is multiplied with would share a register bank, and every FMA would wait. After the ring
+    // the epilogue is a loop and not separate code for each sum, so that it does not change the registers of the main loop.
     static_assert(16 * THREAD_M * THREADS <= STAGES * STAGE);
     const unsigned mine = ring_at + 16 * threadIdx.x;
 #pragma unroll
@@ -345,15 +331,16 @@ __device__ __forceinline__ void multiply_tile(const Problem& p, const Tile& tile
 #pragma unroll
         for (int i = 0; i < THREAD_M; i++)
             store_shared(mine + 16 * i * THREADS, done[i][j + 1], done[i][j], done[i][j + 3], done[i][j + 2]);
-        const long long n = tile.n0 + in_tile.n + j / 4 * 16;
+        const long long n = tile.n0 + origin.n + j / 4 * 16;
 #pragma unroll 4
         for (int i = 0; i < THREAD_M; i++) {
             float four[4], bias[4];
-            read_bias(p, n, bias);
+            load_bias(p, n, bias);
             load_shared(mine + 16 * i * THREADS, four[1], four[0], four[3], four[2]);
-            if (MM32_SPLIT == 2 && part.piece) *in_piece(part.piece, i, j) = make_float4(four[0], four[1], four[2], four[3]);
-            else store_four(p, part, tile.m0 + in_tile.m + i / 4 * 32 + i % 4, n, four, bias);
+            if (MM32_STREAM_K && slice.partial_tile)
+                *in_partial_tile(slice.partial_tile, i, j) = make_float4(four[0], four[1], four[2], four[3]);
+            else store_four(p, slice, tile.m0 + origin.m + i / 4 * 32 + i % 4, n, four, bias);
         }
     }
-    __syncthreads();  // whoever comes next may now overwrite the ring
+    __syncthreads();  // the next tile may overwrite the ring
 }

@@ -1,17 +1,18 @@
-// tiled: a block computes a 32 x 32 tile of C; 32 x 32 tiles of A and B pass through shared memory, so each element that
-// is loaded is used 32 times. 1024 threads, one output each; the inner loop over the tile's 32 steps of K is unrolled.
+// tiled: a block computes a 32 x 32 tile of C. Tiles of A and B of the same size pass through shared memory, so that every loaded
+// element is used 32 times. Each of the 1024 threads computes one element.
 //
-// Launch: min(batches * ceil(M/32) * ceil(N/32), 2^31-1) blocks of 1024 threads; a block takes further tiles a grid apart.
-// 8.25 KB of shared memory. Bounded by shared-memory loads: two for each FMA.
-// A tile is loaded along whichever axis is contiguous in memory (coalesced) and kept as [k][row]; the padding to 33 columns
-// makes the transposed store free of bank conflicts.
-//   MM32_A_ALONG_K   1: A is contiguous along K, 0: along M (or neither)
-//   MM32_B_ALONG_K   1: B is contiguous along K, 0: along N (or neither)
+// Launch: min(batches * ceil(M/32) * ceil(N/32), 2^31 - 1) blocks of 1024 threads (grid-stride loop over tiles).
+// 8.25 KB of shared memory; 32 to 44 registers.
+// Bound by loads from shared memory: two for each FMA.
+// A tile is loaded along the axis that is contiguous in global memory, so that loads coalesce, and is stored as [k][row]. Rows of
+// 33 floats keep the transposed store free of bank conflicts.
+//   MM32_A_ALONG_K   1: A is contiguous along K, 0: along M or along no axis
+//   MM32_B_ALONG_K   1: B is contiguous along K, 0: along N or along no axis
 #include "common/epilogue.cuh"
 
 constexpr int TILE = 32;
 
-// Element (r, k) of an operand of `rows` rows, zero outside: x * 0 adds nothing to a sum, and an edge never reads past it.
+// Element (r, k) of an operand, or zero outside of it.
 __device__ __forceinline__ float load(const float* x, long long r, long long k, long long rows, long long depth,
                                       long long row_stride, long long k_stride) {
     return r < rows && k < depth ? x[r * row_stride + k * k_stride] : 0.f;
@@ -25,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(TILE * TILE) mm32_tiled(const __gri
     const long long tiles_m = ceil_div(p.m, TILE), tiles_n = ceil_div(p.n, TILE);
 
     for (long long t = blockIdx.x; t < p.batches * tiles_m * tiles_n; t += gridDim.x) {
-        const Batch at = locate(p, t / (tiles_m * tiles_n));
+        const Pointers at = pointers_of(p, t / (tiles_m * tiles_n));
         const long long m0 = t / tiles_n % tiles_m * TILE, n0 = t % tiles_n * TILE;
         float sum = 0.f;
         for (long long k0 = 0; k0 < p.k; k0 += TILE) {

@@ -1,4 +1,5 @@
-// mbarriers and bulk copies (PTX ISA, "mbarrier", "cp.async.bulk"; sm_90): a copy reports its bytes to a barrier in shared memory.
+// mbarriers and bulk copies (PTX ISA, "mbarrier" and "cp.async.bulk"; sm_90 and later). A bulk copy reports the bytes that have
+// arrived to a barrier in shared memory.
 #pragma once
 #include "ptx/cp_async.cuh"
 
@@ -6,11 +7,12 @@ __device__ __forceinline__ void barrier_init(unsigned barrier, unsigned arrivals
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-// Arrives once and announces `bytes` that copies will bring before the phase can complete.
+// Arrives once and adds `bytes` of copies that the phase has to wait for.
 __device__ __forceinline__ void barrier_expect(unsigned barrier, unsigned bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
+// Waits for the end of the phase of parity `phase`.
 __device__ __forceinline__ void barrier_wait(unsigned barrier, unsigned phase) {
     asm volatile(
         "{ .reg .pred p;\n"

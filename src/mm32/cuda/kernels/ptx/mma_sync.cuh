@@ -1,12 +1,15 @@
-// mma.sync m16n8k16, fp16 operands and fp32 accumulators in registers, and ldmatrix, which brings operands there (PTX ISA, "Warp
+// mma.sync m16n8k16 with fp16 operands and fp32 accumulators in registers, and ldmatrix, which loads the operands (PTX ISA, "Warp
 // Level Matrix Multiply-Accumulate Instructions"; sm_80 and later).
 //
-// What lane l holds, g = l / 4, t = l % 4. Of A, 16 x 16, pairs along K: (g, 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8). Of B,
-// 16 x 8, pairs along K: (2t, g), (2t + 8, g). Of the sums, 16 x 8: (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1).
+// What lane l holds, as (row, column) with g = l / 4 and t = l % 4:
+//   A, 16 x 16, pairs along K:  (g, 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8)
+//   B, 16 x 8, pairs along K:   (2t, g), (2t + 8, g)
+//   the sums, 16 x 8:           (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1)
 #pragma once
 
-// Four 8 x 8 matrices of 16-bit elements: matrix i from the eight 16-byte rows whose addresses lanes 8 i .. 8 i + 7 give; of each,
-// lane l gets elements 2t and 2t + 1 of row g. For operands that lie contiguous along K these are the registers above.
+// Loads four 8 x 8 matrices of 16-bit elements. Lanes 8i .. 8i + 7 give the addresses of the eight 16-byte rows of matrix i; lane
+// l receives elements 2t and 2t + 1 of row g of each matrix. For operands that are contiguous along K these are the registers
+// above.
 __device__ __forceinline__ void ldmatrix(unsigned& r0, unsigned& r1, unsigned& r2, unsigned& r3, unsigned shared_address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3)

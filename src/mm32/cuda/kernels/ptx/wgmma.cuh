@@ -1,17 +1,19 @@
-// wgmma.mma_async m64nNk16, fp16 operands from shared memory, fp32 accumulators (PTX ISA, "Asynchronous Warpgroup Level Matrix
-// Instructions"; sm_90a). One overload a width, told apart by the number of accumulators a thread holds: N/2. A_ALONG_ROWS and
-// B_ALONG_ROWS say how an operand lies in shared memory: 0 K contiguous, 1 rows contiguous.
+// wgmma.mma_async m64nNk16 with fp16 operands in shared memory and fp32 accumulators (PTX ISA, "Asynchronous Warpgroup Level
+// Matrix Instructions"; sm_90a). There is one overload for each N; the number of accumulators of a thread, N / 2, selects it.
+// A_ALONG_ROWS and B_ALONG_ROWS say how an operand lies in shared memory: 0 contiguous along K, 1 contiguous along its rows.
 #pragma once
 
-// Shared-memory operand in the 128-byte swizzle: lines of 128 bytes, piece j of 16 bytes of line r at place j ^ (r % 8), 8 lines
-// are 1024 bytes (64 in units of 16). K contiguous: a line is 64 of K of one row. Rows contiguous: a line is 64 rows at one of K,
-// and the next 64 rows lie 8192 bytes (512) further on, past 64 of K.
+// The descriptor of an operand in shared memory, with the 128-byte swizzle: memory consists of lines of 128 bytes, and the
+// 16-byte piece j of line r lies at place j ^ (r % 8). Eight lines are 1024 bytes (64 in the descriptor's units of 16).
+// Contiguous along K: a line holds 64 of K of one row. Contiguous along rows: a line holds 64 rows at one place of K, and the
+// next 64 rows lie 8192 bytes further on (512 units), after 64 of K.
 template <int ALONG_ROWS = 0>
 __device__ __forceinline__ unsigned long long wgmma_operand(unsigned shared_address) {
-    return (unsigned long long)((shared_address & 0x3FFFF) >> 4) | ((ALONG_ROWS ? 512ull : 1ull) << 16) | (64ull << 32) | (1ull << 62);
+    return (unsigned long long)((shared_address & 0x3FFFF) >> 4) | ((ALONG_ROWS ? 512ull : 1ull) << 16) | (64ull << 32) |
+           (1ull << 62);
 }
 
-// What to add to an operand for the next 16 of K.
+// What to add to a descriptor to reach the next 16 of K.
 template <int ALONG_ROWS = 0>
 constexpr int WGMMA_STEP = ALONG_ROWS ? 128 : 2;
 
@@ -22,7 +24,7 @@ __device__ __forceinline__ void wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
 
-// Keeps the compiler from moving reads and writes of accumulators across the asynchronous instructions that own them.
+// Keeps the compiler from moving reads and writes of the accumulators across the asynchronous instructions that use them.
 template <int COUNT>
 __device__ __forceinline__ void wgmma_pin(float (&d)[COUNT]) {
 #pragma unroll
