@@ -83,16 +83,21 @@ def _of(table: dict, capability: tuple[int, int]) -> float:
     return table[max((c for c in table if c <= capability), default=min(table))]
 
 
+def fp32_rate(capability: tuple[int, int], sms: int, clock: float) -> float:
+    """FLOP/s of fp32 multiply-adds of `sms` multiprocessors at `clock` Hz."""
+    return 2.0 * sms * clock * _of(FMA_LANES, capability)
+
+
 def _rates(name: str, capability: tuple[int, int], sms: int, clock: float = 0.0) -> dict[str, float]:
     """Rates of a card: the table's where it has the card, else by what its architecture does in a clock."""
     known = _listed(name, sms)
     if known is not None:
         return {rate: getattr(known, rate) for rate in ("fp32", "fp16", "mma_sync", "memory", "l2", "clock")}
-    cycles = 2.0 * sms * (clock or CLOCK)
+    hertz = clock or CLOCK
     half = GEFORCE if "GeForce" in name and capability >= (8, 6) else 1.0
-    fp16 = cycles * _of(FP16_LANES, capability) * half
+    fp16 = 2.0 * sms * hertz * _of(FP16_LANES, capability) * half
     return {
-        "fp32": cycles * _of(FMA_LANES, capability),
+        "fp32": fp32_rate(capability, sms, hertz),
         "fp16": fp16,
         "mma_sync": fp16 * _of(MMA_SYNC, capability),
         "memory": sms * _of(MEMORY_SHARE, capability),

@@ -217,7 +217,8 @@ class Model:
         self.inline, self.inline_slow = memory("inline"), 1.0 / get("inline.slow")
         self.unit, self.unit_scattered = launches("pack.unit"), launches("pack.unit.scattered")
         self.beside, self.emulated_fixed = launches("pack.beside"), launches("emulated")
-        self.torch_launch = launches("torch")
+        self.torch_launch, self.torch_split_k = launches("torch"), launches("torch.split_k")
+        self.torch_memory = memory("torch.memory")
 
     # -----------------------------------------------------------------------------------------------------------------
     # The kernels of fp32 multiply-adds
@@ -313,6 +314,10 @@ class Model:
             found = self._steps[tile.label] = (step, self.launch * self.shares[tile.label + ".launches"])
         return found
 
+    def reduction(self, work: Work, parts: int) -> float:
+        """Adding up `parts` partial sums of each result; nothing where K is not shared."""
+        return self.reduce + 4.0 * work.results * (parts + 1) / self.store if parts > 1 else 0.0
+
     def emulated(
         self, work: Work, packing: Packing, tile: EmulatedTile, tiles: int, parts: int, packed: float
     ) -> tuple[float, bool]:
@@ -323,11 +328,8 @@ class Model:
         if tile.inline and (work.batches > 1 or packing.inline_scattered):
             step *= self.inline_slow
         multiply = waves * (-(-steps // parts) * step + around)
-        stores = 4.0 * work.results / self.store
-        multiply += stores * parts / waves  # only the last wave's are not hidden
-        rest = self.emulated_fixed + self.scale_row * packing.rows
-        if parts > 1:
-            rest += self.reduce + stores * (parts + 1)
+        multiply += 4.0 * work.results * parts / self.store / waves  # only the last wave's stores are not hidden
+        rest = self.emulated_fixed + self.scale_row * packing.rows + self.reduction(work, parts)
         if tile.inline:
             return max(multiply, work.traffic / self.inline) + rest, False
         multiply = max(multiply, self.accept_row * packing.rows)
@@ -347,14 +349,18 @@ class Model:
     def torch(self, work: Work, precision: str) -> float:
         """torch's product where its precision is "fp32" or "tf32": the longer of an SM's arithmetic and the card's memory, by
         tiles of 128 or 64, with K split where tiles are few; its kernels for thin products and vectors are bound by memory."""
-        tf32 = precision == "tf32"
-        fastest = min(
-            self._torch_tile(work, tile, parts, tf32)
-            for tile in (128, 64)
-            for parts in PARTS
-            if parts <= max(work.k, 1)
-        )
-        return min(fastest, self._torch_thin(work))
+        tf32, fastest = precision == "tf32", self._torch_thin(work)
+        for tile in (128, 64):
+            for parts in PARTS:
+                if parts > max(work.k, 1) or self._torch_add_up(work, parts) > fastest:
+                    break  # more parts take longer to add up than another way takes
+                fastest = min(fastest, self._torch_tile(work, tile, parts, tf32))
+        return fastest
+
+    def _torch_add_up(self, work: Work, parts: int) -> float:
+        if parts == 1:
+            return 0.0
+        return self.torch_split_k + 4.0 * work.results * (parts + 1) / self.torch_memory
 
     def _torch_tile(self, work: Work, tile: int, parts: int, tf32: bool) -> float:
         s, card = self.shares, self.card
@@ -362,12 +368,11 @@ class Model:
         rate = (card.tf32 * s["torch.tf32"] if tf32 else card.fp32 * s["torch.fp32"]) / card.sms
         if tile == 64:
             rate *= s["torch.64"]
-        memory, result = card.memory * s["torch.memory"], 4.0 * work.results
+        memory, result = self.torch_memory, 4.0 * work.results
         multiply = -(-tiles // card.sms) * -(-work.k // parts) * 2.0 * tile * tile / rate
-        add_up = s["torch.split_k.launches"] * self.launch + result * (parts + 1) / memory if parts > 1 else 0.0
         behind = parts > 1 and not tf32
         stream = work.traffic / (card.memory * s["torch.split_k.memory"] if behind else memory)
-        return max(multiply + s["torch.exposed"] * result / memory, stream) + add_up + self.torch_launch
+        return max(multiply + s["torch.exposed"] * result / memory, stream) + self._torch_add_up(work, parts) + self.torch_launch
 
     def _torch_thin(self, work: Work) -> float:
         s, gemm, traffic, thin = self.shares, work.gemm, work.traffic, min(work.m, work.n)

@@ -7,6 +7,7 @@ assemble the plan of one: what it needs of launches, constants and workspace.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import NamedTuple
@@ -218,20 +219,22 @@ def _tiles(kernel: str, asked: Operands, prepacked: tuple[bool, bool]) -> list[T
 def candidates(
     kernel: str, work: Work, card: Card, prepacked: tuple[bool, bool] = (False, False)
 ) -> list[Candidate]:
-    """All of the kernel's ways to compute a product that is not empty, each scored as if nothing was prepacked, so that the tile
+    """The kernel's ways to compute a product that is not empty, each scored as if nothing was prepacked, so that the tile
     and the parts, and with them the result's bits, are those of a call without packed operands (but where that packs inline)."""
     gemm, model, asked = work.gemm, cost.of(card), operands(work.gemm)
     packing, packed = _packing(asked), sum(asked.packed_bytes)
-    k_blocks, made = asked.k_blocks, []
+    k_blocks, made, least = asked.k_blocks, [], math.inf
     for tile in _tiles(kernel, asked, prepacked):
         tiles = work.batches * -(-gemm.m // TILE_M) * -(-gemm.n // tile.n)
         for parts in parts_to_try(tiles, k_blocks, card):
-            if parts > 1 and parts * work.results > fma.MOST_PARTIAL_SUMS:
-                break
+            if parts > 1 and (parts * work.results > fma.MOST_PARTIAL_SUMS or model.reduction(work, parts) > least):
+                break  # more parts take longer to add up than another candidate takes
             if tile.inline and k_blocks > MOST_INLINE_BLOCKS * parts:
                 continue
-            made.append(Candidate(*model.emulated(work, packing, tile, tiles, parts, packed), tile, parts))
-    return [Candidate(seconds, tile, parts, beside) for seconds, beside, tile, parts in made]
+            seconds, beside = model.emulated(work, packing, tile, tiles, parts, packed)
+            made.append(Candidate(seconds, tile, parts, beside))
+            least = min(least, seconds)
+    return made
 
 
 def _packing(asked: Operands) -> Packing:

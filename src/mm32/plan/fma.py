@@ -6,6 +6,7 @@ assemble the plan of one: what it needs of launches, constants and workspace.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -189,7 +190,7 @@ class Candidate(NamedTuple):
 
 
 def candidates(work: Work, card: Card, *, workspace: bool = True) -> list[Candidate]:
-    """All of simt's ways to compute a product, each scored; without `workspace` those that need none."""
+    """simt's ways to compute a product, each scored; without `workspace` those that need none."""
     model, loaded = cost.of(card), loads(work.gemm)
     unaligned = loaded[0] % 2 == 1 or loaded[1] % 2 == 1
     share = workspace and work.results > 0
@@ -198,11 +199,15 @@ def candidates(work: Work, card: Card, *, workspace: bool = True) -> list[Candid
         for tile in (*SIMT_TILES, ACCURATE_TILE)
         if tile.shared(loaded) <= card.shared_memory and not (tile.aligned and unaligned)
     ]
-    made = []
+    made, least = [], math.inf
     for tile in usable:
         tiles = work.batches * -(-work.m // tile.m) * -(-work.n // tile.n)
         for parts in _parts(work, tile, share):
-            made.append(Candidate(model.simt(work, tile, tiles, parts, unaligned), tile, parts))
+            if model.add_up(work, parts, model.simt_memory) > least:
+                break  # more parts take longer to add up than another candidate takes
+            seconds = model.simt(work, tile, tiles, parts, unaligned)
+            made.append(Candidate(seconds, tile, parts))
+            least = min(least, seconds)
         if share and work.k > 0 and _accurate(tile) == (work.k > LONG_K):
             resident = tile.resident(loaded, card)
             whole, rest = divmod(tiles, card.sms * resident)
