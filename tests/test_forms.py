@@ -7,12 +7,12 @@ import itertools
 import random
 
 import pytest
-from test_plan import SOME, plans, random_gemm
 
 from mm32 import activations
 from mm32 import plan as planning
 from mm32.plan import H200, KERNELS
 from mm32.plan.forms import SOURCES, Axis, Source, covering
+from test_plan import SOME, plans, random_gemm
 
 
 def axis(name: str, count: int) -> Axis:
@@ -21,7 +21,9 @@ def axis(name: str, count: int) -> Axis:
 
 def test_the_covering_has_every_combination_of_a_group() -> None:
     a, b, c = axis("A", 4), axis("B", 3), axis("C", 2)
-    source = Source("k", "s.cu", ("C", "A", "B"), (a, b, c), ((a, b), (b, c)), lambda form: 1, lambda form: form["A"] != form["B"])
+    source = Source(
+        "k", "s.cu", ("C", "A", "B"), (a, b, c), ((a, b), (b, c)), lambda form: 1, lambda form: form["A"] != form["B"]
+    )
     made = covering(source)
     assert {(f["A"], f["B"]) for f in made} == {(i, j) for i in range(4) for j in range(3) if i != j}
     assert {(f["B"], f["C"]) for f in made} == set(itertools.product(range(3), range(2)))
@@ -48,7 +50,9 @@ def test_every_launch_of_a_plan_lies_on_the_axes(card: planning.Card) -> None:
         problem = random_gemm(rng)
         made = plans(problem, card)
         if problem.batch == () and problem.k >= 256 and not problem.empty:
-            made += [planning.plan(problem, card, "auto", both) for both in ((True, False), (False, True), (True, True))]
+            made += [
+                planning.plan(problem, card, "auto", both) for both in ((True, False), (False, True), (True, True))
+            ]
         for launch in itertools.chain(*(plan.launches for plan in made)):
             (source,) = (s for s in SOURCES if s.source == launch.source and s.has(launch.constants))
             assert source.threads(dict(launch.constants)) == launch.block
@@ -66,7 +70,9 @@ def test_random_plans_reach_every_tile_and_load() -> None:
     listed = {(source, *pair) for _, source, constants, _ in planning.forms() for pair in constants}
     left = {pair for pair in listed - seen if pair[1] not in ("BIAS", "ACTIVATION") and pair[0] != "fma/fixup.cu"}
     assert left == {("emulated/pack.cu", side, planning.emulated.PREPACKED) for side in ("A_LOAD", "B_LOAD")}
-    assert "fma/fixup.cu" in {source for source, _, _ in seen}, "stream-K is rare among random sizes: few of its values are seen"
+    assert "fma/fixup.cu" in {source for source, _, _ in seen}, (
+        "stream-K is rare among random sizes: few of its values are seen"
+    )
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

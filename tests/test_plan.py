@@ -15,8 +15,8 @@ import torch
 from mm32 import activations, gemm
 from mm32 import plan as planning
 from mm32.gemm import LAYOUTS, Gemm, from_layout
-from mm32.plan import EMULATED_KERNELS, H200, KERNELS, Card, Launch, Plan, Unplannable, plan
-from mm32.plan.card import A100, B200, CARDS, MAX_GRID
+from mm32.plan import H200, KERNELS, Card, Launch, Plan, Unplannable, plan
+from mm32.plan.card import A100, B200, MAX_GRID
 from mm32.plan.card import RTX_A2000 as SMALL
 
 OLD = Card("Tesla T4", (7, 5), 40, 65536)
@@ -282,7 +282,9 @@ def test_explain() -> None:
     assert page[0] == "gemm       M=300 N=200 K=100, batch 5x7, layout tn, epilogue bias + relu, precision fp32"
     assert page[1] == "card       NVIDIA H200 (sm_90a, 132 multiprocessors)"
     assert page[2] == "kernel     tiled: asked for by name"
-    assert page[3] == "launch     mm32_tiled (fma/tiled.cu): 2450 blocks of 1024 threads, 0 bytes of dynamic shared memory"
+    assert (
+        page[3] == "launch     mm32_tiled (fma/tiled.cu): 2450 blocks of 1024 threads, 0 bytes of dynamic shared memory"
+    )
     assert page[4] == "           BIAS=1, ACTIVATION=1, A_ALONG_K=0, B_ALONG_K=0"
     assert page[5] == "workspace  0 bytes"
     assert re.fullmatch(r"estimates  tiled [\d.]+ (ms|us)", page[6])

@@ -16,7 +16,7 @@ from pathlib import Path
 from mm32 import gemm
 from mm32 import plan as planning
 from mm32.cuda import compile as compiler
-from mm32.plan import Constants, Card, Launch, Plan
+from mm32.plan import Card, Constants, Launch, Plan
 
 TEMPLATE = Path(__file__).with_name("export_template.py.txt")
 OLDEST = (8, 0)  # a kernel that runs on cards of this compute capability runs on all later ones

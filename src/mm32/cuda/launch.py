@@ -296,6 +296,9 @@ class Runner:
         return config
 
 
+Executable = Runner
+
+
 def run(plan: Plan, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, out: torch.Tensor) -> None:
     """Runs `plan` once. `Runner` is the same made ready for many calls."""
     Runner(plan, a.device.index)(a, b, bias, out)

@@ -20,7 +20,8 @@ class Card:
     capability and the number of multiprocessors.
 
     shared_memory: bytes of shared memory that a block may take, at most.
-    fp32: FLOP/s of fp32 multiply-adds. fp16: FLOP/s of fp16 products summed in fp32 by the fastest instruction of the card, dense.
+    fp32: FLOP/s of fp32 multiply-adds.
+    fp16: FLOP/s of fp16 products summed in fp32 by the fastest instruction of the card, dense.
     mma_sync: the same by mma.sync, the instruction that all cards have. memory: bytes/s. l2: bytes of the L2 cache.
     launch: seconds that a launch costs in a stream. clock: of the multiprocessors, Hz.
     fp16_sustained: FLOP/s of fp16 that the power limit leaves; 0 where nobody has measured it.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import itemgetter
 
 from mm32.gemm import Gemm, Matrix
@@ -63,9 +64,7 @@ def plan(
         if name not in refused:
             option = _emulated(name, work, card, prepacked)
             which = " and ".join(side for side, done in zip("AB", prepacked, strict=True) if done)
-            return replace(
-                option.assemble(), reason=f"{which} packed beforehand", estimates=((name, option.seconds),)
-            )
+            return replace(option.assemble(), reason=f"{which} packed beforehand", estimates=((name, option.seconds),))
     if kernel == "auto":
         refused |= {name: why for name in names if name not in refused and (why := _left_out(name, gemm, card))}
     if len(refused) == len(names):
@@ -95,17 +94,18 @@ def without_workspace(gemm: Gemm, card: Card) -> Plan:
     return replace(fma.assemble(chosen, gemm, card), reason="it needs no workspace")
 
 
-def candidates(gemm: Gemm, card: Card, kernel: str) -> list[tuple[str, float, Callable[[], Plan]]]:
-    """All ways of one kernel to compute a product that is not empty, as (label, estimated seconds, what makes the plan), for
-    benchmarks/fit.py. `kernel` is one of KERNELS that runs on the card."""
+def candidates(gemm: Gemm, card: Card, kernel: str, torch: str = "fp32") -> list[tuple[str, float, Callable[[], Plan]]]:
+    """The ways of one kernel to compute a product that is not empty, as (label, estimated seconds, what makes the plan), for
+    benchmarks/fit.py. `kernel` is one of KERNELS that runs on the card and takes the product; or "torch", in precision `torch`.
+    """
     work = Work(gemm)
-    if kernel in _RUNGS:
-        option = _option(kernel, work, card)
-        return [(kernel, option.seconds, option.assemble)]
     if kernel == "simt":
-        return [(c.label, c.seconds, lambda c=c: fma.assemble(c, gemm, card)) for c in fma.candidates(work, card)]
-    listed = emulated.candidates(kernel, work, card)
-    return [(c.label, c.seconds, lambda c=c: emulated.assemble(c, gemm, card)) for c in listed]
+        return [(c.label, c.seconds, partial(fma.assemble, c, gemm, card)) for c in fma.candidates(work, card)]
+    if kernel in EMULATED_KERNELS:
+        listed = emulated.candidates(kernel, work, card)
+        return [(c.label, c.seconds, partial(emulated.assemble, c, gemm, card)) for c in listed]
+    option = _torch(work, card, torch, drop_in=False) if kernel == "torch" else _option(kernel, work, card)
+    return [(kernel, option.seconds, option.assemble)]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 A share is what a kernel reaches of a rate of `Card`; a time that no rate explains is counted in launches (`Card.launch`). Both
 stand in SHARES, the one table, which `benchmarks/fit.py` fits from records; those of today reproduce times measured on an H200,
-to be fitted anew, and their digits beyond the third say nothing. They order the kernels; they do not predict a run to the per cent.
+to be fitted anew, and their digits beyond the third say nothing. Estimates order the kernels; they predict no run to the per cent.
 `of(card)` gives a card's `Model`; all estimates are its methods, in seconds.
 """
 
@@ -372,7 +372,11 @@ class Model:
         multiply = -(-tiles // card.sms) * -(-work.k // parts) * 2.0 * tile * tile / rate
         behind = parts > 1 and not tf32
         stream = work.traffic / (card.memory * s["torch.split_k.memory"] if behind else memory)
-        return max(multiply + s["torch.exposed"] * result / memory, stream) + self._torch_add_up(work, parts) + self.torch_launch
+        return (
+            max(multiply + s["torch.exposed"] * result / memory, stream)
+            + self._torch_add_up(work, parts)
+            + self.torch_launch
+        )
 
     def _torch_thin(self, work: Work) -> float:
         s, gemm, traffic, thin = self.shares, work.gemm, work.traffic, min(work.m, work.n)

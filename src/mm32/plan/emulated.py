@@ -216,9 +216,7 @@ def _tiles(kernel: str, asked: Operands, prepacked: tuple[bool, bool]) -> list[T
     ]
 
 
-def candidates(
-    kernel: str, work: Work, card: Card, prepacked: tuple[bool, bool] = (False, False)
-) -> list[Candidate]:
+def candidates(kernel: str, work: Work, card: Card, prepacked: tuple[bool, bool] = (False, False)) -> list[Candidate]:
     """The kernel's ways to compute a product that is not empty, each scored as if nothing was prepacked, so that the tile
     and the parts, and with them the result's bits, are those of a call without packed operands (but where that packs inline)."""
     gemm, model, asked = work.gemm, cost.of(card), operands(work.gemm)
@@ -262,7 +260,10 @@ def with_prepacked(chosen: Candidate, work: Work, card: Card, prepacked: tuple[b
 
 def nothing_to_multiply(kernel: str, gemm: Gemm, card: Card) -> Plan:
     """The plan for an empty result, or for K = 0: the epilogue of zeros, by simt."""
-    return replace(fma.assemble(min(fma.candidates(Work(gemm), card, workspace=False), key=itemgetter(0)), gemm, card), kernel=kernel)
+    return replace(
+        fma.assemble(min(fma.candidates(Work(gemm), card, workspace=False), key=itemgetter(0)), gemm, card),
+        kernel=kernel,
+    )
 
 
 def assemble(candidate: Candidate, gemm: Gemm, card: Card, prepacked: tuple[bool, bool] = (False, False)) -> Plan:

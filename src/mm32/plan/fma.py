@@ -248,9 +248,7 @@ def _narrow_candidates(work: Work, model: cost.Model, loaded: tuple[int, int]) -
     sectors = 8 if loaded[side] == 1 and wide_row > 1 and rows > 1 and wide_k != 0 else 1
     tiles, pieces = work.batches * -(-rows // form.tile), -(-work.k // form.piece)
     return [
-        Candidate(
-            model.narrow(work, tiles, parts, form.width, form.along_k, form.blocks, width, sectors), form, parts
-        )
+        Candidate(model.narrow(work, tiles, parts, form.width, form.along_k, form.blocks, width, sectors), form, parts)
         for parts in (*cost.PARTS, MOST_PARTS)
         if parts == 1 or (parts <= pieces and parts * work.results <= MOST_PARTIAL_SUMS)
     ]

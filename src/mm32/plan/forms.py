@@ -74,7 +74,9 @@ def covering(source: Source) -> list[Form]:
     of_form: list[list[tuple[int, Constants]]] = [[] for _ in options]
     for number, group in enumerate(source.cover):
         names = [name for axis in group for name in axis.names]
-        combinations = {tuple(itertools.chain(*values)) for values in itertools.product(*(axis.values for axis in group))}
+        combinations = {
+            tuple(itertools.chain(*values)) for values in itertools.product(*(axis.values for axis in group))
+        }
         for index, form in enumerate(options):
             combination = tuple((name, form[name]) for name in names)
             if combination in combinations:

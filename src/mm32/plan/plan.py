@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from mm32 import activations
 from mm32.gemm import Gemm
-from mm32.plan.card import MAX_GRID, OLDEST, Card
+from mm32.plan import card as cards
+from mm32.plan.card import OLDEST, Card
 
 KERNELS = ("naive", "dot", "tiled", "simt", "mma", "tensorcore")
 EMULATED_KERNELS = ("mma", "tensorcore")  # fp32 emulated by fp16 products on the tensor cores
@@ -60,7 +61,7 @@ class Launch:
             units = -(-gemm.batches * gemm.m * gemm.n // self.unit[0])
         else:
             units = gemm.batches * -(-gemm.m // self.unit[0]) * -(-gemm.n // self.unit[1])
-        return min(units, MAX_GRID)
+        return min(units, cards.MAX_GRID)
 
 
 @dataclass(frozen=True)
