@@ -18,9 +18,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mm32.cuda import compile as compiler
-from mm32.plan.data import NO_EPILOGUE
-from mm32.plan.forms import load_pairs
-from mm32.plan.fp32 import SIMT_TILES, simt_form
+from mm32.plan.fma import SIMT_TILES, load_pairs, simt_constants
+from mm32.plan.plan import NO_EPILOGUE
 
 FMA = re.compile(r"FFMA (R\d+), (R\d+)(\.reuse)?, (R\d+)(\.reuse)?, (R\d+)(\.reuse)?")
 READ = re.compile(r"LDS\.128 R(\d+),")
@@ -96,10 +95,10 @@ def main() -> int:
         return 2
     tile = SIMT_TILES[asked.tile]
     print(f"{tile.m} x {tile.n} tiles, {compiler.compiler_version()}, {asked.arch}")
-    print("A B split bias | cycles an FMA | late reads | instructions")
-    for (a, b), split, bias in itertools.product(load_pairs(tile), (0, 2), (0, 1)):
+    print("A B str-K bias | cycles an FMA | late reads | instructions")
+    for (a, b), stream_k, bias in itertools.product(load_pairs(tile), (0, 1), (0, 1)):
         last = (("BIAS", 1), NO_EPILOGUE[1]) if bias else NO_EPILOGUE
-        constants = (*last, *simt_form(tile, a, b, int(not (a % 2 or b % 2)), split))
+        constants = (*last, *simt_constants(tile, a, b, not (a % 2 or b % 2), stream_k=bool(stream_k)))
         code, _ = compiler.compile_cubin("fma/simt.cu", constants, asked.arch)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "simt.cubin")
@@ -107,7 +106,7 @@ def main() -> int:
             sass = subprocess.run(["nvdisasm", "-c", path], capture_output=True, text=True, check=True).stdout
         loop = main_loop(sass)
         cycles = bank_cycles(loop) / sum("FFMA" in x for x in loop)
-        print(f"{a} {b} {split:5} {bias:4} | {cycles:13.3f} | {late(loop):10} | {len(loop):12}", flush=True)
+        print(f"{a} {b} {stream_k:5} {bias:4} | {cycles:13.3f} | {late(loop):10} | {len(loop):12}", flush=True)
     return 0
 
 

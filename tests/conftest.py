@@ -56,8 +56,8 @@ def panels_only(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     from gpu_support import forget_plans  # here: it asks mm32 for the planner, which some tests do without
     from mm32 import plan as planning
 
-    packing = tuple(tile for tile in planning.split.TENSOR_TILES if not tile.direct)
-    monkeypatch.setattr(planning.split, "TENSOR_TILES", packing)
+    packing = tuple(tile for tile in planning.emulated.TENSOR_TILES if not tile.inline)
+    monkeypatch.setattr(planning.emulated, "TENSOR_TILES", packing)
     forget_plans()
     yield
     forget_plans()

@@ -41,7 +41,7 @@ def loader(folder: Path, builds: Path, monkeypatch: pytest.MonkeyPatch) -> Calla
     return load
 
 
-def here() -> planning.Device:
+def here() -> planning.Card:
     """The card to plan for: this machine's, or an H200."""
     return environment.planning_device()[0]
 
@@ -200,7 +200,7 @@ def plan_of(kernel: str, layout: str, sizes: tuple[int, int, int], options: dict
     options = dict(options)
     direct = options.pop("direct", None)
     if direct is not None:
-        tiles = tuple(tile for tile in planning.split.TENSOR_TILES if tile.direct == direct)
-        with mock.patch.object(planning.split, "TENSOR_TILES", tiles):
+        tiles = tuple(tile for tile in planning.emulated.TENSOR_TILES if tile.inline == direct)
+        with mock.patch.object(planning.emulated, "TENSOR_TILES", tiles):
             return plan_of(kernel, layout, sizes, options)
     return planning.plan(gemm.from_layout(layout, *sizes, **options), planning.H200, kernel)

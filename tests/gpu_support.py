@@ -12,7 +12,8 @@ import torch
 
 import mm32
 from mm32 import cpu, numerics, ops, packed
-from mm32.plan import KERNELS, SPLIT_KERNELS
+from mm32 import plan as planning
+from mm32.plan import EMULATED_KERNELS, KERNELS
 
 POISON = 0x7FC0DEAD  # the bits of a quiet NaN that no arithmetic makes
 UNIT = 2.0**-24  # unit roundoff of float32
@@ -111,7 +112,7 @@ class Placed:
 
 def forget_plans() -> None:
     """Plans and what is kept with them are made anew, by what the planner now has to choose from."""
-    for plans in (ops._plan, packed._plan):
+    for plans in (ops._plan, packed._plan, planning.cost.of):
         plans.cache_clear()
     ops._runners.clear()
     packed._runners.clear()
@@ -123,7 +124,7 @@ def roundings(depth: int, kernel: str) -> float:
     An fp32 matmul's bound is K, and 8 leave room for products that are themselves rounded to 22 bits. Splitting costs up to 8 u
     for lo's rounding, 4 for lo*lo and 4 for small elements whatever K is, and tensor cores truncate: at small K a kernel named
     for split operands may pass K + 8, and is held to docs/numerics.md's bound ("auto" takes none there)."""
-    if kernel not in SPLIT_KERNELS:
+    if kernel not in EMULATED_KERNELS:
         return depth + 8
     card = {}
     if kernel == "mma" and torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 8:

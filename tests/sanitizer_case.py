@@ -73,34 +73,38 @@ def main(kernel: str) -> int:
     right &= check(kernel, "batch", a, b, None, offset=3)
     # The large tiles of a kernel that has several, at their edges; a grid of few blocks, so that each takes several tiles.
     if kernel == "simt":
-        tiles, device_of, card = planning.fp32.SIMT_TILES, launch.device_of, launch.device_of(0)
+        shares = planning.cost.SHARES
+        tiles, device_of, card = planning.fma.SIMT_TILES, launch.device_of, launch.device_of(0)
         for tile in tiles:
-            planning.fp32.SIMT_TILES = (replace(tile, aligned=False),)
+            planning.fma.SIMT_TILES = (replace(tile, aligned=False),)
             forget_plans()
             a, b = torch.randn(tile.m + 1, 3 * tile.k + 1), torch.randn(3 * tile.k + 1, tile.n + 2)
             right &= check(kernel, f"tile {tile.m}x{tile.n}", a, b, None)
             right &= check(kernel, f"tile {tile.m}x{tile.n}", a, b, None, offset=1)
-            planning.fp32.REDUCE = -1.0
+            shares["reduce.launches"] = -1e6
             forget_plans()
             right &= check(kernel, f"tile {tile.m}x{tile.n}, K split", a, b, torch.randn(tile.n + 2))
-            planning.fp32.REDUCE, planning.fp32.FIXUP = 1.0, -1.0  # no K split, but the last of 20 tiles shared
+            shares["reduce.launches"], shares["fixup.launches"] = (
+                1e6,
+                -1e6,
+            )  # no K split, but the last of 20 tiles shared
             launch.device_of = lambda index: replace(card, sms=3)
             forget_plans()
             a, b = torch.randn(9 * tile.m + 1, 3 * tile.k + 1), torch.randn(3 * tile.k + 1, tile.n + 2)
             right &= check(kernel, f"tile {tile.m}x{tile.n}, stream-K", a, b, torch.randn(tile.n + 2))
-            launch.device_of, planning.fp32.FIXUP = device_of, 1.0
-        planning.fp32.SIMT_TILES = tiles
+            launch.device_of, shares["fixup.launches"] = device_of, 1e6
+        planning.fma.SIMT_TILES = tiles
         # Narrow products, with K split wherever it can be, and nowhere.
-        for planning.fp32.REDUCE in (-1.0, 1.0):
+        for shares["reduce.launches"] in (-1e6, 1e6):
             forget_plans()
-            for form in planning.fp32.NARROW_FORMS:
+            for form in planning.fma.NARROW_FORMS:
                 rows, k = form.tile + 4, 2 * form.piece + 4
                 for m, n in ((rows, form.width), (form.width, rows)):
                     a, b, what = torch.randn(m, k), torch.randn(k, n), f"narrow, M={m} N={n} K={k}"
                     right &= check(kernel, what, a, b, torch.randn(n))
                     right &= check(kernel, what, a, b, None, offset=1, pad=3)
         forget_plans()
-    planning.data.MAX_GRID = 2
+    planning.card.MAX_GRID = 2
     forget_plans()
     right &= check(kernel, "a grid of 2 blocks", torch.randn(70, 33), torch.randn(33, 140), None)
     torch.cuda.synchronize()

@@ -213,7 +213,7 @@ def on_card(kernel: str, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor
     count = mm32.careful_runs() - before
     assert all(torch.equal(r.view(torch.int32), results[0].view(torch.int32)) for r in results[1:])
     assert count in (0, 3)
-    return results[0], None if chosen[1] not in planning.SPLIT_KERNELS else "careful" if count else "fast"
+    return results[0], None if chosen[1] not in planning.EMULATED_KERNELS else "careful" if count else "fast"
 
 
 def of_the_multiply(kernel: str, a: torch.Tensor, b: torch.Tensor) -> dict[str, Any]:
@@ -237,7 +237,7 @@ def judge(name: str, kernel: str, placed: tuple[Placed, Placed], path: str | Non
     ours, theirs = gauges(c, truth, size), gauges(plain, truth, size)
     floor, slack = floors(name), SLACK[went]
     if (
-        went is None and a.shape[1] <= planning.fp32.LONG_K
+        went is None and a.shape[1] <= planning.fma.LONG_K
     ):  # one multiply-add after another: an fp32 matmul, by no split of K
         floor = (0.5 * a.shape[1] ** 0.5 * UNIT, max(32.0, 2 * a.shape[1] ** 0.5))
         if name.startswith("constant"):
@@ -275,7 +275,7 @@ def test_long_sums(kernel: str, k: int, seed: int) -> None:
 def test_short_sums_keep_the_bound(k: int, seed: int) -> None:
     for make in (randn, torch.rand):
         a, b = make(300, k, device="cuda"), make(k, 260, device="cuda")
-        for kernel in planning.SPLIT_KERNELS:
+        for kernel in planning.EMULATED_KERNELS:
             c, _ = on_card(kernel, a, b)
             gauge = gauges(c, a.double() @ b.double(), a.double().abs() @ b.double().abs())[1]
             assert gauge <= numerics.bound(k, kernel, **of_the_multiply(kernel, a, b)), kernel
@@ -343,7 +343,7 @@ def test_overflow_is_infinite_where_torchs_is(kernel: str, seed: int) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("kernel", planning.SPLIT_KERNELS)
+@pytest.mark.parametrize("kernel", planning.EMULATED_KERNELS)
 def test_small_elements_that_the_scale_would_drop(kernel: str) -> None:
     """2^100 and 2^-80 in one row: scaled, the second leaves fp32's range altogether."""
     a, b = torch.zeros(64, 16, device="cuda"), torch.eye(16, device="cuda")
@@ -397,12 +397,12 @@ def test_a_graph_replays_either_path(kernel: str, seed: int) -> None:
         graph.replay()
         count = mm32.careful_runs() - before
         assert torch.equal(out.view(torch.int32), expected.view(torch.int32))
-        if kernel in planning.SPLIT_KERNELS:
+        if kernel in planning.EMULATED_KERNELS:
             assert count == (FAMILIES[kind][1] == "careful")
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("kernel", planning.SPLIT_KERNELS)
+@pytest.mark.parametrize("kernel", planning.EMULATED_KERNELS)
 @pytest.mark.parametrize("name", [name for name, (_, path) in FAMILIES.items() if path == "fast"])
 def test_the_model_is_the_card(
     name: str, kernel: str, seed: int, record_property: Callable[[str, object], None]
@@ -418,7 +418,7 @@ def test_the_model_is_the_card(
     assert space is not None
     card, went = on_card(kernel, x, y)
     model, careful = numerics.matmul(
-        a.numpy(), b.numpy(), splits=space.splits, kernel=kernel, **of_the_multiply(kernel, x, y)
+        a.numpy(), b.numpy(), splits=space.parts, kernel=kernel, **of_the_multiply(kernel, x, y)
     )
     assert went == ("careful" if careful else "fast")
     got = card.cpu().numpy()
@@ -477,7 +477,7 @@ def test_every_form_of_the_multiply(
     """One tile and many waves, groups of few tile rows, batches, parts of K of unequal lengths; twice, the second time into what
     the first has left, with the same bits."""
     device = launch.device_of(0)
-    if planning.data.unsupported("tensorcore", device):
+    if planning.unsupported("tensorcore", device):
         pytest.skip("not a card with wgmma")
     monkeypatch.setattr(split, "TENSOR_TILES", (tile,))
     monkeypatch.setattr(split, "SHORT_K", 2**40 if tile.promote == 1 else 0)
@@ -495,7 +495,7 @@ def test_every_form_of_the_multiply(
         problem = gemm.describe(a, b, None, out, None, precision)
         plan, _ = split.tensorcore(problem, device)
         assert plan.workspace is not None
-        assert plan.workspace.splits == splits
+        assert plan.workspace.parts == splits
         run = launch.Runner(plan, 0)
         truth = a.double() @ b.double()
         seen = []

@@ -21,7 +21,7 @@ SMALL = (256, 256, 256)
 
 def planned(a: torch.Tensor, b: torch.Tensor, torch_too: bool = True) -> planning.Plan:
     out = torch.empty(gemm.result_shape(a.shape, b.shape), device="meta")
-    return planning.plan(gemm.describe(a, b, None, out), H200, torch=torch_too)
+    return planning.plan(gemm.describe(a, b, None, out), H200, torch="fp32" if torch_too else None)
 
 
 def empty(*shape: int) -> torch.Tensor:
@@ -40,16 +40,16 @@ def test_small_products_are_torchs() -> None:
 def test_it_is_chosen_only_where_it_is_asked_for_and_fast() -> None:
     small, large = from_layout("nn", *SMALL), from_layout("nn", 4096, 4096, 4096)
     assert planning.plan(small, H200).kernel != "torch"
-    assert planning.plan(large, H200, torch=True).kernel == "tensorcore"
-    assert "torch" in dict(planning.plan(large, H200, torch=True).estimates)
+    assert planning.plan(large, H200, torch="fp32").kernel == "tensorcore"
+    assert "torch" in dict(planning.plan(large, H200, torch="fp32").estimates)
     for kernel in planning.KERNELS:
-        assert planning.plan(small, H200, kernel, torch=True).kernel == kernel
-    assert planning.plan(from_layout("nn", *SMALL, precision="tf32"), H200, torch=True).kernel != "torch"
-    assert planning.plan(from_layout("nn", *SMALL, precision="ieee"), H200, torch=True).kernel == "torch"
-    assert planning.plan(from_layout("nn", 0, 8, 8), H200, torch=True).kernel != "torch"
-    assert planning.plan(from_layout("nn", 8, 8, 0), H200, torch=True).kernel != "torch"
+        assert planning.plan(small, H200, kernel, torch="fp32").kernel == kernel
+    assert planning.plan(from_layout("nn", *SMALL, precision="tf32"), H200, torch="fp32").kernel != "torch"
+    assert planning.plan(from_layout("nn", *SMALL, precision="ieee"), H200, torch="fp32").kernel == "torch"
+    assert planning.plan(from_layout("nn", 0, 8, 8), H200, torch="fp32").kernel != "torch"
+    assert planning.plan(from_layout("nn", 8, 8, 0), H200, torch="fp32").kernel != "torch"
     with pytest.raises(ValueError, match="unknown kernel 'torch'"):
-        planning.plan(small, H200, "torch", torch=True)
+        planning.plan(small, H200, "torch", torch="fp32")
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,8 @@ def test_no_operand_is_copied_for_it(a: torch.Tensor, taken: bool) -> None:
 
 def test_an_epilogue_counts() -> None:
     plain, fused = from_layout("nn", *SMALL), from_layout("nn", *SMALL, bias=True, activation="relu")
-    times = [dict(planning.plan(g, H200, torch=True).estimates)["torch"] for g in (plain, fused)]
-    assert times[1] > times[0] + planning.fp32.LAUNCH
+    times = [dict(planning.plan(g, H200, torch="fp32").estimates)["torch"] for g in (plain, fused)]
+    assert times[1] > times[0] + H200.launch
 
 
 def test_views_are_the_operands() -> None:
@@ -104,7 +104,7 @@ def test_views_are_the_operands() -> None:
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """torch's product is estimated to take no time, and so are its passes for bias and activation."""
-    monkeypatch.setattr(planning.blas, "by_torch", lambda problem, device: 0.0)
+    monkeypatch.setattr(planning.cost.Model, "torch", lambda self, work, precision: 0.0)
     mm32.ops._plan.cache_clear()
     mm32.ops._runners.clear()
     yield

@@ -28,7 +28,7 @@ def run(monkeypatch):
     return lambda *arguments: CliRunner().invoke(app, list(arguments))
 
 
-def here() -> planning.Device:
+def here() -> planning.Card:
     return environment.planning_device()[0]
 
 

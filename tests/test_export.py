@@ -68,7 +68,7 @@ def test_constants_and_launches_are_the_plans(kernel, layout, sizes, options):
     assert len(starts) == len(plan.launches)
     for (entry, space, grid, block, dynamic, early, argument), step in zip(starts, plan.launches, strict=True):
         assert (entry, space, int(block), int(dynamic)) == (step.entry, Path(step.source).stem, step.block, step.shared)
-        assert (early == "EARLY", argument == "s") == (step.early, step.argument == "split")
+        assert (early == "EARLY", argument == "s") == (step.dependent, step.takes_workspace)
         own = {name for name in everywhere if name not in dict(step.constants)}  # for headers that this source has not
         assert {n: v for n, v in constants[Path(step.source).stem].items() if n not in own} == dict(step.constants)
         for m, n in [sizes[:2]] if plan.workspace else [(1, 1), (96, 80), (97, 129), (4096, 8192), sizes[:2]]:
@@ -108,7 +108,7 @@ def test_branches_are_left_out_as_the_preprocessor_does(source):
         done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
         return done.stdout.split()
 
-    forms = {constants for _, name, constants, _ in planning.variants() if source in _pieces(name, constants)}
+    forms = {constants for _, name, constants, _ in planning.forms() if source in _pieces(name, constants)}
     for constants in random.Random(1).sample(sorted(forms), min(len(forms), 6)):
         chosen = _chosen(text, constants)
         assert processed(chosen, constants) == processed(text, constants)

@@ -244,7 +244,7 @@ def test_compiles_and_launches_what_the_library_launches(
     attributes = []
     for step in plan.launches:
         attributes.append((step.entry, SHARED_BYTES, step.shared))
-        attributes.append((step.entry, CARVEOUT, 100 if step.argument == "split" else -1))
+        attributes.append((step.entry, CARVEOUT, 100 if step.takes_workspace else -1))
     assert recorder.attributes == attributes  # once, not once a call
     expected = []
     for given in seen:
@@ -254,9 +254,9 @@ def test_compiles_and_launches_what_the_library_launches(
         problem.bias = tensors[2].data_ptr() if plan.gemm.bias is not None else None
         workspace = given[-2]
         for step in plan.launches:
-            made = launch._split(problem, plan.workspace, *(workspace,) * 3) if step.argument == "split" else problem
+            made = launch._split(problem, plan.workspace, *(workspace,) * 3) if step.takes_workspace else problem
             grid = step.grid(plan.gemm)
-            expected.append((step.entry, grid, step.block, step.shared, step.early, STREAM, bytes(made)))
+            expected.append((step.entry, grid, step.block, step.shared, step.dependent, STREAM, bytes(made)))
     assert recorder.launches == expected
     assert seen[-1][9] == C.data_ptr()
 
@@ -268,7 +268,7 @@ def test_launches_overlap_only_on_cards_that_can(load, on_cpu, tmp_path, monkeyp
     """A file that was planned for Hopper and runs on Ampere too: no programmatic launch there."""
     sizes = (130, 200, 321)
     plan = plan_of("mma", "nn", sizes, {})
-    assert [step.entry for step in plan.launches if step.early] == ["mm32_pack", "mm32_fallback"]
+    assert [step.entry for step in plan.launches if step.dependent] == ["mm32_pack", "mm32_fallback"]
     recorder = Recorder(tmp_path, dict.fromkeys((step.entry for step in plan.launches), 1), arch="8.0")
     module = load(export_script(plan, "nn"))
     ready = module._ready

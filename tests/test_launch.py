@@ -37,6 +37,7 @@ def room() -> Iterator[None]:
 
 
 def clear_plans() -> None:
+    planning.cost.of.cache_clear()
     ops._plan.cache_clear()
     ops._runners.clear()
 
@@ -299,12 +300,12 @@ def test_k_past_2_to_31() -> None:
 # Every form of the simt kernel at its own edges
 
 
-@pytest.mark.parametrize("tile", planning.fp32.SIMT_TILES, ids=lambda t: f"{t.m}x{t.n}x{t.k}")
+@pytest.mark.parametrize("tile", planning.fma.SIMT_TILES, ids=lambda t: f"{t.m}x{t.n}x{t.k}")
 @pytest.mark.parametrize("a_name", ["row", "col", "stepped"])
 @pytest.mark.parametrize("b_name", ["row", "col", "stepped"])
 @pytest.mark.parametrize("how", ["whole", "parts", "stream"])
 def test_simt_tiles(
-    tile: planning.fp32.SimtTile,
+    tile: planning.fma.SimtTile,
     a_name: str,
     b_name: str,
     how: str,
@@ -314,10 +315,10 @@ def test_simt_tiles(
 ) -> None:
     """Small problems would never be given the large tiles: here each tile is the only one. Sizes just around it. K is split, or
     the tiles beyond whole waves of three multiprocessors are shared, wherever they can be, or nowhere."""
-    monkeypatch.setattr(planning.fp32, "SIMT_TILES", (dataclasses.replace(tile, aligned=False),))
-    monkeypatch.setattr(planning.fp32, "NARROW", 0)
-    monkeypatch.setattr(planning.fp32, "REDUCE", -1.0 if how == "parts" else 1.0)  # seconds
-    monkeypatch.setattr(planning.fp32, "FIXUP", -1.0 if how == "stream" else 1.0)
+    monkeypatch.setattr(planning.fma, "SIMT_TILES", (dataclasses.replace(tile, aligned=False),))
+    monkeypatch.setattr(planning.fma, "NARROW", 0)
+    monkeypatch.setitem(planning.cost.SHARES, "reduce.launches", -1e6 if how == "parts" else 1e6)
+    monkeypatch.setitem(planning.cost.SHARES, "fixup.launches", -1e6 if how == "stream" else 1e6)
     small = dataclasses.replace(launch.device_of(0), sms=3)
     monkeypatch.setattr(launch, "device_of", lambda index: small)
     launched: set[str] = set()
@@ -348,9 +349,9 @@ def test_simt_tiles(
 
 def test_stream_k_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch, forget: None) -> None:
     """In every run, with batches, an epilogue, and a tile of which more than eight pieces are added up."""
-    tile = planning.fp32.SIMT_TILES[0]
-    monkeypatch.setattr(planning.fp32, "SIMT_TILES", (tile,))
-    monkeypatch.setattr(planning.fp32, "FIXUP", -1.0)
+    tile = planning.fma.SIMT_TILES[0]
+    monkeypatch.setattr(planning.fma, "SIMT_TILES", (tile,))
+    monkeypatch.setitem(planning.cost.SHARES, "fixup.launches", -1e6)
     a, b, bias = randn(3, 5 * tile.m, 3000), randn(3000, 9 * tile.n), randn(9 * tile.n)
     card = launch.device_of(0)
     for sms in (134, 67, 45, 11):  # of 135 tiles, 1, 1, 0 and 3 are shared
@@ -377,9 +378,9 @@ def test_narrow_forms(
 ) -> None:
     """Each with K split wherever it can be, and nowhere: a second launch that is for nothing, or costs a second. Sums of more
     than 1024 a lane."""
-    monkeypatch.setattr(planning.fp32, "REDUCE", -1.0 if split else 1.0)
+    monkeypatch.setitem(planning.cost.SHARES, "reduce.launches", -1e6 if split else 1e6)
     run = Runner("cuda", "simt")
-    for form in planning.fp32.NARROW_FORMS:
+    for form in planning.fma.NARROW_FORMS:
         for rows in (form.tile - 1, form.tile, 3 * form.tile + 4):
             for k in (form.piece - 1, form.piece, 5 * form.piece + 4, 40000):
                 for m, n in ((rows, form.width), (form.width, rows)):
@@ -391,7 +392,7 @@ def test_narrow_forms(
 
 def test_a_grid_smaller_than_the_problem(run: Runner, monkeypatch: pytest.MonkeyPatch, forget: None, seed: int) -> None:
     """Blocks that take several units each, as past 2^31 - 1 of them: the limit is set to 3 blocks."""
-    monkeypatch.setattr(planning.data, "MAX_GRID", 3)
+    monkeypatch.setattr(planning.card, "MAX_GRID", 3)
     shapes = (((5, 70, 33), (5, 33, 66)), ((300, 200), (200, 280)), ((1, 5), (5, 1)), ((900, 3000), (3000, 5)))
     for a, b in ((randn(*x), randn(*y)) for x, y in shapes):
         assert_close(run(a, b), *reference(a, b))

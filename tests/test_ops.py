@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 import mm32
 from mm32 import direct
 from mm32.gemm import ACTIVATIONS, PRECISIONS
-from mm32.plan import KERNELS, SPLIT_KERNELS
+from mm32.plan import EMULATED_KERNELS, KERNELS
 from op_support import DEVICES, SHAPES, Products, assert_same, columns, make, transposed
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ def test_opcheck_of_options(activation: str | None, device: str, seed: int) -> N
 @pytest.mark.parametrize("kernel", ["auto", *KERNELS])
 def test_opcheck_of_kernels(kernel: str, precision: str, seed: int) -> None:
     """With sizes that have edges, and operands that are stored transposed."""
-    if precision == "ieee" and kernel in SPLIT_KERNELS:
+    if precision == "ieee" and kernel in EMULATED_KERNELS:
         with pytest.raises(ValueError, match="promises fp32 multiply-adds only"):
             mm32.matmul(make((3, 4), "cuda"), make((4, 5), "cuda"), kernel=kernel, precision=precision)
         return

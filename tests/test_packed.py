@@ -18,11 +18,11 @@ from gpu_support import MATRIX_STORES, UNIT, Placed, Store, assert_close, forget
 from mm32 import gemm, numerics, packed
 from mm32 import plan as planning
 from mm32.gemm import LAYOUTS, from_layout
-from mm32.plan import H200, Device, Unplannable
+from mm32.plan import H200, Card, Unplannable
 
-A100 = Device("NVIDIA A100-SXM4-80GB", (8, 0), 108, 166912)
-OLD = Device("Tesla T4", (7, 5), 40, 65536)
-ALL_TILES = planning.split.TENSOR_TILES
+A100 = Card("NVIDIA A100-SXM4-80GB", (8, 0), 108, 166912)
+OLD = Card("Tesla T4", (7, 5), 40, 65536)
+ALL_TILES = planning.emulated.TENSOR_TILES
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 SIDES = ["a", "b", "ab"]
 
@@ -34,7 +34,7 @@ def _panels(panels_only: None) -> None:
 
 @pytest.fixture
 def all_tiles(_panels: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning.split, "TENSOR_TILES", ALL_TILES)
+    monkeypatch.setattr(planning.emulated, "TENSOR_TILES", ALL_TILES)
     forget_plans()
 
 
@@ -374,11 +374,11 @@ def test_the_multiply_is_that_of_an_unpacked_call() -> None:
             assert names == [launch.entry for launch in plain.launches]
             for one, two in zip(made.launches, plain.launches, strict=True):
                 assert launch_form(one) == launch_form(two)
-            assert made.workspace.splits == plain.workspace.splits
-            assert made.workspace.before == before
+            assert made.workspace.parts == plain.workspace.parts
+            assert made.workspace.prepacked == before
             assert dict(made.launches[0].constants) == {
-                "A_LOAD": planning.split.BEFORE if before[0] else dict(plain.launches[0].constants)["A_LOAD"],
-                "B_LOAD": planning.split.BEFORE if before[1] else dict(plain.launches[0].constants)["B_LOAD"],
+                "A_LOAD": planning.emulated.PREPACKED if before[0] else dict(plain.launches[0].constants)["A_LOAD"],
+                "B_LOAD": planning.emulated.PREPACKED if before[1] else dict(plain.launches[0].constants)["B_LOAD"],
                 "PRODUCTS": 3,
             }
             assert all(launch.grid(problem) >= 1 for launch in made.launches)
@@ -416,7 +416,7 @@ def test_mma_multiplies_packed_operands_too(kernel: str) -> None:
             made = planning.plan(problem, A100, kernel, before)
             assert made.kernel == "mma"
             assert list(map(launch_form, made.launches)) == list(map(launch_form, plain.launches))
-            assert (made.workspace.splits, made.workspace.before) == (plain.workspace.splits, before)
+            assert (made.workspace.parts, made.workspace.prepacked) == (plain.workspace.parts, before)
 
 
 def launch_form(launch: planning.Launch) -> tuple:
@@ -446,7 +446,7 @@ def test_a_plan_reads_a_packed_operand_where_packing_has_put_it(precision: str) 
             planes, blocks = (2 if precision == "fp32" else 1), -(-problem.k // 64)
             assert space.panels[side] + planes * blocks * -(-rows // 8) * 8 * 128 <= space.stats[side]
             assert space.stats[side] + 32 * rows <= space.ready[side]
-            assert space.ready[side] + 4 * -(-rows // 128) * -(-blocks // 8) <= space.verdict < space.bytes
+            assert space.ready[side] + 4 * -(-rows // 128) * -(-blocks // 8) <= space.decision < space.bytes
             assert (alone.gemm.m, alone.gemm.n)[1 - side] == 0
             assert [launch.entry for launch in alone.launches] == ["mm32_scale", "mm32_pack"]
 
@@ -454,11 +454,11 @@ def test_a_plan_reads_a_packed_operand_where_packing_has_put_it(precision: str) 
 def test_both_packed_leaves_only_the_verdict_and_the_sums() -> None:
     space = planning.plan(from_layout("nt", 300, 200, 8000), H200, "auto", (True, True)).workspace
     verdict = -(-(16 + 2 * 512 * 12) // 256) * 256  # struct Decision in emulated/panels.cuh
-    assert space.bytes == verdict + 4 * 300 * 200 * (space.splits if space.splits > 1 else 0)
+    assert space.bytes == verdict + 4 * 300 * 200 * (space.parts if space.parts > 1 else 0)
 
 
 def test_packing_is_refused_where_the_kernel_would_not_be_chosen() -> None:
-    for card, shortest in ((H200, planning.split.SHORTEST_K), (A100, planning.split.SHORT_K)):
+    for card, shortest in ((H200, planning.emulated.SHORTEST_K), (A100, planning.emulated.SHORT_K)):
         with pytest.raises(Unplannable, match=f"below K={shortest}"):
             planning.pack(from_layout("nn", 9, 9, shortest - 1), card, 1)
         planning.pack(from_layout("nn", 9, 9, shortest), card, 1)
@@ -477,7 +477,7 @@ def test_packing_is_refused_where_the_kernel_would_not_be_chosen() -> None:
 
 
 def test_a_product_that_does_not_suit_the_kernel_is_computed_without() -> None:
-    made = planning.plan(from_layout("nn", planning.split.MAX_ROWS + 1, 9, 300), H200, "auto", (False, True))
+    made = planning.plan(from_layout("nn", planning.emulated.MAX_ROWS + 1, 9, 300), H200, "auto", (False, True))
     assert made.kernel != "tensorcore"
     assert "tensorcore" in dict(made.refused)
     assert planning.plan(from_layout("nn", 0, 9, 300), H200, "auto", (False, True)).gemm.empty
@@ -485,7 +485,7 @@ def test_a_product_that_does_not_suit_the_kernel_is_computed_without() -> None:
 
 def test_explain_says_what_is_packed() -> None:
     page = planning.plan(from_layout("nt", 300, 200, 8000), H200, "auto", (False, True)).explain()
-    assert "kernel     tensorcore: B packed beforehand" in page
+    assert "kernel     tensorcore (fp16x3): B packed beforehand" in page
     assert "A_LOAD=2, B_LOAD=4, PRODUCTS=3" in page
 
 
@@ -627,7 +627,9 @@ def test_a_verdict_is_on_the_call_not_on_the_operand(seed: int) -> None:
 def test_what_is_not_packed_on_the_card_says_why(seed: int) -> None:
     a, b = torch.randn(9, 20, device="cuda"), torch.randn(20, 7, device="cuda")
     short = mm32.pack(b)
-    shortest = planning.split.SHORTEST_K if torch.cuda.get_device_capability() == (9, 0) else planning.split.SHORT_K
+    shortest = (
+        planning.emulated.SHORTEST_K if torch.cuda.get_device_capability() == (9, 0) else planning.emulated.SHORT_K
+    )
     assert short.reason.startswith(f"below K={shortest}")
     assert short.nbytes == 0
     assert f"not packed: below K={shortest}" in mm32.explain(a, short)
@@ -646,7 +648,7 @@ def test_what_is_not_packed_on_the_card_says_why(seed: int) -> None:
 def test_explain_on_the_card(seed: int) -> None:
     a, b = torch.randn(90, 700, device="cuda"), mm32.pack(torch.randn(700, 70, device="cuda"))
     page = mm32.explain(a, b)
-    assert "kernel     tensorcore: B packed beforehand" in page
+    assert "kernel     tensorcore (fp16x3): B packed beforehand" in page
     assert page.splitlines()[-1] == f"packed     {b!r}"
     assert f"{b.nbytes} bytes" in repr(b)
 

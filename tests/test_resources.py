@@ -37,8 +37,8 @@ STATIC_SHARED = 48 * 1024
 Variant = tuple[str, str, tuple[tuple[str, int], ...], int]
 
 
-def card(arch: str) -> planning.Device:
-    return planning.Device(arch, CARDS[arch], 1, 232448)
+def card(arch: str) -> planning.Card:
+    return planning.Card(arch, CARDS[arch], 1, 232448)
 
 
 def form(constants: tuple[tuple[str, int], ...]) -> str:
@@ -47,7 +47,7 @@ def form(constants: tuple[tuple[str, int], ...]) -> str:
 
 
 def variants(kernel: str, arch: str) -> list[Variant]:
-    listed = [v for v in planning.variants() if v[0] == kernel]
+    listed = [v for v in planning.forms() if v[0] == kernel]
     if arch == EVERYWHERE:
         return listed
     heaviest: dict[tuple[str, str], tuple[tuple[int, bool], Variant]] = {}
@@ -161,7 +161,7 @@ def test_registers_and_shared_memory(kernel: str, arch: str, measured: Callable[
 
 
 def test_a_report_of_some_forms_is_a_fault() -> None:
-    one, two = planning.variants(), {"registers": 1}
+    one, two = planning.forms(), {"registers": 1}
     first, second = next(one), next(one)
     assert reported([(first, two), (second, two)]) == [(first, two), (second, two)]
     with pytest.raises(Unreported):
@@ -216,8 +216,8 @@ def test_smaller_cards_have_room(arch: str) -> None:
         pytest.skip(SILENT)
     assert [fault for fault in spills(measured, arch) if not fault.startswith("emulated/pack.cu ")] == []
     static = {form(v[2]): used["shared"] for v, used in measured if v[1] == "emulated/mma.cu"}
-    assert len(static) == len(planning.split.MMA_TILES)
-    for tile in planning.split.MMA_TILES:
+    assert len(static) == len(planning.emulated.MMA_TILES)
+    for tile in planning.emulated.MMA_TILES:
         (of_tile,) = (x for name, x in static.items() if f"PRODUCTS={tile.products} TILE_N={tile.n} " in name)
         assert tile.shared + of_tile <= SMALLER[arch]
 
@@ -229,7 +229,7 @@ def test_smaller_cards_have_room(arch: str) -> None:
 def test_as_many_blocks_fit_as_the_planner_counts(arch: str) -> None:
     """The simt tiles' `blocks` on a multiprocessor, by the registers on record."""
     wrong = []
-    for tile in planning.fp32.SIMT_TILES:
+    for tile in planning.fma.SIMT_TILES:
         for name, registers in json.loads(RECORD.read_text())[COMPILER][arch]["simt"].items():
             if f"TILE_M={tile.m} TILE_N={tile.n} TILE_K={tile.k} " in name:
                 fitting = REGISTERS_OF_A_BLOCK // (-(-registers // 8) * 8 * tile.threads)

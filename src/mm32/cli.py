@@ -184,7 +184,7 @@ if typer is not None:
         device, present = environment.planning_device()
         try:
             asked = gemm.from_layout(layout, m, n, k, bias=bias, activation=activation, precision=precision)
-            print(plan.plan(asked, device, kernel, torch=True).explain())
+            print(plan.plan(asked, device, kernel, torch="fp32").explain())
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
         if not present:

@@ -14,7 +14,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -84,10 +84,8 @@ class Left:
 def expected_gain(chosen: planning.Plan, replaced: str, passes: int = 0) -> float:
     """Seconds that `chosen` is estimated to save over torch's kernel, which runs in precision `replaced` ("fp32" or "tf32");
     negative where torch is expected to be faster. `passes`: element-wise passes over the result that follow the product."""
-    problem, device = chosen.gemm, chosen.device
-    after = planning.fp32.LAUNCH + 3 * 4.0 * problem.batches * problem.m * problem.n / planning.split.MEMORY
-    torchs = planning.torch_seconds(replace(problem, precision=replaced), device)
-    return torchs - (chosen.estimates[0][1] + passes * after)
+    work, model = planning.cost.Work(chosen.gemm), planning.cost.of(chosen.card)
+    return model.torch(work, replaced) - (chosen.estimates[0][1] + model.passes(work, passes, 3))
 
 
 def _prepare(problem: Gemm, index: int, replaced: str, passes: int) -> Taken | Left:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mm32.plan import Device
+    from mm32.plan import Card
 
 CLI_PARTS = ("typer", "rich", "ninja", "psutil", "setuptools")
 
@@ -75,7 +75,7 @@ def text(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def planning_device() -> tuple[Device, bool]:
+def planning_device() -> tuple[Card, bool]:
     """The card that plans are made for: torch's current one and True, or without a card an H200's description and False."""
     import torch
 

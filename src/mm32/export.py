@@ -16,7 +16,7 @@ from pathlib import Path
 from mm32 import gemm
 from mm32 import plan as planning
 from mm32.cuda import compile as compiler
-from mm32.plan import Constants, Device, Launch, Plan
+from mm32.plan import Card, Constants, Launch, Plan
 
 TEMPLATE = Path(__file__).with_name("export_template.py.txt")
 OLDEST = (8, 0)  # a kernel that runs on cards of this compute capability runs on all later ones
@@ -53,7 +53,7 @@ def export(
     precision: str = "fp32",
     kernel: str = "auto",
     linear: bool = False,
-    device: Device = planning.H200,
+    device: Card = planning.H200,
 ) -> str:
     """The text of a file whose ModelNew computes ``activation(a @ b + bias)``, planned for these sizes and this card.
 
@@ -112,8 +112,8 @@ def _card(plan: Plan) -> dict[str, str]:
     """The card that the file needs, and what it tells of the plan."""
     from mm32 import __version__  # here, so that mm32/__init__.py may import this module
 
-    specific = planning.unsupported(plan.kernel, replace(plan.device, capability=OLDEST)) is not None
-    major, minor = plan.device.capability if specific else OLDEST
+    specific = planning.unsupported(plan.kernel, replace(plan.card, capability=OLDEST)) is not None
+    major, minor = plan.card.capability if specific else OLDEST
     count = len(plan.launches)
     return {
         "KERNELS": "one CUDA kernel" if count == 1 else f"{count} CUDA kernels",
@@ -187,7 +187,7 @@ def _definitions(constants: Constants) -> tuple[str, str]:
 
 
 def _source(plan: Plan) -> str:
-    """Device code. Headers stand once, in front; each kernel source is a namespace, among definitions of its constants, and
+    """Card code. Headers stand once, in front; each kernel source is a namespace, among definitions of its constants, and
     has its own of the headers that these decide: where K is split, the multiply's epilogue is empty, the next launch's is not."""
     parts = dict.fromkeys((launch.source, launch.constants) for launch in plan.launches)
     if len({source for source, _ in parts}) < len(parts):
@@ -212,17 +212,17 @@ def _source(plan: Plan) -> str:
 
 
 def _cuda(plan: Plan) -> dict[str, str]:
-    """Device code, and the launches as calls."""
+    """Card code, and the launches as calls."""
     prepare, start = "", ""
     for launch in plan.launches:
         kernel = f'"{launch.entry}", {Path(launch.source).stem}::{launch.entry}'
-        split = launch.argument == "split"
+        split = launch.takes_workspace
         prepare += (
             f"    if (!failure) failure = prepare({kernel}, {launch.shared}, {'FOR_SHARED' if split else 'DEFAULT'});\n"
         )
         start += (
             f"    if (!failure) failure = start({kernel}, {_grid(launch)}, {launch.block}, {launch.shared},\n"
-            f"                                  {'EARLY' if launch.early else 'IN_TURN'}, {'s' if split else 'p'}, stream);\n"
+            f"                                  {'EARLY' if launch.dependent else 'IN_TURN'}, {'s' if split else 'p'}, stream);\n"
         )
     return {
         "SOURCE": _source(plan),
@@ -240,7 +240,7 @@ def _grid(launch: Launch) -> str:
         units = f"ceil_div(m * n, {launch.unit[0]})"
     else:
         units = f"ceil_div(m, {launch.unit[0]}) * ceil_div(n, {launch.unit[1]})"
-    return f"min({units}, {planning.data.MAX_GRID}LL)"
+    return f"min({units}, {planning.card.MAX_GRID}LL)"
 
 
 def _workspace(plan: Plan) -> dict[str, str]:
@@ -258,11 +258,11 @@ def _workspace(plan: Plan) -> dict[str, str]:
         + pair("panels", "workspace + #", space.panels)
         + pair("stats", "(RowStats*)(workspace + #)", space.stats)
         + pair("ready", "(unsigned*)(workspace + #)", space.ready)
-        + f"    s.decision = (Decision*)(workspace + {space.verdict});\n"
-        + f"    s.partial_sums = (float*)(workspace + {space.partial});\n"
+        + f"    s.decision = (Decision*)(workspace + {space.decision});\n"
+        + f"    s.partial_sums = (float*)(workspace + {space.partial_sums});\n"
         + pair("matrices", "#", space.matrices)
-        + f"    s.parts = {space.splits};\n"
-        + pair("first_rows", "#", space.first)
+        + f"    s.parts = {space.parts};\n"
+        + pair("first_rows", "#", space.first_rows)
     )
     return {
         "SPLIT": split,

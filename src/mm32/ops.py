@@ -45,7 +45,7 @@ _runners: dict[tuple, tuple[list[int], launch.Runner | blas.TorchRunner | None]]
 
 def _runner(problem: gemm.Gemm, index: int, kernel: str, before: tuple[bool, bool]) -> launch.Runner | blas.TorchRunner:
     device = launch.device_of(index)
-    chosen = _plan(problem, device, kernel, before, torch=True)  # a TorchRunner sees itself what torch was asked for
+    chosen = _plan(problem, device, kernel, before, torch="fp32")  # a TorchRunner sees itself what torch was asked for
     if chosen.kernel == "torch":
         return blas.TorchRunner(chosen, lambda: launch.Runner(_plan(problem, device, kernel, before), index))
     return launch.Runner(chosen, index)
@@ -121,7 +121,7 @@ def _without_workspace(plan: planning.Plan, index: int) -> launch.Runner:
         "without it, which is slower, runs instead",
         stacklevel=3,
     )
-    return launch.Runner(planning.without_workspace(plan.gemm, plan.device), index)
+    return launch.Runner(planning.without_workspace(plan.gemm, plan.card), index)
 
 
 def _packed_form(t: torch.Tensor) -> tuple | bool:
@@ -365,7 +365,7 @@ def explain(
         return how + notes
     out = torch.empty_strided(shape, _contiguous(shape), device="meta")
     problem = gemm.describe(a, b, bias, out, activation, precision, merge=not before[0])
-    chosen = _plan(problem, launch.device_of(a.device.index), kernel, before, torch=blas.usable())
+    chosen = _plan(problem, launch.device_of(a.device.index), kernel, before, torch="fp32" if blas.usable() else None)
     return chosen.explain() + notes
 
 

@@ -174,7 +174,7 @@ def unwrap(
                 f"{name} was packed for precision {operand.precision!r}, and precision {precision!r} was asked for: make it with "
                 f"mm32.pack({name}, precision={precision!r})"
             )
-        if kernel not in ("auto", *planning.SPLIT_KERNELS):
+        if kernel not in ("auto", *planning.EMULATED_KERNELS):
             raise ValueError(f"kernel {kernel!r} takes operands as they are: give it the packed operand's source")
         operand.check()
     return (
@@ -188,7 +188,7 @@ def unwrap(
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def _question(t: torch.Tensor, side: str, precision: str, aligned: bool) -> tuple[gemm.Gemm, planning.Device, int]:
+def _question(t: torch.Tensor, side: str, precision: str, aligned: bool) -> tuple[gemm.Gemm, planning.Card, int]:
     problem = gemm.describe_operand(t, side, precision, aligned)
     return problem, launch.device_of(t.device.index), gemm.SIDES.index(side)
 

@@ -61,7 +61,7 @@ def measure(rounds: int = 60) -> list[dict[str, Any]]:
     return [{"case": f"{m}x{k}x{n}", "results": results}]
 
 
-def _one_launch(a: torch.Tensor, b: torch.Tensor, card: planning.Device, index: int) -> Callable[[], object]:
+def _one_launch(a: torch.Tensor, b: torch.Tensor, card: planning.Card, index: int) -> Callable[[], object]:
     """Of launch.Runner.__call__ only the launch."""
     out = torch.empty(a.shape[0], b.shape[1], device="cuda")
     runner = launch.Runner(planning.plan(gemm.describe(a, b, None, out), card, "tiled"), index)

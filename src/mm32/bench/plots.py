@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from mm32.bench.peers import BASELINE, IMPLEMENTATIONS
 from mm32.bench.report import Row, flops, subtitle
+from mm32.plan import card as cards
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,20 +52,18 @@ class Roofs:
     fp16: float | None = None
 
 
-# 4.8 TB/s is NVIDIA's figure, 66.9 TFLOP/s 132 multiprocessors x 128 x 2 x 1.98 GHz; 700 TFLOP/s is what cuBLAS's fp16 product
-# reached at 2048 x 8192 x 4096 under the card's power cap: NVIDIA's 989 need a clock that the cap does not leave.
-KNOWN = {"NVIDIA H200": Roofs(4.8e12, 66.9e12, 700e12)}
-# fp32 multiply-adds a clock of a multiprocessor (CUDA C++ Programming Guide, arithmetic instructions), by compute capability.
-FMA_LANES = {"8.0": 64, **dict.fromkeys(("8.6", "8.7", "8.9", "9.0", "10.0", "10.3", "12.0", "12.1"), 128)}
-
-
 def roofs(environment: dict[str, Any]) -> Roofs:
-    """The roofs of a record's card: those known by its name, else what its clocks give."""
-    if environment["card"] in KNOWN:
-        return KNOWN[environment["card"]]
+    """The roofs of a record's card: of the planner's table by its name, else what its clocks give."""
     device = environment.get("device", {})
-    lanes, clock = FMA_LANES.get(device.get("capability", "")), device.get("clock")
-    fma = 2.0 * lanes * clock * device["multiprocessors"] if lanes and clock else None
+    try:
+        known = cards.named(environment["card"])
+    except ValueError:
+        pass
+    else:
+        return Roofs(known.memory, known.fp32, known.fp16_sustained or known.fp16)
+    major, _, minor = device.get("capability", "").partition(".")
+    clock, sms = device.get("clock"), device.get("multiprocessors")
+    fma = cards.fp32_rate((int(major), int(minor)), sms, clock) if clock and sms and minor else None
     return Roofs(device.get("memory_rate"), fma)
 
 

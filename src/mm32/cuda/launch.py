@@ -13,7 +13,8 @@ import torch
 from mm32.cuda import compile as compiler
 from mm32.errors import LaunchError
 from mm32.gemm import MAX_BATCH_RANK, Gemm, Matrix
-from mm32.plan import Device, Launch, Plan, Workspace
+from mm32.plan import Card, Launch, Plan, Workspace
+from mm32.plan import card as cards
 
 _i64 = ctypes.c_longlong
 
@@ -92,19 +93,28 @@ def _split(problem: _Problem, space: Workspace, base: int, base_a: int, base_b: 
         pair(space.panels),
         pair(space.stats),
         pair(space.ready),
-        base + space.verdict,
-        base + space.partial,
+        base + space.decision,
+        base + space.partial_sums,
         (_i64 * 2)(*space.matrices),
-        space.splits,
-        (_i64 * 2)(*space.first),
+        space.parts,
+        (_i64 * 2)(*space.first_rows),
     )
 
 
 @functools.cache
-def device_of(index: int) -> Device:
+def device_of(index: int) -> Card:
     """The card with this index, as a planner sees it."""
     p = torch.cuda.get_device_properties(index)
-    return Device(p.name, (p.major, p.minor), p.multi_processor_count, p.shared_memory_per_block_optin)  # type: ignore[attr-defined]
+    return cards.from_properties(
+        p.name,
+        (p.major, p.minor),
+        p.multi_processor_count,
+        p.shared_memory_per_block_optin,  # type: ignore[attr-defined]
+        clock_rate=getattr(p, "clock_rate", None),
+        memory_clock_rate=getattr(p, "memory_clock_rate", None),
+        memory_bus_width=getattr(p, "memory_bus_width", None),
+        l2=getattr(p, "L2_cache_size", None),
+    )
 
 
 def _checked(result: tuple, what: str) -> object:
@@ -152,7 +162,7 @@ def _kernel(launch: Launch, arch: str, index: int, what: str) -> _Loaded:
         names = driver.CUfunction_attribute
         if launch.shared > 48 * 1024:
             set_attribute(names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, launch.shared)
-        if launch.argument == "split":
+        if launch.takes_workspace:
             # Blocks of different kernels stand beside each other only under one division of a multiprocessor's memory.
             set_attribute(names.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100)
         _kernels[at] = _Loaded(library, driver.CUfunction(int(kernel)))  # type: ignore[call-overload]
@@ -181,7 +191,7 @@ def _what(plan: Plan, launch: Launch) -> str:
     batch = f" batch {'x'.join(map(str, g.batch))}" if g.batch else ""
     return (
         f"kernel {plan.kernel} ({launch.entry} in {launch.source}) for M={g.m} N={g.n} K={g.k}{batch} layout {g.layout} "
-        f"on {plan.device.name}"
+        f"on {plan.card.name}"
     )
 
 
@@ -198,7 +208,7 @@ class Runner:
         self._steps = []
         with torch.cuda.device(index):
             for launch in plan.launches:
-                kernel = _kernel(launch, plan.device.arch, index, _what(plan, launch)).function
+                kernel = _kernel(launch, plan.card.arch, index, _what(plan, launch)).function
                 self._steps.append((launch, kernel, launch.grid(plan.gemm)))
         self._threads = threading.local()  # a launch's configuration is filled in and read: one for each thread
 
@@ -231,11 +241,11 @@ class Runner:
             return None
         memory = torch.empty(space.bytes, dtype=torch.uint8, device=a.device)
         base = memory.data_ptr()
-        base_a = base if packed_a is None or not space.before[0] else packed_a.data_ptr()
-        base_b = base if packed_b is None or not space.before[1] else packed_b.data_ptr()
+        base_a = base if packed_a is None or not space.prepacked[0] else packed_a.data_ptr()
+        base_b = base if packed_b is None or not space.prepacked[1] else packed_b.data_ptr()
         split = _split(problem, space, base, base_a, base_b)
         for launch, kernel, grid in self._steps:
-            self._start(launch, kernel, grid, split if launch.argument == "split" else problem, stream)
+            self._start(launch, kernel, grid, split if launch.takes_workspace else problem, stream)
         return None
 
     def pack(self, operand: torch.Tensor) -> torch.Tensor:
@@ -259,7 +269,7 @@ class Runner:
         where = ctypes.addressof(pointers)
 
         def start() -> object:
-            if launch.early:
+            if launch.dependent:
                 return driver.cuLaunchKernelEx(self._config(launch, grid, stream), kernel, where, 0)[0]
             return driver.cuLaunchKernel(kernel, grid, 1, 1, launch.block, 1, 1, launch.shared, stream, where, 0)[0]
 
@@ -284,6 +294,9 @@ class Runner:
         config.attrs, config.numAttrs = [_early()], 1
         kept[launch.entry] = (stream, config)
         return config
+
+
+Executable = Runner
 
 
 def run(plan: Plan, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, out: torch.Tensor) -> None:

@@ -1,94 +1,234 @@
-"""Every form of every kernel that a plan can have, for what is compiled and checked without a card."""
+"""Every form of every kernel that is compiled and checked without a card: the axes of each source's constants, as data.
+
+An axis is one choice: some constants and the values that they have together. A source is its axes and what of them is covered:
+for each group of axes, every combination of their values stands in at least one form. The list of forms follows from that
+(`forms`), by one greedy covering for all sources. A plan's launch always lies on the axes; not each has a form of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
-from mm32.gemm import ACTIVATIONS
-from mm32.plan.data import NO_EPILOGUE, Constants
-from mm32.plan.fp32 import ACCURATE_TILE, NARROW_FORMS, SIMT_TILES, SimtTile, narrow_form, simt_form
-from mm32.plan.split import BEFORE, MMA_TILES, TENSOR_TILES, tensor_form
+from mm32 import activations
+from mm32.plan import emulated, fma
+from mm32.plan.plan import NO_EPILOGUE, Constants
 
-
-def variants() -> Iterator[tuple[str, str, Constants, int]]:
-    """Every compiled form that plans differ in, as (kernel, source, constants, threads a block). Epilogues multiply the forms
-    without touching the main loop: they are covered by the empty one and the heaviest on every form, and each activation once a
-    kernel; of simt's, the heaviest on one form a tile and on those of stream-K. Its 16-byte stores stand with three of its four
-    loads, the others with the fourth."""
-    light = NO_EPILOGUE
-    heavy = (("BIAS", 1), ("ACTIVATION", 1 + ACTIVATIONS.index("gelu_tanh")))
-    each = [(("BIAS", i % 2), ("ACTIVATION", 1 + i)) for i in range(len(ACTIVATIONS))]
-    each.remove(heavy)
-
-    def with_epilogues(
-        kernel: str, source: str, forms: Sequence[Constants], threads: int, every: bool = True
-    ) -> Iterator[tuple]:
-        for number, form in enumerate(forms):
-            for epilogue in [light, heavy] + (each if number == 0 and every else []):
-                yield kernel, source, (*epilogue, *form), threads
-
-    yield from with_epilogues("naive", "fma/naive.cu", [(("ALONG_M", v),) for v in (0, 1)], 128)
-    yield from with_epilogues("dot", "fma/dot.cu", [()], 256)
-    tiled = [(("A_ALONG_K", i), ("B_ALONG_K", j)) for i in (0, 1) for j in (0, 1)]
-    yield from with_epilogues("tiled", "fma/tiled.cu", tiled, 1024)
-    for t in (*SIMT_TILES, ACCURATE_TILE):
-        first, *forms = [simt_form(t, i, j, int(i != 1)) for i, j in load_pairs(t)]
-        yield from with_epilogues("simt", "fma/simt.cu", [first], t.threads, t == SIMT_TILES[0])
-        for form in forms:
-            yield "simt", "fma/simt.cu", (*light, *form), t.threads
-        for load in (0, 2):  # where sums go does not change the loop
-            yield "simt", "fma/simt.cu", (*light, *simt_form(t, load, load, load // 2, 1)), t.threads
-        pairs = [pair for pair in ((0, 0), (2, 2), (1, 3), (3, 1)) if pair in load_pairs(t)]
-        streams = [simt_form(t, i, j, int(i != 1), 2) for i, j in pairs]
-        yield from with_epilogues("simt", "fma/simt.cu", streams, t.threads, False)
-        for vector in (0, 1):
-            yield from with_epilogues("simt", "fma/fixup.cu", [simt_form(t, 0, 0, vector, 2)], t.threads, vector == 0)
-    # Side and split change where data comes from and goes to, not the loop: their four pairs take turns among the forms.
-    for number, narrow in enumerate(NARROW_FORMS):
-        for vector in (0, 1):
-            turn = (number + 2 * vector) % 4
-            form = narrow_form(narrow, turn % 2, 2 * narrow.along_k + 1 - vector, turn // 2)
-            epilogues = [light] if turn >= 2 else [light, heavy]
-            for epilogue in epilogues:
-                yield "simt", "fma/narrow.cu", (*epilogue, *form), 256
-    # What both kernels for split operands launch is listed with the one that runs on every card.
-    t = ACCURATE_TILE
-    first, *forms = [(("PRODUCTS", 3), *light, *simt_form(t, i, j, int(i != 1))) for i, j in load_pairs(t)]
-    one_product = (("PRODUCTS", 1), *first[1:])
-    heaviest = (first[0], *heavy, *first[3:])
-    for form in (first, one_product, heaviest, *forms):
-        yield "mma", "emulated/fallback.cu", form, t.threads
-    for products in (3, 1):
-        for i in range(BEFORE + 1):
-            for j in range(BEFORE + 1):
-                yield "mma", "emulated/pack.cu", (("A_LOAD", i), ("B_LOAD", j), ("PRODUCTS", products)), 256
-    yield from with_epilogues("mma", "common/reduce.cu", [()], 256)
-    for tile in TENSOR_TILES:
-        # The units are constants to compare with; how C is stored and whether K is split change the code.
-        of_tile = tensor_form(tile)
-        loads: Constants = (("PRODUCTS", tile.products), ("A_UNIT_ROWS", 64), ("B_UNIT_ROWS", 16))
-        stores: list[Constants] = [(("SPLIT_K", i), ("C_VECTOR", j)) for i in (0, 1) for j in (0, 1)]
-        if tile.direct:
-            # Warpgroups of their own load: each pair of loads stands with one of the four ways to store, each of these with four.
-            loads, *others = [
-                (("PRODUCTS", tile.products), ("A_LOAD", i), ("B_LOAD", j)) for i in range(4) for j in range(4)
-            ]
-            for number, other in enumerate(others, 4):
-                form = (*light, *other, *of_tile, *stores[number % 4])
-                yield "tensorcore", "emulated/tensorcore.cu", form, tile.threads
-        forms = [(*loads, *of_tile, *store) for store in stores[:2]]
-        yield from with_epilogues("tensorcore", "emulated/tensorcore.cu", forms, tile.threads, tile == TENSOR_TILES[0])
-        for store in stores[2:]:
-            yield "tensorcore", "emulated/tensorcore.cu", (*light, *loads, *of_tile, *store), tile.threads
-    for mma_tile in MMA_TILES:
-        of_tile = (("PRODUCTS", mma_tile.products), ("TILE_N", mma_tile.n), ("STAGES", mma_tile.stages))
-        forms = [(*of_tile, ("SPLIT_K", 0), ("C_VECTOR", v)) for v in (0, 1)]
-        yield from with_epilogues("mma", "emulated/mma.cu", forms, 256, mma_tile == MMA_TILES[0])
-        for v in (0, 1):
-            yield "mma", "emulated/mma.cu", (*light, *of_tile, ("SPLIT_K", 1), ("C_VECTOR", v)), 256
+Form = dict[str, int]
 
 
-def load_pairs(tile: SimtTile) -> list[tuple[int, int]]:
-    """How a tile of simt may bring A and B in (simt.cuh)."""
-    each = (0, 2) if tile.aligned else range(4)
-    return [(i, j) for i in each for j in each]
+@dataclass(frozen=True)
+class Axis:
+    """One choice: each value sets the same constants."""
+
+    values: tuple[Constants, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.values[0])
+
+    def only(self, *values: Constants) -> Axis:
+        """The axis with some of its values, for a group that covers no more."""
+        assert all(value in self.values for value in values)
+        return Axis(values)
+
+
+def _axis(name: str, *values: int) -> Axis:
+    return Axis(tuple(((name, value),) for value in values))
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source, the kernel that it is listed with, its constants in their order, its axes and what of them is covered.
+
+    threads: of a block. allowed: whether a form can be in a plan, where axes depend on each other.
+    """
+
+    kernel: str
+    source: str
+    order: tuple[str, ...]
+    axes: tuple[Axis, ...]
+    cover: tuple[tuple[Axis, ...], ...]
+    threads: Callable[[Form], int]
+    allowed: Callable[[Form], bool] = lambda form: True
+
+    def constants(self, form: Form) -> Constants:
+        return tuple((name, form[name]) for name in self.order)
+
+    def has(self, constants: Constants) -> bool:
+        """Whether these constants lie on the axes, in the order that the source has them in."""
+        form = dict(constants)
+        if tuple(name for name, _ in constants) != self.order or not self.allowed(form):
+            return False
+        return all(tuple((name, form[name]) for name in axis.names) in axis.values for axis in self.axes)
+
+
+def covering(source: Source) -> list[Form]:
+    """Forms that cover the source's groups: for each combination not yet covered, the allowed form that covers most of what is
+    left, the first of equals."""
+    options = [dict(itertools.chain(*values)) for values in itertools.product(*(axis.values for axis in source.axes))]
+    options = [form for form in options if source.allowed(form)]
+    wanted: dict[tuple[int, Constants], list[int]] = {}  # (group, combination) -> the forms that have it
+    of_form: list[list[tuple[int, Constants]]] = [[] for _ in options]
+    for number, group in enumerate(source.cover):
+        names = [name for axis in group for name in axis.names]
+        combinations = {
+            tuple(itertools.chain(*values)) for values in itertools.product(*(axis.values for axis in group))
+        }
+        for index, form in enumerate(options):
+            combination = tuple((name, form[name]) for name in names)
+            if combination in combinations:
+                wanted.setdefault((number, combination), []).append(index)
+                of_form[index].append((number, combination))
+    chosen: list[Form] = []
+    while wanted:
+        index = max(next(iter(wanted.values())), key=lambda i: sum(key in wanted for key in of_form[i]))
+        chosen.append(options[index])
+        for key in of_form[index]:
+            wanted.pop(key, None)
+    return chosen
+
+
+@functools.cache
+def _listed() -> tuple[tuple[str, str, Constants, int], ...]:
+    return tuple(
+        (source.kernel, source.source, source.constants(form), source.threads(form))
+        for source in SOURCES
+        for form in covering(source)
+    )
+
+
+def forms() -> Iterator[tuple[str, str, Constants, int]]:
+    """The forms, as (kernel, source, constants, threads of a block)."""
+    return iter(_listed())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The axes
+
+# An epilogue does not touch the main loop: forms have none or the heaviest, and each source has every activation once.
+HEAVIEST: Constants = (("BIAS", 1), ("ACTIVATION", activations.number("gelu_tanh")))
+EPILOGUE = Axis(
+    (
+        NO_EPILOGUE,
+        HEAVIEST,
+        *(
+            (("BIAS", bias), ("ACTIVATION", number))
+            for number in range(1 + len(activations.ACTIVATIONS))
+            for bias in (0, 1)
+            if (("BIAS", bias), ("ACTIVATION", number)) not in (NO_EPILOGUE, HEAVIEST)
+        ),
+    )
+)
+NONE, ENDS = EPILOGUE.only(NO_EPILOGUE), EPILOGUE.only(NO_EPILOGUE, HEAVIEST)
+EACH = EPILOGUE.only(*((("BIAS", a.number % 2), ("ACTIVATION", a.number)) for a in activations.ACTIVATIONS))
+A_LOAD, B_LOAD = _axis("A_LOAD", 0, 1, 2, 3), _axis("B_LOAD", 0, 1, 2, 3)
+A_PACK, B_PACK = _axis("A_LOAD", *range(5)), _axis("B_LOAD", *range(5))  # emulated.PREPACKED among them
+C_VECTOR, SPLIT_K = _axis("C_VECTOR", 0, 1), _axis("SPLIT_K", 0, 1)
+SHARING = Axis(tuple((("SPLIT_K", s), ("STREAM_K", t)) for s, t in ((0, 0), (1, 0), (0, 1))))
+NOT_SHARED, STREAM_K = SHARING.only(SHARING.values[0]), SHARING.only(SHARING.values[2])
+SIMT_TILE = Axis(tuple(fma.tile_constants(tile) for tile in (*fma.SIMT_TILES, fma.ACCURATE_TILE)))
+ACCURATE = SIMT_TILE.only(fma.tile_constants(fma.ACCURATE_TILE))
+NARROW_FORM = Axis(
+    tuple(
+        (("WIDTH", f.width), ("ROWS", f.rows), ("DEPTH", f.depth), ("BLOCKS_PER_SM", f.blocks))
+        for f in fma.NARROW_FORMS
+    )
+)
+SIDE, LOAD = _axis("SIDE", 0, 1), _axis("LOAD", 0, 1, 2, 3)
+PRODUCTS = _axis("PRODUCTS", 3, 1)
+A_UNIT, B_UNIT = _axis("A_UNIT_ROWS", 16, 64), _axis("B_UNIT_ROWS", 16, 64)
+
+
+def _emulated_tiles(tiles: tuple[emulated.Tile, ...], inline: bool) -> Axis:
+    return Axis(tuple((("PRODUCTS", t.products), *t.constants) for t in tiles if t.inline == inline))
+
+
+PACKED_TILE = _emulated_tiles(emulated.TENSOR_TILES, inline=False)
+INLINE_TILE = _emulated_tiles(emulated.TENSOR_TILES, inline=True)
+MMA_TILE = _emulated_tiles(emulated.MMA_TILES, inline=False)
+
+_LAST = ("BIAS", "ACTIVATION")
+_SIMT = (*_LAST, "A_LOAD", "B_LOAD", "C_VECTOR", "SPLIT_K", "STREAM_K", *SIMT_TILE.names)
+_STORE = ("SPLIT_K", "C_VECTOR")
+
+
+def _simt_threads(form: Form) -> int:
+    return 32 * (form["TILE_M"] // (8 * form["THREAD_M"])) * (form["TILE_N"] // (4 * form["THREAD_N"]))
+
+
+def _no_epilogue_of_parts(form: Form) -> bool:
+    """Where K is shared, the epilogue is the reduction's."""
+    return not (form["SPLIT_K"] and (form["BIAS"] or form["ACTIVATION"]))
+
+
+def _simt_allowed(form: Form) -> bool:
+    aligned = any(t.aligned and (t.m, t.n) == (form["TILE_M"], form["TILE_N"]) for t in fma.SIMT_TILES)
+    return _no_epilogue_of_parts(form) and not (aligned and (form["A_LOAD"] % 2 or form["B_LOAD"] % 2))
+
+
+def _narrow_allowed(form: Form) -> bool:
+    along_k = {(f.width, f.rows, f.depth): f.along_k for f in fma.NARROW_FORMS}
+    along = along_k[form["WIDTH"], form["ROWS"], form["DEPTH"]]
+    return _no_epilogue_of_parts(form) and (form["LOAD"] >= 2) == along
+
+
+def _threads(count: int) -> Callable[[Form], int]:
+    return lambda form: count
+
+
+SOURCES = (
+    Source(
+        "naive", "fma/naive.cu", (*_LAST, "ALONG_M"), (EPILOGUE, _axis("ALONG_M", 0, 1)),
+        ((ENDS, _axis("ALONG_M", 0, 1)), (EACH,)), _threads(128),
+    ),
+    Source("dot", "fma/dot.cu", _LAST, (EPILOGUE,), ((ENDS,), (EACH,)), _threads(256)),
+    Source(
+        "tiled", "fma/tiled.cu", (*_LAST, "A_ALONG_K", "B_ALONG_K"),
+        (EPILOGUE, _axis("A_ALONG_K", 0, 1), _axis("B_ALONG_K", 0, 1)),
+        ((ENDS, _axis("A_ALONG_K", 0, 1), _axis("B_ALONG_K", 0, 1)), (EACH,)), _threads(1024),
+    ),
+    Source(
+        "simt", "fma/simt.cu", _SIMT, (EPILOGUE, A_LOAD, B_LOAD, C_VECTOR, SHARING, SIMT_TILE),
+        ((SIMT_TILE, A_LOAD, B_LOAD, NOT_SHARED, NONE), (SIMT_TILE, SHARING, C_VECTOR, ENDS), (SHARING, A_LOAD, B_LOAD), (EACH,)),
+        _simt_threads, _simt_allowed,
+    ),
+    Source(  # it loads nothing of A and B
+        "simt", "fma/fixup.cu", _SIMT, (EPILOGUE, A_LOAD, B_LOAD, C_VECTOR, STREAM_K, SIMT_TILE),
+        ((SIMT_TILE, C_VECTOR, ENDS), (EACH,)), _simt_threads, _simt_allowed,
+    ),
+    Source(  # side and split-K change where data comes from and goes to, not the loop
+        "simt", "fma/narrow.cu", (*_LAST, "SIDE", "LOAD", *NARROW_FORM.names, "SPLIT_K"),
+        (EPILOGUE, SIDE, LOAD, NARROW_FORM, SPLIT_K),
+        ((NARROW_FORM, LOAD), (NARROW_FORM, SIDE), (NARROW_FORM, SPLIT_K, ENDS), (SIDE, SPLIT_K, LOAD), (EACH,)),
+        _threads(256), _narrow_allowed,
+    ),
+    # What both emulated kernels launch is listed with the one that runs on every card.
+    Source(
+        "mma", "emulated/fallback.cu", ("PRODUCTS", *_SIMT),
+        (PRODUCTS, EPILOGUE, A_LOAD, B_LOAD, C_VECTOR, NOT_SHARED, ACCURATE),
+        ((A_LOAD, B_LOAD), (PRODUCTS, ENDS), (C_VECTOR, ENDS)), _simt_threads, _simt_allowed,
+    ),
+    Source(
+        "mma", "emulated/pack.cu", ("A_LOAD", "B_LOAD", "PRODUCTS"), (A_PACK, B_PACK, PRODUCTS),
+        ((PRODUCTS, A_PACK, B_PACK),), _threads(256),
+    ),
+    Source("mma", "common/reduce.cu", _LAST, (EPILOGUE,), ((ENDS,), (EACH,)), _threads(256)),
+    Source(  # the units are constants to compare with
+        "tensorcore", "emulated/tensorcore.cu",
+        (*_LAST, "PRODUCTS", "A_UNIT_ROWS", "B_UNIT_ROWS", *PACKED_TILE.names[1:], *_STORE),
+        (EPILOGUE, A_UNIT, B_UNIT, PACKED_TILE, SPLIT_K, C_VECTOR),
+        ((PACKED_TILE, SPLIT_K, C_VECTOR, ENDS), (A_UNIT, B_UNIT), (EACH,)), _threads(384), _no_epilogue_of_parts,
+    ),
+    Source(  # warpgroups of their own load: how they load and how the others store are covered apart
+        "tensorcore", "emulated/tensorcore.cu", (*_LAST, "PRODUCTS", "A_LOAD", "B_LOAD", *INLINE_TILE.names[1:], *_STORE),
+        (EPILOGUE, A_LOAD, B_LOAD, INLINE_TILE, SPLIT_K, C_VECTOR),
+        ((INLINE_TILE, A_LOAD, B_LOAD), (INLINE_TILE, SPLIT_K, C_VECTOR, ENDS)), _threads(512), _no_epilogue_of_parts,
+    ),
+    Source(
+        "mma", "emulated/mma.cu", (*_LAST, *MMA_TILE.names, *_STORE), (EPILOGUE, MMA_TILE, SPLIT_K, C_VECTOR),
+        ((MMA_TILE, SPLIT_K, C_VECTOR, ENDS), (EACH,)), _threads(256), _no_epilogue_of_parts,
+    ),
+)  # fmt: skip

@@ -1,0 +1,166 @@
+"""The only place that chooses: `plan(gemm, card)` compares the kernels' best candidates and says why it took one.
+
+Nothing here calls CUDA or torch, so a plan can be made for a card that is not present.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import itemgetter
+
+from mm32.gemm import Gemm, Matrix
+from mm32.plan import cost, emulated, fma
+from mm32.plan.card import OLDEST, Card
+from mm32.plan.cost import Work
+from mm32.plan.plan import EMULATED_KERNELS, KERNELS, Plan, Unplannable, check_kernel, unsupported
+
+_RUNGS: dict[str, Callable[[Work, cost.Model], float]] = {"naive": fma.naive, "dot": fma.dot, "tiled": fma.tiled}
+_seconds = itemgetter(0)
+
+
+@dataclass(frozen=True)
+class Option:
+    """A kernel's best candidate: its estimate in seconds, and what makes the plan of it."""
+
+    kernel: str
+    seconds: float
+    assemble: Callable[[], Plan]
+
+
+def plan(
+    gemm: Gemm,
+    card: Card,
+    kernel: str = "auto",
+    prepacked: tuple[bool, bool] = (False, False),
+    *,
+    torch: str | None = None,
+    passes: int = 0,
+    drop_in: bool = False,
+) -> Plan:
+    """The plan for `gemm` on `card`.
+
+    Args:
+        kernel: the kernel to use, or "auto" for the one that is estimated to be fastest.
+        prepacked: whether A and B were packed beforehand. Then it is an emulated kernel, unless none suits the product, which is
+            computed without the packed operands.
+        torch: the precision ("fp32" or "tf32") that torch's own product has, where "auto" may choose that: a plan of kernel
+            "torch", without launches. None forbids it.
+        passes: element-wise passes over the result that mm32 would need after its product and torch would not.
+        drop_in: torch's product is a call that somebody made, with operands of any strides and with its own addition of the
+            bias; not one that mm32 would make, of what cuBLAS takes as it lies and with bias and activation as passes.
+
+    Raises ValueError for a kernel or a precision that does not exist, `Unplannable` for one that cannot run here.
+    """
+    check_kernel(kernel)
+    if torch not in (None, "fp32", "tf32"):
+        raise ValueError(f"torch's own product has precision 'fp32' or 'tf32', got {torch!r}")
+    names = KERNELS if kernel == "auto" else (kernel,)
+    refused = {name: why for name in names if (why := unsupported(name, card) or emulated.unsuited(name, gemm))}
+    work = Work(gemm)
+    if any(prepacked) and kernel in ("auto", *EMULATED_KERNELS):
+        name = emulated.emulated_kernel(card) if kernel == "auto" else kernel
+        if name not in refused:
+            option = _emulated(name, work, card, prepacked)
+            which = " and ".join(side for side, done in zip("AB", prepacked, strict=True) if done)
+            return replace(option.assemble(), reason=f"{which} packed beforehand", estimates=((name, option.seconds),))
+    if kernel == "auto":
+        refused |= {name: why for name in names if name not in refused and (why := _left_out(name, gemm, card))}
+    if len(refused) == len(names):
+        why = next(iter(refused.values()))
+        if torch is None or kernel != "auto":
+            raise Unplannable(f"kernel {kernel!r} cannot run here: {why}")
+        return Plan(gemm, card, "torch", (), why)
+    options = [_option(name, work, card) for name in names if name not in refused]
+    after = cost.of(card).passes(work, passes, 3) if passes else 0.0
+    estimates = [(option.kernel, option.seconds + after) for option in options]
+    if torch is not None and kernel == "auto" and _torch_may(gemm, torch, drop_in):
+        options.append(_torch(work, card, torch, drop_in))
+        estimates.append(("torch", options[-1].seconds))
+    fastest = min(range(len(options)), key=lambda i: estimates[i][1])
+    by_name = "asked for by name" if kernel != "auto" else f"least estimated time of {len(options)} kernels"
+    return replace(
+        options[fastest].assemble(),
+        reason=by_name,
+        estimates=tuple(sorted(estimates, key=itemgetter(1))),
+        refused=tuple(refused.items()) if card.capability >= OLDEST else (),
+    )
+
+
+def without_workspace(gemm: Gemm, card: Card) -> Plan:
+    """The fastest plan that takes no memory beyond the operands."""
+    chosen = min(fma.candidates(Work(gemm), card, workspace=False), key=_seconds)
+    return replace(fma.assemble(chosen, gemm, card), reason="it needs no workspace")
+
+
+def candidates(gemm: Gemm, card: Card, kernel: str, torch: str = "fp32") -> list[tuple[str, float, Callable[[], Plan]]]:
+    """The ways of one kernel to compute a product that is not empty, as (label, estimated seconds, what makes the plan), for
+    benchmarks/fit.py. `kernel` is one of KERNELS that runs on the card and takes the product; or "torch", in precision `torch`.
+    """
+    work = Work(gemm)
+    if kernel == "simt":
+        return [(c.label, c.seconds, partial(fma.assemble, c, gemm, card)) for c in fma.candidates(work, card)]
+    if kernel in EMULATED_KERNELS:
+        listed = emulated.candidates(kernel, work, card)
+        return [(c.label, c.seconds, partial(emulated.assemble, c, gemm, card)) for c in listed]
+    option = _torch(work, card, torch, drop_in=False) if kernel == "torch" else _option(kernel, work, card)
+    return [(kernel, option.seconds, option.assemble)]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _left_out(kernel: str, gemm: Gemm, card: Card) -> str | None:
+    """Why "auto" does not consider a kernel that could run, or None."""
+    if kernel in _RUNGS and gemm.flops > fma.TRIVIAL:
+        return f"above {fma.TRIVIAL:.3g} FLOP simt is at least as fast"
+    if kernel in EMULATED_KERNELS and (why := emulated.too_short(kernel, gemm)):
+        return why
+    if kernel == "mma" and unsupported("tensorcore", card) is None:
+        return "tensorcore is the same scheme, by wgmma"
+    return None
+
+
+def _option(kernel: str, work: Work, card: Card) -> Option:
+    gemm = work.gemm
+    if kernel in _RUNGS:
+        seconds = _RUNGS[kernel](work, cost.of(card))
+        return Option(kernel, seconds, lambda: fma.assemble_rung(kernel, gemm, card))
+    if kernel == "simt":
+        chosen = min(fma.candidates(work, card), key=_seconds)
+        return Option(kernel, chosen.seconds, lambda: fma.assemble(chosen, gemm, card))
+    return _emulated(kernel, work, card)
+
+
+def _emulated(kernel: str, work: Work, card: Card, prepacked: tuple[bool, bool] = (False, False)) -> Option:
+    gemm = work.gemm
+    if gemm.k == 0 or work.results == 0:
+        return Option(kernel, 2 * card.launch, lambda: emulated.nothing_to_multiply(kernel, gemm, card))
+    chosen = min(emulated.candidates(kernel, work, card, prepacked), key=_seconds)
+    if any(prepacked):
+        chosen = emulated.with_prepacked(chosen, work, card, prepacked)
+    return Option(kernel, chosen.seconds, lambda: emulated.assemble(chosen, gemm, card, prepacked))
+
+
+def _torch(work: Work, card: Card, precision: str, drop_in: bool) -> Option:
+    gemm, model = work.gemm, cost.of(card)
+    own = 0 if drop_in else (gemm.bias is not None) + (gemm.activation is not None)
+    seconds = model.torch(work, precision) + model.passes(work, own, 2)
+    return Option("torch", seconds, lambda: Plan(gemm, card, "torch", ()))
+
+
+def _torch_may(gemm: Gemm, precision: str, drop_in: bool) -> bool:
+    """Whether torch's product is one of the choices. One that mm32 would make must have what to multiply, be no less than what
+    was asked for in TF32, where its fp32 never pays, and be of operands and to a result that cuBLAS takes as they lie."""
+    if drop_in:
+        return True
+    if gemm.empty or gemm.k == 0 or (gemm.precision == "tf32" and precision == "fp32") or len(gemm.batch) > 1:
+        return False
+
+    def lies(matrix: Matrix, rows: int, cols: int) -> bool:
+        along_cols = (matrix.col == 1 or cols == 1) and (matrix.row >= cols or rows == 1)
+        return along_cols or ((matrix.row == 1 or rows == 1) and (matrix.col >= rows or cols == 1))
+
+    sides = ((gemm.a, gemm.m, gemm.k), (gemm.b, gemm.k, gemm.n), (gemm.out, gemm.m, gemm.n))
+    return all(lies(*side) for side in sides)

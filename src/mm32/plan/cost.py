@@ -1,0 +1,422 @@
+"""Every estimate of a time: work over a card's rate times a fitted share of it, and launches. torch's own product is here too.
+
+A share is what a kernel reaches of a rate of `Card`; a time that no rate explains is counted in launches (`Card.launch`). Both
+stand in SHARES, the one table, which `benchmarks/fit.py` fits from records; those of today reproduce times measured on an H200,
+to be fitted anew, and their digits beyond the third say nothing. Estimates order the kernels; they predict no run to the per cent.
+`of(card)` gives a card's `Model`; all estimates are its methods, in seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, Protocol
+
+from mm32.gemm import Gemm
+from mm32.plan.card import Card
+
+SHARES: dict[str, float] = {
+    # naive: of fp32, where neighbouring threads read neighbouring elements and where not; of memory, its reads and its stores.
+    "naive.fp32": 0.05979073,
+    "naive.fp32.scattered": 0.01046338,
+    "naive.read": 0.5,
+    "naive.store": 0.1458333,
+    # dot: of memory. A wave of blocks, a call, in launches.
+    "dot.read": 1.0416667,
+    "dot.wave.launches": 0.5,
+    "dot.launches": 1.0,
+    # tiled: of fp32. A wave, in launches.
+    "tiled.fp32": 0.1046338,
+    "tiled.wave.launches": 1.6666667,
+    # simt: of fp32, by tile, with 1, 2, ... blocks on a multiprocessor; "p": sums are promoted.
+    "simt.256x128.1": 0.81,
+    "simt.128x64.1": 0.71,
+    "simt.128x64.2": 0.775,
+    "simt.128x64.3": 0.79,
+    "simt.64x64.1": 0.37,
+    "simt.64x64.2": 0.69,
+    "simt.64x64.3": 0.71,
+    "simt.64x64.4": 0.72,
+    "simt.64x64.5": 0.73,
+    "simt.128x64p.1": 0.50,
+    "simt.128x64p.2": 0.66,
+    "simt.unaligned": 0.9090909,  # of that, with copies of 4 bytes
+    "simt.memory": 0.5,
+    "simt.exposed": 0.45,  # of the memory's time, what is not hidden behind the multiply-adds
+    "simt.launches": 1.3333333,
+    "simt.tile.launches": 0.6666667,  # a tile's begin and end, with no other block beside it
+    "fixup.launches": 0.8333333,
+    "reduce.launches": 0.8333333,
+    "reduce.part.launches": 0.01333333,
+    # narrow: of memory, from memory and from L2, from which the narrow operand comes once for each tile (a guess).
+    "narrow.memory": 0.875,
+    "narrow.l2": 1.0416667,
+    "narrow.alone": 0.8333333,  # of that, for forms of one block a multiprocessor, which hides less; along rows at width 16
+    "narrow.alone.wide": 0.5555556,
+    "narrow.ramp.launches": 2.0,  # until memory is busy, and how long it must be busy for all of that to count
+    "narrow.busy.launches": 3.4722222,
+    "narrow.block.launches": 0.3333333,
+    "narrow.launches": 0.6666667,
+    # tensorcore: of fp16, by columns of a tile x products; "inline": operands packed while multiplied; "short": for short K.
+    # A tile's begin and end, in launches.
+    "tensorcore.128x3": 0.8746969,
+    "tensorcore.128x3.launches": 0.8333333,
+    "tensorcore.64x3": 0.6174331,
+    "tensorcore.64x3.launches": 1.1666667,
+    "tensorcore.256x1": 0.8355313,
+    "tensorcore.256x1.launches": 1.6666667,
+    "tensorcore.128x1": 0.6220067,
+    "tensorcore.128x1.launches": 0.8333333,
+    "tensorcore.64x1": 0.4665050,
+    "tensorcore.64x1.launches": 0.8333333,
+    "tensorcore.128x3.inline": 0.4613786,
+    "tensorcore.128x3.inline.launches": 5.0,
+    "tensorcore.64x3.inline": 0.3110033,
+    "tensorcore.64x3.inline.launches": 4.3333333,
+    "tensorcore.128x1.inline": 0.2665743,
+    "tensorcore.128x1.inline.launches": 4.6666667,
+    "tensorcore.64x1.inline": 0.1749394,
+    "tensorcore.64x1.inline.launches": 4.0,
+    "tensorcore.128x3.short": 0.6717672,
+    "tensorcore.128x3.short.launches": 0.65,
+    # mma: of fp16 by mma.sync. On an H200, 2048 x 8192 x 4096: 1.34 ms measured.
+    "mma.128x3": 0.4837033,
+    "mma.128x3.launches": 2.6666667,
+    "mma.64x3": 0.4514564,
+    "mma.64x3.launches": 2.6666667,
+    "mma.128x1": 0.4752173,
+    "mma.128x1.launches": 2.6666667,
+    "mma.64x1": 0.4514564,
+    "mma.64x1.launches": 2.6666667,
+    # What both emulated kernels do beside their products: of memory ...
+    "pack": 0.7291667,  # all blocks of mm32_pack
+    "pack.beside": 0.4166667,  # one on each multiprocessor, beside the multiply
+    "pack.ahead": 0.2395833,  # the same, while the multiply waits for it
+    "pack.exposed": 0.4,  # of the time of packing beside, what the multiply is longer
+    "pack.worth": 0.1,  # packing of less than this share of the multiply stays before it: blocks that start together share L2
+    "scale": 0.3555556,  # mm32_scale, which reads SAMPLED bytes of a row
+    "accept": 0.6769231,  # one block reads the stats of all rows: of a multiprocessor's part
+    "inline": 0.5416667,  # tiles that pack inline, where memory bounds them
+    "inline.slow": 0.4,  # of their fp16 share, with batches (measured, not understood) or with loads of 4 bytes
+    # ... and in launches.
+    "pack.unit.launches": 2.0,  # a block of mm32_pack takes for a unit at least; with loads of 4 bytes
+    "pack.unit.scattered.launches": 5.0,
+    "pack.beside.launches": 5.0,
+    "emulated.launches": 3.6666667,
+    # Stores of a result, passes over it.
+    "store": 0.7291667,
+    # torch (cuBLAS): of fp32 and of TF32, by a tile of 128; of that, by one of 64; of memory.
+    "torch.fp32": 0.7473842,
+    "torch.tf32": 0.7280081,
+    "torch.64": 0.85,
+    "torch.memory": 0.7291667,
+    "torch.exposed": 0.9,  # of the time to store the result
+    "torch.split_k.memory": 0.3333333,  # its fp32 kernels stay behind the memory where K is split; TF32's do not
+    "torch.split_k.launches": 1.0,
+    "torch.thin": 0.5833333,  # M or N of 2 to 16
+    "torch.thin.launches": 8.3333333,
+    "torch.vector": 0.875,  # M or N of 1
+    "torch.vector.rows": 1.25,
+    "torch.vector.rows.launches": 3.0,
+    "torch.vector.k.launches": 3.6666667,
+    "torch.vector.busy.launches": 3.4722222,
+    "torch.launches": 1.6666667,
+}
+
+PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # blocks that share K, of mm32's split-K and of torch's
+SAMPLED = 512.0  # bytes of a row that mm32_scale reads (emulated/panels.cuh: 128 samples)
+STATS = 32.0  # bytes of struct RowStats
+PACKERS = 4  # blocks of mm32_pack that a multiprocessor holds
+TILE_M = 128  # rows of an emulated kernel's tile
+
+
+class Work:
+    """What a product has to do, counted once for all estimates of it. results: elements of C. traffic: bytes that must move, each
+    operand once and the result once."""
+
+    __slots__ = ("batches", "gemm", "k", "m", "n", "results", "traffic")
+
+    def __init__(self, gemm: Gemm) -> None:
+        self.gemm, self.m, self.n, self.k, self.batches = gemm, gemm.m, gemm.n, gemm.k, gemm.batches
+        self.results = self.batches * self.m * self.n
+        self.traffic = 4.0 * self.batches * (self.m * self.k + self.k * self.n + self.m * self.n)
+
+
+class Tile(Protocol):
+    """A block tile of a kernel, by the name that its shares have."""
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def m(self) -> int: ...
+    @property
+    def n(self) -> int: ...
+    @property
+    def k(self) -> int: ...
+
+
+class BlockTile(Tile, Protocol):
+    """One of simt's: `blocks` fit on a multiprocessor."""
+
+    @property
+    def blocks(self) -> int: ...
+
+
+class EmulatedTile(Tile, Protocol):
+    """One of an emulated kernel's: products of each pair of elements, whether it packs inline, and whether a block of mm32_pack
+    fits beside it on a multiprocessor."""
+
+    @property
+    def kernel(self) -> str: ...
+    @property
+    def products(self) -> int: ...
+    @property
+    def inline(self) -> bool: ...
+    @property
+    def beside(self) -> bool: ...
+
+
+class Packing(NamedTuple):
+    """What packing has to do for a product: rows of A and B in all, units of mm32_pack, whether any loads 4 bytes at a time, and
+    whether an operand that is packed inline does."""
+
+    rows: int
+    units: int
+    scattered: bool
+    inline_scattered: bool
+
+
+class Model:
+    """The estimates for one card, in seconds."""
+
+    def __init__(self, card: Card, shares: Mapping[str, float]) -> None:
+        self.card, self.shares, self.sms, self.launch = card, shares, card.sms, card.launch
+        self._steps: dict[str, tuple[float, ...]] = {}
+        get = shares.__getitem__
+
+        def memory(name: str) -> float:
+            return card.memory * get(name)
+
+        def launches(name: str) -> float:
+            return card.launch * get(name + ".launches")
+
+        self.store = memory("store")
+        self.simt_memory, self.simt_exposed = memory("simt.memory"), get("simt.exposed")
+        self.simt_fixed, self.simt_tile = launches("simt") + card.launch, launches("simt.tile")
+        self.unaligned = 1.0 / get("simt.unaligned")
+        self.reduce, self.reduce_part, self.fixup = launches("reduce"), launches("reduce.part"), launches("fixup")
+        self.narrow_memory, self.narrow_l2 = memory("narrow.memory"), memory("narrow.l2")
+        self.narrow_busy = card.memory * launches("narrow.busy")
+        self.narrow_fixed, self.narrow_block = launches("narrow") + card.launch, launches("narrow.block")
+        self.narrow_ramp = launches("narrow.ramp")
+        self.pack, self.pack_beside, self.pack_ahead = memory("pack"), memory("pack.beside"), memory("pack.ahead")
+        self.pack_exposed, self.pack_worth = get("pack.exposed"), get("pack.worth")
+        self.scale_row = SAMPLED / memory("scale")
+        self.accept_row = STATS / (memory("accept") / card.sms)
+        self.inline, self.inline_slow = memory("inline"), 1.0 / get("inline.slow")
+        self.unit, self.unit_scattered = launches("pack.unit"), launches("pack.unit.scattered")
+        self.beside, self.emulated_fixed = launches("pack.beside"), launches("emulated")
+        self.torch_launch, self.torch_split_k = launches("torch"), launches("torch.split_k")
+        self.torch_memory = memory("torch.memory")
+
+    # -----------------------------------------------------------------------------------------------------------------
+    # The kernels of fp32 multiply-adds
+
+    def naive(self, work: Work, coalesced: bool) -> float:
+        s, card = self.shares, self.card
+        busy = min(1.0, work.results / (card.sms * 1024))
+        rate = card.fp32 * s["naive.fp32" if coalesced else "naive.fp32.scattered"] * busy
+        multiply = 2.0 * work.results * work.k / max(rate, 1.0)
+        stores = 4.0 * work.results / (card.memory * s["naive.store"])
+        reads = (work.traffic - 4.0 * work.results) / (card.memory * s["naive.read"])
+        return max(multiply, reads) + stores + self.launch
+
+    def dot(self, work: Work, sectors: int) -> float:
+        """`sectors`: 32-byte sectors that a warp's 8 elements of A and of B come in."""
+        s, card = self.shares, self.card
+        elements = max(1, work.results)
+        waves = -(-elements // (card.sms * 8))
+        busy = min(1.0, elements / (card.sms * 4))
+        reads = elements * work.k * 4.0 * sectors / (card.memory * s["dot.read"] * busy)
+        return max(waves * s["dot.wave.launches"] * self.launch, reads) + (s["dot.launches"] + 1.0) * self.launch
+
+    def tiled(self, work: Work) -> float:
+        s, card = self.shares, self.card
+        tiles = work.batches * -(-work.m // 32) * -(-work.n // 32)
+        waves = -(-tiles // (card.sms * 2))
+        step = 2 * 32 * 32 * 2 / (card.fp32 * s["tiled.fp32"] / card.sms)  # of K, of the two tiles of a multiprocessor
+        return waves * (work.k * step + s["tiled.wave.launches"] * self.launch) + self.launch
+
+    def _step(self, tile: BlockTile) -> tuple[float, ...]:
+        """Seconds a step of K, for a tile, with 1, 2, ... blocks on a multiprocessor."""
+        found = self._steps.get(tile.label)
+        if found is None:
+            rate = self.card.fp32 / self.sms
+            shares = (self.shares[f"{tile.label}.{i}"] for i in range(1, tile.blocks + 1))
+            found = self._steps[tile.label] = tuple(2.0 * tile.m * tile.n / (rate * share) for share in shares)
+        return found
+
+    def simt(self, work: Work, tile: BlockTile, tiles: int, parts: int, unaligned: bool) -> float:
+        """`tiles` tiles of C, K shared by `parts` blocks."""
+        each = -(-tiles * parts // self.sms)
+        step = self._step(tile)[min(max(each, 1), tile.blocks) - 1]
+        if unaligned:
+            step *= self.unaligned
+        stream = work.traffic / self.simt_memory
+        depth = max(-(-work.k // (tile.k * parts)), 1) * tile.k
+        around = self.simt_tile * each if tile.blocks == 1 else 0.0
+        busy = max(each * depth * step + around + self.simt_exposed * stream, stream)
+        return busy + self.add_up(work, parts, self.simt_memory) + self.simt_fixed
+
+    def stream_k(self, work: Work, tile: BlockTile, tiles: int, resident: int, unaligned: bool) -> float:
+        """With stream-K, as if each multiprocessor, which holds `resident` blocks, had the same work, to the step of K."""
+        blocks = self.sms * resident
+        step = self._step(tile)[resident - 1] * (self.unaligned if unaligned else 1.0)
+        stream = work.traffic / self.simt_memory
+        depth = -(-work.k // tile.k) * tile.k
+        around = self.simt_tile * (tiles / blocks + 2) if tile.blocks == 1 else 0.0
+        pieces = 8.0 * (blocks + tiles % blocks) * tile.m * tile.n / self.simt_memory
+        busy = max(tiles / self.sms * depth * step + around + self.simt_exposed * stream, stream)
+        return busy + pieces + self.fixup + self.simt_fixed
+
+    def add_up(self, work: Work, parts: int, rate: float) -> float:
+        """Storing `parts` partial sums of each result and adding them up, at `rate` bytes/s; nothing where K is not shared."""
+        if parts == 1:
+            return 0.0
+        return self.reduce + self.reduce_part * parts + 8.0 * parts * work.results / rate
+
+    def narrow(
+        self, work: Work, tiles: int, parts: int, width: int, along_k: bool, blocks: int, real: int, sectors: int
+    ) -> float:
+        """`tiles` blocks' worth of the wide operand, `width` columns of the narrow one padded from `real`, `blocks` of them on a
+        multiprocessor; 32-byte `sectors` for each 32 bytes of the wide operand."""
+        s, alone, resident = self.shares, blocks == 1, self.sms * blocks
+        waves = -(-tiles * parts // resident)
+        hidden = 1.0 if not alone else s["narrow.alone.wide" if width == 16 and not along_k else "narrow.alone"]
+        stream = work.traffic * sectors / self.narrow_memory / hidden
+        from_l2 = (work.traffic + 4.0 * tiles * real * work.k) / self.narrow_l2
+        read = max(stream, from_l2) * waves * resident / (tiles * parts)
+        ramp = self.narrow_ramp * min(1.0, work.traffic / self.narrow_busy) * (2 if alone else 1)
+        around = waves * self.narrow_block + self.narrow_fixed
+        return read + ramp + around + self.add_up(work, parts, self.narrow_memory)
+
+    # -----------------------------------------------------------------------------------------------------------------
+    # The emulated kernels
+
+    def _block_step(self, tile: EmulatedTile) -> tuple[float, ...]:
+        """Seconds that a multiprocessor takes for 64 of K of a tile, and for beginning and storing it."""
+        found = self._steps.get(tile.label)
+        if found is None:
+            rate = (self.card.mma_sync if tile.kernel == "mma" else self.card.fp16) / self.sms
+            flops = 2.0 * tile.m * tile.n * tile.k * tile.products
+            step = flops / (rate * self.shares[tile.label])
+            found = self._steps[tile.label] = (step, self.launch * self.shares[tile.label + ".launches"])
+        return found
+
+    def reduction(self, work: Work, parts: int) -> float:
+        """Adding up `parts` partial sums of each result; nothing where K is not shared."""
+        return self.reduce + 4.0 * work.results * (parts + 1) / self.store if parts > 1 else 0.0
+
+    def emulated(
+        self, work: Work, packing: Packing, tile: EmulatedTile, tiles: int, parts: int, packed: float
+    ) -> tuple[float, bool]:
+        """Seconds, and whether to pack beside the multiply, with `packed` bytes to move for packing."""
+        waves = -(-tiles * parts // self.sms)
+        steps = -(-work.k // tile.k)
+        step, around = self._block_step(tile)
+        if tile.inline and (work.batches > 1 or packing.inline_scattered):
+            step *= self.inline_slow
+        multiply = waves * (-(-steps // parts) * step + around)
+        multiply += 4.0 * work.results * parts / self.store / waves  # only the last wave's stores are not hidden
+        rest = self.emulated_fixed + self.scale_row * packing.rows + self.reduction(work, parts)
+        if tile.inline:
+            return max(multiply, work.traffic / self.inline) + rest, False
+        multiply = max(multiply, self.accept_row * packing.rows)
+        waves_of_units = -(-packing.units // (PACKERS * self.sms)) if packed else 0
+        unit = self.unit_scattered if packing.scattered else self.unit
+        alone = packed / self.pack
+        in_turn = max(alone, waves_of_units * unit) + multiply
+        if not tile.beside or work.batches > 1 or alone <= self.pack_worth * multiply:
+            return in_turn + rest, False
+        ahead = packed / self.pack_ahead
+        together = max(multiply + self.pack_exposed * packed / self.pack_beside, ahead) + self.beside
+        return min(together, in_turn) + rest, together < in_turn
+
+    # -----------------------------------------------------------------------------------------------------------------
+    # torch's own product (cuBLAS)
+
+    def torch(self, work: Work, precision: str) -> float:
+        """torch's product where its precision is "fp32" or "tf32": the longer of an SM's arithmetic and the card's memory, by
+        tiles of 128 or 64, with K split where tiles are few; its kernels for thin products and vectors are bound by memory."""
+        tf32, fastest = precision == "tf32", self._torch_thin(work)
+        for tile in (128, 64):
+            for parts in PARTS:
+                if parts > max(work.k, 1) or self._torch_add_up(work, parts) > fastest:
+                    break  # more parts take longer to add up than another way takes
+                fastest = min(fastest, self._torch_tile(work, tile, parts, tf32))
+        return fastest
+
+    def _torch_add_up(self, work: Work, parts: int) -> float:
+        if parts == 1:
+            return 0.0
+        return self.torch_split_k + 4.0 * work.results * (parts + 1) / self.torch_memory
+
+    def _torch_tile(self, work: Work, tile: int, parts: int, tf32: bool) -> float:
+        s, card = self.shares, self.card
+        tiles = work.batches * -(-work.m // tile) * -(-work.n // tile) * parts
+        rate = (card.tf32 * s["torch.tf32"] if tf32 else card.fp32 * s["torch.fp32"]) / card.sms
+        if tile == 64:
+            rate *= s["torch.64"]
+        memory, result = self.torch_memory, 4.0 * work.results
+        multiply = -(-tiles // card.sms) * -(-work.k // parts) * 2.0 * tile * tile / rate
+        behind = parts > 1 and not tf32
+        stream = work.traffic / (card.memory * s["torch.split_k.memory"] if behind else memory)
+        return (
+            max(multiply + s["torch.exposed"] * result / memory, stream)
+            + self._torch_add_up(work, parts)
+            + self.torch_launch
+        )
+
+    def _torch_thin(self, work: Work) -> float:
+        s, gemm, traffic, thin = self.shares, work.gemm, work.traffic, min(work.m, work.n)
+        memory = self.card.memory
+        if 1 < thin <= 16:
+            return traffic / (memory * s["torch.thin"]) + s["torch.thin.launches"] * self.launch + self.torch_launch
+        if thin != 1:
+            return float("inf")
+        stream = traffic / (memory * s["torch.vector"])
+        if gemm.a.col == 1 if gemm.n == 1 else gemm.b.row == 1:  # how the matrix lies, not the vector: along K
+            busy = min(1.0, traffic / (memory * s["torch.vector.busy.launches"] * self.launch))
+            return stream + s["torch.vector.k.launches"] * self.launch * busy + self.torch_launch
+        rows = s["torch.vector.rows.launches"] * self.launch + traffic / (memory * s["torch.vector.rows"])
+        return max(rows, stream) + self.torch_launch
+
+    def passes(self, work: Work, count: int, operands: int) -> float:
+        """`count` element-wise kernels over the result, each of which moves `operands` arrays of its size."""
+        return count * (self.launch + 4.0 * operands * work.results / self.store)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=64)
+def of(card: Card) -> Model:
+    """The card's estimates by SHARES."""
+    return Model(card, SHARES)
+
+
+@contextlib.contextmanager
+def shares(changes: Mapping[str, float]) -> Iterator[None]:
+    """Plans are made with these values in SHARES, for a block: for fitting them, and for tests that force a choice.
+
+    KeyError for a name that SHARES does not have. What keeps plans (mm32's caches) must be told to forget them.
+    """
+    before = {name: SHARES[name] for name in changes}
+    try:
+        SHARES.update(changes)
+        of.cache_clear()
+        yield
+    finally:
+        SHARES.update(before)
+        of.cache_clear()

@@ -1,0 +1,448 @@
+"""The kernels that emulate fp32 by fp16 products on the tensor cores, mma and tensorcore: scale and pack the operands, multiply
+their panels, add up partial sums, and recompute what fails the accept test. And packing an operand alone.
+
+Three steps, each a function of its own: list the candidates (a tile and how many blocks share K), score each (cost.py), and
+assemble the plan of one: what it needs of launches, constants and workspace.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import NamedTuple
+
+from mm32.gemm import Gemm, Matrix
+from mm32.plan import card as cards
+from mm32.plan import cost, fma
+from mm32.plan.card import Card
+from mm32.plan.cost import PACKERS, TILE_M, Packing, Work
+from mm32.plan.plan import (
+    EMULATED_KERNELS,
+    NO_EPILOGUE,
+    Constants,
+    Launch,
+    Plan,
+    Unplannable,
+    Workspace,
+    epilogue,
+    unsupported,
+)
+
+BLOCK_K, CHUNK = 64, 8  # of K in a K-block; K-blocks packed, and waited for, together (emulated/panels.cuh)
+PLANE_ROW = 128  # bytes of a row in a plane of a panel: a K-block of fp16
+STATS_BYTES = 32  # struct RowStats
+DECISION_BYTES = 16 + 2 * 512 * 12  # struct Decision
+QUEUE = 65536  # bytes of shared memory through which inline packing loads (inline_pack.cuh)
+GROUP = 8  # rows of tiles that share what is in L2 (tile_order.cuh)
+LEAST_BLOCKS = 4  # K-blocks of a part of K
+MOST_INLINE_BLOCKS = 4000  # K-blocks of a part with inline packing: 16 bits hold counts of 16 a K-block
+SHORT_K = 256  # below it tensorcore promotes every 16 of K, and mma's error may pass that of an fp32 sum
+SHORTEST_K = 32  # below it tensorcore's may
+MAX_ROWS = 2**24 - 8  # a plane of panels has 128 bytes a row, padded to 8 rows and counted in 31 bits
+PREPACKED = 4  # the load of an operand that was packed beforehand
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A tile of 128 x n of an emulated kernel, with `stages` of K-blocks in shared memory.
+
+    products: of each pair of elements, 3 (fp16x3) or 1 (fp16). inline: the multiply packs its operands itself. promote: sums
+    leave for fp32 registers every so many times 16 of K; 1 is for K below SHORT_K.
+    """
+
+    kernel: str
+    n: int
+    products: int
+    stages: int
+    inline: bool = False
+    promote: int = 4
+    label: str = ""
+
+    m = TILE_M
+    k = BLOCK_K
+
+    @property
+    def shared(self) -> int:
+        """Bytes of dynamic shared memory of a block."""
+        planes = 2 if self.products == 3 and self.kernel == "tensorcore" else 1
+        ring = self.stages * planes * PLANE_ROW * (TILE_M + self.n)
+        return ring if self.kernel == "mma" else ring + (QUEUE if self.inline else 0) + 1024
+
+    @property
+    def threads(self) -> int:
+        return 256 if self.kernel == "mma" else 512 if self.inline else 384
+
+    @property
+    def beside(self) -> bool:
+        """Whether packing may go on beside it: a block of mm32_pack then fits on its multiprocessor."""
+        return self.kernel == "tensorcore" and self.n <= 128
+
+    @property
+    def constants(self) -> Constants:
+        """The tile's own constants, in the kernel's order."""
+        of_tile = (("TILE_N", self.n), ("STAGES", self.stages))
+        if self.kernel == "mma":
+            return of_tile
+        return (*of_tile, ("INLINE_PACK", int(self.inline)), ("PROMOTE", self.promote))
+
+
+def _tensor(n: int, products: int, stages: int, inline: bool = False, promote: int = 4) -> Tile:
+    label = f"tensorcore.{n}x{products}" + ".inline" * inline + ".short" * (promote == 1)
+    return Tile("tensorcore", n, products, stages, inline, promote, label)
+
+
+def _mma(n: int, products: int) -> Tile:
+    # 3 stages are 98.5 KB at most, with what is not dynamic: the 99 KB of sm_86, sm_89 and sm_120 hold them.
+    return Tile("mma", n, products, 3, False, 2, f"mma.{n}x{products}")
+
+
+TENSOR_TILES = (
+    _tensor(128, 3, 3),
+    _tensor(64, 3, 4),
+    _tensor(256, 1, 4),
+    _tensor(128, 1, 6),
+    _tensor(64, 1, 6),
+    _tensor(128, 3, 2, inline=True),
+    _tensor(64, 3, 3, inline=True),
+    _tensor(128, 1, 4, inline=True),
+    _tensor(64, 1, 5, inline=True),
+    _tensor(128, 3, 3, promote=1),
+)
+MMA_TILES = (_mma(128, 3), _mma(64, 3), _mma(128, 1), _mma(64, 1))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a product asks of packing
+
+
+def _pack_load(matrix: Matrix, rows: str) -> int:
+    """How mm32_pack loads an operand (pack.cu): 0 and 2 are 16 bytes at a time, along its rows or along K, 1 and 3 are 4."""
+    along_k = "col" if rows == "row" else "row"
+    if matrix.vectorizable(rows):
+        return 0
+    if matrix.vectorizable(along_k):
+        return 2
+    return 3 if (matrix.row if rows == "col" else matrix.col) == 1 else 1
+
+
+def _unit_rows(load: int) -> int:
+    """Rows that mm32_pack packs at a time (UNIT_ROWS in panels.cuh). All counters of a prepacked operand are complete: the
+    larger unit, of which fewer are waited for, holds with either."""
+    return 16 if load in (2, 3) else 64
+
+
+def _products(gemm: Gemm) -> int:
+    return 1 if gemm.precision == "tf32" else 3
+
+
+class Operands(NamedTuple):
+    """A and B as packing sees them. matrices: how many of each, one where the whole batch has the same. loads: of mm32_pack.
+    inline_loads: of a multiply that packs inline, whose 16-byte loads need whole fours of the axis they lie along.
+    packed_bytes: what packing each moves."""
+
+    gemm: Gemm
+    products: int
+    matrices: tuple[int, int]
+    loads: tuple[int, int]
+    inline_loads: tuple[int, int]
+    packed_bytes: tuple[float, float]
+
+    @property
+    def k_blocks(self) -> int:
+        return -(-self.gemm.k // BLOCK_K)
+
+
+def operands(gemm: Gemm) -> Operands:
+    products = _products(gemm)
+    matrices = (gemm.batches if any(gemm.a.batch) else 1, gemm.batches if any(gemm.b.batch) else 1)
+    loads = (_pack_load(gemm.a, "row"), _pack_load(gemm.b, "col"))
+    inline_loads = (
+        loads[0] | int((gemm.k if loads[0] >= 2 else gemm.m) % 4 != 0),
+        loads[1] | int((gemm.k if loads[1] >= 2 else gemm.n) % 4 != 0),
+    )
+    moved = 8.0 if products == 3 else 6.0  # bytes an element: read, and written as two fp16 or as one
+    packed = (moved * matrices[0] * gemm.m * gemm.k, moved * matrices[1] * gemm.n * gemm.k)
+    return Operands(gemm, products, matrices, loads, inline_loads, packed)
+
+
+def _units(gemm: Gemm, matrices: tuple[int, int], loads: tuple[int, int]) -> int:
+    """How many units mm32_pack has to pack."""
+    chunks = -(-gemm.k // (BLOCK_K * CHUNK))
+    units = 0
+    for count, rows, load in zip(matrices, (gemm.m, gemm.n), loads, strict=True):
+        if load != PREPACKED:
+            units += count * -(-rows // _unit_rows(load))
+    return chunks * units
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Candidates, scores
+
+
+class Candidate(NamedTuple):
+    """One way for an emulated kernel to compute a product: a tile, how many blocks share K, and whether it packs beside it."""
+
+    seconds: float
+    tile: Tile
+    parts: int
+    beside: bool
+
+    @property
+    def label(self) -> str:
+        """Its name in records."""
+        return f"{self.tile.label.replace('.', ' ', 1)}/{self.parts}"
+
+
+def parts_to_try(tiles: int, k_blocks: int, card: Card) -> list[int]:
+    """Numbers of blocks that may share K, one that gives each multiprocessor a tile among them."""
+    fill = max(card.sms // tiles, 1)
+    tried = cost.PARTS if fill in cost.PARTS else sorted((*cost.PARTS, fill))
+    return [parts for parts in tried if parts == 1 or parts * LEAST_BLOCKS <= k_blocks]
+
+
+def _tiles(kernel: str, asked: Operands, prepacked: tuple[bool, bool]) -> list[Tile]:
+    """The kernel's tiles that suit a product."""
+    gemm = asked.gemm
+    if kernel == "mma":
+        return [tile for tile in MMA_TILES if tile.products == asked.products]
+    short = asked.products == 3 and gemm.k < SHORT_K
+    # Inline packing has 32-bit offsets within a tile.
+    inline = not any(prepacked) and max(gemm.a.row, gemm.a.col, gemm.b.row, gemm.b.col) < 2**23
+    return [
+        tile
+        for tile in TENSOR_TILES
+        if tile.products == asked.products and (tile.promote == 1) == short and (inline or not tile.inline)
+    ]
+
+
+def candidates(kernel: str, work: Work, card: Card, prepacked: tuple[bool, bool] = (False, False)) -> list[Candidate]:
+    """The kernel's ways to compute a product that is not empty, each scored as if nothing was prepacked, so that the tile
+    and the parts, and with them the result's bits, are those of a call without packed operands (but where that packs inline)."""
+    gemm, model, asked = work.gemm, cost.of(card), operands(work.gemm)
+    packing, packed = _packing(asked), sum(asked.packed_bytes)
+    k_blocks, made, least = asked.k_blocks, [], math.inf
+    for tile in _tiles(kernel, asked, prepacked):
+        tiles = work.batches * -(-gemm.m // TILE_M) * -(-gemm.n // tile.n)
+        for parts in parts_to_try(tiles, k_blocks, card):
+            if parts > 1 and (parts * work.results > fma.MOST_PARTIAL_SUMS or model.reduction(work, parts) > least):
+                break  # more parts take longer to add up than another candidate takes
+            if tile.inline and k_blocks > MOST_INLINE_BLOCKS * parts:
+                continue
+            seconds, beside = model.emulated(work, packing, tile, tiles, parts, packed)
+            made.append(Candidate(seconds, tile, parts, beside))
+            least = min(least, seconds)
+    return made
+
+
+def _packing(asked: Operands) -> Packing:
+    gemm, matrices = asked.gemm, asked.matrices
+    return Packing(
+        rows=matrices[0] * gemm.m + matrices[1] * gemm.n,
+        units=_units(gemm, matrices, asked.loads),
+        scattered=any(load % 2 for load in asked.loads),
+        inline_scattered=any(load % 2 for load in asked.inline_loads),
+    )
+
+
+def with_prepacked(chosen: Candidate, work: Work, card: Card, prepacked: tuple[bool, bool]) -> Candidate:
+    """The candidate, scored for operands of which some are prepacked."""
+    asked, tile = operands(work.gemm), chosen.tile
+    left = sum(b for b, done in zip(asked.packed_bytes, prepacked, strict=True) if not done)
+    tiles = work.batches * -(-work.m // TILE_M) * -(-work.n // tile.n)
+    seconds, beside = cost.of(card).emulated(work, _packing(asked), tile, tiles, chosen.parts, left)
+    return Candidate(seconds, tile, chosen.parts, beside)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Plans
+
+
+def nothing_to_multiply(kernel: str, gemm: Gemm, card: Card) -> Plan:
+    """The plan for an empty result, or for K = 0: the epilogue of zeros, by simt."""
+    return replace(
+        fma.assemble(min(fma.candidates(Work(gemm), card, workspace=False), key=itemgetter(0)), gemm, card),
+        kernel=kernel,
+    )
+
+
+def assemble(candidate: Candidate, gemm: Gemm, card: Card, prepacked: tuple[bool, bool] = (False, False)) -> Plan:
+    """The plan of a candidate."""
+    asked, tile, parts = operands(gemm), candidate.tile, candidate.parts
+    if tile.inline:
+        loads = asked.inline_loads
+    else:
+        a, b = asked.loads
+        loads = (PREPACKED if prepacked[0] else a, PREPACKED if prepacked[1] else b)
+    launches = _pack_launches(gemm, card, asked.products, asked.matrices, loads, candidate.beside)
+    if tile.inline:
+        launches = launches[:1]
+    launches.append(_multiply(candidate, asked, card, loads))
+    if parts > 1:
+        launches.append(fma.reduction(gemm, card))
+    launches.append(_fallback(gemm, card, asked.products))
+    first_rows = _first_rows(candidate, asked, card, loads)
+    space = _workspace(gemm, asked.products, parts, first_rows, tile.inline, prepacked)
+    return Plan(gemm, card, tile.kernel, tuple(launches), workspace=space)
+
+
+def _pack_launches(
+    gemm: Gemm, card: Card, products: int, matrices: tuple[int, int], loads: tuple[int, int], beside: bool
+) -> list[Launch]:
+    """What makes the panels and stats of the operands that are not prepacked."""
+    constants = (("A_LOAD", loads[0]), ("B_LOAD", loads[1]), ("PRODUCTS", products))
+    groups = 0
+    for count, rows, load in zip(matrices, (gemm.m, gemm.n), loads, strict=True):
+        groups += 0 if load == PREPACKED else count * -(-rows // 32)
+    units = _units(gemm, matrices, loads)
+    packers = min(max(units, 1), card.sms * (1 if beside else PACKERS))  # one at least: it does the accept test
+    groups = min(max(groups, 1), cards.MAX_GRID)
+    source, dependent = "emulated/pack.cu", card.dependent_launch
+    return [
+        Launch(source, "mm32_scale", constants, 256, 0, blocks=groups, takes_workspace=True),
+        Launch(source, "mm32_pack", constants, 256, 0, blocks=packers, takes_workspace=True, dependent=dependent),
+    ]
+
+
+def multiply_constants(tile: Tile, loads: tuple[int, int], split_k: bool, c_vector: bool) -> Constants:
+    """The constants of tensorcore.cu and mma.cu after the epilogue's."""
+    if tile.kernel == "mma":
+        of_loads: Constants = ()
+    elif tile.inline:
+        of_loads = (("A_LOAD", loads[0]), ("B_LOAD", loads[1]))
+    else:
+        of_loads = (("A_UNIT_ROWS", _unit_rows(loads[0])), ("B_UNIT_ROWS", _unit_rows(loads[1])))
+    stores = (("SPLIT_K", int(split_k)), ("C_VECTOR", int(c_vector)))
+    return (("PRODUCTS", tile.products), *of_loads, *tile.constants, *stores)
+
+
+def _multiply(candidate: Candidate, asked: Operands, card: Card, loads: tuple[int, int]) -> Launch:
+    gemm, tile, split_k = asked.gemm, candidate.tile, candidate.parts > 1
+    c_vector = gemm.n % 4 == 0 if split_k else gemm.out.vectorizable("col")
+    last = NO_EPILOGUE if split_k else epilogue(gemm)
+    constants = (*last, *multiply_constants(tile, loads, split_k, c_vector))
+    blocks = gemm.batches * -(-gemm.m // TILE_M) * -(-gemm.n // tile.n) * candidate.parts
+    persistent = tile.kernel == "tensorcore"
+    return Launch(
+        f"emulated/{tile.kernel}.cu", f"mm32_{tile.kernel}", constants, tile.threads, tile.shared,
+        blocks=min(blocks, card.sms if persistent else cards.MAX_GRID), takes_workspace=True, dependent=persistent,
+    )  # fmt: skip
+
+
+def _fallback(gemm: Gemm, card: Card, products: int) -> Launch:
+    tiles = fma.fallback_tiles(gemm)
+    return Launch(
+        "emulated/fallback.cu", "mm32_fallback", (("PRODUCTS", products), *tiles.constants), tiles.block, tiles.shared,
+        blocks=min(tiles.grid(gemm), card.sms * 2), takes_workspace=True, dependent=card.dependent_launch, fallback=True,
+    )  # fmt: skip
+
+
+def _first_rows(candidate: Candidate, asked: Operands, card: Card, loads: tuple[int, int]) -> tuple[int, int]:
+    """Rows of A and B to pack first: of the tiles that the blocks start with. None where the multiply waits for all of packing.
+
+    Counted where packing goes on beside the multiply, and where all blocks of mm32_pack are on the card at once: the multiply's
+    start as they leave, and nobody waits for the launch. Where K is short, the accept test takes longer than what little a tile
+    would gain from its neighbours.
+    """
+    gemm, tile = asked.gemm, candidate.tile
+    at_once = _units(gemm, asked.matrices, loads) <= PACKERS * card.sms or gemm.k <= 512
+    if tile.kernel != "tensorcore" or not (candidate.beside or tile.inline or at_once):
+        return (0, 0)
+    height = min(GROUP, -(-gemm.m // TILE_M))
+    return (min(gemm.m, height * TILE_M), min(gemm.n, -(-card.sms // height) * tile.n))
+
+
+def _workspace(
+    gemm: Gemm,
+    products: int,
+    parts: int,
+    first_rows: tuple[int, int],
+    inline: bool = False,
+    prepacked: tuple[bool, bool] = (False, False),
+) -> Workspace:
+    """Panels, stats and counters of the operands that are not prepacked, the decision, and partial sums, each at a multiple of
+    256 bytes. A prepacked operand's offsets are those of packing it alone (`pack`)."""
+    planes, blocks = (2 if products == 3 else 1), -(-gemm.k // BLOCK_K)
+    a, b = operands(gemm).matrices
+    sides = ((a, 0 if prepacked[0] else gemm.m), (b, 0 if prepacked[1] else gemm.n))
+    panel_bytes = [0 if inline else x * blocks * planes * -(-rows // 8) * 8 * PLANE_ROW for x, rows in sides]
+    stats_bytes = [x * rows * STATS_BYTES for x, rows in sides]
+    ready_bytes = [x * -(-rows // 128) * -(-blocks // CHUNK) * 4 for x, rows in sides]
+    sums_bytes = 4 * parts * gemm.batches * gemm.m * gemm.n if parts > 1 else 0
+    offsets, end = [], 0
+    for size in (*panel_bytes, *stats_bytes, *ready_bytes, DECISION_BYTES, sums_bytes):
+        offsets.append(end)
+        end += -(-size // 256) * 256
+    for side, done in enumerate(prepacked):
+        if done:
+            alone = _workspace(_alone(gemm, side), products, 1, (0, 0))
+            offsets[side], offsets[2 + side] = alone.panels[side], alone.stats[side]
+            offsets[4 + side] = alone.ready[side]
+    panels, stats, ready = (offsets[0], offsets[1]), (offsets[2], offsets[3]), (offsets[4], offsets[5])
+    return Workspace(end, panels, stats, ready, offsets[6], offsets[7], (a, b), parts, first_rows, prepacked)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Packing an operand alone
+
+
+def _alone(gemm: Gemm, side: int) -> Gemm:
+    """The problem of packing one operand: the other has no rows."""
+    m, n = (gemm.m, 0) if side == 0 else (0, gemm.n)
+    return replace(gemm, m=m, n=n, batch=(), a=replace(gemm.a, batch=()), b=replace(gemm.b, batch=()))
+
+
+def packed_bytes(gemm: Gemm, side: int) -> int:
+    """The size in bytes of what `pack` makes of operand `side` (0: A, 1: B) of `gemm`."""
+    return _workspace(_alone(gemm, side), _products(gemm), 1, (0, 0)).bytes
+
+
+def emulated_kernel(card: Card) -> str:
+    """The one of EMULATED_KERNELS that is for `card`: the packed form is the same."""
+    return "mma" if unsupported("tensorcore", card) else "tensorcore"
+
+
+def pack(gemm: Gemm, card: Card, side: int) -> Plan:
+    """The plan that packs operand `side` (0: A, 1: B) of `gemm`, in which it must be one matrix, for plans with `prepacked`. Its
+    workspace is what is kept.
+
+    Raises `Unplannable` where no emulated kernel would be chosen for it, and why.
+    """
+    kernel = emulated_kernel(card)
+    why = unsupported(kernel, card) or unsuited(kernel, gemm) or too_short(kernel, gemm)
+    if (gemm.m, gemm.n)[side] == 0 or gemm.k == 0:
+        why = "it has no element"
+    if why is not None:
+        raise Unplannable(why)
+    products, alone = _products(gemm), _alone(gemm, side)
+    loads = (PREPACKED, _pack_load(gemm.b, "col")) if side else (_pack_load(gemm.a, "row"), PREPACKED)
+    launches = _pack_launches(alone, card, products, (1, 1), loads, beside=False)
+    space = _workspace(alone, products, 1, (alone.m, alone.n))
+    return Plan(alone, card, kernel, tuple(launches), "packing an operand", space)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is left to other kernels
+
+
+def unsuited(kernel: str, gemm: Gemm) -> str | None:
+    """Why `kernel` cannot compute `gemm`, or None if it can."""
+    if kernel not in EMULATED_KERNELS:
+        return None
+    if gemm.precision == "ieee":
+        return "precision 'ieee' promises fp32 multiply-adds only, and it multiplies in fp16"
+    tiles = gemm.batches * -(-gemm.m // TILE_M) * -(-gemm.n // 64) * cost.PARTS[-1]
+    if max(gemm.m, gemm.n) > MAX_ROWS or gemm.k > 2**30 or tiles >= 2**31:
+        return f"M and N may be {MAX_ROWS} at most, K 2^30, and tiles must be counted in 31 bits"
+    chunks = -(-gemm.k // (BLOCK_K * CHUNK))
+    if gemm.batches * (-(-gemm.m // 16) + -(-gemm.n // 16)) * chunks >= 2**31:
+        return "the units of packing must be counted in 31 bits"
+    return None
+
+
+def too_short(kernel: str, gemm: Gemm) -> str | None:
+    """Why "auto" does not take one of EMULATED_KERNELS for a sum of so few products, or None."""
+    shortest = SHORTEST_K if kernel == "tensorcore" else SHORT_K
+    if gemm.precision == "fp32" and gemm.k < shortest:
+        return f"below K={shortest} its error may pass an fp32 matmul's (docs/numerics.md)"
+    return None

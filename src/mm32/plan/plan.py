@@ -1,0 +1,163 @@
+"""A `Plan` is data: what was asked, the card, the launches and the workspace that they share, and how it explains itself.
+
+The launcher runs it, `Plan.explain` prints it, `mm32.export` writes it out as C++. Nothing here calls CUDA or torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mm32 import activations
+from mm32.gemm import Gemm
+from mm32.plan import card as cards
+from mm32.plan.card import OLDEST, Card
+
+KERNELS = ("naive", "dot", "tiled", "simt", "mma", "tensorcore")
+EMULATED_KERNELS = ("mma", "tensorcore")  # fp32 emulated by fp16 products on the tensor cores
+
+Constants = tuple[tuple[str, int], ...]
+NO_EPILOGUE: Constants = (("BIAS", 0), ("ACTIVATION", 0))
+
+
+class Unplannable(ValueError):
+    """No kernel, or not the one that was asked for, can do this; the message says why."""
+
+
+def epilogue(gemm: Gemm) -> Constants:
+    """The constants of `gemm`'s bias and activation."""
+    return (("BIAS", int(gemm.bias is not None)), ("ACTIVATION", activations.number(gemm.activation)))
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch: `entry` of `source` (relative to cuda/kernels), compiled with the MM32_... definitions of `constants`,
+    `block` threads a block and `shared` bytes of dynamic shared memory.
+
+    Kernels use a grid-stride loop over tiles, so any grid size is correct, but for simt with stream-K: there it is
+    `Workspace.parts`. `blocks` is how many blocks to start; where it is None they follow from `unit`, what a block computes:
+    (e,) consecutive output elements or a (rows, columns) tile.
+
+    takes_workspace: the kernel's argument is struct Params (workspace.cuh), else struct Problem (problem.cuh).
+    dependent: the launch may start while the one before it runs (programmatic dependent launch).
+    fallback: it computes the tiles, if any, for which the card found fp16x3 not accurate enough.
+    """
+
+    source: str
+    entry: str
+    constants: Constants
+    block: int
+    shared: int
+    unit: tuple[int, ...] = ()
+    blocks: int | None = None
+    takes_workspace: bool = False
+    dependent: bool = False
+    fallback: bool = False
+
+    def grid(self, gemm: Gemm) -> int:
+        """Blocks to start for `gemm`."""
+        if self.blocks is not None:
+            return self.blocks
+        if len(self.unit) == 1:
+            units = -(-gemm.batches * gemm.m * gemm.n // self.unit[0])
+        else:
+            units = gemm.batches * -(-gemm.m // self.unit[0]) * -(-gemm.n // self.unit[1])
+        return min(units, cards.MAX_GRID)
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Device memory beyond the operands, `bytes` long, as struct Params (workspace.cuh) describes it.
+
+    Offsets in bytes from its start: `panels`, `stats` and `ready` counters of A and of B, the accept test's `decision`, and
+    `partial_sums` (with stream-K, of pieces of tiles). matrices: how many of A and of B are packed. parts: how many blocks share
+    K (split-K) or, with stream-K, how many share the last tiles. first_rows: rows of A and of B to pack first; none where the
+    multiply waits for all of them. An operand that is `prepacked` has memory of its own, from the start of which its offsets are.
+    """
+
+    bytes: int
+    panels: tuple[int, int]
+    stats: tuple[int, int]
+    ready: tuple[int, int]
+    decision: int
+    partial_sums: int
+    matrices: tuple[int, int]
+    parts: int
+    first_rows: tuple[int, int]
+    prepacked: tuple[bool, bool] = (False, False)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one `Gemm` runs on one `Card`: launches, in their order, and the workspace that they share.
+
+    estimates: the planner's predictions in seconds, not measurements, of the kernels it compared, the least first.
+    refused: the kernels that it did not compare, each with the reason. Kernel "torch" is torch's own product, without launches.
+    """
+
+    gemm: Gemm
+    card: Card
+    kernel: str
+    launches: tuple[Launch, ...]
+    reason: str = ""
+    workspace: Workspace | None = None
+    estimates: tuple[tuple[str, float], ...] = ()
+    refused: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def scheme(self) -> str | None:
+        """How an emulated kernel computes fp32: "fp16x3" (fp16 hi and lo, three products) or "fp16" (one); None for others."""
+        if self.kernel not in EMULATED_KERNELS:
+            return None
+        return "fp16" if self.gemm.precision == "tf32" else "fp16x3"
+
+    def explain(self) -> str:
+        """The plan as a page: what was asked, what was chosen and why, what will be launched."""
+        g, card = self.gemm, self.card
+        fused = ["bias"] * (g.bias is not None) + ([g.activation] if g.activation else [])
+        batch = f", batch {'x'.join(map(str, g.batch))}" if g.batch else ""
+        seen = "" if card.measured else "; estimated, never measured on this card"
+        scheme = f" ({self.scheme})" if self.scheme else ""
+        lines = [
+            f"gemm       M={g.m} N={g.n} K={g.k}{batch}, layout {g.layout}, epilogue {' + '.join(fused) or 'none'}, "
+            f"precision {g.precision}",
+            f"card       {card.name} ({card.arch}, {card.sms} multiprocessors){seen}",
+            f"kernel     {self.kernel}{scheme}: {self.reason}",
+        ]
+        for launch in self.launches:
+            how = ", while the one before it runs" if launch.dependent else ""
+            how += ", only for tiles that fail the accept test (fallback)" if launch.fallback else ""
+            lines.append(
+                f"launch     {launch.entry} ({launch.source}): {launch.grid(g)} blocks of {launch.block} threads, "
+                f"{launch.shared} bytes of dynamic shared memory{how}"
+            )
+            lines.append(f"           {', '.join(f'{k}={v}' for k, v in launch.constants)}")
+        lines.append(f"workspace  {self.workspace.bytes if self.workspace else 0} bytes")
+        if self.kernel == "torch":
+            lines.append("           torch's own product by cuBLAS, then bias and activation as passes of their own")
+        if self.estimates:
+            lines.append("estimates  " + ", ".join(f"{name} {_time(t)}" for name, t in self.estimates))
+        lines += [f"not taken  {name}: {why}" for name, why in self.refused]
+        return "\n".join(lines)
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"
+
+
+def unsupported(kernel: str, card: Card) -> str | None:
+    """Why `kernel` cannot run on `card`, or None if it can."""
+    major, minor = card.capability
+    if card.capability < OLDEST:
+        return f"mm32's kernels are compiled for compute capability 8.0 and later; {card.name} has {major}.{minor}"
+    if kernel == "tensorcore" and card.capability != (9, 0):
+        return (
+            f"it is made of Hopper's wgmma instructions, compute capability 9.0; {card.name} has {major}.{minor}: "
+            "kernel 'mma' is the same scheme for it"
+        )
+    return None
+
+
+def check_kernel(kernel: str) -> None:
+    """Raises ValueError unless `kernel` is "auto" or one of KERNELS."""
+    if kernel != "auto" and kernel not in KERNELS:
+        raise ValueError(f"unknown kernel {kernel!r}: mm32 has 'auto', {', '.join(map(repr, KERNELS))}")
