@@ -14,7 +14,7 @@ import torch
 from typer.testing import CliRunner
 
 import mm32
-from mm32 import environment, gemm
+from mm32 import collect_env, gemm
 from mm32 import plan as planning
 from mm32.cli import app
 from mm32.export import export
@@ -29,7 +29,7 @@ def run(monkeypatch):
 
 
 def here() -> planning.Device:
-    return environment.planning_device()[0]
+    return collect_env.planning_device()[0]
 
 
 def test_export_writes_the_file_once(run, tmp_path):

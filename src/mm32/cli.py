@@ -148,11 +148,11 @@ if typer is not None:
         """Write one self-contained script: class ModelNew with the CUDA source inside, built by load_inline."""
         if layout is None and not linear:
             raise typer.BadParameter("give --layout nn, nt, tn or tt, or --linear")
-        from mm32 import environment
+        from mm32 import collect_env
         from mm32.export import export as script
         from mm32.export import write
 
-        device, present = environment.planning_device()
+        device, present = collect_env.planning_device()
         options = {"bias": bias, "activation": activation, "precision": precision, "kernel": kernel, "linear": linear}
         try:
             text = script(layout or "nt", m, n, k, device=device, **options)  # type: ignore[arg-type]
@@ -179,9 +179,9 @@ if typer is not None:
         k: Sizes = 8192,
     ) -> None:
         """Say which kernel would run for a product, how, and why. Nothing is computed."""
-        from mm32 import environment, gemm, plan
+        from mm32 import collect_env, gemm, plan
 
-        device, present = environment.planning_device()
+        device, present = collect_env.planning_device()
         try:
             asked = gemm.from_layout(layout, m, n, k, bias=bias, activation=activation, precision=precision)
             print(plan.plan(asked, device, kernel, torch=True).explain())
@@ -240,10 +240,10 @@ if typer is not None:
         """Show versions, cards, compilers and cache, and what is missing; for bug reports too."""
         from json import dumps
 
-        from mm32 import environment
+        from mm32 import collect_env
 
-        report = environment.collect()
-        print(dumps(report, indent=2) if json else environment.text(report))
+        report = collect_env.collect()
+        print(dumps(report, indent=2) if json else collect_env.text(report))
 
     cache = typer.Typer(help="The compiled kernels that are kept on disk.", no_args_is_help=True)
     app.add_typer(cache, name="cache")

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from mm32.bench import measure, plots, record, report, suite
+from mm32.bench import measure, plots, record, suite, summary
 
 
 class NoDevice(RuntimeError):
@@ -53,7 +53,7 @@ def bench(shapes: str | None, against: str | None, saved: Path | None, plot: Pat
     console = Console(stderr=to_stdout)
     if not console.is_terminal:
         console.width = max(console.width, 120)  # a file has room, where a pipe counts as 80 columns
-    console.print(report.table(made))
+    console.print(summary.table(made))
     if json is not None:
         if to_stdout:
             sys.stdout.write(to_json.dumps(made, indent=1) + "\n")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mm32.bench.peers import BASELINE, IMPLEMENTATIONS
-from mm32.bench.report import Row, flops, subtitle
+from mm32.bench.summary import Row, flops, subtitle
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

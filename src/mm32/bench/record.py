@@ -8,8 +8,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from mm32.collect_env import driver_version
 from mm32.cuda import compile as compiler
-from mm32.environment import driver_version
 
 SCHEMA = 1
 METHOD = (
