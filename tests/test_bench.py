@@ -18,6 +18,7 @@ from mm32 import plan as planning
 from mm32.bench import measure, peers, record, suite, summary
 from mm32.bench.measure import Case
 from mm32.cli import app
+from mm32.collect_env import pip_install
 
 RECORD = Path(__file__).parent.parent / "benchmarks" / "results" / "nvidia-h200" / "main.json"
 
@@ -479,7 +480,7 @@ def test_without_matplotlib_the_extra_is_named_before_anything_is_measured(run, 
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     done = run("bench", "--plot", tmp_path / "speed.png")
     assert done.exit_code == 2
-    assert "--plot needs matplotlib: pip install 'mm32[bench]'" in done.stderr
+    assert f"--plot needs matplotlib: {pip_install('bench')}" in done.stderr
 
 
 def test_a_saved_record_is_shown_drawn_and_written_again(run, plots, no_card, tmp_path):

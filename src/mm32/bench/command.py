@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from mm32.bench import measure, plots, record, suite, summary
+from mm32.collect_env import pip_install
 
 
 class NoDevice(RuntimeError):
@@ -37,7 +38,7 @@ def bench(shapes: str | None, against: str | None, saved: Path | None, plot: Pat
         try:
             plots.check(plot)
         except ImportError:
-            raise Refused(plots.NEEDED, "--plot") from None
+            raise Refused(f"--plot needs matplotlib: {pip_install('bench')}", "--plot") from None
         except ValueError as error:
             raise Refused(str(error), "--plot") from None
     if saved is not None:

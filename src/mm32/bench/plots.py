@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-NEEDED = "--plot needs matplotlib: pip install 'mm32[bench]'"
 GREY = "0.45"
 
 # Okabe and Ito's palette, which the colour-blind can tell apart (jfly.uni-koeln.de/color); markers differ too.
