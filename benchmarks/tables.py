@@ -42,15 +42,13 @@ def time(seconds: float) -> str:
 
 
 def source(name: str) -> str:
-    """The line under a table: where and when it was measured."""
+    """The line under a table: where and when it was measured, and the record's path, as a link from the repository's root."""
     made = load(name)
     e = made["environment"]
     old = record.stale(made)
+    path = f"benchmarks/results/{CARD}/{name}.json"
     note = f" **Measured before the latest change to {', '.join(old)}.**" if old else ""
-    return (
-        f"\n{e['card']}, driver {e['driver']}, torch {e['torch']}, {made['made'][:10]}; "
-        f"[record](/benchmarks/results/{CARD}/{name}.json).{note}\n"
-    )
+    return f"\n{e['card']}, driver {e['driver']}, torch {e['torch']}, {made['made'][:10]}; [{path}](/{path}).{note}\n"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
