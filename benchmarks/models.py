@@ -1,6 +1,6 @@
 """Runs the models of examples/models/ on the card here and writes their record: python benchmarks/models.py [-o FILE].
 
-Needs transformers (pip install "mm32[examples]") and a CUDA device; the sizes are for one with 80 GB or more. The record that
+Needs transformers (pip install -e ".[examples]") and a CUDA device; the sizes are for one with 80 GB or more. The record that
 README.md and docs/models.md are made from is benchmarks/results/<card>/models.json; after writing it, `make tables`.
 """
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from mm32.bench import host, measure, record, report, suite
+from mm32.bench import host, measure, record, suite, summary
 
 
 def main() -> int:
@@ -37,11 +37,11 @@ def main() -> int:
         rows = []
         for row in measure.measure_all(cases, implementations, options.rounds):
             rows.append(row)
-            print(report.line(row), flush=True)
+            print(summary.line(row), flush=True)
             record.write(folder / f"{name}.json", record.make(name, rows))
         print(f"the lowest speedups of mm32 in {name}:")
-        for row in report.worst(rows):
-            print(f"  {report.line(row)}")
+        for row in summary.worst(rows):
+            print(f"  {summary.line(row)}")
     return 0
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from mm32.bench import record, report
+from mm32.bench import record, summary
 from mm32.verify import Verdict
 
 ROOT = Path(__file__).parent.parent
@@ -42,15 +42,13 @@ def time(seconds: float) -> str:
 
 
 def source(name: str) -> str:
-    """The line under a table: where and when it was measured."""
+    """The line under a table: where and when it was measured, and the record's path, as a link from the repository's root."""
     made = load(name)
     e = made["environment"]
     old = record.stale(made)
+    path = f"benchmarks/results/{CARD}/{name}.json"
     note = f" **Measured before the latest change to {', '.join(old)}.**" if old else ""
-    return (
-        f"\n{e['card']}, driver {e['driver']}, torch {e['torch']}, {made['made'][:10]}; "
-        f"[record](/benchmarks/results/{CARD}/{name}.json).{note}\n"
-    )
+    return f"\n{e['card']}, driver {e['driver']}, torch {e['torch']}, {made['made'][:10]}; [{path}](/{path}).{note}\n"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -71,7 +69,7 @@ def seconds(name: str) -> Cell:
 
 def short(name: str) -> Cell:
     """For times from microseconds to seconds."""
-    return lambda row: report.time(row["results"][name]["seconds"])
+    return lambda row: summary.time(row["results"][name]["seconds"])
 
 
 def error(name: str) -> Cell:
@@ -295,7 +293,7 @@ def auto_table() -> str:
     rows = [row for row in load("auto")["rows"] if "mm32" in row["results"]]
     speedups = [row["results"]["mm32"]["speedup"] for row in rows]
     ahead = sum(s >= 1 for s in speedups)
-    poor = sum(ratio > 1.1 for _, ratio in map(report.choice, rows))
+    poor = sum(ratio > 1.1 for _, ratio in map(summary.choice, rows))
 
     def over_torch(name: str) -> Cell:
         return lambda row: f"{row['results'][name]['speedup']:.2f}" if name in row["results"] else "–"
@@ -313,10 +311,10 @@ def auto_table() -> str:
             ("error torch", error("torch")),
             ("error mm32", error("mm32")),
         ],
-        report.worst(rows),
+        summary.worst(rows),
     )
     return (
-        f"{len(rows)} products: geometric mean of mm32 : torch **{report.geometric_mean(speedups):.2f}**, {ahead} of them at "
+        f"{len(rows)} products: geometric mean of mm32 : torch **{summary.geometric_mean(speedups):.2f}**, {ahead} of them at "
         f"least as fast as torch; in {poor} a kernel that was not chosen is faster by more than a tenth. The ten lowest:\n\n"
         + lowest
     )

@@ -17,7 +17,7 @@ from unittest import mock
 import pytest
 import torch
 
-from mm32 import environment, gemm
+from mm32 import collect_env, gemm
 from mm32 import plan as planning
 
 numbers = itertools.count()
@@ -43,7 +43,7 @@ def loader(folder: Path, builds: Path, monkeypatch: pytest.MonkeyPatch) -> Calla
 
 def here() -> planning.Card:
     """The card to plan for: this machine's, or an H200."""
-    return environment.planning_device()[0]
+    return collect_env.planning_device()[0]
 
 
 def inputs(layout: str, m: int, n: int, k: int, bias: bool = False, **kwargs) -> list[torch.Tensor]:

@@ -15,9 +15,10 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from mm32 import plan as planning
-from mm32.bench import measure, peers, record, report, suite
+from mm32.bench import measure, peers, record, suite, summary
 from mm32.bench.measure import Case
 from mm32.cli import app
+from mm32.collect_env import pip_install
 
 RECORD = Path(__file__).parent.parent / "benchmarks" / "results" / "nvidia-h200" / "main.json"
 
@@ -300,7 +301,7 @@ def text(table: object) -> str:
 
 
 def test_the_table_has_speed_error_and_what_is_not_available(made):
-    page = text(report.table(made))
+    page = text(summary.table(made))
     lines = [line.split() for line in page.splitlines()]
     assert ["mm32", "(mm32)", "2", "ms", "1", "×2.00", "(2.00–2.00)", "1.0e-06", "16.8"] in lines
     assert ["torch", "4", "ms", "0.5", "1.0e-06", "16.8"] in lines
@@ -310,21 +311,21 @@ def test_the_table_has_speed_error_and_what_is_not_available(made):
 
 
 def test_a_line_has_each_time_with_its_errors(made):
-    line = report.line(made["rows"][1])
+    line = summary.line(made["rows"][1])
     assert line.startswith("64x8x64 batch 4 nn randn: torch 5 µs ×1.000 (1.0e-06, 16.8); torch-tf32 5 µs")
     assert line.endswith("; tensorcore not available: it is made of [Hopper's] wgmma instructions")
 
 
 def test_worst_and_choice():
     rows = [row(Case(s, s, s), torch=1.0, mm32=t, simt=1.0, tensorcore=2.0) for s, t in ((1, 0.5), (2, 4.0), (3, 1.0))]
-    assert [r["m"] for r in report.worst(rows)] == [2, 3, 1]
-    assert [r["m"] for r in report.worst(rows, count=1)] == [2]
-    assert [report.choice(r) for r in rows] == [("simt", 0.5), ("simt", 4.0), ("simt", 1.0)]
-    assert report.geometric_mean([1.0, 4.0]) == 2.0
+    assert [r["m"] for r in summary.worst(rows)] == [2, 3, 1]
+    assert [r["m"] for r in summary.worst(rows, count=1)] == [2]
+    assert [summary.choice(r) for r in rows] == [("simt", 0.5), ("simt", 4.0), ("simt", 1.0)]
+    assert summary.geometric_mean([1.0, 4.0]) == 2.0
 
 
 def test_times_have_fitting_units():
-    assert [report.time(t) for t in (2.5, 0.0123456, 4.2e-6)] == ["2.5 s", "12.35 ms", "4.2 µs"]
+    assert [summary.time(t) for t in (2.5, 0.0123456, 4.2e-6)] == ["2.5 s", "12.35 ms", "4.2 µs"]
 
 
 @pytest.fixture
@@ -479,7 +480,7 @@ def test_without_matplotlib_the_extra_is_named_before_anything_is_measured(run, 
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     done = run("bench", "--plot", tmp_path / "speed.png")
     assert done.exit_code == 2
-    assert "--plot needs matplotlib: pip install 'mm32[bench]'" in done.stderr
+    assert f"--plot needs matplotlib: {pip_install('bench')}" in done.stderr
 
 
 def test_a_saved_record_is_shown_drawn_and_written_again(run, plots, no_card, tmp_path):

@@ -14,7 +14,7 @@ import torch
 from typer.testing import CliRunner
 
 import mm32
-from mm32 import environment, gemm
+from mm32 import collect_env, gemm
 from mm32 import plan as planning
 from mm32.cli import app
 from mm32.export import export
@@ -29,7 +29,7 @@ def run(monkeypatch):
 
 
 def here() -> planning.Card:
-    return environment.planning_device()[0]
+    return collect_env.planning_device()[0]
 
 
 def test_export_writes_the_file_once(run, tmp_path):
@@ -110,6 +110,30 @@ def test_explain_is_the_plan_and_names_the_card(run):
     said = "no CUDA device here" in done.output
     assert said == (not torch.cuda.is_available())
     assert here().name in done.output
+
+
+@pytest.mark.parametrize("size", ["--m", "--n"])
+def test_explain_of_an_empty_result_launches_nothing(run, size):
+    done = run("explain", "--layout", "nn", size, "0", "--kernel", "simt")
+    assert done.exit_code == 0
+    assert "there is nothing to compute" in done.output
+    assert "launch " not in done.output
+    assert "unknown kernel 'fast'" in run("explain", "--layout", "nn", size, "0", "--kernel", "fast").output
+
+
+def test_version(run):
+    done = run("--version")
+    assert (done.exit_code, done.stdout) == (0, f"mm32 {mm32.__version__}\n")
+
+
+def test_a_shell_completes_commands():
+    code = "import sys; sys.argv[0] = 'mm32'; from mm32.cli import main; main()"
+    source = os.pathsep.join([str(Path(mm32.__file__).parent.parent), os.environ.get("PYTHONPATH", "")])
+    words = {"_MM32_COMPLETE": "complete_bash", "COMP_WORDS": "mm32 e", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **words, "PYTHONPATH": source}
+    )
+    assert done.stdout.split() == ["export", "explain", "env"]
 
 
 def test_env_as_a_page_and_as_json(run, tmp_path, monkeypatch):

@@ -156,7 +156,7 @@ def test_an_unknown_architecture_is_a_compile_error(cache: Path) -> None:
 
 def test_without_cuda_core_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cuda.core", None)
-    with pytest.raises(mm32.CompileError, match=r"pip install 'mm32\[cu13\]'"):
+    with pytest.raises(mm32.CompileError, match=r"pip install .*\[cu13\]'"):
         compiler.compile_cubin(SOURCE, CONSTANTS, ARCH)
 
 

@@ -26,7 +26,7 @@ NAMES = ("transformer", "pinn", "gp", "newton_schulz")
 
 def load(name: str) -> ModuleType:
     if name == "transformer":
-        pytest.importorskip("transformers", reason="transformers is not installed: pip install 'mm32[examples]'")
+        pytest.importorskip("transformers", reason="transformers is not installed: pip install -e '.[examples]'")
     if str(SCRIPTS) not in sys.path:
         sys.path.insert(0, str(SCRIPTS))
     return importlib.import_module(name)

@@ -1,6 +1,6 @@
 """A GPT-2 of the transformers package, random weights: inference, and a training step.
 
-    python examples/models/transformer.py [--small]        # needs: pip install "mm32[examples]"
+    python examples/models/transformer.py [--small]        # needs: pip install -e ".[examples]"
 
 GPT-2, because its layers keep the model's dtype, so that the same model in float64 is a truth for the one in float32; several
 newer models compute norms and softmax in float32 whatever their dtype is. Attention is "eager", torch's own bmm and softmax:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 try:
     import rich.console
+    import rich.markup
     import typer
 except ImportError:
     typer = None  # type: ignore[assignment]
@@ -16,9 +17,7 @@ except ImportError:
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MISSING = "mm32's command line needs: pip install 'mm32[cli]'"
-
-# Spelled out here, since the help must not import torch; a test holds it to verdict.EXIT_MEANINGS.
+# Written out here, since the help must not import torch. A test compares it with verdict.EXIT_MEANINGS.
 EXIT_CODES = """Exit codes:
 
  0  same and faster
@@ -40,13 +39,23 @@ if typer is not None:
         name="mm32",
         help="fp32 matmul for PyTorch on NVIDIA GPUs, and proof that a kernel is right and faster.",
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode="markdown",
     )
 
+    def _version(wanted: bool) -> None:
+        if wanted:
+            import mm32
+
+            print(f"mm32 {mm32.__version__}")
+            raise typer.Exit
+
     @app.callback()
-    def _root() -> None:
+    def _root(
+        version: Annotated[
+            bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+        ] = False,
+    ) -> None:
         pass
 
     @app.command(epilog=EXIT_CODES.replace("\n 0 ", "\n\n 0 ").replace("\n", "\n\n"))
@@ -63,7 +72,7 @@ if typer is not None:
         ] = None,
         kernel: Annotated[
             str | None,
-            typer.Option(metavar="NAME", help="Instead of CANDIDATE: this kernel of mm32, in the reference."),
+            typer.Option(metavar="NAME", help="Instead of CANDIDATE: this kernel of mm32 in the reference's model."),
         ] = None,
         trials: Annotated[
             int | None, typer.Option(min=1, help="Random inputs to compare. Default: 3, fewer where they take long.")
@@ -109,7 +118,7 @@ if typer is not None:
                     progress=progress,
                 )
         except Exception:
-            # Python's own exit code for this, 1, would say "same, slower".
+            # Python's own exit code for this, 1, would mean "same, slower".
             traceback.print_exc()
             raise typer.Exit(70) from None
         to_stdout = json is not None and str(json) == "-"
@@ -148,11 +157,11 @@ if typer is not None:
         """Write one self-contained script: class ModelNew with the CUDA source inside, built by load_inline."""
         if layout is None and not linear:
             raise typer.BadParameter("give --layout nn, nt, tn or tt, or --linear")
-        from mm32 import environment
+        from mm32 import collect_env
         from mm32.export import export as script
         from mm32.export import write
 
-        device, present = environment.planning_device()
+        device, present = collect_env.planning_device()
         options = {"bias": bias, "activation": activation, "precision": precision, "kernel": kernel, "linear": linear}
         try:
             text = script(layout or "nt", m, n, k, device=device, **options)  # type: ignore[arg-type]
@@ -178,15 +187,21 @@ if typer is not None:
         n: Sizes = 4096,
         k: Sizes = 8192,
     ) -> None:
-        """Say which kernel would run for a product, how, and why. Nothing is computed."""
-        from mm32 import environment, gemm, plan
+        """Say which kernel would compute a product, how, and why. Nothing is computed."""
+        from mm32 import collect_env, gemm, plan
 
-        device, present = environment.planning_device()
+        device, present = collect_env.planning_device()
         try:
             asked = gemm.from_layout(layout, m, n, k, bias=bias, activation=activation, precision=precision)
-            print(plan.plan(asked, device, kernel, torch="fp32").explain())
+            planned = plan.plan(asked, device, kernel, torch="fp32")
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
+        if asked.empty:
+            print(
+                f"M={m} N={n} K={k}: the result has no elements, so there is nothing to compute and nothing is launched"
+            )
+            return
+        print(planned.explain())
         if not present:
             print(f"no CUDA device here: planned for an {device.name}")
 
@@ -224,7 +239,7 @@ if typer is not None:
             Path | None, typer.Option(metavar="FILE", help="Write the record as JSON; - for standard output.")
         ] = None,
     ) -> None:
-        """Time mm32 beside torch and others, each with its error. Needs a CUDA device, but for --from."""
+        """Time mm32 beside torch and others, each with its error. Needs a CUDA device, except with --from."""
         from mm32.bench import command
 
         try:
@@ -237,27 +252,27 @@ if typer is not None:
 
     @app.command()
     def env(json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
-        """Show versions, cards, compilers and cache, and what is missing; for bug reports too."""
+        """Show versions, cards, compilers, the cache, and what is missing. Include it in bug reports."""
         from json import dumps
 
-        from mm32 import environment
+        from mm32 import collect_env
 
-        report = environment.collect()
-        print(dumps(report, indent=2) if json else environment.text(report))
+        report = collect_env.collect()
+        print(dumps(report, indent=2) if json else collect_env.text(report))
 
-    cache = typer.Typer(help="The compiled kernels that are kept on disk.", no_args_is_help=True)
+    cache = typer.Typer(help="The cache of compiled kernels on disk.", no_args_is_help=True)
     app.add_typer(cache, name="cache")
 
     @cache.command("path")
     def cache_path() -> None:
-        """Print the folder; MM32_CACHE_DIR names another."""
+        """Print the cache's folder. MM32_CACHE_DIR sets another."""
         from mm32.cuda import compile as compiler
 
         print(compiler.cache_dir())
 
     @cache.command("list")
     def cache_list() -> None:
-        """Show what is kept, oldest first."""
+        """List the compiled kernels, oldest first."""
         from mm32.cuda import compile as compiler
 
         entries = compiler.entries()
@@ -267,7 +282,7 @@ if typer is not None:
 
     @cache.command("clear")
     def cache_clear() -> None:
-        """Remove all of it; kernels are compiled again when they are needed."""
+        """Remove all compiled kernels. They are compiled again when they are needed."""
         from mm32.cuda import compile as compiler
 
         print(f"removed {_entries(compiler.clear())} from {compiler.cache_dir()}")
@@ -278,7 +293,7 @@ def _entries(count: int) -> str:
 
 
 class _progress:
-    """A line on standard error that says what is going on: rewritten on a terminal, else one line a stage."""
+    """Progress on standard error: one line that changes on a terminal, otherwise a line for each stage."""
 
     def __enter__(self) -> Callable[[str], None]:
         self.console = rich.console.Console(stderr=True)
@@ -290,7 +305,7 @@ class _progress:
 
     def show(self, text: str) -> None:
         if self.status:
-            self.status.update(text.replace("[", "("))
+            self.status.update(rich.markup.escape(text))
         elif text and text.split(" (")[0] != self.last and not text.startswith("timing, "):
             self.last = text.split(" (")[0]
             self.console.print(f"mm32: {self.last}", markup=False, highlight=False, soft_wrap=True)
@@ -303,11 +318,13 @@ class _progress:
 def main() -> None:
     """Entry point of the `mm32` command."""
     if typer is None:
-        print(MISSING, file=sys.stderr)
+        from mm32.collect_env import pip_install
+
+        print(f"mm32's command line needs: {pip_install('cli')}", file=sys.stderr)
         raise SystemExit(2)
     import signal
 
-    # An ended terminal or a stopped job ends like Ctrl-C: the candidate's processes are cleaned up on the way.
+    # Closing the terminal or ending the job is like Ctrl-C: the candidate's processes are ended as well.
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -316,7 +333,7 @@ def main() -> None:
     try:
         app()
     except (KeyboardInterrupt, SystemExit) as stop:
-        # Typer itself turns an interrupt into exit code 130, without a word.
+        # Typer itself turns an interrupt into exit code 130 without a message.
         if isinstance(stop, SystemExit) and stop.code != 130:
             raise
         print("mm32: interrupted", file=sys.stderr)

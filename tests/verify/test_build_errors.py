@@ -8,7 +8,7 @@ import pytest
 from conftest_verify import HEAD, Run
 
 from mm32.verify import Verdict
-from mm32.verify.build_errors import explain, first_error, one_line
+from mm32.verify.worker.build_errors import explain, first_error, first_line
 
 NINJA = """Error building extension 'gemm': [1/3] c++ -MMD -MF main.o.d -std=c++17 -c main.cpp -o main.o
 FAILED: [code=1] main.o
@@ -75,8 +75,8 @@ def test_other_exceptions_are_left_alone() -> None:
     assert explain(ValueError("no")) is None
     assert explain(RuntimeError("mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)")) is None
     assert first_error("all is well\n") is None
-    assert one_line(RuntimeError("first\nsecond")) == "RuntimeError: first"
-    assert one_line(SystemExit(3)) == "the script called sys.exit(3)"
+    assert first_line(RuntimeError("first\nsecond")) == "RuntimeError: first"
+    assert first_line(SystemExit(3)) == "the script called sys.exit(3)"
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_other_exceptions_are_left_alone() -> None:
 def test_causes_outside_the_compiler_have_a_hint(error: BaseException, hint: str) -> None:
     found = explain(error)
     assert found is not None
-    assert found.message == one_line(error)
+    assert found.message == first_line(error)
     assert hint in found.hint
 
 

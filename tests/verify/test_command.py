@@ -16,6 +16,7 @@ import pytest
 from conftest_verify import REFERENCE, RIGHT, forward
 
 from mm32 import cli
+from mm32.collect_env import pip_install
 from mm32.verify.process import TOKEN_VARIABLE
 from mm32.verify.verdict import EXIT_MEANINGS
 
@@ -96,7 +97,7 @@ def test_without_typer_it_says_what_to_install() -> None:
     code = "import sys; sys.modules['typer'] = None\nfrom mm32.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
-    assert done.stderr.strip() == "mm32's command line needs: pip install 'mm32[cli]'"
+    assert done.stderr.strip() == f"mm32's command line needs: {pip_install('cli')}"
 
 
 def test_an_interrupt_cleans_up(write: Write, tmp_path: Path) -> None:

@@ -56,6 +56,6 @@ def test_a_slow_kernel_of_the_library_is_the_same_and_slower(run: Run) -> None:
 
 
 def test_events_patched_before_the_fact_are_suspect(run: Run) -> None:
-    before = "import mm32.verify.clock as clock\nreal = clock._elapsed\nclock._elapsed = lambda a, b: real(a, b) / 100"
+    before = "import mm32.verify.worker.clock as clock\nreal = clock._elapsed\nclock._elapsed = lambda a, b: real(a, b) / 100"
     body = "for _ in range(20): C = torch.relu(A.T @ B.T)\nreturn C"
     assert run(forward(body, before), LARGE, trials=1).verdict is Verdict.SUSPECT

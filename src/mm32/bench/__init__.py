@@ -1,1 +1,1 @@
-"""Measurement of speed with the error beside it: `measure` times and judges, `suite` says what, `record` keeps it."""
+"""Measures speed and error: `suite` names cases, `measure` and `peers` run them, `record` stores, `summary` and `plots` show."""

@@ -1,4 +1,4 @@
-"""What `mm32 bench` does: a record, measured here with a progress bar or read from a file; its table, its plot, its JSON."""
+"""`mm32 bench`: measure a record, or read one from a file, and show it as a table, a plot or JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from mm32.bench import measure, plots, record, report, suite
+from mm32.bench import measure, plots, record, suite, summary
+from mm32.collect_env import pip_install
 
 
 class NoDevice(RuntimeError):
@@ -20,7 +21,7 @@ class NoDevice(RuntimeError):
 
 
 class Refused(ValueError):
-    """What was asked for cannot be done here; the message says why, `option` whose fault it is, if an option's."""
+    """The request cannot be carried out; the message says why, `option` names the option that is to blame, if one is."""
 
     def __init__(self, message: str, option: str | None = None) -> None:
         super().__init__(message)
@@ -28,8 +29,8 @@ class Refused(ValueError):
 
 
 def bench(shapes: str | None, against: str | None, saved: Path | None, plot: Path | None, json: Path | None) -> None:
-    """Prints the table, and writes the files that were asked for ("-" for JSON on standard output, the table then on
-    standard error). Refused before anything is measured, if it can be known by then."""
+    """Prints the table and writes the files asked for. With `json` "-" the JSON goes to standard output, the table to standard
+    error. Raises Refused, before measuring where that is possible, and NoDevice."""
     for option, path in (("--plot", plot), ("--json", json)):
         if path is not None and str(path) != "-" and not path.resolve().parent.is_dir():
             raise Refused(f"there is no folder {path.resolve().parent}", option)
@@ -37,7 +38,7 @@ def bench(shapes: str | None, against: str | None, saved: Path | None, plot: Pat
         try:
             plots.check(plot)
         except ImportError:
-            raise Refused(plots.NEEDED, "--plot") from None
+            raise Refused(f"--plot needs matplotlib: {pip_install('bench')}", "--plot") from None
         except ValueError as error:
             raise Refused(str(error), "--plot") from None
     if saved is not None:
@@ -52,8 +53,8 @@ def bench(shapes: str | None, against: str | None, saved: Path | None, plot: Pat
     to_stdout = json is not None and str(json) == "-"
     console = Console(stderr=to_stdout)
     if not console.is_terminal:
-        console.width = max(console.width, 120)  # a file has room, where a pipe counts as 80 columns
-    console.print(report.table(made))
+        console.width = max(console.width, 120)  # rich takes a pipe or a file for 80 columns wide
+    console.print(summary.table(made))
     if json is not None:
         if to_stdout:
             sys.stdout.write(to_json.dumps(made, indent=1) + "\n")
@@ -68,7 +69,8 @@ def bench(shapes: str | None, against: str | None, saved: Path | None, plot: Pat
 
 
 def measured(shapes: str, against: str | None) -> dict[str, Any]:
-    """The record of `suite.parse`'s cases and implementations, measured on torch's current card; NoDevice without one."""
+    """The record of the cases and implementations that the two texts name (see `suite.parse`), measured on torch's current
+    card. Raises NoDevice where there is none."""
     try:
         cases, names = suite.parse(shapes, against)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What a call costs on the host: from the call until it returns, the device not waited for."""
+"""What a call costs on the host: the time until it returns, without waiting for the device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mm32 import gemm
 from mm32 import plan as planning
 from mm32.cuda import launch
 
-SIZES = (256, 256, 64)  # M, N, K: the device is done before the host has filled its queue
+SIZES = (256, 256, 64)  # M, N, K: so small that the device never falls behind the host
 CALLS = 100
 METHOD = (
     f"host seconds of a call, the least of the rounds' means over {CALLS} calls; the device idle at the start of a round. "
@@ -23,8 +23,8 @@ METHOD = (
 
 
 def seconds(calls: dict[str, Callable[[], object]], rounds: int = 60) -> dict[str, float]:
-    """Host seconds of each call: the least of the means over CALLS calls, so that another program's turn does not count. They
-    take turns, so that a slow second of the machine is every call's."""
+    """Host seconds of each call: the least of its rounds' means over CALLS calls, so that interruptions do not count. Rounds of
+    the calls alternate, so that slow periods of the machine affect all of them."""
     for call in calls.values():
         call()
     best = dict.fromkeys(calls, float("inf"))
@@ -40,8 +40,8 @@ def seconds(calls: dict[str, Callable[[], object]], rounds: int = 60) -> dict[st
 
 
 def measure(rounds: int = 60) -> list[dict[str, Any]]:
-    """One row: "seconds" of a call of torch.matmul, of one launch by itself, and of mm32's kernels, with how many "launches" they
-    make; on the current card."""
+    """One row of a record, on the current card: host "seconds" of torch.matmul, of one launch by itself, and of mm32's kernels,
+    with the number of their "launches"."""
     m, n, k = SIZES
     a, b = torch.randn(m, k, device="cuda"), torch.randn(k, n, device="cuda")
     index = torch.cuda.current_device()
@@ -62,7 +62,7 @@ def measure(rounds: int = 60) -> list[dict[str, Any]]:
 
 
 def _one_launch(a: torch.Tensor, b: torch.Tensor, card: planning.Card, index: int) -> Callable[[], object]:
-    """Of launch.Runner.__call__ only the launch."""
+    """The last step of launch.Runner.__call__ alone: the launch."""
     out = torch.empty(a.shape[0], b.shape[1], device="cuda")
     runner = launch.Runner(planning.plan(gemm.describe(a, b, None, out), card, "tiled"), index)
     runner(a, b, None, out)

@@ -1,8 +1,8 @@
 """Times implementations of one product against each other, interleaved, and measures the error of each.
 
-Each round runs every implementation once, in turn, on the same inputs, with a cold L2 and work queued ahead so that the host's
-time is hidden behind the device's. Times are of CUDA events, in seconds. A ratio's interval is of the medians, 95 %, from
-order statistics of the rounds' own ratios.
+Each round runs every implementation once on the same inputs, with a cold L2, behind enough queued work to hide the host's time.
+Times are of CUDA events, in seconds. Intervals are 95 % intervals of the median, by order statistics; a ratio's is that of the
+rounds' own ratios.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from statistics import median
 from typing import Any
 
 import torch
@@ -25,12 +26,12 @@ from mm32.errors import CompileError, LaunchError
 U = 2.0**-24
 FLUSH_BYTES = 512 * 2**20
 ROUNDS, SECONDS = 15, 120.0
-# FLOP of a float64 product that is computed whole. 16384^3 is 2^43: 0.15 s on an H200, 7 s on a card with few fp64 units.
+# Products of more FLOP are compared with float64 in some rows only. 2^43 are 0.15 s on an H200, 7 s with few fp64 units.
 JUDGED = 2**42
 
 Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
 
-# What keeps one implementation from running, where the others may: it is left out with the reason.
+# Errors of one implementation, which is then left out with the reason, while the others are measured.
 Refusals = (peers.Unavailable, planning.Unplannable, CompileError, LaunchError, torch.OutOfMemoryError)
 
 
@@ -86,7 +87,7 @@ def interleave(functions: dict[str, peers.Call], rounds: int, budget: float) -> 
         if done >= 3 and time.monotonic() - start > budget:
             break
         for name, function in functions.items():
-            for _ in range(4):  # ~1 ms of queue: longer than a host needs to launch what follows
+            for _ in range(4):  # about 1 ms of queued work, longer than the host needs to launch the call
                 flush.zero_()
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             begin.record()
@@ -97,12 +98,6 @@ def interleave(functions: dict[str, peers.Call], rounds: int, budget: float) -> 
     return times
 
 
-def median(values: list[float]) -> float:
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-
-
 def interval(values: list[float]) -> tuple[float, float]:
     """A 95 % interval of the median by order statistics (binomial); the extremes where there are few values."""
     ordered, count = sorted(values), len(values)
@@ -111,8 +106,8 @@ def interval(values: list[float]) -> tuple[float, float]:
 
 
 def judged_rows(case: Case) -> torch.Tensor | None:
-    """Which rows of the result to compare with float64: None for all, or, of a large product, as many as JUDGED allows, one
-    drawn from each of as many equal spans, so that no tile of that height goes unseen."""
+    """Which rows of the result to compare with float64: None for all. Of a large product as many as JUDGED allows, one drawn at
+    random from each of as many equal spans of rows, so that every tile of at least that height is looked at."""
     if case.flops <= JUDGED:
         return None
     count = max(1, case.m * JUDGED // case.flops)
@@ -126,7 +121,7 @@ def truth_of(case: Case, inputs: Inputs, rows: torch.Tensor | None) -> tuple[tor
     a64 = (a if rows is None else a[..., rows, :]).double()
     b64 = b.double()
     truth = torch.matmul(a64, b64)
-    gauge = torch.matmul(a64.abs_(), b64.abs_())  # |A| in A64's place: A is float32, so A64 is a copy
+    gauge = torch.matmul(a64.abs_(), b64.abs_())  # in place: a64 and b64 are copies, since A and B are float32
     if bias is not None:
         truth += bias.double()
         gauge += bias.double().abs()
@@ -158,8 +153,8 @@ class Result:
 
 
 def measure(case: Case, names: Sequence[str], rounds: int = ROUNDS, budget: float = 20.0) -> dict[str, Any]:
-    """A row of a record: the case, a Result for each name, and why for those that could not run; peers.BASELINE must be among
-    the names. At most `rounds` rounds, and no more are begun, after the third, when `budget` seconds are over."""
+    """A row of a record: the case, a Result for each name, and the reason for each that could not run. peers.BASELINE must be
+    among the names. At most `rounds` rounds; after the third, none begins once `budget` seconds are over."""
     inputs = case.inputs()
     rows = judged_rows(case)
     truth, gauge = truth_of(case, inputs, rows)
@@ -194,14 +189,14 @@ def measure(case: Case, names: Sequence[str], rounds: int = ROUNDS, budget: floa
 def measure_all(
     cases: Sequence[Case], names: Sequence[str], rounds: int = ROUNDS, seconds: float = SECONDS
 ) -> Iterator[dict[str, Any]]:
-    """The rows, one by one. The rounds of all cases take about `seconds` at most, of which each case has an equal share; a case
-    for which memory is short is a row without results."""
+    """The rows, one by one. The rounds of all cases together take at most about `seconds`, shared equally. A case that does not
+    fit the card's memory is a row without results."""
     for case in cases:
         try:
             row = measure(case, names, rounds, seconds / len(cases))
         except torch.OutOfMemoryError as error:
             row = _row(case, rounds=0, judged_rows=0, results={}, unavailable=dict.fromkeys(names, reason(error)))
-        torch.cuda.empty_cache()  # here, not above: an exception holds the tensors of the frames that it went through
+        torch.cuda.empty_cache()  # not in the handler: there the exception still holds the tensors of its frames
         yield row
 
 
@@ -217,7 +212,7 @@ def _row(case: Case, **measured: Any) -> dict[str, Any]:
 
 
 def _kernel(case: Case, name: str, inputs: Inputs) -> str:
-    """Which kernel a name came down to: one of mm32's, or whose it is."""
+    """The kernel that an implementation ran: mm32's choice or the name asked for; for others the library, such as "torch"."""
     if not name.startswith("mm32"):
         return name if name in planning.KERNELS else name.partition("-")[0]
     a, b, bias = inputs

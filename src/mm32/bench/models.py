@@ -1,7 +1,7 @@
 """One step of a model under torch's fp32, torch's TF32 and mm32: its time, and its errors against the same step in float64.
 
-The steps run in turn in every round, each on a state of its own that starts from the same values. Times are of the host's clock,
-from an idle device to an idle device, in seconds: a step is all that a user waits for, not its matrix products alone.
+Every round runs a step in each setting, each on its own copy of the model's state. Times are by the host's clock, in seconds,
+from an idle device to an idle device: all of a step is timed, as a user waits for it, not its matrix products alone.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import torch
 
 import mm32
-from mm32.bench.measure import interval, median
+from mm32.bench.measure import interval
 from mm32.bench.peers import torch_precision
 
 METHOD = (
@@ -46,11 +47,11 @@ def relative_errors(got: Outcome, truth: Outcome) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Model:
-    """What is run and judged.
+    """A model whose steps are timed and compared.
 
-    `prepare(dtype)` makes a new state in that dtype, always from the same float32 values, and returns the step on it. A step's
-    outcome are the quantities that matter, by name, each a sequence of detached tensors. `judge(outcome, truth)` turns an outcome
-    and the float64 one into errors by name.
+    `prepare(dtype)` makes a new state in that dtype, always from the same float32 values, and returns a function that runs a step
+    on it. A step returns its outcome: the quantities to compare, by name, each a sequence of detached tensors.
+    `judge(outcome, truth)` returns the errors of an outcome by name, given the outcome of the float64 step.
     """
 
     name: str
@@ -65,7 +66,7 @@ Make = Callable[[str, bool], list[Model]]
 
 @contextlib.contextmanager
 def setting(name: str) -> Iterator[None]:
-    """torch's fp32 products by IEEE arithmetic ("torch"), as TF32 ("torch-tf32"), or by mm32 ("mm32")."""
+    """Inside this context, fp32 products are computed by torch in fp32 ("torch"), in TF32 ("torch-tf32"), or by mm32 ("mm32")."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch_precision(tf32=name == "torch-tf32"))
         if name == "mm32":
@@ -95,7 +96,7 @@ def measure(model: Model, rounds: int = 9, budget: float = 6.0) -> dict[str, Any
             results[name] = {"failed": str(error)}
             del steps[name]
             continue
-        results[name] = {"errors": model.judge(outcome, truth)}  # outside: a judge's own products are not the step's
+        results[name] = {"errors": model.judge(outcome, truth)}  # outside of the setting, whose products are counted
         if name == "mm32":
             after = mm32.stats()
             results[name]["kernels"] = dict(Counter(after.kernels) - Counter(before.kernels))
@@ -137,7 +138,7 @@ def _wait() -> None:
 
 
 def table(row: dict[str, Any]) -> str:
-    """A row for the terminal: a line for each setting."""
+    """A row as text: a line for each setting."""
     quantities = list(row["results"]["torch"]["errors"])
     lines = [["", "a step", "torch fp32 : this", *(f"error, {quantity}" for quantity in quantities)]]
     for name, result in row["results"].items():
@@ -154,7 +155,7 @@ def table(row: dict[str, Any]) -> str:
 
 
 def products(result: dict[str, Any]) -> str:
-    """What became of the matrix products of a step under mm32."""
+    """Which matrix products of a step mm32 computed, and which torch did."""
     ran = ", ".join(f"{count} {kernel}" for kernel, count in result["kernels"].items())
     left = ", ".join(f"{count} ({why})" for why, count in result["left to torch"].items())
     careful = f", {result['careful']} of these careful" if result["careful"] else ""
@@ -162,7 +163,7 @@ def products(result: dict[str, Any]) -> str:
 
 
 def run(make: Make, small: bool = False) -> list[dict[str, Any]]:
-    """Measures the models of a script on the CUDA device, or small ones on the CPU; prints as it goes, and returns the rows."""
+    """Measures the models of a script on the CUDA device, or small ones on the CPU. Prints each row, and returns all."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu":
         print(ON_CPU)
@@ -180,7 +181,7 @@ def run(make: Make, small: bool = False) -> list[dict[str, Any]]:
 
 
 def main(description: str, make: Make) -> int:
-    """The command line of a script: runs its models."""
+    """The command line of a script: measure its models."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true", help="sizes that take a few seconds; always so on a CPU")
     run(make, parser.parse_args().small)

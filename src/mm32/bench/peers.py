@@ -1,4 +1,4 @@
-"""The implementations that a benchmark runs, by name: torch's, Triton's, and mm32's own by precision and by kernel."""
+"""The implementations that a benchmark runs, by name: torch's, Triton's, and mm32's by precision or by kernel."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ IMPLEMENTATIONS: dict[str, str] = {
     "torch": "torch.matmul in fp32, then bias and activation",
     "torch-tf32": "the same with torch.backends.cuda.matmul.allow_tf32",
     "triton-tf32x3": "a Triton kernel whose dot is input_precision='tf32x3': three TF32 products",
-    "mm32": "mm32.matmul as it comes: precision 'fp32', the kernel that the planner chooses",
-    "mm32-packed": "the same with B packed beforehand, which is not timed",
+    "mm32": "mm32.matmul by default: precision 'fp32', the kernel that the planner chooses",
+    "mm32-packed": "the same with B packed before, which is not timed",
     "mm32-ieee": "mm32.matmul with precision='ieee': fp32 multiply-adds only",
     "mm32-tf32": "mm32.matmul with precision='tf32': an error of TF32's class",
     **{kernel: f"mm32.matmul with kernel='{kernel}'" for kernel in planning.KERNELS},
@@ -60,7 +60,7 @@ def options(name: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def torch_precision(tf32: bool) -> Iterator[None]:
-    """torch's own fp32 products as IEEE or as TF32, for the time of a measurement."""
+    """Inside this context, torch computes fp32 products as TF32 or as IEEE fp32."""
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = tf32
     try:
@@ -90,10 +90,10 @@ def _triton(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activat
         c = triton_matmul.matmul(a, b, bias, relu=activation == "relu")
         return c if activation == "relu" else cpu.activate(c, activation)
 
-    try:  # compiles, and tunes for this size
+    try:  # compile, and tune for this size
         run()
         torch.cuda.synchronize()
-    except Exception as error:  # a compiler and a driver of its own: what they raise has no common class
+    except Exception as error:  # Triton's compiler and driver raise errors without a common class
         said = (str(error).strip().splitlines() or ["no message"])[0]
         raise Unavailable(f"Triton's kernel did not run: {type(error).__name__}: {said}") from error
     return run

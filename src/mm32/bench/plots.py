@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mm32.bench.peers import BASELINE, IMPLEMENTATIONS
-from mm32.bench.report import Row, flops, subtitle
+from mm32.bench.summary import Row, flops, subtitle
 from mm32.plan import card as cards
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-NEEDED = "--plot needs matplotlib: pip install 'mm32[bench]'"
 GREY = "0.45"
 
 # Okabe and Ito's palette, which the colour-blind can tell apart (jfly.uni-koeln.de/color); markers differ too.

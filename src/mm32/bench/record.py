@@ -1,4 +1,4 @@
-"""Records: JSON files that back a figure, with the card, the versions and the hash of the kernels they speak of."""
+"""Records: JSON files of measurements, with the card, the versions and a hash of the kernels that were measured."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from mm32.collect_env import driver_version
 from mm32.cuda import compile as compiler
-from mm32.environment import driver_version
 
 SCHEMA = 1
 METHOD = (
@@ -55,8 +55,8 @@ def environment() -> dict[str, Any]:
 
 
 def _device(index: int) -> dict[str, Any]:
-    """What a roofline is made of: capability, multiprocessors, their highest clock in Hz, and the memory's rate in bytes a
-    second (two transfers a clock); None for what the driver does not say."""
+    """What a roofline needs: capability, multiprocessors, their highest clock in Hz, and the memory's bytes a second (two
+    transfers a clock). None for what the driver does not report."""
     import torch
     from cuda.bindings import driver
 
@@ -77,8 +77,8 @@ def _device(index: int) -> dict[str, Any]:
 
 
 def make(name: str, rows: list[dict[str, Any]], method: str = METHOD) -> dict[str, Any]:
-    """The record of rows (`measure.measure`) that were measured here, on torch's current card. A row's result names its
-    "kernel", or, where it is of many products, its "kernels", or none."""
+    """The record of `rows` (see `measure.measure`) that were measured on torch's current card. A row's result has its "kernel",
+    its "kernels" where it is of several products, or neither."""
     results = [result for row in rows for result in row["results"].values()]
     kernels = sorted({k for r in results for k in r.get("kernels", [r.get("kernel")])} & set(SOURCES))
     return {
@@ -98,7 +98,7 @@ def write(path: Path, record: dict[str, Any]) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A record that `write` wrote; ValueError for a file that is none, or of another schema."""
+    """A record written by `write`. Raises ValueError for any other file, and for a record of another schema."""
     try:
         record = json.loads(path.read_text())
     except ValueError as error:

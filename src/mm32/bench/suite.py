@@ -16,7 +16,7 @@ def _main(layout: str, **options: Any) -> Case:
 
 
 def _auto() -> list[Case]:
-    """A little of everything that the planner has to choose for."""
+    """Products of all the kinds that the planner chooses for."""
     squares = [Case(s, s, s) for s in (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)]
     squares += [Case(s, s, s, layout) for s in (256, 1024, 4096) for layout in ("nt", "tn", "tt")]
     squares += [Case(s, s, s) for s in (100, 333, 777, 1000, 1500, 2049, 3000, 5000, 10000)]
@@ -120,7 +120,7 @@ _SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)((?::\w+)*)")
 
 
 def parse(shapes: str, against: str | None = None) -> tuple[list[Case], list[str]]:
-    """Cases and implementations that a user asks for; ValueError says what was not understood and what is known.
+    """The cases and implementations that a user asks for. Raises ValueError, with the names that exist, for any other name.
 
     `shapes`: names of SETS and "MxKxN[:layout][:distribution]", separated by commas. `against`: names of implementations,
     separated by commas, beside which "torch" and "mm32" always run; None for those of the sets, or of "quick" for shapes.

@@ -1,8 +1,8 @@
 """fp32 matmul in Triton whose dot is `input_precision="tf32x3"`: what a user of Triton gets for fp32 on tensor cores.
 
-A block computes a BLOCK_M x BLOCK_N tile of one batch's result. Tiles are walked in groups of 8 rows of tiles, so that
-neighbours share what is in L2 (Triton's tutorial "Matrix Multiplication" explains the order); operands may have any strides,
-edges are masked, and the tile is chosen by Triton's autotuner on the first call for a size and layout.
+A block computes a BLOCK_M x BLOCK_N tile of one batch's result. Tiles are taken in groups of 8 rows of tiles, so that
+neighbouring blocks share data in L2 (Triton's tutorial "Matrix Multiplication" explains the order); operands may have any
+strides, edges are masked, and the tile is chosen by Triton's autotuner on the first call for a size and layout.
 
 The method: each fp32 number is split into two TF32 numbers, and three of the four products are added (big.small, small.big,
 big.big). Importing this module needs triton; `mm32.bench.peers` imports it only when it is asked for.

@@ -20,6 +20,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from mm32.collect_env import pip_install
 from mm32.errors import CompileError
 
 KERNEL_DIR = Path(__file__).parent / "kernels"
@@ -109,7 +110,7 @@ def compile_cubin(source: str, constants: Constants, arch: str, *, verbose: bool
         from cuda.core import Program, ProgramOptions
     except ImportError as error:
         raise CompileError(
-            f"compiling {named} needs cuda-core with NVRTC: pip install 'mm32[cu13]' (or mm32[cu12], to match torch's CUDA)"
+            f"compiling {named} needs cuda-core with NVRTC: {pip_install('cu13')} (or cu12, to match torch's CUDA)"
         ) from error
     import io
 

@@ -1,7 +1,36 @@
-"""Proof of a claim about a kernel: a reference script against a candidate script. Same outputs? Faster?"""
+"""Proof of a claim about a kernel: a reference script against a candidate script. Same outputs? Faster?
 
-from .entry import verify
-from .report import Report
-from .verdict import Verdict
+The tool's own process is the trusted side: it decides, and runs nothing of a script. Two processes run the scripts, the
+reference's (reference.py) and the candidate's (worker/), which can lie. Of both:
+
+    entry, session         the public call, and the stages of a verification
+    process, channel, wire a script's process, the requests to it, and the format of the messages
+    truth, probes, oracle  what is right: float64 results, probing data, the product that a model is
+    judge, selftest        same or different, and whether that check could have failed
+    timing, device_lock    faster or not
+    verdict, report, page, text   the outcome, for a machine and for a person
+
+The names below are imported when they are first used: a worker must not load the trusted side, and `import mm32` stays fast.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .entry import verify
+    from .report import Report
+    from .verdict import Verdict
 
 __all__ = ["Report", "Verdict", "verify"]
+
+_MODULES = {"Report": "report", "Verdict": "verdict", "verify": "entry"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f".{_MODULES[name]}", __name__), name)
+    globals()[name] = value
+    return value

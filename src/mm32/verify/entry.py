@@ -1,4 +1,4 @@
-"""The public call: check the arguments, run a session, hand back its report."""
+"""The public call: check the arguments, run a session, return its report."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def verify(
     Args:
         reference: a script with `class Model(nn.Module)`, `get_inputs()` and `get_init_inputs()`.
         candidate: a script with `class ModelNew(nn.Module)`.
-        kernel: instead of a candidate, one of this library's kernels, put in place of the reference's matmuls.
+        kernel: instead of a candidate, a kernel of this library, which computes the reference's products.
         trials: how many random inputs to compare; by default 3, or 2 where the reference is slow.
-        seed: of the first trial; by default a random one, which the report tells.
-        timeout: seconds the candidate may take for any one step, compiling included.
+        seed: seed of the first trial; by default a random one, which is in the report.
+        timeout: seconds that the candidate may take for any one step, compiling included.
         memory_gib: host memory that the candidate's processes may use together; by default 16, or 3/4 of the machine's.
-        progress: called with a line of text as the run goes on.
+        progress: called with a line of text whenever a stage begins, and while it lasts.
 
-    Returns the report; `report.verdict.exit_code` is the command's exit code. Nothing that the scripts do is raised.
+    Returns the report; `report.verdict.exit_code` is the command's exit code. No error of the scripts is raised.
 
     Raises ValueError for wrong arguments and FileNotFoundError for a script that does not exist.
     """

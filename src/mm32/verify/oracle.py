@@ -1,8 +1,8 @@
 """What the right answer is, and how large an error is reasonable: float64 truth, and the gauge |A||B| + |bias|.
 
 The truth is the reference model itself run in double. If the model is a contraction (views, one product of the matmul
-family, at most one added bias, at most one known activation) its error has a natural unit: an entry of C = A B computed
-in fp32 with unit roundoff u satisfies |C - C64| <= c u (|A||B|) with c between 1 and about K, whatever the summation
+family, at most one added bias, at most one known activation), its error has a natural unit: an entry of C = A B computed
+in fp32 with unit roundoff u satisfies |C - C64| <= c u (|A||B|), with c between 1 and about K, for any summation
 order (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 3.5). The gauge is that |A||B|, plus |bias|.
 
 Runs in the reference's process.
@@ -60,12 +60,12 @@ ACTIVATIONS = {
     aten.tanh.default: "tanh",
     aten.sigmoid.default: "sigmoid",
 }
-# Reductions of a model that is no contraction; the length decides how large an honest fp32 error may be.
+# Reductions of a model that is no contraction. Their length decides how large an honest fp32 error may be.
 REDUCTIONS = {aten.convolution.default, aten.sum.dim_IntList, aten.mean.dim, aten.sum.default, aten.mean.default}
 
 
 class NotAContraction(Exception):
-    """Says why a model is not one product with an epilogue."""
+    """The model is not one product with an epilogue; the message says why."""
 
 
 def _keep(t: Tensor) -> Tensor:
@@ -82,7 +82,7 @@ def tf32(t: Tensor) -> Tensor:
 
 
 def half_of_k(t: Tensor) -> Tensor:
-    """The left operand without the second half of its K."""
+    """A left operand with the second half of K set to zero."""
     out = t.clone()
     out[..., t.shape[-1] // 2 :] = 0
     return out
@@ -134,8 +134,8 @@ class Contraction:
     def gauge(self, inputs: Sequence[Any]) -> Tensor:
         """|A||B| + |bias|, with the shape of the output, as float64.
 
-        The product is taken in the operands' own precision, which costs half as much and gives a sum of non-negative
-        terms to within K u (0.05 % at K=8192) of itself; in float64 if it overflows there.
+        The product is computed in the operands' own precision, which costs half as much. The terms are not negative, so
+        the relative error is at most K u, 0.05 % at K = 8192. It is computed in float64 if it overflows.
         """
         result = self._replay(inputs, torch.abs, torch.abs, torch.abs, False, stop=None)
         if result.dtype not in (torch.float32, torch.float64) or not bool(torch.isfinite(result.sum())):
@@ -144,7 +144,7 @@ class Contraction:
         return result.double()
 
     def views(self, inputs: Sequence[Any]) -> tuple[Tensor, Tensor]:
-        """A and B as the product sees them; views of `inputs` unless the model copies them on the way."""
+        """A and B as the product's operands: views of `inputs`, unless the model copies them before the product."""
         left = self._replay(inputs, _keep, _keep, _keep, False, stop=self.operands[0])
         return left, self._replay(inputs, _keep, _keep, _keep, False, stop=self.operands[1])
 
@@ -179,7 +179,7 @@ class Contraction:
                 if node.target in ACTIVATIONS and not activation:
                     env[node] = seen[0]
                 elif any(isinstance(arg, fx.Node) and arg not in env for arg in args):
-                    continue  # behind the product, while only an operand is wanted
+                    continue  # it needs the product, and only an operand is wanted
                 else:
                     env[node] = node.target(*seen, **node.kwargs)
             if stop is not None and node is stop:
@@ -191,7 +191,7 @@ ADDS = {aten.add.Tensor}
 
 
 def flat_inputs(model: nn.Module, inputs: Sequence[Any]) -> tuple[list[Any], list[str]]:
-    """What the traced graph takes, in its order: parameters and buffers by name, then inputs."""
+    """The traced graph's inputs in order, and their names: parameters and buffers, then the model's inputs."""
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     values: list[Any] = list(state.values())
     names = [f"parameter {name}" for name in state]
@@ -203,7 +203,7 @@ def flat_inputs(model: nn.Module, inputs: Sequence[Any]) -> tuple[list[Any], lis
 
 
 def trace(model: nn.Module, inputs: Sequence[Any]) -> fx.GraphModule:
-    """The model's aten graph, found on fake tensors: nothing is computed."""
+    """The model's aten graph, traced with fake tensors: nothing is computed."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
@@ -218,7 +218,7 @@ def trace(model: nn.Module, inputs: Sequence[Any]) -> fx.GraphModule:
 
 
 def reduction_lengths(graph: fx.Graph) -> list[int]:
-    """Length of every sum that the graph takes over a product or a reduction."""
+    """The length of every sum in the graph: of each product and each reduction."""
     lengths = []
     for node in graph.nodes:
         if node.op != "call_function":
@@ -234,7 +234,7 @@ def reduction_lengths(graph: fx.Graph) -> list[int]:
 
 
 def find_contraction(made: fx.GraphModule, names: list[str]) -> Contraction:
-    """The traced model as one product with an epilogue; NotAContraction says why it is none."""
+    """The traced model as one product with an epilogue. Raises NotAContraction, with the reason, if it is none."""
     graph = made.graph
     source: dict[fx.Node, int] = {}
     product: fx.Node | None = None
@@ -301,7 +301,7 @@ def find_contraction(made: fx.GraphModule, names: list[str]) -> Contraction:
 
 
 def run_in_double(model: nn.Module, inputs: Sequence[Any]) -> Any:
-    """The model's output with parameters, buffers and inputs in float64; the model itself is left alone."""
+    """The output of a copy of the model with parameters, buffers and inputs in float64."""
     doubled = copy.deepcopy(model).double()
     default = torch.get_default_dtype()
     try:

@@ -1,7 +1,7 @@
-"""Other data of the same shapes, that asks a contraction what random numbers of one sign cannot.
+"""Data of the same shapes that show errors of a contraction which random numbers of one sign hide.
 
-Each probe fills the tensors that the product's operands are views of, whatever transposition, reshape or parameter
-stands between. It runs in the reference's process; the judging, as everywhere, in the parent.
+Each probe fills the tensors, inputs or parameters, that the product's operands are views of, through whatever transposition
+or reshape. `fill` runs in the reference's process; the outputs are judged in the tool's, as all are.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .oracle import Contraction
 
 @dataclass(frozen=True)
 class Probe:
-    """A probe's name, what it asks, and how its outcome is judged: rule, bitwise, relative or places."""
+    """A probe's name, what it tests, and how its output is judged: rule, bitwise, relative or places."""
 
     name: str
     asks: str
@@ -30,21 +30,25 @@ PROBES = (
     Probe("selects A", "B is one-hot, C copies entries of A: low-precision operands show", "relative"),
     Probe("selects B", "A is one-hot, C copies entries of B: low-precision operands show", "relative"),
     Probe("NaN and Inf", "one NaN, one Inf, one -Inf: they must appear where the reference has them", "places"),
-    Probe("scaled", "rows of A and columns of B scaled by 2^-8 .. 2^8: small rows must not drown", "rule"),
+    Probe(
+        "scaled",
+        "rows of A and columns of B scaled by 2^-8 .. 2^8: small rows must be as accurate as large ones",
+        "rule",
+    ),
 )
 BY_NAME = {probe.name: probe for probe in PROBES}
-# A product of fp32 numbers with 1 has no error; 4u leaves room for operands split into 22 bits (2u each).
-# TF32 and fp16 keep 11 bits: up to 4096u off.
+# Bounds of the relative error, in u. A product with 1 is exact in fp32; 4 u allows for operands of 22 bits (2 u each).
+# TF32 and fp16 keep 11 bits and are up to 4096 u off.
 FEW = 4
-SMOOTH = 16
+SMOOTH = 16  # behind a smooth activation, which adds rounding errors of its own
 
 
 class CannotProbe(Exception):
-    """Says why a probe does not apply."""
+    """The probe cannot be applied; the message says why."""
 
 
 def skip_reason(probe: Probe, activation: str | None, float32: bool) -> str | None:
-    """Why a probe says nothing about this problem; None if it does."""
+    """Why a probe would show nothing for this problem; None if it would."""
     if probe.judged == "bitwise" and activation not in (None, "relu"):
         return f"not exact behind {activation}"
     if probe.judged in ("bitwise", "relative") and not float32:

@@ -1,8 +1,8 @@
-"""The parent's end of a worker: start it, ask it things, watch it, and end it with its whole process tree.
+"""A worker's process as the tool handles it: start it, watch it while it works, end it with all that it started.
 
-The code that runs in a worker may hang, crash, fork, print without end or fill the memory; none of that may reach the
-tool. What is watched: the deadline of each request, the memory and number of the worker's processes, and how much it
-prints. RLIMIT_AS is not used, since CUDA reserves far more address space than memory.
+The code in a worker may hang, crash, fork, print without end or fill the memory; none of that may harm the tool. Watched
+are the deadline of each request, the memory and the number of the worker's processes, and how much it prints.
+RLIMIT_AS is not used, since CUDA reserves far more address space than memory.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import psutil
-from torch import Tensor
 
-from . import protocol
+from . import text, wire
+from .channel import Channel, Failure, Reply
 
-BOOT = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); from mm32.verify.worker import main; main(sys.argv[1:])"
-# Environment variables that turn fp32 into TF32 behind everybody's back.
+# What a worker's interpreter runs: the candidate's process the worker alone, the reference's process its own program.
+PROGRAMS = {"candidate": "mm32.verify.worker.main", "reference": "mm32.verify.reference"}
+BOOT = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); from {} import main; main(sys.argv[1:])"
+# Environment variables that make products of fp32 matrices TF32 ones.
 TF32_SWITCHES = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
 TOKEN_VARIABLE = "MM32_VERIFY_WORKER"
 MAX_PRINTED = 64 << 20
 KEPT_PRINTED = 32 << 10
-SMALL_PAYLOAD = 64 << 20  # of an answer that is to carry no tensors to speak of
+SMALL_PAYLOAD = 64 << 20  # bytes of an answer that should carry no large tensors
 WATCH_INTERVAL = 0.25
 MAX_PROCESSES = 64 + 8 * (os.cpu_count() or 1)
 
@@ -49,28 +51,8 @@ class Limits:
     memory_gib: float = 16.0
 
 
-class Failure(Exception):
-    """A request that brought no answer. `kind` is one of raised, crashed, timeout, memory, processes, printed, channel."""
-
-    def __init__(self, kind: str, message: str, details: dict[str, Any] | None = None):
-        super().__init__(message)
-        self.kind = kind
-        self.message = message
-        self.details = details or {}
-        self.role = ""
-
-
-@dataclass
-class Reply:
-    """An answer: the worker's header (without trust: check before use), its value, and the wall time the parent saw."""
-
-    header: dict[str, Any]
-    value: Any
-    wall: float = 0.0
-
-
 class Drain(threading.Thread):
-    """Reads what a worker prints, so that it never blocks, and keeps the first and the last 32 KiB of it."""
+    """Reads what a worker prints, so that the worker never blocks, and keeps the first and the last 32 KiB of it."""
 
     def __init__(self, stream: BinaryIO):
         super().__init__(daemon=True)
@@ -96,12 +78,12 @@ class Drain(threading.Thread):
 
 
 def search_path() -> list[str]:
-    """The parent's sys.path without its relative entries: a worker's own folder must not shadow a module."""
+    """This process's sys.path without relative entries: files in a worker's folder must not shadow a module."""
     return [str(Path(entry)) for entry in sys.path if entry and os.path.isabs(entry)]
 
 
-def environment(folder: Path, token: str) -> dict[str, str]:
-    """The worker's environment: the parent's, with every cache and temporary folder inside `folder`."""
+def variables(folder: Path, token: str) -> dict[str, str]:
+    """The worker's environment variables: this process's own, with every cache and temporary folder inside `folder`."""
     env = {
         name: value for name, value in os.environ.items() if not name.startswith("PYTHON") and name not in TF32_SWITCHES
     }
@@ -110,16 +92,16 @@ def environment(folder: Path, token: str) -> dict[str, str]:
         env[name] = str(folder)
     for name in ("XDG_CACHE_HOME", "TORCH_EXTENSIONS_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
         env[name] = str(folder / "cache" / name.lower())
-    # On a busy CPU, OpenMP threads that spin at a barrier while their partner waits for their core make the same code
-    # hundreds of times slower in one process than in another, for as long as the process lives (20 µs against 8 ms seen).
+    # On a busy CPU, OpenMP threads that spin at a barrier keep the thread they wait for from its core. The same code was
+    # then 8 ms instead of 20 µs in one of two processes, for as long as it lived.
     env.setdefault("OMP_WAIT_POLICY", "passive")
     env["CUDA_CACHE_PATH"] = str(folder / "cache" / "cuda")
     env[TOKEN_VARIABLE] = token
     return env
 
 
-class Worker:
-    """One isolated process. `role` is "reference" or "candidate" and appears in messages only."""
+class WorkerProcess:
+    """A worker's process. `role`, "reference" or "candidate", decides which program it runs and is named in messages."""
 
     def __init__(self, role: str, limits: Limits, on_wait: Callable[[float], None] | None = None):
         self.role = role
@@ -131,14 +113,15 @@ class Worker:
         self._watched = 0.0
         self.folder = Path(tempfile.mkdtemp(prefix=f"mm32-verify-{role}-"))
         ours, theirs = socket.socketpair()
+        boot = BOOT.format(PROGRAMS[role])
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-I", "-c", BOOT, json.dumps(search_path()), str(theirs.fileno()), str(os.getpid())],
+                [sys.executable, "-I", "-c", boot, json.dumps(search_path()), str(theirs.fileno()), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 cwd=self.folder,
-                env=environment(self.folder, self.token),
+                env=variables(self.folder, self.token),
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
@@ -151,7 +134,7 @@ class Worker:
         assert self.process.stdout
         assert self.process.stderr
         self.printed = [Drain(self.process.stdout), Drain(self.process.stderr)]  # type: ignore[arg-type]
-        self.channel = protocol.Channel(ours, self._idle)
+        self.channel = Channel(ours, self._idle)
 
     # ------------------------------------------------------------------------------------------------------ asking
 
@@ -165,54 +148,22 @@ class Worker:
         two: bool = False,
         **fields: Any,
     ) -> Reply:
-        """Send a request and wait for its answer; with `two`, for a second frame that carries the value.
-
-        `wall` of the answer is the time from the end of sending to the first frame, by this process's clock.
-        Raises Failure.
-        """
-        try:
-            return self._ask(op, value, timeout, max_payload, two, fields)
-        except Failure as failure:
-            failure.role = self.role
-            raise
-
-    def _ask(
-        self, op: str, value: Any, timeout: float | None, max_payload: int | None, two: bool, fields: dict[str, Any]
-    ) -> Reply:
+        """Send a request and wait for its answer, at most `timeout` seconds; see Channel.ask. Raises Failure."""
         if max_payload is None and self.role == "candidate":
             max_payload = SMALL_PAYLOAD
-        tensors: list[Tensor] = []
-        nonce = secrets.token_hex(8)
-        request = {"op": op, "nonce": nonce, "value": protocol.pack(value, tensors), **fields}
         self.asked = time.monotonic()
         self.deadline = self.asked + min(self.limits.timeout, timeout if timeout is not None else self.limits.timeout)
         try:
-            self.channel.send(request, tensors)
-            start = time.perf_counter()
-            header, arrived = self._receive(nonce, max_payload)
-            wall = time.perf_counter() - start
-            if two:
-                second, arrived = self._receive(nonce, max_payload)
-                header["value"] = second.get("value")
-            return Reply(header, protocol.unpack(header.get("value"), arrived), wall)
-        except protocol.ProtocolError as error:
+            return self.channel.ask(op, value, fields, max_payload, two)
+        except Failure as error:
+            failure = error
+        except wire.ProtocolError as error:
             self.end()
-            raise Failure("channel", f"wrote something that is no answer to the result channel ({error})") from None
-        except protocol.Closed:
-            raise self._death() from None
-
-    def _receive(self, nonce: str, max_payload: int | None) -> tuple[dict[str, Any], list[Tensor]]:
-        header, tensors = self.channel.receive(max_payload)
-        if header.get("nonce") != nonce:
-            raise protocol.ProtocolError("an answer to another question")
-        error = header.get("error")
-        if error is not None:
-            if not (
-                isinstance(error, dict) and all(isinstance(item, (str, int, type(None))) for item in error.values())
-            ):
-                raise protocol.ProtocolError("malformed error")
-            raise Failure("raised", str(error.get("message", "")), error)
-        return header, tensors
+            failure = Failure("channel", f"sent something that is no answer ({error})")
+        except wire.Closed:
+            failure = self._death()
+        failure.role = self.role
+        raise failure from None
 
     # ------------------------------------------------------------------------------------------------------ watching
 
@@ -225,7 +176,7 @@ class Worker:
             self.end()
             raise Failure("timeout", f"no answer after {spent:.0f} s")
         if self.process.poll() is not None:
-            # Its last words may still lie in the socket; the next read finds them or the end of the stream.
+            # Its last answer may still be in the socket; the next read finds that or the end of the stream.
             if self._watched == float("inf"):
                 raise self._death()
             self._watched = float("inf")
@@ -264,15 +215,15 @@ class Worker:
         code = self.process.returncode
         self.end()
         if code is None:
-            return Failure("channel", "closed the result channel")
+            return Failure("channel", "closed its connection to the tool")
         if code < 0:
             name = signal.Signals(-code).name if -code in {s.value for s in signal.Signals} else f"signal {-code}"
             return Failure("crashed", f"the process died of {name}", {"signal": name})
         return Failure("crashed", f"the process ended itself with exit code {code}", {"exit_code": code})
 
     def output(self) -> str:
-        """What the worker printed, standard output first."""
-        return "\n".join(text for drain in self.printed if (text := drain.text().strip()))
+        """What the worker printed, standard output first, safe to show."""
+        return "\n".join(text.log(printed) for drain in self.printed if (printed := drain.text().strip()))
 
     # ------------------------------------------------------------------------------------------------------ ending
 
@@ -297,7 +248,7 @@ class Worker:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Stop the worker's processes for a while, so that nothing it left running disturbs another's timing."""
+        """Stop the worker's processes meanwhile, so that nothing it left running disturbs the timing of another."""
         stopped = self._members()
         for process in stopped:
             with contextlib.suppress(psutil.Error):
@@ -310,7 +261,7 @@ class Worker:
                     process.resume()
 
     def _relatives(self) -> list[psutil.Process]:
-        """Living processes of this worker: its session, its descendants, and whoever carries its token."""
+        """This worker's living processes: its session, its descendants, and those with its token in their environment."""
         found = []
         descendants = {process.pid for process in self._members()}
         for process in psutil.process_iter():
@@ -329,7 +280,7 @@ class Worker:
         with contextlib.suppress(OSError):
             self.channel.sock.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(1)  # it leaves by itself when its channel closes
+            self.process.wait(1)  # it ends by itself when its connection closes
         self.end()
         for drain in self.printed:
             drain.join(0.5)
@@ -338,15 +289,9 @@ class Worker:
                     drain.stream.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def __enter__(self) -> Worker:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def all_close(workers: Sequence[Worker]) -> None:
-    """Close every worker, whatever the closing of one of them does."""
+def close_all(workers: Sequence[WorkerProcess]) -> None:
+    """Close every worker, even where closing one of them raises."""
     with contextlib.ExitStack() as stack:
         for worker in workers:
             stack.callback(worker.close)

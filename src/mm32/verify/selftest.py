@@ -1,7 +1,7 @@
-"""Could this check have failed? Wrong outputs, made from the right one, that the judge must tell from it.
+"""Could this check have failed? Wrong outputs, made from the right one, that the judge must reject.
 
-Runs with every verification, with the judge and the bounds that judge the candidate. A check that passes zeros (a sum
-of NaN-poisoned comparisons, a tolerance looser than the answer) proves nothing, and the tool then gives no verdict.
+Part of every verification, with the same judge and bounds as for the candidate. A check that accepts zeros (because NaN
+passes its comparison, or its tolerance is larger than the answer) proves nothing, and the tool then gives no verdict.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .protocol import leaves
-from .verdict import Judgement, Truth, judge
+from .judge import Judgement, Truth, judge
+from .wire import leaves
 
 
 @dataclass
-class Case:
-    """One wrong output, and whether the judge told it from the right one."""
+class Check:
+    """One wrong output, and whether the judge rejected it; or the reference's own, and whether it was accepted."""
 
     name: str
     caught: bool
@@ -40,7 +40,7 @@ def substitute(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 def first_tensor(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """`tree` with its first tensor that has entries changed, and the others as they are."""
+    """`tree` with only its first tensor that is not empty changed."""
     done: list[bool] = []
 
     def once(t: Tensor) -> Tensor:
@@ -53,7 +53,7 @@ def first_tensor(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 def _one_wrong(t: Tensor) -> Tensor:
-    """One entry, the largest, off by one per cent (an integer: by one; a truth value: turned over)."""
+    """The largest entry off by one per cent (an integer: by one; a boolean: inverted)."""
     out = t.clone().contiguous()
     flat = out.reshape(-1)
     if t.dtype == torch.bool:
@@ -94,16 +94,16 @@ def run(
     stale: Any,
     made: Sequence[tuple[str, Any, Sequence[Truth]]] = (),
     judge: Callable[[Any, Sequence[Truth]], Judgement] = judge,
-) -> list[Case]:
-    """Judge wrong outputs. `right` is the reference's own output, which must pass, for `truths`.
+) -> list[Check]:
+    """Judge wrong outputs, and `right`, the reference's own output for the inputs of `truths`, which must pass.
 
     `stale` is the right output for other inputs. `made` are outputs that the reference's process computed wrongly on
-    purpose, each with the truth to hold it against; those of one name are one case, caught if any of them is (the
-    candidate has to pass on all of those inputs).
+    purpose, each with the truth for its inputs. Those of one name are one check, caught if any of them is caught, since
+    the candidate has to pass on all of these inputs.
     """
-    cases = []
-    verdict = judge(right, truths)
-    cases.append(Case("the reference's own output passes", verdict.same, verdict.reason or "same"))
+    checks = []
+    outcome = judge(right, truths)
+    checks.append(Check("the reference's own output passes", outcome.same, outcome.reason or "same"))
     wrong: list[tuple[str, Any]] = [
         ("zeros", substitute(right, torch.zeros_like)),
         ("a constant", substitute(right, _constant)),
@@ -116,10 +116,10 @@ def run(
     if floats and not made:
         wrong.append(("rounded to 8 bits", substitute(right, _rounded)))
     for name, output in wrong:
-        verdict = judge(output, truths)
-        cases.append(Case(name, not verdict.same, verdict.reason or "passed as the same"))
+        outcome = judge(output, truths)
+        checks.append(Check(name, not outcome.same, outcome.reason or "passed as the same"))
     for name in dict.fromkeys(name for name, *_ in made):
-        verdicts = [judge(output, against) for other, output, against in made if other == name]
-        caught = [v for v in verdicts if not v.same]
-        cases.append(Case(name, bool(caught), caught[0].reason if caught else "passed as the same"))
-    return cases
+        outcomes = [judge(output, against) for other, output, against in made if other == name]
+        caught = [outcome for outcome in outcomes if not outcome.same]
+        checks.append(Check(name, bool(caught), caught[0].reason if caught else "passed as the same"))
+    return checks

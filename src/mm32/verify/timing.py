@@ -1,9 +1,9 @@
-"""Faster or not: rounds of reference and candidate in turn, the ratio's interval, and a second clock to check the first.
+"""Faster or not: alternating rounds of both sides, the interval of their ratio, and a second clock to check the first.
 
-Each round times both sides, in an order that alternates, so that a drift of clocks or temperature meets both. The ratio
-of a round is the reference's median over the candidate's; the verdict rests on the median of the rounds' ratios and on
-its distribution-free interval (order statistics, at least 95 %). The candidate's own process tells its times and could
-lie, so this process times whole bursts of calls with its own clock as well.
+Each round times both sides, in an order that alternates, so that a drift of clocks or temperature affects both. A round's
+ratio is the reference's median over the candidate's. The verdict is by the median of the rounds' ratios and its
+distribution-free interval (order statistics, at least 95 %). The candidate's own process reports its times and could
+lie, so this process also times bursts of calls by its own clock.
 """
 
 from __future__ import annotations
@@ -17,32 +17,33 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .process import Failure, Reply, Worker
+from .channel import Failure, Reply
+from .process import WorkerProcess
 from .verdict import Verdict
 
 MIN_ROUNDS = 6
 MAX_ROUNDS = 30
-# Two processes running the very same code differ by more than their rounds do (where memory and threads happen to lie),
-# so the interval has to stay this far from 1. docs/verifying.md has the measurements.
+# Two processes that run the same code differ by more than their own rounds do (by where memory and threads are placed),
+# so the interval must be this far from 1. docs/verifying.md has the measurements.
 MARGIN = 1.02
-UNSTABLE = 2.0  # times of one side that differ by more than this are no measurement
-LONG = 0.02  # seconds a call; above it, every round is also a measurement by the parent's clock
-ROUND = 0.03  # seconds of calls in a round, below that
-BURST = 0.06
+UNSTABLE = 2.0  # a side whose median is more than this many times its fastest call was disturbed
+LONG = 0.02  # seconds of a call; above it, this process's clock times the rounds as well, and there are no bursts
+ROUND = 0.03  # seconds of calls in a round, where calls are shorter
+BURST = 0.06  # seconds of calls in a burst
 BURSTS = 5
-GIVE_UP = 240.0  # seconds of rounds after which even fewer than MIN_ROUNDS have to do
-# A candidate may take this long beside the time it claims: the host's work for one call, which events do not see.
+GIVE_UP = 240.0  # seconds after which no round is begun, even after fewer than MIN_ROUNDS
+# What a call may take beyond the time that the candidate claims: the host's work, which events do not measure.
 HOST_ALLOWANCE = 200e-6
 CLAIM_FACTOR = 1.5
 
 
 @dataclass
-class Side:
-    """Times of one side: medians of its rounds, in seconds, by its own clock; and by the parent's."""
+class Times:
+    """Seconds of one side's calls: `rounds` medians by its own clock, `walls` means by this process's clock."""
 
     rounds: list[float] = field(default_factory=list)
     walls: list[float] = field(default_factory=list)
-    fastest: float = math.inf  # single call
+    fastest: float = math.inf  # call of all rounds
 
     @property
     def median(self) -> float:
@@ -63,7 +64,7 @@ class Side:
 
 @dataclass
 class Kept:
-    """The outputs of one timed call, for the judge: the shift that made its inputs, and both sides' outputs."""
+    """The outputs of one timed call, to be judged: the shift that made its inputs, and both sides' outputs."""
 
     shift: int
     reference: Any
@@ -73,8 +74,10 @@ class Kept:
 
 @dataclass
 class Timing:
-    reference: Side
-    candidate: Side
+    """The outcome of `measure`: both sides' times, the ratio reference : candidate with its interval, the verdict and why."""
+
+    reference: Times
+    candidate: Times
     ratio: float
     low: float
     high: float
@@ -88,8 +91,8 @@ class Timing:
 def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float, float]:
     """The median's confidence interval from order statistics, and its exact coverage.
 
-    Assumes only that rounds are independent. Fewer than six values cannot reach 95 %: their range is returned, with the
-    coverage that it has.
+    Assumes only that rounds are independent. Fewer than six values cannot reach 95 %: their range is returned, with its
+    lower coverage.
     """
     ordered = sorted(values)
     n = len(ordered)
@@ -103,7 +106,7 @@ def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float
     return best
 
 
-def decide(reference: Side, candidate: Side) -> tuple[Verdict, str, tuple[float, float, float, float]]:
+def decide(reference: Times, candidate: Times) -> tuple[Verdict, str, tuple[float, float, float, float]]:
     """The verdict on speed, why, and (ratio, low, high, coverage). A pure function of the times."""
     claims = [*candidate.rounds, *candidate.walls]
     if not all(math.isfinite(t) and t > 0 for t in claims):
@@ -116,16 +119,16 @@ def decide(reference: Side, candidate: Side) -> tuple[Verdict, str, tuple[float,
     ratios = [a / b for a, b in zip(reference.rounds, candidate.rounds, strict=True)]
     low, high, coverage = interval(ratios)
     numbers = (statistics.median(ratios), low, high, coverage)
-    # The fastest burst is compared, and what the reference shows of this machine's load is granted: an honest candidate
-    # on a busy machine must not be called a liar.
+    # The fastest burst is compared, and the machine's load, as the reference's times show it, is allowed for: an honest
+    # candidate on a busy machine must not be suspect.
     load = max(1.0, reference.wall / reference.median)
     allowance = HOST_ALLOWANCE + max(0.0, reference.wall - reference.median)
     came_back = min(candidate.walls)
     if not (came_back <= CLAIM_FACTOR * load * candidate.median + allowance):
         return (
             Verdict.SUSPECT,
-            f"the candidate's process claims {seconds(candidate.median)} a call, but calls came back only every "
-            f"{seconds(came_back)} by this tool's clock",
+            f"the candidate's process claims {in_units(candidate.median)} a call, but calls came back only every "
+            f"{in_units(came_back)} by this tool's clock",
             numbers,
         )
     by_wall = reference.wall / candidate.wall
@@ -133,8 +136,8 @@ def decide(reference: Side, candidate: Side) -> tuple[Verdict, str, tuple[float,
         if side.median > UNSTABLE * side.fastest:
             return (
                 Verdict.INCONCLUSIVE,
-                f"the {name}'s median of {seconds(side.median)} is over {UNSTABLE:g} times its fastest call, "
-                f"{seconds(side.fastest)}: something else keeps this machine busy",
+                f"the {name}'s median of {in_units(side.median)} is over {UNSTABLE:g} times its fastest call, "
+                f"{in_units(side.fastest)}: something else keeps this machine busy",
                 numbers,
             )
     if coverage < 0.95:
@@ -159,8 +162,8 @@ def decide(reference: Side, candidate: Side) -> tuple[Verdict, str, tuple[float,
     return Verdict.INCONCLUSIVE, f"the interval {within}", numbers
 
 
-def seconds(t: float) -> str:
-    """A time for a person: 1.23 ms."""
+def in_units(t: float) -> str:
+    """Seconds for a person: 1.23 ms."""
     if not math.isfinite(t):
         return str(t)
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
@@ -170,8 +173,8 @@ def seconds(t: float) -> str:
 
 
 def measure(
-    reference: Worker,
-    candidate: Worker,
+    reference: WorkerProcess,
+    candidate: WorkerProcess,
     cost: float,
     budget: float,
     keep: int,
@@ -179,9 +182,10 @@ def measure(
     max_payload: int,
     progress: Callable[[str], None],
 ) -> Timing:
-    """Time both sides. `cost` is the seconds a call of the slower side takes, `keep` how many outputs to keep."""
+    """Time both sides, for about `budget` seconds. `cost` is the seconds of a call of the slower side, `keep` how many outputs
+    to keep for the judge. Raises Failure."""
     chance = random.SystemRandom()
-    sides = {"reference": Side(), "candidate": Side()}
+    sides = {"reference": Times(), "candidate": Times()}
     workers = {"reference": reference, "candidate": candidate}
     long = cost >= LONG
     calls = 1 if long else max(3, min(20, int(ROUND / max(cost, 1e-6))))
@@ -197,7 +201,7 @@ def measure(
         )
         times = reply.header.get("times")
         if not (isinstance(times, list) and len(times) == len(plan) and all(type(t) is float for t in times)):
-            raise Failure("channel", "answered with something that is no list of times")
+            raise Failure("channel", "answered with something that is no list of times", role=name)
         return times, reply.wall, reply.value
 
     def both(number: int, plan: list[int | None], flush: bool, keep_call: int | None, burst: bool) -> None:
@@ -206,7 +210,7 @@ def measure(
         shift = plan[0] if burst or long else plan[keep_call or 0]
         quiet: list[int | None] = [None] * len(plan) if burst or long else plan
         for name in order:
-            # What the candidate left running in the background must not slow the reference down.
+            # Nothing that the candidate left running may slow the reference down.
             with candidate.paused() if name == "reference" else contextlib.nullcontext():
                 if burst or long:
                     workers[name].ask("refill", shift=shift, timeout=timeout)

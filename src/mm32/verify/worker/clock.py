@@ -1,8 +1,8 @@
-"""Timing inside a worker: every function used here is bound before the code under test is loaded.
+"""Times calls inside a worker. Every function used here is bound before the code under test is loaded.
 
-On a GPU a call is timed by CUDA events on the current stream, behind a write of more than twice the L2 cache, so that
+On a GPU a call is timed by CUDA events on the current stream. Before it, more than twice the L2 cache is written, so that
 inputs come from memory and the host is ahead of the device. On a CPU it is timed by `time.perf_counter_ns`. Code in the
-same process can still reach in and falsify this; the parent compares with its own clock (see timing.py).
+same process can still change what is measured here; the tool compares with its own clock (timing.py).
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ class Clock:
     def __init__(self, device: torch.device):
         self.cuda = device.type == "cuda"
         self.device = device
-        self._trash: torch.Tensor | None = None
+        self._flushed: torch.Tensor | None = None
 
     def synchronize(self) -> None:
         if self.cuda:
             _synchronize(self.device)
 
     def flush(self) -> None:
-        """Push everything out of the L2 cache by writing a buffer of at least twice its size."""
+        """Empty the L2 cache of other data by writing a buffer of more than twice its size."""
         if not self.cuda:
             return
-        if self._trash is None:
+        if self._flushed is None:
             size = max(2 * torch.cuda.get_device_properties(self.device).L2_cache_size, 64 << 20)
-            self._trash = torch.empty(size + (8 << 20), dtype=torch.uint8, device=self.device)
-        self._trash.zero_()
+            self._flushed = torch.empty(size + (8 << 20), dtype=torch.uint8, device=self.device)
+        self._flushed.zero_()
 
     def measure(
         self,
@@ -51,18 +51,18 @@ class Clock:
         kept_call: int | None,
         flush: bool,
     ) -> tuple[list[float], Any]:
-        """Seconds for each of `calls`, and what `keep` made of the output of call number `kept_call`.
+        """Seconds of each of `calls`, and what `keep` returned for the output of call number `kept_call`.
 
-        An entry of `calls` is what `prepare` gets before that call; None prepares nothing. `keep` runs right behind the
-        call, on the same stream, so that work left running on another stream is not waited for.
+        An entry of `calls` is the argument that `prepare` gets before that call; None: `prepare` is not called. `keep`
+        runs right behind the call, on the same stream, so that work left running on another stream is not waited for.
         """
         kept = None
         times: list[float] = []
         events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
         self.synchronize()
-        for i, how in enumerate(calls):
-            if how is not None:
-                prepare(how)
+        for i, argument in enumerate(calls):
+            if argument is not None:
+                prepare(argument)
             if flush:
                 self.flush()
             if self.cuda:

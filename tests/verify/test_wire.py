@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 import torch
 
-from mm32.verify.protocol import MAGIC, PREFIX, Channel, Closed, ProtocolError, Unsupported, leaves, pack, unpack
+from mm32.verify.wire import MAGIC, PREFIX, Closed, Connection, ProtocolError, Unsupported, leaves, pack, unpack
 
 
 def round_trip(value: Any) -> Any:
     a, b = socket.socketpair()
     tensors: list[torch.Tensor] = []
     node = pack(value, tensors)
-    sender = threading.Thread(target=Channel(a).send, args=({"value": node}, tensors))
+    sender = threading.Thread(target=Connection(a).send, args=({"value": node}, tensors))
     sender.start()
-    header, arrived = Channel(b).receive()
+    header, arrived = Connection(b).receive()
     sender.join()
     a.close()
     b.close()
@@ -31,7 +31,7 @@ def raw(head: bytes, payload: bytes = b"", size: int | None = None, magic: bytes
     a.sendall(PREFIX.pack(magic, len(head), len(payload) if size is None else size) + head + payload)
     a.close()
     try:
-        Channel(b).receive(max_payload=1 << 20)
+        Connection(b).receive(max_payload=1 << 20)
     finally:
         b.close()
 

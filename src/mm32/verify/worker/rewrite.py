@@ -1,7 +1,7 @@
-"""`mm32 verify REFERENCE --kernel NAME`: the reference's own model, with its matmuls given to a kernel of this library.
+"""`mm32 verify REFERENCE --kernel NAME`: the reference's model, its products computed by a kernel of this library.
 
-The model is traced with torch.fx; each matmul, linear or `@`, with the bias added behind it and the activation behind
-that, becomes one call of `mm32.matmul` or `mm32.linear`.
+The model is traced with torch.fx. Each matmul, linear or `@`, with a bias added to it and an activation of the sum if
+there are any, becomes one call of `mm32.matmul` or `mm32.linear`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
-KERNELS = ("auto", "naive", "dot", "tiled", "simt", "mma", "tensorcore")
-
 
 class CannotRewrite(Exception):
-    """The model cannot be traced, or holds nothing to rewrite."""
+    """The model cannot be traced, or has no product to rewrite."""
 
 
 MATMULS: set[Any] = {torch.matmul, torch.mm, torch.bmm, operator.matmul, "matmul", "mm", "bmm", "__matmul__"}
@@ -52,9 +50,9 @@ def rewrite(
     matmul: Callable[..., Tensor] | None = None,
     linear: Callable[..., Tensor] | None = None,
 ) -> fx.GraphModule:
-    """`model` with every matmul and linear, bias and activation fused, given to the library's kernel `kernel`.
+    """`model` with every matmul and linear computed by the library's kernel `kernel`, bias and activation fused.
 
-    `matmul` and `linear` default to the library's. Raises CannotRewrite.
+    `matmul` and `linear` are what is called instead; by default the library's. Raises CannotRewrite.
     """
     if matmul is None or linear is None:
         import mm32
@@ -64,7 +62,7 @@ def rewrite(
         traced = fx.symbolic_trace(model)
     except Exception as error:
         raise CannotRewrite(
-            f"the model cannot be traced by torch.fx ({type(error).__name__}: {str(error).splitlines()[0]}); "
+            f"the model cannot be traced by torch.fx ({type(error).__name__}: {(str(error).splitlines() or ['no message'])[0]}); "
             "write a candidate file with class ModelNew instead"
         ) from None
     modules = dict(traced.named_modules())
@@ -92,7 +90,7 @@ def rewrite(
         traced.graph.eliminate_dead_code()
         done += 1
     if done == 0:
-        raise CannotRewrite("the model holds no matmul, linear or @ that a kernel of this library could take over")
+        raise CannotRewrite("the model holds no matmul, linear or @ that a kernel of this library could compute")
     traced.graph.eliminate_dead_code()
     traced.graph.lint()
     traced.recompile()
@@ -100,7 +98,7 @@ def rewrite(
 
 
 def _key(node: fx.Node, modules: dict[str, nn.Module]) -> Any:
-    """What a node calls, in the terms of the tables above."""
+    """What a node calls, as the tables above name it: a function, a method's name or a module's type."""
     if node.op == "call_module":
         return type(modules[str(node.target)])
     return node.target if node.op in ("call_function", "call_method") else None
@@ -132,7 +130,7 @@ def _only_user(node: fx.Node) -> fx.Node | None:
 
 
 def _bias(added: fx.Node, product: fx.Node, traced: fx.GraphModule) -> fx.Node | None:
-    """The 1-D parameter or buffer that `added` adds to `product`, or None: anything else stays an addition."""
+    """The 1-D parameter or buffer that `added` adds to `product`; None if it adds anything else."""
     if len(added.args) != 2 or added.kwargs:
         return None
     other = added.args[1] if added.args[0] is product else added.args[0]
@@ -145,7 +143,7 @@ def _bias(added: fx.Node, product: fx.Node, traced: fx.GraphModule) -> fx.Node |
 
 
 def _activation(node: fx.Node, modules: dict[str, nn.Module]) -> str | None:
-    """The library's name of the activation that `node` applies, or None if it has none for just that."""
+    """The library's name of the activation that `node` applies; None if it has no activation that computes the same."""
     key = _key(node, modules)
     if node.op == "call_module":
         module = modules[str(node.target)]

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from mm32.verify import selftest
-from mm32.verify.timing import Side, decide, interval, seconds
-from mm32.verify.verdict import EXIT_CODES, EXIT_MEANINGS, Errors, Judgement, Truth, Verdict, judge
+from mm32.verify.judge import Errors, Judgement, Truth, judge
+from mm32.verify.timing import Times, decide, in_units, interval
+from mm32.verify.verdict import EXIT_CODES, EXIT_MEANINGS, Verdict
 
 U = 2.0**-24
 
@@ -191,8 +192,8 @@ def test_interval_is_the_exact_order_statistic() -> None:
     assert interval([float(i) for i in range(6)])[2] == 1 - 2 / 64
 
 
-def sides(reference: list[float], candidate: list[float], walls: tuple[float, float]) -> tuple[Side, Side]:
-    return Side(reference, [walls[0]] * 3, min(reference)), Side(candidate, [walls[1]] * 3, min(candidate))
+def sides(reference: list[float], candidate: list[float], walls: tuple[float, float]) -> tuple[Times, Times]:
+    return Times(reference, [walls[0]] * 3, min(reference)), Times(candidate, [walls[1]] * 3, min(candidate))
 
 
 def test_faster_slower_and_inconclusive() -> None:
@@ -238,7 +239,7 @@ def test_unstable_times_are_inconclusive() -> None:
 
 
 def test_seconds_are_written_with_a_unit() -> None:
-    assert [seconds(t) for t in (2.5, 0.00277, 3.21e-5, 4e-9)] == ["2.5 s", "2.77 ms", "32.1 µs", "4 ns"]
+    assert [in_units(t) for t in (2.5, 0.00277, 3.21e-5, 4e-9)] == ["2.5 s", "2.77 ms", "32.1 µs", "4 ns"]
 
 
 def test_every_verdict_has_an_exit_code_of_its_own_and_a_meaning() -> None:

@@ -1,7 +1,7 @@
 """Load a reference or candidate script, and find its model in it.
 
 The format is KernelBench's: a reference defines `class Model(nn.Module)`, `get_inputs()` and `get_init_inputs()`; a
-candidate defines `class ModelNew(nn.Module)`. A script runs in a namespace of its own, in a process of its own.
+candidate defines `class ModelNew(nn.Module)`. Each script is loaded in a process of its own.
 """
 
 from __future__ import annotations
@@ -19,11 +19,7 @@ from torch import nn
 
 
 class ScriptError(Exception):
-    """The script could not be loaded. `text` is for a person; `detail` is the whole traceback."""
-
-    def __init__(self, text: str, detail: str = ""):
-        super().__init__(text)
-        self.detail = detail
+    """The script lacks a class or a function that it must define."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +36,7 @@ class Script:
 
 
 def where_in(path: Path, error: BaseException) -> tuple[int, str] | None:
-    """The last line of the script itself that the exception passed through: (number, source)."""
+    """The script's own line that raised the exception, or called what raised it: (number, source)."""
     if isinstance(error, SyntaxError) and error.filename == str(path) and error.lineno:
         return error.lineno, (error.text or "").rstrip("\n")
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
@@ -50,9 +46,9 @@ def where_in(path: Path, error: BaseException) -> tuple[int, str] | None:
 
 
 def load(path: Path, class_name: str) -> Script:
-    """Run the script at `path` as a module and return it with the class asked for.
+    """Run the script at `path` as a module and find its class `class_name`.
 
-    Raises ScriptError if there is no such class; whatever the script itself raises passes through.
+    Raises ScriptError if there is no such class, and whatever the script itself raises.
     """
     source = path.read_bytes()
     code = compile(source, str(path), "exec", dont_inherit=True)
@@ -68,7 +64,7 @@ def load(path: Path, class_name: str) -> Script:
         ]
         hint = f"; it defines {', '.join(known)}" if known else "; it defines no nn.Module at all"
         if class_name == "ModelNew" and "Model" in known:
-            hint += ". A candidate's class is called ModelNew, so that it cannot be mistaken for the reference"
+            hint += ". A candidate's class is called ModelNew, so that it cannot be mistaken for the reference's"
         raise ScriptError(f"{path.name} defines no class {class_name}{hint}")
     if not issubclass(model, nn.Module):
         raise ScriptError(f"{path.name}: {class_name} is not a torch.nn.Module")

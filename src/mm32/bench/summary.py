@@ -1,4 +1,4 @@
-"""Rows of a record for people: a line, a table, the worst. A time never stands without the error beside it."""
+"""Rows of a record for a person: a line each, a table, the slowest. Every time is shown with its error."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def worst(rows: list[Row], name: str = "mm32", count: int = 10) -> list[Row]:
 
 
 def choice(row: Row) -> tuple[str, float]:
-    """Of the kernels that were measured by name beside "mm32": the fastest one, and mm32's time over its."""
+    """The fastest of the kernels that were measured by name, and the ratio of mm32's time, with its own choice, to its."""
     others = {name: r for name, r in row["results"].items() if name in KERNELS}
     name, best = min(others.items(), key=lambda item: item[1]["seconds"])
     return name, row["results"]["mm32"]["seconds"] / best["seconds"]
@@ -62,8 +62,8 @@ def subtitle(record: dict[str, Any]) -> str:
 
 
 def table(record: dict[str, Any]) -> Group:
-    """The record as a page for rich: for each case a line for every implementation, those that could not run with the reason;
-    below, where it was measured."""
+    """The record as a page for rich: for each case a line for each implementation, or why it could not run; then where it was
+    measured."""
     from rich.console import Group
     from rich.markup import escape
     from rich.table import Table

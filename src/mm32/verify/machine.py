@@ -1,4 +1,4 @@
-"""What the run was made on: card, driver, versions."""
+"""The machine that a verification ran on: card, driver, versions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from mm32.environment import driver_version
+from mm32.collect_env import driver_version
 
 
 def processor() -> str:
@@ -22,7 +22,7 @@ def processor() -> str:
 
 
 def describe(device: torch.device) -> dict[str, Any]:
-    """Plain values about the device and the software; never raises for want of a GPU."""
+    """Plain values about the device and the software, for the report; those of a card only where `device` is one."""
     found: dict[str, Any] = {
         "device": str(device),
         "python": platform.python_version(),

@@ -1,13 +1,14 @@
-"""What mm32 finds on this machine: versions, cards, compilers, cache, and what is missing with the line that brings it.
+"""What mm32 finds on this machine: versions, cards, compilers, cache, and what is missing with the command that installs it.
 
-It never raises, whatever is broken: each probe stands alone, and one that fails is shown with its error. Only the standard
-library is imported before a probe runs.
+`collect` never raises, whatever is broken: each item is found on its own, and one that fails is shown with its error. Only
+the standard library is imported at the top, so that it also works where torch cannot be imported.
 """
 
 from __future__ import annotations
 
 import ctypes
 import importlib.metadata
+import json
 import os
 import platform
 import re
@@ -25,8 +26,8 @@ CLI_PARTS = ("typer", "rich", "ninja", "psutil", "setuptools")
 
 
 def collect() -> dict[str, Any]:
-    """The report: "versions" and "compilers" by name, "devices" a list, "cache", "missing" (what, and how to get it). Ready
-    for JSON. In place of what a probe could not find stands None or "failed: …"."""
+    """The report, ready for JSON: "versions" and "compilers" by name, "devices" a list, "cache", "missing" (what, and how to
+    get it). What is not there is None; what could not be found out is "failed: " and the error."""
     versions: dict[str, str | None] = {
         "mm32": _probe(_mm32),
         "Python": platform.python_version(),
@@ -76,7 +77,7 @@ def text(report: dict[str, Any]) -> str:
 
 
 def planning_device() -> tuple[Card, bool]:
-    """The card that plans are made for: torch's current one and True, or without a card an H200's description and False."""
+    """The card that plans are made for, and whether it is here: torch's current one, or an H200 where there is no card."""
     import torch
 
     from mm32.cuda import launch
@@ -87,8 +88,30 @@ def planning_device() -> tuple[Card, bool]:
     return H200, False
 
 
+def pip_install(extra: str) -> str:
+    """The command that installs one of mm32's extras ("cu13", "cli", ...), from where mm32 itself was installed."""
+    folder = Path(__file__).resolve().parents[2]  # a checkout's, if this is one: src/mm32/collect_env.py
+    if (folder / "pyproject.toml").is_file():
+        return f"pip install -e '{folder}[{extra}]'"
+    source = _installed_from()
+    if source is None:
+        return f"pip install 'mm32[{extra}]'"
+    return f"pip install 'mm32[{extra}] @ {source}'"
+
+
+def _installed_from() -> str | None:
+    """The URL that pip installed mm32 from; None if that was a package index, or is not known."""
+    try:
+        written = importlib.metadata.distribution("mm32").read_text("direct_url.json")
+        origin = json.loads(written or "{}")
+        vcs = origin.get("vcs_info", {})
+        return f"{vcs['vcs']}+{origin['url']}@{vcs['commit_id']}" if vcs else origin.get("url")
+    except Exception:  # no metadata, or not as the specification has it: the message is advice, not worth an error
+        return None
+
+
 # ---------------------------------------------------------------------------------------------------------------------
-# The probes.
+# Each item by itself. `_probe` turns what it raises into a text.
 
 
 def _probe(function: Callable[[], Any]) -> Any:
@@ -136,17 +159,17 @@ def _nvrtc() -> str | None:
 
 
 def driver_version() -> str | None:
-    """The NVIDIA driver's version, as the kernel module tells it; None without one."""
+    """The NVIDIA driver's version, from the kernel module; None where there is none."""
     try:
-        told = Path("/proc/driver/nvidia/version").read_text()
+        text = Path("/proc/driver/nvidia/version").read_text()
     except OSError:
         return None
-    found = re.search(r"(\d+\.\d+(?:\.\d+)?)", told)
+    found = re.search(r"(\d+\.\d+(?:\.\d+)?)", text)
     return found[1] if found else None
 
 
 def _driver() -> str | None:
-    """The driver's version and the CUDA version it goes up to, without any package's help."""
+    """The driver's version and the highest CUDA version that it supports, from the driver's own library."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -195,7 +218,7 @@ def _cache() -> dict[str, Any]:
     folder = compiler.cache_dir()
     entries = compiler.entries()
     there = folder
-    while not there.exists() and there != there.parent:  # a folder that is made on the first write
+    while not there.exists() and there != there.parent:  # the folder is made by the first write
         there = there.parent
     return {
         "folder": str(folder),
@@ -216,13 +239,13 @@ def _missing(versions: dict[str, str | None], compilers: dict[str, str | None]) 
         found.append({"what": "a torch that can be imported", "get": "pip install 'torch>=2.9'"})
     needed = [name for name in ("cuda-core", "cuda-bindings", "NVRTC") if absent(versions[name])]
     if needed:
-        found.append({"what": f"{', '.join(needed)}, to run kernels", "get": f"pip install 'mm32[cu{major}]'"})
+        found.append({"what": f"{', '.join(needed)}, to run kernels", "get": pip_install(f"cu{major}")})
     elif built_for and (versions["NVRTC"] or "").split(".")[0] != built_for[0]:
         what = "NVRTC of the CUDA version that torch was built with"
-        found.append({"what": what, "get": f"pip install 'mm32[cu{major}]'"})
+        found.append({"what": what, "get": pip_install(f"cu{major}")})
     parts = [name for name in CLI_PARTS if _package(name) is None]
     if parts:
-        found.append({"what": f"{', '.join(parts)}, for the command line", "get": "pip install 'mm32[cli]'"})
+        found.append({"what": f"{', '.join(parts)}, for the command line", "get": pip_install("cli")})
     builders = [name for name in ("nvcc", "c++") if absent(compilers[name])]
     if builders:
         what = f"{' and '.join(builders)}, to build scripts that use load_inline (mm32's own kernels do without)"

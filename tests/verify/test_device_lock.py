@@ -10,35 +10,39 @@ from pathlib import Path
 
 import pytest
 
-from mm32.verify.turns import Turn
+from mm32.verify.device_lock import DeviceLock
 
 
 def test_many_share_and_one_measures(tmp_path: Path) -> None:
-    first, second, other = Turn("a card", tmp_path), Turn("a card", tmp_path), Turn("another", tmp_path)
-    assert first.share(patience=0)
-    assert second.share(patience=0)
-    assert other.share(patience=0)
-    assert not first.alone(patience=0.2)  # the second still compares
-    assert other.alone(patience=0)
-    second.leave()
-    assert first.alone(patience=0)
-    assert not second.share(patience=0.2)  # the first measures
-    first.leave()
-    assert second.alone(patience=0)
+    first, second, other = (
+        DeviceLock("a card", tmp_path),
+        DeviceLock("a card", tmp_path),
+        DeviceLock("another", tmp_path),
+    )
+    assert first.acquire_shared(patience=0)
+    assert second.acquire_shared(patience=0)
+    assert other.acquire_shared(patience=0)
+    assert not first.acquire_exclusive(patience=0.2)  # the second still compares
+    assert other.acquire_exclusive(patience=0)
+    second.release()
+    assert first.acquire_exclusive(patience=0)
+    assert not second.acquire_shared(patience=0.2)  # the first measures
+    first.release()
+    assert second.acquire_exclusive(patience=0)
 
 
 def test_two_that_wait_for_each_other_both_get_their_turn(tmp_path: Path) -> None:
     measured = []
 
     def verification(number: int) -> None:
-        turn = Turn("cpu", tmp_path)
-        assert turn.share()
+        lock = DeviceLock("cpu", tmp_path)
+        assert lock.acquire_shared()
         time.sleep(0.1)
-        assert turn.alone(patience=20)
+        assert lock.acquire_exclusive(patience=20)
         measured.append(("begin", number))
         time.sleep(0.1)
         measured.append(("end", number))
-        turn.leave()
+        lock.release()
 
     threads = [threading.Thread(target=verification, args=(i,)) for i in range(4)]
     for thread in threads:
@@ -50,29 +54,29 @@ def test_two_that_wait_for_each_other_both_get_their_turn(tmp_path: Path) -> Non
 
 
 def test_waiting_is_told(tmp_path: Path) -> None:
-    one, two = Turn("cpu", tmp_path), Turn("cpu", tmp_path)
-    one.share()
-    two.share()
+    one, two = DeviceLock("cpu", tmp_path), DeviceLock("cpu", tmp_path)
+    one.acquire_shared()
+    two.acquire_shared()
     told: list[int] = []
-    assert not two.alone(lambda: told.append(1), patience=0.2)
+    assert not two.acquire_exclusive(lambda: told.append(1), patience=0.2)
     assert told
 
 
 def test_a_folder_that_cannot_be_used_means_no_turns(tmp_path: Path) -> None:
-    turn = Turn("cpu", tmp_path / "missing")
-    assert turn.share()
-    assert turn.alone()
-    turn.leave()
+    lock = DeviceLock("cpu", tmp_path / "missing")
+    assert lock.acquire_shared()
+    assert lock.acquire_exclusive()
+    lock.release()
 
 
 def test_the_file_is_not_followed_elsewhere(tmp_path: Path) -> None:
-    turn = Turn("cpu", tmp_path)
-    turn.share()
+    lock = DeviceLock("cpu", tmp_path)
+    lock.acquire_shared()
     (path,) = tmp_path.iterdir()
-    turn.leave()
+    lock.release()
     path.unlink()
     path.symlink_to(tmp_path / "elsewhere")
-    assert turn.share()
+    assert lock.acquire_shared()
     assert not (tmp_path / "elsewhere").exists()
 
 
@@ -81,6 +85,6 @@ def test_a_file_system_without_locks_means_no_turns(tmp_path: Path, monkeypatch:
         raise OSError(errno.ENOLCK, "no locks available")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    turn = Turn("cpu", tmp_path)
-    assert turn.share()
-    assert turn.alone()
+    lock = DeviceLock("cpu", tmp_path)
+    assert lock.acquire_shared()
+    assert lock.acquire_exclusive()

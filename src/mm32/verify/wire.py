@@ -1,6 +1,7 @@
-"""How the tool and a worker talk: length-prefixed frames, a JSON header and raw tensor bytes.
+"""The format in which the tool and its workers exchange values: length-prefixed frames of JSON and raw tensor bytes.
 
-Nothing that arrives is ever unpickled or evaluated: the other end may be running somebody's code. A frame is
+The one module that both sides of the border import (see worker/__init__.py). It imports nothing else of this package.
+Nothing that arrives is ever unpickled or evaluated, because the other end may be running a candidate's code. A frame is
 
     4 bytes   b"MM32"
     u32       length of the header, little-endian
@@ -8,8 +9,8 @@ Nothing that arrives is ever unpickled or evaluated: the other end may be runnin
     header    JSON object; its "tensors" list gives dtype, shape and axis order of every tensor in the payload
     payload   the tensors' bytes, one after the other
 
-Values that are not tensors (a list of inputs, a tuple of outputs, the arguments of a constructor) travel in the header
-as a tree of tagged nodes; see `pack`.
+Values (a list of inputs, a tuple of outputs, a constructor's arguments) are a tree of tagged nodes in the header, whose
+leaves are plain values or the numbers of tensors in the payload; see `pack`.
 """
 
 from __future__ import annotations
@@ -43,22 +44,22 @@ DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 class ProtocolError(Exception):
-    """What arrived is not a frame of this protocol."""
+    """The bytes that arrived are not a frame, or a frame's value is malformed."""
 
 
 class Closed(Exception):
-    """The other end is gone."""
+    """The other end has closed the connection."""
 
 
 class Unsupported(TypeError):
-    """A value that the protocol does not carry."""
+    """A value of a type that frames cannot carry."""
 
 
 # ---------------------------------------------------------------------------------------------------------- values
 
 
 def pack(value: Any, tensors: list[Tensor], depth: int = 0) -> dict[str, Any]:
-    """Describe `value` as JSON, appending its tensors to `tensors`; Unsupported for types that do not travel."""
+    """`value` as a JSON node; its tensors are appended to `tensors`. Raises Unsupported for a type that cannot be sent."""
     if depth > MAX_DEPTH:
         raise Unsupported(f"nested more than {MAX_DEPTH} deep")
     if isinstance(value, Tensor):
@@ -69,7 +70,7 @@ def pack(value: Any, tensors: list[Tensor], depth: int = 0) -> dict[str, Any]:
     if value is None or isinstance(value, (bool, int, float, str)):
         for plain in (bool, int, float, str):
             if isinstance(value, plain):
-                return {"value": plain(value)}  # of the plain type, for a subclass too
+                return {"value": plain(value)}  # a subclass is sent as the plain type
         return {"value": None}
     if isinstance(value, (torch.dtype, torch.Size)):
         if isinstance(value, torch.Size):
@@ -120,7 +121,7 @@ def _unpack(node: Any, tensors: Sequence[Tensor], budget: list[int], depth: int)
 
 
 def leaves(value: Any, path: str = "output") -> list[tuple[str, Any]]:
-    """The tensors and scalars of a tree, each with the expression that reaches it; tuples and lists are alike."""
+    """The tensors and scalars of a tree, each with the expression that selects it; tuples and lists are treated alike."""
     if isinstance(value, dict):
         return [leaf for key, item in value.items() for leaf in leaves(item, f"{path}[{key!r}]")]
     if isinstance(value, (list, tuple)):
@@ -128,29 +129,11 @@ def leaves(value: Any, path: str = "output") -> list[tuple[str, Any]]:
     return [(path, value)]
 
 
-def same_bits(a: Any, b: Any) -> bool:
-    """Whether two trees hold the very same bits, NaN included."""
-    left, right = leaves(a), leaves(b)
-    if [path for path, _ in left] != [path for path, _ in right]:
-        return False
-    for (_, x), (_, y) in zip(left, right, strict=True):
-        if isinstance(x, Tensor) != isinstance(y, Tensor):
-            return False
-        if isinstance(x, Tensor):
-            if x.shape != y.shape or x.dtype != y.dtype:
-                return False
-            if not torch.equal(*(t.contiguous().reshape(-1).view(torch.uint8) for t in (x, y))):
-                return False
-        elif not (x == y or (x != x and y != y)):
-            return False
-    return True
-
-
 # ---------------------------------------------------------------------------------------------------------- tensors
 
 
 def _axis_order(t: Tensor) -> list[int]:
-    """Axes from the slowest to the fastest, so that a transposed view travels as the view it is."""
+    """Axes from the largest stride to the smallest, so that a transposed view is received as the same view."""
     strides = t.stride()
     order = sorted(range(t.dim()), key=lambda axis: (-strides[axis], axis))
     return order if t.permute(order).is_contiguous() else list(range(t.dim()))
@@ -185,7 +168,7 @@ def _from_bytes(buffer: memoryview, dtype: torch.dtype, shape: list[int], order:
     if dtype is torch.bool:
         flat = flat != 0
     else:
-        # The payload's tensors lie one after the other, so one may start at an address its dtype cannot be viewed at.
+        # Tensors lie one after the other in the payload, so this one may not be aligned for its dtype.
         flat = (flat if flat.data_ptr() % dtype.itemsize == 0 else flat.clone()).view(dtype)
     return flat.reshape(stored).permute([order.index(axis) for axis in range(len(order))])
 
@@ -193,8 +176,11 @@ def _from_bytes(buffer: memoryview, dtype: torch.dtype, shape: list[int], order:
 # ---------------------------------------------------------------------------------------------------------- frames
 
 
-class Channel:
-    """One end of a stream socket that carries frames. `idle` is called while waiting, and raises to give up."""
+class Connection:
+    """One end of a stream socket that carries frames.
+
+    `idle` is called about ten times a second while `send` and `receive` wait; an exception that it raises ends the wait.
+    """
 
     def __init__(self, sock: socket.socket, idle: Callable[[], None] | None = None):
         self.sock = sock
@@ -223,7 +209,7 @@ class Channel:
     def receive(self, max_payload: int | None = None) -> tuple[dict[str, Any], list[Tensor]]:
         magic, head_size, payload_size = PREFIX.unpack(self._receive(PREFIX.size))
         if magic != MAGIC or head_size > MAX_HEADER:
-            raise ProtocolError("these bytes are not a reply of the worker")
+            raise ProtocolError("these bytes are not a frame")
         try:
             header = json.loads(bytes(self._receive(head_size)).decode())
         except (ValueError, RecursionError):
@@ -235,7 +221,7 @@ class Channel:
         if sum(size for *_, size in checked) != payload_size:
             raise ProtocolError("the payload's length is not that of its tensors")
         if max_payload is not None and payload_size > max_payload:
-            raise ProtocolError(f"a reply of {payload_size} bytes, where at most {max_payload} were to come")
+            raise ProtocolError(f"a payload of {payload_size} bytes, where at most {max_payload} were expected")
         payload = self._receive(payload_size)
         tensors, at = [], 0
         for dtype, shape, order, size in checked:
@@ -244,7 +230,7 @@ class Channel:
         return header, tensors
 
     def _tick(self) -> None:
-        """Call `idle` ten times a second, be the other end silent or dripping."""
+        """Call `idle` if a tenth of a second has passed, whether the other end is silent or sends a byte at a time."""
         now = time.monotonic()
         if self.idle and now - self._ticked > 0.1:
             self._ticked = now

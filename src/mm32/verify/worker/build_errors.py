@@ -1,7 +1,4 @@
-"""Why a candidate did not build: the compiler's first error, with its source line, out of 300 lines of ninja.
-
-Runs in the worker, on the exception that the script raised while it was loaded.
-"""
+"""Why a candidate could not be built: the compiler's first error with its source line, out of hundreds of lines of output."""
 
 from __future__ import annotations
 
@@ -45,15 +42,15 @@ HINTS: tuple[tuple[str, str], ...] = (
 
 @dataclass(frozen=True)
 class Explained:
-    """One error for a person: the message, the source lines it points at, and what to do."""
+    """An error for a person: the message, the source lines that it points at, and what to do."""
 
     message: str
     context: str = ""
     hint: str = ""
 
 
-def one_line(error: BaseException) -> str:
-    """`error` as its type and the first line of what it says."""
+def first_line(error: BaseException) -> str:
+    """The type of `error` and the first line of its message."""
     if isinstance(error, SystemExit):
         return f"the script called sys.exit({'' if error.code is None else error.code!r})"
     lines = [line for line in str(error).splitlines() if line.strip()]
@@ -63,6 +60,7 @@ def one_line(error: BaseException) -> str:
 
 
 def chain(error: BaseException) -> list[BaseException]:
+    """`error`, what it was raised from, and so on."""
     found: list[BaseException] = []
     current: BaseException | None = error
     while current is not None and current not in found:
@@ -76,7 +74,7 @@ def hint_for(text: str) -> str:
 
 
 def first_error(output: str) -> Explained | None:
-    """The first error in a build's output; None if it holds none."""
+    """The first error in the output of a build; None if there is none."""
     output = ANSI.sub("", output)
     found = COMPILER.search(output)
     if found:
@@ -101,7 +99,7 @@ def first_error(output: str) -> Explained | None:
 
 
 def _source(path: Path, number: int) -> list[str]:
-    """The line that an error points at, from the generated source, which is removed after the run."""
+    """The line that an error points at. Read now: the generated source is removed after the run."""
     try:
         return [f"  {number} | {path.read_text(errors='replace').splitlines()[number - 1].rstrip()}"]
     except (OSError, IndexError):
@@ -119,7 +117,7 @@ def demangle(symbol: str) -> str:
 
 
 def explain(error: BaseException) -> Explained | None:
-    """What went wrong in a build, if `error` comes from one; None for any other exception."""
+    """What went wrong in a build, if `error` was raised by one; None for any other exception."""
     for link in chain(error):
         text = str(link)
         output = getattr(link, "output", None)
@@ -141,6 +139,8 @@ def explain(error: BaseException) -> Explained | None:
     )
     if hint and (building or isinstance(error, (TypeError, RuntimeError, OSError, AssertionError))):
         return (
-            Explained(one_line(error), "", hint) if not isinstance(error, FileNotFoundError) or "nvcc" in text else None
+            Explained(first_line(error), "", hint)
+            if not isinstance(error, FileNotFoundError) or "nvcc" in text
+            else None
         )
     return None

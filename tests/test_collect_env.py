@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import mm32
-from mm32 import environment
+from mm32 import collect_env
 from mm32.plan import H200
 
 
@@ -22,7 +22,7 @@ def test_report_holds_what_is_here(tmp_path, monkeypatch):
     import torch
 
     monkeypatch.setenv("MM32_CACHE_DIR", str(tmp_path / "new" / "folder"))
-    report = environment.collect()
+    report = collect_env.collect()
     assert report["versions"]["mm32"] == mm32.__version__
     assert report["versions"]["Python"] == platform.python_version()
     assert report["versions"]["torch"] == torch.__version__
@@ -31,7 +31,7 @@ def test_report_holds_what_is_here(tmp_path, monkeypatch):
     assert not (tmp_path / "new").exists()
     assert set(report["compilers"]) == {"nvcc", "ninja", "c++"}
     assert json.loads(json.dumps(report)) == report
-    page = environment.text(report)
+    page = collect_env.text(report)
     for shown in (torch.__version__, platform.python_version(), str(tmp_path / "new" / "folder"), "0 entries"):
         assert shown in page
 
@@ -43,7 +43,7 @@ def test_cache_entries_are_counted(tmp_path, monkeypatch):
     header = {"kernel": "fma/naive.cu", "arch": "sm_90a", "constants": "", "compiler": "nvrtc"}
     (tmp_path / "a.cubin").write_bytes(compiler._pack(b"cubin", header))
     (tmp_path / "b.cubin").write_bytes(b"not one")
-    report = environment.collect()
+    report = collect_env.collect()
     assert report["cache"]["entries"] == 1
     assert report["cache"]["bytes"] == (tmp_path / "a.cubin").stat().st_size
 
@@ -51,9 +51,9 @@ def test_cache_entries_are_counted(tmp_path, monkeypatch):
 def test_cache_that_cannot_be_written_is_said(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("MM32_CACHE_DIR", str(tmp_path / "file" / "cache"))
-    report = environment.collect()
+    report = collect_env.collect()
     assert report["cache"]["writable"] is False
-    assert "NOT writable" in environment.text(report)
+    assert "NOT writable" in collect_env.text(report)
 
 
 def test_every_probe_may_fail(monkeypatch):
@@ -61,30 +61,69 @@ def test_every_probe_may_fail(monkeypatch):
         raise OSError("libfoo.so.1: cannot open shared object file")
 
     for name in ("_mm32", "_torch", "_torch_cuda", "_nvrtc", "_driver", "_devices", "_compiler", "_cache", "_missing"):
-        monkeypatch.setattr(environment, name, broken)
-    monkeypatch.setattr(environment.importlib.metadata, "version", broken)
-    monkeypatch.setattr(environment.platform, "platform", broken)
-    report = environment.collect()
+        monkeypatch.setattr(collect_env, name, broken)
+    monkeypatch.setattr(collect_env.importlib.metadata, "version", broken)
+    monkeypatch.setattr(collect_env.platform, "platform", broken)
+    report = collect_env.collect()
     said = "failed: OSError: libfoo.so.1: cannot open shared object file"
     assert report["versions"]["torch"] == said
     assert report["versions"]["cuda-core"] == said
     assert report["devices"] == report["cache"] == report["missing"] == report["compilers"]["nvcc"] == said
-    assert environment.text(report).count(said) >= 12
+    assert collect_env.text(report).count(said) >= 12
 
 
 def test_missing_parts_come_with_the_line_that_brings_them(monkeypatch):
     found = {"cuda-core": "1.0", "cuda-bindings": None, "NVRTC": None, "torch": "2.11", "torch's CUDA": "12.8"}
-    missing = environment._missing(found, {"nvcc": None, "c++": "/usr/bin/c++"})
+    monkeypatch.setattr(collect_env, "pip_install", lambda extra: f"pip install 'mm32[{extra}]'")
+    missing = collect_env._missing(found, {"nvcc": None, "c++": "/usr/bin/c++"})
     gets = {m["get"]: m["what"] for m in missing}
     assert gets["pip install 'mm32[cu12]'"] == "cuda-bindings, NVRTC, to run kernels"
     assert any(what.startswith("nvcc, to build scripts that use load_inline") for what in gets.values())
-    monkeypatch.setattr(environment, "_package", lambda name: None if name in ("rich", "psutil") else "1")
+    monkeypatch.setattr(collect_env, "_package", lambda name: None if name in ("rich", "psutil") else "1")
     found = {"cuda-core": "1.0", "cuda-bindings": "13.0", "NVRTC": "13.0", "torch": "2.11", "torch's CUDA": "13.0"}
-    assert environment._missing(found, {"nvcc": "/usr/bin/nvcc", "c++": "/usr/bin/c++"}) == [
+    assert collect_env._missing(found, {"nvcc": "/usr/bin/nvcc", "c++": "/usr/bin/c++"}) == [
         {"what": "rich, psutil, for the command line", "get": "pip install 'mm32[cli]'"}
     ]
     found["NVRTC"] = "12.9"
-    assert environment._missing(found, {"nvcc": "x", "c++": "x"})[0]["get"] == "pip install 'mm32[cu13]'"
+    assert collect_env._missing(found, {"nvcc": "x", "c++": "x"})[0]["get"] == "pip install 'mm32[cu13]'"
+
+
+@pytest.mark.parametrize(
+    ("origin", "command"),
+    [
+        (None, "pip install 'mm32[cli]'"),
+        ('{"url": "file:///x/mm32", "dir_info": {}}', "pip install 'mm32[cli] @ file:///x/mm32'"),
+        (
+            '{"url": "file:///x/mm32-0.1.0.whl", "archive_info": {}}',
+            "pip install 'mm32[cli] @ file:///x/mm32-0.1.0.whl'",
+        ),
+        (
+            '{"url": "https://host/mm32", "vcs_info": {"vcs": "git", "commit_id": "abc"}}',
+            "pip install 'mm32[cli] @ git+https://host/mm32@abc'",
+        ),
+        ("not json", "pip install 'mm32[cli]'"),
+    ],
+)
+def test_the_command_that_installs_an_extra_names_where_mm32_came_from(tmp_path, monkeypatch, origin, command):
+    from types import SimpleNamespace
+
+    installed = SimpleNamespace(read_text=lambda name: origin if name == "direct_url.json" else None)
+    monkeypatch.setattr(collect_env.importlib.metadata, "distribution", lambda name: installed)
+    monkeypatch.setattr(collect_env, "__file__", str(tmp_path / "lib" / "site-packages" / "mm32" / "collect_env.py"))
+    assert collect_env.pip_install("cli") == command
+
+
+def test_the_command_that_installs_an_extra_in_a_checkout(tmp_path, monkeypatch):
+    monkeypatch.setattr(collect_env, "__file__", str(tmp_path / "src" / "mm32" / "collect_env.py"))
+    (tmp_path / "pyproject.toml").touch()
+    assert collect_env.pip_install("cu13") == f"pip install -e '{tmp_path}[cu13]'"
+    (tmp_path / "pyproject.toml").unlink()
+
+    def broken(name):
+        raise OSError("no metadata")
+
+    monkeypatch.setattr(collect_env.importlib.metadata, "distribution", broken)
+    assert collect_env.pip_install("cu13") == "pip install 'mm32[cu13]'"
 
 
 def test_a_compiler_that_fails_is_shown(tmp_path, monkeypatch):
@@ -92,7 +131,7 @@ def test_a_compiler_that_fails_is_shown(tmp_path, monkeypatch):
         (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    compilers = environment.collect()["compilers"]
+    compilers = collect_env.collect()["compilers"]
     assert compilers == {
         "nvcc": f"{tmp_path}/nvcc (failed: --version returned 3: broken toolkit)",
         "ninja": f"{tmp_path}/ninja (1.12.1)",
@@ -109,13 +148,13 @@ def test_without_cuda_bindings(monkeypatch):
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", absent)
-    assert environment._nvrtc() is None
+    assert collect_env._nvrtc() is None
 
 
 def test_module_imports_only_the_standard_library():
     code = (
         "import sys, importlib.util as u; before = set(sys.modules);"
-        f"s = u.spec_from_file_location('environment', {environment.__file__!r}); m = u.module_from_spec(s);"
+        f"s = u.spec_from_file_location('collect_env', {collect_env.__file__!r}); m = u.module_from_spec(s);"
         "s.loader.exec_module(m); roots = {n.partition('.')[0] for n in set(sys.modules) - before};"
         "print(sorted(roots - set(sys.stdlib_module_names)))"
     )
@@ -127,7 +166,7 @@ def test_plans_are_for_an_h200_where_there_is_no_card(monkeypatch):
     import torch
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert environment.planning_device() == (H200, False)
+    assert collect_env.planning_device() == (H200, False)
 
 
 BROKEN = "raise OSError('libtorch_cuda.so: cannot open shared object file')\n"
@@ -174,7 +213,7 @@ def test_env_runs_with_a_torch_that_does_not(tmp_path, torch_is, said):
 def test_report_has_the_card():
     import torch
 
-    report = environment.collect()
+    report = collect_env.collect()
     p = torch.cuda.get_device_properties(0)
     assert report["devices"][0] == {
         "name": p.name,
@@ -183,5 +222,5 @@ def test_report_has_the_card():
         "multiprocessors": p.multi_processor_count,
     }
     assert "CUDA" in report["versions"]["driver"]
-    device, present = environment.planning_device()
+    device, present = collect_env.planning_device()
     assert (device.name, present) == (p.name, True)

@@ -1,0 +1,112 @@
+"""The tool's end of the connection to a worker: requests, and answers that are checked before anything uses them.
+
+The other end runs the code under test. An answer counts only if it carries the nonce of its request; its value is
+rebuilt from plain types and tensors (wire.py); every text in its header, an exception's message for instance, is made
+safe to show (text.py) here, before any other part of the tool sees it. Texts inside the value itself, an output that is a
+str, stay as they are, to be compared; whoever shows one uses `text.one_line`.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from . import text, wire
+
+# What a worker says of an exception: each field with the function that makes it safe.
+ERROR_FIELDS: dict[str, Callable[[object], str]] = {
+    **dict.fromkeys(("type", "message", "hint", "script", "source"), text.one_line),
+    **dict.fromkeys(("context", "traceback"), text.log),
+}
+
+
+class Failure(Exception):
+    """A request without an answer. `kind`: raised, crashed, timeout, memory, processes, printed or channel.
+
+    `details` of "raised" are the fields of `checked_error`; `role` says whose process it was, reference or candidate.
+    """
+
+    def __init__(self, kind: str, message: str, details: dict[str, Any] | None = None, role: str = ""):
+        self.message = text.one_line(message)
+        super().__init__(self.message)
+        self.kind = kind
+        self.details = details or {}
+        self.role = role
+
+
+@dataclass
+class Reply:
+    """An answer: the worker's header (its claims), its value, and the seconds from the request to the answer by our clock."""
+
+    header: dict[str, Any]
+    value: Any
+    wall: float = 0.0
+
+
+class Channel:
+    """Asks a worker. `idle` is called while an answer is awaited, and raises to end the wait."""
+
+    def __init__(self, sock: socket.socket, idle: Callable[[], None]):
+        self.sock = sock
+        self._connection = wire.Connection(sock, idle)
+
+    def ask(self, op: str, value: Any, fields: dict[str, Any], max_payload: int | None, two: bool) -> Reply:
+        """Send a request and receive its answer; with `two`, a second frame carries the answer's value.
+
+        The reply's `wall` is from the end of sending to the end of the first frame. Raises wire.ProtocolError,
+        wire.Closed, what `idle` raises, and Failure for an exception that the worker reports.
+        """
+        tensors: list[Tensor] = []
+        nonce = secrets.token_hex(8)
+        request = {"op": op, "nonce": nonce, "value": wire.pack(value, tensors), **fields}
+        self._connection.send(request, tensors)
+        start = time.perf_counter()
+        header, arrived = self._receive(nonce, max_payload)
+        wall = time.perf_counter() - start
+        node = header.pop("value", None)
+        if two:
+            second, arrived = self._receive(nonce, max_payload)
+            node = second.pop("value", None)
+        return Reply(safe(header), wire.unpack(node, arrived), wall)
+
+    def _receive(self, nonce: str, max_payload: int | None) -> tuple[dict[str, Any], list[Tensor]]:
+        header, tensors = self._connection.receive(max_payload)
+        if header.get("nonce") != nonce:
+            raise wire.ProtocolError("an answer to another question")
+        if header.get("error") is not None:
+            error = checked_error(header["error"])
+            raise Failure("raised", error["message"], error)
+        return header, tensors
+
+
+def checked_error(error: Any) -> dict[str, Any]:
+    """A worker's account of an exception: the texts of ERROR_FIELDS, "built" (1: while building) and "line" (or None)."""
+    if not isinstance(error, dict):
+        raise wire.ProtocolError("malformed error")
+    found: dict[str, Any] = {}
+    for name, clean in ERROR_FIELDS.items():
+        value = error.get(name)
+        if not isinstance(value, (str, type(None))):
+            raise wire.ProtocolError("malformed error")
+        found[name] = clean(value or "")
+    line = error.get("line")
+    found["line"] = line if type(line) is int and 0 < line < 1 << 31 else None
+    found["built"] = 1 if error.get("built") == 1 else 0
+    return found
+
+
+def safe(value: Any, depth: int = 0) -> Any:
+    """A header's values with every text in them made one line."""
+    if depth > 8:
+        raise wire.ProtocolError("a header that is nested too deep")
+    if isinstance(value, dict):
+        return {text.one_line(key): safe(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list):
+        return [safe(item, depth + 1) for item in value]
+    return text.one_line(value) if isinstance(value, str) else value

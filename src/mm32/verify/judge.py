@@ -1,0 +1,303 @@
+"""Same or different: one output against its truth. Pure functions of tensors and numbers.
+
+The rule (docs/verifying.md has the measurements behind it). With u the unit roundoff of the output's dtype, K the
+length of the contraction, C64 the float64 truth, G = |A||B| + |bias| and the errors
+
+    normwise       ||C - C64|| / ||C64||
+    componentwise  max |C - C64| / (u G)
+
+an output is the same as the reference's if it has NaN and Inf exactly where the reference has them and
+
+    normwise       <= max(4 reference's, max(sqrt(K) / 2, 8) u max(1, ||G|| / (sqrt(K) ||C64||)))
+    componentwise  <= max(4 reference's, max(2 sqrt(K), 32))
+
+For a model that is no contraction, G is |C64| + rms(C64) and K the sum of the lengths of its reductions.
+Every comparison is written `not (error <= bound)`, so that NaN never passes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .text import one_line
+from .wire import leaves
+
+CHUNK = 1 << 17
+
+ROUNDOFF = {
+    torch.float64: 2.0**-53,
+    torch.complex128: 2.0**-53,
+    torch.float32: 2.0**-24,
+    torch.complex64: 2.0**-24,
+    torch.float16: 2.0**-11,
+    torch.bfloat16: 2.0**-8,
+}
+
+
+@dataclass
+class Errors:
+    """The two errors of the rule, or bounds of them."""
+
+    normwise: float = 0.0
+    componentwise: float = 0.0
+
+
+@dataclass
+class Truth:
+    """What one output should be: the reference's own result, the float64 result, and the gauge of its errors.
+
+    Without `exact` there is no float64 truth, and the reference's result is taken instead; without `gauge` the model is
+    no contraction. Two other rules take the place of the bounds: with `bitwise` every value must equal the reference's,
+    with `relative` |C - reference| <= relative * max(|reference|, floor) must hold for every entry.
+    """
+
+    path: str
+    reference: Any
+    exact: Any = None
+    gauge: Tensor | None = None
+    k: int = 1
+    bitwise: bool = False
+    relative: float | None = None
+    floor: float = 0.0
+    _own: tuple[Errors, Errors] | None = None
+    _scale: float | None = None
+
+    @property
+    def u(self) -> float:
+        return ROUNDOFF.get(getattr(self.reference, "dtype", torch.float64), 0.0)
+
+    def measure(self, got: Tensor) -> tuple[Errors, float, float]:
+        """The errors of `got`, ||C64|| and ||gauge||, over the entries where the reference and the truth are finite."""
+        exact = self.reference if self.exact is None else self.exact
+        if self._scale is None:
+            self._scale = 0.0 if self.gauge is not None else _rms(exact)
+        difference = norm = gauge_norm = worst = 0.0
+        for c, r, x, g in _chunks(got, self.reference, exact, self.gauge):
+            x = _wide(x)
+            d = (_wide(c) - x).abs_()
+            size = x if not x.is_complex() else x.abs()
+            unit = g if g is not None else size.abs() + self._scale
+            sums = [float(d.square().sum()), float(size.square().sum()), float(unit.square().sum())]
+            if not all(map(math.isfinite, sums)):
+                # An entry is NaN, infinite or too large to square. Where NaN and Inf are is compared by _odd_values.
+                ok = torch.isfinite(size) & torch.isfinite(r)
+                d, size, unit = d[ok], size[ok], unit[ok]
+                sums = [float(d.square().sum()), float(size.square().sum()), float(unit.square().sum())]
+            difference, norm, gauge_norm = difference + sums[0], norm + sums[1], gauge_norm + sums[2]
+            if d.numel():
+                ratio = d / unit
+                largest = float(ratio.max())
+                if largest != largest:  # 0 / 0: a sum of zeros, and exact
+                    largest = float(torch.where(d == 0, torch.zeros_like(d), ratio).max())
+                worst = _max(worst, largest / self.u)
+        normwise = math.sqrt(difference / norm) if norm > 0 else (0.0 if difference == 0 else math.inf)
+        errors = Errors(normwise if difference == difference else math.nan, worst)
+        return errors, math.sqrt(norm), math.sqrt(gauge_norm)
+
+    def own(self) -> tuple[Errors, Errors]:
+        """The reference's own errors, and the bounds that follow from them."""
+        if self._own is None:
+            errors, norm, gauge_norm = self.measure(self.reference)
+            root = math.sqrt(max(self.k, 1))
+            spread = max(1.0, gauge_norm / (root * norm)) if self.gauge is not None and norm > 0 else 1.0
+            slack = 1.0 if self.exact is not None else 2.0
+            normwise = max(4 * errors.normwise, slack * max(root / 2, 8) * self.u * spread)
+            componentwise = max(4 * errors.componentwise, slack * max(2 * root, 32))
+            self._own = errors, Errors(normwise, componentwise)
+        return self._own
+
+
+def _max(a: float, b: float) -> float:
+    """The larger; NaN if `b` is NaN, which Python's max may drop."""
+    return b if b != b or b > a else a
+
+
+def _wide(t: Tensor) -> Tensor:
+    return t.to(torch.complex128 if t.is_complex() else torch.float64)
+
+
+def _rms(t: Tensor) -> float:
+    """Root mean square of the finite entries."""
+    total, count = 0.0, 0
+    for (chunk,) in _chunks(t):
+        size = _wide(chunk).abs()
+        size = size[torch.isfinite(size)]
+        total, count = total + float(size.square().sum()), count + size.numel()
+    return math.sqrt(total / count) if count else 0.0
+
+
+def _chunks(*tensors: Tensor | None) -> Iterator[tuple[Any, ...]]:
+    """The tensors as vectors, 131072 entries at a time: a megabyte of float64, which stays in cache."""
+    flat = [t if t is None else t.reshape(-1) for t in tensors]
+    size = next(t.numel() for t in flat if t is not None)
+    for at in range(0, size, CHUNK):
+        yield tuple(t if t is None else t[at : at + CHUNK] for t in flat)
+
+
+@dataclass
+class Judgement:
+    """The outcome of comparing one output with its truth."""
+
+    same: bool = True
+    reason: str = ""
+    errors: Errors = field(default_factory=Errors)
+    reference: Errors = field(default_factory=Errors)
+    bounds: Errors = field(default_factory=Errors)
+
+    def closeness(self) -> float:
+        """The larger of the two ratios error : bound; above 1 a bound is exceeded."""
+        ratios = [
+            got / bound if bound > 0 else (0.0 if got == 0 else math.inf)
+            for got, bound in (
+                (self.errors.normwise, self.bounds.normwise),
+                (self.errors.componentwise, self.bounds.componentwise),
+            )
+        ]
+        return math.nan if any(r != r for r in ratios) else max(ratios)
+
+
+def shape_of(value: Any) -> str:
+    """A tensor as its shape and dtype; any other value as itself, on one line."""
+    if isinstance(value, Tensor):
+        return f"{tuple(value.shape)} {str(value.dtype).removeprefix('torch.')}"
+    return one_line(repr(value), 80)
+
+
+def judge(got: Any, truths: Sequence[Truth]) -> Judgement:
+    """Compare a whole output with the truth of every tensor in it. The first that differs, or else the closest to its bound."""
+    found = leaves(got)
+    if [path for path, _ in found] != [truth.path for truth in truths]:
+        expected = ", ".join(f"{t.path} {shape_of(t.reference)}" for t in truths[:8])
+        seen = ", ".join(f"{one_line(path, 80)} {shape_of(leaf)}" for path, leaf in found[:8])
+        return Judgement(False, f"the outputs are built differently: {seen or 'nothing'}; the reference's: {expected}")
+    worst = Judgement()
+    for (_, leaf), truth in zip(found, truths, strict=True):
+        result = judge_leaf(leaf, truth)
+        if not result.same:
+            return result
+        if not (result.closeness() < worst.closeness()):
+            worst = result
+    return worst
+
+
+def judge_leaf(got: Any, truth: Truth) -> Judgement:
+    """Compare one tensor (or plain value) with its truth."""
+    name, reference = truth.path, truth.reference
+    if not isinstance(reference, Tensor) or not isinstance(got, Tensor):
+        if isinstance(got, Tensor) or isinstance(reference, Tensor):
+            return Judgement(False, f"{name} is {shape_of(got)}, the reference's is {shape_of(reference)}")
+        if isinstance(reference, float) and isinstance(got, (int, float)) and not isinstance(got, bool):
+            return judge_leaf(*_as_tensors(got, truth))
+        equal = type(got) is type(reference) and got == reference
+        return Judgement(equal, "" if equal else f"{name} is {shape_of(got)}, the reference's is {shape_of(reference)}")
+    if tuple(got.shape) != tuple(reference.shape):
+        return Judgement(False, f"{name} has shape {tuple(got.shape)}, the reference's has {tuple(reference.shape)}")
+    if got.dtype != reference.dtype:
+        return Judgement(False, f"{name} has dtype {got.dtype}, the reference's has {reference.dtype}")
+    if truth.u == 0.0 or truth.bitwise:
+        equal = torch.equal(got, reference) if truth.u == 0.0 else _same_values(got, reference)
+        if equal:
+            return Judgement()
+        wrong = int((got != reference).sum())
+        where = _where(got != reference)
+        return Judgement(
+            False, f"{name}: {wrong} of {got.numel()} entries are not exactly the reference's, first {where}"
+        )
+    reason = _odd_values(got, reference, name)
+    if truth.relative is not None:
+        return _judge_relative(got, truth, reason)
+    own, bounds = truth.own()
+    result = Judgement(True, reason, truth.measure(got)[0], own, bounds)
+    result.same = not reason
+    for kind, error, bound in (
+        ("normwise", result.errors.normwise, bounds.normwise),
+        ("componentwise", result.errors.componentwise, bounds.componentwise),
+    ):
+        if result.same and not (error <= bound):
+            result.same = False
+            result.reason = f"{name}: {kind} error {error:.3g} is above the bound {bound:.3g}"
+    return result
+
+
+def _as_tensors(got: float, truth: Truth) -> tuple[Tensor, Truth]:
+    def wide(x: Any) -> Tensor:
+        return torch.tensor(float(x), dtype=torch.float32)
+
+    exact = wide(truth.exact).double() if isinstance(truth.exact, (int, float)) else None
+    return wide(got), Truth(truth.path, wide(truth.reference), exact, None, truth.k)
+
+
+def _same_values(got: Tensor, reference: Tensor) -> bool:
+    return bool(((got == reference) | (got.isnan() & reference.isnan())).all())
+
+
+def _where(mask: Tensor) -> str:
+    index = int(mask.reshape(-1).to(torch.uint8).argmax())
+    place = []
+    for size in reversed(mask.shape):
+        place.append(index % size)
+        index //= size
+    return "at " + str(tuple(reversed(place)))
+
+
+def _odd_values(got: Tensor, reference: Tensor, name: str) -> str:
+    """How NaN, +Inf and -Inf of `got` are in other places than those of `reference`; empty if they are in the same."""
+    got, reference = got.detach(), reference.detach()
+    if bool(torch.isfinite(got).all()) and bool(torch.isfinite(reference).all()):
+        return ""
+    if got.is_complex():
+        got, reference = torch.view_as_real(got.resolve_conj()), torch.view_as_real(reference.resolve_conj())
+    for what, a, b in (
+        ("NaN", got.isnan(), reference.isnan()),
+        ("+Inf", got == math.inf, reference == math.inf),
+        ("-Inf", got == -math.inf, reference == -math.inf),
+    ):
+        extra, missing = a & ~b, b & ~a
+        if bool(extra.any()):
+            return f"{name}: {int(extra.sum())} entries are {what} where the reference's are not, first {_where(extra)}"
+        if bool(missing.any()):
+            return f"{name}: {int(missing.sum())} entries are not {what} where the reference's are, first {_where(missing)}"
+    return ""
+
+
+def _judge_relative(got: Tensor, truth: Truth, reason: str) -> Judgement:
+    assert truth.relative is not None
+    worst = 0.0
+    for c, r in _chunks(got, truth.reference):
+        c, r = c.double(), r.double()
+        ok = torch.isfinite(r)
+        size = r.abs().clamp_min(truth.floor)
+        ratio = torch.where(c == r, torch.zeros_like(c), (c - r).abs() / size)[ok]
+        if ratio.numel():
+            worst = _max(worst, float(ratio.max()))
+    errors = Errors(worst, worst / truth.u)
+    bounds = Errors(truth.relative, truth.relative / truth.u)
+    result = Judgement(not reason, reason, errors, Errors(), bounds)
+    if result.same and not (worst <= truth.relative):
+        result.same = False
+        result.reason = f"{truth.path}: relative error {worst:.3g} is above the bound {truth.relative:.3g}"
+    return result
+
+
+def same_bits(a: Any, b: Any) -> bool:
+    """Whether two trees hold the same bits, NaN included."""
+    left, right = leaves(a), leaves(b)
+    if [path for path, _ in left] != [path for path, _ in right]:
+        return False
+    for (_, x), (_, y) in zip(left, right, strict=True):
+        if isinstance(x, Tensor) != isinstance(y, Tensor):
+            return False
+        if isinstance(x, Tensor):
+            if x.shape != y.shape or x.dtype != y.dtype:
+                return False
+            if not torch.equal(*(t.contiguous().reshape(-1).view(torch.uint8) for t in (x, y))):
+                return False
+        elif not (x == y or (x != x and y != y)):
+            return False
+    return True

@@ -1,0 +1,198 @@
+"""A report as a page for a person: what was found, and the verdict in the last line.
+
+No text of a candidate can pass for a line of the tool's. Every line is made one line of printable characters (text.py).
+Longer texts of a candidate (messages, logs, printed output) have a bar in front of each line. On a terminal, a line that
+is too long goes on behind a bar as well, since the terminal would go on in its first column.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .text import fold, one_line
+from .timing import in_units
+from .verdict import Verdict
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from .report import Report
+
+BAR = "  | "
+PRINTED = 8  # last lines of the candidate's output that are shown
+
+
+class Page:
+    """Writes a report to a rich console, which leaves out the styles where it is no terminal."""
+
+    def __init__(self, report: Report, console: Console):
+        self.report = report
+        self.console = console
+
+    def line(self, text: str = "", style: str | None = None) -> None:
+        text = one_line(text, None)
+        for row in fold(text, self.console.width, BAR) if self.console.is_terminal else [text]:
+            self.console.print(row, style=style, markup=False, highlight=False, soft_wrap=True, emoji=False)
+
+    def quote(self, log: object) -> None:
+        """A text of the candidate's, each line behind a bar."""
+        for line in str(log or "").split("\n"):
+            if line.strip():
+                self.line(BAR + line)
+
+    def head(self, text: str) -> None:
+        self.line()
+        self.line(text, "bold")
+
+    def table(self, columns: list[str], rows: list[list[str]], right: int = 99) -> None:
+        """Rows with their columns aligned: to the left, or from column number `right` on to the right."""
+        cells = [columns, *[[one_line(cell, None) for cell in row] for row in rows]]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
+        for number, row in enumerate(cells):
+            parts = [
+                cell.rjust(width) if i >= right else cell.ljust(width)
+                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ]
+            self.line("  " + "  ".join(parts).rstrip(), "dim" if number == 0 else None)
+
+    def print(self) -> None:
+        r = self.report
+        self.line("mm32 verify", "bold")
+        self.line(f"  reference  {r.reference}")
+        self.line(f"  candidate  {r.candidate}")
+        self.problem()
+        self.errors()
+        self.probes()
+        self.self_test()
+        self.times()
+        if r.notes:
+            self.head("Notes")
+            for note in r.notes:
+                self.line(f"  {note}")
+        self.environment()
+        self.failure()
+        self.verdict()
+
+    def problem(self) -> None:
+        p = self.report.problem
+        if not p:
+            return
+        c = p["contraction"]
+        if c:
+            batch = f"batch {c['batch']}, " if c["batch"] > 1 else ""
+            extra = (", + bias" if c["bias"] else "") + (f", {c['activation']}" if c["activation"] else "")
+            self.line(f"  problem    {c['op']}, {batch}M={c['m']} K={c['k']} N={c['n']}{extra}")
+        self.line(f"  inputs     {', '.join(p['inputs']) or 'none'}")
+        if p["parameters"]:
+            shown = [f"{name} {shape}" for name, shape in list(p["parameters"].items())[:6]]
+            more = len(p["parameters"]) - len(shown)
+            self.line(f"  parameters {', '.join(shown)}{f' and {more} more' if more else ''} (copied to the candidate)")
+        self.line(f"  outputs    {', '.join(p['outputs'])}")
+
+    def errors(self) -> None:
+        r = self.report
+        if not r.trials:
+            return
+        self.head("Same? Errors against the float64 result")
+        rows = []
+        timed = [("timed call (burst)" if t["burst"] else "timed call", t) for t in r.timed_outputs]
+        for name, t in [*((f"trial {i + 1}, seed {t['seed']}", t) for i, t in enumerate(r.trials)), *timed]:
+            for j, kind in enumerate(("normwise", "componentwise")):
+                values = [number(t[who][kind]) for who in ("candidate", "reference", "bound")]
+                rows.append(
+                    [name if j == 0 else "", kind, *values, ("same" if t["same"] else "DIFFERENT") if j == 0 else ""]
+                )
+        self.table(["", "error", "candidate", "reference", "bound", ""], rows)
+        self.line("  normwise: ||C-C64|| / ||C64||; componentwise: max |C-C64| in units of " + self.unit())
+        said = {True: "not modified", False: "MODIFIED by the candidate", None: "not checked"}
+        self.line(f"  inputs: {said[r.inputs_unmodified]} (compared bit for bit after the run)")
+        if r.deterministic is not None:
+            self.line(f"  two runs on the same inputs: {'the same bits' if r.deterministic else 'different bits'}")
+
+    def unit(self) -> str:
+        c = self.report.problem.get("contraction")
+        if c is None:
+            return "u (|C64| + rms C64)"
+        return "u (|A||B| + |bias|)" if c["bias"] else "u |A||B|"
+
+    def probes(self) -> None:
+        r = self.report
+        if not r.probes:
+            return
+        self.head("Probes: the same shapes, other data")
+        rows = []
+        for p in r.probes:
+            if p["status"] == "skipped":
+                rows.append([p["name"], "skipped", p["reason"]])
+            elif p["status"] == "different":
+                rows.append([p["name"], "DIFFERENT", p["reason"]])
+            else:
+                rows.append([p["name"], "same", p["asks"]])
+        self.table(["", "", ""], rows)
+
+    def self_test(self) -> None:
+        r = self.report
+        if not r.self_test:
+            return
+        self.head("Could this check have failed? Wrong outputs given to the same judge")
+        rows = []
+        for case in r.self_test:
+            control = case["name"].startswith("the reference's own")
+            good = ("passes" if control else "caught") if case["caught"] else ("REJECTED" if control else "NOT CAUGHT")
+            rows.append([case["name"], good, "" if control and case["caught"] else case["how"]])
+        self.table(["", "", ""], rows)
+
+    def times(self) -> None:
+        t = self.report.timing
+        if not t:
+            return
+        cpu = str(self.report.environment.get("device", "cpu")).startswith("cpu")
+        self.head("Faster? " + ("CPU times: no GPU here" if cpu else "CUDA events, L2 cache flushed before every call"))
+        rows = []
+        for name in ("reference", "candidate"):
+            side = t[name]
+            rows.append([name, in_units(side["median_s"]), f"± {side['spread']:.1%}", in_units(side["wall_s"])])
+        self.table(["", "median", "spread", "by this tool's own clock"], rows)
+        low, high = t["interval"]
+        self.line(
+            f"  speedup {t['speedup']:.3f}x, {t['coverage']:.1%} interval {low:.3f} .. {high:.3f} "
+            f"({t['rounds']} alternating rounds, {t['calls_a_round']} call{'s' if t['calls_a_round'] > 1 else ''} each)"
+        )
+
+    def environment(self) -> None:
+        e = self.report.environment
+        if not e:
+            return
+        self.head("Environment")
+        if "card" in e:
+            self.line(f"  {e['card']}, {e['memory_gib']} GiB, L2 {e['l2_mib']} MiB, driver {e['driver']}")
+        else:
+            self.line(f"  CPU: times are CPU times. {e['cpu']}, {e['threads']} threads")
+        self.line(
+            f"  torch {e['torch']}, CUDA {e['cuda'] or 'none'}, Python {e['python']}; {self.report.seconds:.0f} s in all"
+        )
+
+    def failure(self) -> None:
+        r = self.report
+        if r.error:
+            self.head("What went wrong")
+            self.quote(r.error.get("message", r.reason))
+            self.quote(r.error.get("context"))
+            if r.error.get("line"):
+                self.quote(f"{r.error['script']}:{r.error['line']}: {r.error['source']}")
+            self.quote(r.error.get("hint"))
+        if not r.verdict.same and r.printed.strip() and r.verdict is not Verdict.NOT_BUILT:
+            self.head("The candidate printed, last")
+            self.quote("\n".join(r.printed.split("\n")[-PRINTED:]))
+
+    def verdict(self) -> None:
+        r = self.report
+        good = {Verdict.FASTER: "bold green", Verdict.SLOWER: "bold yellow", Verdict.INCONCLUSIVE: "bold yellow"}
+        self.line()
+        speed = f" {r.timing['speedup']:.2f}x" if r.timing and r.verdict in good else ""
+        reason = f": {r.reason}" if r.reason else ""
+        self.line(f"{r.verdict.value}{speed}{reason}", good.get(r.verdict, "bold red"))
+
+
+def number(value: float) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,67 @@
+"""Links of README.md and docs/ lead somewhere: in the repository, in the built site, and in a package index's description."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+LINK = re.compile(r"\[([^\]]+)\]\(((?!https?://|#)[^)]+)\)")
+
+
+def links(page: Path) -> list[tuple[str, str]]:
+    """Text and target of each link that is not a URL, outside of code."""
+    return LINK.findall(re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL))
+
+
+def module(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"{name}.py")
+    assert spec
+    assert spec.loader
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files_of_the_repository(page: Path) -> None:
+    for _, target in links(page):
+        path = target.partition("#")[0]
+        at = ROOT / path[1:] if path.startswith("/") else page.parent / path
+        assert at.exists(), f"{page.name} links to {target}"
+
+
+def test_a_package_index_shows_paths_instead_of_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    interface = ModuleType("hatchling.metadata.plugin.interface")
+    interface.MetadataHookInterface = object  # type: ignore[attr-defined]
+    for name in ("hatchling", "hatchling.metadata", "hatchling.metadata.plugin"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, interface.__name__, interface)
+    text = module("hatch_build").long_description((ROOT / "README.md").read_text())
+    assert LINK.findall(text) == []
+    found = links(ROOT / "README.md")
+    assert len(found) > 10
+    for shown, target in found:
+        assert shown == target.lstrip("/"), "without its link, the text has to say where it leads"
+        assert shown in text
+    assert text.endswith("those of the source distribution.\n")
+
+
+def test_the_site_has_the_records_that_its_pages_link_to() -> None:
+    hooks = module("mkdocs_hooks")
+    linked = 0
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        text = hooks.with_links_to_records(page.read_text(), page.name)
+        assert "](/" not in text, "a link from the repository's root leads nowhere in the site"
+        for name in re.findall(r"\]\(records/([^)]+)\)", text):
+            assert (hooks.RESULTS / name).is_file()
+            linked += 1
+    assert linked >= 4
+    nested = hooks.with_links_to_records("[x](/benchmarks/results/card/main.json)", "a/b.md")
+    assert nested == "[x](../records/card/main.json)"

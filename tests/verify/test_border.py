@@ -1,0 +1,79 @@
+"""The border between the trusted side and the code beside a candidate: who may import whom."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mm32.verify
+
+PACKAGE = Path(mm32.verify.__file__).parent
+TRUSTED = sorted(path.stem for path in PACKAGE.glob("*.py"))
+WORKER = sorted(path.stem for path in (PACKAGE / "worker").glob("*.py"))
+
+
+def imports(path: Path) -> set[str]:
+    """The modules of mm32.verify that a file imports, anywhere in it, named from the package: `judge`, `worker.main`."""
+    inside = ["mm32", "verify", *path.relative_to(PACKAGE).with_suffix("").parts[:-1]]
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = [*inside[: len(inside) - node.level + 1]] if node.level else []
+            base += node.module.split(".") if node.module else []
+            found |= {".".join([*base, alias.name]) for alias in node.names}
+    named = set()
+    for name in found:
+        parts = name.split(".")[2:] if name.startswith("mm32.verify") else []
+        if parts[:1] == ["worker"]:
+            named.add(".".join(parts[:2]) if parts[1:] and parts[1] in WORKER else "worker")
+        elif parts:
+            named.add(parts[0])
+    return named
+
+
+@pytest.mark.parametrize("name", WORKER)
+def test_the_worker_imports_only_the_message_format_of_the_trusted_side(name: str) -> None:
+    assert {other for other in imports(PACKAGE / "worker" / f"{name}.py") if not other.startswith("worker")} <= {"wire"}
+
+
+def test_the_message_format_imports_nothing() -> None:
+    assert imports(PACKAGE / "wire.py") == set()
+
+
+@pytest.mark.parametrize("name", [name for name in TRUSTED if name != "reference"])
+def test_the_trusted_side_only_starts_the_programs_of_the_workers(name: str) -> None:
+    found = imports(PACKAGE / f"{name}.py")
+    assert not {other for other in found if other.split(".")[0] in ("worker", "reference")}
+
+
+def test_the_references_program_is_the_one_that_shares_the_workers_code() -> None:
+    assert {name for name in imports(PACKAGE / "reference.py") if name.startswith("worker")} == {
+        "worker.main",
+        "worker.runner",
+    }
+
+
+def loaded(code: str) -> set[str]:
+    """The modules of mm32.verify in a new interpreter after `code`."""
+    show = "print(*(name for name in sys.modules if name.startswith('mm32.verify.')))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; {code}; {show}"], capture_output=True, text=True, check=True
+    )
+    return {name.removeprefix("mm32.verify.") for name in done.stdout.split()}
+
+
+def test_what_a_candidates_process_has_loaded() -> None:
+    assert loaded("import mm32.verify.worker.main") == {"wire", "worker"} | {
+        f"worker.{name}" for name in WORKER if name not in ("__init__", "rewrite")
+    }
+
+
+def test_what_the_tools_process_has_loaded() -> None:
+    assert loaded("import mm32.verify") == set()
+    assert not {name for name in loaded("from mm32.verify import verify") if name.startswith(("worker", "reference"))}
