@@ -35,6 +35,7 @@ def test_the_ladders_first_rungs_are_for_trivial_products(card: Card) -> None:
     for _ in range(200):
         problem = random_problem(rng)
         if plan(problem, card).kernel in ("naive", "dot", "tiled"):
+            assert card.measured
             assert problem.flops <= fma.TRIVIAL
             assert problem.flops / card.fp32 < 1e-5
 

@@ -113,6 +113,8 @@ def candidates(gemm: Gemm, card: Card, kernel: str, torch: str = "fp32") -> list
 
 def _left_out(kernel: str, gemm: Gemm, card: Card) -> str | None:
     """Why "auto" does not consider a kernel that could run, or None."""
+    if kernel in _RUNGS and not card.measured:
+        return "simt computes all that it does, and nobody has timed it on this card"
     if kernel in _RUNGS and gemm.flops > fma.TRIVIAL:
         return f"above {fma.TRIVIAL:.3g} FLOP simt is at least as fast"
     if kernel in EMULATED_KERNELS and (why := emulated.too_short(kernel, gemm)):

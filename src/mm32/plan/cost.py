@@ -2,8 +2,8 @@
 
 A share is what a kernel reaches of a rate of `Card`; a time that no rate explains is counted in launches (`Card.launch`). Both
 stand in SHARES, the one table, which `benchmarks/fit.py` fits from records; those of today reproduce times measured on an H200,
-to be fitted anew, and their digits beyond the third say nothing. Estimates order the kernels; they do not predict a run to the
-per cent. `of(card)` gives a card's `Model`; all estimates are its methods, in seconds.
+to be fitted anew, and their digits beyond the third say nothing. Estimates order the kernels; they predict no run to a per cent.
+`of(card)` gives a card's `Model`; all estimates are its methods, in seconds.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from mm32.plan.cost import Work
 from mm32.plan.plan import NO_EPILOGUE, Constants, Launch, Plan, Workspace, epilogue
 
 # The first three rungs of the ladder show how a kernel gets fast; "auto" takes one for a product of no more FLOP than this, where
-# the launch is what counts. Beyond, simt does whatever they do at least as well.
+# the launch is what counts, on a card where they were timed. Beyond, simt does whatever they do at least as well.
 TRIVIAL = 2**24
 LONG_K = 8192  # beyond it, a plain fp32 sum's error would pass that of any fp32 matmul in use
 MOST_PARTIAL_SUMS = 2**28  # 1 GiB
