@@ -7,8 +7,7 @@
 // Bound by memory. W is read once, 16 bytes at a time where its alignment allows, and the next loads are issued before the last
 // ones are multiplied. V is read again for each tile, from L2 into shared memory: WIDTH / TILE of W's bytes.
 //
-// V comes in stages of K by 4-byte cp.async, from any strides. MM32_LOAD says how W lies in memory (fma/simt.cuh has the same
-// four):
+// V comes in stages of K by 4-byte cp.async, from any strides. MM32_LOAD says how W lies in memory (as in fma/simt.cuh):
 //   0  contiguous along its rows, aligned, a multiple of 4 rows: 16-byte loads
 //   1  anything else: 4-byte loads, neighbouring lanes along rows
 //   2  contiguous along K, aligned, K a multiple of 4: 16-byte loads
@@ -16,8 +15,7 @@
 // Along rows (0, 1): a lane has ROWS = 4 rows, the warps share the K of a stage, and their sums are added in shared memory. If W
 // has few rows, lanes share K too.
 // Along K (2, 3): a warp has ROWS rows, so that V is read once for ROWS rows; its lanes share K, and shuffles add their sums.
-// The order of all sums is fixed: the same bits in every run. A lane adds at most 1024 products in a row; the sum then joins a
-// total.
+// The order of all sums is fixed: the same bits in every run. A lane adds at most 1024 products before its sum joins a total.
 //   MM32_SIDE           0: W is A, 1: W is B
 //   MM32_WIDTH          1, 2, 4, 8 or 16
 //   MM32_ROWS           rows of W of a lane (0, 1) or of a warp (2, 3)
@@ -244,8 +242,7 @@ struct Accumulator<false> {
         }
     }
 
-    // A thread's output i. Neighbouring threads have neighbouring columns of C, so that stores coalesce if C is contiguous along
-    // N.
+    // A thread's output i. Neighbouring threads have neighbouring columns of C, so that stores coalesce.
     __device__ __forceinline__ static int output(int i) { return threadIdx.x + THREADS * i; }
     __device__ __forceinline__ static int output_row(int i) { return MM32_SIDE ? output(i) % TILE : output(i) / COLUMNS; }
     __device__ __forceinline__ static int output_column(int i) { return MM32_SIDE ? output(i) / TILE : output(i) % COLUMNS; }
