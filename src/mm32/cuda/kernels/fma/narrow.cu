@@ -54,6 +54,7 @@ constexpr int SHARED = 2 * RING > WARP_SUMS ? 2 * RING : WARP_SUMS;
 template <bool along_k>
 struct Accumulator;
 
+// W along K: the lanes of a warp share the K of ROWS rows, and read V as [column][k].
 template <>
 struct Accumulator<true> {
     static constexpr int GROUP_K = 128 * DEPTH, SUMS = ROWS * WIDTH, TOTALS = (SUMS + 31) / 32;
@@ -166,6 +167,7 @@ struct Accumulator<true> {
     }
 };
 
+// W along rows: a lane has 4 rows at its own places of K, and reads V as [k][column].
 template <>
 struct Accumulator<false> {
     static constexpr int PASSES = WIDTH / COLUMNS, OUTPUTS = (COLUMNS * TILE + THREADS - 1) / THREADS;
