@@ -59,7 +59,10 @@ def definitions(constants: Constants) -> str:
 
 @functools.cache
 def full_source(source: str) -> str:
-    """A kernel's text with its own headers in the place of their #include lines, each once."""
+    """A kernel's text with its own headers in place of their #include lines, each once. Names are paths in KERNEL_DIR.
+
+    "Once" is decided by the text: a header that two branches of an #if include is only in the first.
+    """
     seen: set[str] = set()
 
     def expand(name: str) -> str:
