@@ -99,7 +99,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(config, "workeroutput"):
         config.workeroutput["shares"] = (run.seconds, sorted(run.slow), shares.used())
         return
-    run.add({}, [], shares.used())
+    workers = getattr(config.option, "tx", None)  # which have said what they took
+    run.add({}, [], sum(os.times()[:2]) if workers else shares.used())
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not (
         config.option.keyword or config.option.markexpr
     )
@@ -113,16 +114,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
     say, run = terminalreporter.write_line, config.stash[RUN]
     workers, wall = len(getattr(config.option, "tx", None) or []), time.monotonic() - config.stash[BEGIN]
-    made = shares.record()
     if len(run.seconds) > 100:
         terminalreporter.section("seconds of processors")
-        for line in run.table(made):
+        for line in run.table(shares.record()):
             say(line)
         say(f"{wall:.0f} s in all, by {workers or 'no'} workers")
-        for warning in (
-            [f"{shares.RECORD.name} is older than {', '.join(old)}"] if made and (old := shares.changed(made)) else []
-        ):
-            say(f"{warning}: {shares.REMEDY}", yellow=True)
     skipped = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
     left_out = {kind: sum(reason in text for text in skipped) for kind, reason in LEFT_OUT.items()}
     for kind, count in left_out.items():
