@@ -54,8 +54,8 @@ demo: setup
 	@# 1 and 3 are "same" too: slower, or not clear, as on a CPU, where both sides are torch
 	@$(BIN)/mm32 verify $(CASE) --kernel auto || case $$? in 1|3) ;; *) exit 1;; esac
 
-# A process for each core; where there is a GPU, one alone (tests/conftest.py).
-RUN_TESTS = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+# WORKERS=auto: a process for each core; where there is a GPU, one alone (tests/conftest.py).
+RUN_TESTS = $(BIN)/python -m pytest -n $(WORKERS)
 
 test: setup
 	$(RUN_TESTS) $(PYTEST)

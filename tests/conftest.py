@@ -42,6 +42,18 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return max(1, min(len(os.sched_getaffinity(0)), memory // MEMORY_OF_A_WORKER))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Whole files to a process, and the tests of verify, which measure times, to one; in the end what may go to any."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return shares.together(nodeid)
+
+    return Scheduling(config, log)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[RUN], config.stash[BEGIN] = shares.Run(), time.monotonic()
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0"))

@@ -60,6 +60,15 @@ def area(nodeid: str) -> str:
     return next(name for start, name in AREAS.items() if path.startswith(start))
 
 
+def together(nodeid: str) -> str:
+    """A name that all tests have that one process has to run: of a file, because they share imports and fixtures; of verify,
+    because two that measure would wait for each other. Compilations stand alone: they fill up what is left in the end."""
+    if area(nodeid) == "verify":
+        return "verify"
+    path, _, test = nodeid.partition("::")
+    return nodeid if area(nodeid) == "budgets" or test.startswith("test_compiles_and_launches") else path
+
+
 def used() -> float:
     """Seconds of processors: this process's and those of its children that have ended."""
     return sum(os.times()[:4])

@@ -228,7 +228,7 @@ def test_inputs_are_the_references(load, layout):
 @pytest.mark.skipif(
     shutil.which("nvcc") is None, reason="nvcc is not on the PATH: exported files are not compiled here"
 )
-@pytest.mark.parametrize(("kernel", "layout", "sizes", "options"), once_for_each_launch())
+@pytest.mark.parametrize(("kernel", "layout", "sizes", "options"), list(once_for_each_launch()))
 def test_compiles_and_launches_what_the_library_launches(
     load, on_cpu, tmp_path, monkeypatch, kernel, layout, sizes, options
 ):

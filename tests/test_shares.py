@@ -45,6 +45,13 @@ def test_areas_are_those_of_files() -> None:
     assert shares.area("tests/test_compiled.py::test") == "operators"
 
 
+def test_what_one_process_runs() -> None:
+    one, two = "tests/verify/test_tool.py::a", "tests/verify/test_command.py::b"
+    assert shares.together(one) == shares.together(two)
+    assert shares.together("tests/test_nn.py::a[b::c]") == shares.together("tests/test_nn.py::d") == "tests/test_nn.py"
+    assert shares.together("tests/test_resources.py::a[b]") != shares.together("tests/test_resources.py::a[c]")
+
+
 def test_every_area_has_tests() -> None:
     paths = [path.relative_to(shares.ROOT / "tests").as_posix() for path in (shares.ROOT / "tests").rglob("test_*.py")]
     assert {shares.area(path) for path in paths} == set(shares.AREAS.values())
