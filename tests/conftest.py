@@ -44,14 +44,20 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Whole files to a process, and the tests of verify, which measure times, to one; in the end what may go to any."""
+    """Whole files to a process, in the order of `pytest_collection_modifyitems`; compilations one by one."""
     from xdist.scheduler import LoadScopeScheduling
+
+    config.option.loadscopereorder = False
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             return shares.together(nodeid)
 
     return Scheduling(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: shares.rank(item.nodeid))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -60,13 +60,22 @@ def area(nodeid: str) -> str:
     return next(name for start, name in AREAS.items() if path.startswith(start))
 
 
+TIMED = ("verify/test_tool", "verify/test_command")  # compare times: one after another, in one process
+
+
 def together(nodeid: str) -> str:
-    """A name that all tests have that one process has to run: of a file, because they share imports and fixtures; of verify,
-    because two that measure would wait for each other. Compilations stand alone: they fill up what is left in the end."""
-    if area(nodeid) == "verify":
-        return "verify"
+    """A name that all tests have that one process has to run: of a file, because they share imports and fixtures. Compilations
+    stand alone."""
     path, _, test = nodeid.partition("::")
+    if path.removeprefix("tests/").startswith(TIMED):
+        return "timed"
     return nodeid if area(nodeid) == "budgets" or test.startswith("test_compiles_and_launches") else path
+
+
+def rank(nodeid: str) -> int:
+    """When a test's turn comes: first the long files, of which one process runs all; last what fills up the end, test by test."""
+    where = together(nodeid)
+    return 0 if where == "timed" else 2 if where == nodeid else 1
 
 
 def used() -> float:

@@ -349,6 +349,7 @@ def _compile_at_the_gate(gate: object, folder: str) -> str:
     return hashlib.sha256(compiler.cubin(SOURCE, CONSTANTS, ARCH)).hexdigest()
 
 
+@pytest.mark.slow
 def test_eight_processes_at_once(cache: Path, right: bytes) -> None:
     context = multiprocessing.get_context("spawn")
     with context.Manager() as manager, ProcessPoolExecutor(8, mp_context=context) as pool:

@@ -46,10 +46,16 @@ def test_areas_are_those_of_files() -> None:
 
 
 def test_what_one_process_runs() -> None:
-    one, two = "tests/verify/test_tool.py::a", "tests/verify/test_command.py::b"
-    assert shares.together(one) == shares.together(two)
-    assert shares.together("tests/test_nn.py::a[b::c]") == shares.together("tests/test_nn.py::d") == "tests/test_nn.py"
-    assert shares.together("tests/test_resources.py::a[b]") != shares.together("tests/test_resources.py::a[c]")
+    timed, other = ["tests/verify/test_tool.py::a", "tests/verify/test_command.py::b"], "tests/test_nn.py::a[b::c]"
+    assert {shares.together(nodeid) for nodeid in timed} == {"timed"}
+    assert shares.together(other) == shares.together("tests/test_nn.py::d") == "tests/test_nn.py"
+    alone = "tests/test_resources.py::a[b]"
+    assert shares.together(alone) == alone
+    assert [shares.rank(nodeid) for nodeid in (*timed, other, alone)] == [0, 0, 1, 2]
+
+
+def test_files_whose_times_count_are_there() -> None:
+    assert all((shares.ROOT / "tests" / f"{name}.py").exists() for name in shares.TIMED)
 
 
 def test_every_area_has_tests() -> None:
