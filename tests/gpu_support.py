@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import mm32
-from mm32 import cpu, numerics, ops, packed
+from mm32 import cpu, numerics, prepared
 from mm32.plan import KERNELS, SPLIT_KERNELS
 
 POISON = 0x7FC0DEAD  # the bits of a quiet NaN that no arithmetic makes
@@ -111,10 +111,7 @@ class Placed:
 
 def forget_plans() -> None:
     """Plans and what is kept with them are made anew, by what the planner now has to choose from."""
-    for plans in (ops._plan, packed._plan):
-        plans.cache_clear()
-    ops._runners.clear()
-    packed._runners.clear()
+    prepared.CACHE.clear()
 
 
 def roundings(depth: int, kernel: str) -> float:

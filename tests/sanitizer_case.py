@@ -57,8 +57,7 @@ def check(
 
 
 def forget_plans() -> None:
-    mm32.ops._plan.cache_clear()
-    mm32.ops._runners.clear()
+    mm32.prepared.CACHE.clear()
 
 
 def main(kernel: str) -> int:
@@ -73,7 +72,7 @@ def main(kernel: str) -> int:
     right &= check(kernel, "batch", a, b, None, offset=3)
     # The large tiles of a kernel that has several, at their edges; a grid of few blocks, so that each takes several tiles.
     if kernel == "simt":
-        tiles, device_of, card = planning.fp32.SIMT_TILES, launch.device_of, launch.device_of(0)
+        tiles, device_of, card = planning.fp32.SIMT_TILES, launch.card_of, launch.card_of(0)
         for tile in tiles:
             planning.fp32.SIMT_TILES = (replace(tile, aligned=False),)
             forget_plans()
@@ -84,11 +83,11 @@ def main(kernel: str) -> int:
             forget_plans()
             right &= check(kernel, f"tile {tile.m}x{tile.n}, K split", a, b, torch.randn(tile.n + 2))
             planning.fp32.REDUCE, planning.fp32.FIXUP = 1.0, -1.0  # no K split, but the last of 20 tiles shared
-            launch.device_of = lambda index: replace(card, sms=3)
+            launch.card_of = lambda index: replace(card, sms=3)
             forget_plans()
             a, b = torch.randn(9 * tile.m + 1, 3 * tile.k + 1), torch.randn(3 * tile.k + 1, tile.n + 2)
             right &= check(kernel, f"tile {tile.m}x{tile.n}, stream-K", a, b, torch.randn(tile.n + 2))
-            launch.device_of, planning.fp32.FIXUP = device_of, 1.0
+            launch.card_of, planning.fp32.FIXUP = device_of, 1.0
         planning.fp32.SIMT_TILES = tiles
         # Narrow products, with K split wherever it can be, and nowhere.
         for planning.fp32.REDUCE in (-1.0, 1.0):

@@ -13,7 +13,8 @@ import torch
 
 from mm32 import gemm
 from mm32 import plan as planning
-from mm32.gemm import ACTIVATIONS, LAYOUTS, Gemm, from_layout
+from mm32.activations import names
+from mm32.gemm import LAYOUTS, Gemm, from_layout
 from mm32.plan import H200, KERNELS, Device, Launch, Plan, Unplannable, plan
 from mm32.plan.data import MAX_GRID
 
@@ -61,7 +62,7 @@ def random_gemm(rng: random.Random) -> Gemm:
     if rng.randrange(3) == 0:
         out = out.mT.contiguous().mT
     bias = torch.empty(n, device="meta") if rng.randrange(2) else None
-    return gemm.describe(a, b, bias, out, rng.choice([None, *ACTIVATIONS]), "fp32")
+    return gemm.describe(a, b, bias, out, rng.choice([None, *names()]), "fp32")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -116,7 +117,7 @@ def test_a_named_kernel_is_that_kernel(kernel: str) -> None:
         made = plan(from_layout(layout, 100, 200, 300, activation="gelu"), H200, kernel)
         assert made.kernel == kernel
         epilogues = {(dict(x.constants).get("BIAS"), dict(x.constants).get("ACTIVATION")) for x in made.launches}
-        assert (0, 1 + ACTIVATIONS.index("gelu")) in epilogues
+        assert (0, 1 + names().index("gelu")) in epilogues
 
 
 def test_a_kernel_that_does_not_exist() -> None:
@@ -419,7 +420,7 @@ def test_variants_have_the_constants_that_plans_have() -> None:
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_variants_cover_the_epilogues(kernel: str) -> None:
     listed = [dict(constants) for name, _, constants, _ in planning.variants() if name == kernel]
-    assert {c["ACTIVATION"] for c in listed if "ACTIVATION" in c} == set(range(1 + len(ACTIVATIONS)))
+    assert {c["ACTIVATION"] for c in listed if "ACTIVATION" in c} == set(range(1 + len(names())))
     assert {c["BIAS"] for c in listed if "BIAS" in c} == {0, 1}
 
 

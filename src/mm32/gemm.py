@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-ACTIVATIONS = ("relu", "leaky_relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid")
+from mm32 import activations
+
 PRECISIONS = ("fp32", "ieee", "tf32")
 LAYOUTS = ("nn", "nt", "tn", "tt")
 SIDES = ("left", "right")  # of a product: operand A and operand B
@@ -77,8 +78,10 @@ class Gemm:
 
 
 def check_options(activation: str | None, precision: str) -> None:
-    if activation is not None and activation not in ACTIVATIONS:
-        raise ValueError(f"unknown activation {activation!r}: mm32 fuses None, {', '.join(map(repr, ACTIVATIONS))}")
+    if activation is not None and activation not in activations.names():
+        raise ValueError(
+            f"unknown activation {activation!r}: mm32 fuses None, {', '.join(map(repr, activations.names()))}"
+        )
     if precision not in PRECISIONS:
         raise ValueError(f"unknown precision {precision!r}: mm32 has {', '.join(map(repr, PRECISIONS))}")
 

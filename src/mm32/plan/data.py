@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mm32.gemm import ACTIVATIONS, Gemm
+from mm32 import activations
+from mm32.gemm import Gemm
 
 KERNELS = ("naive", "dot", "tiled", "simt", "mma", "tensorcore")
 SPLIT_KERNELS = ("mma", "tensorcore")  # operands split for the tensor cores
@@ -137,8 +138,7 @@ def _time(seconds: float) -> str:
 
 
 def epilogue(gemm: Gemm) -> Constants:
-    activation = 0 if gemm.activation is None else 1 + ACTIVATIONS.index(gemm.activation)
-    return (("BIAS", int(gemm.bias is not None)), ("ACTIVATION", activation))
+    return (("BIAS", int(gemm.bias is not None)), ("ACTIVATION", activations.number(gemm.activation)))
 
 
 NO_EPILOGUE: Constants = (("BIAS", 0), ("ACTIVATION", 0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from mm32.gemm import ACTIVATIONS
+from mm32 import activations
 from mm32.plan.data import NO_EPILOGUE, Constants
 from mm32.plan.fp32 import ACCURATE_TILE, NARROW_FORMS, SIMT_TILES, SimtTile, narrow_form, simt_form
 from mm32.plan.split import BEFORE, MMA_TILES, TENSOR_TILES, tensor_form
@@ -16,8 +16,8 @@ def variants() -> Iterator[tuple[str, str, Constants, int]]:
     kernel; of simt's, the heaviest on one form a tile and on those of stream-K. Its 16-byte stores stand with three of its four
     loads, the others with the fourth."""
     light = NO_EPILOGUE
-    heavy = (("BIAS", 1), ("ACTIVATION", 1 + ACTIVATIONS.index("gelu_tanh")))
-    each = [(("BIAS", i % 2), ("ACTIVATION", 1 + i)) for i in range(len(ACTIVATIONS))]
+    heavy = (("BIAS", 1), ("ACTIVATION", activations.number("gelu_tanh")))
+    each = [(("BIAS", i % 2), ("ACTIVATION", known.number)) for i, known in enumerate(activations.ACTIVATIONS)]
     each.remove(heavy)
 
     def with_epilogues(
