@@ -146,7 +146,7 @@ def _scale(value: Any) -> int | None:
 
 
 class DropIn:
-    """mm32's kernels under one dispatch key, and who asked for them. `prepare` decides about a form."""
+    """mm32's kernels under one dispatch key, and who asked for them. `prepare` decides whether mm32 takes a form."""
 
     def __init__(self, key: str, prepare: Callable[[Gemm, int, str, int], Taken | Left]) -> None:
         self._key = key

@@ -5,8 +5,8 @@ of dz over rows; tangents a', b', bias' give c' = act'(z) * (a' @ b + a @ b' + b
 it falls in. All of it is made of differentiable operators, so it can be differentiated and mapped again.
 
 Saved for backward: b for da, a for db, and c where act' is a function of act's value. Where it is not (gelu, silu), z has to be
-kept: the product is then made without the activation, which torch applies after it. That moves 8 M N bytes more; to make the
-product once more in backward would take 2 M N K operations, which is longer for K above about 200.
+kept: the product is then made without the activation, which torch applies after it. That moves 8 M N bytes more. To compute z
+again in backward would take 2 M N K operations, which is longer for K above about 200.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def autograd_out(
 
 
 def _sample(t: Any, dim: int | None) -> Any:
-    """A tensor of one sample's shape, dtype and device; its values are nobody's."""
+    """A tensor of one sample's shape, dtype and device; its values have no meaning."""
     if t is None or dim is None:
         return t
     shape = list(t.shape)
@@ -199,7 +199,7 @@ def _sample(t: Any, dim: int | None) -> Any:
 
 
 def _laid(t: torch.Tensor, dim: int | None, one: torch.Tensor, vector_at: int, rank: int) -> torch.Tensor:
-    """An operand as a batch of matrices: the mapped dimension first, then ones up to `rank` dimensions in all."""
+    """An operand as a batch of matrices: the mapped dimension first, then dimensions of size 1, up to `rank` in all."""
     t = t if dim is None else t.movedim(dim, 0)
     t = t.unsqueeze(vector_at) if one.dim() == 1 else t
     return t if dim is None else t[(slice(None), *[None] * (rank - t.dim()))]
