@@ -127,7 +127,7 @@ def measure_case(case: Case, index: int, budget: float) -> dict[str, Any]:
     kernels, unavailable = {}, {}
     for name in ("torch", "torch-tf32"):
         functions[name], kernels[name] = peers.call(name, a, b, bias, case.activation), "torch"
-    for label, plan in sensible(asked, launch.device_of(index)).items():
+    for label, plan in sensible(asked, launch.card_of(index)).items():
         try:
             run = partial(launch.Executable(plan, index), a, b, bias, out)
             run()

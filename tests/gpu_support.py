@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import mm32
-from mm32 import cpu, numerics, ops, packed
+from mm32 import cpu, numerics, prepared
 from mm32 import plan as planning
 from mm32.plan import EMULATED_KERNELS, KERNELS
 
@@ -112,10 +112,8 @@ class Placed:
 
 def forget_plans() -> None:
     """Plans and what is kept with them are made anew, by what the planner now has to choose from."""
-    for plans in (ops._plan, packed._plan, planning.cost.of):
-        plans.cache_clear()
-    ops._runners.clear()
-    packed._runners.clear()
+    planning.cost.of.cache_clear()
+    prepared.CACHE.clear()
 
 
 def roundings(depth: int, kernel: str) -> float:

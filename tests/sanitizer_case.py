@@ -57,8 +57,7 @@ def check(
 
 
 def forget_plans() -> None:
-    mm32.ops._plan.cache_clear()
-    mm32.ops._runners.clear()
+    mm32.prepared.CACHE.clear()
 
 
 def main(kernel: str) -> int:
@@ -74,7 +73,7 @@ def main(kernel: str) -> int:
     # The large tiles of a kernel that has several, at their edges; a grid of few blocks, so that each takes several tiles.
     if kernel == "simt":
         shares = planning.cost.SHARES
-        tiles, device_of, card = planning.fma.SIMT_TILES, launch.device_of, launch.device_of(0)
+        tiles, card_of, card = planning.fma.SIMT_TILES, launch.card_of, launch.card_of(0)
         for tile in tiles:
             planning.fma.SIMT_TILES = (replace(tile, aligned=False),)
             forget_plans()
@@ -84,15 +83,13 @@ def main(kernel: str) -> int:
             shares["reduce.launches"] = -1e6
             forget_plans()
             right &= check(kernel, f"tile {tile.m}x{tile.n}, K split", a, b, torch.randn(tile.n + 2))
-            shares["reduce.launches"], shares["fixup.launches"] = (
-                1e6,
-                -1e6,
-            )  # no K split, but the last of 20 tiles shared
-            launch.device_of = lambda index: replace(card, sms=3)
+            # no K split, but the last of 20 tiles shared
+            shares["reduce.launches"], shares["fixup.launches"] = 1e6, -1e6
+            launch.card_of = lambda index: replace(card, sms=3)
             forget_plans()
             a, b = torch.randn(9 * tile.m + 1, 3 * tile.k + 1), torch.randn(3 * tile.k + 1, tile.n + 2)
             right &= check(kernel, f"tile {tile.m}x{tile.n}, stream-K", a, b, torch.randn(tile.n + 2))
-            launch.device_of, shares["fixup.launches"] = device_of, 1e6
+            launch.card_of, shares["fixup.launches"] = card_of, 1e6
         planning.fma.SIMT_TILES = tiles
         # Narrow products, with K split wherever it can be, and nowhere.
         for shares["reduce.launches"] in (-1e6, 1e6):

@@ -208,9 +208,9 @@ def on_card(kernel: str, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor
     bit."""
     chosen = re.search(r"^kernel +(\w+)", mm32.explain(a, b, kernel=kernel), re.MULTILINE)
     assert chosen
-    before = mm32.careful_runs()
+    before = mm32.fallback_runs()
     results = [mm32.matmul(a, b, kernel=kernel) for _ in range(3)]
-    count = mm32.careful_runs() - before
+    count = mm32.fallback_runs() - before
     assert all(torch.equal(r.view(torch.int32), results[0].view(torch.int32)) for r in results[1:])
     assert count in (0, 3)
     return results[0], None if chosen[1] not in planning.EMULATED_KERNELS else "careful" if count else "fast"
@@ -219,7 +219,7 @@ def on_card(kernel: str, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor
 def of_the_multiply(kernel: str, a: torch.Tensor, b: torch.Tensor) -> dict[str, Any]:
     """What decides the order of a plan's sums, for numerics.matmul and numerics.bound."""
     problem = gemm.describe(a, b, None, torch.empty(a.shape[0], b.shape[1], device="meta"), None, "fp32")
-    launches = planning.plan(problem, launch.device_of(0), kernel).launches
+    launches = planning.plan(problem, launch.card_of(0), kernel).launches
     (constants,) = (dict(step.constants) for step in launches if step.entry == f"mm32_{kernel}")
     return {"direct": bool(constants.get("INLINE_PACK")), "promote": constants.get("PROMOTE")}
 
@@ -363,7 +363,7 @@ def test_tiles_that_the_split_suits_stay_as_they_are(row: int | None, column: in
         pytest.skip("not a card with wgmma")
     assert went == "fast"
     problem = gemm.describe(a, b, None, fast, None, "fp32")
-    constants = dict(planning.plan(problem, launch.device_of(0), "tensorcore").launches[-1].constants)
+    constants = dict(planning.plan(problem, launch.card_of(0), "tensorcore").launches[-1].constants)
     anew = torch.zeros_like(fast, dtype=torch.bool)
     if row is not None:
         a[row, 7] = torch.inf
@@ -393,9 +393,9 @@ def test_a_graph_replays_either_path(kernel: str, seed: int) -> None:
     for kind, (x, y), expected in zip(kinds, data, eager, strict=True):
         a.copy_(x)
         b.copy_(y)
-        before = mm32.careful_runs()
+        before = mm32.fallback_runs()
         graph.replay()
-        count = mm32.careful_runs() - before
+        count = mm32.fallback_runs() - before
         assert torch.equal(out.view(torch.int32), expected.view(torch.int32))
         if kernel in planning.EMULATED_KERNELS:
             assert count == (FAMILIES[kind][1] == "careful")
@@ -412,7 +412,7 @@ def test_the_model_is_the_card(
     x, y = a.cuda(), b.cuda()
     problem = gemm.describe(x, y, None, torch.empty(64, 48, device="meta"), None, "fp32")
     try:
-        space = planning.plan(problem, launch.device_of(0), kernel).workspace
+        space = planning.plan(problem, launch.card_of(0), kernel).workspace
     except Unplannable as error:
         pytest.skip(str(error))
     assert space is not None
@@ -476,7 +476,7 @@ def test_every_form_of_the_multiply(
 ) -> None:
     """One tile and many waves, groups of few tile rows, batches, parts of K of unequal lengths; twice, the second time into what
     the first has left, with the same bits."""
-    device = launch.device_of(0)
+    device = launch.card_of(0)
     if planning.unsupported("tensorcore", device):
         pytest.skip("not a card with wgmma")
     monkeypatch.setattr(emulated, "TENSOR_TILES", (tile,))
@@ -496,7 +496,7 @@ def test_every_form_of_the_multiply(
         plan = planning.plan(problem, device, "tensorcore")
         assert plan.workspace is not None
         assert plan.workspace.parts == splits
-        run = launch.Runner(plan, 0)
+        run = launch.Executable(plan, 0)
         truth = a.double() @ b.double()
         seen = []
         for _ in range(2):

@@ -243,7 +243,7 @@ def on_cpu(monkeypatch):
     inputs = Case.inputs
     monkeypatch.setattr(Case, "inputs", lambda self: inputs(self, device="cpu"))
     monkeypatch.setattr(measure, "interleave", lambda functions, rounds, budget: {n: times[n] for n in functions})
-    monkeypatch.setattr(measure.launch, "device_of", lambda index: planning.H200)
+    monkeypatch.setattr(measure.launch, "card_of", lambda index: planning.H200)
 
 
 def test_a_row_has_errors_beside_times_and_reasons_for_what_is_left_out(on_cpu, monkeypatch):

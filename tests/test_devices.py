@@ -14,7 +14,8 @@ import torch
 import mm32
 from gpu_support import assert_close, reference
 from mm32 import dropin
-from mm32.gemm import ACTIVATIONS
+from mm32 import plan as planning
+from mm32.activations import names
 from mm32.plan import KERNELS
 from op_support import DEVICES, make
 
@@ -99,7 +100,7 @@ def test_torchs_products_of_a_card_that_is_not_current(
     two_cards: None, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """mm32.enabled: result, out=, a sum with factors and gradients on cuda:1 while cuda:0 is current."""
-    monkeypatch.setattr(dropin, "expected_gain", lambda *args: 1.0)
+    monkeypatch.setattr(planning.cost.Model, "torch", lambda *args: 1e9)  # seconds
     made = dropin.DropIn("CUDA", dropin._prepare)
     a, b, addend = (randn(*s, device="cuda:1") for s in ((130, 300), (300, 65), (130, 65)))
     exact, slope = a.double() @ b.double(), addend.double() @ b.double().T
@@ -379,7 +380,7 @@ def deterministic() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
+@pytest.mark.parametrize("activation", [None, *names()])
 def test_the_same_bits_in_deterministic_mode(
     activation: str | None, device: str, deterministic: None, seed: int
 ) -> None:

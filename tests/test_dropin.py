@@ -21,8 +21,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import mm32
 from dropin_support import MISFITS, outcome
 from mm32 import dropin as module
-from mm32.dropin import OPERATORS, DropIn, Left, Taken, expected_gain
-from mm32.errors import CompileError
+from mm32 import prepared
+from mm32.cuda import launch
+from mm32.dropin import OPERATORS, DropIn, Left, Taken
+from mm32.errors import CompileError, LaunchError
 from mm32.gemm import Gemm, from_layout
 from mm32.plan import H200, cost, plan
 
@@ -150,7 +152,7 @@ def test_sums_with_every_scale_and_addend(
             assert (problem.bias is not None) == fused
             slow = alpha != 1 and beta not in (0, 1)
             assert passes == (0 if fused or (beta == 0 and alpha == 1) else 2 if slow else 1)
-            dropin._choices.clear()
+            prepared.CACHE.clear()
     assert not dropin.stats().fallbacks
 
 
@@ -465,7 +467,7 @@ def test_nested_blocks(dropin: DropIn, standin: StandIn) -> None:
     before = table()
 
     def precision() -> str:
-        dropin._choices.clear()
+        prepared.CACHE.clear()
         torch.ones(2, 3) @ torch.ones(3, 2)
         return standin.asked[-1][0].precision
 
@@ -526,7 +528,7 @@ def test_every_way_to_ask_torch_for_tf32_is_followed(dropin: DropIn, standin: St
     before = torch.get_float32_matmul_precision()
 
     def precision() -> str:
-        dropin._choices.clear()
+        prepared.CACHE.clear()
         with on(dropin):
             a @ b
         return standin.asked[-1][0].precision
@@ -636,10 +638,10 @@ def test_a_form_is_asked_for_once(dropin: DropIn, standin: StandIn, seed: int, m
         assert len(standin.asked) == 2
         a.mT.contiguous().mT @ b
         assert len(standin.asked) == 3
-        monkeypatch.setattr(module, "MAX_FORMS", 5)
+        monkeypatch.setattr(prepared.CACHE, "most", 5)
         for m in range(10, 30):
             torch.randn(m, 5) @ b
-        assert len(dropin._choices) <= 5
+            assert len(prepared.CACHE) <= 5
     assert dropin.stats().taken == 9 + 1 + 20
 
 
@@ -724,21 +726,24 @@ def recorded() -> list[tuple[str, Gemm, float, float]]:
 @pytest.mark.parametrize(("case", "problem", "torchs", "ours"), [pytest.param(*r, id=r[0]) for r in recorded()])
 def test_the_choice_is_the_measured_one(case: str, problem: Gemm, torchs: float, ours: float) -> None:
     """Wherever the faster one was faster by more than a quarter on an H200."""
-    gain = expected_gain(plan(problem, H200), problem.precision)
+    chosen = plan(problem, H200, torch=problem.precision, drop_in=True).kernel
     if ours < 0.8 * torchs:
-        assert gain > 0, case
+        assert chosen != "torch", case
     if torchs < 0.8 * ours:
-        assert gain < 0, case
+        assert chosen == "torch", case
 
 
-def test_gain_counts_what_follows_the_product() -> None:
+def test_what_follows_the_product_counts() -> None:
     problem = from_layout("nn", 4096, 4096, 4096)
-    chosen = plan(problem, H200)
-    whole, less = expected_gain(chosen, "fp32"), expected_gain(chosen, "fp32", passes=2)
-    assert whole == cost.of(H200).torch(cost.Work(problem), "fp32") - chosen.estimates[0][1]
+    plans = [plan(problem, H200, torch="fp32", passes=n, drop_in=True) for n in (0, 2)]
+    assert [made.kernel for made in plans] == ["tensorcore", "tensorcore"]
+    whole, less = map(prepared.seconds_saved, plans)
+    assert whole == cost.of(H200).torch(cost.Work(problem), "fp32") - plans[0].estimates[0][1]
     traffic = 2 * 3 * 4 * 4096 * 4096
     assert traffic / 5e12 <= whole - less <= traffic / 2e12
-    assert expected_gain(chosen, "tf32") < 0 < whole, "fp32 is no gain over what torch would run in TF32"
+    assert whole > 0
+    assert plan(problem, H200, torch="tf32", drop_in=True).kernel == "torch", "fp32 is no gain over torch's TF32"
+    assert prepared.seconds_saved(plan(problem, H200)) == 0.0
 
 
 class Ready:
@@ -749,8 +754,9 @@ class Ready:
 @pytest.fixture
 def h200(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """An H200 as the planner sees it, where nothing is loaded."""
-    monkeypatch.setattr(module.launch, "device_of", lambda index: H200)
-    monkeypatch.setattr(module.launch, "Runner", Ready)
+    monkeypatch.setattr(launch, "card_of", lambda index: H200)
+    monkeypatch.setattr(launch, "Executable", Ready)
+    monkeypatch.setattr(prepared, "_missing", None)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     return monkeypatch
 
@@ -760,7 +766,7 @@ def test_preparing_for_a_card(h200: pytest.MonkeyPatch) -> None:
     taken = module._prepare(large, 0, "fp32", 0)
     assert isinstance(taken, Taken)
     assert taken.kernel == taken.run.plan.kernel == "tensorcore"
-    assert taken.saved == expected_gain(taken.run.plan, "fp32") > 0
+    assert taken.saved == prepared.seconds_saved(taken.run.plan) > 0
     assert module._prepare(small, 0, "fp32", 0) == Left("torch's kernel is expected to be faster")
 
 
@@ -772,21 +778,32 @@ def test_a_kernel_is_not_loaded_inside_a_capture(h200: pytest.MonkeyPatch) -> No
 
 
 def test_a_card_without_kernels_is_left_to_torch(h200: pytest.MonkeyPatch) -> None:
-    h200.setattr(module.launch, "device_of", lambda index: replace(H200, name="Tesla T4", capability=(7, 5)))
+    h200.setattr(launch, "card_of", lambda index: replace(H200, name="Tesla T4", capability=(7, 5)))
     found = module._prepare(from_layout("nn", 4096, 4096, 4096), 0, "fp32", 0)
     assert isinstance(found, Left)
     assert "Tesla T4 has 7.5" in found.reason
 
 
-@pytest.mark.parametrize("error", [CompileError("the log"), ImportError("no module named cuda")])
+@pytest.mark.parametrize("error", [CompileError("the log"), LaunchError("the driver")])
 def test_a_kernel_that_cannot_be_made_is_left_with_a_warning(error: Exception, h200: pytest.MonkeyPatch) -> None:
     def fail(plan: object, index: int) -> None:
         raise error
 
-    h200.setattr(module.launch, "Runner", fail)
+    h200.setattr(launch, "Executable", fail)
     with pytest.warns(UserWarning, match=f"leaves a product to torch.*{error}"):
         found = module._prepare(from_layout("nn", 4096, 4096, 4096), 0, "fp32", 0)
     assert found == Left(f"mm32's kernel could not be made ready ({type(error).__name__})")
+
+
+def test_without_a_compiler_products_are_left(h200: pytest.MonkeyPatch) -> None:
+    def fail(plan: object, index: int) -> None:
+        raise ImportError("no module named cuda")
+
+    h200.setattr(launch, "Executable", fail)
+    for _ in range(2):
+        found = module._prepare(from_layout("nn", 4096, 4096, 4096), 0, "fp32", 0)
+        assert isinstance(found, Left)
+        assert found.reason.startswith("its kernels need cuda-core with NVRTC: pip install")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 import mm32
 from dropin_support import APART, MISFITS, outcome
 from mm32 import dropin as module
+from mm32 import plan as planning
 from mm32.cuda import launch
 from mm32.dropin import OPERATORS, DropIn
 
@@ -34,7 +35,7 @@ def off_before_and_after() -> Iterator[None]:
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[DropIn]:
     """mm32 on, for every product that it can compute, small ones too."""
-    monkeypatch.setattr(module, "expected_gain", lambda *args: 1.0)
+    monkeypatch.setattr(planning.cost.Model, "torch", lambda *args: 1e9)  # seconds
     made = DropIn("CUDA", module._prepare)
     yield made
     made.withdraw_all()
@@ -453,10 +454,10 @@ def test_where_memory_is_short_torch_runs_the_product(monkeypatch: pytest.Monkey
     a, b = torch.randn(4096, 4096, device="cuda"), torch.randn(4096, 4096, device="cuda")
     wanted = a @ b
 
-    def short(self: launch.Runner, *args: object) -> None:
+    def short(self: launch.Executable, *args: object) -> None:
         raise torch.OutOfMemoryError("out of memory, as this test has it")
 
-    monkeypatch.setattr(launch.Runner, "__call__", short)
+    monkeypatch.setattr(launch.Executable, "__call__", short)
     with mm32.enabled():
         assert torch.equal(a @ b, wanted)
     assert mm32.stats().fallbacks == {"no memory for mm32's workspace": 1}

@@ -10,11 +10,12 @@ import torch
 import mm32
 from gpu_support import UNIT, Placed, Store, assert_close, reference
 from mm32 import cpu
-from mm32.gemm import ACTIVATIONS, LAYOUTS
+from mm32.activations import names
+from mm32.gemm import LAYOUTS
 from mm32.plan import KERNELS
 from op_support import DEVICES, SHAPES, Products, assert_same, columns, make, transposed
 
-SMOOTH = [None, *(name for name in ACTIVATIONS if name not in ("relu", "leaky_relu"))]
+SMOOTH = [None, *(name for name in names() if name not in ("relu", "leaky_relu"))]
 
 
 def function(activation: str | None) -> Callable[..., torch.Tensor]:
@@ -28,7 +29,7 @@ def away_from_kinks(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None)
 
 FORMS = [(s, activation) for s in SHAPES for activation in (None, "tanh", "gelu") if s not in ("empty", "depth_zero")]
 FORMS += [
-    (s, activation) for s in ("matrices", "broadcast_b") for activation in ACTIVATIONS if (s, activation) not in FORMS
+    (s, activation) for s in ("matrices", "broadcast_b") for activation in names() if (s, activation) not in FORMS
 ]
 
 
@@ -82,7 +83,7 @@ def test_gradients_of_nothing_are_zeros(shapes: str) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
+@pytest.mark.parametrize("activation", [None, *names()])
 def test_gradients_are_torchs(activation: str | None, device: str, seed: int) -> None:
     """The same as autograd's through torch's functions, in float32, for a linear layer on a batch."""
     a, b, bias = make((2, 33, 20), device), make((20, 17), device), make((17,), device)

@@ -14,7 +14,7 @@ import torch
 
 import mm32
 from gpu_support import CUDA, MATRIX_STORES, Placed, Runner, Store, assert_close, check, random_matrix, reference
-from mm32 import gemm, ops
+from mm32 import gemm, prepared
 from mm32 import plan as planning
 from mm32.cuda import launch
 
@@ -38,8 +38,7 @@ def room() -> Iterator[None]:
 
 def clear_plans() -> None:
     planning.cost.of.cache_clear()
-    ops._plan.cache_clear()
-    ops._runners.clear()
+    prepared.CACHE.clear()
 
 
 @pytest.fixture
@@ -64,7 +63,7 @@ def randn(*shape: int) -> torch.Tensor:
 def workspace_of(run: Runner, a: torch.Tensor, b: torch.Tensor) -> int:
     """Bytes that the plan says it needs beside operands and output."""
     out = torch.empty(gemm.result_shape(a.shape, b.shape), device="meta")
-    made = planning.plan(gemm.describe(a, b, None, out), launch.device_of(a.device.index), run.kernel)
+    made = planning.plan(gemm.describe(a, b, None, out), launch.card_of(a.device.index), run.kernel)
     return made.workspace.bytes if made.workspace is not None else 0
 
 
@@ -319,16 +318,16 @@ def test_simt_tiles(
     monkeypatch.setattr(planning.fma, "NARROW", 0)
     monkeypatch.setitem(planning.cost.SHARES, "reduce.launches", -1e6 if how == "parts" else 1e6)
     monkeypatch.setitem(planning.cost.SHARES, "fixup.launches", -1e6 if how == "stream" else 1e6)
-    small = dataclasses.replace(launch.device_of(0), sms=3)
-    monkeypatch.setattr(launch, "device_of", lambda index: small)
+    small = dataclasses.replace(launch.card_of(0), sms=3)
+    monkeypatch.setattr(launch, "card_of", lambda index: small)
     launched: set[str] = set()
-    inner = launch.Runner.__init__
+    inner = launch.Executable.__init__
 
-    def noted(self: launch.Runner, plan: planning.Plan, index: int) -> None:
+    def noted(self: launch.Executable, plan: planning.Plan, index: int) -> None:
         launched.update(step.entry for step in plan.launches)
         inner(self, plan, index)
 
-    monkeypatch.setattr(launch.Runner, "__init__", noted)
+    monkeypatch.setattr(launch.Executable, "__init__", noted)
     run = Runner("cuda", "simt")
     for m in (1, tile.m - 1, tile.m, tile.m + 1, 9 * tile.m + 3):
         for n in (2, tile.n - 3, tile.n, tile.n + 5):
@@ -353,11 +352,11 @@ def test_stream_k_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch, forget: N
     monkeypatch.setattr(planning.fma, "SIMT_TILES", (tile,))
     monkeypatch.setitem(planning.cost.SHARES, "fixup.launches", -1e6)
     a, b, bias = randn(3, 5 * tile.m, 3000), randn(3000, 9 * tile.n), randn(9 * tile.n)
-    card = launch.device_of(0)
+    card = launch.card_of(0)
     for sms in (134, 67, 45, 11):  # of 135 tiles, 1, 1, 0 and 3 are shared
         clear_plans()
         device = dataclasses.replace(card, sms=sms)
-        monkeypatch.setattr(launch, "device_of", lambda index, device=device: device)
+        monkeypatch.setattr(launch, "card_of", lambda index, device=device: device)
 
         def product() -> torch.Tensor:
             return mm32.matmul(a, b, bias=bias, activation="relu", kernel="simt", precision="ieee")

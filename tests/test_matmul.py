@@ -29,7 +29,7 @@ from gpu_support import (
     reference,
 )
 from mm32 import cpu
-from mm32.gemm import ACTIVATIONS
+from mm32.activations import names
 from mm32.plan import Unplannable
 
 LAYOUTS = {"nn": ("row", "row"), "nt": ("row", "col"), "tn": ("col", "row"), "tt": ("col", "col")}
@@ -154,7 +154,7 @@ def test_batches_and_vectors(run: Runner, case: str, seed: int) -> None:
     check(run, a, b, bias, out=Placed(tuple(shape), reversed_, run.device), what=f"{case} into permuted storage")
 
 
-@pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
+@pytest.mark.parametrize("activation", [None, *names()])
 @pytest.mark.parametrize("bias", ["none", "contiguous", "strided", "expanded"])
 def test_epilogue(run: Runner, activation: str | None, bias: str, rng: random.Random) -> None:
     stores = {"contiguous": Store(), "strided": Store(step=3, offset=1), "expanded": Store(expand=(0,))}
@@ -164,7 +164,7 @@ def test_epilogue(run: Runner, activation: str | None, bias: str, rng: random.Ra
         check(run, a, b, placed, activation, what=f"M={m} N={n} K={k}")
 
 
-@pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
+@pytest.mark.parametrize("activation", [None, *names()])
 def test_activation_values(run: Runner, activation: str | None) -> None:
     """With K = 1 and B = 1 the result is the activation itself, over its whole range; NaN and infinities as torch's."""
     points = torch.cat([torch.tensor(SPECIAL), torch.linspace(-110, 110, 4001), torch.linspace(-6, 6, 4001)])
@@ -301,7 +301,7 @@ def test_every_option_reaches_the_result(run: Runner, seed: int) -> None:
     """An option that is dropped on the way must show: results with each differ from the one without."""
     a, b, bias = randn(8, 9, run=run), randn(9, 10, run=run), randn(10, run=run)
     plain = run(a, b)
-    seen = [run(a, b, bias=bias), *(run(a, b, activation=name) for name in ACTIVATIONS)]
+    seen = [run(a, b, bias=bias), *(run(a, b, activation=name) for name in names())]
     for one, two in itertools.combinations([plain, *seen], 2):
         assert (one - two).abs().max() > 1e-5
 

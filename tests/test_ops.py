@@ -14,8 +14,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
 import mm32
-from mm32 import direct
-from mm32.gemm import ACTIVATIONS, PRECISIONS
+from mm32 import dispatch
+from mm32.activations import names
+from mm32.gemm import PRECISIONS
 from mm32.plan import EMULATED_KERNELS, KERNELS
 from op_support import DEVICES, SHAPES, Products, assert_same, columns, make, transposed
 
@@ -33,11 +34,11 @@ def test_opcheck(shapes: str, device: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
+@pytest.mark.parametrize("activation", [None, *names()])
 def test_opcheck_of_options(activation: str | None, device: str, seed: int) -> None:
     """Every activation, precision and kernel; each with something else, as none changes what torch sees of the others."""
     a, b, bias = make((3, 4), device), make((4, 5), device, requires_grad=True), make((5,), device, requires_grad=True)
-    number = 0 if activation is None else 1 + ACTIVATIONS.index(activation)
+    number = 0 if activation is None else 1 + names().index(activation)
     precision, kernel = PRECISIONS[number % 3], ("auto", "naive", "dot", "tiled", "simt")[number % 5]
     opcheck(torch.ops.mm32.matmul.default, (a, transposed(b), bias, activation, precision, kernel))
 
@@ -285,47 +286,45 @@ def test_nested_tensors_are_refused() -> None:
 # The way past the dispatcher is taken where nothing else would happen, and only there
 
 
-def goes_direct(*tensors: torch.Tensor) -> bool:
-    a, b, *others = tensors
-    bias, out = (*others, None, None)[:2]
-    return direct.implementation(a, b, bias, out) is not None
+def goes_past(*tensors: torch.Tensor) -> bool:
+    return dispatch.implementation(tensors) is not None
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_plain_tensors_go_direct(device: str, seed: int) -> None:
+def test_plain_tensors_go_past_the_dispatcher(device: str, seed: int) -> None:
     a, b, bias, out = make((3, 4), device), make((4, 5), device), make((5,), device), torch.empty(3, 5, device=device)
     mm32.matmul(a, b)  # the first call on a device tells what its tensors look like
-    assert goes_direct(a, b)
-    assert goes_direct(a, b, bias, out)
-    assert goes_direct(a[:, ::2], transposed(b)[::2])
+    assert goes_past(a, b)
+    assert goes_past(a, b, bias, out)
+    assert goes_past(a[:, ::2], transposed(b)[::2])
     with torch.inference_mode():
-        assert goes_direct(a, make((4, 5), device))
+        assert goes_past(a, make((4, 5), device))
     with torch.no_grad():
-        assert goes_direct(torch.nn.Parameter(a), b)
+        assert goes_past(torch.nn.Parameter(a), b)
     with torch.autocast(device):
-        assert goes_direct(a, b)
+        assert goes_past(a, b)
 
 
 @pytest.mark.parametrize("which", range(4))
-def test_what_the_dispatcher_has_to_see_does_not_go_direct(which: int, seed: int) -> None:
+def test_what_the_dispatcher_has_to_see_does_not_go_past_it(which: int, seed: int) -> None:
     def other(special: torch.Tensor) -> list[torch.Tensor]:
         tensors = [make((3, 3)), make((3, 3)), make((3,)), make((3, 3))]
         tensors[which] = special if which != 2 else special[0]
         return tensors
 
     plain = make((3, 3))
-    assert goes_direct(*other(plain))
-    assert not goes_direct(*other(make((3, 3), requires_grad=True)))
-    assert not goes_direct(*other(plain.as_subclass(Plain)))
-    assert not goes_direct(*other(make((3, 3), "meta")))
-    assert not goes_direct(*other(torch.complex(plain, plain).conj().imag))  # negated lazily
-    assert not goes_direct(*other(torch._efficientzerotensor((3, 3))))  # has no memory
-    assert not goes_direct(*other(plain.to_sparse()))
+    assert goes_past(*other(plain))
+    assert not goes_past(*other(make((3, 3), requires_grad=True)))
+    assert not goes_past(*other(plain.as_subclass(Plain)))
+    assert not goes_past(*other(make((3, 3), "meta")))
+    assert not goes_past(*other(torch.complex(plain, plain).conj().imag))  # negated lazily
+    assert not goes_past(*other(torch._efficientzerotensor((3, 3))))  # has no memory
+    assert not goes_past(*other(plain.to_sparse()))
     with FakeTensorMode() as mode:
         fake = mode.from_tensor(plain)
-    assert not goes_direct(*other(fake))
+    assert not goes_past(*other(fake))
     with torch.autograd.forward_ad.dual_level():
-        assert not goes_direct(*other(torch.autograd.forward_ad.make_dual(plain, plain)))
+        assert not goes_past(*other(torch.autograd.forward_ad.make_dual(plain, plain)))
 
 
 class Functions(TorchFunctionMode):
@@ -359,6 +358,29 @@ import torch
 from torch._subclasses import FakeTensorMode
 with FakeTensorMode():
     import mm32
-assert mm32.direct.implementation(torch.ones(2, 2), torch.ones(2, 2), None, None) is not None
+assert mm32.dispatch.implementation((torch.ones(2, 2), torch.ones(2, 2))) is not None
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_verify_is_loaded_when_it_is_used() -> None:
+    code = """
+import sys
+import mm32
+assert "verify" in mm32.__all__ and not any(name.startswith("mm32.verify") for name in sys.modules)
+from mm32.verify import verify
+assert mm32.verify.verify is verify
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+    code = "import mm32; assert callable(mm32.verify.verify)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_operators_are_two() -> None:
+    """Packed operands are optional arguments, not operators of their own."""
+    names = {name.split("::")[1] for name in torch._C._dispatch_get_all_op_names() if name.startswith("mm32::")}
+    assert names == {"matmul", "matmul_out", "pack"}
+    for name, first in (("matmul", 6), ("matmul_out", 7)):
+        arguments = getattr(torch.ops.mm32, name).default._schema.arguments
+        assert [argument.name for argument in arguments[first:]] == ["packed_a", "packed_b"]
+        assert all(argument.default_value is None for argument in arguments[first:])

@@ -15,8 +15,9 @@ from torch.library import opcheck
 
 import mm32
 from gpu_support import MATRIX_STORES, UNIT, Placed, Store, assert_close, forget_plans, reference
-from mm32 import gemm, numerics, packed
+from mm32 import gemm, numerics
 from mm32 import plan as planning
+from mm32.cuda import launch
 from mm32.gemm import LAYOUTS, from_layout
 from mm32.plan import H200, Card, Unplannable
 
@@ -150,12 +151,13 @@ def test_opcheck(depth: int, precision: str, device: str, seed: int) -> None:
     opcheck(torch.ops.mm32.pack.default, (a.detach(), "left", precision))
     left, right = (x.memory for x in pack_sides(a, b, "ab", precision=precision))
     ops = torch.ops.mm32
-    opcheck(ops.matmul_packed.default, (a, b, bias, "gelu", precision, "auto", None, right))
-    opcheck(ops.matmul_packed.default, (a.detach(), b, None, None, precision, "auto", left, right))
+    opcheck(ops.matmul.default, (a, b, bias, "gelu", precision, "auto", None, right))
+    opcheck(ops.matmul.default, (a.detach(), b, None, None, precision, "auto", left, right))
+    opcheck(ops.matmul.default, (a.detach(), b, None, None, precision, "auto", left))
     out = torch.empty(3, 5, device=device)
     opcheck(
-        ops.matmul_packed_out.default,
-        (a.detach(), b.detach(), None, None, precision, "auto", left, None, out),
+        ops.matmul_out.default,
+        (a.detach(), b.detach(), None, None, precision, "auto", out, left, None),
     )
 
 
@@ -164,9 +166,9 @@ def test_opcheck(depth: int, precision: str, device: str, seed: int) -> None:
 def test_opcheck_of_batches_and_vectors(shape: tuple[int, ...], device: str, seed: int) -> None:
     a, b, bias = (torch.randn(*s, device=device) for s in (shape, (300, 5), (5,)))
     right, out = mm32.pack(b).memory, torch.empty(*shape[:-1], 5, device=device)
-    arguments = (bias, "relu", "fp32", "auto", None, right)
-    opcheck(torch.ops.mm32.matmul_packed.default, (a.clone().requires_grad_(), b, *arguments))
-    opcheck(torch.ops.mm32.matmul_packed_out.default, (a, b, *arguments, out))
+    options = (bias, "relu", "fp32", "auto")
+    opcheck(torch.ops.mm32.matmul.default, (a.clone().requires_grad_(), b, *options, None, right))
+    opcheck(torch.ops.mm32.matmul_out.default, (a, b, *options, out, None, right))
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -599,12 +601,12 @@ def test_the_careful_path_reads_the_source(how: str, sides: str, layout: str, se
     a, b = torch.randn(130, 700, device="cuda"), torch.randn(700, 90, device="cuda")
     spoiled(a, b, how)
     x, y = placed(130, 700, stores[layout[0]], a).view, placed(700, 90, stores[layout[1]], b).view
-    before = mm32.careful_runs()
+    before = mm32.fallback_runs()
     plain = mm32.matmul(x, y, kernel="tensorcore", activation="relu")
-    assert (after := mm32.careful_runs()) > before, "the inputs were meant to need the careful path"
+    assert (after := mm32.fallback_runs()) > before, "the inputs were meant to need the careful path"
     packed_x, packed_y = pack_sides(x, y, sides)
     got = mm32.matmul(packed_x, packed_y, activation="relu")
-    assert mm32.careful_runs() > after
+    assert mm32.fallback_runs() > after
     assert torch.equal(got.isnan(), plain.isnan())
     assert same_bits(got.nan_to_num(), plain.nan_to_num())
 
@@ -616,9 +618,9 @@ def test_a_verdict_is_on_the_call_not_on_the_operand(seed: int) -> None:
     packed_b, bad = mm32.pack(b), a.clone()
     bad[3, 3] = float("nan")
     for x, careful in ((a, False), (bad, True), (a, False)):
-        before = mm32.careful_runs()
+        before = mm32.fallback_runs()
         got = mm32.matmul(x, packed_b)
-        assert (mm32.careful_runs() > before) == careful
+        assert (mm32.fallback_runs() > before) == careful
         plain = mm32.matmul(x, b, kernel="tensorcore")
         assert same_bits(got.nan_to_num(), plain.nan_to_num())
 
@@ -657,7 +659,7 @@ def test_explain_on_the_card(seed: int) -> None:
 def test_memory_that_is_not_the_operands_is_refused(seed: int) -> None:
     a, b = torch.randn(9, 300, device="cuda"), torch.randn(300, 70, device="cuda")
     other = mm32.pack(torch.randn(300, 7, device="cuda")).memory
-    multiply = torch.ops.mm32.matmul_packed
+    multiply = torch.ops.mm32.matmul
     for wrong in (other, mm32.pack(b, precision="tf32").memory, mm32.pack(b).memory.float(), mm32.pack(b).memory.cpu()):
         with pytest.raises(RuntimeError, match="packed_b is not what mm32::pack makes of b"):
             multiply(a, b, None, None, "fp32", "auto", None, wrong)
@@ -729,7 +731,7 @@ def test_a_call_allocates_its_plans_workspace_only(seed: int) -> None:
     out = torch.empty(65, 4000, device="cuda")
     mm32.matmul(a, packed_b, out=out)
     problem = gemm.describe(a, b, None, out)
-    space = planning.plan(problem, packed.launch.device_of(a.device.index), "auto", (False, True)).workspace
+    space = planning.plan(problem, launch.card_of(a.device.index), "auto", (False, True)).workspace
     before = requested("current")
     torch.cuda.reset_peak_memory_stats()
     mm32.matmul(a, packed_b, out=out)

@@ -13,7 +13,7 @@ from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, line
 import mm32
 from gpu_support import assert_close, reference
 from mm32 import cpu
-from mm32.gemm import ACTIVATIONS
+from mm32.activations import names
 from op_support import DEVICES, SHAPES, Products, columns, make
 
 Function = Callable[..., torch.Tensor]
@@ -55,7 +55,7 @@ def assert_equal(got: object, wanted: object) -> None:
 # Forward mode
 
 
-@pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
+@pytest.mark.parametrize("activation", [None, *names()])
 @pytest.mark.parametrize("with_tangents", [(0,), (1,), (2,), (0, 1), (1, 2), (0, 1, 2)])
 def test_dual_numbers(activation: str | None, with_tangents: tuple[int, ...], seed: int) -> None:
     ours, torchs = pair(activation)

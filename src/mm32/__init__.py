@@ -1,5 +1,6 @@
 """fp32 matrix multiplication for PyTorch on NVIDIA GPUs: any transposition, fused epilogues, and proof that it is right."""
 
+import importlib
 from typing import TYPE_CHECKING
 
 from mm32.errors import CompileError, LaunchError
@@ -11,17 +12,20 @@ __all__ = [
     "LaunchError",
     "PackedOperand",
     "__version__",
-    "careful_runs",
     "disable",
     "enable",
     "enabled",
     "explain",
+    "fallback_runs",
+    "freeze",
     "linear",
     "matmul",
     "nn",
     "pack",
     "replace_linear",
     "stats",
+    "unfreeze",
+    "verify",
 ]
 
 # Where torch is missing or broken, the package can still be imported, so that `mm32 env` can say so: the error waits for the
@@ -30,15 +34,19 @@ _failure: Exception | None = None
 try:
     from mm32 import nn
     from mm32.dropin import disable, enable, enabled, stats
-    from mm32.nn import replace_linear
-    from mm32.ops import careful_runs, explain, linear, matmul
+    from mm32.nn import freeze, replace_linear, unfreeze
+    from mm32.ops import explain, fallback_runs, linear, matmul
     from mm32.packed import PackedOperand, pack
 except Exception as error:
     _failure = error
 
-if not TYPE_CHECKING:  # a type checker would take any name for an attribute
+if TYPE_CHECKING:
+    from mm32 import verify
+else:  # a type checker would take any name for an attribute
 
     def __getattr__(name: str) -> object:
+        if name == "verify":  # a package of its own, loaded when it is first used
+            return importlib.import_module("mm32.verify")
         if _failure is not None and name in __all__:
             raise ImportError(
                 f"mm32.{name} needs torch, and that failed: {type(_failure).__name__}: {_failure} "

@@ -1,28 +1,115 @@
-"""The activations that a kernel can fuse, by name; a kernel knows them by number (common/epilogue.cuh)."""
+"""The table of activations. Everything that knows an activation reads it from here.
+
+To add one: a line in `ACTIVATIONS`, and a case of the same number in the kernels' epilogue.cuh.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
-from mm32 import gemm
+import torch
+import torch.nn.functional as F
+
+_aten = torch.ops.aten
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Activation:
-    """One of them. `number` is what MM32_ACTIVATION is in a kernel; 0 is none."""
+    """One element-wise function that mm32 fuses, named as torch names it."""
 
     name: str
     number: int
+    """MM32_ACTIVATION in the kernels' epilogue.cuh. 0 stands for none."""
+    function: Callable[..., torch.Tensor]
+    """torch's function, called with `options`; differentiable."""
+    in_place: Callable[..., object]
+    """The same, overwriting its argument; called with `options`. It must not pass autocast."""
+    times_slope: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    """(grad, value) -> grad * act'(z), differentiable again. `value` is act(z) if `slope_of_result`, else z."""
+    slope_of_result: bool
+    """Whether act'(z) is a function of act(z), so that backward needs only the result."""
+    smooth: bool
+    """Whether it is curved, so that computing it adds an error of its own; else it is piecewise linear."""
+    module: type[torch.nn.Module]
+    """torch's module. An instance is this activation if its attributes equal `options`."""
+    aten: torch._ops.OpOverload
+    """What a traced program calls, with `options`."""
+    calls: tuple[Any, ...]
+    """Functions and names of tensor methods that compute it when they are called with `options`."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments, which are attributes of the module too."""
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """act(x), a new tensor."""
+        return self.function(x, **self.options)
 
 
-ACTIVATIONS = tuple(Activation(name, number) for number, name in enumerate(gemm.ACTIVATIONS, 1))
-_NUMBERS = {a.name: a.number for a in ACTIVATIONS}
+def _relu_slope(grad: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    return _aten.threshold_backward(grad, value, 0)
+
+
+def _leaky_relu_slope(grad: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    return _aten.leaky_relu_backward(grad, value, 0.01, True)
+
+
+def _silu_slope(grad: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    s = torch.sigmoid(value)  # torch's silu_backward has no forward mode
+    return grad * (s * (1 + value * (1 - s)))
+
+
+def _gelu_in_place(x: torch.Tensor, approximate: str) -> object:
+    return _aten.gelu.out(x, approximate=approximate, out=x)
+
+
+def _gelu_slope(grad: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    return _aten.gelu_backward(grad, value, approximate="none")
+
+
+def _gelu_tanh_slope(grad: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    return _aten.gelu_backward(grad, value, approximate="tanh")
+
+
+_nn = torch.nn
+# fmt: off
+ACTIVATIONS: tuple[Activation, ...] = (
+    Activation("relu", 1, torch.relu, torch.relu_, _relu_slope, True, False, _nn.ReLU, _aten.relu.default,
+               (torch.relu, torch.relu_, F.relu, "relu", "relu_")),
+    Activation("leaky_relu", 2, F.leaky_relu, _aten.leaky_relu_.default, _leaky_relu_slope, True, False, _nn.LeakyReLU,
+               _aten.leaky_relu.default, (F.leaky_relu,), {"negative_slope": 0.01}),
+    Activation("gelu", 3, F.gelu, _gelu_in_place, _gelu_slope, False, True, _nn.GELU, _aten.gelu.default,
+               (F.gelu,), {"approximate": "none"}),
+    Activation("gelu_tanh", 4, F.gelu, _gelu_in_place, _gelu_tanh_slope, False, True, _nn.GELU, _aten.gelu.default,
+               (F.gelu,), {"approximate": "tanh"}),
+    Activation("silu", 5, F.silu, _aten.silu_.default, _silu_slope, False, True, _nn.SiLU, _aten.silu.default, (F.silu,)),
+    Activation("tanh", 6, torch.tanh, torch.tanh_, _aten.tanh_backward, True, True, _nn.Tanh, _aten.tanh.default,
+               (torch.tanh, F.tanh, "tanh")),
+    Activation("sigmoid", 7, torch.sigmoid, torch.sigmoid_, _aten.sigmoid_backward, True, True, _nn.Sigmoid,
+               _aten.sigmoid.default, (torch.sigmoid, F.sigmoid, "sigmoid")),
+)
+# fmt: on
+_BY_NAME = {activation.name: activation for activation in ACTIVATIONS}
 
 
 def names() -> tuple[str, ...]:
-    return tuple(_NUMBERS)
+    """Their names, in the order of their numbers."""
+    return tuple(_BY_NAME)
 
 
 def number(name: str | None) -> int:
-    """0 for None."""
-    return 0 if name is None else _NUMBERS[name]
+    """MM32_ACTIVATION for an activation's name; 0 for None."""
+    return 0 if name is None else _BY_NAME[name].number
+
+
+def named(name: str) -> Activation:
+    """The activation of that name; KeyError if there is none."""
+    return _BY_NAME[name]
+
+
+def of_module(module: torch.nn.Module) -> Activation | None:
+    """The activation that a module of torch's computes, or None. Subclasses of torch's modules are not looked into."""
+    for activation in ACTIVATIONS:
+        if type(module) is activation.module and all(getattr(module, k) == v for k, v in activation.options.items()):
+            return activation
+    return None

@@ -84,7 +84,7 @@ def planning_device() -> tuple[Card, bool]:
     from mm32.plan import H200
 
     if torch.cuda.is_available():
-        return launch.device_of(torch.cuda.current_device()), True
+        return launch.card_of(torch.cuda.current_device()), True
     return H200, False
 
 

@@ -19,14 +19,12 @@ from typing import Any
 
 import torch
 
-from mm32 import gemm
+from mm32 import cpu, gemm, prepared
 from mm32 import plan as planning
-from mm32.cuda import blas, launch
 from mm32.errors import CompileError, LaunchError
 from mm32.gemm import Gemm
 
 OPERATORS = ("mm", "mm.out", "addmm", "addmm.out", "bmm", "bmm.out", "baddbmm", "baddbmm.out")
-MAX_FORMS = 4096
 HOLD = 10.0  # seconds
 _FLOAT32_MAX = torch.finfo(torch.float32).max
 
@@ -61,16 +59,13 @@ class Stats:
         return "\n".join(lines)
 
 
-Run = Callable[[torch.Tensor, torch.Tensor, "torch.Tensor | None", torch.Tensor], None]
-
-
 @dataclass(frozen=True)
 class Taken:
     """mm32 runs this form: `run(a, b, bias, out)` with its kernel, estimated to save `saved` seconds."""
 
     kernel: str
     saved: float
-    run: Run
+    run: prepared.Run
 
 
 @dataclass(frozen=True)
@@ -81,31 +76,25 @@ class Left:
     for_now: bool = False
 
 
-def expected_gain(chosen: planning.Plan, replaced: str, passes: int = 0) -> float:
-    """Seconds that `chosen` is estimated to save over torch's kernel, which runs in precision `replaced` ("fp32" or "tf32");
-    negative where torch is expected to be faster. `passes`: element-wise passes over the result that follow the product."""
-    work, model = planning.cost.Work(chosen.gemm), planning.cost.of(chosen.card)
-    return model.torch(work, replaced) - (chosen.estimates[0][1] + model.passes(work, passes, 3))
-
-
 def _prepare(problem: Gemm, index: int, replaced: str, passes: int) -> Taken | Left:
-    """Whether mm32 takes `problem` on CUDA device `index`; if so its kernels are compiled and loaded on return."""
-    if torch.version.hip is not None:
-        return Left("mm32's kernels are for NVIDIA GPUs")
+    """Whether mm32 takes `problem` on CUDA device `index` from torch, whose kernel runs in precision `replaced`; if so, its
+    kernels are compiled and loaded on return. `passes`: element-wise passes over the result that follow the product."""
     try:
-        chosen = planning.plan(problem, launch.device_of(index))
+        plan = prepared.planned(problem, index, torch=replaced, passes=passes, drop_in=True)
     except planning.Unplannable as error:
         return Left(str(error))
-    saved = expected_gain(chosen, replaced, passes)
-    if saved < 0:
-        return Left("torch's kernel is expected to be faster")
+    if plan.kernel == "torch":
+        return Left("torch's kernel is expected to be faster" if plan.estimates else plan.reason)
     if torch.cuda.is_current_stream_capturing():  # loading a module is not allowed there
         return Left("first seen while a CUDA graph was captured: run it once before", for_now=True)
     try:
-        return Taken(chosen.kernel, saved, launch.Runner(chosen, index))
-    except (CompileError, LaunchError, ImportError) as error:
+        run = prepared.executable(plan, index)
+    except (CompileError, LaunchError) as error:
         warnings.warn(f"mm32 leaves a product to torch, its kernel could not be made ready: {error}", stacklevel=2)
         return Left(f"mm32's kernel could not be made ready ({type(error).__name__})")
+    if run.plan.kernel == "torch":  # after all
+        return Left(run.plan.reason)
+    return Taken(plan.kernel, prepared.seconds_saved(plan), run)
 
 
 @dataclass
@@ -121,22 +110,32 @@ class _Tally:
         return calls, saved
 
 
-@dataclass(frozen=True)
-class _Choice:
-    """What was decided for calls of one form. `run` is None where torch's kernel runs; `fused`: the addend is the bias of
-    mm32's epilogue; `spans`: bytes that a, b, the addend and out reach over."""
+class _Choice(prepared.Entry):
+    """What was decided for calls of one form. `run` is None where torch's kernel runs; `fused`: the addend is the bias of mm32's
+    epilogue; `spans`: bytes that a, b, the addend and out reach over."""
 
-    tally: _Tally
-    saved: float = 0.0
-    run: Run | None = None
-    shape: tuple[int, ...] = ()
-    fused: bool = False
-    spans: tuple[int, ...] = ()
+    __slots__ = ("fused", "run", "saved", "shape", "spans", "tally")
+
+    def __init__(
+        self,
+        tally: _Tally,
+        saved: float = 0.0,
+        run: prepared.Run | None = None,
+        shape: tuple[int, ...] = (),
+        fused: bool = False,
+        spans: tuple[int, ...] = (),
+    ) -> None:
+        super().__init__()
+        self.tally, self.saved, self.run = tally, saved, run
+        self.shape, self.fused, self.spans = shape, fused, spans
 
 
-def _form(t: Any) -> tuple:
-    """All of a tensor that a decision depends on."""
-    return t.shape, t.stride(), t.dtype, t.get_device(), t.data_ptr() % 16
+class _Operation:
+    """One of torch's operators as one DropIn sees it: the first field of its keys (prepared.Call), so no other's."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.rank = 3 if "bmm" in name else 2
 
 
 def _scale(value: Any) -> int | None:
@@ -147,7 +146,7 @@ def _scale(value: Any) -> int | None:
 
 
 class DropIn:
-    """mm32's kernels under one dispatch key, and who asked for them. `prepare` decides about a form."""
+    """mm32's kernels under one dispatch key, and who asked for them. `prepare` decides whether mm32 takes a form."""
 
     def __init__(self, key: str, prepare: Callable[[Gemm, int, str, int], Taken | Left]) -> None:
         self._key = key
@@ -158,7 +157,7 @@ class DropIn:
         self._library: torch.library.Library | None = None
         self._installed: list[Any] = []
         self._held: deque[tuple[float, list[Any]]] = deque()
-        self._choices: dict[tuple, _Choice] = {}
+        self._operations = {name: _Operation(name) for name in OPERATORS}
         self._kernels: dict[str, _Tally] = {}
         self._fallbacks: dict[str, _Tally] = {}
 
@@ -202,7 +201,7 @@ class DropIn:
             warnings.filterwarnings("ignore", message="Warning only once for all operators")
             for operator in OPERATORS:
                 before = torch.library.get_kernel(f"aten::{operator}", self._key)
-                kernel = makers[operator.removesuffix(".out")](operator, before.call_boxed)
+                kernel = makers[operator.removesuffix(".out")](self._operations[operator], before.call_boxed)
                 library.impl(operator, kernel, self._key, with_keyset=True)
                 self._installed.append(torch.library.get_kernel(f"aten::{operator}", self._key))
         return library
@@ -219,20 +218,20 @@ class DropIn:
 
     # The kernels. The dispatcher leaves out arguments that have their default; the kernel before is given what came.
 
-    def _mm(self, operator: str, before: Callable) -> Callable:
+    def _mm(self, operation: _Operation, before: Callable) -> Callable:
         run = self._run
 
         def kernel(keys: Any, a: torch.Tensor, b: torch.Tensor, **options: Any) -> torch.Tensor:
-            result = run(operator, None, a, b, 0, 1, options.get("out"))
+            result = run(operation, None, a, b, 0, 1, options.get("out"))
             return before(keys, a, b, **options) if result is None else result
 
         return kernel
 
-    def _addmm(self, operator: str, before: Callable) -> Callable:
+    def _addmm(self, operation: _Operation, before: Callable) -> Callable:
         run = self._run
 
         def kernel(keys: Any, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, **options: Any) -> torch.Tensor:
-            result = run(operator, c, a, b, options.get("beta", 1), options.get("alpha", 1), options.get("out"))
+            result = run(operation, c, a, b, options.get("beta", 1), options.get("alpha", 1), options.get("out"))
             return before(keys, c, a, b, **options) if result is None else result
 
         return kernel
@@ -242,7 +241,7 @@ class DropIn:
 
     def _run(
         self,
-        operator: str,
+        operation: _Operation,
         addend: torch.Tensor | None,
         a: torch.Tensor,
         b: torch.Tensor,
@@ -254,12 +253,11 @@ class DropIn:
         # The kernel that this stands for is C++: subclasses and modes see the operator, not what it is made of.
         with torch._C.DisableTorchFunction():
             key = (
-                operator, _form(a), _form(b),
-                None if addend is None else (_form(addend), _scale(beta), _scale(alpha)),
-                None if out is None else _form(out),
-                self._precision, blas.torch_precision(),
+                operation, prepared.form(a), prepared.form(b), None if addend is None else prepared.form(addend),
+                None if out is None else prepared.form(out), None, self._precision, "auto",
+                None, None, cpu.torch_precision(), (_scale(beta), _scale(alpha)),
             )  # fmt: skip
-            choice = self._choices.get(key)
+            choice = prepared.CACHE.find(key)
             if choice is None:
                 choice = self._decide(key, addend, a, b, out)
             if choice.run is None:
@@ -275,8 +273,11 @@ class DropIn:
             try:
                 choice.run(a, b, addend if choice.fused else None, result)
             except torch.OutOfMemoryError:  # for the workspace: nothing was launched
-                self._tally(self._fallbacks, "no memory for mm32's workspace").calls += 1
-                return None
+                instead = prepared.without_memory(choice.run, a.get_device(), of_torch=True)
+                if instead is None:
+                    self._tally(self._fallbacks, "no memory for mm32's workspace").calls += 1
+                    return None
+                instead(a, b, addend if choice.fused else None, result)
             if addend is not None and not choice.fused:
                 _add(result, addend, beta, alpha)
         choice.tally.calls += 1
@@ -297,7 +298,7 @@ class DropIn:
     def _decide(
         self, key: tuple, addend: torch.Tensor | None, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None
     ) -> _Choice:
-        found, shape, fused = self._ask(key, addend, a, b, out)
+        found, shape, fused = self._ask(prepared.Call.of(key), addend, a, b, out)
         if isinstance(found, Left):
             choice = _Choice(self._tally(self._fallbacks, found.reason))
             if found.for_now:
@@ -306,18 +307,22 @@ class DropIn:
             extents = [(0, 0) if t is None else gemm.extent(t) for t in (a, b, addend, out)]
             spans = tuple(end - start for start, end in extents)
             choice = _Choice(self._tally(self._kernels, found.kernel), found.saved, found.run, shape, fused, spans)
-        if len(self._choices) >= MAX_FORMS:
-            self._choices.clear()
-        self._choices[key] = choice
+        prepared.CACHE.keep(key, choice)
         return choice
 
     def _ask(
-        self, key: tuple, addend: torch.Tensor | None, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None
+        self,
+        call: prepared.Call,
+        addend: torch.Tensor | None,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        out: torch.Tensor | None,
     ) -> tuple[Taken | Left, tuple[int, ...], bool]:
         """The decision, the result's shape, and whether the addend is a bias that the kernel adds."""
-        operator, precision, replaced = key[0], key[-2], key[-1]
+        assert isinstance(call.operation, _Operation)
+        assert call.torch is not None
+        rank = call.operation.rank
         tensors: list[Any] = [t for t in (a, b, addend, out) if t is not None]
-        rank = 3 if "bmm" in operator else 2
 
         def left(reason: str) -> tuple[Left, tuple[int, ...], bool]:
             return Left(reason), (), False
@@ -334,7 +339,7 @@ class DropIn:
             return left("empty")
         passes, bias = 0, None
         if addend is not None:
-            beta, alpha = key[3][1:]
+            beta, alpha = call.scales
             if beta is None or alpha is None:
                 return left("alpha or beta is not a finite real number")
             if alpha == 0:
@@ -355,8 +360,9 @@ class DropIn:
             if gemm.self_overlapping(out.shape, out.stride()):
                 return left("out refers to one element more than once")
         target = a.new_empty(shape) if out is None else out
-        problem = gemm.describe(a, b, bias, target, None, replaced if precision is None else precision)
-        return self._prepare(problem, a.get_device(), replaced, passes), shape, bias is not None
+        precision = call.torch if call.precision is None else call.precision
+        problem = gemm.describe(a, b, bias, target, None, precision)
+        return self._prepare(problem, a.get_device(), call.torch, passes), shape, bias is not None
 
     # -----------------------------------------------------------------------------------------------------------------
     # Counting

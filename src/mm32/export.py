@@ -187,7 +187,7 @@ def _definitions(constants: Constants) -> tuple[str, str]:
 
 
 def _source(plan: Plan) -> str:
-    """Card code. Headers stand once, in front; each kernel source is a namespace, among definitions of its constants, and
+    """Device code. Headers stand once, in front; each kernel source is a namespace, among definitions of its constants, and
     has its own of the headers that these decide: where K is split, the multiply's epilogue is empty, the next launch's is not."""
     parts = dict.fromkeys((launch.source, launch.constants) for launch in plan.launches)
     if len({source for source, _ in parts}) < len(parts):
@@ -212,7 +212,7 @@ def _source(plan: Plan) -> str:
 
 
 def _cuda(plan: Plan) -> dict[str, str]:
-    """Card code, and the launches as calls."""
+    """Device code, and the launches as calls."""
     prepare, start = "", ""
     for launch in plan.launches:
         kernel = f'"{launch.entry}", {Path(launch.source).stem}::{launch.entry}'

@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-ACTIVATIONS = ("relu", "leaky_relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid")
+from mm32 import activations
+
 PRECISIONS = ("fp32", "ieee", "tf32")
 LAYOUTS = ("nn", "nt", "tn", "tt")
 SIDES = ("left", "right")  # of a product: operand A and operand B
@@ -77,8 +78,10 @@ class Gemm:
 
 
 def check_options(activation: str | None, precision: str) -> None:
-    if activation is not None and activation not in ACTIVATIONS:
-        raise ValueError(f"unknown activation {activation!r}: mm32 fuses None, {', '.join(map(repr, ACTIVATIONS))}")
+    if activation is not None and activation not in activations.names():
+        raise ValueError(
+            f"unknown activation {activation!r}: mm32 fuses None, {', '.join(map(repr, activations.names()))}"
+        )
     if precision not in PRECISIONS:
         raise ValueError(f"unknown precision {precision!r}: mm32 has {', '.join(map(repr, PRECISIONS))}")
 
@@ -88,17 +91,17 @@ def _dims(shape: Sequence[Any]) -> str:
 
 
 def _known(condition: Any) -> bool:
-    """A comparison of sizes (of ints or SymInts); where tracing does not know its outcome, False, as torch takes it."""
+    """The outcome of a comparison of sizes (ints or SymInts). Where tracing cannot know it, False, as in torch."""
     if isinstance(condition, bool):
         return condition
-    # Here, as it imports sympy: 0.3 s, which who traces has spent already.
+    # Imported here because it imports sympy, which takes 0.3 s; a program that traces has imported it already.
     from torch.fx.experimental.symbolic_shapes import guard_or_false
 
     return guard_or_false(condition)
 
 
 def _differ(x: Any, y: Any) -> bool:
-    """Whether two sizes differ. Where tracing does not know, they are taken to be equal, and compared when the program runs."""
+    """Whether two sizes differ. Where tracing cannot know, they are taken to be equal, and compared when the program runs."""
     if _known(x != y):
         return True
     torch._check(x == y)
@@ -293,7 +296,7 @@ def _expand(t: torch.Tensor, core: int, batch: Sequence[int]) -> tuple[int, ...]
 def _collapse(
     batch: Sequence[int], strides: Sequence[tuple[int, ...]]
 ) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-    """Merges neighbouring batch dimensions that every operand walks as one, and drops those of size 1."""
+    """Merges neighbouring batch dimensions that one stride can step through in every operand, and drops those of size 1."""
     sizes: list[int] = []
     kept: list[list[int]] = [[] for _ in strides]
     for d, size in enumerate(batch):

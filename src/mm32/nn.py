@@ -1,4 +1,5 @@
-"""`Linear`, torch.nn.Linear computed by mm32 with its activation fused, and `replace_linear`, which puts it into a model."""
+"""Layers: `Linear`, which is torch.nn.Linear with its activation fused, computed by mm32; `replace_linear`, which puts it into a
+model; `freeze`, which packs its weights."""
 
 from __future__ import annotations
 
@@ -6,14 +7,14 @@ import itertools
 import logging
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional, cast
 
 import torch
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
-from mm32 import cpu, direct, gemm, ops
+from mm32 import activations, cpu, dispatch, gemm, ops
 from mm32.packed import PackedOperand, pack
 
 log = logging.getLogger("mm32")
@@ -27,7 +28,7 @@ class _Kept(NamedTuple):
     """A packed weight, what it was packed from, and on which stream; the event is when it was there (None on the CPU)."""
 
     packed: PackedOperand
-    weight: tuple
+    weight: tuple | None
     stream: int
     packing_done: torch.cuda.Event | None
 
@@ -37,14 +38,9 @@ class Linear(torch.nn.Linear):
 
     Parameters, their names and their initialization are torch.nn.Linear's, so state dicts fit both ways. Where mm32 does not
     apply it computes what torch.nn.Linear would: parameters or input that are not float32, subclasses of torch.Tensor, autocast,
-    devices without kernels.
+    types of devices without kernels.
 
-    In eval mode with gradients disabled, the weight is packed at the first call and kept packed (`mm32.pack`): device memory for
-    another copy of the weight, for faster calls. It is packed again when the weight has changed, and let go by ``train()`` and
-    by moves to another device or dtype; it is in no state dict, copy or pickle. As with `mm32.pack`, writes through
-    ``weight.data`` are not seen: call ``train()``, then ``eval()`` after them. Not packed: under torch.compile, transforms of
-    torch.func and dispatch modes, while a CUDA graph is captured (a replay must see later changes of the weight), and weights
-    that are computed (parametrizations).
+    The layer reads its weight anew in every call, whoever wrote it. `mm32.freeze` packs the weights of a model for faster calls.
 
     Args:
         in_features: K, as in torch.nn.Linear.
@@ -53,10 +49,15 @@ class Linear(torch.nn.Linear):
         device: of the parameters.
         dtype: of the parameters; float32 for mm32 to apply.
         activation: as in `mm32.matmul`; None for none.
+
+    Raises:
+        ValueError: unknown activation.
     """
 
-    activation: str | None = None
-    _kept: _Kept | None = None
+    # Type comments: torch.jit.script evaluates annotations of attributes, and cannot evaluate these.
+    activation = None  # type: str | None
+    _frozen = False
+    _kept = None  # type: _Kept | None
 
     def __init__(
         self,
@@ -74,70 +75,177 @@ class Linear(torch.nn.Linear):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """input is (…, in_features); the result (…, out_features)."""
-        weight, bias = self.weight, self.bias
-        if not _takes(input, weight, bias):
-            return cpu.activate(F.linear(input, weight, bias), self.activation)
-        if torch.is_grad_enabled():
-            if any(t is not None and t.requires_grad for t in (input, weight, bias)):
-                # Autograd keeps the pre-activation here; fused, backward would compute it again, a product more.
-                return cpu.activate(ops.linear(input, weight, bias), self.activation)
-            return ops.linear(input, weight, bias, activation=self.activation)
-        packed = self._packed_weight()
-        return ops.linear(input, weight if packed is None else packed, bias, activation=self.activation)
+        if torch.jit.is_scripting():
+            return _scripted(input, self.weight, self.bias, self.activation)
+        else:  # TorchScript leaves this out; what follows an `if` it would compile
+            return self._forward(input)
 
-    def _packed_weight(self) -> PackedOperand | None:
-        """The weight packed, from an earlier call or newly; None where it is not to be. For calls without gradients."""
-        weight = self.weight
+    def _forward(self, input: torch.Tensor) -> torch.Tensor:
+        weight, bias, activation = self.weight, self.bias, self.activation
+        if not _takes(input, weight, bias):
+            return cpu.activate(F.linear(input, weight, bias), activation)
         if (
-            self.training
-            or torch.compiler.is_compiling()
-            or direct.observed()  # panels would be the transform's own, or stay in what is traced
-            or type(weight) is not torch.nn.Parameter  # computed anew for each call, or not plain memory
-            or weight.is_inference()  # its changes are not counted
-            or (weight.is_cuda and torch.cuda.is_current_stream_capturing())
+            torch.is_grad_enabled()
+            and (input.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad))
+            and not torch.jit.is_tracing()  # what is traced must not depend on whether gradients are recorded
+        ):
+            # Autograd keeps the pre-activation here; fused, backward would compute it again, a product more.
+            return cpu.activate(ops.linear(input, weight, bias), activation)
+        packed = self._packed_weight(weight) if self._frozen else None
+        if packed is None:
+            return ops.linear(input, weight, bias, activation=activation)
+        return ops.matmul(input, packed, bias=bias, activation=activation)
+
+    # -----------------------------------------------------------------------------------------------------------------
+    # Frozen
+
+    def _packed_weight(self, weight: torch.Tensor) -> PackedOperand | None:
+        """The frozen weight packed, from an earlier call or newly; None where it is not to be used."""
+        if (
+            torch.compiler.is_dynamo_compiling()
+            or dispatch.observed()  # panels would be the transform's own, or stay in what is traced
+            or (weight.is_cuda and torch._C._cuda_isCurrentStreamCapturing())  # a replay is to see later weights
         ):
             return None
-        # The kept operand keeps the weight's memory: no other weight can have its address.
-        described = weight.data_ptr(), weight._version, weight.device, weight.shape, weight.stride()
         stream = torch._C._cuda_getCurrentRawStream(weight.device.index) if weight.is_cuda else 0
         kept = self._kept
-        if kept is None or kept.weight != described:
+        # The kept operand keeps the memory that was packed, so no other weight can have its address.
+        if kept is None or kept.weight != _state(weight):
+            if _why_not(weight) is not None:
+                return None
             self._kept = None  # its memory can be used for what comes
             packed = pack(weight.detach().T)
             done = torch.cuda.current_stream(weight.device).record_event() if weight.is_cuda else None
-            kept = self._kept = _Kept(packed, described, stream, done)
+            kept = self._kept = _Kept(packed, _state(weight), stream, done)
         elif kept.stream != stream and kept.packing_done is not None:
             current = torch.cuda.current_stream(weight.device)
             current.wait_event(kept.packing_done)
             kept.packed.memory.record_stream(current)
         return kept.packed
 
+    def _let_go(self) -> None:
+        self._frozen, self._kept = False, None
+
     def train(self, mode: bool = True) -> Linear:
+        """As torch.nn.Module.train. In training mode a layer is not frozen (`mm32.freeze`)."""
         if mode:
-            self._kept = None
+            self._let_go()
         return super().train(mode)
 
     def _apply(self, fn: Callable, recurse: bool = True) -> Linear:
-        self._kept = None
+        self._kept = None  # a frozen layer packs the moved weight at its next call
         return super()._apply(fn, recurse)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_kept"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_kept", "_frozen")}
 
     def extra_repr(self) -> str:
         return super().extra_repr() + (f", activation={self.activation!r}" if self.activation is not None else "")
 
 
+def _state(weight: torch.Tensor) -> tuple | None:
+    """What a write that torch counts, or a move, changes of a weight; None where torch does not count."""
+    return None if weight.is_inference() else (weight.data_ptr(), weight._version, weight.shape, weight.stride())
+
+
 def _takes(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> bool:
     """Whether the layer is mm32's to compute."""
-    if not all(
-        t is None
-        or (type(t) in _TENSORS and t.dtype is torch.float32 and t.layout is torch.strided and not t.is_nested)
-        for t in (input, weight, bias)
-    ):
-        return False
+    for t in (input, weight, bias):
+        if t is not None and (
+            type(t) not in _TENSORS or t.dtype is not torch.float32 or t.layout is not torch.strided or t.is_nested
+        ):
+            return False
     device = input.device.type
     return device in ("cuda", "cpu", "meta") and not (device != "meta" and torch.is_autocast_enabled(device))
+
+
+def _scripted(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: Optional[torch.Tensor],  # noqa: UP045  (TorchScript reads this one)
+    activation: Optional[str],  # noqa: UP045
+) -> torch.Tensor:
+    """The layer in TorchScript: mm32's operator. Without an activation, what is not float32 is torch's."""
+    if activation is None and (input.dtype != torch.float32 or weight.dtype != torch.float32):
+        return F.linear(input, weight, bias)
+    return torch.ops.mm32.matmul(input, weight.t(), bias, activation, "fp32", "auto")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def freeze(model: torch.nn.Module) -> torch.nn.Module:
+    """Packs the weights of every `mm32.nn.Linear` of a model in eval mode, in place, and returns the model: its calls without
+    gradients are faster, and their weights take twice the memory.
+
+    The packed form of a weight (N, K) takes 4 bytes of device memory for each element (`mm32.pack`). A frozen layer packs its
+    weight again when torch counted a change of it (operations in place, optimizers, ``load_state_dict``, a new parameter) and
+    when it was moved. **Torch does not count** writes through ``weight.data``, writes by other libraries or by a replayed CUDA
+    graph, and FSDP's gathering of shards. After a write in one of these ways, results are those of the old weights until the
+    model is frozen again, which packs all weights anew, or unfrozen.
+
+    `unfreeze` and ``train()`` let the packed weights go. State dicts do not have them; copies and pickles are not frozen. A call
+    does not use the packed weight while gradients are recorded, under torch.compile, transforms of torch.func and dispatch
+    modes, and while a CUDA graph is captured, whose replays are to see later weights.
+
+    The logger "mm32" names in a warning the layers whose weights are not packed, and why: on the CPU and on devices without
+    kernels; a small K; weights that are computed (parametrizations), subclasses of torch.Tensor, not float32, or inference
+    tensors.
+
+    Raises:
+        TypeError: the model is no torch.nn.Module.
+        RuntimeError: a layer is in training mode. No layer was frozen then.
+        mm32.CompileError, mm32.LaunchError: as `mm32.pack`.
+    """
+    layers = _linear_layers(model, "freeze")
+    training = [name for name, layer in layers if layer.training]
+    if training:
+        raise RuntimeError(
+            f"mm32.freeze: these layers are in training mode: {', '.join(training)}. Call model.eval() first, or freeze a part "
+            "of the model that is in eval mode"
+        )
+    if not layers:
+        log.warning(
+            "mm32.freeze found no mm32.nn.Linear in %s: mm32.replace_linear puts them there", type(model).__name__
+        )
+    left: dict[str, list[str]] = {}
+    for name, layer in layers:
+        layer._frozen, layer._kept = True, None
+        weight = layer.weight
+        why = _why_not(weight)
+        if why is None:
+            with torch.no_grad():
+                packed = layer._packed_weight(weight)
+            why = "while it is traced or a CUDA graph is captured" if packed is None else packed.reason
+        if why is not None:
+            left.setdefault(why, []).append(name)
+    for why, names in left.items():
+        log.warning("mm32.freeze did not pack %s: %s", ", ".join(names), why)
+    return model
+
+
+def unfreeze(model: torch.nn.Module) -> torch.nn.Module:
+    """Lets the packed weights go that `freeze` made, and returns the model. Raises TypeError if it is no torch.nn.Module."""
+    for _, layer in _linear_layers(model, "unfreeze"):
+        layer._let_go()
+    return model
+
+
+def _linear_layers(model: torch.nn.Module, caller: str) -> list[tuple[str, Linear]]:
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"mm32.{caller} takes a torch.nn.Module, got {type(model).__name__}")
+    return [(name or "the model", layer) for name, layer in model.named_modules() if isinstance(layer, Linear)]
+
+
+def _why_not(weight: torch.Tensor) -> str | None:
+    """Why a weight is not packed, or None."""
+    if type(weight) is not torch.nn.Parameter:
+        return "the weight is computed for each call, or is a subclass of torch.Tensor"
+    if weight.dtype is not torch.float32:
+        return f"the weight is {weight.dtype}"
+    if weight.is_inference():
+        return "the weight is an inference tensor, whose changes torch does not count"
+    return None
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -176,6 +284,8 @@ def replace_linear(
             left.append(f"{name or 'the model'} (its forward was replaced)")
         elif filter is None or filter(name, module):
             module.__class__ = Linear
+            layer = cast(Linear, module)
+            layer.activation = None  # TorchScript takes attributes of the instance only
             taken.add(module)
     _fuse_activations(model, taken)
     if left:
@@ -192,21 +302,11 @@ def _fuse_activations(model: torch.nn.Module, taken: set[torch.nn.Module]) -> No
         for (_, layer), (name, following) in itertools.pairwise(children):
             if not isinstance(layer, Linear) or layer not in taken or places[layer] > 1 or following is None:
                 continue
-            activation = _activation_of(following)
+            activation = activations.of_module(following)
             if activation is None or _hooked(following, before=True) or _hooked(layer, before=False):
                 continue
-            layer.activation = activation
+            layer.activation = activation.name
             module._modules[name] = torch.nn.Identity().train(following.training)
-
-
-def _activation_of(module: torch.nn.Module) -> str | None:
-    """The activation that a module of torch's is, if mm32 has it."""
-    nn = torch.nn
-    if type(module) is nn.LeakyReLU:
-        return "leaky_relu" if module.negative_slope == 0.01 else None
-    if type(module) is nn.GELU:
-        return {"none": "gelu", "tanh": "gelu_tanh"}[module.approximate]
-    return {nn.ReLU: "relu", nn.SiLU: "silu", nn.Tanh: "tanh", nn.Sigmoid: "sigmoid"}.get(type(module))
 
 
 def _hooked(module: torch.nn.Module, before: bool) -> bool:

@@ -1,37 +1,40 @@
 """Operands that are packed once and multiplied often: `pack`, the `PackedOperand` that it returns, and the operator mm32::pack.
 
-The tensor-core kernels multiply panels that they first pack both operands into (cuda/kernels/split.cuh). Panels of an operand
-that stays the same, such as a weight, can be kept between calls.
+The tensor-core kernels first pack both operands into panels, and multiply those. The panels of an operand that stays the same,
+such as a weight, can be kept between calls.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any
+from typing import Any, final
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from mm32 import gemm
+from mm32 import dispatch, gemm, prepared
 from mm32 import plan as planning
 from mm32.cuda import launch
 
 torch.library.define("mm32::pack", "(Tensor operand, str side, str precision) -> Tensor")
 
-_plan = lru_cache(maxsize=4096)(planning.pack)
-_runners: dict[tuple, Any] = {}  # a launch.Runner, or None for what is not packed
-_UNKNOWN = object()
 
-
+@final
 class PackedOperand:
     """A matrix in the form that the tensor-core kernels multiply, beside the matrix itself. Made by `mm32.pack`.
 
     Attributes:
-        source: the tensor that was packed. The careful path and gradients read it, so it is kept alive.
+        source: the tensor that was packed. The fallback and gradients read it, so it is kept alive.
         side: "right" or "left" of the product.
         precision: of the calls that it is for.
         memory: the panels and what belongs to them, uint8 on the source's device; no element if `reason` is not None.
     """
+
+    # What a call needs to know of it, found out once: the forms of source and memory (prepared.form), their dispatch keys, and
+    # the source's address. Only of ordinary tensors: others have no address, or calls of them go by the dispatcher.
+    keys: tuple[int, ...] = ()
+    form: tuple | None = None
+    memory_form: tuple | None = None
+    _address = 0
 
     def __init__(self, source: torch.Tensor, side: str, precision: str, memory: torch.Tensor) -> None:
         self.source = source
@@ -40,6 +43,10 @@ class PackedOperand:
         self.memory = memory
         self._was = source.detach()  # keeps the memory that was packed: no other tensor can come to lie there
         self._version = None if _uncounted(source) else source._version
+        if self._version is not None and not (isinstance(memory, FakeTensor) or _wrapped(memory)):
+            self.form, self.memory_form = prepared.form(source), prepared.form(memory)
+            self.keys = dispatch.keys(source), dispatch.keys(memory)
+            self._address = source.data_ptr()
 
     @property
     def shape(self) -> torch.Size:
@@ -67,10 +74,9 @@ class PackedOperand:
             return f"kernels are for CUDA tensors, and this is on {self.device.type}"
         if torch.cuda.is_available():
             aligned = _wrapped(self.source) or self.source.data_ptr() % 16 == 0
-            try:
-                _plan(*_question(self.source, self.side, self.precision, aligned))
-            except planning.Unplannable as error:
-                return str(error)
+            why = _plan(self.source, self.side, self.precision, aligned)
+            if isinstance(why, str):
+                return why
         if _wrapped(self.source):
             return "it was made inside torch.vmap, whose samples are multiplied as one batch"
         return "it was made where there was no card"
@@ -88,6 +94,19 @@ class PackedOperand:
                 f"the source of this {self._words()} was modified in place (or given other memory) after mm32.pack: the "
                 "packed form is of what it was before. Pack it again"
             )
+
+    def serves(self, side: str, precision: str, kernel: str) -> bool:
+        """Whether a call may use it as it is: what `unwrap` checks, of ordinary tensors, without saying what is wrong."""
+        source = self.source
+        return (
+            self.keys != ()
+            and kernel == "auto"
+            and precision == self.precision
+            and side == self.side
+            and source._version == self._version
+            and source.data_ptr() == self._address
+            and not (source.requires_grad and torch.is_grad_enabled())
+        )
 
     def _words(self) -> str:
         return f"packed operand of shape {tuple(self.shape)}"
@@ -118,22 +137,22 @@ def _wrapped(t: torch.Tensor) -> bool:
 
 
 def pack(b: torch.Tensor, *, side: str = "right", precision: str = "fp32") -> PackedOperand:
-    """`b` (K, N) made ready to be the right operand of many calls: ``mm32.matmul(a, mm32.pack(b))``.
+    """Makes `b`, of shape (K, N), ready to be the right operand of many calls: ``mm32.matmul(a, mm32.pack(b))``.
 
-    Such a call does not read and split `b` again. It always takes the card's tensor-core kernel, "tensorcore" or "mma", where it
-    would choose among all without. Its result is as accurate as that kernel's for `b` itself: the same bits where that multiplies
-    panels too, another order of the same sums where it splits its operands while it multiplies (DIRECT=1 in `explain`). For
-    `linear`, pack what it multiplies by: ``mm32.linear(x, mm32.pack(weight.T))``. Any strides do; gradients reach `b` as if it
-    were not packed.
+    Such a call does not read `b` and split it into hi and lo again. It always takes the card's tensor-core kernel, "tensorcore"
+    or "mma"; a call without packed operands chooses among all kernels. The result is as accurate as that kernel's for `b` itself.
+    It has the same bits where that kernel multiplies panels too, and another order of the same sums where it packs inline
+    (`explain` says which). For `linear`, pack what it multiplies by: ``mm32.linear(x, mm32.pack(weight.T))``. `b` may have any
+    strides. Gradients reach `b` as if it were not packed.
 
-    Packing takes 4 bytes of device memory an element more (2 for "tf32"), with edges rounded up to 8 rows and 64 of K. On the
-    CPU, inside `torch.vmap`, for K below 32 (below 256 where the card's kernel is "mma"; both with precision "fp32"), precision
-    "ieee" and cards below compute capability 8.0 nothing is packed, and calls take `b` as it is; `PackedOperand.reason`, its
-    repr and `explain` say so.
+    A packed form takes 4 bytes of device memory for each element (2 for "tf32"), with edges rounded up to 8 rows and 64 of K.
+    Nothing is packed, and calls take `b` as it is, on the CPU and on devices without kernels, inside `torch.vmap`, with precision
+    "ieee", and for a K so small that a tensor-core kernel would not be chosen (with "fp32": below 32, below 256 where the card's
+    kernel is "mma"). `PackedOperand.reason`, its repr and `explain` say so.
 
-    `b` must stay as it is: a call raises if it was changed in place since. What does not count as a change to torch is not seen:
-    writes through ``b.data``, writes by other libraries, and any change under torch.compile. A CUDA graph of a call keeps
-    multiplying the panels that were captured, and they must outlive it.
+    `b` must not change while it is packed. A call raises if torch counted a change in place. Torch does not count writes through
+    ``b.data``, writes by other libraries or by a replayed CUDA graph, and nothing is checked under torch.compile: a result would
+    be that of the old `b`. A CUDA graph of a call keeps multiplying the panels that were captured, and they must outlive it.
 
     Args:
         side: "right" for b (K, N); "left" for the left operand of matmul, then (M, K).
@@ -142,6 +161,7 @@ def pack(b: torch.Tensor, *, side: str = "right", precision: str = "fp32") -> Pa
     Raises:
         RuntimeError: not a dense float32 matrix (on the CPU float64 too).
         ValueError: unknown side or precision.
+        mm32.CompileError, mm32.LaunchError: the compiler or driver failed; the message has its log.
     """
     if not isinstance(b, torch.Tensor):
         raise TypeError(f"mm32.pack takes a torch.Tensor, got {type(b).__name__}")
@@ -188,34 +208,46 @@ def unwrap(
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def _question(t: torch.Tensor, side: str, precision: str, aligned: bool) -> tuple[gemm.Gemm, planning.Card, int]:
+def _plan(t: torch.Tensor, side: str, precision: str, aligned: bool) -> planning.Plan | str:
+    """The plan that packs a tensor, or why it is not packed."""
+    index = t.device.index
+    why = prepared.unavailable(index)
+    if why is not None:
+        return why
     problem = gemm.describe_operand(t, side, precision, aligned)
-    return problem, launch.device_of(t.device.index), gemm.SIDES.index(side)
+    try:
+        return planning.pack(problem, launch.card_of(index), gemm.SIDES.index(side))
+    except planning.Unplannable as error:
+        return str(error)
 
 
-@torch.library.impl("mm32::pack", "CUDA")
 def _pack_cuda(operand: torch.Tensor, side: str, precision: str) -> torch.Tensor:
-    gemm.check_packable(operand, side, precision)
-    aligned = operand.data_ptr() % 16 == 0
-    key = (operand.shape, operand.stride(), operand.device, aligned, side, precision)
-    runner = _runners.get(key, _UNKNOWN)
-    if runner is _UNKNOWN:
-        try:
-            runner = launch.Runner(_plan(*_question(operand, side, precision, aligned)), operand.device.index)
-        except planning.Unplannable:
-            runner = None
-        if len(_runners) >= 4096:
-            _runners.clear()
-        _runners[key] = runner
-    if runner is None:
-        return operand.new_empty(0, dtype=torch.uint8)
-    return runner.pack(operand)
+    own = prepared.form(operand)
+    sides = (own, None) if side == "left" else (None, own)
+    key = ("pack", *sides, None, None, None, precision, "auto", None, None, None, prepared.NO_SCALES)
+    found = prepared.CACHE.find(key)
+    if found is None:
+        gemm.check_packable(operand, side, precision)
+        found = _prepare(operand, side, precision)
+        prepared.CACHE.keep(key, found)
+    return found.run.pack(operand) if found.run is not None else operand.new_empty(0, dtype=torch.uint8)
 
 
-@torch.library.impl("mm32::pack", "CPU")
-def _pack_cpu(operand: torch.Tensor, side: str, precision: str) -> torch.Tensor:
+def _prepare(operand: torch.Tensor, side: str, precision: str) -> prepared.Prepared:
+    index = operand.device.index
+    plan = _plan(operand, side, precision, operand.data_ptr() % 16 == 0)
+    run = prepared.executable(plan, index) if isinstance(plan, planning.Plan) else None
+    # Without a compiler there is a product of torch's, and nothing to pack.
+    return prepared.Prepared([], None if run is None or run.plan.kernel == "torch" else run)
+
+
+def _pack_nothing(operand: torch.Tensor, side: str, precision: str) -> torch.Tensor:
     gemm.check_packable(operand, side, precision)
     return operand.new_empty(0, dtype=torch.uint8)
+
+
+for _device, _pack in (("CUDA", _pack_cuda), ("CPU", _pack_nothing), ("CompositeExplicitAutograd", _pack_nothing)):
+    torch.library.impl("mm32::pack", _device, _pack)
 
 
 @torch.library.register_fake("mm32::pack")
@@ -223,19 +255,16 @@ def _pack_fake(operand: torch.Tensor, side: str, precision: str) -> torch.Tensor
     gemm.check_packable(operand, side, precision)
     count = 0
     if operand.device.type == "cuda" and torch.cuda.is_available():
-        problem, device, number = _question(operand, side, precision, True)
-        try:
-            made = planning.pack(problem, device, number).workspace
-            count = made.bytes if made is not None else 0
-        except planning.Unplannable:
-            pass
+        plan = _plan(operand, side, precision, True)
+        if isinstance(plan, planning.Plan) and plan.workspace is not None:
+            count = plan.workspace.bytes
     return operand.new_empty(count, dtype=torch.uint8)
 
 
 def _pack_vmap(
     info: Any, in_dims: tuple[int | None, ...], operand: torch.Tensor, side: str, precision: str
 ) -> tuple[torch.Tensor, None]:
-    """Samples are not packed: their product is one of a batch, which reads them as they are (transforms.vmap)."""
+    """Samples are not packed: their products are one batch, which reads them as they are (transforms.vmap)."""
     return operand.new_empty(0, dtype=torch.uint8), None
 
 

@@ -5,8 +5,8 @@ of dz over rows; tangents a', b', bias' give c' = act'(z) * (a' @ b + a @ b' + b
 it falls in. All of it is made of differentiable operators, so it can be differentiated and mapped again.
 
 Saved for backward: b for da, a for db, and c where act' is a function of act's value. Where it is not (gelu, silu), z has to be
-kept: the product is then made without the activation, which torch applies after it. That moves 8 M N bytes more; to make the
-product once more in backward would take 2 M N K operations, which is longer for K above about 200.
+kept: the product is then made without the activation, which torch applies after it. That moves 8 M N bytes more. To compute z
+again in backward would take 2 M N K operations, which is longer for K above about 200.
 """
 
 from __future__ import annotations
@@ -20,35 +20,22 @@ from torch._functorch.autograd_function import enable_single_level_autograd_func
 from torch.autograd.forward_ad import _set_fwd_grad_enabled, unpack_dual
 from torch.autograd.function import _SingleLevelFunction
 
-from mm32 import cpu, gemm
+from mm32 import activations, cpu, gemm
 
-_OF_RESULT = ("relu", "leaky_relu", "tanh", "sigmoid")  # act'(z) is a function of act(z)
+
+def _slope_of_result(activation: str | None) -> bool:
+    """Whether act'(z) is a function of act(z), so that z need not be kept."""
+    return activation is not None and activations.named(activation).slope_of_result
 
 
 def _times_slope(grad: torch.Tensor, value: torch.Tensor, activation: str) -> torch.Tensor:
-    """grad * act'(z), differentiable again; `value` is act(z) for activations in _OF_RESULT, else z."""
-    ops = torch.ops.aten
-    if activation == "relu":
-        return ops.threshold_backward(grad, value, 0)
-    if activation == "leaky_relu":
-        return ops.leaky_relu_backward(grad, value, 0.01, True)
-    if activation == "tanh":
-        return ops.tanh_backward(grad, value)
-    if activation == "sigmoid":
-        return ops.sigmoid_backward(grad, value)
-    if activation == "silu":
-        s = torch.sigmoid(value)  # torch's silu_backward has no forward mode
-        return grad * (s * (1 + value * (1 - s)))
-    return ops.gelu_backward(grad, value, approximate="tanh" if activation == "gelu_tanh" else "none")
-
-
-def _operator(packed: tuple[torch.Tensor | None, ...]) -> Any:
-    return torch.ops.mm32.matmul_packed if packed else torch.ops.mm32.matmul
+    """grad * act'(z), differentiable again; `value` is act(z) where the slope is a function of it, else z."""
+    return activations.named(activation).times_slope(grad, value)
 
 
 class Mm32Matmul(_SingleLevelFunction):
-    """mm32::matmul, or matmul_packed, at one level of differentiation. torch.autograd.Function is the same for programs that
-    call it from outside; inside the dispatcher torch.func has taken the levels apart already: this is torch's base for that."""
+    """mm32::matmul at one level of differentiation. torch.autograd.Function is for programs that call it from outside; inside the
+    dispatcher torch.func has already taken the levels apart, and this is torch's base class for that."""
 
     @staticmethod
     def forward(
@@ -67,13 +54,13 @@ class Mm32Matmul(_SingleLevelFunction):
         # with them off, second derivatives would be zeros.
         below = torch._C._AutoDispatchBelowAutograd()
         with below, torch.set_grad_enabled(modes[0]), _set_fwd_grad_enabled(modes[1]):
-            result = _operator(packed).default.redispatch(
+            result = torch.ops.mm32.matmul.default.redispatch(
                 keyset & torch._C._after_autograd_keyset, a, b, bias, activation, precision, kernel, *packed
             )
         ctx.set_materialize_grads(False)
         ctx.activation, ctx.options = activation, (None, precision, kernel)
         ctx.shapes, ctx.forward_mode = (a.shape, b.shape), modes[1]
-        value = result if activation in _OF_RESULT else None
+        value = result if _slope_of_result(activation) else None
         need_a, need_b = ctx.needs_input_grad[:2]
         ctx.save_for_backward(a if need_b else None, b if need_a else None, value)
         ctx.save_for_forward(a, b, bias, value)
@@ -150,19 +137,19 @@ def autograd(
     kernel: str,
     *packed: torch.Tensor | None,
 ) -> torch.Tensor:
-    """mm32::matmul, or matmul_packed, at the Autograd key. torch.library.register_autograd has no forward mode: it drops
-    tangents in silence."""
+    """mm32::matmul at the Autograd key. torch.library.register_autograd has no forward mode: it drops tangents in silence."""
     recorded = torch.is_grad_enabled() and torch._C._any_requires_grad(a, b, bias)
-    if recorded and activation is not None and activation not in _OF_RESULT:
+    if recorded:
         gemm.check_options(activation, precision)
-        return cpu.activate(_operator(packed)(a, b, bias, None, precision, kernel, *packed), activation)
+    if recorded and activation is not None and not _slope_of_result(activation):
+        return cpu.activate(torch.ops.mm32.matmul(a, b, bias, None, precision, kernel, *packed), activation)
     # Nothing to differentiate, as in most programs that are compiled. Under a dispatch mode, asking for tangents would leave
     # views in what is traced.
     plain = not (torch._C._are_functorch_transforms_active() or torch._C._len_torch_dispatch_stack())
     if plain and not recorded and not (_has_tangent(a) or _has_tangent(b) or _has_tangent(bias)):
         with torch._C._AutoDispatchBelowAutograd():
             below = keyset & torch._C._after_autograd_keyset
-            return _operator(packed).default.redispatch(below, a, b, bias, activation, precision, kernel, *packed)
+            return torch.ops.mm32.matmul.default.redispatch(below, a, b, bias, activation, precision, kernel, *packed)
     modes = torch.is_grad_enabled(), torch._C._is_fwd_grad_enabled()
     with enable_single_level_autograd_function():
         return Mm32Matmul.apply(  # type: ignore[attr-defined]
@@ -178,10 +165,10 @@ def autograd_out(
     activation: str | None,
     precision: str,
     kernel: str,
-    *packed_and_out: torch.Tensor,
+    out: torch.Tensor,
+    *packed: torch.Tensor | None,
 ) -> None:
-    """mm32::matmul_out, or mm32::matmul_packed_out, at the Autograd key: it has no derivatives, and says so."""
-    *packed, out = packed_and_out
+    """mm32::matmul_out at the Autograd key: it has no derivatives, and says so."""
     if torch.is_grad_enabled() and torch._C._any_requires_grad(a, b, bias, out):
         raise RuntimeError(
             "matmul(): functions with out=... arguments don't support automatic differentiation, but one of the "
@@ -193,9 +180,8 @@ def autograd_out(
             "mm32.matmul without out"
         )
     with torch._C._AutoDispatchBelowAutograd():
-        operator = torch.ops.mm32.matmul_packed_out if packed else torch.ops.mm32.matmul_out
-        operator.default.redispatch(
-            keyset & torch._C._after_autograd_keyset, a, b, bias, activation, precision, kernel, *packed, out
+        torch.ops.mm32.matmul_out.default.redispatch(
+            keyset & torch._C._after_autograd_keyset, a, b, bias, activation, precision, kernel, out, *packed
         )
 
 
@@ -204,7 +190,7 @@ def autograd_out(
 
 
 def _sample(t: Any, dim: int | None) -> Any:
-    """A tensor of one sample's shape, dtype and device; its values are nobody's."""
+    """A tensor of one sample's shape, dtype and device; its values have no meaning."""
     if t is None or dim is None:
         return t
     shape = list(t.shape)
@@ -213,7 +199,7 @@ def _sample(t: Any, dim: int | None) -> Any:
 
 
 def _laid(t: torch.Tensor, dim: int | None, one: torch.Tensor, vector_at: int, rank: int) -> torch.Tensor:
-    """An operand as a batch of matrices: the mapped dimension first, then ones up to `rank` dimensions in all."""
+    """An operand as a batch of matrices: the mapped dimension first, then dimensions of size 1, up to `rank` in all."""
     t = t if dim is None else t.movedim(dim, 0)
     t = t.unsqueeze(vector_at) if one.dim() == 1 else t
     return t if dim is None else t[(slice(None), *[None] * (rank - t.dim()))]
@@ -254,7 +240,7 @@ def vmap(
         result = torch.ops.mm32.matmul(a, b.movedim(b_dim, -1), columns, *options)
         return result, result.dim() - 1
     if b_dim is None and a_dim is not None and b_one.dim() <= 2:  # one B for all: rows of one product
-        return _operator(packed)(a.movedim(a_dim, 0), b, bias, *options, *packed), 0
+        return torch.ops.mm32.matmul(a.movedim(a_dim, 0), b, bias, *options, *packed), 0
     # Elsewhere a packed operand is read as it was before packing.
     rank = 1 + max(a_one.dim(), b_one.dim(), 2)
     a, b = _laid(a, a_dim, a_one, -2, rank), _laid(b, b_dim, b_one, -1, rank)

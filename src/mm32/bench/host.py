@@ -45,7 +45,7 @@ def measure(rounds: int = 60) -> list[dict[str, Any]]:
     m, n, k = SIZES
     a, b = torch.randn(m, k, device="cuda"), torch.randn(k, n, device="cuda")
     index = torch.cuda.current_device()
-    card = launch.device_of(index)
+    card = launch.card_of(index)
     results: dict[str, dict[str, Any]] = {"torch": {}, "launch": {}}
     calls: dict[str, Callable[[], object]] = {
         "torch": lambda: torch.matmul(a, b),
@@ -62,9 +62,9 @@ def measure(rounds: int = 60) -> list[dict[str, Any]]:
 
 
 def _one_launch(a: torch.Tensor, b: torch.Tensor, card: planning.Card, index: int) -> Callable[[], object]:
-    """The last step of launch.Runner.__call__ alone: the launch."""
+    """Of launch.Executable.__call__ only the launch."""
     out = torch.empty(a.shape[0], b.shape[1], device="cuda")
-    runner = launch.Runner(planning.plan(gemm.describe(a, b, None, out), card, "tiled"), index)
+    runner = launch.Executable(planning.plan(gemm.describe(a, b, None, out), card, "tiled"), index)
     runner(a, b, None, out)
     problem = launch._Problem.from_buffer_copy(runner._problem)
     problem.a.data, problem.b.data, problem.c.data = a.data_ptr(), b.data_ptr(), out.data_ptr()

@@ -219,4 +219,4 @@ def _kernel(case: Case, name: str, inputs: Inputs) -> str:
     out = torch.empty(gemm.result_shape(a.shape, b.shape), device="meta")
     problem = gemm.describe(a, b, bias, out, case.activation, peers.options(name)["precision"])
     before = (False, name == "mm32-packed" and mm32.pack(b).reason is None)
-    return planning.plan(problem, launch.device_of(a.device.index), prepacked=before, torch="fp32").kernel
+    return planning.plan(problem, launch.card_of(a.device.index), prepacked=before, torch="fp32").kernel

@@ -86,7 +86,7 @@ def measure(model: Model, rounds: int = 9, budget: float = 6.0) -> dict[str, Any
     steps = {name: model.prepare(torch.float32) for name in SETTINGS}
     results: dict[str, dict[str, Any]] = {}
     for name in SETTINGS:
-        before, careful = mm32.stats(), mm32.careful_runs()
+        before, careful = mm32.stats(), mm32.fallback_runs()
         try:
             with setting(name):
                 outcome = steps[name]()
@@ -100,7 +100,7 @@ def measure(model: Model, rounds: int = 9, budget: float = 6.0) -> dict[str, Any
         if name == "mm32":
             after = mm32.stats()
             results[name]["kernels"] = dict(Counter(after.kernels) - Counter(before.kernels))
-            results[name]["careful"] = mm32.careful_runs() - careful
+            results[name]["careful"] = mm32.fallback_runs() - careful
             results[name]["left to torch"] = dict(Counter(after.fallbacks) - Counter(before.fallbacks))
     del truth, outcome
     torch.cuda.empty_cache()

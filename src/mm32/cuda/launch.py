@@ -1,5 +1,5 @@
-"""Runs a Plan on torch's current stream: fills the kernels' argument (problem.cuh, workspace.cuh) and calls the driver. No
-synchronisation, no choice."""
+"""Runs a Plan on torch's current stream: fills in the kernels' argument and calls the driver. It makes no choice and waits for
+nothing."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _pair = ctypes.c_void_p * 2
 
 
 class _Params(ctypes.Structure):
-    """struct Params of common/workspace.cuh, field for field."""
+    """struct Params of common/workspace.cuh, field for field: the problem, and where its workspace lies."""
 
     _fields_ = [
         ("p", _Problem),
@@ -64,9 +64,8 @@ def _matrix(matrix: Matrix) -> _Matrix:
     return _Matrix(None, matrix.row, matrix.col, (_i64 * MAX_BATCH_RANK)(*matrix.batch))
 
 
-@functools.lru_cache(maxsize=4096)
 def _template(gemm: Gemm) -> _Problem:
-    """The argument with everything but the pointers."""
+    """The problem with everything but the pointers."""
     return _Problem(
         gemm.m,
         gemm.n,
@@ -82,8 +81,8 @@ def _template(gemm: Gemm) -> _Problem:
     )
 
 
-def _split(problem: _Problem, space: Workspace, base: int, base_a: int, base_b: int) -> _Params:
-    """The argument for a workspace at `base`, and what is A's and B's at `base_a` and `base_b`."""
+def _params(problem: _Problem, space: Workspace, base: int, base_a: int, base_b: int) -> _Params:
+    """The argument for a workspace at `base`, with the packed forms of A and B at `base_a` and `base_b`."""
 
     def pair(offsets: tuple[int, int]) -> object:
         return _pair(base_a + offsets[0], base_b + offsets[1])
@@ -102,14 +101,14 @@ def _split(problem: _Problem, space: Workspace, base: int, base_a: int, base_b: 
 
 
 @functools.cache
-def device_of(index: int) -> Card:
+def card_of(index: int) -> Card:
     """The card with this index, as a planner sees it."""
     p = torch.cuda.get_device_properties(index)
     return cards.from_properties(
         p.name,
         (p.major, p.minor),
         p.multi_processor_count,
-        p.shared_memory_per_block_optin,  # type: ignore[attr-defined]
+        getattr(p, "shared_memory_per_block_optin", 0),  # ROCm has none
         clock_rate=getattr(p, "clock_rate", None),
         memory_clock_rate=getattr(p, "memory_clock_rate", None),
         memory_bus_width=getattr(p, "memory_bus_width", None),
@@ -118,11 +117,19 @@ def device_of(index: int) -> Card:
 
 
 def _checked(result: tuple, what: str) -> object:
-    """The value of a driver call's (status, value...) or a LaunchError that names the status."""
+    """The value of a driver call's (status, value...).
+
+    Raises `LaunchError`, which names the status; in a forked child of a process that used CUDA, torch's RuntimeError for that.
+    """
     from cuda.bindings import driver
 
     status, *values = result
     if status != driver.CUresult.CUDA_SUCCESS:
+        if torch.cuda._is_in_bad_fork():
+            raise RuntimeError(
+                "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' "
+                f"start method ({what})"
+            )
         _, text = driver.cuGetErrorString(status)
         raise LaunchError(f"{what}: {getattr(status, 'name', status)} ({(text or b'').decode()})")
     return values[0] if values else None
@@ -163,25 +170,30 @@ def _kernel(launch: Launch, arch: str, index: int, what: str) -> _Loaded:
         if launch.shared > 48 * 1024:
             set_attribute(names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, launch.shared)
         if launch.takes_workspace:
-            # Blocks of different kernels stand beside each other only under one division of a multiprocessor's memory.
+            # Blocks of different kernels run on one multiprocessor at once only if they divide its memory alike.
             set_attribute(names.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100)
         _kernels[at] = _Loaded(library, driver.CUfunction(int(kernel)))  # type: ignore[call-overload]
         return _kernels[at]
 
 
-def careful_runs(index: int) -> int:
-    """In how many calls the careful path computed a tile, on device `index` in this process. Waits for the device."""
+# The kernel that computes the tiles which do not suit the tensor-core scheme, and its count of calls in which it did.
+_FALLBACK_SOURCE, _FALLBACK_COUNTER = "emulated/fallback.cu", b"mm32_fallback_runs"
+
+
+def fallback_runs(index: int) -> int:
+    """In how many calls of this process the fallback kernel computed a tile, on device `index`. Waits for the device."""
     from cuda.bindings import driver
 
     total = 0
     with torch.cuda.device(index):
         torch.cuda.synchronize()
         for (source, _, _, _, _, device), loaded in list(_kernels.items()):
-            if source == "emulated/fallback.cu" and device == index:
-                status, address, size = driver.cuLibraryGetGlobal(loaded.library, b"mm32_fallback_runs")
-                _checked((status,), "reading mm32_fallback_runs")
+            if source == _FALLBACK_SOURCE and device == index:
+                what = f"reading {_FALLBACK_COUNTER.decode()}"
+                status, address, size = driver.cuLibraryGetGlobal(loaded.library, _FALLBACK_COUNTER)
+                _checked((status,), what)
                 count = ctypes.c_ulonglong()
-                _checked(driver.cuMemcpyDtoH(ctypes.addressof(count), address, size), "reading mm32_fallback_runs")
+                _checked(driver.cuMemcpyDtoH(ctypes.addressof(count), address, size), what)
                 total += count.value
     return total
 
@@ -195,9 +207,11 @@ def _what(plan: Plan, launch: Launch) -> str:
     )
 
 
-class Runner:
-    """A plan made ready for one device: kernels loaded, arguments filled in but for the pointers. Calling it is what an
-    eager matmul costs on the host, so nothing is looked up or formatted there that can be kept."""
+class Executable:
+    """A plan made ready for one device: its kernels are loaded, their argument is filled in but for the pointers.
+
+    Calling it is what an eager matmul costs on the host, so whatever can be looked up or formatted beforehand is.
+    """
 
     def __init__(self, plan: Plan, index: int) -> None:
         from cuda.bindings import driver
@@ -221,10 +235,12 @@ class Runner:
         packed_a: torch.Tensor | None = None,
         packed_b: torch.Tensor | None = None,
     ) -> None:
-        """Launches the plan on the current stream of the device, for tensors that its Gemm describes, and the memory of the
-        operands that it takes as packed before. Workspace comes from torch's allocator and goes back to it in the stream's order.
+        """Launches the plan on the current stream of the device.
 
-        Raises `LaunchError`; an error inside a kernel surfaces at the caller's next synchronisation, as with any CUDA call.
+        The tensors are those that the plan's Gemm describes, and the memory of the operands that it takes prepacked. The
+        workspace comes from torch's allocator and goes back to it in the stream's order.
+
+        Raises `LaunchError`. An error inside a kernel surfaces at the caller's next synchronisation, as with any CUDA call.
         """
         if torch._C._cuda_getDevice() != self.index:
             with torch.cuda.device(self.index):
@@ -243,9 +259,9 @@ class Runner:
         base = memory.data_ptr()
         base_a = base if packed_a is None or not space.prepacked[0] else packed_a.data_ptr()
         base_b = base if packed_b is None or not space.prepacked[1] else packed_b.data_ptr()
-        split = _split(problem, space, base, base_a, base_b)
+        params = _params(problem, space, base, base_a, base_b)
         for launch, kernel, grid in self._steps:
-            self._start(launch, kernel, grid, split if launch.takes_workspace else problem, stream)
+            self._start(launch, kernel, grid, params if launch.takes_workspace else problem, stream)
         return None
 
     def pack(self, operand: torch.Tensor) -> torch.Tensor:
@@ -256,11 +272,11 @@ class Runner:
             stream = torch._C._cuda_getCurrentRawStream(self.index)
             problem = _Problem.from_buffer_copy(self._problem)
             problem.a.data = problem.b.data = operand.data_ptr()  # the other has no rows, and is not read
-            # Zeros, so that what lies between the parts, which no kernel writes, is the same each time.
+            # Zeros: no kernel writes what lies between the parts, and it is to be the same each time.
             memory = torch.zeros(space.bytes, dtype=torch.uint8, device=operand.device)
-            split = _split(problem, space, *(memory.data_ptr(),) * 3)
+            params = _params(problem, space, *(memory.data_ptr(),) * 3)
             for launch, kernel, grid in self._steps:
-                self._start(launch, kernel, grid, split, stream)
+                self._start(launch, kernel, grid, params, stream)
         return memory
 
     def _start(self, launch: Launch, kernel: object, grid: int, argument: ctypes.Structure, stream: int) -> None:
@@ -281,7 +297,7 @@ class Runner:
             _checked((status,), f"launching {_what(self.plan, launch)}")
 
     def _config(self, launch: Launch, grid: int, stream: int) -> object:
-        """The launch's configuration for a stream, kept by thread; a thread that changes streams makes it anew."""
+        """The launch's configuration for a stream. Each thread keeps its own, and makes it again when it changes streams."""
         kept = self._threads.__dict__.setdefault("configs", {})
         found = kept.get(launch.entry)
         if found is not None and found[0] == stream:
@@ -291,21 +307,13 @@ class Runner:
         config.blockDimX, config.blockDimY, config.blockDimZ = launch.block, 1, 1
         config.sharedMemBytes = launch.shared
         config.hStream = stream
-        config.attrs, config.numAttrs = [_early()], 1
+        config.attrs, config.numAttrs = [_dependent_launch()], 1
         kept[launch.entry] = (stream, config)
         return config
 
 
-Executable = Runner
-
-
-def run(plan: Plan, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, out: torch.Tensor) -> None:
-    """Runs `plan` once. `Runner` is the same made ready for many calls."""
-    Runner(plan, a.device.index)(a, b, bias, out)
-
-
 @functools.cache
-def _early() -> object:
+def _dependent_launch() -> object:
     from cuda.bindings import driver
 
     attribute = driver.CUlaunchAttribute()

@@ -20,6 +20,8 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
+from mm32 import activations
+
 aten = torch.ops.aten
 
 VIEWS = {
@@ -52,14 +54,8 @@ PRODUCTS: dict[Any, tuple[int, int, int | None]] = {
     aten.baddbmm.default: (1, 2, 0),
     aten.addmv.default: (1, 2, 0),
 }
-ACTIVATIONS = {
-    aten.relu.default: "relu",
-    aten.leaky_relu.default: "leaky_relu",
-    aten.gelu.default: "gelu",
-    aten.silu.default: "silu",
-    aten.tanh.default: "tanh",
-    aten.sigmoid.default: "sigmoid",
-}
+# By what a traced model calls; of two with the same operator (gelu), which differ in its options, the first.
+ACTIVATIONS = {known.aten: known.name for known in reversed(activations.ACTIVATIONS)}
 # Reductions of a model that is no contraction. Their length decides how large an honest fp32 error may be.
 REDUCTIONS = {aten.convolution.default, aten.sum.dim_IntList, aten.mean.dim, aten.sum.default, aten.mean.default}
 

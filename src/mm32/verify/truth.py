@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mm32 import activations
+
 from .channel import Failure
 from .judge import ROUNDOFF, Truth
 from .probes import FEW, SMOOTH, Probe
 from .process import WorkerProcess
 from .wire import leaves
-
-SMOOTH_ACTIVATIONS = ("gelu", "silu", "tanh", "sigmoid")
 
 
 class TruthSource:
@@ -32,7 +32,8 @@ class TruthSource:
     @property
     def smooth(self) -> bool:
         """Whether the contraction ends in an activation whose rounding adds to the error."""
-        return self.contraction is not None and self.contraction["activation"] in SMOOTH_ACTIVATIONS
+        name = self.contraction["activation"] if self.contraction is not None else None
+        return name is not None and activations.named(name).smooth
 
     def examine(self) -> str | None:
         """Find out what the reference computes, after its first forward. Why it is no contraction; None if it is one."""

@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
+from mm32 import activations
+
 
 class CannotRewrite(Exception):
     """The model cannot be traced, or has no product to rewrite."""
@@ -21,27 +23,6 @@ class CannotRewrite(Exception):
 
 MATMULS: set[Any] = {torch.matmul, torch.mm, torch.bmm, operator.matmul, "matmul", "mm", "bmm", "__matmul__"}
 ADDS: set[Any] = {torch.add, operator.add, operator.iadd, "add", "add_", "__add__"}
-LEAKY = "leaky_relu"
-ACTIVATIONS: dict[Any, str] = {
-    torch.relu: "relu",
-    torch.relu_: "relu",
-    F.relu: "relu",
-    "relu": "relu",
-    "relu_": "relu",
-    F.leaky_relu: LEAKY,
-    F.silu: "silu",
-    torch.tanh: "tanh",
-    F.tanh: "tanh",
-    "tanh": "tanh",
-    torch.sigmoid: "sigmoid",
-    F.sigmoid: "sigmoid",
-    "sigmoid": "sigmoid",
-    nn.ReLU: "relu",
-    nn.LeakyReLU: LEAKY,
-    nn.SiLU: "silu",
-    nn.Tanh: "tanh",
-    nn.Sigmoid: "sigmoid",
-}
 
 
 def rewrite(
@@ -144,17 +125,18 @@ def _bias(added: fx.Node, product: fx.Node, traced: fx.GraphModule) -> fx.Node |
 
 def _activation(node: fx.Node, modules: dict[str, nn.Module]) -> str | None:
     """The library's name of the activation that `node` applies; None if it has no activation that computes the same."""
-    key = _key(node, modules)
     if node.op == "call_module":
-        module = modules[str(node.target)]
-        if isinstance(module, nn.GELU):
-            return "gelu_tanh" if module.approximate == "tanh" else "gelu"
-        if isinstance(module, nn.LeakyReLU) and module.negative_slope != 0.01:
-            return None
-        return ACTIVATIONS.get(key)
-    if key is F.gelu:
-        return "gelu_tanh" if node.kwargs.get("approximate", "none") == "tanh" else "gelu"
-    if key is F.leaky_relu:
-        slope = node.args[1] if len(node.args) > 1 else node.kwargs.get("negative_slope", 0.01)
-        return LEAKY if slope == 0.01 else None
-    return ACTIVATIONS.get(key) if node.op in ("call_function", "call_method") else None
+        known = activations.of_module(modules[str(node.target)])
+        return known.name if known is not None else None
+    if node.op in ("call_function", "call_method"):
+        for known in activations.ACTIVATIONS:
+            if node.target in known.calls and _options(node, known) == known.options:
+                return known.name
+    return None
+
+
+def _options(node: fx.Node, known: activations.Activation) -> dict[str, Any]:
+    """The options of an activation's call, or torch's defaults, which are those of its module."""
+    usual = known.module()
+    given = {**dict(zip(known.options, node.args[1:], strict=False)), **node.kwargs}
+    return {name: given.get(name, getattr(usual, name)) for name in known.options}

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import mm32
-from mm32 import cpu, gemm
+from mm32 import activations, cpu, gemm, prepared
 from mm32 import plan as planning
-from mm32.cuda import blas, launch
+from mm32.cuda import cublas, launch
 from mm32.gemm import from_layout
 from mm32.plan import H200
 
@@ -91,7 +91,7 @@ def test_views_are_the_operands() -> None:
             x = x.mT.contiguous().mT
         y = torch.ones(*lead, cols, 4)
         problem = gemm.describe(x, y, None, torch.empty(*lead, rows, 4), merge=False)
-        sizes, strides = blas._view(problem.batch, problem.m, problem.k, problem.a)
+        sizes, strides = cublas._view(problem.batch, problem.m, problem.k, problem.a)
         view = x.as_strided(sizes, strides, x.storage_offset())
         assert torch.equal(view.reshape(x.shape), x)
         assert (strides[-1] == 1 and strides[-2] >= cols) or (strides[-2] == 1 and strides[-1] >= rows)
@@ -105,11 +105,10 @@ def test_views_are_the_operands() -> None:
 def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """torch's product is estimated to take no time, and so are its passes for bias and activation."""
     monkeypatch.setattr(planning.cost.Model, "torch", lambda self, work, precision: 0.0)
-    mm32.ops._plan.cache_clear()
-    mm32.ops._runners.clear()
+    monkeypatch.setattr(planning.cost.Model, "passes", lambda self, work, count, operands: 0.0)
+    prepared.CACHE.clear()
     yield
-    mm32.ops._plan.cache_clear()
-    mm32.ops._runners.clear()
+    prepared.CACHE.clear()
 
 
 @contextlib.contextmanager
@@ -146,7 +145,7 @@ def randn(*shape: int) -> torch.Tensor:
         ((64, 1), (1, 80)),
     ],
 )
-@pytest.mark.parametrize("activation", [None, *gemm.ACTIVATIONS])
+@pytest.mark.parametrize("activation", [None, *activations.names()])
 def test_results(a: tuple[int, ...], b: tuple[int, ...], activation: str | None, always: None, seed: int) -> None:
     x, y = randn(*a), randn(*b)
     bias = randn(y.shape[-1] if y.dim() > 1 else 1) if activation != "tanh" else None
@@ -218,7 +217,7 @@ def test_under_autocast_and_the_drop_in(always: None, seed: int) -> None:
         got = mm32.matmul(a, b, bias=torch.zeros(128, device="cuda"))
     assert got.dtype == torch.float32
     assert torch.equal(got, wanted)
-    mm32.ops._runners.clear()
+    prepared.CACHE.clear()
     with mm32.enabled():
         assert torch.equal(mm32.matmul(a, b), wanted)
     assert mm32.matmul(a.requires_grad_(), b).requires_grad
@@ -241,16 +240,16 @@ def test_in_a_graph(always: None, seed: int) -> None:
 def test_where_memory_is_short(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """No workspace to be had: a path without one is taken, and said; who names the kernel gets torch's error."""
     a, b = randn(2048, 512), randn(512, 2048)
-    mm32.ops._runners.clear()
+    prepared.CACHE.clear()
     wanted = mm32.matmul(a, b, kernel="simt")
-    run = launch.Runner.__call__
+    run = launch.Executable.__call__
 
-    def short(self: launch.Runner, *args: object) -> None:
+    def short(self: launch.Executable, *args: object) -> None:
         if self.plan.workspace is not None:
             raise torch.OutOfMemoryError("out of memory, as this test has it")
         return run(self, *args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(launch.Runner, "__call__", short)
+    monkeypatch.setattr(launch.Executable, "__call__", short)
     with pytest.warns(UserWarning, match=r"no memory for \d+ bytes of workspace"):
         got = mm32.matmul(a, b)
     assert torch.equal(got, wanted)

@@ -1,0 +1,69 @@
+"""torch's own product on CUDA: kernel "torch". The planner expects it to be faster than mm32's kernels, or none of them runs."""
+
+from __future__ import annotations
+
+import torch
+
+from mm32 import activations, cpu
+from mm32.gemm import Matrix
+from mm32.plan import Plan
+
+_precision, _deterministic = torch._C._get_fp32_precision_getter, torch._C._get_deterministic_algorithms
+
+# The kernels themselves, captured before anybody overrides them (mm32.enable does): called, they do not pass autocast.
+_PRODUCTS = {
+    rank: torch.library.get_kernel(f"aten::{name}.out", "CUDA").call_boxed
+    for rank, name in ((2, "mm"), (3, "bmm"))
+    if torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}.out", "CUDA")
+}
+
+
+def offered() -> str | None:
+    """The precision of torch's float32 products where one of them may stand for one of mm32's: "fp32", or None.
+
+    The user can ask torch for TF32 at any time, which is less than mm32 promises; or for determinism, which cuBLAS promises only
+    with a setting of its own.
+    """
+    return "fp32" if _precision("cuda", "matmul") != "tf32" and not _deterministic() else None
+
+
+class TorchProduct:
+    """A plan of kernel "torch", made ready. It is called as `launch.Executable` is.
+
+    A plan that was compared with mm32's kernels, and so has estimates, is of operands and to a result that cuBLAS takes as they
+    lie, while torch's products are fp32: cuBLAS is called with them. Any other one is computed as on the CPU, whatever torch was
+    asked for and for any strides and batch dimensions, and copied to the result.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        g = plan.gemm
+        self._as_it_lies = plan.estimates != ()
+        if not self._as_it_lies:
+            return
+        self._product = _PRODUCTS[2 + len(g.batch)]
+        self._activation = None if g.activation is None else activations.named(g.activation)
+        self._views = tuple(_view(g.batch, *each) for each in ((g.m, g.k, g.a), (g.k, g.n, g.b), (g.m, g.n, g.out)))
+
+    def __call__(
+        self, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, out: torch.Tensor, *_: torch.Tensor | None
+    ) -> None:
+        if not self._as_it_lies:
+            out.copy_(cpu.matmul(a, b, bias, self.plan.gemm.activation, self.plan.gemm.precision))
+            return
+        a, b, c = (x.as_strided(*view, x.storage_offset()) for x, view in zip((a, b, out), self._views, strict=True))
+        self._product(torch._C._dispatch_keys(a), a, b, out=c)
+        if bias is not None:
+            c.add_(bias)
+        if self._activation is not None:
+            self._activation.in_place(c, **self._activation.options)
+
+
+def _view(batch: tuple[int, ...], rows: int, cols: int, matrix: Matrix) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Sizes and strides of a matrix. A `Matrix` has stride 0 for an axis of one element; here it is one that BLAS takes."""
+    row, col = matrix.row, matrix.col
+    if rows == 1:
+        row = cols if col <= 1 else 1
+    if cols == 1:
+        col = rows if row == 1 and rows > 1 else 1
+    return (*batch, rows, cols), (*matrix.batch, row, col)

@@ -1,0 +1,80 @@
+"""The way past torch's dispatcher.
+
+On its way to an implementation the dispatcher calls Python twice, for autograd and for the device, which takes about as long as
+the launch. Where it would do nothing else, `mm32.matmul` calls the implementation itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad, profiler
+from torch.utils._python_dispatch import _disable_current_modes
+
+_include_set, _keys = torch._C._dispatch_tls_local_include_set, torch._C._dispatch_keys
+_is_compiling, _is_grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
+_function_modes = torch._C._len_torch_function_stack
+
+Implementation = Callable[..., torch.Tensor]
+
+
+def _quiet() -> list[int]:
+    """What the dispatcher includes for a thread without dispatch modes, transforms and tracing, outside and inside inference
+    mode."""
+    included = []
+    for inference in (False, True):
+        with _disable_current_modes(), torch.inference_mode(inference):
+            included.append(_include_set().raw_repr())
+    return included
+
+
+_QUIET = _quiet()
+_TYPES = (torch.Tensor, torch.nn.Parameter)
+_implementations: dict[int, Implementation] = {}
+
+
+def learn(device: torch.device | str, run: Implementation) -> None:
+    """Declares `run` to be what the dispatcher calls for ordinary tensors of a device: those with the dispatch keys of a new
+    tensor, made outside or inside inference mode; no subclass, no wrapper of torch.func, not fake, not negated lazily."""
+    for inference in (False, True):
+        with _disable_current_modes(), torch.inference_mode(inference):
+            _implementations[_keys(torch.empty(0, device=device)).raw_repr()] = run
+
+
+def observed() -> bool:
+    """Whether a dispatch mode, a transform of torch.func or a tracer sees the operators that this thread calls."""
+    return _include_set().raw_repr() not in _QUIET
+
+
+def keys(t: Any) -> int:
+    """The dispatch keys of a tensor; 0, which no implementation is for, for a subclass and for what is no tensor."""
+    return _keys(t).raw_repr() if type(t) in _TYPES else 0
+
+
+def implementation(tensors: tuple[Any, ...], known: tuple[int, ...] = ()) -> Implementation | None:
+    """The implementation for these tensors, if the dispatcher would call it and do nothing more; else None.
+
+    `known` are the `keys` of more tensors, whose keys are known already and of which no gradient is recorded.
+    """
+    if (
+        _is_compiling()
+        or _include_set().raw_repr() not in _QUIET
+        or _function_modes() > 0
+        or forward_ad._current_level >= 0
+        or profiler._is_profiler_enabled
+    ):
+        return None
+    recorded, run = _is_grad_enabled(), None
+    for t in tensors:
+        if type(t) not in _TYPES or (recorded and t.requires_grad):
+            return None
+        found = _implementations.get(_keys(t).raw_repr())
+        if found is None or (found is not run and run is not None):
+            return None
+        run = found
+    for each in known:
+        if _implementations.get(each) is not run:
+            return None
+    return run

@@ -1,0 +1,268 @@
+"""From a call's form to what runs it: planned, compiled, loaded, and kept for the next call of the same form.
+
+All who multiply come by here: the operators, `mm32.pack` and the drop-in. A call that was seen before is one look-up by its
+`Call`; any other one is checked by its caller, and then planned and made ready here.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import warnings
+from typing import Any, NamedTuple, Protocol
+
+import torch
+
+from mm32 import plan as planning
+from mm32.cuda import cublas, launch
+from mm32.errors import CompileError
+from mm32.gemm import Gemm
+
+log = logging.getLogger("mm32")
+
+MAX_CALLS = 4096  # forms that are kept
+
+
+class Run(Protocol):
+    """What computes a call: a `launch.Executable`, or torch's product in its place."""
+
+    plan: planning.Plan
+
+    def __call__(
+        self,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        bias: torch.Tensor | None,
+        out: torch.Tensor,
+        packed_a: torch.Tensor | None = None,
+        packed_b: torch.Tensor | None = None,
+        /,
+    ) -> None: ...
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The form of a call, and what is kept by it
+
+
+class Form(NamedTuple):
+    """All of a tensor that a plan depends on."""
+
+    shape: torch.Size
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    device: int  # index; -1 on the CPU
+    offset: int  # of the first element from a multiple of 16 bytes
+
+
+class Call(NamedTuple):
+    """All that decides how a call runs: the key by which it is found again.
+
+    A call that was seen before only builds the key and looks it up. It builds plain tuples in the order of these fields, which
+    compare and hash as a `Call` does; `Call.of` gives the fields their names when the key was not found. For two operands that
+    takes 1.2 us on a CPU where a Call of two Forms takes 3.1, and frozen dataclasses with slots take 7.2.
+    """
+
+    operation: object  # "matmul" or "pack"; one of the drop-in's own
+    a: Form | None
+    b: Form | None
+    addend: Form | None  # the bias, or what is added to the product
+    out: Form | None
+    activation: str | None
+    precision: str | None  # None: that of torch's product
+    kernel: str
+    packed_a: Form | None  # the memory of a prepacked operand
+    packed_b: Form | None
+    torch: str | None  # the precision of torch's own product, where it may be chosen
+    scales: tuple[int | None, int | None]  # beta and alpha of the drop-in: 0, 1, or 2 for any other number
+
+    @classmethod
+    def of(cls, key: tuple) -> Call:
+        """The same key, to be read by names."""
+        call = cls(*key)
+        forms: dict[str, Any] = {
+            name: value and Form(*value) for name, value in call._asdict().items() if name in _FORMS
+        }
+        return call._replace(**forms)
+
+
+_FORMS = ("a", "b", "addend", "out", "packed_a", "packed_b")
+NO_SCALES = (1, 1)
+
+
+def form(t: torch.Tensor) -> tuple:
+    """The fields of a tensor's `Form`."""
+    return t.shape, t.stride(), t.dtype, t.get_device(), t.data_ptr() % 16
+
+
+class Entry:
+    """What is kept for a form. `used` is set whenever it is found again."""
+
+    __slots__ = ("used",)
+
+    def __init__(self) -> None:
+        self.used = False
+
+
+class Prepared(Entry):
+    """A form made ready: the result's shape, and what computes it (None: there is nothing to compute)."""
+
+    __slots__ = ("run", "shape")
+
+    def __init__(self, shape: list[int], run: Run | None) -> None:
+        super().__init__()
+        self.shape = shape
+        self.run = run
+
+
+class Cache:
+    """At most `most` entries. A new one replaces one that was not used lately (the second-chance algorithm, or "clock").
+
+    To find an entry, which every call does, takes no lock and moves nothing. Any thread may find and keep entries at any time.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._entries: dict[tuple, Any] = {}
+        self._lock = threading.Lock()
+
+    def find(self, key: tuple) -> Any:
+        """The entry that was kept under `key`, or None. TypeError if the key cannot be hashed."""
+        found = self._entries.get(key)
+        if found is not None:
+            found.used = True
+        return found
+
+    def keep(self, key: tuple, entry: Entry) -> None:
+        with self._lock:
+            while len(self._entries) >= self.most:
+                oldest = next(iter(self._entries))
+                candidate = self._entries.pop(oldest)
+                if candidate.used:  # since it was last looked at: to the end of the queue
+                    candidate.used = False
+                    self._entries[oldest] = candidate
+            self._entries[key] = entry
+
+    def clear(self) -> None:
+        with self._lock:
+            self._entries.clear()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+CACHE = Cache(MAX_CALLS)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Planning
+
+
+def seconds_saved(plan: planning.Plan) -> float:
+    """What the plan's kernel is estimated to save over torch's own product; 0 where the two were not compared."""
+    estimates = dict(plan.estimates)
+    return estimates["torch"] - estimates[plan.kernel] if "torch" in estimates else 0.0
+
+
+_missing: str | None = None  # the package without which no kernel can be compiled or launched, once that was found out
+_said: set[str] = set()
+
+
+def unavailable(index: int) -> str | None:
+    """Why none of mm32's kernels runs on CUDA device `index` in this process, or None."""
+    if torch.version.hip is not None:
+        return "mm32's kernels are for NVIDIA GPUs, and this torch is built for AMD's (ROCm)"
+    return planning.unsupported("simt", launch.card_of(index)) or _missing
+
+
+def say_once(reason: str) -> None:
+    """A line in the log "mm32", once in a process, that torch computes in mm32's place."""
+    if reason not in _said:
+        _said.add(reason)
+        log.warning("mm32 leaves its products to torch, in fp32: %s", reason)
+
+
+def planned(
+    problem: Gemm,
+    index: int,
+    kernel: str = "auto",
+    prepacked: tuple[bool, bool] = (False, False),
+    torch: str | None = None,
+    passes: int = 0,
+    drop_in: bool = False,
+) -> planning.Plan:
+    """`planning.plan` for CUDA device `index`. Where none of mm32's kernels runs, "auto" is a plan of kernel "torch" that says
+    why, whether or not torch's own product was offered (`torch`): it is all there is.
+
+    Raises ValueError for an unknown kernel, `Unplannable` for one asked for by name that cannot run.
+    """
+    planning.check_kernel(kernel)
+    why = unavailable(index)
+    if why is None or (why == _missing and kernel != "auto"):  # the attempt to compile it will say what is missing
+        card = launch.card_of(index)
+        return planning.plan(problem, card, kernel, prepacked, torch=torch, passes=passes, drop_in=drop_in)
+    if kernel != "auto":
+        raise planning.Unplannable(f"kernel {kernel!r} cannot run here: {why}")
+    return _by_torch(problem, index, why)
+
+
+def _by_torch(problem: Gemm, index: int, why: str) -> planning.Plan:
+    return planning.Plan(problem, launch.card_of(index), "torch", (), why)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Making ready
+
+
+def executable(plan: planning.Plan, index: int, kernel: str = "auto") -> Run:
+    """What runs a plan on CUDA device `index`: its kernels are compiled and loaded on return.
+
+    Where NVRTC or the packages that reach it are missing, "auto" is left to torch, in fp32.
+
+    Raises `CompileError` or `LaunchError`; `CompileError` too if something is missing for a kernel asked for by name.
+    """
+    global _missing
+    if plan.kernel == "torch":
+        if not plan.estimates:  # there was nothing to choose
+            say_once(plan.reason)
+        return cublas.TorchProduct(plan)
+    try:
+        return launch.Executable(plan, index)
+    except Exception as error:
+        missing = _what_is_missing(error)
+        if missing is None:
+            raise
+        if kernel != "auto":
+            raise error if isinstance(error, CompileError) else CompileError(f"{missing} ({error})") from error
+        _missing = missing
+        return executable(_by_torch(plan.gemm, index, missing), index)
+
+
+def _what_is_missing(error: BaseException | None) -> str | None:
+    """What to install, if an error comes from NVRTC, the driver's bindings or their libraries not being there; else None."""
+    while error is not None:
+        if isinstance(error, ImportError) or type(error).__name__ == "DynamicLibNotFoundError":  # of cuda-pathfinder
+            return (
+                "its kernels need cuda-core with NVRTC: pip install 'mm32[cu13]' (or mm32[cu12], to match torch's CUDA)"
+            )
+        error = error.__cause__
+    return None
+
+
+def without_memory(run: Any, index: int, kernel: str = "auto", of_torch: bool = False) -> Run | None:
+    """What computes a call in the place of `run`, which found no memory for its workspace. The one place that decides it.
+
+    Where the call is one of torch's (`of_torch`), torch's own kernel is to compute it: None. Otherwise "auto" and "simt" are
+    computed by simt without a workspace, which is slower, and a warning says so. For another kernel asked for by name, the error
+    that is being handled is raised again.
+    """
+    if of_torch:
+        return None
+    plan = run.plan
+    if kernel not in ("auto", "simt") or plan.workspace is None:
+        raise  # the caller's error
+    warnings.warn(
+        f"mm32.matmul: no memory for {plan.workspace.bytes} bytes of workspace that kernel {plan.kernel!r} wants; kernel 'simt' "
+        "without it, which is slower, runs instead",
+        stacklevel=4,
+    )
+    return launch.Executable(planning.without_workspace(plan.gemm, plan.card), index)
