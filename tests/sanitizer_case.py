@@ -57,6 +57,7 @@ def check(
 
 
 def forget_plans() -> None:
+    planning.cost.of.cache_clear()
     mm32.prepared.CACHE.clear()
 
 

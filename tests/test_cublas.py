@@ -14,7 +14,7 @@ from mm32 import activations, cpu, gemm, prepared
 from mm32 import plan as planning
 from mm32.cuda import cublas, launch
 from mm32.gemm import from_layout
-from mm32.plan import H200
+from mm32.plan import H200, Card
 
 SMALL = (256, 256, 256)
 
@@ -95,6 +95,24 @@ def test_views_are_the_operands() -> None:
         view = x.as_strided(sizes, strides, x.storage_offset())
         assert torch.equal(view.reshape(x.shape), x)
         assert (strides[-1] == 1 and strides[-2] >= cols) or (strides[-2] == 1 and strides[-1] >= rows)
+
+
+def test_where_there_was_no_choice_any_operands_will_do(seed: int) -> None:
+    """On a card without kernels: any strides, any number of batch dimensions, into any strides; here on the CPU."""
+    bias, old = torch.randn(7), Card("Tesla T4", (7, 5), 40, 65536)
+    for a, b in (
+        (torch.randn(5, 60)[:, ::2], torch.randn(30, 1).expand(30, 7)),
+        (torch.randn(2, 3, 30, 5).mT.transpose(0, 1), torch.randn(3, 1, 7, 30).mT),
+        (torch.randn(5, 0), torch.randn(0, 7)),
+    ):
+        wanted = torch.relu(a @ b + bias)
+        out = torch.empty(*wanted.shape[:-1], 14)[..., ::2]
+        for precision in gemm.PRECISIONS:
+            made = planning.plan(gemm.describe(a, b, bias, out, "relu", precision), old, torch="fp32")
+            assert made.kernel == "torch"
+            assert "Tesla T4 has 7.5" in made.reason
+            cublas.TorchProduct(made)(a, b, bias, out.fill_(-1.0))
+            torch.testing.assert_close(out, wanted)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -234,8 +234,8 @@ def test_compiles_and_launches_what_the_library_launches(
 ):
     """With a runtime that reports launches: kernels, grids, attributes and the bytes of every argument."""
     plan = plan_of(kernel, layout, sizes, options)
-    argument = {"problem": launch._Problem, "split": launch._Params}
-    recorder = Recorder(tmp_path, {step.entry: ctypes.sizeof(argument[step.argument]) for step in plan.launches})
+    argument = (launch._Problem, launch._Params)
+    recorder = Recorder(tmp_path, {step.entry: ctypes.sizeof(argument[step.takes_workspace]) for step in plan.launches})
     module = load(export_script(plan, layout))
     ready = module._ready
     on_cpu(module)
@@ -264,7 +264,7 @@ def test_compiles_and_launches_what_the_library_launches(
         problem.bias = tensors[2].data_ptr() if plan.gemm.bias is not None else None
         workspace = given[-2]
         for step in plan.launches:
-            made = launch._split(problem, plan.workspace, *(workspace,) * 3) if step.takes_workspace else problem
+            made = launch._params(problem, plan.workspace, *(workspace,) * 3) if step.takes_workspace else problem
             grid = step.grid(plan.gemm)
             expected.append((step.entry, grid, step.block, step.shared, step.dependent, STREAM, bytes(made)))
     assert recorder.launches == expected
