@@ -1,14 +1,15 @@
-"""The kernels of a plan as one translation unit: the launches' sources, which were written to be compiled apart, and their headers.
+"""The kernels of a plan as one translation unit: the sources of its launches, which were written to be compiled apart, and their
+headers.
 
-A header that constants have no effect on stands once, as it is. Another is a namespace, named after it, and so is each source: in
-it the constants are constexpr numbers, and `using namespace` takes the place of #include. All launches share one such namespace
-of a header, unless their constants make its text or its numbers differ; then there are several, named by what tells them apart.
+A header on which constants have no effect stands once, as it is. Each source, and each header on which they have one, is a
+namespace: constants are constexpr numbers in it, and `using namespace` stands for #include. All launches share the namespace of a
+header, unless their constants make its text or its numbers differ. Then there are several, and their names tell them apart.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,12 +17,13 @@ from mm32.cuda import compile as compiler
 from mm32.plan import Constants, Launch, Plan
 
 INCLUDE = re.compile(r'^#include "([\w./]+)"\n', re.M)
-DIRECTIVE = re.compile(r"\s*#\s*(if|ifdef|ifndef|elif|else|endif)\b(.*)")
+DIRECTIVE = re.compile(r"#\s*(\w+)\b(.*)")
 CONSTANT = re.compile(r"MM32_([A-Z][A-Z0-9_]*)")
-DEFINED = re.compile(r"^#define MM32_(\w+)", re.M)  # by a header itself
+MACRO = re.compile(r"^#define (\w+)", re.M)  # of a header's own
 OPENING = re.compile(r"(?://.*\n)*")  # the comment that a file begins with
-C_NAMES = re.compile(r'^extern "C" \{\n(.*?)^\}\n|^extern "C" (?=__global__)', re.M | re.S)  # as only NVRTC's user needs them
+C_NAMES = re.compile(r'^extern "C" \{\n(.*?)^\}\n|^extern "C" (?=__global__)', re.M | re.S)  # they ignore namespaces
 ARITHMETIC = re.compile(r"(?:\d+|and|or|[=!<>]=|[-+*%<>()\s])+")
+RULE = f"// {'-' * 117}\n"
 
 
 @dataclass(frozen=True)
@@ -29,24 +31,29 @@ class Part:
     """A header or a source as some launches need it. Parts are equal if they are the same C++.
 
     text: without the branches that the constants rule out, and without its #include lines. values: of the constants that the text
-    still names. includes: what it includes. decided_by: all constants that have an effect on it, for its name.
+    still names. includes: what it includes. chosen_by: constants that only ruled branches out. decided_by: all constants that
+    have an effect on it or on what it includes.
     """
 
     name: str
     text: str
     values: Constants
     includes: tuple[Part, ...]
+    chosen_by: Constants = field(compare=False)
     decided_by: Constants = field(compare=False)
 
 
 def read(source: str, constants: Constants) -> Part:
     """The source with these constants, and what it includes.
 
-    Raises ValueError if a file uses a constant that is not given, or one in a directive that is not understood: the preprocessor
-    would take an undefined one as 0.
+    Raises ValueError if a file uses a constant that is not given, which the preprocessor would take as 0, or one in a directive
+    that is not understood.
     """
     values, own = dict(constants), set[str]()
     known: dict[str, tuple[Part, ...]] = {}
+
+    def only(names: set[str]) -> Constants:
+        return tuple((name, value) for name, value in constants if name in names)
 
     def parts(name: str) -> tuple[Part, ...]:
         """What #include makes of a file: its part, or its includes' if the constants leave only comments of it."""
@@ -54,19 +61,16 @@ def read(source: str, constants: Constants) -> Part:
             whole = (compiler.KERNEL_DIR / name).read_text()
             text = resolve(whole, values)
             includes = tuple(dict.fromkeys(part for header in INCLUDE.findall(text) for part in parts(header)))
-            own.update(DEFINED.findall(whole))
-            named, still_named = (set(CONSTANT.findall(_code(x))) - own for x in (whole, text))
-            if still_named - values.keys():
-                raise ValueError(f"{name} uses {still_named - values.keys()}, which the launch of {source} does not define")
-            decided_by = named.union(*(dict(part.decided_by) for part in includes))
+            own.update(macro.removeprefix("MM32_") for macro in MACRO.findall(whole))
+            named, left = (set(CONSTANT.findall(_code(x))) - own for x in (whole, text))
+            if left - values.keys():
+                raise ValueError(
+                    f"{name} uses {', '.join(left - values.keys())}, which a launch of {source} does not define"
+                )
             text = INCLUDE.sub("", text.replace("#pragma once\n", "")).strip("\n") + "\n"
-            part = Part(
-                name,
-                C_NAMES.sub(lambda found: found[1] or "", text),
-                tuple((n, v) for n, v in constants if n in still_named),
-                includes,
-                tuple((n, v) for n, v in constants if n in decided_by),
-            )
+            text = C_NAMES.sub(lambda found: found[1] or "", text)
+            decided_by = named.union(*(dict(part.decided_by) for part in includes))
+            part = Part(name, text, only(left), includes, only(named - left), only(decided_by))
             known[name] = (part,) if _code(text).strip() or name == source else includes
         return known[name]
 
@@ -88,21 +92,24 @@ def resolve(text: str, values: dict[str, int]) -> str:
     for line in text.splitlines(keepends=True):
         if directive := DIRECTIVE.match(_code(line)):
             word, condition = directive.groups()
-            if word.startswith("if"):
-                asks = word == "if" and CONSTANT.search(condition)
-                holds = _holds(condition, values) if asks else False
-                frames.append((holds, holds) if asks else None)
-            elif (frame := frames.pop()) is None:
-                if word != "endif":
-                    frames.append(None)
-            elif word != "endif":
-                holds = not frame[0] and (word == "else" or _holds(condition, values))
-                frames.append((frame[0] or holds, holds))
-            if word == "endif" and frame is not None or word != "endif" and frames[-1] is not None:
+            if word == "if" and CONSTANT.search(condition):
+                holds = _holds(condition, values)
+                frames.append((holds, holds))
                 continue
+            if word in ("if", "ifdef", "ifndef"):
+                frames.append(None)
+            elif word in ("elif", "else", "endif"):
+                frame = frames.pop()
+                if frame is not None and word != "endif":
+                    holds = not frame[0] and (word == "else" or _holds(condition, values))
+                    frames.append((frame[0] or holds, holds))
+                elif word != "endif":
+                    frames.append(None)
+                if frame is not None:
+                    continue
+            if CONSTANT.search(condition) and word not in ("define", "pragma", "include"):
+                raise ValueError(f"a directive asks for a constant in a way that is not understood: {line.strip()}")
         if all(frame is None or frame[1] for frame in frames):
-            if line.startswith("#") and CONSTANT.search(_code(line)) and not DEFINED.match(line):
-                raise ValueError(f"a constant in a directive that is not understood: {line.strip()}")
             kept.append(line)
     return "".join(kept)
 
@@ -111,7 +118,7 @@ def _holds(condition: str, values: dict[str, int]) -> bool:
     """A condition of #if on constants alone."""
     missing = set(CONSTANT.findall(condition)) - values.keys()
     numbers = CONSTANT.sub(lambda found: str(values.get(found[1])), condition)
-    python = re.sub(r"!\s*(\d+)", r"(\1 == 0)", numbers).replace("&&", " and ").replace("||", " or ")
+    python = re.sub(r"!\s*(\d+)", r"(\1 == 0)", numbers).replace("&&", " and ").replace("||", " or ").strip()
     if missing or not ARITHMETIC.fullmatch(python):
         raise ValueError(f"#if{condition} is no condition on the constants {', '.join(values)}")
     return bool(eval(python))
@@ -128,11 +135,12 @@ def translation_unit(plan: Plan) -> tuple[str, dict[Launch, str]]:
     sources = {launch: read(launch.source, launch.constants) for launch in plan.launches}
     every = list(dict.fromkeys(part for source in sources.values() for part in _in_order(source)))
     spaces = _namespaces(every, set(sources.values()))
-    text = "\n".join(_written(part, spaces) for part in every)
+    names = [part.name for part in every]
+    text = "\n".join(_written(part, spaces, names.count(part.name) == 1) for part in every)
     return text, {launch: f"{spaces[source]}::{launch.entry}" for launch, source in sources.items()}
 
 
-def _in_order(part: Part) -> Iterable[Part]:
+def _in_order(part: Part) -> Iterator[Part]:
     """A part after all that it includes."""
     for included in part.includes:
         yield from _in_order(included)
@@ -154,7 +162,7 @@ def _namespaces(parts: list[Part], sources: set[Part]) -> dict[Part, str]:
 
 
 def _difference(part: Part, alike: list[Part]) -> str:
-    """What tells a part from others of one file: one constant if that suffices, PRODUCTS before others."""
+    """What tells a part from the others of its file: one constant if that suffices, PRODUCTS before others."""
     forms, form = [dict(other.decided_by) for other in alike], dict(part.decided_by)
     different = [name for name in form if len({other.get(name) for other in forms}) > 1]
     alone = [name for name in different if len({other.get(name) for other in forms}) == len(forms)]
@@ -162,17 +170,23 @@ def _difference(part: Part, alike: list[Part]) -> str:
     return "_".join(f"{name.lower()}_{form[name]}" for name in names)
 
 
-def _written(part: Part, spaces: dict[Part, str]) -> str:
-    """A part as it stands in the file: its opening comment, then its code, in its namespace if it has one."""
-    decided = ", ".join(f"{name} = {value}" for name, value in part.decided_by)
+def _written(part: Part, spaces: dict[Part, str], alone: bool) -> str:
+    """A part as it stands in the file: its opening comment, then its code, in its namespace if it has one. Unless it is the only
+    one of its file, its macros end with it."""
     opening = OPENING.match(part.text)
     assert opening is not None
     code = part.text[opening.end() :].lstrip("\n")
-    head = f"// {'-' * 117}\n// {part.name}{f', {decided}' if decided else ''}\n//\n{opening[0]}"
+    chosen_by = f" with {', '.join(_equations(part.chosen_by))}" if part.chosen_by else ""
+    head = f"{RULE}// {part.name}{chosen_by}\n//\n{opening[0]}\n"
     space = spaces.get(part)
     if space is None:
-        return head + "\n" + code
+        return head + code
     lines = [f"using namespace {spaces[included]};\n" for included in part.includes if included in spaces]
-    lines += [f"constexpr int MM32_{name} = {value};\n" for name, value in part.values]
-    inside = "".join(lines) + ("\n" if lines else "") + code
-    return f"{head}\nnamespace {space} {{\n{inside}}}  // namespace {space}\n"
+    equations = _equations(part.values)
+    lines += [f"constexpr int {', '.join(equations[i : i + 5])};\n" for i in range(0, len(equations), 5)]
+    macros = "" if alone else "".join(f"#undef {name}\n" for name in MACRO.findall(code))
+    return f"{head}namespace {space} {{\n{''.join(lines)}\n{code}{macros}}}  // namespace {space}\n"
+
+
+def _equations(constants: Constants) -> list[str]:
+    return [f"MM32_{name} = {value}" for name, value in constants]

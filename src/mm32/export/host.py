@@ -27,8 +27,8 @@ def fields(plan: Plan) -> dict[str, str]:
         order = "DEPENDENT" if launch.dependent else "IN_ORDER"
         prepare.append(f"    if (!failure) failure = prepare({kernel}, {launch.shared}, {carveout});")
         start.append(
-            f"    if (!failure) failure = start({kernel}, {launch.grid_in_cpp()}, {launch.block}, {launch.shared},\n"
-            f"                                  {order}, {argument}, stream);"
+            f"    if (!failure) failure = start({kernel}, {launch.grid_in_cpp()},\n"
+            f"                                  {launch.block}, {launch.shared}, {order}, {argument}, stream);"
         )
     return {
         "SOURCE": kernels.strip("\n"),

@@ -54,8 +54,8 @@ def export(
 def export_script(plan: Plan, layout: str, *, linear: bool = False) -> str:
     """`export` for a plan that is made, of contiguous operands in `layout` (`mm32.gemm.from_layout`).
 
-    Raises ValueError for a plan that a file cannot be: of other operands, of packed ones, without launches, or of sizes with which
-    nothing is multiplied.
+    Raises ValueError for a plan that no file can hold: of other operands, of packed ones, without launches, or of sizes with
+    which nothing is multiplied.
     """
     g = plan.gemm
     options = {"bias": g.bias is not None, "activation": g.activation, "precision": g.precision}
@@ -64,7 +64,9 @@ def export_script(plan: Plan, layout: str, *, linear: bool = False) -> str:
     if linear and layout != "nt":
         raise ValueError(f"a linear layer has layout 'nt' (x as it lies, weight stored (N, K)), not {layout!r}")
     if not (g.m and g.n and g.k):
-        raise ValueError(f"a file is exported for M, N and K of 1 or more; with M={g.m} N={g.n} K={g.k} nothing is multiplied")
+        raise ValueError(
+            f"a file is exported for M, N and K of 1 or more; with M={g.m} N={g.n} K={g.k} nothing is multiplied"
+        )
     if not plan.launches:
         raise ValueError(f"a file holds the kernels of a plan; one of kernel {plan.kernel!r} has none")
     if plan.workspace is not None and any(plan.workspace.prepacked):
