@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import random
 import re
 import subprocess
@@ -16,7 +17,7 @@ from mm32 import plan as planning
 from mm32.cuda import compile as compiler
 from mm32.cuda import launch
 from mm32.export import cuda, export_script
-from mm32.plan import KERNELS, PARAMS, Plan
+from mm32.plan import KERNELS, PARAMS, Constants, Plan
 
 KERNEL_FILES = sorted(str(path.relative_to(compiler.KERNEL_DIR)) for path in compiler.KERNEL_DIR.rglob("*.cu*"))
 NAMESPACE = re.compile(r"^namespace (\w+) \{\n(.*?)^\}  // namespace \1$", re.M | re.S)
@@ -138,6 +139,16 @@ def test_source_is_the_librarys(kernel):
         assert "common/problem.cuh" in seen
 
 
+@functools.cache
+def forms_by_file() -> dict[str, set[Constants]]:
+    """The constants of the forms whose C++ has code of a file."""
+    found: dict[str, set[Constants]] = {}
+    for _, source, constants, _ in planning.forms():
+        for part in cuda._in_order(cuda.read(source, constants)):
+            found.setdefault(part.name, set()).add(constants)
+    return found
+
+
 @pytest.mark.parametrize("source", KERNEL_FILES)
 def test_branches_are_left_out_as_the_preprocessor_does(source):
     """Every form of a source, by the compiler's own preprocessor: the same lines with and without the branches left out."""
@@ -149,11 +160,8 @@ def test_branches_are_left_out_as_the_preprocessor_does(source):
         done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
         return done.stdout.split()
 
-    def files(part: cuda.Part) -> set[str]:
-        return {part.name}.union(*(files(included) for included in part.includes))
-
-    forms = {c for _, name, c, _ in planning.forms() if source in files(cuda.read(name, c))}
-    for constants in random.Random(1).sample(sorted(forms), min(len(forms), 6)):
+    forms = sorted(forms_by_file()[source])
+    for constants in random.Random(1).sample(forms, min(len(forms), 6)):
         chosen = cuda.resolve(text, dict(constants))
         assert processed(chosen, constants) == processed(text, constants)
         assert not re.search(r"#(if|elif).*MM32_", chosen)

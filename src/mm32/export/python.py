@@ -4,14 +4,6 @@ from __future__ import annotations
 
 from mm32.plan import Plan
 
-VECTOR_LOADS = (
-    "fma/simt.cu",
-    "fma/narrow.cu",
-    "emulated/fallback.cu",
-    "emulated/pack.cu",
-    "emulated/tensorcore.cu",
-)  # with A_LOAD and B_LOAD, or LOAD of the operand SIDE: 0 reads 16 bytes along rows, 2 along K
-
 
 def fields(plan: Plan, layout: str, linear: bool) -> dict[str, str]:
     """The template's fields, for contiguous operands in `layout`; with `linear` the model is a layer."""
@@ -62,11 +54,11 @@ def _operands(plan: Plan, layout: str, linear: bool) -> dict[str, str]:
 
 
 def _sizes(plan: Plan) -> dict[str, str]:
-    """Which sizes the file takes. The plan's alone if there is a workspace. Otherwise any, but for what accesses of 16 bytes
-    ask: sizes that are multiples of 4. The other constants make a kernel fast for a layout, never wrong for any strides."""
+    """Which sizes the file takes. With a workspace, the plan's only. Otherwise any, except that 16-byte loads and stores need
+    multiples of 4. All other constants decide how fast a kernel is for a layout; its results are right for any strides."""
     if plan.workspace is not None:
         return {
-            "SIZES": "M=@M@ N=@N@ K=@K@, no other: launches and workspace are made for these. For other sizes export\n"
+            "SIZES": "M=@M@ N=@N@ K=@K@, no other: launches and workspace depend on them. For other sizes, export\n"
             "            another file.",
             "SIZE_CHECK": EXACT,
         }
@@ -76,18 +68,22 @@ def _sizes(plan: Plan) -> dict[str, str]:
     axes = sorted(checked, key="MNK".index)
     listed = ", ".join(f'("{axis}", {axis.lower()})' for axis in axes)
     multiples = (
-        f"; {' and '.join(axes)} in multiples of 4, for loads and stores of 16 bytes.\n            For other sizes export a file "
+        f"; {' and '.join(axes)} in multiples of 4, for 16-byte loads and stores.\n            For other sizes, export a file "
         "with those sizes."
     )
     return {
         "SIZES": f"Any M, N and K, 0 included{multiples if axes else '.'}\n            "
-        "The plan was made for M=@M@ N=@N@ K=@K@; far from that another file may be faster, not more right.",
+        "The plan was made for M=@M@ N=@N@ K=@K@; for sizes far from these, another file may be faster.",
         "SIZE_CHECK": MULTIPLES.replace("@LISTED@", listed) if axes else "",
     }
 
 
 def _vector_loads(plan: Plan) -> dict[str, str]:
-    """The axis along which an operand is read 16 bytes at a time, for those that are: {"A": "M" or "K", "B": "N" or "K"}."""
+    """The axis along which an operand is read 16 bytes at a time, for those that are: {"A": "M" or "K", "B": "N" or "K"}.
+    Constants A_LOAD and B_LOAD, or LOAD of the operand SIDE, say so: 0 along its rows (A's M, B's N), 2 along K.
+
+    Raises ValueError if launches read one operand along different axes.
+    """
     found: dict[str, str] = {}
     for launch in plan.launches:
         for operand, rows in (("A", "M"), ("B", "N")):
@@ -95,14 +91,14 @@ def _vector_loads(plan: Plan) -> dict[str, str]:
             mode = constants.get(f"{operand}_LOAD", -1)
             if operand == "AB"[constants.get("SIDE", 0)]:
                 mode = constants.get("LOAD", mode)
-            axis = {0: rows, 2: "K"}.get(mode) if launch.source in VECTOR_LOADS else None
+            axis = {0: rows, 2: "K"}.get(mode)
             if axis and found.setdefault(operand, axis) != axis:
                 raise ValueError(f"{launch.source} reads {operand} along {axis}, another launch along {found[operand]}")
     return found
 
 
 def _alignment(plan: Plan, layout: str) -> dict[str, str]:
-    """What accesses of 16 bytes ask of operands: a copy of one that lies differently."""
+    """What 16-byte loads need: a copy of an operand whose strides or address do not allow them."""
     loads = _vector_loads(plan)
     stored = {"A": "K" if layout[0] == "n" else "M", "B": "N" if layout[1] == "n" else "K"}  # the contiguous axis
     copied = (
@@ -113,7 +109,7 @@ def _alignment(plan: Plan, layout: str) -> dict[str, str]:
         "OPERANDS": copied if loads else "Any strides: a slice or a transposed view is read where it lies.",
         "ALIGNED": ALIGNED.lstrip("\n") if loads else "",
         "ALIGN": "".join(
-            # Only where one axis has size 1 is the other read along: what is one row then is a column when stored.
+            # Only an operand of one row or one column may be read along another axis than the stored one: as its transpose.
             f"    @{name}@ = _aligned(@{name}@)\n"
             if stored[name] == axis
             else f"    @{name}@ = _aligned(@{name}@.T).T\n"
@@ -134,8 +130,8 @@ EXACT = """\
     m, n = @A@.shape[@A_M@], @B@.shape[@B_N@]
     if (m, n, k) != (@M@, @N@, @K@):
         raise RuntimeError(
-            "ModelNew: this file is for M=@M@ N=@N@ K=@K@, its launches and its workspace are made for these; "
-            f"got M={m} N={n} K={k}. For these sizes export another: "
+            "ModelNew: this file is for M=@M@ N=@N@ K=@K@ only, on which its launches and workspace depend; "
+            f"got M={m} N={n} K={k}. For these sizes, export another file: "
             f"@ANOTHER@ --m {m} --n {n} --k {k}"
         )
 """
@@ -145,8 +141,8 @@ MULTIPLES = """\
     for axis, size in [@LISTED@]:
         if size % 4:
             raise RuntimeError(
-                f"ModelNew: this file's loads and stores of 16 bytes take {axis} in multiples of 4; got {axis}={size}. For "
-                "these sizes export another: @COMMAND@ "
+                f"ModelNew: this file's 16-byte loads and stores take {axis} in multiples of 4; got {axis}={size}. For "
+                "these sizes, export another file: @COMMAND@ "
                 f"--m {m} --n {n} --k {k}"
             )
 """
@@ -165,7 +161,7 @@ def _aligned(x: torch.Tensor) -> torch.Tensor:
 
 MODEL = '''
 class ModelNew(nn.Module):
-    """@FORMULA@: nothing to hold, nothing to learn."""
+    """@FORMULA@, without parameters."""
 
     def forward(self, @TYPED@) -> torch.Tensor:
         return product(@ARGUMENTS@)
