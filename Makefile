@@ -6,17 +6,22 @@ TORCH ?= torch==2.13.0
 BIN := .venv/bin
 CASE ?= examples/matmul_tt.py
 PYTEST ?=
+WORKERS ?= auto
+# Beside the NVRTC of constraints.txt: the one that the H200's records were made with, which tests/resources.json has budgets for too.
+OTHER_NVRTC := .venv/nvrtc-13.0.88
 
-.PHONY: help setup demo test lint format tables docs clean
+.PHONY: help setup demo test test-all budgets lint format tables docs clean
 
 help:
-	@echo "make demo    set up, then verify CASE=$(CASE) with mm32's own kernel and show the page"
-	@echo "make test    set up, then run the tests (GPU tests too where there is a GPU); PYTEST=... adds arguments"
-	@echo "make lint    ruff and mypy"
-	@echo "make format  ruff's formatter and its fixes"
-	@echo "make tables  rewrite the tables in README.md and docs/ from benchmarks/results/"
-	@echo "make docs    build the pages and the API reference into site/; warnings are errors"
-	@echo "make clean   remove .venv and the caches of this folder"
+	@echo "make demo      set up, then verify CASE=$(CASE) with mm32's own kernel and show the page"
+	@echo "make test      set up, then run the tests (GPU tests too where there is a GPU); PYTEST=... adds arguments"
+	@echo "make test-all  lint, docs and every test, what make test leaves out too; writes tests/record.json"
+	@echo "make budgets   record registers, spills and shared memory of new and changed kernels, for two NVRTCs"
+	@echo "make lint      ruff and mypy"
+	@echo "make format    ruff's formatter and its fixes"
+	@echo "make tables    rewrite the tables in README.md and docs/ from benchmarks/results/"
+	@echo "make docs      build the pages and the API reference into site/; warnings are errors"
+	@echo "make clean     remove .venv and the caches of this folder"
 
 setup: .venv/.ready
 
@@ -49,13 +54,26 @@ demo: setup
 	@# 1 and 3 are "same" too: slower, or not clear, as on a CPU, where both sides are torch
 	@$(BIN)/mm32 verify $(CASE) --kernel auto || case $$? in 1|3) ;; *) exit 1;; esac
 
+# WORKERS=auto: a process for each core; where there is a GPU, one alone (tests/conftest.py).
+RUN_TESTS = $(BIN)/python -m pytest -n $(WORKERS)
+
 test: setup
-	$(BIN)/python -m pytest $(PYTEST)
+	$(RUN_TESTS) $(PYTEST)
+
+$(OTHER_NVRTC): | .venv/.ready
+	@echo "[setup] $@"
+	@$(BIN)/pip install --no-deps --target $@ nvidia-cuda-nvrtc==$(@:.venv/nvrtc-%=%)
+
+test-all: lint docs $(OTHER_NVRTC)
+	MM32_TEST_NVRTC=$(OTHER_NVRTC) $(RUN_TESTS) --all tests/test_resources.py
+	$(RUN_TESTS) --all --record $(PYTEST)
+
+budgets: $(OTHER_NVRTC)
+	$(BIN)/python tests/test_resources.py --record
+	MM32_TEST_NVRTC=$(OTHER_NVRTC) $(BIN)/python tests/test_resources.py --record
 
 lint: .venv/.lint
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	@$(BIN)/python tests/shares.py lint sh -exc '$(BIN)/ruff check .; $(BIN)/ruff format --check .; $(BIN)/mypy'
 
 format: .venv/.lint
 	$(BIN)/ruff check --fix .
@@ -67,7 +85,7 @@ format: .venv/.lint
 	@touch $@
 
 docs: .venv/.docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python tests/shares.py docs $(BIN)/mkdocs build --strict
 
 tables: setup
 	$(BIN)/python benchmarks/tables.py

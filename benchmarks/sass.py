@@ -1,8 +1,8 @@
-"""Judges simt's main loop by its SASS, without a card: python benchmarks/sass.py [--tile N] [--arch ARCH].
+"""Rates simt's main loop by its SASS, without a card: python benchmarks/sass.py [--tile MxN] [--arch ARCH].
 
-Prints a line for each form: registers' bank cycles an FMA, instructions by which reads of shared memory come too late, and the
-instructions of the loop. Fewer of each is faster on the H200 (docs/kernels.md, "simt: what was tried"); compare forms of one
-tile, and orders of FMAs, with the compiler that will be used. Needs nvdisasm, of the CUDA toolkit, in the PATH.
+Prints a line for each form: register-bank cycles of an FMA, by how many instructions reads of shared memory come too late, and
+the instructions of the loop. Fewer of each is faster on the H200 (docs/kernels.md, "simt: what was tried"). Compare forms of one
+tile, or orders of FMAs, with the compiler that will be used. Needs nvdisasm, of the CUDA toolkit, in the PATH.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from mm32 import plan as planning
 from mm32.cuda import compile as compiler
-from mm32.plan.fma import SIMT_TILES, load_pairs, simt_constants
-from mm32.plan.plan import NO_EPILOGUE
 
+SOURCE = "fma/simt.cu"
 FMA = re.compile(r"FFMA (R\d+), (R\d+)(\.reuse)?, (R\d+)(\.reuse)?, (R\d+)(\.reuse)?")
 READ = re.compile(r"LDS\.128 R(\d+),")
 BANKS = 2
@@ -29,7 +29,7 @@ EARLY = 24  # instructions between a read and its use
 
 
 def main_loop(sass: str) -> list[str]:
-    """The shortest backward branch's body with at least 512 FMAs."""
+    """The shortest loop (the body of a backward branch) with at least 512 FMAs."""
     instructions: list[str] = []
     labels: dict[str, int] = {}
     loops: list[list[str]] = []
@@ -48,8 +48,8 @@ def main_loop(sass: str) -> list[str]:
 
 
 def bank_cycles(loop: Iterable[str]) -> int:
-    """Cycles to issue the loop, one instruction each, where a bank (a register's number modulo BANKS) gives one register a cycle
-    and may be SLACK cycles behind. An operand that the FMA before it has kept costs nothing."""
+    """Cycles that the loop takes to issue. Each instruction takes one; a bank (a register's number modulo BANKS) delivers one
+    register a cycle and may be SLACK cycles behind. An operand that the FMA before has kept (.reuse) costs nothing."""
     now = 0
     free = [0] * BANKS
     kept: list[str | None] = [None] * 3
@@ -70,7 +70,7 @@ def bank_cycles(loop: Iterable[str]) -> int:
 
 
 def late(loop: list[str]) -> int:
-    """By how many instructions, in all, 16-byte reads of shared memory miss being EARLY."""
+    """By how many instructions, in all, 16-byte reads of shared memory come less than EARLY instructions before their use."""
     short = 0
     for at, instruction in enumerate(loop):
         read = READ.match(instruction)
@@ -85,28 +85,37 @@ def late(loop: list[str]) -> int:
     return short
 
 
+def simt_forms() -> dict[str, dict[tuple[int, int], dict[str, int]]]:
+    """The constants of simt's forms with whole tiles and no promotion: tile ("256x128"), then the loads of A and B."""
+    forms: dict[str, dict[tuple[int, int], dict[str, int]]] = {}
+    for _, source, constants, _ in planning.forms():
+        c = dict(constants)
+        if source == SOURCE and not (c["SPLIT_K"] or c["STREAM_K"] or c["PROMOTE"]):
+            forms.setdefault(f"{c['TILE_M']}x{c['TILE_N']}", {}).setdefault((c["A_LOAD"], c["B_LOAD"]), c)
+    return forms
+
+
 def main() -> int:
+    forms = simt_forms()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tile", type=int, default=0, choices=range(len(SIMT_TILES)), help="which of SIMT_TILES")
+    parser.add_argument("--tile", default=next(iter(forms)), choices=forms)
     parser.add_argument("--arch", default="sm_90a")
     asked = parser.parse_args()
     if shutil.which("nvdisasm") is None:
         print("sass.py: nvdisasm is not in the PATH; it comes with the CUDA toolkit", file=sys.stderr)
         return 2
-    tile = SIMT_TILES[asked.tile]
-    print(f"{tile.m} x {tile.n} tiles, {compiler.compiler_version()}, {asked.arch}")
-    print("A B str-K bias | cycles an FMA | late reads | instructions")
-    for (a, b), stream_k, bias in itertools.product(load_pairs(tile), (0, 1), (0, 1)):
-        last = (("BIAS", 1), NO_EPILOGUE[1]) if bias else NO_EPILOGUE
-        constants = (*last, *simt_constants(tile, a, b, not (a % 2 or b % 2), stream_k=bool(stream_k)))
-        code, _ = compiler.compile_cubin("fma/simt.cu", constants, asked.arch)
+    print(f"{asked.tile} tiles, {compiler.compiler_version()}, {asked.arch}")
+    print("A B stream-K bias | cycles an FMA | late reads | instructions")
+    for (a, b), stream, bias in itertools.product(forms[asked.tile], (0, 1), (0, 1)):
+        constants = forms[asked.tile][a, b] | {"BIAS": bias, "ACTIVATION": 0, "STREAM_K": stream}
+        code, _ = compiler.compile_cubin(SOURCE, tuple(constants.items()), asked.arch)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "simt.cubin")
             path.write_bytes(code)
             sass = subprocess.run(["nvdisasm", "-c", path], capture_output=True, text=True, check=True).stdout
         loop = main_loop(sass)
         cycles = bank_cycles(loop) / sum("FFMA" in x for x in loop)
-        print(f"{a} {b} {stream_k:5} {bias:4} | {cycles:13.3f} | {late(loop):10} | {len(loop):12}", flush=True)
+        print(f"{a} {b} {stream:8} {bias:4} | {cycles:13.3f} | {late(loop):10} | {len(loop):12}", flush=True)
     return 0
 
 

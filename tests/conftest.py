@@ -1,34 +1,162 @@
-"""Marks that leave tests out, and say so in the end; seeds; a kernel cache of the session's own."""
+"""Options and marks that leave tests out, and say so in the end; what the run cost, by area; how many processes it is spread
+over; seeds; a kernel cache of the session's own."""
 
 from __future__ import annotations
 
 import os
 import random
 import shutil
+import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
+import shares
+
 NO_GPU = "no CUDA device here"
 NO_SANITIZER = "no compute-sanitizer on the PATH"
+ONLY_ALL = "only by make test-all"
+LEFT_OUT = {"gpu": NO_GPU, "sanitizer": NO_SANITIZER, "slow": ONLY_ALL}
+MEMORY_OF_A_WORKER = 2 * 2**30  # bytes, torch's own and what a test of a model or of verify takes
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("mm32")
+    group.addoption("--all", action="store_true", help="run the tests marked slow too")
+    group.addoption("--record", action="store_true", help="of a run of --all: write tests/record.json")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Processes
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """What -n auto means: a process for each core, and none at all where there is a GPU, which tests would share."""
+    if torch.cuda.is_available():
+        return 0
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(1, min(len(os.sched_getaffinity(0)), memory // MEMORY_OF_A_WORKER))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Whole files to a process, in the order of `pytest_collection_modifyitems`; compilations one by one."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    config.option.loadscopereorder = False
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return shares.together(nodeid)
+
+    return Scheduling(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: shares.rank(item.nodeid))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[RUN], config.stash[BEGIN] = shares.Run(), time.monotonic()
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0"))
+    if workers:
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // workers))
+    elif getattr(config.option, "tx", None):  # workers, and what tests start in them, share the cores
+        if torch.cuda.is_available():
+            raise pytest.UsageError("tests that use a GPU run in one process: leave out -n")
+        threads = max(1, len(os.sched_getaffinity(0)) // len(config.option.tx))
+        os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is left out, and what the rest costs
+
+RUN, BEGIN, EXCESS = pytest.StashKey[shares.Run](), pytest.StashKey[float](), pytest.StashKey[str]()
+
+
+def why_left_out(item: pytest.Item) -> str | None:
+    gpu = item.get_closest_marker("gpu") or item.get_closest_marker("sanitizer")
+    if gpu and not torch.cuda.is_available():
+        return NO_GPU
+    if item.get_closest_marker("sanitizer") and shutil.which("compute-sanitizer") is None:
+        return NO_SANITIZER
+    if item.get_closest_marker("slow") and not item.config.option.all:
+        return ONLY_ALL
+    return None
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    gpu = item.get_closest_marker("gpu") or item.get_closest_marker("sanitizer")
-    if gpu and not torch.cuda.is_available():
-        pytest.skip(NO_GPU)
-    if item.get_closest_marker("sanitizer") and shutil.which("compute-sanitizer") is None:
-        pytest.skip(NO_SANITIZER)
+    if (why := why_left_out(item)) is not None:
+        pytest.skip(why)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    before = shares.used()
+    done = yield
+    if why_left_out(item) is None:
+        slow = [item.nodeid] if item.get_closest_marker("slow") else []
+        item.config.stash[RUN].add({item.nodeid: shares.used() - before}, slow, 0.0)
+    return done
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: object, error: object) -> None:
+    """What a worker has to say in the end, to the process that started it."""
+    said = getattr(node, "workeroutput", {}).get("shares")
+    if said is not None:
+        node.config.stash[RUN].add(*said)  # type: ignore[attr-defined]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    config, run = session.config, session.config.stash[RUN]
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["shares"] = (run.seconds, sorted(run.slow), shares.used())
+        return
+    workers = getattr(config.option, "tx", None)  # which have said what they took
+    run.add({}, [], sum(os.times()[:2]) if workers else shares.used())
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not (
+        config.option.keyword or config.option.markexpr
+    )
+    alone = whole and not config.option.all and not torch.cuda.is_available()
+    excess = run.excess(shares.record()) if alone else None
+    if excess is not None:
+        config.stash[EXCESS] = excess
+        session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
+    say, run = terminalreporter.write_line, config.stash[RUN]
+    workers, wall = len(getattr(config.option, "tx", None) or []), time.monotonic() - config.stash[BEGIN]
+    if len(run.seconds) > 100:
+        terminalreporter.section("seconds of processors")
+        for line in run.table(shares.record()):
+            say(line)
+        say(f"{wall:.0f} s in all, by {workers or 'no'} workers")
     skipped = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
-    for kind, reason in (("gpu", NO_GPU), ("sanitizer", NO_SANITIZER)):
-        count = sum(reason in text for text in skipped)
+    left_out = {kind: sum(reason in text for text in skipped) for kind, reason in LEFT_OUT.items()}
+    for kind, count in left_out.items():
         if count:
-            terminalreporter.write_line(f"{count} {kind} tests left out: {reason}", yellow=True)
+            say(f"{count} {kind} tests left out: {LEFT_OUT[kind]}", yellow=True)
+    if EXCESS in config.stash:
+        say(config.stash[EXCESS], red=True)
+    if config.option.record and config.option.all:
+        outcomes = {
+            k: len(terminalreporter.stats.get(k, [])) for k in ("passed", "failed", "error", "xfailed", "xpassed")
+        }
+        if outcomes["failed"] or outcomes["error"]:
+            say(f"{shares.RECORD.name} is left as it was: tests failed", red=True)
+        else:
+            run.write(outcomes, left_out, wall, workers)
+            say(f"wrote {shares.RECORD}")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Fixtures
 
 
 @pytest.fixture
@@ -46,8 +174,10 @@ def rng(seed: int) -> random.Random:
 
 @pytest.fixture(scope="session", autouse=True)
 def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Kernels that tests compile go to a folder of their own, unless MM32_CACHE_DIR names one."""
-    os.environ.setdefault("MM32_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
+    """Kernels that tests compile go to a folder of the run's own, which its processes share, unless MM32_CACHE_DIR names one."""
+    base: Path = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "kernels"
+    os.environ.setdefault("MM32_CACHE_DIR", str(folder))
 
 
 @pytest.fixture

@@ -236,3 +236,18 @@ def plan_of(kernel: str, layout: str, sizes: tuple[int, int, int], options: dict
         with mock.patch.object(planning.emulated, "TENSOR_TILES", tiles):
             return plan_of(kernel, layout, sizes, options)
     return planning.plan(gemm.from_layout(layout, *sizes, **options), planning.H200, kernel)
+
+
+def once_for_each_launch() -> Iterator[object]:
+    """FORMS, where those are marked slow whose launches differ from those before them in nothing but sizes, layout and epilogue:
+    nvcc takes seconds for each, and what they say is compared with the plan without it."""
+    seen: set[tuple] = set()
+    for form in FORMS:
+        plan = plan_of(*form.values)
+        launches = {
+            (plan.kernel, step.entry, constants.get("INLINE_PACK"), plan.workspace is None)
+            for step in plan.launches
+            for constants in [dict(step.constants)]
+        }
+        yield pytest.param(*form.values, id=form.id, marks=[pytest.mark.slow] if launches <= seen else [])
+        seen |= launches

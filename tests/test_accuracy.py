@@ -16,7 +16,7 @@ from gpu_support import MATRIX_STORES, UNIT, Placed
 from mm32 import gemm, numerics
 from mm32 import plan as planning
 from mm32.cuda import launch
-from mm32.plan import Unplannable, split
+from mm32.plan import Unplannable, emulated
 
 LAYOUTS = {"nn": ("row", "row"), "nt": ("row", "col"), "tn": ("col", "row"), "tt": ("col", "col")}
 KERNELS = ("tensorcore", "mma", "auto", "simt")
@@ -468,20 +468,20 @@ def test_scales_of_any_size_give_the_same_bits(sizes: tuple[int, int], seed: int
 @pytest.mark.parametrize("splits", [1, 3])
 @pytest.mark.parametrize(
     "tile",
-    split.TENSOR_TILES,
-    ids=lambda t: f"{t.n}-{'direct' if t.direct else 'packed'}-{t.products}-{t.promote}",
+    emulated.TENSOR_TILES,
+    ids=lambda t: f"{t.n}-{'inline' if t.inline else 'packed'}-{t.products}-{t.promote}",
 )
 def test_every_form_of_the_multiply(
-    tile: split.TensorTile, splits: int, seed: int, monkeypatch: pytest.MonkeyPatch
+    tile: emulated.Tile, splits: int, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One tile and many waves, groups of few tile rows, batches, parts of K of unequal lengths; twice, the second time into what
     the first has left, with the same bits."""
     device = launch.device_of(0)
     if planning.unsupported("tensorcore", device):
         pytest.skip("not a card with wgmma")
-    monkeypatch.setattr(split, "TENSOR_TILES", (tile,))
-    monkeypatch.setattr(split, "SHORT_K", 2**40 if tile.promote == 1 else 0)
-    monkeypatch.setattr(split, "splits_to_try", lambda *_: (splits,))
+    monkeypatch.setattr(emulated, "TENSOR_TILES", (tile,))
+    monkeypatch.setattr(emulated, "SHORT_K", 2**40 if tile.promote == 1 else 0)
+    monkeypatch.setattr(emulated, "parts_to_try", lambda *_: (splits,))
     precision = "tf32" if tile.products == 1 else "fp32"
     for batch, m, k, n in (
         ((), 128, 832, 256),
@@ -493,7 +493,7 @@ def test_every_form_of_the_multiply(
         a, b = torch.randn(*batch, m, k, device="cuda"), torch.randn(*batch, k, n, device="cuda")
         out = torch.empty(*batch, m, n, device="cuda")
         problem = gemm.describe(a, b, None, out, None, precision)
-        plan, _ = split.tensorcore(problem, device)
+        plan = planning.plan(problem, device, "tensorcore")
         assert plan.workspace is not None
         assert plan.workspace.parts == splits
         run = launch.Runner(plan, 0)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import importlib.metadata
 import logging
 import multiprocessing
 import os
@@ -209,6 +210,48 @@ def test_the_compiler_has_a_version() -> None:
     assert any(c.isdigit() for c in compiler.compiler_version())
 
 
+@pytest.fixture
+def other_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of an installed package, the only one, with the version of the NVRTC that is loaded and a library of its own."""
+    from cuda.bindings import nvrtc
+
+    _, major, minor = nvrtc.nvrtcVersion()
+    made = tmp_path / "nvidia_cuda_nvrtc-0.dist-info"
+    made.mkdir()
+    (made / "METADATA").write_text(f"Metadata-Version: 2.1\nName: nvidia-cuda-nvrtc\nVersion: {major}.{minor}.999\n")
+    (made / "RECORD").write_text("lib/libnvrtc.so.0,,\n")
+    caches = compiler.expected_version, compiler.compiler_version
+    monkeypatch.setattr(compiler, "_package", lambda: importlib.metadata.Distribution.at(made))
+    for cached in caches:
+        cached.cache_clear()
+    yield tmp_path
+    for cached in caches:
+        cached.cache_clear()
+
+
+def test_a_package_whose_library_is_not_loaded_names_no_entry(
+    other_package: Path, cache: Path, compilations: list, right: bytes
+) -> None:
+    """Its metadata are all there, and another library compiles."""
+    assert compiler.cubin(SOURCE, CONSTANTS, ARCH) == right
+    assert compiler.cubin(SOURCE, CONSTANTS, ARCH) == right
+    assert len(compilations) == 1
+    (entry,) = compiler.entries()
+    expected = compiler.expected_version()
+    assert expected is not None
+    assert expected.endswith(".999")
+    assert entry.compiler == compiler.compiler_version() == f"nvrtc {expected.split()[1].removesuffix('.999')}"
+    assert entry.path.name == compiler.key(SOURCE, CONSTANTS, ARCH) + ".cubin"
+
+
+def test_without_nvrtc_the_error_says_what_to_install(
+    other_package: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    with pytest.raises(mm32.CompileError, match=r"pip install .*\[cu13\]'"):
+        compiler.cubin(SOURCE, CONSTANTS, ARCH)
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # The cache
 
@@ -228,13 +271,15 @@ def test_the_second_call_reads(cache: Path, compilations: list, right: bytes, mo
 def test_another_process_reads(cache: Path, right: bytes) -> None:
     compiler.cubin(SOURCE, CONSTANTS, ARCH)
     program = f"""
-        import hashlib
+        import hashlib, sys
         from mm32.cuda import compile as compiler
         compiler.compile_cubin = None
         print(hashlib.sha256(compiler.cubin({SOURCE!r}, {CONSTANTS!r}, {ARCH!r})).hexdigest())
+        print("cuda.bindings.nvrtc" in sys.modules)
     """
     done = run_python(program, cache)
-    assert done.stdout.strip() == hashlib.sha256(right).hexdigest(), done.stderr
+    loads = compiler.expected_version() != compiler.compiler_version()
+    assert done.stdout.split() == [hashlib.sha256(right).hexdigest(), str(loads)], done.stderr
 
 
 DAMAGE = {
@@ -349,6 +394,7 @@ def _compile_at_the_gate(gate: object, folder: str) -> str:
     return hashlib.sha256(compiler.cubin(SOURCE, CONSTANTS, ARCH)).hexdigest()
 
 
+@pytest.mark.slow
 def test_eight_processes_at_once(cache: Path, right: bytes) -> None:
     context = multiprocessing.get_context("spawn")
     with context.Manager() as manager, ProcessPoolExecutor(8, mp_context=context) as pool:

@@ -16,7 +16,18 @@ import numpy as np
 import pytest
 import torch
 
-from export_support import CARVEOUT, FORMS, SHARED_BYTES, Recorder, inputs, loader, matrices, plan_of, two_forms
+from export_support import (
+    CARVEOUT,
+    FORMS,
+    SHARED_BYTES,
+    Recorder,
+    inputs,
+    loader,
+    matrices,
+    once_for_each_launch,
+    plan_of,
+    two_forms,
+)
 from mm32 import gemm
 from mm32.cuda import launch
 from mm32.export import export, export_script
@@ -223,7 +234,7 @@ def sizes_of(plan) -> dict[str, int]:
 @pytest.mark.skipif(
     shutil.which("nvcc") is None, reason="nvcc is not on the PATH: exported files are not compiled here"
 )
-@pytest.mark.parametrize(("kernel", "layout", "sizes", "options"), FORMS)
+@pytest.mark.parametrize(("kernel", "layout", "sizes", "options"), list(once_for_each_launch()))
 def test_compiles_and_launches_what_the_library_launches(
     load, on_cpu, tmp_path, monkeypatch, kernel, layout, sizes, options
 ):

@@ -80,7 +80,9 @@ def test_states_start_equal_and_apart(name: str) -> None:
         assert all(e <= 1e-13 for e in models.relative_errors(model.prepare(torch.float64)(), first).values())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [name if name == "newton_schulz" else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
+)
 def test_a_script_runs_from_the_command_line(name: str) -> None:
     load(name)  # or is skipped, where it lacks a package
     done = subprocess.run(

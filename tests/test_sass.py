@@ -1,4 +1,4 @@
-"""benchmarks/sass.py on loops whose cycles can be counted by hand."""
+"""benchmarks/sass.py on loops whose cycles can be counted by hand, and the forms that it compiles."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def fmas(pattern: str, count: int = 100) -> list[str]:
 
 
 def test_two_banks_give_two_registers_a_cycle() -> None:
-    """A kept factor, and a sum and a factor in different banks: a cycle each. In one bank: two. Three afresh: one and a half."""
+    """One operand kept: a cycle each if the other two are in different banks, two if in one. None kept: a cycle and a half."""
     apart = sass.bank_cycles(fmas("FFMA R8, R2.reuse, R5, R8 "))
     together = sass.bank_cycles(fmas("FFMA R8, R2.reuse, R4, R8 "))
     three = sass.bank_cycles(["FFMA R8, R2, R5, R8 ", "FFMA R9, R4, R7, R9 "] * 50)
@@ -26,7 +26,7 @@ def test_two_banks_give_two_registers_a_cycle() -> None:
     assert three in range(146, 153)
 
 
-def test_another_instruction_takes_a_cycle_and_what_was_kept() -> None:
+def test_another_instruction_takes_a_cycle_and_drops_what_was_kept() -> None:
     loop = ["FFMA R8, R2.reuse, R5, R8 ", "MOV R20, R21 "] * 50
     assert sass.bank_cycles(loop) in range(100, 103)
     assert sass.bank_cycles(["FFMA R8, R2.reuse, R4, R8 ", "MOV R20, R21 "] * 50) > 130  # three of one bank, two cycles
@@ -50,3 +50,15 @@ def test_the_main_loop_is_found() -> None:
     assert "BRA" in loop[-1]
     with pytest.raises(ValueError, match="no loop of 512 FMAs among 1 instructions"):
         sass.main_loop(line("EXIT"))
+
+
+def test_the_forms_are_those_of_whole_tiles_without_promotion() -> None:
+    forms = sass.simt_forms()
+    assert list(forms) == ["256x128", "128x64", "64x64"]
+    assert list(forms["256x128"]) == [(0, 0), (0, 2), (2, 0), (2, 2)]
+    assert len(forms["64x64"]) == 16
+    for tile, loads in forms.items():
+        for pair, constants in loads.items():
+            assert (constants["A_LOAD"], constants["B_LOAD"]) == pair
+            assert f"{constants['TILE_M']}x{constants['TILE_N']}" == tile
+            assert constants["SPLIT_K"] == constants["STREAM_K"] == constants["PROMOTE"] == 0

@@ -4,7 +4,7 @@ The scheme: a row of A (a column of B) is scaled by a power of two and kept as t
 products lo*hi, hi*lo and hi*hi are summed by tensor cores; their sums are promoted, added to fp32 registers, every 64 of K
 (kernel "tensorcore"; 16 for short K) or 32 ("mma"); the scale is undone at the end. Rows that fp16's range does not suit are
 detected while they are split, and the tiles of C where they meet are then computed by fp32 multiply-adds. `docs/numerics.md` has
-the argument; the kernels are pack.cu, tensorcore.cu with direct.cuh, mma.cu, reduce.cu, careful.cu.
+the argument; the kernels are in cuda/kernels/emulated (and common/reduce.cu).
 
 Sources. Splitting fp32 into fp16 pairs for tensor cores: Markidis, Der Chien, Laure, Peng, Vetter, "NVIDIA Tensor Core
 programmability, performance & precision", IPDPSW 2018. Keeping the sums out of the tensor core's truncating accumulator: Ootomo
@@ -29,11 +29,11 @@ Double = NDArray[np.float64]
 Integer = NDArray[np.int64]
 
 UNIT = 2.0**-24
-BLOCK_K, SAMPLES, TARGET, TARGET_EXACT, LIMIT = 64, 128, 10, 14, 65504.0  # as in split.cuh
+BLOCK_K, SAMPLES, TARGET, TARGET_EXACT, LIMIT = 64, 128, 10, 14, 65504.0  # as in panels.cuh
 SMALL = {3: 2.0**-3, 1: 2.0**-14}  # by number of products
 KEPT_BITS, WIDTH = 25, 16  # fraction bits that Hopper keeps of what it adds, and how many products it adds at once
 PROMOTED = {"tensorcore": 64, "mma": 32}  # of K, by kernel
-# The place in K, within a K-block, that the multiply which splits its own operands (direct.cuh) takes at each of its 64 places.
+# The place in K, within a K-block, that a multiply with inline packing (inline_pack.cuh) takes at each of its 64 places.
 DIRECT_ORDER = tuple(p // 8 * 4 + p % 4 + (0 if p % 8 < 4 else 32) for p in range(BLOCK_K))
 _PRODUCTS = {"fp32": 3, "tf32": 1}
 # What the range may cost: 4 u of |A||B|, in units of 2^-25 * BIG^2; of hi alone, as much as its rounding: 4 * 2^-11.
@@ -291,7 +291,7 @@ def matmul(
     path.
 
     `precision` is "fp32" or "tf32"; `direct` and `promote`, the times 16 of K between promotions (by default the kernel's), are
-    the plan's constants DIRECT and PROMOTE; `tile` is the rows and columns of C that the plan's careful path decides on, and
+    the plan's constants INLINE_PACK and PROMOTE; `tile` is the rows and columns of C that the plan's careful path decides on, and
     computes, together. About 2 s for 64 x 2048 x 64.
     """
     products = _PRODUCTS[precision]

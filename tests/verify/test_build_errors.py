@@ -154,6 +154,7 @@ def test_an_extension_that_does_not_compile_shows_its_first_error(run: Run) -> N
 
 
 @needs_compiler
+@pytest.mark.slow
 def test_an_undefined_symbol_is_named(run: Run) -> None:
     body = "at::Tensor helper(at::Tensor);\nat::Tensor gemm(at::Tensor a, at::Tensor b) { return helper(a); }"
     report = run(extension(body), trials=1, timeout=240.0)

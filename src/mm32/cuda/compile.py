@@ -9,6 +9,7 @@ never a result.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import hashlib
 import importlib.metadata
@@ -26,6 +27,7 @@ from mm32.errors import CompileError
 KERNEL_DIR = Path(__file__).parent / "kernels"
 OPTIONS = ("std=c++17",)
 MAGIC = b"mm32cubin1\n"
+INSTALL = f"{pip_install('cu13')} (or cu12, to match torch's CUDA)"
 
 log = logging.getLogger("mm32")
 
@@ -59,7 +61,10 @@ def definitions(constants: Constants) -> str:
 
 @functools.cache
 def full_source(source: str) -> str:
-    """A kernel's text with its own headers in the place of their #include lines, each once."""
+    """A kernel's text with its own headers in place of their #include lines, each once. Names are paths in KERNEL_DIR.
+
+    "Once" is decided by the text: a header that two branches of an #if include is only in the first.
+    """
     seen: set[str] = set()
 
     def expand(name: str) -> str:
@@ -74,25 +79,56 @@ def full_source(source: str) -> str:
 
 
 @functools.cache
-def compiler_version() -> str:
-    """NVRTC's version. Read from the packages that hold it where it came as one: loading the library takes 25 ms, which a
-    process that finds its kernels in the cache does not need to spend."""
+def _package() -> importlib.metadata.Distribution | None:
+    """The package that holds NVRTC, where exactly one does."""
     found = []
-    for package in ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc-cu13"):
-        try:
-            found.append(f"{package} {importlib.metadata.version(package)}")
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    if len(found) == 1:
-        return found[0]
-    from cuda.bindings import nvrtc
-
-    status, major, minor = nvrtc.nvrtcVersion()
-    return f"nvrtc {major}.{minor} ({int(status)})"
+    for name in ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc-cu13"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found.append(importlib.metadata.distribution(name))
+    return found[0] if len(found) == 1 else None
 
 
-def key(source: str, constants: Constants, arch: str) -> str:
-    parts = [full_source(source), definitions(constants), arch, *OPTIONS, compiler_version()]
+def _named(package: importlib.metadata.Distribution) -> str:
+    return f"{package.metadata['Name']} {package.version}"
+
+
+def _is_loaded(package: importlib.metadata.Distribution) -> bool:
+    """Whether a process that has loaded NVRTC has this package's."""
+    for file in package.files or ():
+        if file.name.startswith("libnvrtc.so"):
+            with contextlib.suppress(OSError):  # not loaded
+                ctypes.CDLL(str(file.locate()), mode=os.RTLD_NOLOAD)
+                return True
+    return False
+
+
+@functools.cache
+def expected_version() -> str | None:
+    """`compiler_version` by the installed packages alone: loading the library takes 25 ms, which a process that finds its
+    kernels in the cache does not need to spend. None where they don't say. What is loaded may be another one, of a toolkit on
+    the machine or brought by another package, so this is good for looking an entry up and not for naming one."""
+    package = _package()
+    return _named(package) if package else None
+
+
+@functools.cache
+def compiler_version() -> str:
+    """Of the NVRTC that compiles here, which this loads: its package's if it is that one. Raises `CompileError` without any."""
+    try:
+        from cuda.bindings import nvrtc
+
+        _, major, minor = nvrtc.nvrtcVersion()
+    except (ImportError, RuntimeError) as error:
+        raise CompileError(f"compiling kernels needs cuda-core with NVRTC: {INSTALL}") from error
+    package = _package()
+    if package and package.version.startswith(f"{major}.{minor}.") and _is_loaded(package):
+        return _named(package)
+    return f"nvrtc {major}.{minor}"
+
+
+def key(source: str, constants: Constants, arch: str, version: str | None = None) -> str:
+    """The name of an entry, made by the compiler of this version: by default the one that compiles here."""
+    parts = [full_source(source), definitions(constants), arch, *OPTIONS, version or compiler_version()]
     digest = hashlib.sha256()
     for part in parts:
         data = part.encode()
@@ -109,9 +145,7 @@ def compile_cubin(source: str, constants: Constants, arch: str, *, verbose: bool
     try:
         from cuda.core import Program, ProgramOptions
     except ImportError as error:
-        raise CompileError(
-            f"compiling {named} needs cuda-core with NVRTC: {pip_install('cu13')} (or cu12, to match torch's CUDA)"
-        ) from error
+        raise CompileError(f"compiling {named} needs cuda-core with NVRTC: {INSTALL}") from error
     import io
 
     report = io.StringIO()
@@ -174,21 +208,34 @@ def _write(path: Path, data: bytes) -> None:
             os.unlink(temporary)
 
 
-def cubin(source: str, constants: Constants, arch: str) -> bytes:
-    """The compiled kernel, from the cache or newly made and kept."""
-    path = cache_dir() / f"{key(source, constants, arch)}.cubin"
+def _read(path: Path) -> bytes | None:
+    """The cubin of an entry, None where there is none that is whole."""
     try:
         return _unpack(path.read_bytes())[0]
     except FileNotFoundError:
-        pass
+        return None
     except (OSError, ValueError) as error:
         log.info("cache entry %s is not usable (%s): compiling again", path, error)
+        return None
+
+
+def cubin(source: str, constants: Constants, arch: str) -> bytes:
+    """The compiled kernel, from the cache or newly made and kept under the version of the compiler that made it."""
+    folder, expected = cache_dir(), expected_version()
+    if expected is not None:
+        found = _read(folder / f"{key(source, constants, arch, expected)}.cubin")
+        if found is not None:
+            return found
+    version = compiler_version()
+    path = folder / f"{key(source, constants, arch, version)}.cubin"
+    if version != expected and (found := _read(path)) is not None:
+        return found
     code, _ = compile_cubin(source, constants, arch)
     header = {
         "kernel": source,
         "arch": arch,
         "constants": " ".join(f"{k}={v}" for k, v in constants),
-        "compiler": compiler_version(),
+        "compiler": version,
     }
     _write(path, _pack(code, header))
     return code

@@ -41,8 +41,8 @@ __device__ __forceinline__ Pointers pointers_of(const Problem& p, long long i) {
     return at;
 }
 
-// a / b for non-negative numbers. It divides 32-bit numbers if both fit: a 64-bit division costs half a microsecond at the start
-// of a block.
+// a / b for non-negative numbers. If both fit 32 bits it divides 32-bit numbers, because a 64-bit division takes half a
+// microsecond of a block's start.
 __device__ __forceinline__ long long quotient(long long a, long long b) {
     return (a | b) >> 32 ? a / b : (long long)((unsigned)a / (unsigned)b);
 }

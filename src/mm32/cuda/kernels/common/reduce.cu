@@ -1,5 +1,4 @@
-// reduce: adds the partial sums of split-K, applies the epilogue and writes C. The order of the sums is fixed: the same bits in
-// every run.
+// reduce: adds the partial sums of split-K in a fixed order (the same bits in every run), applies the epilogue and writes C.
 //
 // Launch: any number of blocks of 256 threads (grid-stride loop over the elements of C). A thread computes 4 elements at a time
 // if N is a multiple of 4, otherwise 1.

@@ -1,5 +1,5 @@
-// The order in which blocks compute the tiles of C. Matrix follows matrix; within a matrix, TILE_GROUP rows of tiles form a
-// group, group follows group, and within a group tile column follows tile column:
+// The order in which blocks compute the tiles of C (a grouped or swizzled tile order). Matrix follows matrix. In a matrix,
+// TILE_GROUP rows of tiles form a group, and group follows group. In a group, tile column follows tile column:
 //
 //     tile column   0   1   2 ...
 //     tile row 0    0   8  16
@@ -34,8 +34,7 @@ __device__ __forceinline__ long long tiles_of(const Problem& p) {
     return p.batches * ceil_div(p.m, TILE_M) * ceil_div(p.n, TILE_N);
 }
 
-// Tile t of the batch. With SPLIT_K, `t` counts over parts of K too, and so does the tile's matrix: it is part * batches +
-// matrix.
+// Tile t of the batch. With SPLIT_K, `t` counts over parts of K too, and the tile's matrix is part * batches + matrix.
 template <int TILE_M, int TILE_N, bool SPLIT_K>
 __device__ __forceinline__ Tile tile_at(const Problem& p, long long t) {
     // 32 bits suffice for the tiles of one matrix: no memory holds a matrix with more.

@@ -1,10 +1,9 @@
-// fallback: recomputes, by IEEE fp32 FMAs, the tiles of C that hold a row of A and a column of B which the accept test does not
-// accept (emulated/panels.cuh). It is the last launch of an emulated product, and returns at once if all groups of rows were
-// accepted.
+// fallback: recomputes, by IEEE fp32 FMAs, the tiles of C whose row of A and column of B the accept test rejects for any element
+// (emulated/panels.cuh). It is the last launch of an emulated product, and returns at once if all groups of rows were accepted.
 //
-// Launch: any number of blocks (grid-stride loop over tiles). Threads, dynamic shared memory, registers, constants and what
-// bounds it are those of fma/simt.cuh; the stats of a tile's rows of A use the memory of its ring. PRODUCTS as in
-// emulated/panels.cuh.
+// Launch: any number of blocks (grid-stride loop over tiles). fma/simt.cuh describes its threads, dynamic shared memory,
+// registers, constants and what bounds it; emulated/panels.cuh describes PRODUCTS. The stats of a tile's rows of A use the memory
+// of its ring.
 #include "emulated/panels.cuh"
 #include "fma/simt.cuh"
 #include "ptx/dependent_launch.cuh"
@@ -16,8 +15,7 @@ extern "C" {
 __device__ unsigned long long mm32_fallback_runs;
 }
 
-// Whether a tile has a row and a column that are not accepted; all threads return the same. A thread tests one column with every
-// STEP-th row.
+// Whether any row and column of a tile are rejected; all threads return the same. A thread tests a column with every STEP-th row.
 __device__ __forceinline__ bool any_rejected(const Params& s, const Tile& tile, RowStats* a) {
     constexpr int STEP = THREADS / TILE_N;
     const Problem& p = s.p;

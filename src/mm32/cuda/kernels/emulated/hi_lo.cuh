@@ -24,8 +24,7 @@ __device__ __forceinline__ float larger(float a, float b) {
 }
 
 // Observes x, whose scaled value is `scaled`. An element is small also if scaling makes it zero; so x itself is compared with
-// zero. `one` is added to the count of small elements. In PTX, because the compiler makes two instructions of the predicated
-// addition.
+// zero. `one` is added to the count of small elements, in PTX, because the compiler makes two instructions of that.
 __device__ __forceinline__ void observe(float& largest, unsigned& small, float x, float scaled, unsigned one = 1) {
     largest = larger(largest, scaled);
     asm("{ .reg .pred p; setp.neu.f32 p, %1, 0f00000000; setp.lt.and.f32 p, %2, %3, p; @p add.u32 %0, %0, %4; }"

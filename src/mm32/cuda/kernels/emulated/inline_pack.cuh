@@ -7,8 +7,8 @@
 // MM32_A_LOAD and MM32_B_LOAD are mm32_pack's loads (emulated/pack.cu). With 0 and 1, lines of shared memory lie along the
 // operand's rows, and a thread has 4 neighbouring rows at one place of K. With 2 and 3 they lie along K, and a thread has 8
 // places of K of a row. Both operands permute K within a K-block in the same way:
-// place p of 64 holds k = p / 8 * 4 + p % 4 + (p % 8 < 4 ? 0 : 32), so that a thread's 8 places of K are two 16-byte loads, each
-// next to its neighbours'.
+// place p of 64 holds k = p / 8 * 4 + p % 4 + (p % 8 < 4 ? 0 : 32), so that a thread's 8 places of K are two 16-byte loads that
+// coalesce with its neighbours'.
 #pragma once
 #include "emulated/hi_lo.cuh"
 #include "emulated/tiles.cuh"
@@ -73,8 +73,7 @@ struct InlinePacker {
         row_bytes = ALONG_ROWS && VECTOR ? 4 : 4 * (unsigned)x.row_stride;
         k_bytes = !ALONG_ROWS && VECTOR ? 4 : 4 * (unsigned)x.k_stride;
         last_row = (int)min(x.rows - row0, (long long)ROWS) - 1;
-        // Copies of the same 16 bytes by many threads are done one after another. So threads past the edge along rows copy
-        // nothing.
+        // Along rows, threads past the edge copy nothing: copies of the same 16 bytes by many threads are done one after another.
         depth = ALONG_ROWS && row > last_row ? 0 : (int)s.p.k;
         // Along K, threads past the edge copy the last row again; the sums of such rows are not stored. With VECTOR and
         // ALONG_ROWS, the number of rows is a multiple of 4.
@@ -255,8 +254,7 @@ __device__ __forceinline__ void pack_tiles(const Params& s, unsigned ring, unsig
         packer.begin(s, SIDE, tile.matrix, row0);
         packer.start(begin, end);
         packer.load_scales(s, SIDE, tile.matrix, row0);
-        // The tiles that have these rows: one for each tile column (or tile row) of C, in the whole batch if it shares the
-        // operand.
+        // The tiles that have these rows: one for each tile column (B: tile row) of C, in all of a batch that shares the operand.
         const int across = SIDE ? tile.m0 / TILE_M : tile.n0 / TILE_N;
         const int crossing = SIDE ? (int)ceil_div(s.p.m, TILE_M) : (int)ceil_div(s.p.n, TILE_N);
         const bool shared = s.matrices[SIDE] == 1;

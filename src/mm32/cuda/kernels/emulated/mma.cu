@@ -9,8 +9,8 @@
 // bound (docs/numerics.md). With PRODUCTS = 1 there is no promotion.
 //
 // Launch: any number of blocks of 256 threads (grid-stride loop over tiles). Dynamic shared memory: STAGES * STAGE bytes.
-// Registers: two sets of WARP_M sums a thread, and fragments. 240 with TILE_N = 128, one block a multiprocessor; 128 with 64, two
-// blocks if shared memory has room.
+// Registers: two sets of WARP_M sums a thread, and fragments. 240 with TILE_N = 128, for one block a multiprocessor; 128 with
+// TILE_N = 64, for two if shared memory has room.
 // Bound by mma.sync: for 32 of K, a warp with TILE_N = 128 issues 96 of them and 24 ldmatrix.
 //   MM32_TILE_N, MM32_SPLIT_K, MM32_C_VECTOR   see emulated/tiles.cuh
 //   MM32_STAGES, MM32_PRODUCTS (3 or 1)
@@ -45,14 +45,13 @@ struct Loader {
         const unsigned at = to + row * PLANE_ROW + (piece ^ (row % 8)) * 16;
 #pragma unroll
         for (int i = 0; i < ROWS; i += THREADS / 8)
-            copy_async<16>(at + i * PLANE_ROW, reinterpret_cast<const float*>(from + i * PLANE_ROW), row + i < rows ? 16 : 0);
+            copy_async<16>(at + i * PLANE_ROW, reinterpret_cast<const float*>(from + i * PLANE_ROW), row + i < rows);
         const int other_half = row / 4 % 2 ? -64 : 64;  // from piece j to piece j + 4 of the row, which is swizzled
         from += STEPS == 1 ? plane : number == 0 ? other_half : (long long)PLANES * plane - other_half;
     }
 };
 
-// Load the fragments of a warp's rows at 16 of K: pieces 2 f and 2 f + 1 of the rows of a stage. `at` is the lane's address in
-// the stage for f = 0.
+// Load the fragments of a warp's rows at 16 of K: pieces 2f and 2f + 1 of the stage. `at` is the lane's address in it for f = 0.
 __device__ __forceinline__ void load_a(unsigned (&a)[A_FRAGMENTS][4], unsigned stage, unsigned at, int f) {
 #pragma unroll
     for (int i = 0; i < A_FRAGMENTS; i++)

@@ -41,19 +41,17 @@ constexpr int UNIT_ROWS = LOAD >= 2 ? 16 : 64;
 __device__ __forceinline__ long long padded_rows(long long rows) { return (rows + 7) / 8 * 8; }
 
 // The accept test compares what small elements may lose with a lower bound of |A||B|.
-// - A small element loses up to 2^-25 of absolute precision. A row of A and a column of B then lose up to 2^-25 * (the row's
-// number
-//   of small elements * the column's largest element + the same the other way round).
-// - Each sampled place at which both are big adds at least big^2 to |A||B|.
-// - The loss may be up to 4 u |A||B|, with u = 2^-24 (2^-11 with one product).
+//   A small element loses up to 2^-25 of absolute precision. So a row a and a column b lose up to
+//   2^-25 * (small elements of a * largest element of b + small elements of b * largest element of a).
+//   Each sampled place at which both are big adds at least big^2 to |A||B|.
+//   The loss may be up to 4 u |A||B|, with u = 2^-24 (2^-11 with one product).
 // Zeros are neither small nor big: they lose nothing and add nothing.
 constexpr float ALLOWED = PLANES == 2 ? 8.f : 65536.f;
 __device__ __forceinline__ float big_from(long long k) {
     return (float)(1 << (k <= SAMPLES ? TARGET_EXACT : TARGET)) * 0.125f;
 }
 // How many sampled places must be big in both. The rounding of the split, 2^-22, does not average out over few products, and fp32
-// would round less. So at least 64 products that count are required, or one in 64 of K if K < 4096; this is their share of the
-// samples.
+// would round less. So 64 products that count are required, or one in 64 of K if K < 4096; of the samples, the same share.
 __device__ __forceinline__ float required_places(long long k) {
     if (PLANES == 1) return 0.f;
     const float deep = (float)k;

@@ -9,8 +9,7 @@ struct RowStats {
     unsigned largest;  // the bits of the largest scaled magnitude
 };
 
-// The worst of a group of rows: the most small elements, the largest element (its bits), the most sampled places that are not
-// big.
+// The worst of a group of rows: the most small elements, the bits of the largest element, the most samples that are not big.
 struct GroupStats {
     unsigned small, largest, gaps;
 };

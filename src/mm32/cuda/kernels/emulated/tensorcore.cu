@@ -1,5 +1,4 @@
-// tensorcore: C from packed panels (emulated/panels.cuh) by wgmma. Three fp16 products stand for one of fp32: lo*hi + hi*lo +
-// hi*hi.
+// tensorcore: C from packed panels (emulated/panels.cuh) by wgmma. Each fp32 product is three of fp16: lo*hi + hi*lo + hi*hi.
 //
 // A block computes 128 x TILE_N tiles, one after another (persistent grid). A producer thread fills a ring of STAGES in shared
 // memory by bulk copies, one K-block of 64 at a time, each as soon as mm32_pack has packed it. Two consumer warpgroups multiply,

@@ -11,8 +11,7 @@
 constexpr int TILE_M = 128, TILE_N = MM32_TILE_N;
 using Scheduler = TileScheduler<TILE_M, TILE_N, MM32_SPLIT_K>;
 
-// The first K-block of a part of K. Parts differ by one K-block at most. The product fits 32 bits: there are at most 2^24
-// K-blocks and 255 parts.
+// The first K-block of a part of K. Parts differ by one K-block at most. 32 bits hold the product of 2^24 K-blocks and 255 parts.
 __device__ __forceinline__ int part_begin(int blocks, int part, int parts) {
     return MM32_SPLIT_K ? (int)((unsigned)blocks * (unsigned)part / (unsigned)parts) : part * blocks;
 }
@@ -81,10 +80,10 @@ __device__ __forceinline__ void store_columns(float* c, const float4& v, int wid
 // conflicts. With twice as much, a block of mm32_pack would not fit beside one of the multiply.
 constexpr int STAGING_PITCH = 40, STAGING = 8 * STAGING_PITCH;
 
-// Stores what a warp has of a tile: 16 rows from m on, COUNT * 2 columns from `column` of the tile on, in the registers in which
-// wgmma and mma.sync leave it. A thread has rows lane / 4 and lane / 4 + 8 (`rows` undoes their scales) and columns 8 j + 2 (lane
-// % 4) and the next. Sums leave through shared memory as whole 128-byte lines: stores of 8 bytes to 8 rows each took twice as
-// long.
+// Stores what a warp has of a tile: 16 rows from m on and COUNT * 2 columns from the tile's `column` on, in the registers in
+// which wgmma and mma.sync leave them. A thread has rows lane / 4 and lane / 4 + 8, whose scales `rows` undoes, and of each 8
+// columns number 2 * (lane % 4) and the next. Sums leave through shared memory as whole 128-byte lines: stores of 8 bytes to 8
+// rows each took twice as long.
 template <int COUNT>
 __device__ __forceinline__ void store(const Problem& p, const TileOfPart& tile, const Target& target, int m, int column,
                                       const float2 (&rows)[2], const Columns& columns, const float (&sum)[COUNT],

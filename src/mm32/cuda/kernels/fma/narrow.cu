@@ -7,8 +7,7 @@
 // Bound by memory. W is read once, 16 bytes at a time where its alignment allows, and the next loads are issued before the last
 // ones are multiplied. V is read again for each tile, from L2 into shared memory: WIDTH / TILE of W's bytes.
 //
-// V comes in stages of K by 4-byte cp.async, from any strides. MM32_LOAD says how W lies in memory (fma/simt.cuh has the same
-// four):
+// V comes in stages of K by 4-byte cp.async, from any strides. MM32_LOAD says how W lies in memory (as in fma/simt.cuh):
 //   0  contiguous along its rows, aligned, a multiple of 4 rows: 16-byte loads
 //   1  anything else: 4-byte loads, neighbouring lanes along rows
 //   2  contiguous along K, aligned, K a multiple of 4: 16-byte loads
@@ -16,8 +15,7 @@
 // Along rows (0, 1): a lane has ROWS = 4 rows, the warps share the K of a stage, and their sums are added in shared memory. If W
 // has few rows, lanes share K too.
 // Along K (2, 3): a warp has ROWS rows, so that V is read once for ROWS rows; its lanes share K, and shuffles add their sums.
-// The order of all sums is fixed: the same bits in every run. A lane adds at most 1024 products in a row; the sum then joins a
-// total.
+// The order of all sums is fixed: the same bits in every run. A lane adds at most 1024 products before its sum joins a total.
 //   MM32_SIDE           0: W is A, 1: W is B
 //   MM32_WIDTH          1, 2, 4, 8 or 16
 //   MM32_ROWS           rows of W of a lane (0, 1) or of a warp (2, 3)
@@ -56,6 +54,7 @@ constexpr int SHARED = 2 * RING > WARP_SUMS ? 2 * RING : WARP_SUMS;
 template <bool along_k>
 struct Accumulator;
 
+// W along K: the lanes of a warp share the K of ROWS rows, and read V as [column][k].
 template <>
 struct Accumulator<true> {
     static constexpr int GROUP_K = 128 * DEPTH, SUMS = ROWS * WIDTH, TOTALS = (SUMS + 31) / 32;
@@ -168,6 +167,7 @@ struct Accumulator<true> {
     }
 };
 
+// W along rows: a lane has 4 rows at its own places of K, and reads V as [k][column].
 template <>
 struct Accumulator<false> {
     static constexpr int PASSES = WIDTH / COLUMNS, OUTPUTS = (COLUMNS * TILE + THREADS - 1) / THREADS;
@@ -244,8 +244,7 @@ struct Accumulator<false> {
         }
     }
 
-    // A thread's output i. Neighbouring threads have neighbouring columns of C, so that stores coalesce if C is contiguous along
-    // N.
+    // A thread's output i. Neighbouring threads have neighbouring columns of C, so that stores coalesce.
     __device__ __forceinline__ static int output(int i) { return threadIdx.x + THREADS * i; }
     __device__ __forceinline__ static int output_row(int i) { return MM32_SIDE ? output(i) % TILE : output(i) / COLUMNS; }
     __device__ __forceinline__ static int output_column(int i) { return MM32_SIDE ? output(i) / TILE : output(i) % COLUMNS; }

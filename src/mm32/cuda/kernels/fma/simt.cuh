@@ -66,8 +66,8 @@ struct CopyMap {
             const long long in_operand = min((long long)(row + r * ROW_STEP), x.rows - (ALONG_K ? 1 : WIDTH));
             from[r] = x.data + in_operand * x.row_stride + k * x.k_stride;
         }
-        // Copies of one word by many threads are done one after another: a block at the edge took twice as long. So threads past
-        // the edge copy nothing.
+        // Threads past the edge copy nothing: copies of one word by many threads are done one after another, and a block at the
+        // edge took twice as long.
         if (LOAD == 1 && row >= x.rows) k = 1 << 30;
     }
     __device__ __forceinline__ unsigned place(unsigned stage, int r, int j) const {
@@ -188,15 +188,16 @@ struct ThreadOrigin {
     int m, n;
 };
 
-// A 16-byte read takes a half-warp's time, not a quarter-warp's, if threads that differ in bit 0, or those that differ in bit 1,
-// read the same words. So bits 0 and 4 select a column of the 8 x 4 grid of threads, and bits 1 to 3 a row.
+// Shared memory serves the 16-byte reads of half a warp at once, and not of a quarter, if lanes that differ in bit 0, or lanes
+// that differ in bit 1, read the same words. So bits 0 and 4 of a lane select its column in the 8 x 4 grid, and bits 1 to 3 its
+// row.
 __device__ __forceinline__ ThreadOrigin thread_origin() {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     return {warp / (TILE_N / WARP_N) * WARP_M + lane / 2 % 8 * 4,
             warp % (TILE_N / WARP_N) * WARP_N + (lane / 16 * 2 + lane % 2) * 4};
 }
 
-// Where a partial tile holds this thread's sums of its row i and its columns j to j + 3.
+// Where a partial tile holds this thread's sums of its own row i and columns j to j + 3.
 __device__ __forceinline__ float4* in_partial_tile(float* partial_tile, int i, int j) {
     return reinterpret_cast<float4*>(partial_tile) + (i * (THREAD_N / 4) + j / 4) * THREADS + threadIdx.x;
 }

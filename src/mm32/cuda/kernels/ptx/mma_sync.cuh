@@ -8,8 +8,7 @@
 #pragma once
 
 // Loads four 8 x 8 matrices of 16-bit elements. Lanes 8i .. 8i + 7 give the addresses of the eight 16-byte rows of matrix i; lane
-// l receives elements 2t and 2t + 1 of row g of each matrix. For operands that are contiguous along K these are the registers
-// above.
+// l receives elements 2t and 2t + 1 of row g of each matrix: the registers above, for operands that are contiguous along K.
 __device__ __forceinline__ void ldmatrix(unsigned& r0, unsigned& r1, unsigned& r2, unsigned& r3, unsigned shared_address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3)

@@ -1,0 +1,222 @@
+"""What each area of the tests costs: seconds of processors, counted here, kept in record.json, held to twice what is recorded.
+
+Processors' seconds, user's and system's, of the test's process and of the children that it waited for: a busy machine makes
+tests wait, and hardly makes them compute more. As a program, `python tests/shares.py AREA COMMAND...` runs a command that is no
+test (`make lint`, `make docs`) and keeps what it took for the table that the tests end with.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+RECORD = Path(__file__).with_name("record.json")
+STEPS = ROOT / ".pytest_cache" / "steps.json"  # seconds of what is no test, the last time it ran here
+LIMIT = 2.0  # times the recorded seconds
+REMEDY = "make test-all"
+
+# The first that a test's path, below tests/, starts with.
+AREAS = {
+    "verify/": "verify",
+    "test_resources": "budgets",
+    "test_sass": "budgets",
+    "test_numerics": "numerics",
+    "test_accuracy": "numerics",
+    "test_dropin": "drop-in",
+    "test_nn": "layers",
+    "test_packed": "layers",
+    "test_export": "export",
+    "test_bench": "bench",
+    "test_models": "models",
+    "test_gemm": "planner",
+    "test_plan": "planner",
+    "test_card": "planner",
+    "test_cost": "planner",
+    "test_forms": "planner",
+    "test_fit": "planner",
+    "test_cli": "command line",
+    "test_collect_env": "command line",
+    "test_records": "records",
+    "test_links": "records",
+    "test_shares": "records",
+    "test_compile.": "kernels",
+    "test_launch": "kernels",
+    "test_devices": "kernels",
+    "test_sanitizer": "kernels",
+    "": "operators",
+}
+STARTING = "starting"  # imports and collection, in each process
+UNBOUNDED = "budgets"  # which costs what the changed kernels ask for
+
+
+def area(nodeid: str) -> str:
+    """Of a test, by its file."""
+    path = nodeid.partition("::")[0].removeprefix("tests/")
+    return next(name for start, name in AREAS.items() if path.startswith(start))
+
+
+TIMED = ("verify/test_tool", "verify/test_command")  # compare times: one after another, in one process
+
+
+def together(nodeid: str) -> str:
+    """A name that all tests have that one process has to run: of a file, because they share imports and fixtures. Compilations
+    stand alone."""
+    path, _, test = nodeid.partition("::")
+    if path.removeprefix("tests/").startswith(TIMED):
+        return "timed"
+    return nodeid if area(nodeid) == "budgets" or test.startswith("test_compiles_and_launches") else path
+
+
+def rank(nodeid: str) -> int:
+    """When a test's turn comes: first the long files, of which one process runs all; last what fills up the end, test by test."""
+    where = together(nodeid)
+    return 0 if where == "timed" else 2 if where == nodeid else 1
+
+
+def used() -> float:
+    """Seconds of processors: this process's and those of its children that have ended."""
+    return sum(os.times()[:4])
+
+
+def steps() -> dict[str, float]:
+    return json.loads(STEPS.read_text()) if STEPS.exists() else {}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the record speaks of
+
+
+def sources() -> dict[str, str]:
+    """A digest of each folder of sources and tests, by its path from the root."""
+    digests: dict[str, Any] = {}
+    for top in ("src", "tests", "examples", "benchmarks"):
+        for path in sorted((ROOT / top).rglob("*")):
+            if path.suffix in (".py", ".cu", ".cuh"):
+                folder = path.parent.relative_to(ROOT).as_posix()
+                digests.setdefault(folder, hashlib.sha256()).update(path.name.encode() + b"\0" + path.read_bytes())
+    return {folder: digest.hexdigest()[:12] for folder, digest in digests.items()}
+
+
+def changed(made: dict[str, Any]) -> list[str]:
+    """Folders whose files are not those of the record."""
+    now = sources()
+    return sorted(
+        folder for folder in now.keys() | made["sources"].keys() if now.get(folder) != made["sources"].get(folder)
+    )
+
+
+def record() -> dict[str, Any] | None:
+    return json.loads(RECORD.read_text()) if RECORD.exists() else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A run
+
+
+class Run:
+    """What one run of pytest took, test by test, from all of its processes."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}  # of each test
+        self.slow: set[str] = set()  # tests that only a run of all has
+        self.total = 0.0
+
+    def add(self, seconds: dict[str, float], slow: Iterable[str], total: float) -> None:
+        """What a process has to say in the end."""
+        self.seconds |= seconds
+        self.slow |= set(slow)
+        self.total += total
+
+    def areas(self, slow: bool = False) -> dict[str, float]:
+        """Seconds of each area: of the tests of every run, or of those that only a run of all has."""
+        summed: Counter[str] = Counter()
+        for nodeid, seconds in self.seconds.items():
+            if (nodeid in self.slow) == slow:
+                summed[area(nodeid)] += seconds
+        if not slow:
+            summed[STARTING] = max(0.0, self.total - sum(self.seconds.values()))
+        return {name: round(seconds, 1) for name, seconds in summed.items()}
+
+    def tests(self) -> Counter[str]:
+        return Counter(area(nodeid) for nodeid in self.seconds)
+
+    def table(self, made: dict[str, Any] | None) -> list[str]:
+        """A line for each area, the dearest first: what is no test among them, as it ran here last."""
+        quick, slow, count = {**steps(), **self.areas()}, self.areas(slow=True), self.tests()
+        before = (made or {}).get("areas", {})
+        whole = sum(quick.values()) + sum(slow.values()) or 1.0
+        lines = [f"{'area':14}{'tests':>7}{'seconds':>9}{'share':>7}{'recorded':>10}"]
+        for name in sorted(quick.keys() | slow.keys(), key=lambda name: -quick.get(name, 0) - slow.get(name, 0)):
+            took = quick.get(name, 0.0) + slow.get(name, 0.0)
+            kept = before.get(name, {"quick": 0.0, "slow": 0.0})
+            recorded = kept["quick"] + (kept["slow"] if slow else 0.0)
+            lines.append(
+                f"{name:14}{count[name] or '':>7}{took:9.1f}{took / whole:7.0%}"
+                + (f"{recorded:10.1f}" if name in before else f"{'-':>10}")
+            )
+        return lines
+
+    def excess(self, made: dict[str, Any] | None) -> str | None:
+        """Why a whole quick run took too long, if it did."""
+        if made is None:
+            return None
+        now = sum(seconds for name, seconds in self.areas().items() if name != UNBOUNDED)
+        of_record = {name: of["quick"] for name, of in made["areas"].items() if of["tests"] or name == STARTING}
+        limit = LIMIT * sum(seconds for name, seconds in of_record.items() if name != UNBOUNDED)
+        if now <= limit:
+            return None
+        return (
+            f"the tests took {now:.0f} s of processors, more than {LIMIT:g} times the {limit / LIMIT:.0f} s on record; mark "
+            f"what is slow (@pytest.mark.slow), or record it: {REMEDY}"
+        )
+
+    def write(self, outcomes: dict[str, int], left_out: dict[str, int], wall: float, workers: int) -> None:
+        """record.json, of a run of all tests."""
+        import torch
+
+        quick, slow, count = {**steps(), **self.areas()}, self.areas(slow=True), self.tests()
+        areas = {
+            name: {"tests": count[name], "quick": quick.get(name, 0.0), "slow": slow.get(name, 0.0)}
+            for name in sorted(quick.keys() | slow.keys())
+        }
+        whole = sum(quick.values())
+        for name, of in areas.items():
+            of["share"] = round(quick.get(name, 0.0) / whole, 3)
+        made = {
+            "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "cores": os.cpu_count(),
+            "workers": workers,
+            "outcomes": outcomes,
+            "left out": left_out,
+            "wall": round(wall),
+            "seconds": {"quick": round(whole), "slow": round(sum(slow.values()))},
+            "areas": areas,
+            "sources": sources(),
+        }
+        RECORD.write_text(json.dumps(made, indent=1) + "\n")
+
+
+def main(name: str, *command: str) -> int:
+    before = used()
+    done = subprocess.run(command, check=False)
+    STEPS.parent.mkdir(exist_ok=True)
+    STEPS.write_text(json.dumps({**steps(), name: round(used() - before, 1)}) + "\n")
+    return done.returncode
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit("usage: python tests/shares.py AREA COMMAND...")
+    sys.exit(main(*sys.argv[1:]))

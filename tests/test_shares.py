@@ -1,0 +1,114 @@
+"""What the tests cost, by area: the sums, the limit, the record."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shares
+
+
+def run(scale: float = 1.0) -> shares.Run:
+    """Two processes' worth: 10 s of numerics, 20 of budgets and 5 of slow ones, 30 of verify, 4 to start."""
+    made = shares.Run()
+    made.add({"tests/test_numerics.py::a": 10 * scale, "tests/test_resources.py::b": 20.0}, [], 10 * scale + 22)
+    slow = "tests/test_resources.py::c"
+    made.add({"tests/verify/test_tool.py::d[1]": 30 * scale, slow: 5.0}, [slow], 30 * scale + 7)
+    return made
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(shares, "RECORD", tmp_path / "record.json")
+    monkeypatch.setattr(shares, "STEPS", tmp_path / "steps" / "steps.json")
+    return tmp_path
+
+
+@pytest.fixture
+def made(folder: Path) -> dict[str, Any]:
+    assert shares.main("lint", sys.executable, "-c", "sum(range(10**7))") == 0
+    run().write({"passed": 4}, {"gpu": 7, "slow": 1}, 40.0, 2)
+    found = shares.record()
+    assert found is not None
+    return found
+
+
+def test_areas_are_those_of_files() -> None:
+    assert shares.area("tests/verify/test_tool.py::test[a::b]") == "verify"
+    assert shares.area("tests/test_dropin_gpu.py::test") == "drop-in"
+    assert shares.area("tests/test_compile.py::test") == "kernels"
+    assert shares.area("tests/test_compiled.py::test") == "operators"
+
+
+def test_what_one_process_runs() -> None:
+    timed, other = ["tests/verify/test_tool.py::a", "tests/verify/test_command.py::b"], "tests/test_nn.py::a[b::c]"
+    assert {shares.together(nodeid) for nodeid in timed} == {"timed"}
+    assert shares.together(other) == shares.together("tests/test_nn.py::d") == "tests/test_nn.py"
+    alone = "tests/test_resources.py::a[b]"
+    assert shares.together(alone) == alone
+    assert [shares.rank(nodeid) for nodeid in (*timed, other, alone)] == [0, 0, 1, 2]
+
+
+def test_files_whose_times_count_are_there() -> None:
+    assert all((shares.ROOT / "tests" / f"{name}.py").exists() for name in shares.TIMED)
+
+
+def test_every_area_has_tests() -> None:
+    paths = [path.relative_to(shares.ROOT / "tests").as_posix() for path in (shares.ROOT / "tests").rglob("test_*.py")]
+    assert {shares.area(path) for path in paths} == set(shares.AREAS.values())
+    gone = [start for start in shares.AREAS if not any(path.startswith(start) for path in paths)]
+    assert gone == [], "renamed, or removed: their tests count as operators'"
+
+
+def test_processes_are_summed() -> None:
+    assert run().areas() == {"numerics": 10, "budgets": 20, "verify": 30, shares.STARTING: 4}
+    assert run().areas(slow=True) == {"budgets": 5}
+    assert run().tests() == {"numerics": 1, "budgets": 2, "verify": 1}
+
+
+def test_a_record_holds_each_areas_share(made: dict[str, Any]) -> None:
+    assert made["areas"]["budgets"].items() >= {"tests": 2, "quick": 20, "slow": 5}.items()
+    assert 0 < made["areas"]["lint"]["quick"] < 10
+    assert made["seconds"] == {"quick": pytest.approx(64, abs=5), "slow": 5}
+    assert sum(of["share"] for of in made["areas"].values()) == pytest.approx(1, abs=0.01)
+    assert (made["outcomes"], made["left out"], made["workers"]) == ({"passed": 4}, {"gpu": 7, "slow": 1}, 2)
+    assert shares.changed(made) == []
+    made["sources"]["src/mm32"], made["sources"]["src/gone"] = "0" * 12, "1" * 12
+    assert shares.changed(made) == ["src/gone", "src/mm32"]
+
+
+def test_the_table_has_both(made: dict[str, Any]) -> None:
+    lines = [line.split() for line in run(2.0).table(made)]
+    assert lines[0] == ["area", "tests", "seconds", "share", "recorded"]
+    assert lines[1][:3] == ["verify", "1", "60.0"]
+    assert lines[1][4] == "30.0"
+    assert {line[0] for line in lines[1:]} == set(made["areas"])
+    assert [line.split()[-1] for line in run().table(None)[1:]] == ["-"] * 5
+
+
+def test_only_far_more_than_recorded_is_too_much(made: dict[str, Any]) -> None:
+    """The steps that are no tests, and the budgets, which cost what the changed kernels ask for, are left out."""
+    assert run().excess(None) is None
+    assert run(1.9).excess(made) is None
+    assert "the tests took 92 s of processors, more than 2 times the 44 s on record" in (run(2.2).excess(made) or "")
+
+
+def test_a_step_that_fails_says_so(folder: Path) -> None:
+    assert shares.main("docs", sys.executable, "-c", "raise SystemExit(3)") == 3
+    assert list(json.loads(shares.STEPS.read_text())) == ["docs"]
+
+
+def test_a_record_older_than_its_sources_is_said_so() -> None:
+    """A warning: what it says of times and counts is of the tests as they were."""
+    made = shares.record()
+    if made is None:
+        pytest.skip(f"there is no {shares.RECORD.name}: {shares.REMEDY}")
+    assert made["outcomes"]["failed"] == 0
+    assert sum(of["share"] for of in made["areas"].values()) == pytest.approx(1, abs=0.02)
+    if old := shares.changed(made):
+        warnings.warn(f"{shares.RECORD.name} is older than {', '.join(old)}: {shares.REMEDY}", stacklevel=1)
