@@ -1,7 +1,8 @@
 """Exports every kernel for the reference problems and verifies each file: python benchmarks/exports.py [-o FILE.json].
 
-Needs a CUDA device; a minute or so a file, most of it the compiler's. Several processes share the files by --part; those that
-share a GPU as well take turns to measure. Prints a line a file as it goes, and exits with 1 if any is not called the same.
+Needs a CUDA device. A file takes about a minute, most of it for the compiler. With --part, several processes share the files;
+processes on one GPU take turns to measure. Prints one line for each file. Exits with 1 if any verdict is not "same", and with 2
+without a CUDA device.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from unittest import mock
@@ -64,10 +65,11 @@ def cuda_source(text: str) -> str:
 
 RUNTIME = """\
 #include <cuda_runtime.h>
+#include <cxxabi.h>
 #include <map>
 #include <string>
 
-typedef void Launched(const char* name, unsigned blocks, unsigned threads, size_t shared, int early, void* stream, void* at);
+typedef void Launched(const char* name, unsigned blocks, unsigned threads, size_t shared, int dependent, void* stream, void* at);
 typedef void Prepared(const char* name, int attribute, int value);
 
 static Launched* launched;
@@ -89,7 +91,8 @@ void __cudaUnregisterFatBinary(void**) {}
 char __cudaInitModule(void**) { return 1; }
 void __cudaRegisterVar(void**, char*, char*, const char*, int, size_t, int, int) {}
 void __cudaRegisterFunction(void**, const char* host, char*, const char* name, int, uint3*, uint3*, dim3*, dim3*, int*) {
-    names()[host] = name;
+    const std::string whole = abi::__cxa_demangle(name, nullptr, nullptr, nullptr);  // "simt::mm32_simt(Problem)"
+    names()[host] = whole.substr(0, whole.find('('));
 }
 cudaError_t __cudaGetKernel(cudaKernel_t*, const void*) { return cudaErrorNotSupported; }
 cudaError_t __cudaLaunchKernel(cudaKernel_t, dim3, dim3, void**, size_t, cudaStream_t) { return cudaErrorNotSupported; }
@@ -97,12 +100,11 @@ cudaError_t __cudaPopCallConfiguration(dim3*, dim3*, size_t*, void*) { return cu
 
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel, void** arguments) {
     const cudaLaunchAttribute* attribute = config->attrs;
-    const int early = config->numAttrs == 1 && attribute->id == cudaLaunchAttributeProgrammaticStreamSerialization &&
-                      attribute->val.programmaticStreamSerializationAllowed == 1;
-    if ((int)config->numAttrs != early || config->gridDim.y * config->gridDim.z * config->blockDim.y * config->blockDim.z != 1)
-        return cudaErrorInvalidConfiguration;
-    launched(names().at(kernel).c_str(), config->gridDim.x, config->blockDim.x, config->dynamicSmemBytes, early, config->stream,
-             arguments[0]);
+    const int dependent = config->numAttrs == 1 && attribute->id == cudaLaunchAttributeProgrammaticStreamSerialization &&
+                          attribute->val.programmaticStreamSerializationAllowed == 1;
+    const dim3 grid = config->gridDim, block = config->blockDim;
+    if ((int)config->numAttrs != dependent || grid.y * grid.z * block.y * block.z != 1) return cudaErrorInvalidConfiguration;
+    launched(names().at(kernel).c_str(), grid.x, block.x, config->dynamicSmemBytes, dependent, config->stream, arguments[0]);
     return cudaSuccess;
 }
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
@@ -120,13 +122,15 @@ FLAGS = ["-std=c++17", "-Xcompiler", "-fPIC,-Wall,-Werror", "-shared"]
 
 class Recorder:
     """Builds like torch.utils.cpp_extension.load_inline, with nvcc and the stand-in, and keeps what the file then asks for:
-    `launches` of (kernel, blocks, threads, shared, early, stream, the argument's bytes), `attributes` of
-    (kernel, attribute, value). `sizes` says how long the argument of each kernel is, `arch` what the file must build for."""
+    `launches` of (kernel, blocks, threads, shared, dependent, stream, the argument's bytes), `attributes` of
+    (kernel, attribute, value). A kernel is named without its namespace; `kernels` are the launched ones with theirs.
+    `sizes` says how long the argument of each kernel is, `arch` what the file must build for."""
 
     def __init__(self, folder: Path, sizes: dict[str, int], arch: str = "9.0a") -> None:
         self.folder, self.sizes, self.arch = folder, sizes, arch
         self.launches: list[tuple] = []
         self.attributes: list[tuple] = []
+        self.kernels: list[str] = []
 
     def load_inline(self, *, name: str, cuda_sources: str, **_: object) -> str:
         assert os.environ["TORCH_CUDA_ARCH_LIST"] == self.arch
@@ -156,17 +160,25 @@ class Recorder:
         ctypes.CDLL(str(built)).report_to(*self.callbacks)
         return str(built)
 
-    def launched(self, name: bytes, blocks: int, threads: int, shared: int, early: int, stream: int, at: int) -> None:
-        argument = ctypes.string_at(at, self.sizes[name.decode()])
-        self.launches.append((name.decode(), blocks, threads, shared, bool(early), stream, argument))
+    def launched(
+        self, name: bytes, blocks: int, threads: int, shared: int, dependent: int, stream: int, at: int
+    ) -> None:
+        self.kernels.append(name.decode())
+        entry = entry_of(name)
+        argument = ctypes.string_at(at, self.sizes[entry])
+        self.launches.append((entry, blocks, threads, shared, bool(dependent), stream, argument))
 
     def prepared(self, name: bytes, attribute: int, value: int) -> None:
-        self.attributes.append((name.decode(), attribute, value))
+        self.attributes.append((entry_of(name), attribute, value))
+
+
+def entry_of(name: bytes) -> str:
+    return name.decode().rpartition("::")[2]
 
 
 def forms() -> Iterator[tuple[str, str, tuple[int, int, int], dict]]:
-    """(kernel, layout, sizes, options) that between them have every launch and every kind of load. Option "direct" says whether
-    a tensorcore multiply splits its own operands; without it the planner chooses."""
+    """(kernel, layout, sizes, options) that between them have every launch and every kind of load. Option "inline" says whether
+    a tensorcore multiply packs its own operands; without it the planner chooses."""
     for kernel in ("naive", "dot", "tiled", "simt"):
         for layout in ("tt", "nn"):
             yield kernel, layout, (2048, 512, 256), {}
@@ -184,10 +196,10 @@ def forms() -> Iterator[tuple[str, str, tuple[int, int, int], dict]]:
     yield "tensorcore", "nn", (130, 200, 321), {"bias": True}
     yield "tensorcore", "nt", (256, 260, 16384), {"precision": "tf32", "activation": "silu"}
     yield "tensorcore", "tt", (2048, 4096, 2048), {"precision": "tf32"}
-    for direct in (False, True):
-        yield "tensorcore", "tn", (256, 260, 16384), {"direct": direct, "bias": True, "activation": "relu"}
-        yield "tensorcore", "nn", (130, 203, 4097), {"direct": direct}
-        yield "tensorcore", "nn", (130, 200, 324), {"direct": direct, "precision": "tf32"}
+    for inline in (False, True):
+        yield "tensorcore", "tn", (256, 260, 16384), {"inline": inline, "bias": True, "activation": "relu"}
+        yield "tensorcore", "nn", (130, 203, 4097), {"inline": inline}
+        yield "tensorcore", "nn", (130, 200, 324), {"inline": inline, "precision": "tf32"}
     yield "mma", "tn", (2048, 1024, 2048), {"bias": True, "activation": "gelu"}
     yield "mma", "nt", (256, 256, 16384), {"bias": True}
     yield "mma", "nn", (130, 200, 321), {"precision": "tf32"}
@@ -196,11 +208,31 @@ def forms() -> Iterator[tuple[str, str, tuple[int, int, int], dict]]:
 FORMS = [pytest.param(*form, id="-".join(map(str, form))) for form in forms()]
 
 
+def two_forms() -> planning.Plan:
+    """A plan that launches each emulated source twice, for fp16x3 and for fp16, as one with a lower tier would. The launches for
+    fp16 have a Params of their own."""
+    asked = {"precision": "fp32"}, {"precision": "tf32"}
+    first, second = (plan_of("tensorcore", "nn", (256, 512, 8192), options) for options in asked)
+    assert first.workspace is not None
+    launches = (*first.launches[:-1], *second.launches[1:-1], first.launches[-1])
+    return TwoForms(first.gemm, first.card, first.kernel, launches, "by hand", first.workspace)
+
+
+class TwoForms(planning.Plan):
+    """A plan whose fp16 launches have their panels elsewhere."""
+
+    def workspace_of(self, launch: planning.Launch) -> planning.Workspace | None:
+        assert self.workspace is not None
+        if dict(launch.constants).get("PRODUCTS") == 1:
+            return replace(self.workspace, panels=(4096, 8192), first_rows=(0, 0))
+        return super().workspace_of(launch)
+
+
 def plan_of(kernel: str, layout: str, sizes: tuple[int, int, int], options: dict) -> planning.Plan:
     options = dict(options)
-    direct = options.pop("direct", None)
-    if direct is not None:
-        tiles = tuple(tile for tile in planning.emulated.TENSOR_TILES if tile.inline == direct)
+    inline = options.pop("inline", None)
+    if inline is not None:
+        tiles = tuple(tile for tile in planning.emulated.TENSOR_TILES if tile.inline == inline)
         with mock.patch.object(planning.emulated, "TENSOR_TILES", tiles):
             return plan_of(kernel, layout, sizes, options)
     return planning.plan(gemm.from_layout(layout, *sizes, **options), planning.H200, kernel)

@@ -1,5 +1,5 @@
-"""Exported files: what they say and what they refuse. What they launch is in test_export_host.py, what that computes on a card in
-test_export_gpu.py."""
+"""Exported files: what they say and what they refuse. Their C++ is in test_export_cuda.py, what they launch in
+test_export_host.py, and what that computes on a card in test_export_gpu.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import gc
 import importlib.util
 import inspect
 import itertools
-import random
 import re
 import subprocess
 import sys
@@ -19,15 +18,13 @@ from types import ModuleType
 import pytest
 import torch
 
-from export_support import FORMS, cuda_source, forms, inputs, loader, plan_of
+from export_support import cuda_source, forms, inputs, loader, plan_of
 from mm32 import gemm
 from mm32 import plan as planning
-from mm32.cuda import compile as compiler
-from mm32.export import FOR_HEADERS, OF_A_FORM, _chosen, _pieces, export, export_script, write
+from mm32.export import export, export_script, write
 from mm32.plan import KERNELS
 
 ROOT = Path(__file__).parent.parent
-KERNEL_FILES = sorted(str(path.relative_to(compiler.KERNEL_DIR)) for path in compiler.KERNEL_DIR.rglob("*.cu*"))
 
 
 @pytest.fixture
@@ -47,90 +44,6 @@ def no_build(monkeypatch):
 # What a file says.
 
 
-@pytest.mark.parametrize(("kernel", "layout", "sizes", "options"), FORMS)
-def test_constants_and_launches_are_the_plans(kernel, layout, sizes, options):
-    plan = plan_of(kernel, layout, sizes, options)
-    source = cuda_source(export_script(plan, layout))
-    shared, *parts = re.split(r"^namespace (?=\w+ \{$)", source, flags=re.M)
-
-    def defined(text: str) -> dict[str, int]:
-        return {name: int(value) for name, value in re.findall(r"^#define MM32_(\w+) (\d+)$", text, flags=re.M)}
-
-    everywhere = defined(shared)
-    del everywhere["MAX_BATCH_RANK"]  # problem.cuh's own
-    constants = {}
-    for part in parts:
-        body, end, _ = part.partition("}  // namespace")
-        assert end
-        assert re.findall(r"^#undef MM32_(\w+)$", body, flags=re.M) == list(defined(body))
-        constants[body.split()[0]] = defined(body) | everywhere
-    starts = re.findall(r'start\("(\w+)", (\w+)::\1, (.*), (\d+), (\d+),\s+(EARLY|IN_TURN), ([ps]), stream\);', source)
-    assert len(starts) == len(plan.launches)
-    for (entry, space, grid, block, dynamic, early, argument), step in zip(starts, plan.launches, strict=True):
-        assert (entry, space, int(block), int(dynamic)) == (step.entry, Path(step.source).stem, step.block, step.shared)
-        assert (early == "EARLY", argument == "s") == (step.dependent, step.takes_workspace)
-        own = {name for name in everywhere if name not in dict(step.constants)}  # for headers that this source has not
-        assert {n: v for n, v in constants[Path(step.source).stem].items() if n not in own} == dict(step.constants)
-        for m, n in [sizes[:2]] if plan.workspace else [(1, 1), (96, 80), (97, 129), (4096, 8192), sizes[:2]]:
-            blocks = eval(grid.replace("LL", ""), {"ceil_div": lambda a, b: -(-a // b), "min": min, "m": m, "n": n})
-            assert blocks == step.grid(gemm.from_layout(layout, m, n, sizes[2]))
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_source_is_the_librarys(kernel):
-    """Every line of every source and header is there, in order, but for how they are put together and for branches that the
-    plan's constants rule out."""
-    plan = plan_of(kernel, "tt", (256, 256, 16384), {"bias": True})
-    text = cuda_source(export_script(plan, "tt"))
-    assert re.findall("#include.*", text) == ["#include <cstdio>"]
-    for step in plan.launches:
-        texts, found = {}, {step.source}
-        while found:
-            texts |= {name: _chosen((compiler.KERNEL_DIR / name).read_text(), step.constants) for name in found}
-            found = set(itertools.chain(*(re.findall(r'#include "(.*)"', body) for body in texts.values()))) - set(
-                texts
-            )
-        assert "common/problem.cuh" in texts
-        for body in texts.values():
-            assert re.sub(r'^(#pragma once|#include ".*")\n', "", body, flags=re.M).strip() in text
-    for name in ("struct Problem {", "struct Params {", "void copy_commit()"):
-        assert text.count(name) <= 1
-
-
-@pytest.mark.parametrize("source", KERNEL_FILES)
-def test_branches_are_left_out_as_the_preprocessor_does(source):
-    """Every form of a source, by the compiler's own preprocessor: the same lines with and without the branches left out."""
-    text = re.sub("#include.*", "", (compiler.KERNEL_DIR / source).read_text())
-
-    def processed(text: str, constants: tuple[tuple[str, int], ...]) -> list[str]:
-        defined = [f"-DMM32_{name}={value}" for name, value in constants]
-        command = ["g++", "-E", "-P", "-x", "c++", *defined, "-"]
-        done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
-        return done.stdout.split()
-
-    forms = {constants for _, name, constants, _ in planning.forms() if source in _pieces(name, constants)}
-    for constants in random.Random(1).sample(sorted(forms), min(len(forms), 6)):
-        chosen = _chosen(text, constants)
-        assert processed(chosen, constants) == processed(text, constants)
-        assert not re.search(r"#(if|elif) !?MM32_", chosen)
-        assert ("#if MM32" in text) == (chosen != text)
-
-
-def test_headers_that_stand_once_ask_for_no_other_constants():
-    """An undefined constant is 0 to the preprocessor: a header that came to use another would change without a word."""
-    for name in KERNEL_FILES:
-        if name.endswith(".cu") or name in OF_A_FORM:
-            continue
-        code = re.sub(r"//.*", "", (compiler.KERNEL_DIR / name).read_text())
-        used = set(re.findall(r"MM32_(\w+)", code)) - {"MAX_BATCH_RANK"}
-        included = set(re.findall(r'#include "(.*)"', code))
-        assert used <= set(FOR_HEADERS), name
-        assert not included & set(OF_A_FORM), name
-    for form in forms():
-        for name in FOR_HEADERS:
-            assert len({dict(step.constants).get(name) for step in plan_of(*form).launches} - {None}) <= 1
-
-
 def test_python_side_needs_only_torch():
     for kernel, linear in itertools.product(KERNELS, (False, True)):
         tree = ast.parse(export("nt", 96, 80, 64, bias=True, activation="relu", kernel=kernel, linear=linear))
@@ -140,7 +53,13 @@ def test_python_side_needs_only_torch():
                 names |= {alias.name.split(".")[0] for alias in node.names}
             if isinstance(node, ast.ImportFrom):
                 names.add(node.module.split(".")[0])
-        assert names <= {"ctypes", "functools", "os", "sys", "torch"}
+        assert names <= {"contextlib", "ctypes", "functools", "os", "sys", "torch"}
+
+
+def test_licence_is_named_first():
+    text = export("tt", 96, 80, 64, kernel="naive")
+    assert text.startswith("# SPDX-License-Identifier: Apache-2.0\n")
+    assert cuda_source(text).startswith("\n// SPDX-License-Identifier: Apache-2.0\n")
 
 
 def test_docstring_tells_the_plan_and_the_command():
@@ -199,7 +118,7 @@ def test_card_that_a_kernel_needs():
     assert "a card of compute capability 9.0;" in ast.get_docstring(ast.parse(text))
     text = export("tt", 96, 80, 640, kernel="mma")
     assert "if capability < (8, 0):" in text
-    assert "EARLY = BUILT_FOR[0] >= 900;" in text, "launches cannot overlap on all of these cards"
+    assert "DEPENDENT = BUILT_FOR[0] >= 900;" in text, "launches cannot overlap on all of these cards"
     assert "a card of compute capability 8.0 or later;" in ast.get_docstring(ast.parse(text))
 
 
@@ -222,6 +141,22 @@ def test_plan_must_be_the_layouts():
     plan = planning.plan(gemm.from_layout("tt", 96, 80, 64), planning.H200, "naive")
     with pytest.raises(ValueError, match="contiguous operands in a named layout; these are not 'nn'"):
         export_script(plan, "nn")
+
+
+@pytest.mark.parametrize("kernel", ["auto", "naive", "tensorcore"])
+@pytest.mark.parametrize("sizes", [(0, 80, 64), (96, 0, 64), (96, 80, 0), (0, 0, 0)])
+def test_a_product_of_nothing_is_refused(sizes, kernel):
+    m, n, k = sizes
+    with pytest.raises(ValueError, match=rf"M, N and K of 1 or more; with M={m} N={n} K={k} nothing is multiplied"):
+        export("tt", m, n, k, kernel=kernel)
+
+
+def test_plans_that_no_file_can_hold_are_refused():
+    asked = gemm.from_layout("tt", 2048, 4096, 8192)
+    with pytest.raises(ValueError, match="this plan is for operands that were packed beforehand"):
+        export_script(planning.plan(asked, planning.H200, prepacked=(False, True)), "tt")
+    with pytest.raises(ValueError, match="one of kernel 'torch' has none"):
+        export_script(planning.Plan(asked, planning.H200, "torch", ()), "tt")
 
 
 def test_a_file_is_overwritten_only_with_force(tmp_path):

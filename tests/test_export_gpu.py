@@ -356,7 +356,9 @@ def test_failed_launch_is_told_once(load):
     """With more shared memory than there is: the error has CUDA's words, and torch's next call does not find it again."""
     text = export("tt", 96, 80, 64, kernel="simt", device=here())
     shared = planning.plan(gemm.from_layout("tt", 96, 80, 64), here(), "simt").launches[0].shared
-    module = load(text.replace(f"simt::mm32_simt, {shared}, DEFAULT", "simt::mm32_simt, 9999999, DEFAULT"))
-    with pytest.raises(RuntimeError, match="preparing mm32_simt: invalid"):
+    module = load(
+        text.replace(f"KERNEL(simt::mm32_simt), {shared}, DEFAULT", "KERNEL(simt::mm32_simt), 9999999, DEFAULT")
+    )
+    with pytest.raises(RuntimeError, match="preparing simt::mm32_simt: invalid"):
         module.ModelNew()(*inputs("tt", 96, 80, 64, device="cuda"))
     assert (torch.ones(4, device="cuda") + 1).sum().item() == 8

@@ -26,6 +26,7 @@ from export_support import (
     matrices,
     once_for_each_launch,
     plan_of,
+    two_forms,
 )
 from mm32 import gemm
 from mm32.cuda import launch
@@ -225,6 +226,11 @@ def test_inputs_are_the_references(load, layout):
 # That it compiles, the host's side included, and what that launches.
 
 
+def sizes_of(plan) -> dict[str, int]:
+    """The bytes of each kernel's argument."""
+    return {s.entry: ctypes.sizeof(launch._Params if s.takes_workspace else launch._Problem) for s in plan.launches}
+
+
 @pytest.mark.skipif(
     shutil.which("nvcc") is None, reason="nvcc is not on the PATH: exported files are not compiled here"
 )
@@ -234,8 +240,7 @@ def test_compiles_and_launches_what_the_library_launches(
 ):
     """With a runtime that reports launches: kernels, grids, attributes and the bytes of every argument."""
     plan = plan_of(kernel, layout, sizes, options)
-    argument = (launch._Problem, launch._Params)
-    recorder = Recorder(tmp_path, {step.entry: ctypes.sizeof(argument[step.takes_workspace]) for step in plan.launches})
+    recorder = Recorder(tmp_path, sizes_of(plan))
     module = load(export_script(plan, layout))
     ready = module._ready
     on_cpu(module)
@@ -274,6 +279,37 @@ def test_compiles_and_launches_what_the_library_launches(
 @pytest.mark.skipif(
     shutil.which("nvcc") is None, reason="nvcc is not on the PATH: exported files are not compiled here"
 )
+def test_compiles_a_source_in_two_forms(load, on_cpu, tmp_path, monkeypatch):
+    plan = two_forms()
+    recorder = Recorder(tmp_path, sizes_of(plan))
+    module = load(export_script(plan, "nn"))
+    ready = module._ready
+    on_cpu(module)
+    monkeypatch.setattr("torch.utils.cpp_extension.load_inline", recorder.load_inline)
+    monkeypatch.setattr(module, "_ready", ready)
+    module.ModelNew()(*inputs("nn", 256, 512, 8192))
+    assert recorder.kernels == [
+        "pack_products_3::mm32_scale",
+        "pack_products_3::mm32_pack",
+        "tensorcore_products_3::mm32_tensorcore",
+        "reduce::mm32_reduce",
+        "pack_products_1::mm32_pack",
+        "tensorcore_products_1::mm32_tensorcore",
+        "reduce::mm32_reduce",
+        "fallback::mm32_fallback",
+    ]
+    given = [launch._Params.from_buffer_copy(argument) for *_, argument in recorder.launches]
+    apart = [params.panels[1] - params.panels[0] for params in given]
+    first = plan.workspace.panels[1] - plan.workspace.panels[0]
+    assert apart == [8192 - 4096 if "_1::" in name else first for name in recorder.kernels]
+    assert [params.first_rows[0] for params in given] == [
+        0 if "_1::" in name else plan.workspace.first_rows[0] for name in recorder.kernels
+    ]
+
+
+@pytest.mark.skipif(
+    shutil.which("nvcc") is None, reason="nvcc is not on the PATH: exported files are not compiled here"
+)
 def test_launches_overlap_only_on_cards_that_can(load, on_cpu, tmp_path, monkeypatch):
     """A file that was planned for Hopper and runs on Ampere too: no programmatic launch there."""
     sizes = (130, 200, 321)
@@ -287,18 +323,18 @@ def test_launches_overlap_only_on_cards_that_can(load, on_cpu, tmp_path, monkeyp
     monkeypatch.setattr("torch.utils.cpp_extension.load_inline", recorder.load_inline)
     monkeypatch.setattr(module, "_ready", ready)
     module.ModelNew()(*inputs("nn", *sizes))
-    assert [(entry, early) for entry, _, _, _, early, _, _ in recorder.launches] == [
+    assert [(entry, dependent) for entry, _, _, _, dependent, _, _ in recorder.launches] == [
         (step.entry, False) for step in plan.launches
     ]
 
 
 def test_the_forms_have_every_launch():
-    """What the tests above compile: all that plans launch: simt's tiles, stream-K and narrow form, tensor cores packed and
-    direct, K split and not."""
+    """What the tests above compile: all that plans launch: simt's tiles, stream-K and narrow form, tensor cores with packed
+    operands and with inline packing, with split-K and without."""
     plans = [plan_of(*form.values) for form in FORMS]
     launched = {(plan.kernel, step.entry) for plan in plans for step in plan.launches}
-    split = ("mm32_scale", "mm32_pack", "mm32_reduce", "mm32_fallback")
-    assert {(kernel, entry) for kernel in ("mma", "tensorcore") for entry in (*split, f"mm32_{kernel}")} <= launched
+    beside = ("mm32_scale", "mm32_pack", "mm32_reduce", "mm32_fallback")
+    assert {(kernel, entry) for kernel in ("mma", "tensorcore") for entry in (*beside, f"mm32_{kernel}")} <= launched
     assert {("simt", entry) for entry in ("mm32_simt", "mm32_fixup", "mm32_narrow", "mm32_reduce")} <= launched
     multiplies = [dict(s.constants) for plan in plans for s in plan.launches if s.entry == "mm32_tensorcore"]
     assert {(c["INLINE_PACK"], c["SPLIT_K"]) for c in multiplies} == {(d, s) for d in (0, 1) for s in (0, 1)}

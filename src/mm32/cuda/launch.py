@@ -13,7 +13,7 @@ import torch
 from mm32.cuda import compile as compiler
 from mm32.errors import LaunchError
 from mm32.gemm import MAX_BATCH_RANK, Gemm, Matrix
-from mm32.plan import Card, Launch, Plan, Workspace
+from mm32.plan import PARAMS, Card, Field, Launch, Plan, Workspace
 from mm32.plan import card as cards
 
 _i64 = ctypes.c_longlong
@@ -44,20 +44,15 @@ class _Problem(ctypes.Structure):
 _pair = ctypes.c_void_p * 2
 
 
-class _Params(ctypes.Structure):
-    """struct Params of common/workspace.cuh, field for field: the problem, and where its workspace lies."""
+def _type(field: Field) -> type:
+    one = ctypes.c_void_p if field.pointer else _i64
+    return one * 2 if field.pair else one
 
-    _fields_ = [
-        ("p", _Problem),
-        ("panels", _pair),
-        ("stats", _pair),
-        ("ready", _pair),
-        ("decision", ctypes.c_void_p),
-        ("partial_sums", ctypes.c_void_p),
-        ("matrices", _i64 * 2),
-        ("parts", _i64),
-        ("first_rows", _i64 * 2),
-    ]
+
+class _Params(ctypes.Structure):
+    """struct Params of common/workspace.cuh, as the plan describes it."""
+
+    _fields_ = [("p", _Problem), *((field.name, _type(field)) for field in PARAMS)]
 
 
 def _matrix(matrix: Matrix) -> _Matrix:

@@ -444,5 +444,5 @@ def too_short(kernel: str, gemm: Gemm) -> str | None:
     """Why "auto" does not take one of EMULATED_KERNELS for a sum of so few products, or None."""
     shortest = SHORTEST_K if kernel == "tensorcore" else SHORT_K
     if gemm.precision == "fp32" and gemm.k < shortest:
-        return f"below K={shortest} its error may pass an fp32 matmul's (docs/numerics.md)"
+        return f"below K={shortest} its error may exceed an fp32 matmul's (docs/numerics.md)"
     return None

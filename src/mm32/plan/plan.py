@@ -63,10 +63,48 @@ class Launch:
             units = gemm.batches * -(-gemm.m // self.unit[0]) * -(-gemm.n // self.unit[1])
         return min(units, cards.MAX_GRID)
 
+    def grid_in_cpp(self) -> str:
+        """`grid` as a C++ expression of long long m and n, for one matrix; ceil_div is common/problem.cuh's."""
+        if self.blocks is not None:
+            return str(self.blocks)
+        axes = ("m * n",) if len(self.unit) == 1 else ("m", "n")
+        units = " * ".join(f"ceil_div({axis}, {size})" for axis, size in zip(axes, self.unit, strict=True))
+        return f"min({units}, {cards.MAX_GRID}LL)"
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of struct Params: an attribute of `Workspace`, its type in C++, and whether it is an array of two, A's and B's.
+
+    For a pointer the Workspace has an offset in bytes, for a number the number itself.
+    """
+
+    name: str
+    type: str
+    pair: bool
+
+    @property
+    def pointer(self) -> bool:
+        return self.type.endswith("*")
+
+
+# struct Params of common/workspace.cuh after its first field, the problem `p`: the launcher's struct and the C++ of an exported
+# file are made from it.
+PARAMS = (
+    Field("panels", "char*", True),
+    Field("stats", "RowStats*", True),
+    Field("ready", "unsigned*", True),
+    Field("decision", "Decision*", False),
+    Field("partial_sums", "float*", False),
+    Field("matrices", "long long", True),
+    Field("parts", "long long", False),
+    Field("first_rows", "long long", True),
+)
+
 
 @dataclass(frozen=True)
 class Workspace:
-    """Device memory beyond the operands, `bytes` long, as struct Params (workspace.cuh) describes it.
+    """Device memory beyond the operands, `bytes` long, as struct Params (PARAMS) describes it to the kernels.
 
     Offsets in bytes from its start: `panels`, `stats` and `ready` counters of A and of B, the accept test's `decision`, and
     `partial_sums` (with stream-K, of pieces of tiles). matrices: how many of A and of B are packed. parts: how many blocks share
@@ -102,6 +140,10 @@ class Plan:
     workspace: Workspace | None = None
     estimates: tuple[tuple[str, float], ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
+
+    def workspace_of(self, launch: Launch) -> Workspace | None:
+        """What the launch's argument says of the workspace; None where its argument is the problem alone."""
+        return self.workspace if launch.takes_workspace else None
 
     @property
     def scheme(self) -> str | None:

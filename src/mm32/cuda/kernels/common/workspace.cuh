@@ -3,8 +3,8 @@
 #pragma once
 #include "common/problem.cuh"
 
-struct RowStats;  // emulated/panels.cuh
-struct Decision;  // emulated/panels.cuh
+struct RowStats;  // emulated/stats.cuh
+struct Decision;  // emulated/stats.cuh
 
 // Arrays of two hold A's value first, then B's.
 struct Params {

@@ -63,8 +63,8 @@ struct InlinePacker {
     }
 
     // What a half of a pass adds to k, and what row i adds to row. The order of K in a K-block is that of the opening comment.
-    static __device__ constexpr int k_step(int pass, int half) {
-        return !ALONG_ROWS ? 32 * half : STEP == 4 ? 4 * pass + 32 * half : 8 * pass + 4 * half;
+    static __device__ constexpr int k_step(int pass_index, int half) {
+        return !ALONG_ROWS ? 32 * half : STEP == 4 ? 4 * pass_index + 32 * half : 8 * pass_index + 4 * half;
     }
     static __device__ constexpr int row_step(int i) { return ALONG_ROWS ? i : 16 * i; }
 
@@ -92,20 +92,20 @@ struct InlinePacker {
 
     // Starts to copy a pass of the K-block at `block` to a slot of the queue. From the thread's first place on, the K-block has
     // `left` places of K; the others become zeros.
-    __device__ __forceinline__ void load(unsigned slot, const char* block, int left, int pass) const {
+    __device__ __forceinline__ void load(unsigned slot, const char* block, int left, int pass_index) const {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            const char* const at = block + k_step(pass, h) * k_bytes;
+            const char* const at = block + k_step(pass_index, h) * k_bytes;
             if constexpr (VECTOR) {
-                const unsigned offset = ALONG_ROWS ? 0 : min(row + row_step(pass), last_row) * row_bytes;
-                copy_async<16>(slot + 4096 * h, reinterpret_cast<const float*>(at + offset), k_step(pass, h) < left);
+                const unsigned offset = ALONG_ROWS ? 0 : min(row + row_step(pass_index), last_row) * row_bytes;
+                copy_async<16>(slot + 4096 * h, reinterpret_cast<const float*>(at + offset), k_step(pass_index, h) < left);
             } else {
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
-                    const unsigned offset = min(row + row_step(ALONG_ROWS ? e : pass), last_row) * row_bytes;
+                    const unsigned offset = min(row + row_step(ALONG_ROWS ? e : pass_index), last_row) * row_bytes;
                     const int past = ALONG_ROWS ? 0 : e;
                     copy_async<4>(slot + 4096 * h + 4 * e, reinterpret_cast<const float*>(at + past * k_bytes + offset),
-                                  k_step(pass, h) + past < left);
+                                  k_step(pass_index, h) + past < left);
                 }
             }
         }
@@ -124,10 +124,10 @@ struct InlinePacker {
 
     // Scales and splits a pass and stores it in the ring. With OBSERVE it collects the stats of its rows.
     template <bool OBSERVE>
-    __device__ __forceinline__ void store(float (&x)[8], int pass, unsigned plane) {
+    __device__ __forceinline__ void store(float (&x)[8], int pass_index, unsigned plane) {
 #pragma unroll
         for (int e = 0; e < 8; e++) {
-            const int i = ALONG_ROWS ? e % 4 : pass;
+            const int i = ALONG_ROWS ? e % 4 : pass_index;
             const float scaled = x[e] * scale[i];
             if (OBSERVE) observe(largest[i], small[i / 2], x[e], scaled, 1u << (16 * (i % 2)));
             x[e] = scaled;
@@ -139,7 +139,7 @@ struct InlinePacker {
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 // The swizzle repeats every 8 places of K. With STEP = 4 the second half is 4 places further on.
-                const unsigned at = plane + (STEP == 4 && h ? to ^ 64 : to) + STEP * (2 * pass + h) * PLANE_ROW;
+                const unsigned at = plane + (STEP == 4 && h ? to ^ 64 : to) + STEP * (2 * pass_index + h) * PLANE_ROW;
                 asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(at), "r"(hi[2 * h]), "r"(hi[2 * h + 1]) : "memory");
                 if (PLANES == 2)
                     asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(at + ROWS * PLANE_ROW), "r"(lo[2 * h]),
@@ -147,7 +147,7 @@ struct InlinePacker {
                                  : "memory");
             }
         } else {
-            const unsigned at = plane + to + 16 * pass * PLANE_ROW;
+            const unsigned at = plane + to + 16 * pass_index * PLANE_ROW;
             asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(hi[0]), "r"(hi[1]), "r"(hi[2]), "r"(hi[3])
                          : "memory");
             if (PLANES == 2)
@@ -174,14 +174,14 @@ struct InlinePacker {
     __device__ __forceinline__ void split_block(unsigned slots, unsigned next_slots, const char* block, int left,
                                                 unsigned plane) {
 #pragma unroll
-        for (int pass = 0; pass < PASSES; pass++) {
+        for (int pass_index = 0; pass_index < PASSES; pass_index++) {
             float x[8];
 #pragma unroll
             for (int e = 0; e < 8; e++) x[e] = next[e];
             copy_wait<AHEAD - 2>();
-            load_queued(pass + 1 < PASSES ? slots + 8192 * (pass + 1) : next_slots);
-            store<OBSERVE>(x, pass, plane);
-            load(slots + 8192 * pass, block, left, pass);
+            load_queued(pass_index + 1 < PASSES ? slots + 8192 * (pass_index + 1) : next_slots);
+            store<OBSERVE>(x, pass_index, plane);
+            load(slots + 8192 * pass_index, block, left, pass_index);
         }
     }
 

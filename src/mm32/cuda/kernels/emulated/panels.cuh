@@ -14,6 +14,7 @@
 // a sample of the row. If the sample misses the row's large elements, they pass fp16's range, and the accept test notices.
 #pragma once
 #include "common/workspace.cuh"
+#include "emulated/stats.cuh"
 
 constexpr int BLOCK_K = 64;
 constexpr int PLANE_ROW = 128;  // bytes
@@ -26,28 +27,6 @@ constexpr int PLANES = MM32_PRODUCTS == 3 ? 2 : 1;
 // A scaled element is small below this. The last place of lo (of hi, with one product) is then more than 2^-22 (2^-11) of it.
 constexpr float SMALL = MM32_PRODUCTS == 3 ? 0.125f : 0x1p-14f;
 constexpr float LIMIT = 65504.f;  // fp16's largest number
-
-struct RowStats {
-    unsigned long long big[2];  // bit i: sampled element i, scaled, is at least big_from(K)
-    int exponent;
-    unsigned small;    // how many elements are not zero and, scaled, below SMALL
-    unsigned largest;  // the bits of the largest scaled magnitude
-};
-
-// The worst of a group of rows: the most small elements, the bits of the largest element, the most samples that are not big.
-struct GroupStats {
-    unsigned small, largest, gaps;
-};
-constexpr int ROW_GROUPS = 512;  // of an operand, at most
-
-// What the accept test decided about a whole call.
-struct Decision {
-    unsigned fallback_ran;     // 1: mm32_fallback has recomputed a tile of C
-    unsigned unsure;           // 1: mm32_fallback must test the tiles that `groups` do not accept
-    unsigned finished_blocks;  // blocks of mm32_pack (with inline packing, of mm32_tensorcore) that have finished
-    unsigned packed;           // 1: mm32_pack has finished, and `ready` need not be read any more
-    GroupStats groups[2][ROW_GROUPS];  // of A and B; written only if unsure
-};
 
 // Whether the multiply may start on some rows before mm32_pack has finished: it then waits for `ready` counters of units.
 __device__ __forceinline__ bool counts_units(const Params& s) { return s.first_rows[0] + s.first_rows[1] > 0; }

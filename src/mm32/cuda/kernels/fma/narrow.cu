@@ -188,9 +188,9 @@ struct Accumulator<false> {
         row_hop = lanes * wide.row_stride, k_hop = step * wide.k_stride;
         from = wide.data + row_of(0) * wide.row_stride + k_own * wide.k_stride;
 #pragma unroll
-        for (int pass = 0; pass < PASSES; pass++)
+        for (int pass_index = 0; pass_index < PASSES; pass_index++)
 #pragma unroll
-            for (int i = 0; i < OUTPUTS; i++) total[pass][i] = 0.f;
+            for (int i = 0; i < OUTPUTS; i++) total[pass_index][i] = 0.f;
     }
 
     __device__ __forceinline__ int row_of(int i) const { return VECTOR ? lane % lanes * 4 + i : lane % lanes + lanes * i; }
@@ -258,13 +258,13 @@ struct Accumulator<false> {
         }
         __syncthreads();  // no thread reads the ring any more
 #pragma unroll
-        for (int pass = 0; pass < PASSES; pass++) {
+        for (int pass_index = 0; pass_index < PASSES; pass_index++) {
             if (lane < lanes) {
 #pragma unroll
                 for (int c = 0; c < COLUMNS; c++) {
                     float* const to = warp_sums + (threadIdx.x / 32 * COLUMNS + c) * SUMS_PITCH;
 #pragma unroll
-                    for (int i = 0; i < 4; i++) to[row_of(i)] = sum[i][pass * COLUMNS + c];
+                    for (int i = 0; i < 4; i++) to[row_of(i)] = sum[i][pass_index * COLUMNS + c];
                 }
             }
             __syncthreads();
@@ -275,7 +275,7 @@ struct Accumulator<false> {
                 float all = of[0];
 #pragma unroll
                 for (int warp = 1; warp < WARPS; warp++) all += of[warp * COLUMNS * SUMS_PITCH];
-                total[pass][i] += all;
+                total[pass_index][i] += all;
             }
             __syncthreads();
         }
@@ -284,10 +284,11 @@ struct Accumulator<false> {
     template <typename Store>
     __device__ __forceinline__ void for_each_total(const Store& store) const {
 #pragma unroll
-        for (int pass = 0; pass < PASSES; pass++)
+        for (int pass_index = 0; pass_index < PASSES; pass_index++)
 #pragma unroll
             for (int i = 0; i < OUTPUTS; i++)
-                if (output(i) < COLUMNS * TILE) store(output_row(i), pass * COLUMNS + output_column(i), total[pass][i]);
+                if (output(i) < COLUMNS * TILE)
+                    store(output_row(i), pass_index * COLUMNS + output_column(i), total[pass_index][i]);
     }
 };
 
