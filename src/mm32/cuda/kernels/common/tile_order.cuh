@@ -9,7 +9,7 @@
 //
 // The blocks that run at one time then share the rows of A of one group and a few columns of B, which stay in L2. Groups of 4, 8,
 // 12 and 16 rows took 0.784, 0.645, 0.639 and 0.648 ms (emulated/tensorcore.cu, 2048 x 8192 x 4096, H200).
-// With split-K every part of K has all tiles: part follows part.
+// With split-K, all tiles of the first part of K come first, then those of the next.
 //
 // There are two implementations of this one order. `tile_at` finds any tile from its number, with 64-bit counts of tiles.
 // `TileScheduler` goes from each tile of a block to its next without a division, with 32-bit counts: five divisions a tile were a
