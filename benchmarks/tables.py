@@ -267,7 +267,7 @@ def models_table() -> str:
         if "failed" in ours:
             return "–"
         count = sum(ours["kernels"].values())
-        return f"{count} of {count + sum(ours['left to torch'].values())}, {ours['careful']} careful"
+        return f"{count} of {count + sum(ours['left to torch'].values())}, {ours['careful']} with fallback"
 
     return table(
         "models",

@@ -128,7 +128,9 @@ def roundings(depth: int, kernel: str) -> float:
     if kernel == "mma" and torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 8:
         card = {"kept_bits": 24, "width": 8}
     # tensorcore: whether it splits its own operands and how often it promotes is its plan's matter; the largest of the bounds.
-    forms = [{"direct": d, "promote": p} for d in (False, True) for p in (1, 4)] if kernel == "tensorcore" else [{}]
+    forms = (
+        [{"inline_pack": d, "promote": p} for d in (False, True) for p in (1, 4)] if kernel == "tensorcore" else [{}]
+    )
     split = max(numerics.bound(depth, kernel, **form, **card) for form in forms) if depth else 0.0
     return max(depth + 8, split + 1)  # 1: the bias
 

@@ -113,18 +113,18 @@ def constant(value: float) -> Family:
     return both(lambda *shape, device: torch.full(shape, value, device=device))
 
 
-# Name -> how to make it; None, or which path the kernels "tensorcore" and "mma" must take: "fast", "careful".
+# Name -> how to make it; None, or which path the kernels "tensorcore" and "mma" must take: "fast", "fallback".
 FAMILIES: dict[str, tuple[Family, str | None]] = {
     "randn": (both(randn), "fast"),
     "uniform": (both(lambda *shape, device: torch.rand(*shape, device=device)), "fast"),
     "heavy_0.5": (heavy_tailed(0.5), "fast"),
     "heavy_1": (heavy_tailed(1.0), None),
     "heavy_2": (heavy_tailed(2.0), None),
-    "heavy_4": (heavy_tailed(4.0), "careful"),
+    "heavy_4": (heavy_tailed(4.0), "fallback"),
     "scaled_rows": (scaled_rows, "fast"),
-    "scaled_depth": (scaled_depth, "careful"),
-    "picked_small": (picked_small, "careful"),
-    "small_behind_zeros": (small_behind_zeros, "careful"),
+    "scaled_depth": (scaled_depth, "fallback"),
+    "picked_small": (picked_small, "fallback"),
+    "small_behind_zeros": (small_behind_zeros, "fallback"),
     "lone_elements": (lone_elements, None),
     "near_overflow": (ends(115, 0), "fast"),
     "near_underflow": (ends(-60, -60), "fast"),
@@ -141,8 +141,8 @@ FAMILIES: dict[str, tuple[Family, str | None]] = {
 NORMWISE, COMPONENTWISE, CONSTANT = 4 * UNIT, 4.0, 10.0
 
 # How much more than torch's an error may be, normwise and componentwise (docs/numerics.md, "exceptions"). Where torch splits K,
-# its sums of one sign come close to the bias that tensor cores leave in 64 of K; the careful path sums in parts of 128.
-SLACK: dict[str | None, tuple[float, float]] = {"fast": (1.0, 1.5), "careful": (1.5, 1.5), None: (1.5, 1.5)}
+# its sums of one sign come close to the bias that tensor cores leave in 64 of K; the fallback sums in parts of 128.
+SLACK: dict[str | None, tuple[float, float]] = {"fast": (1.0, 1.5), "fallback": (1.5, 1.5), None: (1.5, 1.5)}
 
 
 def floors(name: str) -> tuple[float, float]:
@@ -181,13 +181,13 @@ def same_specials(c: torch.Tensor, other: torch.Tensor) -> bool:
 def test_family_in_the_model(name: str, seed: int) -> None:
     make, path = FAMILIES[name]
     a, b = make(12, 14, 640, "cpu")
-    c, careful = numerics.matmul(a.numpy(), b.numpy())
-    assert path is None or careful == (path == "careful")
+    c, recomputed = numerics.matmul(a.numpy(), b.numpy())
+    assert path is None or recomputed == (path == "fallback")
     plain = torch.from_numpy(numerics.fp32_matmul(a.numpy(), b.numpy()))
     truth, size = a.double() @ b.double(), a.double().abs() @ b.double().abs()
     ours, theirs = gauges(torch.from_numpy(c), truth, size), gauges(plain, truth, size)
     assert all(x <= max(y, floor) for x, y, floor in zip(ours, theirs, floors(name), strict=True)), (ours, theirs)
-    if not careful and name != "subnormal":
+    if not recomputed and name != "subnormal":
         assert ours[1] <= numerics.bound(640)
 
 
@@ -204,7 +204,7 @@ def _ieee_torch() -> Iterator[None]:
 
 
 def on_card(kernel: str, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, str | None]:
-    """The result, and by which path: "fast", "careful", or None for a kernel that has one only. Three runs must agree in every
+    """The result, and by which path: "fast", "fallback", or None for a kernel that has one only. Three runs must agree in every
     bit."""
     chosen = re.search(r"^kernel +(\w+)", mm32.explain(a, b, kernel=kernel), re.MULTILINE)
     assert chosen
@@ -213,7 +213,7 @@ def on_card(kernel: str, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor
     count = mm32.fallback_runs() - before
     assert all(torch.equal(r.view(torch.int32), results[0].view(torch.int32)) for r in results[1:])
     assert count in (0, 3)
-    return results[0], None if chosen[1] not in planning.EMULATED_KERNELS else "careful" if count else "fast"
+    return results[0], None if chosen[1] not in planning.EMULATED_KERNELS else "fallback" if count else "fast"
 
 
 def of_the_multiply(kernel: str, a: torch.Tensor, b: torch.Tensor) -> dict[str, Any]:
@@ -221,7 +221,7 @@ def of_the_multiply(kernel: str, a: torch.Tensor, b: torch.Tensor) -> dict[str, 
     problem = gemm.describe(a, b, None, torch.empty(a.shape[0], b.shape[1], device="meta"), None, "fp32")
     launches = planning.plan(problem, launch.card_of(0), kernel).launches
     (constants,) = (dict(step.constants) for step in launches if step.entry == f"mm32_{kernel}")
-    return {"direct": bool(constants.get("INLINE_PACK")), "promote": constants.get("PROMOTE")}
+    return {"inline_pack": bool(constants.get("INLINE_PACK")), "promote": constants.get("PROMOTE")}
 
 
 def judge(name: str, kernel: str, placed: tuple[Placed, Placed], path: str | None = None) -> None:
@@ -324,7 +324,7 @@ def test_special_values(kernel: str, value: float, k: int, seed: int) -> None:
             (a if side == 0 else b.T)[77, place] = value
             c, went = on_card(kernel, a, b)
             assert same_specials(c, torch_fp32(a, b)), (side, place)
-            assert went in ("careful", None), (side, place)
+            assert went in ("fallback", None), (side, place)
 
 
 @pytest.mark.gpu
@@ -350,7 +350,7 @@ def test_small_elements_that_the_scale_would_drop(kernel: str) -> None:
     a[:, 0], a[:, 1] = 2.0**100, 2.0**-80
     c, went = on_card(kernel, a, b)
     assert torch.equal(c, a)
-    assert went == "careful"
+    assert went == "fallback"
 
 
 @pytest.mark.gpu
@@ -372,7 +372,7 @@ def test_tiles_that_the_split_suits_stay_as_they_are(row: int | None, column: in
         b[9, column] = torch.inf
         anew[:, column // constants["TILE_N"] * constants["TILE_N"] :][:, : constants["TILE_N"]] = True
     c, went = on_card("tensorcore", a, b)
-    assert went == "careful"
+    assert went == "fallback"
     assert torch.equal(c[~anew], fast[~anew])
     assert same_specials(c, torch_fp32(a, b))
     there = torch.isfinite(c)
@@ -398,7 +398,7 @@ def test_a_graph_replays_either_path(kernel: str, seed: int) -> None:
         count = mm32.fallback_runs() - before
         assert torch.equal(out.view(torch.int32), expected.view(torch.int32))
         if kernel in planning.EMULATED_KERNELS:
-            assert count == (FAMILIES[kind][1] == "careful")
+            assert count == (FAMILIES[kind][1] == "fallback")
 
 
 @pytest.mark.gpu
@@ -417,10 +417,10 @@ def test_the_model_is_the_card(
         pytest.skip(str(error))
     assert space is not None
     card, went = on_card(kernel, x, y)
-    model, careful = numerics.matmul(
-        a.numpy(), b.numpy(), splits=space.parts, kernel=kernel, **of_the_multiply(kernel, x, y)
+    model, recomputed = numerics.matmul(
+        a.numpy(), b.numpy(), parts=space.parts, kernel=kernel, **of_the_multiply(kernel, x, y)
     )
-    assert went == ("careful" if careful else "fast")
+    assert went == ("fallback" if recomputed else "fast")
     got = card.cpu().numpy()
     equal = float(np.mean(got.view(np.int32) == model.view(np.int32)))
     distance = float(
@@ -465,14 +465,14 @@ def test_scales_of_any_size_give_the_same_bits(sizes: tuple[int, int], seed: int
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("splits", [1, 3])
+@pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize(
     "tile",
     emulated.TENSOR_TILES,
     ids=lambda t: f"{t.n}-{'inline' if t.inline else 'packed'}-{t.products}-{t.promote}",
 )
 def test_every_form_of_the_multiply(
-    tile: emulated.Tile, splits: int, seed: int, monkeypatch: pytest.MonkeyPatch
+    tile: emulated.Tile, parts: int, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One tile and many waves, groups of few tile rows, batches, parts of K of unequal lengths; twice, the second time into what
     the first has left, with the same bits."""
@@ -481,7 +481,7 @@ def test_every_form_of_the_multiply(
         pytest.skip("not a card with wgmma")
     monkeypatch.setattr(emulated, "TENSOR_TILES", (tile,))
     monkeypatch.setattr(emulated, "SHORT_K", 2**40 if tile.promote == 1 else 0)
-    monkeypatch.setattr(emulated, "parts_to_try", lambda *_: (splits,))
+    monkeypatch.setattr(emulated, "parts_to_try", lambda *_: (parts,))
     precision = "tf32" if tile.products == 1 else "fp32"
     for batch, m, k, n in (
         ((), 128, 832, 256),
@@ -495,7 +495,7 @@ def test_every_form_of_the_multiply(
         problem = gemm.describe(a, b, None, out, None, precision)
         plan = planning.plan(problem, device, "tensorcore")
         assert plan.workspace is not None
-        assert plan.workspace.parts == splits
+        assert plan.workspace.parts == parts
         run = launch.Executable(plan, 0)
         truth = a.double() @ b.double()
         seen = []

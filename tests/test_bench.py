@@ -316,6 +316,14 @@ def test_a_line_has_each_time_with_its_errors(made):
     assert line.endswith("; tensorcore not available: it is made of [Hopper's] wgmma instructions")
 
 
+@pytest.mark.parametrize("name", ["auto", "ieee", "ladder", "main", "shapes"])
+def test_records_of_products_are_known_as_such(name, made):
+    assert summary.is_of_products(record.read(RECORD.with_name(f"{name}.json")))
+    assert summary.is_of_products(made)
+    made["rows"][1]["results"]["mm32"].pop("gauge")
+    assert not summary.is_of_products(made)
+
+
 def test_worst_and_choice():
     rows = [row(Case(s, s, s), torch=1.0, mm32=t, simt=1.0, tensorcore=2.0) for s, t in ((1, 0.5), (2, 4.0), (3, 1.0))]
     assert [r["m"] for r in summary.worst(rows)] == [2, 3, 1]
@@ -459,6 +467,16 @@ def test_the_help_names_every_set_and_implementation(run):
         (("--from", RECORD, "--shapes", "main"), "--shapes and --against do not go with it"),
         (("--from", __file__), "is not a record"),
         (("--from", "/nowhere.json"), "does not exist"),
+        (
+            ("--from", RECORD.with_name("host.json")),
+            "host.json is a record of 'host': bench --from shows records of products",
+        ),
+        (("--from", RECORD.with_name("models.json")), "models.json is a record of 'models'"),
+        (("--from", RECORD.with_name("exports.json")), "exports.json is a record of 'exports'"),
+        (("--json", RECORD.parent), f"{RECORD.parent} is a folder"),
+        (("--plot", RECORD.parent), f"{RECORD.parent} is a folder"),
+        (("--from", RECORD, "--json", "/dev/full"), "/dev/full cannot be written: [Errno 28]"),
+        (("--shapes", ""), "no shapes in ''"),
     ],
 )
 def test_what_cannot_be_done_is_said_first(run, no_card, arguments, said):

@@ -18,6 +18,7 @@ from mm32 import collect_env, gemm
 from mm32 import plan as planning
 from mm32.cli import app
 from mm32.export import export
+from mm32.files import unwritable
 
 
 @pytest.fixture
@@ -116,7 +117,7 @@ def test_explain_is_the_plan_and_names_the_card(run):
 def test_explain_of_an_empty_result_launches_nothing(run, size):
     done = run("explain", "--layout", "nn", size, "0", "--kernel", "simt")
     assert done.exit_code == 0
-    assert "there is nothing to compute" in done.output
+    assert "nothing is computed or launched" in done.output
     assert "launch " not in done.output
     assert "unknown kernel 'fast'" in run("explain", "--layout", "nn", size, "0", "--kernel", "fast").output
 
@@ -162,6 +163,29 @@ def test_cache_path_list_clear(run, tmp_path, monkeypatch):
         assert shown in listed
     assert run("cache", "clear").stdout == f"removed 1 entry from {tmp_path / 'cubins'}\n"
     assert compiler.entries() == []
+
+
+def test_cache_clear_names_what_it_cannot_remove(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("MM32_CACHE_DIR", str(tmp_path))
+    (tmp_path / "d.cubin").mkdir()
+    (tmp_path / "e.cubin").write_bytes(b"")
+    done = run("cache", "clear")
+    assert done.exit_code == 1
+    assert done.stdout == f"removed 1 entry from {tmp_path}\n"
+    assert done.stderr == f"could not remove {tmp_path / 'd.cubin'} (Is a directory)\n"
+
+
+def test_what_speaks_against_writing_a_file(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("kept")
+    assert unwritable(tmp_path) == f"{tmp_path} is a folder"
+    assert unwritable(tmp_path / "no" / "x.json") == f"there is no folder {tmp_path.resolve() / 'no'}"
+    assert unwritable(tmp_path / "file" / "x.json") == f"there is no folder {tmp_path.resolve() / 'file'}"
+    assert unwritable(tmp_path / "file") is None
+    assert unwritable(tmp_path / "new") is None
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
+    assert unwritable(tmp_path / "file") == f"{tmp_path / 'file'} cannot be written"
+    assert unwritable(tmp_path / "new") == f"{tmp_path / 'new'} cannot be written"
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("file", "kept")]
 
 
 def test_in_a_process_of_its_own(tmp_path):

@@ -299,6 +299,7 @@ DAMAGE = {
     "flipped_sum": lambda data: data[:20] + bytes([data[20] ^ 1]) + data[21:],
     "flipped_header": lambda data: data.replace(b'"fma/naive.cu"', b'"naive.cv"'),
     "header_without_cubin": lambda data: data[: len(compiler.MAGIC) + 65] + b"{}\n",
+    "header_is_not_a_dict": lambda data: compiler._pack(b"cubin", ["fma/naive.cu"]),
     "header_is_not_text": lambda data: compiler.MAGIC + b"\xff\xfe\xfa\n" + data,
     "twice": lambda data: data + data,
 }
@@ -341,7 +342,7 @@ def test_a_folder_that_cannot_be_made_is_one_warning(
     assert len(warnings) == 1
     assert f"kernel cache {cache} cannot be written" in warnings[0]
     assert compiler.entries() == []
-    assert compiler.clear() == 0
+    assert compiler.clear() == (0, [])
 
 
 @pytest.mark.parametrize("step", ["mkstemp", "fsync", "replace"])
@@ -384,7 +385,7 @@ def test_a_process_killed_while_writing_leaves_no_entry(step: str, cache: Path, 
     assert compiler.entries() == []
     assert compiler.cubin(SOURCE, CONSTANTS, ARCH) == right
     assert len(compiler.entries()) == 1
-    assert compiler.clear() == 1
+    assert compiler.clear() == (1, [])
     assert not cache.exists(), "clear() takes the half-written file along"
 
 
@@ -410,7 +411,7 @@ def test_eight_processes_at_once(cache: Path, right: bytes) -> None:
 
 def test_entries_and_clear(cache: Path) -> None:
     assert compiler.entries() == []
-    assert compiler.clear() == 0
+    assert compiler.clear() == (0, [])
     other = (("BIAS", 1), ("ACTIVATION", 7))
     compiler.cubin(SOURCE, CONSTANTS, ARCH)
     os.utime(only_entry(cache), (1, 1))
@@ -422,9 +423,19 @@ def test_entries_and_clear(cache: Path) -> None:
     assert first.compiler == compiler.compiler_version()
     assert first.bytes == first.path.stat().st_size
     assert second.path.name == compiler.key("fma/dot.cu", other, "sm_80") + ".cubin"
-    assert compiler.clear() == 2
+    assert compiler.clear() == (2, [])
     assert [p.name for p in cache.iterdir()] == ["notes.txt"]
     assert compiler.entries() == []
+
+
+def test_clear_goes_on_past_what_it_cannot_remove(cache: Path, right: bytes) -> None:
+    (cache / "0.cubin").mkdir(parents=True)
+    (cache / "z.cubin").mkdir()
+    compiler.cubin(SOURCE, CONSTANTS, ARCH)
+    removed, kept = compiler.clear()
+    assert removed == 1
+    assert sorted(kept) == [(cache / "0.cubin", "Is a directory"), (cache / "z.cubin", "Is a directory")]
+    assert sorted(p.name for p in cache.iterdir()) == ["0.cubin", "z.cubin"]
 
 
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_products(rank: int, dropin: DropIn, seed: int) -> None:
                 close(result, wanted)
                 assert out is None or result is out
                 assert result.is_contiguous() or out is not None
-    assert (dropin.stats().kernels, dropin.stats().fallbacks) == ({"stand-in": 6}, {})
+    assert (dropin.stats().kernels, dropin.stats().reasons) == ({"stand-in": 6}, {})
 
 
 @pytest.mark.parametrize(("beta", "alpha"), SCALES)
@@ -153,7 +153,7 @@ def test_sums_with_every_scale_and_addend(
             slow = alpha != 1 and beta not in (0, 1)
             assert passes == (0 if fused or (beta == 0 and alpha == 1) else 2 if slow else 1)
             prepared.CACHE.clear()
-    assert not dropin.stats().fallbacks
+    assert not dropin.stats().reasons
 
 
 def test_a_bias_spread_over_the_rows_is_a_bias(dropin: DropIn, standin: StandIn, seed: int) -> None:
@@ -185,7 +185,7 @@ def test_other_types_are_left_with_the_reason(dropin: DropIn) -> None:
             result = torch.mm(a, b)
             assert result.dtype == a.dtype
             assert (result == 3).all()
-    assert (dropin.stats().kernels, dropin.stats().fallbacks) == ({}, {"not float32": len(kinds)})
+    assert (dropin.stats().kernels, dropin.stats().reasons) == ({}, {"not float32": len(kinds)})
 
 
 @pytest.mark.parametrize("how", ["alpha_0", "alpha_inf", "beta_nan"])
@@ -196,7 +196,7 @@ def test_scales_that_are_left(how: str, dropin: DropIn) -> None:
     with on(dropin):
         assert torch.equal(torch.addmm(addend, a, b, **options), wanted) or bool(wanted.isnan().all())
     reason = "alpha is 0" if how == "alpha_0" else "alpha or beta is not a finite real number"
-    assert dropin.stats().fallbacks == {reason: 1}
+    assert dropin.stats().reasons == {reason: 1}
 
 
 def test_nothing_to_compute_is_left(dropin: DropIn) -> None:
@@ -204,7 +204,7 @@ def test_nothing_to_compute_is_left(dropin: DropIn) -> None:
         assert torch.mm(torch.ones(0, 3), torch.ones(3, 2)).shape == (0, 2)
         assert torch.equal(torch.mm(torch.ones(2, 0), torch.ones(0, 3)), torch.zeros(2, 3))
         assert torch.equal(torch.addmm(torch.ones(3), torch.ones(2, 0), torch.ones(0, 3)), torch.ones(2, 3))
-    assert dropin.stats().fallbacks == {"empty": 3}
+    assert dropin.stats().reasons == {"empty": 3}
 
 
 def test_where_torch_is_faster_it_runs(dropin: DropIn, standin: StandIn, seed: int) -> None:
@@ -216,7 +216,7 @@ def test_where_torch_is_faster_it_runs(dropin: DropIn, standin: StandIn, seed: i
         assert torch.equal(small @ b, wanted)
         close(large @ b, (large.double() @ b.double()).float())
     assert dropin.stats().kernels == {"stand-in": 1}
-    assert dropin.stats().fallbacks == {"too small": 1, "not float32": 1}
+    assert dropin.stats().reasons == {"too small": 1, "not float32": 1}
 
 
 def test_out_of_another_shape_is_torchs_to_resize(dropin: DropIn, seed: int) -> None:
@@ -228,7 +228,7 @@ def test_out_of_another_shape_is_torchs_to_resize(dropin: DropIn, seed: int) -> 
             torch.mm(a, b, out=wrong)
     assert torch.equal(empty, wanted)
     assert torch.equal(wrong, wanted)
-    assert dropin.stats().fallbacks == {"out of another shape: torch resizes it": 2}
+    assert dropin.stats().reasons == {"out of another shape: torch resizes it": 2}
 
 
 def test_out_that_shares_memory_is_left(dropin: DropIn, standin: StandIn, seed: int) -> None:
@@ -239,7 +239,7 @@ def test_out_that_shares_memory_is_left(dropin: DropIn, standin: StandIn, seed: 
         assert torch.equal(torch.addmm(c, a, b, out=c), wanted)
     assert torch.equal(c, wanted)
     stats = dropin.stats()
-    assert (stats.kernels, stats.fallbacks) == ({"stand-in": 1}, {"out shares memory with an input": 1})
+    assert (stats.kernels, stats.reasons) == ({"stand-in": 1}, {"out shares memory with an input": 1})
     # Columns of one buffer interleave and share nothing.
     buffer = torch.randn(4, 12)
     wanted = buffer[:, :4] @ buffer[:, 4:8]
@@ -254,7 +254,7 @@ def test_out_that_repeats_an_element_is_torchs_error(dropin: DropIn) -> None:
     before = outcome(lambda: torch.mm(a, b, out=out))
     with on(dropin):
         assert outcome(lambda: torch.mm(a, b, out=out)) == before
-    assert dropin.stats().fallbacks == {"out refers to one element more than once": 1}
+    assert dropin.stats().reasons == {"out refers to one element more than once": 1}
 
 
 @pytest.mark.parametrize("misfit", MISFITS)
@@ -300,7 +300,7 @@ def test_forward_and_backward(dropin: DropIn, seed: int) -> None:
     for one, two in zip(found, wanted, strict=True):
         close(one, two)
     # Forward, gradient of the input and of the weight, of two layers.
-    assert (dropin.stats().kernels, dropin.stats().fallbacks) == ({"stand-in": 6}, {})
+    assert (dropin.stats().kernels, dropin.stats().reasons) == ({"stand-in": 6}, {})
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
@@ -320,7 +320,7 @@ def test_compiled(backend: str, dropin: DropIn, seed: int, tmp_path: Path, monke
         stats = dropin.stats(reset=True)
         # Two forward, two gradients of weights, one of a hidden layer; compiling may run more of its own.
         assert stats.taken >= 5 if first else stats.taken == 5
-        assert not stats.fallbacks
+        assert not stats.reasons
     step(compiled, x, parameters)
     assert dropin.stats().taken == 0
     torch._dynamo.reset()
@@ -409,7 +409,7 @@ def test_autocast_still_lowers(dropin: DropIn, seed: int) -> None:
     a, b = operands(2)
     with on(dropin), torch.autocast("cpu", torch.bfloat16):
         assert (a @ b).dtype == torch.bfloat16
-    assert dropin.stats().fallbacks == {"not float32": 1}
+    assert dropin.stats().reasons == {"not float32": 1}
 
 
 def test_inference_mode(dropin: DropIn, seed: int) -> None:
@@ -652,7 +652,7 @@ def test_a_refusal_for_now_is_asked_again(dropin: DropIn, standin: StandIn, seed
         for _ in range(4):
             a @ b
     assert len(standin.asked) == 3
-    assert (dropin.stats().kernels, dropin.stats().fallbacks) == ({"stand-in": 2}, {"not now": 2})
+    assert (dropin.stats().kernels, dropin.stats().reasons) == ({"stand-in": 2}, {"not now": 2})
 
 
 def test_stats(dropin: DropIn, seed: int) -> None:

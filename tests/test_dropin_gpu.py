@@ -148,7 +148,7 @@ def test_sums(sizes: tuple[int, int, int], beta: float, alpha: float, always: Dr
                 always.withdraw("test")
                 assert out is None or result is out
                 assert relative(result, wanted) <= 1e-6
-    assert not always.stats().fallbacks
+    assert not always.stats().reasons
 
 
 def test_named_tensors_are_refused_with_a_way_out(always: DropIn) -> None:
@@ -196,7 +196,7 @@ def test_a_model_is_as_accurate_as_with_torch(seed: int) -> None:
     stats = mm32.stats()
     if torch.cuda.get_device_capability() == (9, 0):
         # Two forward, two gradients of weights, one of the hidden layer; twice.
-        assert (stats.kernels, stats.fallbacks) == ({"tensorcore": 10}, {})
+        assert (stats.kernels, stats.reasons) == ({"tensorcore": 10}, {})
         assert stats.estimated_seconds_saved > 0
 
 
@@ -205,7 +205,7 @@ def test_small_products_stay_with_torch(seed: int) -> None:
     wanted = a @ b
     with mm32.enabled():
         assert torch.equal(a @ b, wanted)
-    assert mm32.stats().fallbacks == {"torch's kernel is expected to be faster": 1}
+    assert mm32.stats().reasons == {"torch's kernel is expected to be faster": 1}
 
 
 def test_a_compiled_model_arrives(always: DropIn, seed: int) -> None:
@@ -271,7 +271,7 @@ def test_autocast_still_lowers(always: DropIn, seed: int) -> None:
     with torch.autocast("cuda", torch.bfloat16):
         assert (a @ b).dtype == torch.bfloat16
         assert mm32.matmul(a, b).dtype == torch.float32  # an explicit call
-    assert always.stats().fallbacks == {"not float32": 1}
+    assert always.stats().reasons == {"not float32": 1}
 
 
 def test_deterministic_mode_has_nothing_to_change(always: DropIn, seed: int) -> None:
@@ -402,7 +402,7 @@ def test_a_form_first_seen_in_a_capture_is_torchs(always: DropIn, seed: int) -> 
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         y = x @ w
-    ((reason, count),) = always.stats().fallbacks.items()
+    ((reason, count),) = always.stats().reasons.items()
     assert "while a CUDA graph was captured" in reason
     assert count == 1
     x.normal_()
@@ -460,4 +460,4 @@ def test_where_memory_is_short_torch_runs_the_product(monkeypatch: pytest.Monkey
     monkeypatch.setattr(launch.Executable, "__call__", short)
     with mm32.enabled():
         assert torch.equal(a @ b, wanted)
-    assert mm32.stats().fallbacks == {"no memory for mm32's workspace": 1}
+    assert mm32.stats().reasons == {"no memory for mm32's workspace": 1}

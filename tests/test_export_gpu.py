@@ -80,7 +80,7 @@ def test_computes_what_mm32_computes(load, seed, kernel, layout):
         ((4096, 4, 1024), [(64, 4, 512), (128, 36, 64), (8, 8, 0)]),  # one launch: other sizes too
         ((16, 4096, 1024), [(16, 64, 512), (36, 132, 64), (4, 4, 4)]),
         ((1, 1000, 3001), []),
-        ((8, 64, 65536), []),  # K is split among blocks
+        ((8, 64, 65536), []),  # split-K
         ((129, 3, 20001), []),
     ],
     ids=str,
@@ -99,12 +99,12 @@ def test_narrow_products(load, seed, layout, exported_for, others):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# tensorcore and mma: scale, pack, multiply, perhaps reduce, and the careful path.
+# tensorcore and mma: scale, pack, multiply, perhaps reduce, and the fallback.
 
 SIZES = [
     (512, 384, 1024),
     (2048, 2048, 4096),  # packed while it multiplies
-    (256, 256, 16384),  # K is split among blocks
+    (256, 256, 16384),  # split-K
     (130, 200, 321),  # nothing is a multiple of anything
     (1, 300, 777),
     (1000, 1, 64),
@@ -219,7 +219,7 @@ def misfits(case: Case) -> dict[str, list[torch.Tensor]]:
 
 
 @cases(SIZES[0], SIZES[2], SIZES[3])
-def test_careful_path(load, supported, seed, case):
+def test_fallback(load, supported, seed, case):
     model = load(case.text).ModelNew()
     for name, tensors in misfits(case).items():
         before = mm32.fallback_runs()
@@ -229,7 +229,7 @@ def test_careful_path(load, supported, seed, case):
         assert torch.equal(result.isnan(), (a.double() @ b.double()).isnan()), name
         if name == "wide rows":
             check(result, a, b, **options)
-    case.right(model, *case.inputs(), what="the verdict is each call's own")
+    case.right(model, *case.inputs(), what="the accept test is each call's own")
 
 
 def test_what_auto_picks(load, seed):

@@ -89,7 +89,7 @@ TYPES = {
     "b_none": (lambda: mm32.matmul(ones(1, 1), None), "takes two torch.Tensors, got Tensor and NoneType"),
     "bias_float": (lambda: mm32.matmul(ones(1, 1), ones(1, 1), bias=1.0), "bias must be a torch.Tensor.*got float"),
     "out_list": (lambda: mm32.matmul(ones(1, 1), ones(1, 1), out=[0.0]), "out must be a torch.Tensor, got list"),
-    "weight_float": (lambda: mm32.linear(ones(2, 3), 3.0), "takes two torch.Tensors, got Tensor and float"),
+    "weight_float": (lambda: mm32.linear(ones(2, 3), 3.0), "mm32.linear: weight must be a torch.Tensor, got float"),
 }
 VALUES = {
     "activation": (

@@ -1,5 +1,5 @@
 """The numerics model: its parts against slow or exact arithmetic, its errors against the proved bound and the card's figures,
-and the detection criterion against inputs made to fool it."""
+and the accept test against inputs made to fool it."""
 
 from __future__ import annotations
 
@@ -161,47 +161,49 @@ def test_promoting_every_32_makes_up_for_what_ampere_keeps_less(rng: np.random.G
     assert error(block=32) == pytest.approx(2.3e-7, rel=0.1)
 
 
-def test_the_order_of_a_multiply_that_splits_its_own_operands_is_the_kernels() -> None:
+def test_the_order_of_inline_packing_is_the_kernels() -> None:
     text = (KERNELS / "emulated/inline_pack.cuh").read_text()
     found = re.search(r"place p of 64 holds k = (.+?) \+ \((p % 8 < 4) \? (\d+) : (\d+)\),", text)
     assert found
     base, condition, yes, no = found.groups()
     order = [eval(base.replace("/", "//") + f" + ({yes} if {condition} else {no})", {"p": p}) for p in range(64)]
-    assert order == list(numerics.DIRECT_ORDER)
+    assert order == list(numerics.INLINE_ORDER)
     assert sorted(order) == list(range(64))
 
 
-@pytest.mark.parametrize("splits", [1, 2])
+@pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize("block", [64, 16])
-def test_an_order_of_k_is_that_of_permuted_operands(splits: int, block: int, rng: np.random.Generator) -> None:
+def test_an_order_of_k_is_that_of_permuted_operands(parts: int, block: int, rng: np.random.Generator) -> None:
     """Within each 64 of K, the last of which is not full: the same bits as with columns of A and rows of B moved by hand."""
     a, b = normal(rng, 6, 1100), normal(rng, 1100, 5)
     sides = packed(a, b)
-    places = [64 * i + p for i in range(18) for p in numerics.DIRECT_ORDER]
+    places = [64 * i + p for i in range(18) for p in numerics.INLINE_ORDER]
 
     def moved(x: numerics.Packed) -> numerics.Packed:
         hi, lo = (np.pad(plane, ((0, 0), (0, 52)))[:, places] for plane in (x.hi, x.lo))
         return dataclasses.replace(x, hi=hi, lo=lo)
 
-    options = {"block": block, "splits": splits}
-    direct = numerics.multiply(*sides, order=numerics.DIRECT_ORDER, **options)
-    assert np.array_equal(direct, numerics.multiply(*map(moved, sides), **options))
+    options = {"block": block, "parts": parts}
+    inline = numerics.multiply(*sides, order=numerics.INLINE_ORDER, **options)
+    assert np.array_equal(inline, numerics.multiply(*map(moved, sides), **options))
     plain = numerics.multiply(*sides, **options)
-    assert not np.array_equal(direct, plain)
-    assert np.max(np.abs(direct - plain) / (numerics.UNIT * exact(np.abs(a), np.abs(b)))) <= 2.0
+    assert not np.array_equal(inline, plain)
+    assert np.max(np.abs(inline - plain) / (numerics.UNIT * exact(np.abs(a), np.abs(b)))) <= 2.0
 
 
-@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("inline_pack", [False, True])
 @pytest.mark.parametrize("k", [1, 16, 33, 64, 100, 200])
-def test_promoting_every_16_and_either_order_keep_the_bound(k: int, direct: bool, rng: np.random.Generator) -> None:
+def test_promoting_every_16_and_either_order_keep_the_bound(
+    k: int, inline_pack: bool, rng: np.random.Generator
+) -> None:
     for make in (normal, lambda rng, *shape: rng.random(shape, np.float32)):
         a, b = make(rng, 24, k), make(rng, k, 24)
         for promote in (1, 4):
-            c, careful = numerics.matmul(a, b, direct=direct, promote=promote)
-            assert not careful
-            assert componentwise(c, a, b) <= numerics.bound(k, direct=direct, promote=promote)
+            c, recomputed = numerics.matmul(a, b, inline_pack=inline_pack, promote=promote)
+            assert not recomputed
+            assert componentwise(c, a, b) <= numerics.bound(k, inline_pack=inline_pack, promote=promote)
             block = numerics.multiply(
-                *packed(a, b), block=16 * promote, order=numerics.DIRECT_ORDER if direct else range(64)
+                *packed(a, b), block=16 * promote, order=numerics.INLINE_ORDER if inline_pack else range(64)
             )
             assert np.array_equal(c, block)
     assert np.array_equal(numerics.matmul(a, b, promote=4)[0], numerics.matmul(a, b)[0])
@@ -211,7 +213,7 @@ def test_promoting_every_16_and_either_order_keep_the_bound(k: int, direct: bool
 def test_promoting_every_16_leaves_less_of_the_bias(rng: np.random.Generator) -> None:
     """Short K, one sign: what is left is the bias of tensor cores (the reason for PROMOTE = 1 there)."""
     a, b = rng.random((32, 128), np.float32), rng.random((128, 32), np.float32)
-    every = {promote: normwise(numerics.matmul(a, b, direct=True, promote=promote)[0], a, b) for promote in (1, 4)}
+    every = {promote: normwise(numerics.matmul(a, b, inline_pack=True, promote=promote)[0], a, b) for promote in (1, 4)}
     assert every[1] < 0.6 * every[4]
 
 
@@ -222,16 +224,16 @@ def test_promoting_every_16_leaves_less_of_the_bias(rng: np.random.Generator) ->
 def test_figures_of_the_card(rng: np.random.Generator) -> None:
     """The H200's, for M=2048 N=4096; a maximum over fewer elements is smaller."""
     a, b = normal(rng, 32, 8192), normal(rng, 8192, 32)
-    c, careful = numerics.matmul(a, b)
-    assert not careful
+    c, recomputed = numerics.matmul(a, b)
+    assert not recomputed
     assert normwise(c, a, b) == pytest.approx(2.45e-7, rel=0.15)
     assert componentwise(c, a, b) <= 1.1
     assert normwise(numerics.fp32_matmul(a, b), a, b) == pytest.approx(1.62e-6, rel=0.15)
     assert normwise(numerics.multiply(*packed(a, b), promoted_every=0), a, b) == pytest.approx(2.9e-5, rel=0.15)
     assert normwise(numerics.matmul(a, b, "tf32")[0], a, b) == pytest.approx(2.94e-4, rel=0.05)
     a, b = rng.random((32, 8192), np.float32), rng.random((8192, 32), np.float32)
-    c, careful = numerics.matmul(a, b)
-    assert not careful
+    c, recomputed = numerics.matmul(a, b)
+    assert not recomputed
     assert normwise(c, a, b) == pytest.approx(2.36e-7, rel=0.15)
     assert 5 < componentwise(c, a, b) < 16.5
     assert normwise(numerics.fp32_matmul(a, b), a, b) == pytest.approx(1.19e-6, rel=0.15)
@@ -244,14 +246,14 @@ def test_bound_is_below_that_of_any_fp32_matmul_from_64_on() -> None:
     assert not numerics.bound(64, "tensorcore", **AMPERE) <= 64
 
 
-@pytest.mark.parametrize("splits", [1, 2, 3])
-def test_integers_are_exact(splits: int, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("parts", [1, 2, 3])
+def test_integers_are_exact(parts: int, rng: np.random.Generator) -> None:
     a, b = f32(rng.integers(-40, 41, (17, 1100))), f32(rng.integers(-40, 41, (1100, 9)))
-    c, careful = numerics.matmul(a, b, splits=splits)
-    assert not careful
+    c, recomputed = numerics.matmul(a, b, parts=parts)
+    assert not recomputed
     assert np.array_equal(c, exact(a, b))
     a, b = f32(rng.integers(-3000, 3001, (5, 100))), f32(rng.integers(-13, 14, (100, 6)))
-    assert np.array_equal(numerics.matmul(a, b, splits=1)[0], exact(a, b))
+    assert np.array_equal(numerics.matmul(a, b, parts=1)[0], exact(a, b))
 
 
 @pytest.mark.parametrize("k", [1, 5, 64, 300])
@@ -261,7 +263,7 @@ def test_one_hot_copies(k: int, rng: np.random.Generator) -> None:
     for c in (
         numerics.matmul(a, b)[0],
         numerics.multiply(*packed),
-    ):  # one product a sum: careful, and good enough if it were not
+    ):  # one product a sum: recomputed, and good enough if it were not
         assert np.max(np.abs(c - exact(a, b)) / exact(a, b)) <= 2.0**-22
 
 
@@ -270,8 +272,8 @@ def test_scale_is_undone_across_the_whole_range(rng: np.random.Generator) -> Non
     a, b = normal(rng, 12, 200), normal(rng, 200, 13)
     plain = numerics.matmul(a, b)[0].astype(np.float64)
     rows, columns = np.exp2(rng.integers(-55, 56, (12, 1))), np.exp2(rng.integers(-55, 56, (1, 13)))
-    c, careful = numerics.matmul(f32(a * rows), f32(b * columns))
-    assert not careful
+    c, recomputed = numerics.matmul(f32(a * rows), f32(b * columns))
+    assert not recomputed
     assert np.array_equal(c, plain * rows * columns)
     low, _ = numerics.matmul(f32(a * 2.0**-110), f32(b * 2.0**-110))
     high, _ = numerics.matmul(f32(np.abs(a) * 2.0**100), f32(np.abs(b) * 2.0**100))
@@ -280,7 +282,7 @@ def test_scale_is_undone_across_the_whole_range(rng: np.random.Generator) -> Non
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The criterion
+# The accept test
 
 
 def test_zeros_are_no_counterweight() -> None:
@@ -288,8 +290,8 @@ def test_zeros_are_no_counterweight() -> None:
     a, b = np.zeros((2, 512), np.float32), np.ones((512, 2), np.float32)
     a[:, 32], a[:, 33], b[32] = 1, 2.0**-40, 0
     assert componentwise(numerics.multiply(*packed(a, b)), a, b) == 2.0**24  # all of it is lost
-    c, careful = numerics.matmul(a, b)
-    assert careful
+    c, recomputed = numerics.matmul(a, b)
+    assert recomputed
     assert np.array_equal(c, exact(a, b))
 
 
@@ -297,31 +299,31 @@ def test_elements_that_the_scale_sends_to_zero_are_small_ones() -> None:
     a, b = np.zeros((1, 16), np.float32), f32(np.eye(16))
     a[0, :2] = 2.0**100, 2.0**-80
     assert numerics.pack(a).small.tolist() == [1]
-    c, careful = numerics.matmul(a, b)
-    assert careful
+    c, recomputed = numerics.matmul(a, b)
+    assert recomputed
     assert np.array_equal(c, a)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("place", [0, 17, 299])
-def test_special_values_take_the_careful_path(value: float, place: int, rng: np.random.Generator) -> None:
+def test_special_values_take_the_fallback(value: float, place: int, rng: np.random.Generator) -> None:
     for side in (0, 1):
         a, b = normal(rng, 4, 300), normal(rng, 300, 5)
         (a if side == 0 else b.T)[2, place] = value
-        c, careful = numerics.matmul(a, b)
-        assert careful
+        c, recomputed = numerics.matmul(a, b)
+        assert recomputed
         line = c[2] if side == 0 else c[:, 2]
         assert not np.isfinite(line).any()
         assert np.isfinite(c).sum() == c.size - line.size
 
 
-def test_only_tiles_with_a_pair_that_does_not_fit_are_careful(rng: np.random.Generator) -> None:
+def test_only_tiles_with_a_pair_that_does_not_fit_are_recomputed(rng: np.random.Generator) -> None:
     a, b = normal(rng, 20, 300), normal(rng, 300, 25)
-    fast, careful = numerics.matmul(a, b)
-    assert not careful
+    fast, recomputed = numerics.matmul(a, b)
+    assert not recomputed
     a[9, 5] = np.inf
-    c, careful = numerics.matmul(a, b, tile=(8, 16))
-    assert careful
+    c, recomputed = numerics.matmul(a, b, tile=(8, 16))
+    assert recomputed
     assert not numerics.fits(*packed(a, b))[9].any()
     assert numerics.fits(*packed(a, b)).sum() == 19 * 25
     plain = numerics.fp32_matmul(a, b)
@@ -359,8 +361,8 @@ def test_nothing_that_fits_passes_the_bound(rng: np.random.Generator) -> None:
             by_mma = componentwise(numerics.multiply(*sides, block=32, **AMPERE), a, b)
             assert by_mma <= numerics.bound(k, "mma", **AMPERE), (k, by_mma)
             promote = (1, 4)[fitted % 2]
-            direct = componentwise(numerics.multiply(*sides, block=16 * promote, order=numerics.DIRECT_ORDER), a, b)
-            assert direct <= numerics.bound(k, direct=True, promote=promote), (k, promote, direct)
+            inline = componentwise(numerics.multiply(*sides, block=16 * promote, order=numerics.INLINE_ORDER), a, b)
+            assert inline <= numerics.bound(k, inline_pack=True, promote=promote), (k, promote, inline)
             worst = max(worst, error / numerics.bound(k))
     assert 300 < fitted < 1400
     assert worst > 0.2

@@ -193,10 +193,12 @@ def test_what_is_no_tensor() -> None:
         for one, two in ((a, 3), ([[1.0]], a), (None, a)):
             if call is mm32.linear and isinstance(two, torch.Tensor):
                 two = mm32.pack(two)
-            with pytest.raises(TypeError, match=r"mm32\.matmul takes two torch\.Tensors, got"):
+            with pytest.raises(TypeError, match=r"takes two torch\.Tensors, got|must be a torch\.Tensor, got"):
                 call(one, two)
-    with pytest.raises(TypeError, match=r"bias must be a torch.Tensor of shape \(N,\) or None, got float"):
+    with pytest.raises(TypeError, match=r"mm32\.matmul: bias must be a torch\.Tensor, got float"):
         mm32.matmul(a, a, bias=1.0)
+    with pytest.raises(TypeError, match=r"mm32\.explain: bias must be a torch\.Tensor, got list"):
+        mm32.explain(a, a, bias=[1.0])
     with pytest.raises(TypeError, match=r"out must be a torch\.Tensor, got list"):
         mm32.matmul(a, a, out=[])
 
@@ -278,8 +280,36 @@ def test_parameters_and_buffers(seed: int) -> None:
 def test_nested_tensors_are_refused() -> None:
     for layout in (torch.strided, torch.jagged):
         nested = torch.nested.nested_tensor([torch.ones(2, 2), torch.ones(3, 2)], layout=layout)
-        with pytest.raises(RuntimeError, match=r"an operand is nested: call .to_padded_tensor\(\)"):
+        with pytest.raises(RuntimeError, match=r"is nested: call .to_padded_tensor\(\)"):
             mm32.matmul(nested, torch.ones(2, 2))
+        with pytest.raises(RuntimeError, match=r"mm32\.explain takes dense tensors; a is nested"):
+            mm32.explain(nested, torch.ones(2, 2))
+        with pytest.raises(RuntimeError, match=r"mm32\.linear takes dense tensors; weight is nested"):
+            mm32.linear(torch.ones(2, 2), nested)
+        with pytest.raises(RuntimeError, match=r"mm32\.pack takes dense tensors; b is nested"):
+            mm32.pack(nested)
+
+
+def test_sparse_tensors_are_refused() -> None:
+    dense = torch.ones(2, 2)
+    sparse, vector = dense.to_sparse(), torch.ones(2).to_sparse()
+    for name, call in {
+        "a": lambda: mm32.matmul(sparse, dense),
+        "bias": lambda: mm32.matmul(dense, dense, bias=vector),
+        "out": lambda: mm32.matmul(dense, dense, out=sparse),
+    }.items():
+        with pytest.raises(
+            RuntimeError, match=rf"mm32\.matmul takes dense tensors; {name} has layout torch\.sparse_coo"
+        ):
+            call()
+
+
+def test_wrong_options_are_named_where_gradients_are_recorded() -> None:
+    x = torch.ones(2, 2, requires_grad=True)
+    with pytest.raises(ValueError, match="unknown activation"):
+        mm32.matmul(x, x, activation=torch.relu)
+    with pytest.raises(ValueError, match="unknown kernel"):
+        mm32.matmul(x, x, kernel=3)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -304,7 +304,7 @@ def test_what_does_not_fit_is_refused() -> None:
 
 def test_what_cannot_be_packed_is_refused() -> None:
     b = torch.randn(4, 5)
-    with pytest.raises(TypeError, match=r"takes a torch.Tensor, got list"):
+    with pytest.raises(TypeError, match=r"b must be a torch.Tensor, got list"):
         mm32.pack([1.0])
     for shape in ((), (4,), (2, 4, 5)):
         with pytest.raises(RuntimeError, match=r"takes one matrix, \(K, N\).*got shape \("):
@@ -313,7 +313,7 @@ def test_what_cannot_be_packed_is_refused() -> None:
         RuntimeError, match=r"takes torch.float32 or torch.float64 on cpu; got torch.float16: call .float\(\)"
     ):
         mm32.pack(b.half())
-    with pytest.raises(RuntimeError, match=r"takes dense tensors; got layout torch.sparse_coo"):
+    with pytest.raises(RuntimeError, match=r"takes dense tensors; b has layout torch.sparse_coo"):
         mm32.pack(b.to_sparse())
     with pytest.raises(ValueError, match="unknown side 'top'"):
         mm32.pack(b, side="top")
@@ -388,19 +388,19 @@ def test_the_multiply_is_that_of_an_unpacked_call() -> None:
             assert dict(made.estimates)["tensorcore"] <= 1.05 * dict(plain.estimates)["tensorcore"]
 
 
-def test_a_multiply_of_packed_operands_does_not_split_its_own(all_tiles: None) -> None:
+def test_a_multiply_of_packed_operands_does_not_pack_inline(all_tiles: None) -> None:
     """Where a call without packed operands would: then the form is another, and its sums are in another order."""
     rng = random.Random(3)
-    direct = 0
+    inline = 0
     for _ in range(200):
         problem = random_problem(rng)
         plain = planning.plan(problem, H200, "tensorcore")
-        direct += multiply_of(plain)["INLINE_PACK"]
+        inline += multiply_of(plain)["INLINE_PACK"]
         for before in ((True, False), (False, True), (True, True)):
             made = planning.plan(problem, H200, "auto", before)
             assert multiply_of(made)["INLINE_PACK"] == 0
             assert [launch.entry for launch in made.launches][:2] == ["mm32_scale", "mm32_pack"]
-    assert 10 <= direct <= 180
+    assert 10 <= inline <= 180
 
 
 def multiply_of(plan: planning.Plan) -> dict[str, int]:
@@ -596,14 +596,14 @@ def spoiled(a: torch.Tensor, b: torch.Tensor, how: str) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("sides", SIDES)
 @pytest.mark.parametrize("how", ["nan_in_b", "inf_in_a", "inf_in_b", "mixed_a", "mixed_b", "huge_after_the_sample"])
-def test_the_careful_path_reads_the_source(how: str, sides: str, layout: str, seed: int) -> None:
+def test_the_fallback_reads_the_source(how: str, sides: str, layout: str, seed: int) -> None:
     stores = {"n": "row", "t": "col"}
     a, b = torch.randn(130, 700, device="cuda"), torch.randn(700, 90, device="cuda")
     spoiled(a, b, how)
     x, y = placed(130, 700, stores[layout[0]], a).view, placed(700, 90, stores[layout[1]], b).view
     before = mm32.fallback_runs()
     plain = mm32.matmul(x, y, kernel="tensorcore", activation="relu")
-    assert (after := mm32.fallback_runs()) > before, "the inputs were meant to need the careful path"
+    assert (after := mm32.fallback_runs()) > before, "the inputs were meant to need the fallback"
     packed_x, packed_y = pack_sides(x, y, sides)
     got = mm32.matmul(packed_x, packed_y, activation="relu")
     assert mm32.fallback_runs() > after
@@ -617,10 +617,10 @@ def test_a_verdict_is_on_the_call_not_on_the_operand(seed: int) -> None:
     a, b = torch.randn(70, 700, device="cuda"), torch.randn(700, 90, device="cuda")
     packed_b, bad = mm32.pack(b), a.clone()
     bad[3, 3] = float("nan")
-    for x, careful in ((a, False), (bad, True), (a, False)):
+    for x, recomputed in ((a, False), (bad, True), (a, False)):
         before = mm32.fallback_runs()
         got = mm32.matmul(x, packed_b)
-        assert (mm32.fallback_runs() > before) == careful
+        assert (mm32.fallback_runs() > before) == recomputed
         plain = mm32.matmul(x, b, kernel="tensorcore")
         assert same_bits(got.nan_to_num(), plain.nan_to_num())
 

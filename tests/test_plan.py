@@ -301,6 +301,18 @@ def test_explain_has_every_launch(kernel: str) -> None:
     assert f"workspace  {made.workspace.bytes if made.workspace else 0} bytes" in page
 
 
+def test_explain_of_nothing_to_multiply() -> None:
+    """K = 0 leaves the epilogue, which simt computes; an empty result leaves nothing."""
+    page = plan(from_layout("nt", 64, 32, 0), H200, "tensorcore").explain()
+    assert "kernel     tensorcore: asked for by name; K is 0, and simt computes what is left" in page
+    assert "layout n" in page
+    assert "launch     mm32_simt" in page
+    for sizes in ((0, 32, 64), (64, 0, 0)):
+        for kernel in ("auto", "tiled", "tensorcore"):
+            page = plan(from_layout("nt", *sizes), H200, kernel).explain()
+            assert page.endswith("kernel     none: the result has no elements, so nothing is computed or launched")
+
+
 def test_explain_says_what_was_never_measured() -> None:
     problem = from_layout("nn", 300, 200, 100)
     assert plan(problem, H200).explain().splitlines()[1] == "card       NVIDIA H200 (sm_90a, 132 multiprocessors)"

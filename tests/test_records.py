@@ -163,7 +163,7 @@ def test_a_models_record_is_whole_and_makes_a_table(
     row = tables.models_table().splitlines()[2]
     assert row == (
         "| **product**: a @ a | 500.000 ms | 250.000 ms | **2.00** (1.50–2.50) | fails: not positive definite | "
-        "3 of 7, 1 careful | square <br> cube | 1.0e-07 <br> 2.0e-07 | 3.0e-07 <br> 4.0e-07 | – <br> – |"
+        "3 of 7, 1 with fallback | square <br> cube | 1.0e-07 <br> 2.0e-07 | 3.0e-07 <br> 4.0e-07 | – <br> – |"
     )
     assert "a card, driver 1.2, torch 2.9" in tables.models_table()
 

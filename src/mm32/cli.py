@@ -14,6 +14,8 @@ try:
 except ImportError:
     typer = None  # type: ignore[assignment]
 
+from mm32.files import unwritable
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -92,22 +94,14 @@ if typer is not None:
         ] = None,
     ) -> None:
         """Compare a candidate with a reference: same outputs? faster? The verdict is the last line."""
-        if candidate is None and kernel is None:
-            raise typer.BadParameter("give a CANDIDATE script, or --kernel NAME", param_hint="CANDIDATE")
-        if candidate is not None and kernel is not None:
-            raise typer.BadParameter("give a CANDIDATE script or --kernel NAME, not both", param_hint="--kernel")
-        if json is not None and str(json) != "-" and not json.resolve().parent.is_dir():
-            raise typer.BadParameter(f"there is no folder {json.resolve().parent}", param_hint="--json")
-        if kernel is not None:
-            from mm32.plan import KERNELS
-
-            if kernel not in ("auto", *KERNELS):
-                raise typer.BadParameter(f"{kernel!r} is none of auto, {', '.join(KERNELS)}", param_hint="--kernel")
-        from mm32 import verify as tool
+        to_stdout = json is not None and str(json) == "-"
+        if json is not None and not to_stdout and (why := unwritable(json)) is not None:
+            raise typer.BadParameter(why, param_hint="--json")
+        from mm32.verify import entry
 
         try:
             with _progress() as progress:
-                report = tool.verify(
+                report = entry.verify(
                     reference,
                     candidate,
                     kernel=kernel,
@@ -117,16 +111,17 @@ if typer is not None:
                     memory_gib=memory,
                     progress=progress,
                 )
+            report.print(rich.console.Console(stderr=to_stdout))
+            if to_stdout:
+                sys.stdout.write(report.json() + "\n")
+            elif json is not None:
+                json.write_text(report.json() + "\n")
+        except entry.WrongArgument as error:
+            raise typer.BadParameter(str(error)) from error
         except Exception:
             # Python's own exit code for this, 1, would mean "same, slower".
             traceback.print_exc()
             raise typer.Exit(70) from None
-        to_stdout = json is not None and str(json) == "-"
-        report.print(rich.console.Console(stderr=to_stdout))
-        if to_stdout:
-            sys.stdout.write(report.json() + "\n")
-        elif json is not None:
-            json.write_text(report.json() + "\n")
         raise typer.Exit(report.exit_code)
 
     Sizes = Annotated[int, typer.Option(help="Size of the product that the plan is made for.")]
@@ -196,11 +191,6 @@ if typer is not None:
             planned = plan.plan(asked, device, kernel, torch="fp32")
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
-        if asked.empty:
-            print(
-                f"M={m} N={n} K={k}: the result has no elements, so there is nothing to compute and nothing is launched"
-            )
-            return
         print(planned.explain())
         if not present:
             print(f"no CUDA device here: planned for an {device.name}")
@@ -285,7 +275,12 @@ if typer is not None:
         """Remove all compiled kernels. They are compiled again when they are needed."""
         from mm32.cuda import compile as compiler
 
-        print(f"removed {_entries(compiler.clear())} from {compiler.cache_dir()}")
+        removed, kept = compiler.clear()
+        print(f"removed {_entries(removed)} from {compiler.cache_dir()}")
+        for path, why in kept:
+            print(f"could not remove {path} ({why})", file=sys.stderr)
+        if kept:
+            raise typer.Exit(1)
 
 
 def _entries(count: int) -> str:

@@ -36,7 +36,7 @@ class Stats:
 
     kernels: dict[str, int]
     """Calls that mm32 ran, by its kernel's name."""
-    fallbacks: dict[str, int]
+    reasons: dict[str, int]
     """Calls that torch's own kernel ran, by the reason."""
     estimated_seconds_saved: float
     """What the planner's estimates (of mm32's time and of torch's) add up to; not measured."""
@@ -49,13 +49,13 @@ class Stats:
     @property
     def left(self) -> int:
         """Calls that torch's own kernel ran."""
-        return sum(self.fallbacks.values())
+        return sum(self.reasons.values())
 
     def __str__(self) -> str:
         lines = [f"mm32   {self.taken} calls, estimated to have saved {self.estimated_seconds_saved * 1e3:.3g} ms"]
         lines += [f"       {count} {name}" for name, count in sorted(self.kernels.items(), key=lambda x: -x[1])]
         lines += [f"torch  {self.left} calls"]
-        lines += [f"       {count} {why}" for why, count in sorted(self.fallbacks.items(), key=lambda x: -x[1])]
+        lines += [f"       {count} {why}" for why, count in sorted(self.reasons.items(), key=lambda x: -x[1])]
         return "\n".join(lines)
 
 
@@ -159,7 +159,7 @@ class DropIn:
         self._held: deque[tuple[float, list[Any]]] = deque()
         self._operations = {name: _Operation(name) for name in OPERATORS}
         self._kernels: dict[str, _Tally] = {}
-        self._fallbacks: dict[str, _Tally] = {}
+        self._reasons: dict[str, _Tally] = {}
 
     # -----------------------------------------------------------------------------------------------------------------
     # On and off
@@ -266,18 +266,15 @@ class DropIn:
             if out is None:
                 result = a.new_empty(choice.shape)
             elif self._shared(choice.spans, addend, a, b, out):  # a matter of addresses, not of form
-                self._tally(self._fallbacks, "out shares memory with an input").calls += 1
+                self._tally(self._reasons, "out shares memory with an input").calls += 1
                 return None
             else:
                 result = out
             try:
                 choice.run(a, b, addend if choice.fused else None, result)
             except torch.OutOfMemoryError:  # for the workspace: nothing was launched
-                instead = prepared.without_memory(choice.run, a.get_device(), of_torch=True)
-                if instead is None:
-                    self._tally(self._fallbacks, "no memory for mm32's workspace").calls += 1
-                    return None
-                instead(a, b, addend if choice.fused else None, result)
+                self._tally(self._reasons, "no memory for mm32's workspace").calls += 1
+                return None
             if addend is not None and not choice.fused:
                 _add(result, addend, beta, alpha)
         choice.tally.calls += 1
@@ -300,7 +297,7 @@ class DropIn:
     ) -> _Choice:
         found, shape, fused = self._ask(prepared.Call.of(key), addend, a, b, out)
         if isinstance(found, Left):
-            choice = _Choice(self._tally(self._fallbacks, found.reason))
+            choice = _Choice(self._tally(self._reasons, found.reason))
             if found.for_now:
                 return choice
         else:
@@ -371,13 +368,13 @@ class DropIn:
         return where.get(name) or where.setdefault(name, _Tally())
 
     def stats(self, reset: bool = False) -> Stats:
-        kernels, fallbacks = (
+        kernels, reasons = (
             {name: tally.read(reset) for name, tally in list(tallies.items())}
-            for tallies in (self._kernels, self._fallbacks)
+            for tallies in (self._kernels, self._reasons)
         )
         return Stats(
             {name: calls for name, (calls, _) in kernels.items() if calls},
-            {why: calls for why, (calls, _) in fallbacks.items() if calls},
+            {why: calls for why, (calls, _) in reasons.items() if calls},
             sum(saved for _, saved in kernels.values()),
         )
 

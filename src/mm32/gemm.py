@@ -72,8 +72,8 @@ class Gemm:
     def layout(self) -> str:
         """BLAS letters for A and B: n = row-major as used (K contiguous in A, N contiguous in B), t = the other axis is
         contiguous, s = neither is (general strides)."""
-        a = "n" if self.a.col == 1 or self.k == 1 else "t" if self.a.row == 1 or self.m == 1 else "s"
-        b = "n" if self.b.col == 1 or self.n == 1 else "t" if self.b.row == 1 or self.k == 1 else "s"
+        a = "n" if self.a.col == 1 or self.k <= 1 else "t" if self.a.row == 1 or self.m <= 1 else "s"
+        b = "n" if self.b.col == 1 or self.n <= 1 else "t" if self.b.row == 1 or self.k <= 1 else "s"
         return a + b
 
 
@@ -143,6 +143,22 @@ def result_shape(a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
     return batch + ([a[-2]] if len(a) > 1 else []) + ([b[-1]] if len(b) > 1 else [])
 
 
+def check_tensors(caller: str, **tensors: object) -> None:
+    """Each must be a dense torch.Tensor, or None; `caller` is the function that a message speaks of.
+
+    Raises TypeError for what is no tensor, RuntimeError for nested and sparse ones.
+    """
+    for name, t in tensors.items():
+        if t is None:
+            continue
+        if not isinstance(t, torch.Tensor):
+            raise TypeError(f"{caller}: {name} must be a torch.Tensor, got {type(t).__name__}")
+        if t.is_nested:
+            raise RuntimeError(f"{caller} takes dense tensors; {name} is nested: call .to_padded_tensor() or unbind it")
+        if t.layout != torch.strided:
+            raise RuntimeError(f"{caller} takes dense tensors; {name} has layout {t.layout}: call {name}.to_dense()")
+
+
 def check_inputs(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -152,12 +168,11 @@ def check_inputs(
 ) -> list[Any]:
     """Checks types, dtypes, devices, options and shapes; returns the result's shape. Works on fake and meta tensors."""
     check_options(activation, precision)
+    check_tensors("mm32.matmul", a=a, b=b, bias=bias)
     tensors = [("a", a), ("b", b)] + ([("bias", bias)] if bias is not None else [])
     # float64 runs through torch on the CPU, for gradcheck and references; the kernels are float32.
     taken = (torch.float32, torch.float64) if a.device.type in ("cpu", "meta") else (torch.float32,)
     for name, t in tensors:
-        if t.layout != torch.strided:
-            raise RuntimeError(f"mm32.matmul takes dense tensors; {name} has layout {t.layout}: call {name}.to_dense()")
         if t.dtype not in taken:
             raise RuntimeError(
                 f"mm32.matmul takes {' or '.join(map(str, taken))} on {a.device.type}; {name} is {t.dtype}: "
@@ -185,13 +200,12 @@ def check_inputs(
 
 def check_packable(t: torch.Tensor, side: str, precision: str) -> None:
     """Checks the arguments of mm32.pack. Works on fake and meta tensors."""
+    check_tensors("mm32.pack", b=t)
     check_options(None, precision)
     if side not in SIDES:
         raise ValueError(
             f"unknown side {side!r}: an operand is packed for the {' or '.join(map(repr, SIDES))} of a product"
         )
-    if t.layout != torch.strided:
-        raise RuntimeError(f"mm32.pack takes dense tensors; got layout {t.layout}: call .to_dense()")
     taken = (torch.float32, torch.float64) if t.device.type in ("cpu", "meta") else (torch.float32,)
     if t.dtype not in taken:
         raise RuntimeError(

@@ -179,10 +179,12 @@ def freeze(model: torch.nn.Module) -> torch.nn.Module:
     gradients are faster, and their weights take twice the memory.
 
     The packed form of a weight (N, K) takes 4 bytes of device memory for each element (`mm32.pack`). A frozen layer packs its
-    weight again when torch counted a change of it (operations in place, optimizers, ``load_state_dict``, a new parameter) and
-    when it was moved. **Torch does not count** writes through ``weight.data``, writes by other libraries or by a replayed CUDA
-    graph, and FSDP's gathering of shards. After a write in one of these ways, results are those of the old weights until the
-    model is frozen again, which packs all weights anew, or unfrozen.
+    weight again when torch counted a change of it (operations in place, ``load_state_dict``, a new parameter, a step of most
+    optimizers) and when it was moved. **Torch does not count** writes through ``weight.data``, writes by other libraries or by a
+    replayed CUDA graph, FSDP's gathering of shards and, on a GPU, steps of optimizers with ``fused=True`` and some multi-tensor
+    operations, such as the ``torch._foreach_lerp_`` of ``AveragedModel.update_parameters`` (seen with torch 2.11). After a write
+    in one of these ways, results are those of the old weights until the model is frozen again, which packs all weights anew, or
+    unfrozen.
 
     `unfreeze` and ``train()`` let the packed weights go. State dicts do not have them; copies and pickles are not frozen. A call
     does not use the packed weight while gradients are recorded, under torch.compile, transforms of torch.func and dispatch

@@ -34,7 +34,7 @@ SMALL = {3: 2.0**-3, 1: 2.0**-14}  # by number of products
 KEPT_BITS, WIDTH = 25, 16  # fraction bits that Hopper keeps of what it adds, and how many products it adds at once
 PROMOTED = {"tensorcore": 64, "mma": 32}  # of K, by kernel
 # The place in K, within a K-block, that a multiply with inline packing (inline_pack.cuh) takes at each of its 64 places.
-DIRECT_ORDER = tuple(p // 8 * 4 + p % 4 + (0 if p % 8 < 4 else 32) for p in range(BLOCK_K))
+INLINE_ORDER = tuple(p // 8 * 4 + p % 4 + (0 if p % 8 < 4 else 32) for p in range(BLOCK_K))
 _PRODUCTS = {"fp32": 3, "tf32": 1}
 # What the range may cost: 4 u of |A||B|, in units of 2^-25 * BIG^2; of hi alone, as much as its rounding: 4 * 2^-11.
 BIG, ALLOWED = 2.0**-3, {3: 8.0, 1: 2.0**16}
@@ -74,19 +74,20 @@ def bound(
     k: int,
     kernel: str = "tensorcore",
     *,
-    direct: bool = False,
+    inline_pack: bool = False,
     promote: int | None = None,
     kept_bits: int = KEPT_BITS,
     width: int = WIDTH,
 ) -> float:
     """What `componentwise` is at most where the fast path was taken and nothing left fp32's range (docs/numerics.md, "The
-    bound"): in units of u, for K = `k`, precision "fp32". `direct` and `promote` as for `matmul`; `kept_bits` and `width` are
-    those of `tensor_core`."""
+    bound"): in units of u, for K = `k`, precision "fp32". `inline_pack` and `promote` as for `matmul`; `kept_bits` and `width`
+    are those of `tensor_core`."""
     split, dropped, lost = 8.0, 4.0, 4.0
     every = PROMOTED[kernel] if promote is None else 16 * promote
     whole, rest = divmod(k, BLOCK_K)
-    # Places that hold something of the last K-block; in the order of a direct multiply up to twice as many are gone through.
-    rest = min(2 * rest, BLOCK_K) if direct else rest
+    # Places that hold something of the last K-block; in the order of a multiply that packs inline, up to twice as many are gone
+    # through.
+    rest = min(2 * rest, BLOCK_K) if inline_pack else rest
     places = BLOCK_K * whole + rest
     inside = min(k, every)
     cut = 2.0 ** (24 - kept_bits)
@@ -96,7 +97,7 @@ def bound(
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Packing: scale, split, look
+# Packing: scale, split, statistics
 
 
 @dataclass(frozen=True)
@@ -215,14 +216,14 @@ def multiply(
     promoted_every: int = 1,
     kept_bits: int = KEPT_BITS,
     width: int = WIDTH,
-    splits: int = 1,
+    parts: int = 1,
     order: Sequence[int] = tuple(range(BLOCK_K)),
 ) -> Array:
     """C from splits of A (rows M) and of B's columns (rows N): (M, N), the scale undone.
 
     Of each `block` of K (64, or 32 in the kernel "mma", or 16) the small terms are added first. `promoted_every` counts blocks
     between promotions, 0 for never; one product is never promoted. `kept_bits` and `width`, how many products are added at once,
-    are the card's (`tensor_core`). `splits` is how many parts of K are summed apart, then added up (`add_up`). `order` is
+    are the card's (`tensor_core`). `parts` is how many parts of K are summed apart, then added up (`add_up`). `order` is
     which of a K-block's 64 is taken at each place.
     """
     m, n, k = len(a.hi), len(b.hi), a.hi.shape[1]
@@ -234,9 +235,9 @@ def multiply(
     pairs = [(a_lo, b_hi), (a_hi, b_lo), (a_hi, b_hi)] if products == 3 else [(a_hi, b_hi)]
     every = promoted_every if products == 3 else 0
     per_block = BLOCK_K // block
-    edges = [blocks // per_block * i // splits * per_block for i in range(splits + 1)]
-    parts = []
-    for part in range(splits):
+    edges = [blocks // per_block * i // parts * per_block for i in range(parts + 1)]
+    sums = []
+    for part in range(parts):
         total, acc = np.zeros((m, n), np.float32), np.zeros((m, n))
         for number in range(edges[part], edges[part + 1]):
             for x, y in pairs:
@@ -247,8 +248,8 @@ def multiply(
         total = total + acc.astype(np.float32)
         with np.errstate(over="ignore", under="ignore"):
             undone = np.ldexp(total.astype(np.float64), -(a.exponent[:, None] + b.exponent[None, :])).astype(np.float32)
-        parts.append(undone)
-    return add_up(parts)
+        sums.append(undone)
+    return add_up(sums)
 
 
 def add_up(parts: Sequence[Array]) -> Array:
@@ -264,7 +265,7 @@ def add_up(parts: Sequence[Array]) -> Array:
 
 
 def fp32_matmul(a: Array, b: Array) -> Array:
-    """The careful path, but for its promotion every 128 of K: one fp32 multiply-add after another. (M, K), (K, N) -> (M, N).
+    """The fallback, but for its promotion every 128 of K: one fp32 multiply-add after another. (M, K), (K, N) -> (M, N).
 
     The sum is rounded to float64, then to fp32: a tie that float64 cannot tell from a near-tie may round the other way.
     """
@@ -281,26 +282,26 @@ def matmul(
     b: Array,
     precision: str = "fp32",
     *,
-    splits: int = 1,
+    parts: int = 1,
     kernel: str = "tensorcore",
-    direct: bool = False,
+    inline_pack: bool = False,
     promote: int | None = None,
-    tile: tuple[int, int] = (128, 128),
+    tile: tuple[int, int] = (128, 64),
 ) -> tuple[Array, bool]:
-    """What the kernel "tensorcore", or "mma", computes on Hopper for A (M, K) and B (K, N), and whether any of it by the careful
-    path.
+    """What the kernel "tensorcore", or "mma", computes on Hopper for A (M, K) and B (K, N), and whether the fallback
+    recomputed any of it.
 
-    `precision` is "fp32" or "tf32"; `direct` and `promote`, the times 16 of K between promotions (by default the kernel's), are
-    the plan's constants INLINE_PACK and PROMOTE; `tile` is the rows and columns of C that the plan's careful path decides on, and
-    computes, together. About 2 s for 64 x 2048 x 64.
+    `precision` is "fp32" or "tf32"; `inline_pack` and `promote`, the times 16 of K between promotions (by default the kernel's),
+    are the plan's constants INLINE_PACK and PROMOTE; `tile` is the rows and columns of C that the plan's fallback tests and
+    recomputes together. About 2 s for 64 x 2048 x 64.
     """
     products = _PRODUCTS[precision]
     packed = pack(a, products), pack(np.ascontiguousarray(b.T), products)
     good = fits(*packed, products)
     block = PROMOTED[kernel] if promote is None else 16 * promote
-    order = DIRECT_ORDER if direct else tuple(range(BLOCK_K))
+    order = INLINE_ORDER if inline_pack else tuple(range(BLOCK_K))
     with np.errstate(invalid="ignore", over="ignore"):
-        result = multiply(*packed, products, block=block, splits=splits, order=order)
+        result = multiply(*packed, products, block=block, parts=parts, order=order)
     for m in range(0, len(a), tile[0]):
         for n in range(0, b.shape[1], tile[1]):
             here = slice(m, m + tile[0]), slice(n, n + tile[1])

@@ -75,10 +75,8 @@ def _run_cuda(
     if found.run is not None:
         try:
             found.run(a, b, bias, out, packed_a, packed_b)
-        except torch.OutOfMemoryError:
-            instead = prepared.without_memory(found.run, a.device.index, kernel)
-            assert instead is not None
-            instead(a, b, bias, out)
+        except torch.OutOfMemoryError as error:
+            prepared.without_memory(found.run, a.device.index, kernel, error)(a, b, bias, out)
     return out
 
 
@@ -285,18 +283,11 @@ def matmul(
     packed: tuple[torch.Tensor | None, ...] = ()
     if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
         a, b, *packed = unwrap(a, b, precision, kernel)  # type: ignore[assignment]
-    if bias is not None and not isinstance(bias, torch.Tensor):
-        raise TypeError(f"mm32.matmul: bias must be a torch.Tensor of shape (N,) or None, got {type(bias).__name__}")
-    if a.is_nested or b.is_nested:
-        raise RuntimeError(
-            "mm32.matmul takes dense tensors; an operand is nested: call .to_padded_tensor() or unbind it"
-        )
-    if a.layout != torch.strided or b.layout != torch.strided:
-        raise RuntimeError(f"mm32.matmul takes dense tensors; a is {a.layout}, b is {b.layout}: call .to_dense()")
+    gemm.check_tensors("mm32.matmul", a=a, b=b, bias=bias, out=out)
+    gemm.check_options(activation, precision)  # here too: the operators' own words are of their schemas
+    planning.check_kernel(kernel)
     if out is None:
         return torch.ops.mm32.matmul(a, b, bias, activation, precision, kernel, *packed)
-    if not isinstance(out, torch.Tensor):
-        raise TypeError(f"mm32.matmul: out must be a torch.Tensor, got {type(out).__name__}")
     torch.ops.mm32.matmul_out(a, b, bias, activation, precision, kernel, out, *packed)
     return out
 
@@ -345,9 +336,11 @@ def linear(
                 f"mm32.pack(weight.T) for a weight (N, {x.shape[-1]}); got one of shape {tuple(weight.shape)}"
             )
         return matmul(x, weight, bias=bias, activation=activation, precision=precision, kernel=kernel, out=out)
-    if isinstance(weight, torch.Tensor) and weight.dim() not in (1, 2):
+    if not isinstance(weight, torch.Tensor) or weight.is_nested:  # which has no dimensions to ask about
+        gemm.check_tensors("mm32.linear", weight=weight)
+    if weight.dim() not in (1, 2):
         raise RuntimeError(f"mm32.linear: weight must be (N, K) or (K,), got {tuple(weight.shape)}")
-    transposed = weight.T if isinstance(weight, torch.Tensor) and weight.dim() == 2 else weight
+    transposed = weight.T if weight.dim() == 2 else weight
     return matmul(x, transposed, bias=bias, activation=activation, precision=precision, kernel=kernel, out=out)
 
 
@@ -369,6 +362,7 @@ def explain(
         notes = "".join(f"\npacked     {x!r}" for x in (a, b) if isinstance(x, PackedOperand))
         a, b, packed_a, packed_b = unwrap(a, b, precision, kernel)
         prepacked = _holds(packed_a), _holds(packed_b)
+    gemm.check_tensors("mm32.explain", a=a, b=b, bias=bias)
     shape = gemm.check_inputs(a, b, bias, activation, precision)
     planning.check_kernel(kernel)
     if a.device.type != "cuda":

@@ -163,8 +163,6 @@ def pack(b: torch.Tensor, *, side: str = "right", precision: str = "fp32") -> Pa
         ValueError: unknown side or precision.
         mm32.CompileError, mm32.LaunchError: the compiler or driver failed; the message has its log.
     """
-    if not isinstance(b, torch.Tensor):
-        raise TypeError(f"mm32.pack takes a torch.Tensor, got {type(b).__name__}")
     gemm.check_packable(b, side, precision)
     return PackedOperand(b, side, precision, torch.ops.mm32.pack(b.detach(), side, precision))
 

@@ -1,6 +1,6 @@
 """From a call's form to what runs it: planned, compiled, loaded, and kept for the next call of the same form.
 
-All who multiply come by here: the operators, `mm32.pack` and the drop-in. A call that was seen before is one look-up by its
+Every caller uses this module: the operators, `mm32.pack` and the drop-in. A call that was seen before is one look-up by its
 `Call`; any other one is checked by its caller, and then planned and made ready here.
 """
 
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from mm32 import plan as planning
+from mm32.cuda import compile as compiler
 from mm32.cuda import cublas, launch
 from mm32.errors import CompileError
 from mm32.gemm import Gemm
@@ -241,25 +242,20 @@ def _what_is_missing(error: BaseException | None) -> str | None:
     """What to install, if an error comes from NVRTC, the driver's bindings or their libraries not being there; else None."""
     while error is not None:
         if isinstance(error, ImportError) or type(error).__name__ == "DynamicLibNotFoundError":  # of cuda-pathfinder
-            return (
-                "its kernels need cuda-core with NVRTC: pip install 'mm32[cu13]' (or mm32[cu12], to match torch's CUDA)"
-            )
+            return f"its kernels need cuda-core with NVRTC: {compiler.INSTALL}"
         error = error.__cause__
     return None
 
 
-def without_memory(run: Any, index: int, kernel: str = "auto", of_torch: bool = False) -> Run | None:
-    """What computes a call in the place of `run`, which found no memory for its workspace. The one place that decides it.
+def without_memory(run: Run, index: int, kernel: str, error: torch.OutOfMemoryError) -> Run:
+    """What computes a call of mm32's in the place of `run`, which found no memory for its workspace (`error`).
 
-    Where the call is one of torch's (`of_torch`), torch's own kernel is to compute it: None. Otherwise "auto" and "simt" are
-    computed by simt without a workspace, which is slower, and a warning says so. For another kernel asked for by name, the error
-    that is being handled is raised again.
+    "auto" and "simt" are computed by simt without a workspace, which is slower, and a warning says so. For another kernel asked
+    for by name, the error is raised again.
     """
-    if of_torch:
-        return None
     plan = run.plan
     if kernel not in ("auto", "simt") or plan.workspace is None:
-        raise  # the caller's error
+        raise error
     warnings.warn(
         f"mm32.matmul: no memory for {plan.workspace.bytes} bytes of workspace that kernel {plan.kernel!r} wants; kernel 'simt' "
         "without it, which is slower, runs instead",

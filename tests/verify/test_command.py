@@ -14,9 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 from conftest_verify import REFERENCE, RIGHT, forward
+from typer.testing import CliRunner
 
 from mm32 import cli
 from mm32.collect_env import pip_install
+from mm32.verify import entry, verify
 from mm32.verify.process import TOKEN_VARIABLE
 from mm32.verify.verdict import EXIT_MEANINGS
 
@@ -67,16 +69,62 @@ def test_json_on_standard_output_stands_alone(write: Write) -> None:
 def test_wrong_usage_is_exit_code_2(scripts: tuple[Path, Path], tmp_path: Path) -> None:
     reference, candidate = scripts
     for arguments, says in (
-        ([reference], "give a CANDIDATE script, or --kernel NAME"),
-        ([reference, candidate, "--kernel", "naive"], "not both"),
+        ([reference], "give either a candidate script or the name of a kernel"),
+        ([reference, candidate, "--kernel", "naive"], "give either a candidate script or the name of a kernel"),
         ([reference, tmp_path / "none.py"], "does not exist"),
         ([reference, candidate, "--trials", "0"], "trials"),
-        ([reference, "--kernel", "magic"], "'magic' is none of auto, naive"),
+        ([reference, "--kernel", "magic"], "unknown kernel 'magic': mm32 has 'auto', 'naive'"),
+        ([reference, candidate, "--seed", str(2**62)], f"seed must be from 0 to 2^62 - 1, got {2**62}"),
         ([reference, candidate, "--json", tmp_path / "none" / "x.json"], "there is no folder"),
+        ([reference, candidate, "--json", tmp_path], f"{tmp_path} is a folder"),
     ):
         done = mm32("verify", *arguments)
         assert done.returncode == 2, arguments
         assert says in " ".join(done.stderr.replace("│", " ").split())
+
+
+def test_wrong_arguments_are_value_errors(scripts: tuple[Path, Path]) -> None:
+    reference, candidate = scripts
+    for arguments, says in (
+        ({"kernel": "zz"}, "unknown kernel 'zz': mm32 has 'auto', 'naive'"),
+        ({}, "give either a candidate script or the name of a kernel"),
+        ({"candidate": candidate, "kernel": "naive"}, "give either a candidate script"),
+        ({"candidate": candidate, "seed": -1}, "seed must be from 0 to 2^62 - 1, got -1"),
+        ({"candidate": candidate, "seed": 2**62}, f"seed must be from 0 to 2^62 - 1, got {2**62}"),
+    ):
+        with pytest.raises(ValueError) as refused:
+            verify(reference, **arguments)  # type: ignore[arg-type]
+        assert says in str(refused.value)
+
+
+class _Verified:
+    exit_code = 0
+
+    def print(self, console: object) -> None: ...
+
+    def json(self) -> str:
+        return "{}"
+
+
+def test_an_error_of_the_tool_itself_is_exit_code_70(
+    scripts: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not 1, which would mean "same, slower", nor 2 for a ValueError that is not of an argument."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError("inside")
+
+    def run(json: str) -> int:
+        return CliRunner().invoke(cli.app, ["verify", *map(str, scripts), "--json", json]).exit_code
+
+    monkeypatch.setattr(entry.Session, "run", lambda self: _Verified())
+    assert run(str(tmp_path / "report.json")) == 0
+    assert (tmp_path / "report.json").read_text() == "{}\n"
+    assert run("/dev/full") == 70
+    monkeypatch.setattr(_Verified, "print", fail)
+    assert run("-") == 70
+    monkeypatch.setattr(entry.Session, "run", fail)
+    assert run("-") == 70
 
 
 def test_help_tells_every_exit_code() -> None:

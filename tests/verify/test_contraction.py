@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mm32.verify import oracle, probes
+from mm32.verify.reference import ReferenceRunner
 from mm32.verify.worker import rewrite
 
 
@@ -74,6 +75,16 @@ def test_the_gauge_survives_overflow() -> None:
     a, b = torch.full((2, 4), 1e30), torch.full((4, 3), 1e30)
     found, values = contraction(MODELS["nn"][0], a, b)
     assert torch.allclose(found.gauge(values), torch.full((2, 3), 4e60, dtype=torch.float64), rtol=1e-6)
+
+
+def test_why_a_model_cannot_be_traced_is_said() -> None:
+    def broken(a: Tensor) -> Tensor:
+        raise TypeError("no tensor here\nsecond line")
+
+    runner = ReferenceRunner()
+    runner.model, runner.inputs = Wrap(broken), [R(2, 3)]
+    told = runner.examine({})
+    assert told == {"why_not": "it cannot be traced (TypeError: no tensor here)", "lengths": []}
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from mm32.bench import measure, plots, record, suite, summary
 from mm32.collect_env import pip_install
+from mm32.files import unwritable
 
 
 class NoDevice(RuntimeError):
@@ -32,8 +33,8 @@ def bench(shapes: str | None, against: str | None, saved: Path | None, plot: Pat
     """Prints the table and writes the files asked for. With `json` "-" the JSON goes to standard output, the table to standard
     error. Raises Refused, before measuring where that is possible, and NoDevice."""
     for option, path in (("--plot", plot), ("--json", json)):
-        if path is not None and str(path) != "-" and not path.resolve().parent.is_dir():
-            raise Refused(f"there is no folder {path.resolve().parent}", option)
+        if path is not None and str(path) != "-" and (why := unwritable(path)) is not None:
+            raise Refused(why, option)
     if plot is not None:
         try:
             plots.check(plot)
@@ -48,8 +49,14 @@ def bench(shapes: str | None, against: str | None, saved: Path | None, plot: Pat
             made = record.read(saved)
         except (OSError, ValueError) as error:
             raise Refused(str(error), "--from") from None
+        if not summary.is_of_products(made):
+            name = made.get("name", "unknown name")
+            raise Refused(
+                f"{saved} is a record of {name!r}: bench --from shows records of products, as bench --json writes them",
+                "--from",
+            )
     else:
-        made = measured(shapes or "quick", against)
+        made = measured("quick" if shapes is None else shapes, against)
     to_stdout = json is not None and str(json) == "-"
     console = Console(stderr=to_stdout)
     if not console.is_terminal:
@@ -59,7 +66,10 @@ def bench(shapes: str | None, against: str | None, saved: Path | None, plot: Pat
         if to_stdout:
             sys.stdout.write(to_json.dumps(made, indent=1) + "\n")
         else:
-            record.write(json, made)
+            try:
+                record.write(json, made)
+            except OSError as error:
+                raise Refused(f"{json} cannot be written: {error}", "--json") from None
     if plot is not None:
         try:
             notes = plots.save(made, plot)

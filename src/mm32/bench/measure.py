@@ -87,7 +87,7 @@ def interleave(functions: dict[str, peers.Call], rounds: int, budget: float) -> 
         if done >= 3 and time.monotonic() - start > budget:
             break
         for name, function in functions.items():
-            for _ in range(4):  # about 1 ms of queued work, longer than the host needs to launch the call
+            for _ in range(4):  # about half a millisecond of queued work, longer than the host needs to launch the call
                 flush.zero_()
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             begin.record()

@@ -76,8 +76,8 @@ def setting(name: str) -> Iterator[None]:
 
 def measure(model: Model, rounds: int = 9, budget: float = 6.0) -> dict[str, Any]:
     """A row of a record: for each setting the seconds of a step (median, 95 % interval), torch fp32's time over its own, and its
-    errors; for mm32 also how many products of a step it ran, by kernel, how many of these were careful (docs/numerics.md), and
-    how many torch ran, by reason.
+    errors; for mm32 also how many products of a step it ran, by kernel, in how many of these the fallback recomputed a tile
+    ("careful" in a record; docs/numerics.md), and how many torch ran, by reason.
 
     At least 3 rounds, then until `rounds` or `budget` seconds are over. A setting that cannot finish the step, such as a
     factorisation that TF32 makes fail, has the reason under "failed" in place of figures; torch fp32 must finish it.
@@ -86,7 +86,7 @@ def measure(model: Model, rounds: int = 9, budget: float = 6.0) -> dict[str, Any
     steps = {name: model.prepare(torch.float32) for name in SETTINGS}
     results: dict[str, dict[str, Any]] = {}
     for name in SETTINGS:
-        before, careful = mm32.stats(), mm32.fallback_runs()
+        before, fallback_runs = mm32.stats(), mm32.fallback_runs()
         try:
             with setting(name):
                 outcome = steps[name]()
@@ -100,8 +100,8 @@ def measure(model: Model, rounds: int = 9, budget: float = 6.0) -> dict[str, Any
         if name == "mm32":
             after = mm32.stats()
             results[name]["kernels"] = dict(Counter(after.kernels) - Counter(before.kernels))
-            results[name]["careful"] = mm32.fallback_runs() - careful
-            results[name]["left to torch"] = dict(Counter(after.fallbacks) - Counter(before.fallbacks))
+            results[name]["careful"] = mm32.fallback_runs() - fallback_runs
+            results[name]["left to torch"] = dict(Counter(after.reasons) - Counter(before.reasons))
     del truth, outcome
     torch.cuda.empty_cache()
     times = _interleave(steps, rounds, budget)
@@ -158,8 +158,8 @@ def products(result: dict[str, Any]) -> str:
     """Which matrix products of a step mm32 computed, and which torch did."""
     ran = ", ".join(f"{count} {kernel}" for kernel, count in result["kernels"].items())
     left = ", ".join(f"{count} ({why})" for why, count in result["left to torch"].items())
-    careful = f", {result['careful']} of these careful" if result["careful"] else ""
-    return f"products of a step: mm32 ran {ran or 'none'}{careful}; torch ran {left or 'none'}"
+    fallback = f", {result['careful']} of these with fallback" if result["careful"] else ""
+    return f"products of a step: mm32 ran {ran or 'none'}{fallback}; torch ran {left or 'none'}"
 
 
 def run(make: Make, small: bool = False) -> list[dict[str, Any]]:

@@ -14,6 +14,28 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
+# What the table and the plots read of a row, of each of its results, and of the environment.
+ROW = {"case", "m", "n", "k", "batch", "results"}
+RESULT = {"seconds", "speedup", "speedup_low", "speedup_high", "error", "gauge", "kernel"}
+ENVIRONMENT = {"card", "driver", "torch", "mm32"}
+
+
+def is_of_products(record: dict[str, Any]) -> bool:
+    """Whether the record has what `table` reads: it is of products, not of models, exports or calls."""
+    rows = record.get("rows")
+    return (
+        "made" in record
+        and _has(record.get("environment"), ENVIRONMENT)
+        and isinstance(rows, list)
+        and all(_has(row, ROW) and isinstance(row["results"], dict) for row in rows)
+        and all(_has(result, RESULT) for row in rows for result in row["results"].values())
+    )
+
+
+def _has(value: object, names: set[str]) -> bool:
+    return isinstance(value, dict) and names <= value.keys()
+
+
 def flops(row: Row) -> int:
     """Multiplications and additions of a row's product."""
     return int(2 * row["m"] * row["n"] * row["k"] * row["batch"])

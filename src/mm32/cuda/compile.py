@@ -25,7 +25,8 @@ from mm32.collect_env import pip_install
 from mm32.errors import CompileError
 
 KERNEL_DIR = Path(__file__).parent / "kernels"
-OPTIONS = ("std=c++17",)
+STANDARD = "c++17"
+OPTIONS = (f"std={STANDARD}",)  # hashed with the source
 MAGIC = b"mm32cubin1\n"
 INSTALL = f"{pip_install('cu13')} (or cu12, to match torch's CUDA)"
 
@@ -150,7 +151,7 @@ def compile_cubin(source: str, constants: Constants, arch: str, *, verbose: bool
 
     report = io.StringIO()
     try:
-        options = ProgramOptions(arch=arch, std="c++17", ptxas_options=["-v"] if verbose else None)
+        options = ProgramOptions(arch=arch, std=STANDARD, ptxas_options=["-v"] if verbose else None)
         program = Program(definitions(constants) + full_source(source), "c++", options)
         code = program.compile("cubin", logs=report).code
     except Exception as error:  # cuda-core raises several kinds; all of them mean the same here
@@ -174,8 +175,11 @@ def _unpack(data: bytes) -> tuple[bytes, dict[str, str]]:
     body = data[len(MAGIC) + 65 :]
     if not data.startswith(_sum(body)):
         raise ValueError("not a whole mm32 cubin: its checksum does not match")
-    header, _, cubin = body.partition(b"\n")
-    return cubin, json.loads(header)
+    text, _, cubin = body.partition(b"\n")
+    header = json.loads(text)
+    if not isinstance(header, dict):
+        raise ValueError(f"not an mm32 cubin: its header is a {type(header).__name__}, not a dict")
+    return cubin, header
 
 
 _warned: set[tuple[Path, int | None]] = set()
@@ -256,15 +260,21 @@ def entries() -> list[Entry]:
     return [entry for _, entry in sorted(found, key=lambda f: f[0])]
 
 
-def clear() -> int:
-    """Removes what the cache holds (and what a killed process left half written); returns the number of entries removed."""
+def clear() -> tuple[int, list[tuple[Path, str]]]:
+    """Removes what the cache holds (and what a killed process left half written); returns the number of entries removed,
+    and each path that could not be removed, with the reason."""
     folder = cache_dir()
-    if not folder.is_dir():
-        return 0
     removed = 0
+    kept: list[tuple[Path, str]] = []
+    if not folder.is_dir():
+        return removed, kept
     for path in [*folder.glob("*.cubin"), *folder.glob(".writing-*")]:
-        removed += path.suffix == ".cubin"
-        path.unlink(missing_ok=True)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            kept.append((path, error.strerror or str(error)))
+        else:
+            removed += path.suffix == ".cubin"
     with contextlib.suppress(OSError):
         folder.rmdir()  # only if nothing else is in it
-    return removed
+    return removed, kept

@@ -79,10 +79,12 @@ def plan(
         options.append(_torch(work, card, torch, drop_in))
         estimates.append(("torch", options[-1].seconds))
     fastest = min(range(len(options)), key=lambda i: estimates[i][1])
-    by_name = "asked for by name" if kernel != "auto" else f"least estimated time of {len(options)} kernels"
+    reason = "asked for by name" if kernel != "auto" else f"least estimated time of {len(options)} kernels"
+    if gemm.k == 0 and options[fastest].kernel in EMULATED_KERNELS:
+        reason += "; K is 0, and simt computes what is left, the epilogue"
     return replace(
         options[fastest].assemble(),
-        reason=by_name,
+        reason=reason,
         estimates=tuple(sorted(estimates, key=itemgetter(1))),
         refused=tuple(refused.items()) if card.capability >= OLDEST else (),
     )
@@ -137,8 +139,8 @@ def _option(kernel: str, work: Work, card: Card) -> Option:
 
 def _emulated(kernel: str, work: Work, card: Card, prepacked: tuple[bool, bool] = (False, False)) -> Option:
     gemm = work.gemm
-    if gemm.k == 0 or work.results == 0:
-        return Option(kernel, 2 * card.launch, lambda: emulated.nothing_to_multiply(kernel, gemm, card))
+    if gemm.k == 0 or gemm.empty:
+        return Option(kernel, 2 * card.launch, lambda: replace(without_workspace(gemm, card), kernel=kernel))
     chosen = min(emulated.candidates(kernel, work, card, prepacked), key=_seconds)
     if any(prepacked):
         chosen = emulated.with_prepacked(chosen, work, card, prepacked)

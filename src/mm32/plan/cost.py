@@ -1,8 +1,8 @@
 """Every estimate of a time: work over a card's rate times a fitted share of it, and launches. torch's own product is here too.
 
 A share is what a kernel reaches of a rate of `Card`; a time that no rate explains is counted in launches (`Card.launch`). Both
-stand in SHARES, the one table, which `benchmarks/fit.py` fits from records; those of today reproduce times measured on an H200,
-to be fitted anew, and their digits beyond the third say nothing. Estimates order the kernels; they predict no run to a per cent.
+stand in SHARES, the one table, which `benchmarks/fit.py` fits to records. Today's values reproduce times of an H200 and are to be
+fitted again; only their first three digits mean anything. Estimates order the kernels; they predict no run to a per cent.
 `of(card)` gives a card's `Model`; all estimates are its methods, in seconds.
 """
 
@@ -276,9 +276,9 @@ class Model:
         stream = work.traffic / self.simt_memory
         depth = -(-work.k // tile.k) * tile.k
         around = self.simt_tile * (tiles / blocks + 2) if tile.blocks == 1 else 0.0
-        pieces = 8.0 * (blocks + tiles % blocks) * tile.m * tile.n / self.simt_memory
+        partial_tiles = 8.0 * (blocks + tiles % blocks) * tile.m * tile.n / self.simt_memory
         busy = max(tiles / self.sms * depth * step + around + self.simt_exposed * stream, stream)
-        return busy + pieces + self.fixup + self.simt_fixed
+        return busy + partial_tiles + self.fixup + self.simt_fixed
 
     def add_up(self, work: Work, parts: int, rate: float) -> float:
         """Storing `parts` partial sums of each result and adding them up, at `rate` bytes/s; nothing where K is not shared."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from operator import itemgetter
 from typing import NamedTuple
 
 from mm32.gemm import Gemm, Matrix
@@ -256,14 +255,6 @@ def with_prepacked(chosen: Candidate, work: Work, card: Card, prepacked: tuple[b
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Plans
-
-
-def nothing_to_multiply(kernel: str, gemm: Gemm, card: Card) -> Plan:
-    """The plan for an empty result, or for K = 0: the epilogue of zeros, by simt."""
-    return replace(
-        fma.assemble(min(fma.candidates(Work(gemm), card, workspace=False), key=itemgetter(0)), gemm, card),
-        kernel=kernel,
-    )
 
 
 def assemble(candidate: Candidate, gemm: Gemm, card: Card, prepacked: tuple[bool, bool] = (False, False)) -> Plan:

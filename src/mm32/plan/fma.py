@@ -163,12 +163,6 @@ def loads(gemm: Gemm) -> tuple[int, int]:
     return _load(gemm.a, "row", "col", gemm.m, gemm.k), _load(gemm.b, "col", "row", gemm.n, gemm.k)
 
 
-def load_pairs(tile: SimtTile) -> list[tuple[int, int]]:
-    """The loads of A and B that a tile is compiled for."""
-    each = (0, 2) if tile.aligned else range(4)
-    return [(i, j) for i in each for j in each]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # simt: candidates, scores
 
@@ -310,7 +304,7 @@ def _sums(floats: int, parts: int) -> Workspace:
 
 
 def _assemble_stream_k(tile: SimtTile, gemm: Gemm, card: Card) -> Plan:
-    """All blocks share the tiles beyond whole waves, and mm32_fixup adds up their pieces (stream_k.cuh)."""
+    """All blocks share the tiles beyond whole waves, and mm32_fixup adds up their partial tiles (fma/stream_k.cuh)."""
     loaded = loads(gemm)
     blocks = card.sms * tile.resident(loaded, card)
     rest = _count(tile, gemm) % blocks

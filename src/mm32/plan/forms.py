@@ -1,4 +1,4 @@
-"""Every form of every kernel that is compiled and checked without a card: the axes of each source's constants, as data.
+"""The forms of the kernels that are compiled and checked without a card: the axes of each source's constants, as data.
 
 An axis is one choice: some constants and the values that they have together. A source is its axes and what of them is covered:
 for each group of axes, every combination of their values stands in at least one form. The list of forms follows from that

@@ -107,7 +107,7 @@ class Workspace:
     """Device memory beyond the operands, `bytes` long, as struct Params (PARAMS) describes it to the kernels.
 
     Offsets in bytes from its start: `panels`, `stats` and `ready` counters of A and of B, the accept test's `decision`, and
-    `partial_sums` (with stream-K, of pieces of tiles). matrices: how many of A and of B are packed. parts: how many blocks share
+    `partial_sums` (with stream-K, partial tiles). matrices: how many of A and of B are packed. parts: how many blocks share
     K (split-K) or, with stream-K, how many share the last tiles. first_rows: rows of A and of B to pack first; none where the
     multiply waits for all of them. An operand that is `prepacked` has memory of its own, from the start of which its offsets are.
     """
@@ -148,7 +148,7 @@ class Plan:
     @property
     def scheme(self) -> str | None:
         """How an emulated kernel computes fp32: "fp16x3" (fp16 hi and lo, three products) or "fp16" (one); None for others."""
-        if self.kernel not in EMULATED_KERNELS:
+        if self.kernel not in EMULATED_KERNELS or self.gemm.k == 0 or self.gemm.empty:  # simt does those
             return None
         return "fp16" if self.gemm.precision == "tf32" else "fp16x3"
 
@@ -163,8 +163,12 @@ class Plan:
             f"gemm       M={g.m} N={g.n} K={g.k}{batch}, layout {g.layout}, epilogue {' + '.join(fused) or 'none'}, "
             f"precision {g.precision}",
             f"card       {card.name} ({card.arch}, {card.sms} multiprocessors){seen}",
-            f"kernel     {self.kernel}{scheme}: {self.reason}",
         ]
+        if g.empty:
+            return "\n".join(
+                [*lines, "kernel     none: the result has no elements, so nothing is computed or launched"]
+            )
+        lines.append(f"kernel     {self.kernel}{scheme}: {self.reason}")
         for launch in self.launches:
             how = ", while the one before it runs" if launch.dependent else ""
             how += ", only for tiles that fail the accept test (fallback)" if launch.fallback else ""

@@ -12,6 +12,12 @@ from .process import Limits
 from .report import Report
 from .session import Session
 
+LARGEST_SEED = 2**62 - 1  # torch takes 64 bits, and later trials and probes add to the seed
+
+
+class WrongArgument(ValueError):
+    """An argument that no verification can be run with: a type of its own, since the run may raise a ValueError too."""
+
 
 def verify(
     reference: str | Path,
@@ -31,7 +37,7 @@ def verify(
         candidate: a script with `class ModelNew(nn.Module)`.
         kernel: instead of a candidate, a kernel of this library, which computes the reference's products.
         trials: how many random inputs to compare; by default 3, or 2 where the reference is slow.
-        seed: seed of the first trial; by default a random one, which is in the report.
+        seed: seed of the first trial, from 0 to 2^62 - 1; by default a random one, which is in the report.
         timeout: seconds that the candidate may take for any one step, compiling included.
         memory_gib: host memory that the candidate's processes may use together; by default 16, or 3/4 of the machine's.
         progress: called with a line of text whenever a stage begins, and while it lasts.
@@ -41,19 +47,28 @@ def verify(
     Raises ValueError for wrong arguments and FileNotFoundError for a script that does not exist.
     """
     if (candidate is None) == (kernel is None):
-        raise ValueError("give either a candidate script or kernel=NAME")
+        raise WrongArgument("give either a candidate script or the name of a kernel")
+    if kernel is not None:
+        from mm32.plan import check_kernel
+
+        try:
+            check_kernel(kernel)
+        except ValueError as error:
+            raise WrongArgument(str(error)) from None
     paths = [Path(p).resolve() for p in (reference, candidate) if p is not None]
     for path in paths:
         if not path.is_file():
             raise FileNotFoundError(f"there is no script {path}")
     if trials is not None and trials < 1:
-        raise ValueError(f"trials must be at least 1, got {trials}")
+        raise WrongArgument(f"trials must be at least 1, got {trials}")
+    if seed is not None and not 0 <= seed <= LARGEST_SEED:
+        raise WrongArgument(f"seed must be from 0 to 2^62 - 1, got {seed}")
     if not timeout > 0:
-        raise ValueError(f"timeout must be positive, got {timeout}")
+        raise WrongArgument(f"timeout must be positive, got {timeout}")
     if memory_gib is None:
         memory_gib = min(16.0, psutil.virtual_memory().total / 2**30 * 0.75)
     if not memory_gib > 0:
-        raise ValueError(f"memory_gib must be positive, got {memory_gib}")
+        raise WrongArgument(f"memory_gib must be positive, got {memory_gib}")
     session = Session(
         paths[0],
         paths[1] if candidate is not None else None,

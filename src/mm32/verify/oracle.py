@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -98,7 +98,6 @@ class Contraction:
     activation: str | None
     shape: tuple[int, ...]  # of the product
     k: int
-    _module: list[fx.GraphModule] = field(default_factory=list)
 
     def describe(self) -> dict[str, Any]:
         m = self.operands[0].meta["val"].shape[-2] if self.operands[0].meta["val"].dim() > 1 else 1

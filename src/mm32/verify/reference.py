@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from . import machine, oracle, probes, wire
+from . import machine, oracle, probes, text, wire
 from .worker import main as worker
 from .worker.runner import Answer, BuildError, Request, ScriptRunner, seed_everything
 
@@ -94,7 +94,8 @@ class ReferenceRunner(ScriptRunner):
             values, names = oracle.flat_inputs(self.model, self.inputs)
             graph = oracle.trace(self.model, self.inputs)
         except Exception as error:
-            return {"why_not": f"it cannot be traced ({type(error).__name__})", "lengths": []}
+            said = text.one_line((str(error).splitlines() or ["no message"])[0], 200)
+            return {"why_not": f"it cannot be traced ({type(error).__name__}: {said})", "lengths": []}
         lengths = oracle.reduction_lengths(graph.graph)
         try:
             contraction = oracle.find_contraction(graph, names)
