@@ -13,6 +13,7 @@ from mm32 import activations
 from mm32.activations import ACTIVATIONS, Activation
 from mm32.cuda.compile import KERNEL_DIR
 
+DOCS = Path(__file__).parent.parent / "docs"
 EVERY = pytest.mark.parametrize("activation", ACTIVATIONS, ids=activations.names())
 
 
@@ -36,6 +37,14 @@ def test_names_are_looked_up() -> None:
         assert activations.number(activation.name) == activation.number
         assert f'"{activation.name}"' in (mm32.matmul.__doc__ or "")
     assert len(set(activations.names())) == len(ACTIVATIONS)
+
+
+@pytest.mark.parametrize("where", ["mm32.replace_linear", "layers.md", "verifying.md", "pytorch.md"])
+def test_lists_in_words_have_all(where: str) -> None:
+    page = DOCS / where
+    text = (page.read_text() if page.exists() else mm32.replace_linear.__doc__ or "").lower().replace("_", "")
+    for activation in ACTIVATIONS:
+        assert activation.module.__name__.lower() in text, f"{where} does not name {activation.name}"
 
 
 @EVERY
@@ -68,5 +77,5 @@ def test_other_modules_are_none() -> None:
     class Own(torch.nn.ReLU):
         pass
 
-    for module in (torch.nn.LeakyReLU(0.2), torch.nn.Softplus(), Own(), torch.nn.Linear(2, 2)):
+    for module in (torch.nn.LeakyReLU(0.2), Own(), torch.nn.Linear(2, 2)):
         assert activations.of_module(module) is None

@@ -8,6 +8,7 @@ import logging
 import pickle
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,17 +23,11 @@ import mm32
 from gpu_support import assert_close, reference
 from mm32 import cpu, ops
 from mm32 import nn as layers
-from mm32.activations import names
+from mm32.activations import ACTIVATIONS, names
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 MODULES: dict[str, Callable[[], nn.Module]] = {
-    "relu": nn.ReLU,
-    "leaky_relu": nn.LeakyReLU,
-    "gelu": nn.GELU,
-    "gelu_tanh": lambda: nn.GELU(approximate="tanh"),
-    "silu": nn.SiLU,
-    "tanh": nn.Tanh,
-    "sigmoid": nn.Sigmoid,
+    activation.name: partial(activation.module, **activation.options) for activation in ACTIVATIONS
 }
 
 
@@ -855,6 +850,11 @@ def with_hook(method: str, which: int) -> Callable[[], nn.Module]:
     return make
 
 
+class Square(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * x
+
+
 def sharing_a_layer() -> nn.Module:
     layer = nn.Linear(8, 8)
     return nn.Sequential(layer, nn.ReLU(), layer, nn.Tanh())
@@ -863,7 +863,7 @@ def sharing_a_layer() -> nn.Module:
 NOT_FUSED: dict[str, Callable[[], nn.Module]] = {
     "subclass_with_a_forward": lambda: Watched(nn.Linear(8, 8), nn.ReLU()),
     "another_slope": lambda: nn.Sequential(nn.Linear(8, 8), nn.LeakyReLU(0.2)),
-    "not_fused_by_mm32": lambda: nn.Sequential(nn.Linear(8, 8), nn.Softplus()),
+    "not_fused_by_mm32": lambda: nn.Sequential(nn.Linear(8, 8), Square()),
     "not_directly_behind": lambda: nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.0), nn.ReLU()),
     "used_twice": sharing_a_layer,
     "forward_hook": with_hook("register_forward_hook", 0),
