@@ -18,7 +18,7 @@ from mm32 import plan as planning
 from mm32.bench import measure, peers, record, suite, summary
 from mm32.bench.measure import Case
 from mm32.cli import app
-from mm32.collect_env import pip_install
+from mm32.install import pip_install
 
 RECORD = Path(__file__).parent.parent / "benchmarks" / "results" / "nvidia-h200" / "main.json"
 

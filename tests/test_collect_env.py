@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import mm32
-from mm32 import collect_env
+from mm32 import collect_env, install
 from mm32.plan import H200
 
 
@@ -74,7 +74,7 @@ def test_every_probe_may_fail(monkeypatch):
 
 def test_missing_parts_come_with_the_line_that_brings_them(monkeypatch):
     found = {"cuda-core": "1.0", "cuda-bindings": None, "NVRTC": None, "torch": "2.11", "torch's CUDA": "12.8"}
-    monkeypatch.setattr(collect_env, "pip_install", lambda extra: f"pip install 'mm32[{extra}]'")
+    monkeypatch.setattr(install, "pip_install", lambda extra: f"pip install 'mm32[{extra}]'")
     missing = collect_env._missing(found, {"nvcc": None, "c++": "/usr/bin/c++"})
     gets = {m["get"]: m["what"] for m in missing}
     assert gets["pip install 'mm32[cu12]'"] == "cuda-bindings, NVRTC, to run kernels"
@@ -108,22 +108,22 @@ def test_the_command_that_installs_an_extra_names_where_mm32_came_from(tmp_path,
     from types import SimpleNamespace
 
     installed = SimpleNamespace(read_text=lambda name: origin if name == "direct_url.json" else None)
-    monkeypatch.setattr(collect_env.importlib.metadata, "distribution", lambda name: installed)
-    monkeypatch.setattr(collect_env, "__file__", str(tmp_path / "lib" / "site-packages" / "mm32" / "collect_env.py"))
-    assert collect_env.pip_install("cli") == command
+    monkeypatch.setattr(install.importlib.metadata, "distribution", lambda name: installed)
+    monkeypatch.setattr(install, "__file__", str(tmp_path / "lib" / "site-packages" / "mm32" / "install.py"))
+    assert install.pip_install("cli") == command
 
 
 def test_the_command_that_installs_an_extra_in_a_checkout(tmp_path, monkeypatch):
-    monkeypatch.setattr(collect_env, "__file__", str(tmp_path / "src" / "mm32" / "collect_env.py"))
+    monkeypatch.setattr(install, "__file__", str(tmp_path / "src" / "mm32" / "install.py"))
     (tmp_path / "pyproject.toml").touch()
-    assert collect_env.pip_install("cu13") == f"pip install -e '{tmp_path}[cu13]'"
+    assert install.pip_install("cu13") == f"pip install -e '{tmp_path}[cu13]'"
     (tmp_path / "pyproject.toml").unlink()
 
     def broken(name):
         raise OSError("no metadata")
 
-    monkeypatch.setattr(collect_env.importlib.metadata, "distribution", broken)
-    assert collect_env.pip_install("cu13") == "pip install 'mm32[cu13]'"
+    monkeypatch.setattr(install.importlib.metadata, "distribution", broken)
+    assert install.pip_install("cu13") == "pip install 'mm32[cu13]'"
 
 
 def test_a_compiler_that_fails_is_shown(tmp_path, monkeypatch):

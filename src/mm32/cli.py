@@ -98,6 +98,7 @@ if typer is not None:
         if json is not None and not to_stdout and (why := unwritable(json)) is not None:
             raise typer.BadParameter(why, param_hint="--json")
         from mm32.verify import entry
+        from mm32.verify.page import Page
 
         try:
             with _progress() as progress:
@@ -111,7 +112,7 @@ if typer is not None:
                     memory_gib=memory,
                     progress=progress,
                 )
-            report.print(rich.console.Console(stderr=to_stdout))
+            Page(report, rich.console.Console(stderr=to_stdout)).print()
             if to_stdout:
                 sys.stdout.write(report.json() + "\n")
             elif json is not None:
@@ -313,7 +314,7 @@ class _progress:
 def main() -> None:
     """Entry point of the `mm32` command."""
     if typer is None:
-        from mm32.collect_env import pip_install
+        from mm32.install import pip_install
 
         print(f"mm32's command line needs: {pip_install('cli')}", file=sys.stderr)
         raise SystemExit(2)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib.metadata
-import json
 import os
 import platform
 import re
@@ -86,28 +85,6 @@ def planning_device() -> tuple[Card, bool]:
     if torch.cuda.is_available():
         return launch.card_of(torch.cuda.current_device()), True
     return H200, False
-
-
-def pip_install(extra: str) -> str:
-    """The command that installs one of mm32's extras ("cu13", "cli", ...), from where mm32 itself was installed."""
-    folder = Path(__file__).resolve().parents[2]  # a checkout's, if this is one: src/mm32/collect_env.py
-    if (folder / "pyproject.toml").is_file():
-        return f"pip install -e '{folder}[{extra}]'"
-    source = _installed_from()
-    if source is None:
-        return f"pip install 'mm32[{extra}]'"
-    return f"pip install 'mm32[{extra}] @ {source}'"
-
-
-def _installed_from() -> str | None:
-    """The URL that pip installed mm32 from; None if that was a package index, or is not known."""
-    try:
-        written = importlib.metadata.distribution("mm32").read_text("direct_url.json")
-        origin = json.loads(written or "{}")
-        vcs = origin.get("vcs_info", {})
-        return f"{vcs['vcs']}+{origin['url']}@{vcs['commit_id']}" if vcs else origin.get("url")
-    except Exception:  # no metadata, or not as the specification has it: the message is advice, not worth an error
-        return None
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -229,6 +206,8 @@ def _cache() -> dict[str, Any]:
 
 
 def _missing(versions: dict[str, str | None], compilers: dict[str, str | None]) -> list[dict[str, str]]:
+    from mm32.install import pip_install
+
     def absent(value: str | None) -> bool:
         return value is None or value.startswith("failed")
 

@@ -17,8 +17,8 @@ from conftest_verify import REFERENCE, RIGHT, forward
 from typer.testing import CliRunner
 
 from mm32 import cli
-from mm32.collect_env import pip_install
-from mm32.verify import entry, verify
+from mm32.install import pip_install
+from mm32.verify import entry, page, verify
 from mm32.verify.process import TOKEN_VARIABLE
 from mm32.verify.verdict import EXIT_MEANINGS
 
@@ -100,8 +100,6 @@ def test_wrong_arguments_are_value_errors(scripts: tuple[Path, Path]) -> None:
 class _Verified:
     exit_code = 0
 
-    def print(self, console: object) -> None: ...
-
     def json(self) -> str:
         return "{}"
 
@@ -118,10 +116,11 @@ def test_an_error_of_the_tool_itself_is_exit_code_70(
         return CliRunner().invoke(cli.app, ["verify", *map(str, scripts), "--json", json]).exit_code
 
     monkeypatch.setattr(entry.Session, "run", lambda self: _Verified())
+    monkeypatch.setattr(page.Page, "print", lambda self: None)
     assert run(str(tmp_path / "report.json")) == 0
     assert (tmp_path / "report.json").read_text() == "{}\n"
     assert run("/dev/full") == 70
-    monkeypatch.setattr(_Verified, "print", fail)
+    monkeypatch.setattr(page.Page, "print", fail)
     assert run("-") == 70
     monkeypatch.setattr(entry.Session, "run", fail)
     assert run("-") == 70

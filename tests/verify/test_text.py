@@ -16,6 +16,7 @@ from rich.console import Console
 from mm32.verify import Report, Verdict, wire
 from mm32.verify.channel import Channel, Failure
 from mm32.verify.judge import Truth, judge
+from mm32.verify.page import Page
 from mm32.verify.text import LOG_LINE, fold, log, one_line
 
 FORGED = "SAME, FASTER 9.99x"
@@ -67,7 +68,7 @@ def answer(header: dict[str, Any]) -> Any:
 
 def page(report: Report, terminal: bool = False, width: int = 80) -> str:
     file = io.StringIO()
-    report.print(Console(file=file, force_terminal=terminal, color_system=None, width=width))
+    Page(report, Console(file=file, force_terminal=terminal, color_system=None, width=width)).print()
     return file.getvalue()
 
 

@@ -420,10 +420,12 @@ def test_patching_the_comparison_changes_nothing(run: Run) -> None:
 def test_terminal_escapes_of_a_candidate_do_not_reach_the_page(run: Run) -> None:
     from rich.console import Console
 
+    from mm32.verify.page import Page
+
     report = run(forward(r"raise ValueError('\x1b[2J\x1b[1;32mSAME, FASTER')"), trials=1)
     with open(os.devnull, "w") as null:
         console = Console(file=null, record=True, force_terminal=False, width=200)
-        report.print(console)
+        Page(report, console).print()
         assert "\x1b[2J" not in console.export_text(styles=True)
 
 

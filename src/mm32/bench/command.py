@@ -13,8 +13,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from mm32.bench import measure, plots, record, suite, summary
-from mm32.collect_env import pip_install
 from mm32.files import unwritable
+from mm32.install import pip_install
 
 
 class NoDevice(RuntimeError):

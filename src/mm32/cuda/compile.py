@@ -21,8 +21,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from mm32.collect_env import pip_install
 from mm32.errors import CompileError
+from mm32.install import pip_install
 
 KERNEL_DIR = Path(__file__).parent / "kernels"
 STANDARD = "c++17"

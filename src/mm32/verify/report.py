@@ -11,8 +11,6 @@ from .judge import Judgement
 from .verdict import Verdict
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from .timing import Timing
 
 SCHEMA = "mm32.verify/1"
@@ -98,12 +96,6 @@ class Report:
 
     def json(self) -> str:
         return json.dumps(self.as_dict(), indent=2, allow_nan=False)
-
-    def print(self, console: Console) -> None:
-        """Write the page, the verdict last."""
-        from .page import Page
-
-        Page(self, console).print()
 
 
 def _plain(value: Any) -> Any:
