@@ -82,6 +82,15 @@ def _template(gemm: Gemm) -> _Problem:
     )
 
 
+def _lower(params: _Params, space: Workspace, base: int) -> _Params:
+    """The argument of the lower tier's launches."""
+    lower = _Params.from_buffer_copy(params)
+    lower.panels = _pair(base + space.lower_panels[0], base + space.lower_panels[1])
+    lower.parts = space.lower_parts
+    lower.first_rows = (_i64 * 2)(0, 0)
+    return lower
+
+
 def _split(problem: _Problem, space: Workspace, base: int, base_a: int, base_b: int) -> _Params:
     """The argument for a workspace at `base`, and what is A's and B's at `base_a` and `base_b`."""
 
@@ -169,21 +178,25 @@ def _kernel(launch: Launch, arch: str, index: int, what: str) -> _Loaded:
         return _kernels[at]
 
 
-def careful_runs(index: int) -> int:
-    """In how many calls the careful path computed a tile, on device `index` in this process. Waits for the device."""
+TIERS = ("fp16x3", "fp16x3 with a scaled lo", "bf16x6", "FMA", "tiles recomputed", "rows recomputed")
+
+
+def tier_calls(index: int) -> dict[str, int]:
+    """Calls of emulated kernels on device `index` in this process, by the tier that computed them, and how many of those had
+    tiles, or rows and columns alone, recomputed. Waits for the device."""
     from cuda.bindings import driver
 
-    total = 0
+    total = [0] * len(TIERS)
     with torch.cuda.device(index):
         torch.cuda.synchronize()
         for (source, _, _, _, _, device), loaded in list(_kernels.items()):
             if source == "emulated/fallback.cu" and device == index:
-                status, address, size = driver.cuLibraryGetGlobal(loaded.library, b"mm32_fallback_runs")
-                _checked((status,), "reading mm32_fallback_runs")
-                count = ctypes.c_ulonglong()
-                _checked(driver.cuMemcpyDtoH(ctypes.addressof(count), address, size), "reading mm32_fallback_runs")
-                total += count.value
-    return total
+                status, address, size = driver.cuLibraryGetGlobal(loaded.library, b"mm32_tier_calls")
+                _checked((status,), "reading mm32_tier_calls")
+                counts = (ctypes.c_ulonglong * len(TIERS))()
+                _checked(driver.cuMemcpyDtoH(ctypes.addressof(counts), address, size), "reading mm32_tier_calls")
+                total = [a + b for a, b in zip(total, counts, strict=True)]
+    return dict(zip(TIERS, total, strict=True))
 
 
 def _what(plan: Plan, launch: Launch) -> str:
@@ -244,8 +257,9 @@ class Runner:
         base_a = base if packed_a is None or not space.prepacked[0] else packed_a.data_ptr()
         base_b = base if packed_b is None or not space.prepacked[1] else packed_b.data_ptr()
         split = _split(problem, space, base, base_a, base_b)
+        lower = _lower(split, space, base) if any(launch.lower for launch in self.plan.launches) else split
         for launch, kernel, grid in self._steps:
-            self._start(launch, kernel, grid, split if launch.takes_workspace else problem, stream)
+            self._start(launch, kernel, grid, lower if launch.lower else split if launch.takes_workspace else problem, stream)
         return None
 
     def pack(self, operand: torch.Tensor) -> torch.Tensor:
@@ -283,7 +297,7 @@ class Runner:
     def _config(self, launch: Launch, grid: int, stream: int) -> object:
         """The launch's configuration for a stream, kept by thread; a thread that changes streams makes it anew."""
         kept = self._threads.__dict__.setdefault("configs", {})
-        found = kept.get(launch.entry)
+        found = kept.get((launch.entry, launch.lower))
         if found is not None and found[0] == stream:
             return found[1]
         config = self._driver.CUlaunchConfig()
@@ -292,7 +306,7 @@ class Runner:
         config.sharedMemBytes = launch.shared
         config.hStream = stream
         config.attrs, config.numAttrs = [_early()], 1
-        kept[launch.entry] = (stream, config)
+        kept[launch.entry, launch.lower] = (stream, config)
         return config
 
 

@@ -138,7 +138,9 @@ NARROW_FORM = Axis(
     )
 )
 SIDE, LOAD = _axis("SIDE", 0, 1), _axis("LOAD", 0, 1, 2, 3)
-PRODUCTS = _axis("PRODUCTS", 3, 1)
+PRODUCTS = _axis("PRODUCTS", 3, 1, 6)
+GUARDED = _axis("GUARDED", 0, 1)
+TIERS = Axis(tuple((("GUARDED", g), ("LOWER_TIER", t)) for g, t in ((0, 0), (0, 1), (1, 0))))  # alone, first, lower
 A_UNIT, B_UNIT = _axis("A_UNIT_ROWS", 16, 64), _axis("B_UNIT_ROWS", 16, 64)
 
 
@@ -173,6 +175,17 @@ def _narrow_allowed(form: Form) -> bool:
     along_k = {(f.width, f.rows, f.depth): f.along_k for f in fma.NARROW_FORMS}
     along = along_k[form["WIDTH"], form["ROWS"], form["DEPTH"]]
     return _no_epilogue_of_parts(form) and (form["LOAD"] >= 2) == along
+
+
+def _tier_allowed(form: Form) -> bool:
+    """bf16x6 is the lower tier of fp16x3."""
+    if form["GUARDED"]:
+        return form["PRODUCTS"] == 6
+    return form["PRODUCTS"] == 3 or not form["LOWER_TIER"]
+
+
+def _tensorcore_allowed(form: Form) -> bool:
+    return _no_epilogue_of_parts(form) and _tier_allowed(form)
 
 
 def _threads(count: int) -> Callable[[Form], int]:
@@ -212,20 +225,20 @@ SOURCES = (
         ((A_LOAD, B_LOAD), (PRODUCTS, ENDS), (C_VECTOR, ENDS)), _simt_threads, _simt_allowed,
     ),
     Source(
-        "mma", "emulated/pack.cu", ("A_LOAD", "B_LOAD", "PRODUCTS"), (A_PACK, B_PACK, PRODUCTS),
-        ((PRODUCTS, A_PACK, B_PACK),), _threads(256),
+        "mma", "emulated/pack.cu", ("A_LOAD", "B_LOAD", "PRODUCTS", *TIERS.names), (A_PACK, B_PACK, PRODUCTS, TIERS),
+        ((PRODUCTS, A_PACK, B_PACK), (PRODUCTS, TIERS)), _threads(256), _tier_allowed,
     ),
-    Source("mma", "common/reduce.cu", _LAST, (EPILOGUE,), ((ENDS,), (EACH,)), _threads(256)),
+    Source("mma", "common/reduce.cu", (*_LAST, "GUARDED"), (EPILOGUE, GUARDED), ((ENDS, GUARDED), (EACH,)), _threads(256)),
     Source(  # the units are constants to compare with
         "tensorcore", "emulated/tensorcore.cu",
-        (*_LAST, "PRODUCTS", "A_UNIT_ROWS", "B_UNIT_ROWS", *PACKED_TILE.names[1:], *_STORE),
-        (EPILOGUE, A_UNIT, B_UNIT, PACKED_TILE, SPLIT_K, C_VECTOR),
-        ((PACKED_TILE, SPLIT_K, C_VECTOR, ENDS), (A_UNIT, B_UNIT), (EACH,)), _threads(384), _no_epilogue_of_parts,
+        (*_LAST, "PRODUCTS", "A_UNIT_ROWS", "B_UNIT_ROWS", *PACKED_TILE.names[1:], *_STORE, *TIERS.names),
+        (EPILOGUE, A_UNIT, B_UNIT, PACKED_TILE, SPLIT_K, C_VECTOR, TIERS),
+        ((PACKED_TILE, SPLIT_K, C_VECTOR, ENDS), (A_UNIT, B_UNIT), (PACKED_TILE, TIERS), (EACH,)), _threads(384), _tensorcore_allowed,
     ),
     Source(  # warpgroups of their own load: how they load and how the others store are covered apart
-        "tensorcore", "emulated/tensorcore.cu", (*_LAST, "PRODUCTS", "A_LOAD", "B_LOAD", *INLINE_TILE.names[1:], *_STORE),
-        (EPILOGUE, A_LOAD, B_LOAD, INLINE_TILE, SPLIT_K, C_VECTOR),
-        ((INLINE_TILE, A_LOAD, B_LOAD), (INLINE_TILE, SPLIT_K, C_VECTOR, ENDS)), _threads(512), _no_epilogue_of_parts,
+        "tensorcore", "emulated/tensorcore.cu", (*_LAST, "PRODUCTS", "A_LOAD", "B_LOAD", *INLINE_TILE.names[1:], *_STORE, *TIERS.names),
+        (EPILOGUE, A_LOAD, B_LOAD, INLINE_TILE, SPLIT_K, C_VECTOR, TIERS),
+        ((INLINE_TILE, A_LOAD, B_LOAD), (INLINE_TILE, SPLIT_K, C_VECTOR, ENDS), (INLINE_TILE, TIERS)), _threads(512), _tensorcore_allowed,
     ),
     Source(
         "mma", "emulated/mma.cu", (*_LAST, *MMA_TILE.names, *_STORE), (EPILOGUE, MMA_TILE, SPLIT_K, C_VECTOR),

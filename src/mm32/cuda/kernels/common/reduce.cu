@@ -4,6 +4,7 @@
 // if N is a multiple of 4, otherwise 1.
 // No shared memory; up to 64 registers on sm_90.
 // Bound by memory: it reads `parts` floats and writes one for each element of C.
+//   MM32_GUARDED   1: this is the lower tier's reduction, which does something only if the decision asked for that tier
 #include "common/epilogue.cuh"
 #include "common/partial_sums.cuh"
 #include "common/workspace.cuh"
@@ -32,6 +33,7 @@ __device__ __forceinline__ void reduce(const Params& s) {
 
 extern "C" __global__ void __launch_bounds__(256) mm32_reduce(const __grid_constant__ Params s) {
     wait_for_previous_grid();
+    if (MM32_GUARDED && tier_of(s) != BF16X6) return;
     if (s.p.n % 4 == 0) reduce<4>(s);
     else reduce<1>(s);
 }

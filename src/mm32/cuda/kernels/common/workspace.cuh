@@ -24,3 +24,11 @@ template <typename Index>
 __device__ __forceinline__ Index packed_matrix(const Params& s, int side, Index i) {
     return s.matrices[side] == 1 ? 0 : i;
 }
+
+// What computes the result of an emulated product: the first word of its Decision.
+enum Tier : unsigned {
+    FIRST_TIER = 0,  // fp16x3 (or fp16); mm32_fallback recomputes single tiles
+    BF16X6 = 1,      // the launches of bf16x6, instead of those of fp16x3
+    FMA = 2,         // mm32_fallback, all of it
+};
+__device__ __forceinline__ unsigned tier_of(const Params& s) { return *reinterpret_cast<const unsigned*>(s.decision); }

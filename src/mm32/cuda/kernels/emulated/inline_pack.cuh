@@ -27,7 +27,7 @@ __device__ __forceinline__ T opaque(T x) {
 constexpr int AHEAD = 8, QUEUE = AHEAD * 256 * 32;  // passes; bytes, for both warpgroups
 
 // What one warpgroup does for its operand, whose tiles have ROWS rows.
-template <int ROWS, int LOAD>
+template <int ROWS, int LOAD, bool SCALED_LO>
 struct InlinePacker {
     static constexpr bool ALONG_ROWS = LOAD < 2, VECTOR = LOAD % 2 == 0;
     static constexpr int PASSES = ROWS / 16;  // in a K-block
@@ -43,7 +43,7 @@ struct InlinePacker {
     unsigned to;                  // where the thread's first element goes in a plane
     float scale[OWN];
     float largest[OWN];
-    unsigned small[OWN / 2];  // two counts of 16 bits each
+    unsigned counts[OWN];  // as in Observed; a plan shares K so that 16 bits suffice
     float next[8];            // the next pass
     unsigned queue;           // slot 0 of the thread: 16 bytes for each half, 4096 apart. Slots are 8192 apart
 
@@ -85,8 +85,8 @@ struct InlinePacker {
         const RowStats* const stats = s.stats[side] + packed_matrix(s, side, matrix) * (side ? s.p.n : s.p.m) + row0;
 #pragma unroll
         for (int i = 0; i < OWN; i++) {
-            scale[i] = power_of_two(stats[min(row + row_step(i), last_row)].exponent);
-            largest[i] = 0.f, small[i / 2] = 0;
+            scale[i] = power_of_two(Scale{stats[min(row + row_step(i), last_row)].scale}.exponent(SCALED_LO));
+            largest[i] = 0.f, counts[i] = 0;
         }
     }
 
@@ -125,34 +125,35 @@ struct InlinePacker {
     // Scales and splits a pass and stores it in the ring. With OBSERVE it collects the stats of its rows.
     template <bool OBSERVE>
     __device__ __forceinline__ void store(float (&x)[8], int pass, unsigned plane) {
+        if constexpr (OBSERVE) {
 #pragma unroll
-        for (int e = 0; e < 8; e++) {
-            const int i = ALONG_ROWS ? e % 4 : pass;
-            const float scaled = x[e] * scale[i];
-            if (OBSERVE) observe(largest[i], small[i / 2], x[e], scaled, 1u << (16 * (i % 2)));
-            x[e] = scaled;
+            for (int e = 0; e < 8; e++) {
+                const int i = ALONG_ROWS ? e % 4 : pass;
+                observe_one(largest[i], counts[i], x[e], small_unscaled(scale[i], SCALED_LO));
+            }
         }
-        unsigned hi[4], lo[4];
 #pragma unroll
-        for (int e = 0; e < 4; e++) split(x[2 * e], x[2 * e + 1], hi[e], lo[e]);
+        for (int e = 0; e < 8; e++) x[e] *= scale[ALONG_ROWS ? e % 4 : pass];
+        unsigned pair[4][PLANES];
+#pragma unroll
+        for (int e = 0; e < 4; e++) split(x[2 * e], x[2 * e + 1], pair[e], lo_factor(SCALED_LO));
         if constexpr (ALONG_ROWS) {
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 // The swizzle repeats every 8 places of K. With STEP = 4 the second half is 4 places further on.
                 const unsigned at = plane + (STEP == 4 && h ? to ^ 64 : to) + STEP * (2 * pass + h) * PLANE_ROW;
-                asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(at), "r"(hi[2 * h]), "r"(hi[2 * h + 1]) : "memory");
-                if (PLANES == 2)
-                    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(at + ROWS * PLANE_ROW), "r"(lo[2 * h]),
-                                 "r"(lo[2 * h + 1])
+#pragma unroll
+                for (int p = 0; p < PLANES; p++)
+                    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(at + p * ROWS * PLANE_ROW), "r"(pair[2 * h][p]),
+                                 "r"(pair[2 * h + 1][p])
                                  : "memory");
             }
         } else {
             const unsigned at = plane + to + 16 * pass * PLANE_ROW;
-            asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(hi[0]), "r"(hi[1]), "r"(hi[2]), "r"(hi[3])
-                         : "memory");
-            if (PLANES == 2)
-                asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(at + ROWS * PLANE_ROW), "r"(lo[0]), "r"(lo[1]),
-                             "r"(lo[2]), "r"(lo[3])
+#pragma unroll
+            for (int p = 0; p < PLANES; p++)
+                asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(at + p * ROWS * PLANE_ROW), "r"(pair[0][p]),
+                             "r"(pair[1][p]), "r"(pair[2][p]), "r"(pair[3][p])
                              : "memory");
         }
     }
@@ -223,26 +224,28 @@ struct InlinePacker {
         RowStats* const stats = s.stats[side] + packed_matrix(s, side, matrix) * (side ? s.p.n : s.p.m) + row0;
 #pragma unroll
         for (int i = 0; i < OWN; i++) {
-            Observed observed{largest[i], small[i / 2] >> (16 * (i % 2)) & 0xffff};
+            float all = largest[i] * scale[i];
+            unsigned small_count = counts[i] & 0xffff, regular = counts[i] >> 16;
             if constexpr (!ALONG_ROWS) {
 #pragma unroll
                 for (int offset = 4; offset > 0; offset /= 2) {
-                    observed.largest = larger(observed.largest, __shfl_xor_sync(~0u, observed.largest, offset));
-                    observed.small += __shfl_xor_sync(~0u, observed.small, offset);
+                    all = larger(all, __shfl_xor_sync(~0u, all, offset));
+                    small_count += __shfl_xor_sync(~0u, small_count, offset);
+                    regular += __shfl_xor_sync(~0u, regular, offset);
                 }
             }
-            const bool any = __float_as_uint(observed.largest) != 0 || observed.small;
+            const bool any = __float_as_uint(all) != 0 || small_count;
             if (any && (ALONG_ROWS || threadIdx.x % 8 == 0) && row + row_step(i) <= last_row)
-                record(stats[row + row_step(i)], observed);
+                record(stats[row + row_step(i)], all, small_count, regular);
         }
     }
 };
 
 // Packs one operand of all tiles of the block, by one warpgroup. SIDE 0 is A, 1 is B.
-template <int SIDE, int STAGES, int STAGE, int PLANE_AT>
-__device__ __forceinline__ void pack_tiles(const Params& s, unsigned ring, unsigned queues, unsigned full_barriers,
+template <int SIDE, int STAGES, int STAGE, int PLANE_AT, bool SCALED_LO>
+__device__ __forceinline__ void pack_tiles_as(const Params& s, unsigned ring, unsigned queues, unsigned full_barriers,
                                            unsigned empty_barriers) {
-    InlinePacker<SIDE ? TILE_N : TILE_M, SIDE ? MM32_B_LOAD : MM32_A_LOAD> packer(queues);
+    InlinePacker<SIDE ? TILE_N : TILE_M, SIDE ? MM32_B_LOAD : MM32_A_LOAD, SCALED_LO> packer(queues);
     const unsigned plane = ring + PLANE_AT;
     const int blocks = (int)ceil_div(s.p.k, BLOCK_K);
     int stage = 0;
@@ -265,8 +268,17 @@ __device__ __forceinline__ void pack_tiles(const Params& s, unsigned ring, unsig
     }
 }
 
-// Runs the accept test if this block is the last to finish, by its 256 threads that pack, in the memory of the queues.
-__device__ __forceinline__ void decide_if_last(const Params& s, GroupStats* queues) {
+template <int SIDE, int STAGES, int STAGE, int PLANE_AT>
+__device__ __forceinline__ void pack_tiles(const Params& s, bool scaled_lo, unsigned ring, unsigned queues, unsigned full_barriers,
+                                           unsigned empty_barriers) {
+    if (PLANES == 2 && scaled_lo)
+        pack_tiles_as<SIDE, STAGES, STAGE, PLANE_AT, PLANES == 2>(s, ring, queues, full_barriers, empty_barriers);
+    else
+        pack_tiles_as<SIDE, STAGES, STAGE, PLANE_AT, false>(s, ring, queues, full_barriers, empty_barriers);
+}
+
+// Runs the accept test in the block that finishes last, by its 256 threads that pack, in the memory of the queues.
+__device__ __forceinline__ void decide_if_last(const Params& s, bool scaled_lo, Deciding& d) {
     __shared__ unsigned finished;
     __threadfence();
     asm volatile("bar.sync 5, 256;" ::: "memory");
@@ -274,6 +286,6 @@ __device__ __forceinline__ void decide_if_last(const Params& s, GroupStats* queu
     asm volatile("bar.sync 5, 256;" ::: "memory");
     if (finished != gridDim.x - 1) return;
     __threadfence();
-    decide<256, 2>(s, opaque((int)threadIdx.x % 256), queues);  // opaque, so that it is not computed where registers are short
+    decide<256>(s, opaque((int)threadIdx.x % 256), scaled_lo, false, false, d);  // opaque: or it would be computed early, where registers are short
 }
 #endif
