@@ -126,7 +126,7 @@ SHARES: dict[str, float] = {
 
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # blocks that share K, of mm32's split-K and of torch's
 SAMPLED = 512.0  # bytes of a row that mm32_scale reads (emulated/panels.cuh: 128 samples)
-STATS = 32.0  # bytes of struct RowStats
+STATS_BYTES = 32  # struct RowStats
 PACKERS = 4  # blocks of mm32_pack that a multiprocessor holds
 TILE_M = 128  # rows of an emulated kernel's tile
 
@@ -213,7 +213,7 @@ class Model:
         self.pack, self.pack_beside, self.pack_ahead = memory("pack"), memory("pack.beside"), memory("pack.ahead")
         self.pack_exposed, self.pack_worth = get("pack.exposed"), get("pack.worth")
         self.scale_row = SAMPLED / memory("scale")
-        self.accept_row = STATS / (memory("accept") / card.sms)
+        self.accept_row = STATS_BYTES / (memory("accept") / card.sms)
         self.inline, self.inline_slow = memory("inline"), 1.0 / get("inline.slow")
         self.unit, self.unit_scattered = launches("pack.unit"), launches("pack.unit.scattered")
         self.beside, self.emulated_fixed = launches("pack.beside"), launches("emulated")

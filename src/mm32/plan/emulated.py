@@ -30,7 +30,6 @@ from mm32.plan.plan import (
 
 BLOCK_K, CHUNK = 64, 8  # of K in a K-block; K-blocks packed, and waited for, together (emulated/panels.cuh)
 PLANE_ROW = 128  # bytes of a row in a plane of a panel: a K-block of fp16
-STATS_BYTES = 32  # struct RowStats
 DECISION_BYTES = 16 + 2 * 512 * 12  # struct Decision
 QUEUE = 65536  # bytes of shared memory through which inline packing loads (inline_pack.cuh)
 GROUP = 8  # rows of tiles that share what is in L2 (tile_order.cuh)
@@ -357,7 +356,7 @@ def _workspace(
     a, b = operands(gemm).matrices
     sides = ((a, 0 if prepacked[0] else gemm.m), (b, 0 if prepacked[1] else gemm.n))
     panel_bytes = [0 if inline else x * blocks * planes * -(-rows // 8) * 8 * PLANE_ROW for x, rows in sides]
-    stats_bytes = [x * rows * STATS_BYTES for x, rows in sides]
+    stats_bytes = [x * rows * cost.STATS_BYTES for x, rows in sides]
     ready_bytes = [x * -(-rows // 128) * -(-blocks // CHUNK) * 4 for x, rows in sides]
     sums_bytes = 4 * parts * gemm.batches * gemm.m * gemm.n if parts > 1 else 0
     offsets, end = [], 0

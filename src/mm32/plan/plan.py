@@ -148,7 +148,7 @@ class Plan:
     @property
     def scheme(self) -> str | None:
         """How an emulated kernel computes fp32: "fp16x3" (fp16 hi and lo, three products) or "fp16" (one); None for others."""
-        if self.kernel not in EMULATED_KERNELS or self.gemm.k == 0 or self.gemm.empty:  # simt does those
+        if not any(launch.source.startswith("emulated/") for launch in self.launches):  # simt does what has no products
             return None
         return "fp16" if self.gemm.precision == "tf32" else "fp16x3"
 
