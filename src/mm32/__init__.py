@@ -16,7 +16,6 @@ __all__ = [
     "enable",
     "enabled",
     "explain",
-    "fallback_runs",
     "freeze",
     "linear",
     "matmul",
@@ -35,7 +34,7 @@ try:
     from mm32 import nn
     from mm32.dropin import disable, enable, enabled, stats
     from mm32.nn import freeze, replace_linear, unfreeze
-    from mm32.ops import explain, fallback_runs, linear, matmul
+    from mm32.ops import explain, linear, matmul
     from mm32.packed import PackedOperand, pack
 except Exception as error:
     _failure = error

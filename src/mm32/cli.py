@@ -128,7 +128,7 @@ if typer is not None:
     Sizes = Annotated[int, typer.Option(help="Size of the product that the plan is made for.")]
     Bias = Annotated[bool, typer.Option("--bias", help="Add a bias of shape (N,).")]
     Activation = Annotated[str | None, typer.Option(metavar="NAME", help="Apply relu, gelu, ... to the result.")]
-    Precision = Annotated[str, typer.Option(metavar="NAME", help="What error is allowed: fp32, ieee or tf32.")]
+    Precision = Annotated[str, typer.Option(metavar="NAME", help="What error is allowed: fp32, bf16x6, ieee or tf32.")]
     Kernel = Annotated[str, typer.Option(metavar="NAME", help="A kernel by name, or auto.")]
     LAYOUT = "How A and B are stored: n as multiplied, t transposed; nn, nt, tn or tt."
 

@@ -14,13 +14,14 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from mm32 import cpu, gemm, prepared
 from mm32 import plan as planning
+from mm32.cuda import launch
 from mm32.errors import CompileError, LaunchError
 from mm32.gemm import Gemm
 
@@ -40,6 +41,10 @@ class Stats:
     """Calls that torch's own kernel ran, by the reason."""
     estimated_seconds_saved: float
     """What the planner's estimates (of mm32's time and of torch's) add up to; not measured."""
+    tiers: dict[str, int] = field(default_factory=dict)
+    """Calls of kernels tensorcore and mma, by what computed the result (docs/numerics.md): "fp16x3", "fp16x3 with a scaled lo",
+    "bf16x6" or "FMA"; and in how many of them "tiles recomputed" or "rows recomputed" by FMAs. Counted on the card: all calls of
+    the process, not of the drop-in alone, and the replays of CUDA graphs among them."""
 
     @property
     def taken(self) -> int:
@@ -56,6 +61,8 @@ class Stats:
         lines += [f"       {count} {name}" for name, count in sorted(self.kernels.items(), key=lambda x: -x[1])]
         lines += [f"torch  {self.left} calls"]
         lines += [f"       {count} {why}" for why, count in sorted(self.reasons.items(), key=lambda x: -x[1])]
+        if any(self.tiers.values()):
+            lines.append("tiers  " + ", ".join(f"{count} {tier}" for tier, count in self.tiers.items() if count))
         return "\n".join(lines)
 
 
@@ -396,6 +403,7 @@ def _add(result: torch.Tensor, addend: torch.Tensor, beta: Any, alpha: Any) -> N
 
 
 _dropin = DropIn("CUDA", _prepare)
+_tiers_before: dict[str, int] = {}  # the last reset
 _ENABLE = "enable"
 
 
@@ -405,8 +413,8 @@ def enable(precision: str | None = None) -> None:
 
     Args:
         precision: None follows what torch was asked for at the time of each call (torch.backends.cuda.matmul.fp32_precision,
-            allow_tf32 or torch.set_float32_matmul_precision): "tf32" where that is TF32, "fp32" otherwise. "fp32", "ieee" or
-            "tf32", as in `mm32.matmul`, holds for mm32's part whatever torch was asked for. torch's settings are not touched.
+            allow_tf32 or torch.set_float32_matmul_precision): "tf32" where that is TF32, else "fp32". "fp32", "bf16x6", "ieee" or
+            "tf32" holds for mm32's part whatever torch was asked for, as in `mm32.matmul`. torch's settings are not touched.
 
     Calling it again changes the precision. Raises ValueError for an unknown one.
     """
@@ -435,8 +443,13 @@ def enabled(precision: str | None = None) -> Iterator[None]:
 
 
 def stats(reset: bool = False) -> Stats:
-    """How many products mm32 ran, by kernel, and how many torch ran, by reason, and the time estimated to be saved.
+    """How many products mm32 ran, by kernel, and how many torch ran, by reason, the time estimated to be saved, and what on the
+    card computed the results. That is counted on the card: this function waits for it, and no call does.
 
     ``reset`` starts again from 0 after reading.
     """
-    return _dropin.stats(reset)
+    tiers = launch.tier_calls()
+    since = {tier: count - _tiers_before.get(tier, 0) for tier, count in tiers.items()}
+    if reset:
+        _tiers_before.update(tiers)
+    return replace(_dropin.stats(reset), tiers=since)

@@ -16,7 +16,7 @@ import torch
 
 from mm32 import activations
 
-PRECISIONS = ("fp32", "ieee", "tf32")
+PRECISIONS = ("fp32", "bf16x6", "ieee", "tf32")
 LAYOUTS = ("nn", "nt", "tn", "tt")
 SIDES = ("left", "right")  # of a product: operand A and operand B
 MAX_BATCH_RANK = 8  # batch dimensions that cannot be merged; must equal MM32_MAX_BATCH_RANK in problem.cuh

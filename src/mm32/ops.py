@@ -12,7 +12,7 @@ import torch
 
 from mm32 import cpu, dispatch, gemm, prepared, transforms
 from mm32 import plan as planning
-from mm32.cuda import cublas, launch
+from mm32.cuda import cublas
 from mm32.packed import PackedOperand, unwrap
 
 torch.library.define(
@@ -254,7 +254,8 @@ def matmul(
         bias: shape (N,), added to every row; for a 1-D ``b``, shape (1,).
         activation: None, "relu", "leaky_relu" (slope 0.01), "gelu", "gelu_tanh", "silu", "tanh" or "sigmoid", each torch's
             function of that name, applied after the bias.
-        precision: "fp32", an error no larger than an fp32 matmul's by any means (docs/numerics.md); "ieee", fp32
+        precision: "fp32", an error no larger than an fp32 matmul's by any means (docs/numerics.md); "bf16x6", all 24 bits of
+            every element in six products on the tensor cores, for sums that cancel (compute capability 9.0); "ieee", fp32
             multiply-adds only; "tf32", an error of TF32's class.
         kernel: "auto", the kernel that is estimated to be fastest, torch's own product among them where that is fp32 (bias and
             activation are then passes of their own); or a kernel by name: "naive", "dot", "tiled", "simt", "mma", "tensorcore"
@@ -370,14 +371,3 @@ def explain(
         return how + notes
     problem = gemm.describe(a, b, bias, _new(shape), activation, precision, merge=not prepacked[0])
     return prepared.planned(problem, a.device.index, kernel, prepacked, cublas.offered()).explain() + notes
-
-
-def fallback_runs(device: int | None = None) -> int:
-    """In how many calls of this process the card found that some tiles do not suit the tensor-core scheme, and computed them by
-    fp32 multiply-adds (docs/numerics.md). A counter for debugging: to read it waits for the device.
-
-    ``device`` is an index; None is the current one. 0 where there is no CUDA device.
-    """
-    if not torch.cuda.is_available():
-        return 0
-    return launch.fallback_runs(torch.cuda.current_device() if device is None else device)

@@ -142,10 +142,12 @@ def pack(b: torch.Tensor, *, side: str = "right", precision: str = "fp32") -> Pa
     Such a call does not read `b` and split it into hi and lo again. It always takes the card's tensor-core kernel, "tensorcore"
     or "mma"; a call without packed operands chooses among all kernels. The result is as accurate as that kernel's for `b` itself.
     It has the same bits where that kernel multiplies panels too, and another order of the same sums where it packs inline
-    (`explain` says which). For `linear`, pack what it multiplies by: ``mm32.linear(x, mm32.pack(weight.T))``. `b` may have any
-    strides. Gradients reach `b` as if it were not packed.
+    (`explain` says which) or where one operand alone needs a scaled lo (docs/numerics.md): that is decided when `b` is packed,
+    and an `a` that does not suit it is multiplied by a lower tier. For `linear`, pack what it multiplies by:
+    ``mm32.linear(x, mm32.pack(weight.T))``. `b` may have any strides. Gradients reach `b` as if it were not packed.
 
-    A packed form takes 4 bytes of device memory for each element (2 for "tf32"), with edges rounded up to 8 rows and 64 of K.
+    A packed form takes 4 bytes of device memory for each element (2 for "tf32", 6 for "bf16x6"), with edges rounded up to 8 rows
+    and 64 of K. A call whose data needs bf16x6 packs `b` again, in memory of its own.
     Nothing is packed, and calls take `b` as it is, on the CPU and on devices without kernels, inside `torch.vmap`, with precision
     "ieee", and for a K so small that a tensor-core kernel would not be chosen (with "fp32": below 32, below 256 where the card's
     kernel is "mma"). `PackedOperand.reason`, its repr and `explain` say so.
@@ -156,7 +158,7 @@ def pack(b: torch.Tensor, *, side: str = "right", precision: str = "fp32") -> Pa
 
     Args:
         side: "right" for b (K, N); "left" for the left operand of matmul, then (M, K).
-        precision: "fp32" or "tf32", that of the calls.
+        precision: "fp32", "bf16x6" or "tf32", that of the calls.
 
     Raises:
         RuntimeError: not a dense float32 matrix (on the CPU float64 too).

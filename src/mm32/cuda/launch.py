@@ -84,7 +84,7 @@ def _params(problem: _Problem, space: Workspace, base: int, base_a: int, base_b:
 
     return _Params(
         problem,
-        pair(space.panels),
+        _pair(base + space.panels[0], base + space.panels[1]) if space.own_panels else pair(space.panels),
         pair(space.stats),
         pair(space.ready),
         base + space.decision,
@@ -171,26 +171,31 @@ def _kernel(launch: Launch, arch: str, index: int, what: str) -> _Loaded:
         return _kernels[at]
 
 
-# The kernel that computes the tiles which do not suit the tensor-core scheme, and its count of calls in which it did.
-_FALLBACK_SOURCE, _FALLBACK_COUNTER = "emulated/fallback.cu", b"mm32_fallback_runs"
+# What computed the results of emulated products, in the order of mm32_tier_calls (emulated/fallback.cu).
+TIERS = ("fp16x3", "fp16x3 with a scaled lo", "bf16x6", "FMA", "tiles recomputed", "rows recomputed", "fp16")
+_TIER_SOURCE, _TIER_COUNTERS = "emulated/fallback.cu", b"mm32_tier_calls"
 
 
-def fallback_runs(index: int) -> int:
-    """In how many calls of this process the fallback kernel computed a tile, on device `index`. Waits for the device."""
-    from cuda.bindings import driver
+def tier_calls() -> dict[str, int]:
+    """Calls of emulated kernels in this process, replays of CUDA graphs among them, by the tier that computed the result; and in
+    how many calls tiles, or rows, columns and single elements, were recomputed by multiply-adds.
 
-    total = 0
-    with torch.cuda.device(index):
-        torch.cuda.synchronize()
-        for (source, _, _, _, _, device), loaded in list(_kernels.items()):
-            if source == _FALLBACK_SOURCE and device == index:
-                what = f"reading {_FALLBACK_COUNTER.decode()}"
-                status, address, size = driver.cuLibraryGetGlobal(loaded.library, _FALLBACK_COUNTER)
+    Waits for the devices that have run such kernels.
+    """
+    total = [0] * len(TIERS)
+    for (source, _, _, _, _, index), loaded in list(_kernels.items()):
+        if source == _TIER_SOURCE:
+            from cuda.bindings import driver
+
+            what = f"reading {_TIER_COUNTERS.decode()}"
+            with torch.cuda.device(index):
+                torch.cuda.synchronize()
+                status, address, size = driver.cuLibraryGetGlobal(loaded.library, _TIER_COUNTERS)
                 _checked((status,), what)
-                count = ctypes.c_ulonglong()
-                _checked(driver.cuMemcpyDtoH(ctypes.addressof(count), address, size), what)
-                total += count.value
-    return total
+                counts = (ctypes.c_ulonglong * len(TIERS))()
+                _checked(driver.cuMemcpyDtoH(ctypes.addressof(counts), address, size), what)
+            total = [a + b for a, b in zip(total, counts, strict=True)]
+    return dict(zip(TIERS, total, strict=True))
 
 
 def _what(plan: Plan, launch: Launch) -> str:
@@ -255,8 +260,10 @@ class Executable:
         base_a = base if packed_a is None or not space.prepacked[0] else packed_a.data_ptr()
         base_b = base if packed_b is None or not space.prepacked[1] else packed_b.data_ptr()
         params = _params(problem, space, base, base_a, base_b)
+        lower = params if space.lower is None else _params(problem, space.lower, base, base_a, base_b)
         for launch, kernel, grid in self._steps:
-            self._start(launch, kernel, grid, params if launch.takes_workspace else problem, stream)
+            argument = lower if launch.lower else params if launch.takes_workspace else problem
+            self._start(launch, kernel, grid, argument, stream)
         return None
 
     def pack(self, operand: torch.Tensor) -> torch.Tensor:
@@ -294,7 +301,7 @@ class Executable:
     def _config(self, launch: Launch, grid: int, stream: int) -> object:
         """The launch's configuration for a stream. Each thread keeps its own, and makes it again when it changes streams."""
         kept = self._threads.__dict__.setdefault("configs", {})
-        found = kept.get(launch.entry)
+        found = kept.get((launch.entry, launch.lower))
         if found is not None and found[0] == stream:
             return found[1]
         config = self._driver.CUlaunchConfig()
@@ -303,7 +310,7 @@ class Executable:
         config.sharedMemBytes = launch.shared
         config.hStream = stream
         config.attrs, config.numAttrs = [_dependent_launch()], 1
-        kept[launch.entry] = (stream, config)
+        kept[launch.entry, launch.lower] = (stream, config)
         return config
 
 

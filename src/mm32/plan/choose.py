@@ -155,8 +155,11 @@ def _torch(work: Work, card: Card, precision: str, drop_in: bool) -> Option:
 
 
 def _torch_may(gemm: Gemm, precision: str, drop_in: bool) -> bool:
-    """Whether torch's product is one of the choices. One that mm32 would make must have what to multiply, be no less than what
-    was asked for in TF32, where its fp32 never pays, and be of operands and to a result that cuBLAS takes as they lie."""
+    """Whether torch's product is one of the choices: never where bf16x6 was asked for. One that mm32 would make must have what
+    to multiply, be no less than what was asked for in TF32, where its fp32 never pays, and be of operands and to a result that
+    cuBLAS takes as they lie."""
+    if gemm.precision == "bf16x6":
+        return False
     if drop_in:
         return True
     if gemm.empty or gemm.k == 0 or (gemm.precision == "tf32" and precision == "fp32") or len(gemm.batch) > 1:

@@ -64,6 +64,10 @@ SHARES: dict[str, float] = {
     "tensorcore.128x3.launches": 0.8333333,
     "tensorcore.64x3": 0.6174331,
     "tensorcore.64x3.launches": 1.1666667,
+    "tensorcore.128x6": 0.81,
+    "tensorcore.128x6.launches": 0.8333333,
+    "tensorcore.64x6": 0.6,
+    "tensorcore.64x6.launches": 1.1666667,
     "tensorcore.256x1": 0.8355313,
     "tensorcore.256x1.launches": 1.6666667,
     "tensorcore.128x1": 0.6220067,
@@ -104,6 +108,7 @@ SHARES: dict[str, float] = {
     "pack.unit.scattered.launches": 5.0,
     "pack.beside.launches": 5.0,
     "emulated.launches": 3.6666667,
+    "lower.launches": 20.0,  # products that take less have no lower tier
     # Stores of a result, passes over it.
     "store": 0.7291667,
     # torch (cuBLAS): of fp32 and of TF32, by a tile of 128; of that, by one of 64; of memory.
@@ -126,7 +131,7 @@ SHARES: dict[str, float] = {
 
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # blocks that share K, of mm32's split-K and of torch's
 SAMPLED = 512.0  # bytes of a row that mm32_scale reads (emulated/panels.cuh: 128 samples)
-STATS_BYTES = 32  # struct RowStats
+STATS_BYTES = 48  # struct RowStats
 PACKERS = 4  # blocks of mm32_pack that a multiprocessor holds
 TILE_M = 128  # rows of an emulated kernel's tile
 
@@ -217,6 +222,7 @@ class Model:
         self.inline, self.inline_slow = memory("inline"), 1.0 / get("inline.slow")
         self.unit, self.unit_scattered = launches("pack.unit"), launches("pack.unit.scattered")
         self.beside, self.emulated_fixed = launches("pack.beside"), launches("emulated")
+        self.lower_tier = launches("lower")
         self.torch_launch, self.torch_split_k = launches("torch"), launches("torch.split_k")
         self.torch_memory = memory("torch.memory")
 

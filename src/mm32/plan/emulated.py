@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import NamedTuple
 
 from mm32.gemm import Gemm, Matrix
@@ -30,7 +31,9 @@ from mm32.plan.plan import (
 
 BLOCK_K, CHUNK = 64, 8  # of K in a K-block; K-blocks packed, and waited for, together (emulated/panels.cuh)
 PLANE_ROW = 128  # bytes of a row in a plane of a panel: a K-block of fp16
-DECISION_BYTES = 16 + 2 * 512 * 12  # struct Decision
+PLANES = {1: 1, 3: 2, 6: 3}  # of a panel, by products
+SCALE_BLOCKS = 128  # of mm32_scale for an operand, at most; each leaves a flag of 4 bytes behind the stats
+DECISION_BYTES = 64 + 2 * 256 * 24  # struct Decision
 QUEUE = 65536  # bytes of shared memory through which inline packing loads (inline_pack.cuh)
 GROUP = 8  # rows of tiles that share what is in L2 (tile_order.cuh)
 LEAST_BLOCKS = 4  # K-blocks of a part of K
@@ -38,6 +41,7 @@ MOST_INLINE_BLOCKS = 4000  # K-blocks of a part with inline packing: 16 bits hol
 SHORT_K = 256  # below it tensorcore promotes every 16 of K, and mma's error may pass that of an fp32 sum
 SHORTEST_K = 32  # below it tensorcore's may
 MAX_ROWS = 2**24 - 8  # a plane of panels has 128 bytes a row, padded to 8 rows and counted in 31 bits
+FALLBACK_SLICES = 16  # of a tile, which blocks of mm32_fallback share (emulated/fallback.cu)
 PREPACKED = 4  # the load of an operand that was packed beforehand
 
 
@@ -45,8 +49,8 @@ PREPACKED = 4  # the load of an operand that was packed beforehand
 class Tile:
     """A tile of 128 x n of an emulated kernel, with `stages` of K-blocks in shared memory.
 
-    products: of each pair of elements, 3 (fp16x3) or 1 (fp16). inline: the multiply packs its operands itself. promote: sums
-    leave for fp32 registers every so many times 16 of K; 1 is for K below SHORT_K.
+    products: of each pair of elements, 6 (bf16x6), 3 (fp16x3) or 1 (fp16). inline: the multiply packs its operands itself.
+    promote: sums leave for fp32 registers every so many times 16 of K; 1 is for K below SHORT_K.
     """
 
     kernel: str
@@ -63,7 +67,7 @@ class Tile:
     @property
     def shared(self) -> int:
         """Bytes of dynamic shared memory of a block."""
-        planes = 2 if self.products == 3 and self.kernel == "tensorcore" else 1
+        planes = PLANES[self.products] if self.kernel == "tensorcore" else 1
         ring = self.stages * planes * PLANE_ROW * (TILE_M + self.n)
         return ring if self.kernel == "mma" else ring + (QUEUE if self.inline else 0) + 1024
 
@@ -74,7 +78,7 @@ class Tile:
     @property
     def beside(self) -> bool:
         """Whether packing may go on beside it: a block of mm32_pack then fits on its multiprocessor."""
-        return self.kernel == "tensorcore" and self.n <= 128
+        return self.kernel == "tensorcore" and self.n <= 128 and self.products < 6
 
     @property
     def constants(self) -> Constants:
@@ -106,6 +110,8 @@ TENSOR_TILES = (
     _tensor(128, 1, 4, inline=True),
     _tensor(64, 1, 5, inline=True),
     _tensor(128, 3, 3, promote=1),
+    _tensor(128, 6, 2),
+    _tensor(64, 6, 2),
 )
 MMA_TILES = (_mma(128, 3), _mma(64, 3), _mma(128, 1), _mma(64, 1))
 
@@ -125,13 +131,12 @@ def _pack_load(matrix: Matrix, rows: str) -> int:
 
 
 def _unit_rows(load: int) -> int:
-    """Rows that mm32_pack packs at a time (UNIT_ROWS in panels.cuh). All counters of a prepacked operand are complete: the
-    larger unit, of which fewer are waited for, holds with either."""
-    return 16 if load in (2, 3) else 64
+    """Rows that mm32_pack packs at a time (UNIT_ROWS in panels.cuh); 0: it does not pack the operand."""
+    return 0 if load == PREPACKED else 16 if load in (2, 3) else 64
 
 
 def _products(gemm: Gemm) -> int:
-    return 1 if gemm.precision == "tf32" else 3
+    return {"tf32": 1, "bf16x6": 6}.get(gemm.precision, 3)
 
 
 class Operands(NamedTuple):
@@ -151,15 +156,16 @@ class Operands(NamedTuple):
         return -(-self.gemm.k // BLOCK_K)
 
 
-def operands(gemm: Gemm) -> Operands:
-    products = _products(gemm)
+def operands(gemm: Gemm, products: int | None = None) -> Operands:
+    """`products`: of another scheme than the precision asks for."""
+    products = _products(gemm) if products is None else products
     matrices = (gemm.batches if any(gemm.a.batch) else 1, gemm.batches if any(gemm.b.batch) else 1)
     loads = (_pack_load(gemm.a, "row"), _pack_load(gemm.b, "col"))
     inline_loads = (
         loads[0] | int((gemm.k if loads[0] >= 2 else gemm.m) % 4 != 0),
         loads[1] | int((gemm.k if loads[1] >= 2 else gemm.n) % 4 != 0),
     )
-    moved = 8.0 if products == 3 else 6.0  # bytes an element: read, and written as two fp16 or as one
+    moved = 4.0 + 2.0 * PLANES[products]  # bytes an element: read, and written as 16-bit numbers
     packed = (moved * matrices[0] * gemm.m * gemm.k, moved * matrices[1] * gemm.n * gemm.k)
     return Operands(gemm, products, matrices, loads, inline_loads, packed)
 
@@ -214,10 +220,12 @@ def _tiles(kernel: str, asked: Operands, prepacked: tuple[bool, bool]) -> list[T
     ]
 
 
-def candidates(kernel: str, work: Work, card: Card, prepacked: tuple[bool, bool] = (False, False)) -> list[Candidate]:
+def candidates(
+    kernel: str, work: Work, card: Card, prepacked: tuple[bool, bool] = (False, False), products: int | None = None
+) -> list[Candidate]:
     """The kernel's ways to compute a product that is not empty, each scored as if nothing was prepacked, so that the tile
     and the parts, and with them the result's bits, are those of a call without packed operands (but where that packs inline)."""
-    gemm, model, asked = work.gemm, cost.of(card), operands(work.gemm)
+    gemm, model, asked = work.gemm, cost.of(card), operands(work.gemm, products)
     packing, packed = _packing(asked), sum(asked.packed_bytes)
     k_blocks, made, least = asked.k_blocks, [], math.inf
     for tile in _tiles(kernel, asked, prepacked):
@@ -264,37 +272,71 @@ def assemble(candidate: Candidate, gemm: Gemm, card: Card, prepacked: tuple[bool
     else:
         a, b = asked.loads
         loads = (PREPACKED if prepacked[0] else a, PREPACKED if prepacked[1] else b)
-    launches = _pack_launches(gemm, card, asked.products, asked.matrices, loads, candidate.beside)
+    lower = _lower_tier(candidate, gemm, card)
+    launches = _pack_launches(asked, card, loads, candidate.beside, decides=tile.kernel == "mma")
     if tile.inline:
         launches = launches[:1]
-    launches.append(_multiply(candidate, asked, card, loads))
+    launches.append(_multiply(candidate, asked, card, loads, lower_tier=lower is not None))
     if parts > 1:
         launches.append(fma.reduction(gemm, card))
+    if lower is not None:
+        launches += _lower_launches(lower, gemm, card)
     launches.append(_fallback(gemm, card, asked.products))
     first_rows = _first_rows(candidate, asked, card, loads)
-    space = _workspace(gemm, asked.products, parts, first_rows, tile.inline, prepacked)
+    space = _workspace(
+        gemm, asked.products, parts, first_rows, tile.inline, prepacked, None if lower is None else lower.parts
+    )
     return Plan(gemm, card, tile.kernel, tuple(launches), workspace=space)
 
 
+def _lower_tier(candidate: Candidate, gemm: Gemm, card: Card) -> Candidate | None:
+    """How the whole product is computed by bf16x6 if much of it fails the accept test of fp16x3; None where there is no such
+    tier, and tiles that fail are recomputed by multiply-adds. Its launches take a few us of every call, so short ones go without.
+    """
+    tile, work = candidate.tile, Work(gemm)
+    if tile.kernel != "tensorcore" or tile.products != 3:
+        return None
+    unpacked = with_prepacked(candidate, work, card, (False, False))  # packing an operand changes nothing of the result
+    if unpacked.seconds < cost.of(card).lower_tier:
+        return None
+    return min(candidates(tile.kernel, work, card, products=6), key=itemgetter(0))
+
+
+def _lower_launches(lower: Candidate, gemm: Gemm, card: Card) -> list[Launch]:
+    asked = operands(gemm, 6)
+    pack = _pack_launches(asked, card, asked.loads, beside=False, decides=True, lower=True)[1]
+    launches = [pack, _multiply(lower, asked, card, asked.loads, lower=True)]
+    if lower.parts > 1:
+        launches.append(replace(fma.reduction(gemm, card, guarded=True), lower=True))
+    return launches
+
+
 def _pack_launches(
-    gemm: Gemm, card: Card, products: int, matrices: tuple[int, int], loads: tuple[int, int], beside: bool
+    asked: Operands, card: Card, loads: tuple[int, int], beside: bool, *, decides: bool = False, lower: bool = False
 ) -> list[Launch]:
-    """What makes the panels and stats of the operands that are not prepacked."""
-    constants = (("A_LOAD", loads[0]), ("B_LOAD", loads[1]), ("PRODUCTS", products))
-    groups = 0
+    """What makes the panels and stats of the operands that are not prepacked. decides: which tier computes the product; the
+    multiply does otherwise. lower: it is the lower tier's."""
+    gemm, matrices = asked.gemm, asked.matrices
+    constants = (("A_LOAD", loads[0]), ("B_LOAD", loads[1]), ("PRODUCTS", asked.products))
+    tiers = (("GUARDED", int(lower)), ("DECIDES", int(decides)))
+    blocks = 0
     for count, rows, load in zip(matrices, (gemm.m, gemm.n), loads, strict=True):
-        groups += 0 if load == PREPACKED else count * -(-rows // 32)
+        blocks += 0 if load == PREPACKED else min(count * -(-rows // 32), SCALE_BLOCKS)
     units = _units(gemm, matrices, loads)
-    packers = min(max(units, 1), card.sms * (1 if beside else PACKERS))  # one at least: it does the accept test
-    groups = min(max(groups, 1), cards.MAX_GRID)
+    packers = min(max(units, 1), card.sms * (1 if beside else PACKERS))  # one at least: it says that all is packed
     source, dependent = "emulated/pack.cu", card.dependent_launch
     return [
-        Launch(source, "mm32_scale", constants, 256, 0, blocks=groups, takes_workspace=True),
-        Launch(source, "mm32_pack", constants, 256, 0, blocks=packers, takes_workspace=True, dependent=dependent),
-    ]
+        Launch(source, "mm32_scale", (*constants, *tiers), 256, 0, blocks=max(blocks, 1), takes_workspace=True),
+        Launch(
+            source, "mm32_pack", (*constants, *tiers), 256, 0,
+            blocks=packers, takes_workspace=True, dependent=dependent, lower=lower,
+        ),
+    ]  # fmt: skip
 
 
-def multiply_constants(tile: Tile, loads: tuple[int, int], split_k: bool, c_vector: bool) -> Constants:
+def multiply_constants(
+    tile: Tile, loads: tuple[int, int], split_k: bool, c_vector: bool, *, lower: bool = False, lower_tier: bool = False
+) -> Constants:
     """The constants of tensorcore.cu and mma.cu after the epilogue's."""
     if tile.kernel == "mma":
         of_loads: Constants = ()
@@ -303,19 +345,28 @@ def multiply_constants(tile: Tile, loads: tuple[int, int], split_k: bool, c_vect
     else:
         of_loads = (("A_UNIT_ROWS", _unit_rows(loads[0])), ("B_UNIT_ROWS", _unit_rows(loads[1])))
     stores = (("SPLIT_K", int(split_k)), ("C_VECTOR", int(c_vector)))
-    return (("PRODUCTS", tile.products), *of_loads, *tile.constants, *stores)
+    tiers = () if tile.kernel == "mma" else (("GUARDED", int(lower)), ("LOWER_TIER", int(lower_tier)))
+    return (("PRODUCTS", tile.products), *of_loads, *tile.constants, *stores, *tiers)
 
 
-def _multiply(candidate: Candidate, asked: Operands, card: Card, loads: tuple[int, int]) -> Launch:
+def _multiply(
+    candidate: Candidate,
+    asked: Operands,
+    card: Card,
+    loads: tuple[int, int],
+    *,
+    lower: bool = False,
+    lower_tier: bool = False,
+) -> Launch:
     gemm, tile, split_k = asked.gemm, candidate.tile, candidate.parts > 1
     c_vector = gemm.n % 4 == 0 if split_k else gemm.out.vectorizable("col")
     last = NO_EPILOGUE if split_k else epilogue(gemm)
-    constants = (*last, *multiply_constants(tile, loads, split_k, c_vector))
+    constants = (*last, *multiply_constants(tile, loads, split_k, c_vector, lower=lower, lower_tier=lower_tier))
     blocks = gemm.batches * -(-gemm.m // TILE_M) * -(-gemm.n // tile.n) * candidate.parts
     persistent = tile.kernel == "tensorcore"
     return Launch(
         f"emulated/{tile.kernel}.cu", f"mm32_{tile.kernel}", constants, tile.threads, tile.shared,
-        blocks=min(blocks, card.sms if persistent else cards.MAX_GRID), takes_workspace=True, dependent=persistent,
+        blocks=min(blocks, card.sms if persistent else cards.MAX_GRID), takes_workspace=True, dependent=persistent, lower=lower,
     )  # fmt: skip
 
 
@@ -323,7 +374,8 @@ def _fallback(gemm: Gemm, card: Card, products: int) -> Launch:
     tiles = fma.fallback_tiles(gemm)
     return Launch(
         "emulated/fallback.cu", "mm32_fallback", (("PRODUCTS", products), *tiles.constants), tiles.block, tiles.shared,
-        blocks=min(tiles.grid(gemm), card.sms * 2), takes_workspace=True, dependent=card.dependent_launch, fallback=True,
+        blocks=min(tiles.grid(gemm) * FALLBACK_SLICES, card.sms * 2), takes_workspace=True, dependent=card.dependent_launch,
+        fallback=True,
     )  # fmt: skip
 
 
@@ -349,27 +401,44 @@ def _workspace(
     first_rows: tuple[int, int],
     inline: bool = False,
     prepacked: tuple[bool, bool] = (False, False),
+    lower_parts: int | None = None,
 ) -> Workspace:
     """Panels, stats and counters of the operands that are not prepacked, the decision, and partial sums, each at a multiple of
-    256 bytes. A prepacked operand's offsets are those of packing it alone (`pack`)."""
-    planes, blocks = (2 if products == 3 else 1), -(-gemm.k // BLOCK_K)
-    a, b = operands(gemm).matrices
-    sides = ((a, 0 if prepacked[0] else gemm.m), (b, 0 if prepacked[1] else gemm.n))
-    panel_bytes = [0 if inline else x * blocks * planes * -(-rows // 8) * 8 * PLANE_ROW for x, rows in sides]
-    stats_bytes = [x * rows * cost.STATS_BYTES for x, rows in sides]
-    ready_bytes = [x * -(-rows // 128) * -(-blocks // CHUNK) * 4 for x, rows in sides]
-    sums_bytes = 4 * parts * gemm.batches * gemm.m * gemm.n if parts > 1 else 0
+    256 bytes. A prepacked operand's offsets are those of packing it alone (`pack`). The lower tier (with `lower_parts`) has its
+    panels where those of fp16x3 lie, which are then done with, and packs prepacked operands too."""
+    blocks, matrices = -(-gemm.k // BLOCK_K), operands(gemm).matrices
+
+    def panel(count: int, rows: int, planes: int) -> int:
+        return count * blocks * planes * -(-rows // 8) * 8 * PLANE_ROW
+
+    sizes = []
+    for count, rows, done in zip(matrices, (gemm.m, gemm.n), prepacked, strict=True):
+        own = 0 if inline or done else panel(count, rows, PLANES[products])
+        sizes.append(own if lower_parts is None else max(own, panel(count, rows, PLANES[6])))
+    left = [
+        (count, 0 if done else rows) for count, rows, done in zip(matrices, (gemm.m, gemm.n), prepacked, strict=True)
+    ]
+    sizes += [count * rows * cost.STATS_BYTES + 4 * SCALE_BLOCKS for count, rows in left]
+    sizes += [count * -(-rows // 128) * -(-blocks // CHUNK) * 4 for count, rows in left]
+    most = max(parts, lower_parts or 1)
+    sizes += [DECISION_BYTES, 4 * most * gemm.batches * gemm.m * gemm.n if most > 1 else 0]
     offsets, end = [], 0
-    for size in (*panel_bytes, *stats_bytes, *ready_bytes, DECISION_BYTES, sums_bytes):
+    for size in sizes:
         offsets.append(end)
         end += -(-size // 256) * 256
+    lower_panels = (offsets[0], offsets[1])
     for side, done in enumerate(prepacked):
         if done:
             alone = _workspace(_alone(gemm, side), products, 1, (0, 0))
             offsets[side], offsets[2 + side] = alone.panels[side], alone.stats[side]
             offsets[4 + side] = alone.ready[side]
     panels, stats, ready = (offsets[0], offsets[1]), (offsets[2], offsets[3]), (offsets[4], offsets[5])
-    return Workspace(end, panels, stats, ready, offsets[6], offsets[7], (a, b), parts, first_rows, prepacked)
+    space = Workspace(end, panels, stats, ready, offsets[6], offsets[7], matrices, parts, first_rows, prepacked)
+    if lower_parts is None:
+        return space
+    return replace(
+        space, lower=replace(space, panels=lower_panels, own_panels=True, parts=lower_parts, first_rows=(0, 0))
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -404,10 +473,10 @@ def pack(gemm: Gemm, card: Card, side: int) -> Plan:
         why = "it has no element"
     if why is not None:
         raise Unplannable(why)
-    products, alone = _products(gemm), _alone(gemm, side)
+    alone = _alone(gemm, side)
     loads = (PREPACKED, _pack_load(gemm.b, "col")) if side else (_pack_load(gemm.a, "row"), PREPACKED)
-    launches = _pack_launches(alone, card, products, (1, 1), loads, beside=False)
-    space = _workspace(alone, products, 1, (alone.m, alone.n))
+    launches = _pack_launches(operands(alone), card, loads, beside=False)
+    space = _workspace(alone, _products(gemm), 1, (alone.m, alone.n))
     return Plan(alone, card, kernel, tuple(launches), "packing an operand", space)
 
 
@@ -417,10 +486,13 @@ def pack(gemm: Gemm, card: Card, side: int) -> Plan:
 
 def unsuited(kernel: str, gemm: Gemm) -> str | None:
     """Why `kernel` cannot compute `gemm`, or None if it can."""
+    only = "precision 'bf16x6' is kernel 'tensorcore' alone, on compute capability 9.0"
     if kernel not in EMULATED_KERNELS:
-        return None
+        return only if gemm.precision == "bf16x6" else None
     if gemm.precision == "ieee":
         return "precision 'ieee' promises fp32 multiply-adds only, and it multiplies in fp16"
+    if gemm.precision == "bf16x6" and kernel == "mma":
+        return only
     tiles = gemm.batches * -(-gemm.m // TILE_M) * -(-gemm.n // 64) * cost.PARTS[-1]
     if max(gemm.m, gemm.n) > MAX_ROWS or gemm.k > 2**30 or tiles >= 2**31:
         return f"M and N may be {MAX_ROWS} at most, K 2^30, and tiles must be counted in 31 bits"

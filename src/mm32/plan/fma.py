@@ -272,12 +272,12 @@ def fallback_tiles(gemm: Gemm) -> Launch:
     return _whole(ACCURATE_TILE, gemm)
 
 
-def reduction(gemm: Gemm, card: Card) -> Launch:
+def reduction(gemm: Gemm, card: Card, *, guarded: bool = False) -> Launch:
     """The launch that adds up partial sums and applies the epilogue: its blocks start as those before it leave, on cards
-    that can."""
+    that can. guarded: it is the lower tier's of an emulated product."""
     blocks = min(-(-gemm.batches * gemm.m * gemm.n // 256), card.sms * 8)
     return Launch(
-        "common/reduce.cu", "mm32_reduce", epilogue(gemm), 256, 0,
+        "common/reduce.cu", "mm32_reduce", (*epilogue(gemm), ("GUARDED", int(guarded))), 256, 0,
         blocks=blocks, takes_workspace=True, dependent=card.dependent_launch,
     )  # fmt: skip
 

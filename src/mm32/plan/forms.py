@@ -138,8 +138,14 @@ NARROW_FORM = Axis(
     )
 )
 SIDE, LOAD = _axis("SIDE", 0, 1), _axis("LOAD", 0, 1, 2, 3)
-PRODUCTS = _axis("PRODUCTS", 3, 1)
-A_UNIT, B_UNIT = _axis("A_UNIT_ROWS", 16, 64), _axis("B_UNIT_ROWS", 16, 64)
+PRODUCTS, SIX = _axis("PRODUCTS", 3, 1), _axis("PRODUCTS", 6)
+UNGUARDED, GUARDED = _axis("GUARDED", 0), _axis("GUARDED", 1)
+TIERS = Axis(tuple((("GUARDED", g), ("LOWER_TIER", t)) for g, t in ((0, 0), (0, 1), (1, 0))))  # alone, first, lower
+# Who decides: tensorcore itself, mma's packing; of bf16x6, tensorcore itself, and the lower tier's packing.
+PACKERS, SIX_PACKERS = (
+    Axis(tuple((("GUARDED", g), ("DECIDES", d)) for g, d in pairs)) for pairs in (((0, 0), (0, 1)), ((0, 0), (1, 1)))
+)
+A_UNIT, B_UNIT = _axis("A_UNIT_ROWS", 16, 64, 0), _axis("B_UNIT_ROWS", 16, 64, 0)
 
 
 def _emulated_tiles(tiles: tuple[emulated.Tile, ...], inline: bool) -> Axis:
@@ -175,6 +181,22 @@ def _narrow_allowed(form: Form) -> bool:
     return _no_epilogue_of_parts(form) and (form["LOAD"] >= 2) == along
 
 
+def _tier_allowed(form: Form) -> bool:
+    """bf16x6 is the lower tier of fp16x3."""
+    if form["GUARDED"]:
+        return form["PRODUCTS"] == 6
+    return form["PRODUCTS"] == 3 or not form["LOWER_TIER"]
+
+
+def _packer_allowed(form: Form) -> bool:
+    """The lower tier packs both operands."""
+    return not form["GUARDED"] or emulated.PREPACKED not in (form["A_LOAD"], form["B_LOAD"])
+
+
+def _tensorcore_allowed(form: Form) -> bool:
+    return _no_epilogue_of_parts(form) and _tier_allowed(form)
+
+
 def _threads(count: int) -> Callable[[Form], int]:
     return lambda form: count
 
@@ -205,27 +227,40 @@ SOURCES = (
         ((NARROW_FORM, LOAD), (NARROW_FORM, SIDE), (NARROW_FORM, SPLIT_K, ENDS), (SIDE, SPLIT_K, LOAD), (EACH,)),
         _threads(256), _narrow_allowed,
     ),
-    # What both emulated kernels launch is listed with the one that runs on every card.
+    # What both emulated kernels launch is listed with the one that runs on every card; what is of bf16x6, with tensorcore.
     Source(
         "mma", "emulated/fallback.cu", ("PRODUCTS", *_SIMT),
         (PRODUCTS, EPILOGUE, A_LOAD, B_LOAD, C_VECTOR, NOT_SHARED, ACCURATE),
         ((A_LOAD, B_LOAD), (PRODUCTS, ENDS), (C_VECTOR, ENDS)), _simt_threads, _simt_allowed,
     ),
     Source(
-        "mma", "emulated/pack.cu", ("A_LOAD", "B_LOAD", "PRODUCTS"), (A_PACK, B_PACK, PRODUCTS),
-        ((PRODUCTS, A_PACK, B_PACK),), _threads(256),
+        "tensorcore", "emulated/fallback.cu", ("PRODUCTS", *_SIMT),
+        (SIX, EPILOGUE, A_LOAD, B_LOAD, C_VECTOR, NOT_SHARED, ACCURATE),
+        ((A_LOAD,), (B_LOAD,), (C_VECTOR, ENDS)), _simt_threads, _simt_allowed,
     ),
-    Source("mma", "common/reduce.cu", _LAST, (EPILOGUE,), ((ENDS,), (EACH,)), _threads(256)),
+    Source(
+        "mma", "emulated/pack.cu", ("A_LOAD", "B_LOAD", "PRODUCTS", *PACKERS.names), (A_PACK, B_PACK, PRODUCTS, PACKERS),
+        ((A_PACK, B_PACK), (PRODUCTS, A_PACK), (PRODUCTS, B_PACK), (PRODUCTS, PACKERS)), _threads(256),
+    ),
+    Source(
+        "tensorcore", "emulated/pack.cu", ("A_LOAD", "B_LOAD", "PRODUCTS", *PACKERS.names), (A_PACK, B_PACK, SIX, SIX_PACKERS),
+        ((A_PACK, SIX_PACKERS), (B_PACK, SIX_PACKERS)), _threads(256), _packer_allowed,
+    ),
+    Source("mma", "common/reduce.cu", (*_LAST, "GUARDED"), (EPILOGUE, UNGUARDED), ((ENDS,), (EACH,)), _threads(256)),
+    Source("tensorcore", "common/reduce.cu", (*_LAST, "GUARDED"), (EPILOGUE, GUARDED), ((ENDS,), (EACH,)), _threads(256)),
     Source(  # the units are constants to compare with
         "tensorcore", "emulated/tensorcore.cu",
-        (*_LAST, "PRODUCTS", "A_UNIT_ROWS", "B_UNIT_ROWS", *PACKED_TILE.names[1:], *_STORE),
-        (EPILOGUE, A_UNIT, B_UNIT, PACKED_TILE, SPLIT_K, C_VECTOR),
-        ((PACKED_TILE, SPLIT_K, C_VECTOR, ENDS), (A_UNIT, B_UNIT), (EACH,)), _threads(384), _no_epilogue_of_parts,
+        (*_LAST, "PRODUCTS", "A_UNIT_ROWS", "B_UNIT_ROWS", *PACKED_TILE.names[1:], *_STORE, *TIERS.names),
+        (EPILOGUE, A_UNIT, B_UNIT, PACKED_TILE, SPLIT_K, C_VECTOR, TIERS),
+        ((PACKED_TILE, SPLIT_K, C_VECTOR, ENDS), (A_UNIT, B_UNIT), (PACKED_TILE, TIERS), (EACH,)), _threads(384),
+        _tensorcore_allowed,
     ),
     Source(  # warpgroups of their own load: how they load and how the others store are covered apart
-        "tensorcore", "emulated/tensorcore.cu", (*_LAST, "PRODUCTS", "A_LOAD", "B_LOAD", *INLINE_TILE.names[1:], *_STORE),
-        (EPILOGUE, A_LOAD, B_LOAD, INLINE_TILE, SPLIT_K, C_VECTOR),
-        ((INLINE_TILE, A_LOAD, B_LOAD), (INLINE_TILE, SPLIT_K, C_VECTOR, ENDS)), _threads(512), _no_epilogue_of_parts,
+        "tensorcore", "emulated/tensorcore.cu",
+        (*_LAST, "PRODUCTS", "A_LOAD", "B_LOAD", *INLINE_TILE.names[1:], *_STORE, *TIERS.names),
+        (EPILOGUE, A_LOAD, B_LOAD, INLINE_TILE, SPLIT_K, C_VECTOR, TIERS),
+        ((INLINE_TILE, A_LOAD, B_LOAD), (INLINE_TILE, SPLIT_K, C_VECTOR, ENDS), (INLINE_TILE, TIERS)), _threads(512),
+        _tensorcore_allowed,
     ),
     Source(
         "mma", "emulated/mma.cu", (*_LAST, *MMA_TILE.names, *_STORE), (EPILOGUE, MMA_TILE, SPLIT_K, C_VECTOR),

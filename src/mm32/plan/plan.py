@@ -39,7 +39,8 @@ class Launch:
 
     takes_workspace: the kernel's argument is struct Params (workspace.cuh), else struct Problem (problem.cuh).
     dependent: the launch may start while the one before it runs (programmatic dependent launch).
-    fallback: it computes the tiles, if any, for which the card found fp16x3 not accurate enough.
+    fallback: it recomputes by multiply-adds what, if anything, the tensor cores cannot keep.
+    lower: it belongs to the lower tier (bf16x6), and does something only if the card decided for that.
     """
 
     source: str
@@ -52,6 +53,7 @@ class Launch:
     takes_workspace: bool = False
     dependent: bool = False
     fallback: bool = False
+    lower: bool = False
 
     def grid(self, gemm: Gemm) -> int:
         """Blocks to start for `gemm`."""
@@ -110,6 +112,8 @@ class Workspace:
     `partial_sums` (with stream-K, partial tiles). matrices: how many of A and of B are packed. parts: how many blocks share
     K (split-K) or, with stream-K, how many share the last tiles. first_rows: rows of A and of B to pack first; none where the
     multiply waits for all of them. An operand that is `prepacked` has memory of its own, from the start of which its offsets are.
+    own_panels: the panels of a prepacked operand lie in this memory nevertheless: it is packed anew. lower: what the launches of
+    the lower tier find, in the same memory.
     """
 
     bytes: int
@@ -122,6 +126,8 @@ class Workspace:
     parts: int
     first_rows: tuple[int, int]
     prepacked: tuple[bool, bool] = (False, False)
+    own_panels: bool = False
+    lower: Workspace | None = None
 
 
 @dataclass(frozen=True)
@@ -143,14 +149,17 @@ class Plan:
 
     def workspace_of(self, launch: Launch) -> Workspace | None:
         """What the launch's argument says of the workspace; None where its argument is the problem alone."""
-        return self.workspace if launch.takes_workspace else None
+        if self.workspace is None or not launch.takes_workspace:
+            return None
+        return self.workspace.lower if launch.lower else self.workspace
 
     @property
     def scheme(self) -> str | None:
-        """How an emulated kernel computes fp32: "fp16x3" (fp16 hi and lo, three products) or "fp16" (one); None for others."""
+        """How an emulated kernel computes fp32: "fp16x3" (fp16 hi and lo, three products), "bf16x6" (bf16 hi, mid and lo, six)
+        or "fp16" (one); None for others."""
         if not any(launch.source.startswith("emulated/") for launch in self.launches):  # simt does what has no products
             return None
-        return "fp16" if self.gemm.precision == "tf32" else "fp16x3"
+        return {"tf32": "fp16", "bf16x6": "bf16x6"}.get(self.gemm.precision, "fp16x3")
 
     def explain(self) -> str:
         """The plan as a page: what was asked, what was chosen and why, what will be launched."""
@@ -171,7 +180,8 @@ class Plan:
         lines.append(f"kernel     {self.kernel}{scheme}: {self.reason}")
         for launch in self.launches:
             how = ", while the one before it runs" if launch.dependent else ""
-            how += ", only for tiles that fail the accept test (fallback)" if launch.fallback else ""
+            how += ", only for what fails the accept test (fallback)" if launch.fallback else ""
+            how += ", only if much fails the accept test (bf16x6)" if launch.lower else ""
             lines.append(
                 f"launch     {launch.entry} ({launch.source}): {launch.grid(g)} blocks of {launch.block} threads, "
                 f"{launch.shared} bytes of dynamic shared memory{how}"

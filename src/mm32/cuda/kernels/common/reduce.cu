@@ -4,10 +4,14 @@
 // if N is a multiple of 4, otherwise 1.
 // No shared memory; up to 64 registers on sm_90.
 // Bound by memory: it reads `parts` floats and writes one for each element of C.
+//   MM32_GUARDED   1: this is the lower tier's reduction, which does something only if the decision asked for that tier
 #include "common/epilogue.cuh"
 #include "common/partial_sums.cuh"
 #include "common/workspace.cuh"
 #include "ptx/dependent_launch.cuh"
+#if MM32_GUARDED
+#include "emulated/stats.cuh"
+#endif
 
 template <int WIDTH>
 __device__ __forceinline__ void reduce(const Params& s) {
@@ -32,6 +36,9 @@ __device__ __forceinline__ void reduce(const Params& s) {
 
 extern "C" __global__ void __launch_bounds__(256) mm32_reduce(const __grid_constant__ Params s) {
     wait_for_previous_grid();
+#if MM32_GUARDED
+    if (s.decision->tier != BF16X6) return;
+#endif
     if (s.p.n % 4 == 0) reduce<4>(s);
     else reduce<1>(s);
 }

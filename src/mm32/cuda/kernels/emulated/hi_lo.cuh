@@ -1,5 +1,5 @@
-// From fp32 to the packed form of emulated/panels.cuh, element by element, the statistics of a row that are collected on the way,
-// and the decision made from them. Used by mm32_pack, and by mm32_tensorcore where it packs inline.
+// From fp32 to the packed form of emulated/panels.cuh, element by element, and the statistics of a row that are collected on the
+// way. Used by mm32_pack, and by mm32_tensorcore where it packs inline.
 #pragma once
 #include "common/operand.cuh"
 #include "emulated/panels.cuh"
@@ -8,117 +8,130 @@ __device__ __forceinline__ Operand operand_of(const Params& s, int side, long lo
     return operand_of(s.p, pointers_of(s.p, packed_matrix(s, side, matrix)), side);
 }
 
-__device__ __forceinline__ float power_of_two(int e) { return __uint_as_float((unsigned)(e + 127) << 23); }
-
-// What a thread has observed of a row, in the row's scale.
-struct Observed {
-    float largest;
-    unsigned small;
-};
-
-// The larger magnitude; NaN if either is NaN.
-__device__ __forceinline__ float larger(float a, float b) {
-    float c;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(fabsf(b)));
-    return c;
-}
-
-// Observes x, whose scaled value is `scaled`. An element is small also if scaling makes it zero; so x itself is compared with
-// zero. `one` is added to the count of small elements, in PTX, because the compiler makes two instructions of that.
-__device__ __forceinline__ void observe(float& largest, unsigned& small, float x, float scaled, unsigned one = 1) {
-    largest = larger(largest, scaled);
-    asm("{ .reg .pred p; setp.neu.f32 p, %1, 0f00000000; setp.lt.and.f32 p, %2, %3, p; @p add.u32 %0, %0, %4; }"
-        : "+r"(small)
-        : "f"(x), "f"(fabsf(scaled)), "f"(SMALL), "r"(one));
-}
-
-// Scales x and observes it, with fewer registers.
-__device__ __forceinline__ void scale_and_observe(Observed& observed, float& x, float scale) {
-    const bool nonzero = x != 0.f;
-    x *= scale;
-    observed.largest = larger(observed.largest, x);
-    observed.small += nonzero && fabsf(x) < SMALL;
-}
-
-// Splits two scaled elements: their hi parts as a pair of fp16 numbers, and their lo parts.
-__device__ __forceinline__ void split(float x, float y, unsigned& hi, unsigned& lo) {
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(hi) : "f"(y), "f"(x));
-    if constexpr (PLANES == 1) return;
-    float xh, yh;
-    asm("{ .reg .f16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }" : "=f"(xh), "=f"(yh) : "r"(hi));
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(lo) : "f"(y - yh), "f"(x - xh));
-}
-
-// Adds what was observed of a part of a row to the row's stats. Magnitudes order as their bits do, with NaN above all.
-__device__ __forceinline__ void record(RowStats& stats, const Observed& observed) {
-    if (observed.small) atomicAdd(&stats.small, observed.small);
-    atomicMax(&stats.largest, __float_as_uint(observed.largest) & 0x7fffffffu);
-}
-
-constexpr int DECIDE_BYTES = (2 * ROW_GROUPS + 1) * sizeof(GroupStats);  // of shared memory
-
-// Reduces the stats of an operand's rows to those of its groups. A thread loads AT_ONCE rows together: one row at a time took 366
-// us for 65536 rows, four took 180.
-template <int THREADS, int AT_ONCE>
-__device__ __forceinline__ void reduce_to_groups(const Params& s, int side, int thread, int samples, GroupStats* groups) {
-    const long long rows = s.matrices[side] * (side ? s.p.n : s.p.m);
-    const int shift = group_shift(rows);
-    const RowStats* const all = s.stats[side];
-#pragma unroll 1
-    for (long long first = thread / 32 * 32; first < rows; first += AT_ONCE * THREADS) {
-        RowStats stats[AT_ONCE];
+// Splits two scaled elements into their planes, each a pair of 16-bit numbers. `lo_factor` is 2^LO_SHIFT for a scaled lo,
+// otherwise 1. `zero` is a 0 that the compiler does not know: it then takes the two hi numbers from the one register in which they
+// leave. Otherwise it may keep each in a register of its own, which spilled where registers are short.
+__device__ __forceinline__ void split(float x, float y, unsigned (&plane)[PLANES], float lo_factor, unsigned zero = 0) {
+    if constexpr (PLANES == 3) {
 #pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) {
-            const long long row = first + i * THREADS + thread % 32;
-            stats[i] = RowStats{{0, 0}, 0, 0, 0};
-            if (row < rows) stats[i] = all[row];
-        }
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) {  // the 32 rows of a warp belong to one group
-            const RowStats& x = stats[i];
-            const bool zeros = x.largest == 0 && x.small == 0;  // such a row loses nothing
-            const unsigned gaps = zeros ? 0 : samples - __popcll(x.big[0]) - __popcll(x.big[1]);
-            const unsigned small = __reduce_max_sync(~0u, x.small), largest = __reduce_max_sync(~0u, x.largest);
-            const unsigned most = __reduce_max_sync(~0u, gaps);
-            if (thread % 32 != 0 || first + i * THREADS >= rows) continue;
-            GroupStats& at = groups[(first + i * THREADS) >> shift];
-            atomicMax(&at.small, small), atomicMax(&at.largest, largest), atomicMax(&at.gaps, most);
-        }
-    }
-}
-
-// The accept test by groups of rows, by THREADS threads of the block that finishes last: every group of A with every group of B
-// that it meets in C. If a pair of groups is not accepted, mm32_fallback receives the groups and tests rows. Not testing all
-// pairs of rows saved 12 of 662 us (2048 x 8192 x 4096).
-template <int THREADS, int AT_ONCE>
-__device__ __forceinline__ void decide(const Params& s, int thread, GroupStats* scratch) {
-    unsigned& unsure = scratch[2 * ROW_GROUPS].small;
-    const int samples = (int)min(s.p.k, (long long)SAMPLES);
-    for (int i = thread; i <= 2 * ROW_GROUPS; i += THREADS) scratch[i] = GroupStats{0, 0, 0};
-    asm volatile("bar.sync 5, %0;" ::"n"(THREADS) : "memory");
-    reduce_to_groups<THREADS, AT_ONCE>(s, 0, thread, samples, scratch);
-    reduce_to_groups<THREADS, AT_ONCE>(s, 1, thread, samples, scratch + ROW_GROUPS);
-    asm volatile("bar.sync 5, %0;" ::"n"(THREADS) : "memory");
-    const long long a_rows = s.matrices[0] * s.p.m, b_rows = s.matrices[1] * s.p.n;
-    const int a_shift = group_shift(a_rows), b_shift = group_shift(b_rows);
-    const int a_count = (int)((a_rows - 1) >> a_shift) + 1, b_count = (int)((b_rows - 1) >> b_shift) + 1;
-    const bool batched = s.matrices[0] > 1 && s.matrices[1] > 1;
-    const float big = big_from(s.p.k), required = required_places(s.p.k);
-    const auto test = [&](int in_a, int in_b) {
-        if (!accept_groups(scratch[in_a], scratch[ROW_GROUPS + in_b], s.p.k, big, required)) unsure = 1;
-    };
-    if (batched) {  // a group of A meets only the groups of B that hold rows of the same matrices; 32 bits count all packed rows
-        const unsigned m = (unsigned)s.p.m, n = (unsigned)s.p.n;
-        for (int in_a = thread; in_a < a_count; in_a += THREADS) {
-            const unsigned first = ((unsigned)in_a << a_shift) / m, last = (((unsigned)in_a + 1 << a_shift) - 1) / m;
-            const int end = (int)min((long long)b_count, (((last + 1LL) * n - 1) >> b_shift) + 1);
-            for (int in_b = (int)((long long)first * n >> b_shift); in_b < end; in_b++) test(in_a, in_b);
+        for (int i = 0; i < 3; i++) {
+            asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(plane[i]) : "f"(y), "f"(x));
+            x -= __uint_as_float(plane[i] << 16), y -= __uint_as_float(plane[i] & 0xffff0000u);
         }
     } else {
-        for (int i = thread; i < a_count * b_count; i += THREADS) test(i % a_count, i / a_count);
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(plane[0]) : "f"(y), "f"(x));
+        if constexpr (PLANES == 2) {
+            float xh, yh;
+            asm("{ .reg .f16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }" : "=f"(xh), "=f"(yh) : "r"(plane[0] ^= zero));
+            asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(plane[1]) : "f"((y - yh) * lo_factor), "f"((x - xh) * lo_factor));
+        }
     }
-    asm volatile("bar.sync 5, %0;" ::"n"(THREADS) : "memory");
-    if (unsure)
-        for (int i = thread; i < 2 * ROW_GROUPS; i += THREADS) s.decision->groups[i / ROW_GROUPS][i % ROW_GROUPS] = scratch[i];
-    if (thread == 0) s.decision->unsure = unsure;
+}
+
+__device__ __forceinline__ constexpr float lo_factor(bool scaled_lo) { return scaled_lo ? (float)(1 << LO_SHIFT) : 1.f; }
+
+// What is observed of a row is observed of its hi numbers, two at a time, in a register: the magnitudes of 16-bit numbers order as
+// their bits do, with NaN above all.
+constexpr unsigned INFINITE_HI = PLANES == 3 ? 0x7f80 : 0x7c00;
+__device__ __forceinline__ unsigned magnitudes(unsigned pair) { return pair & 0x7fff7fffu; }
+__device__ __forceinline__ unsigned larger(unsigned a, unsigned b) {  // NaN if either is NaN
+    unsigned c;
+    if constexpr (PLANES == 3) asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+    else asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+    return c;
+}
+__device__ __forceinline__ unsigned smaller(unsigned a, unsigned b) {
+    unsigned c;
+    if constexpr (PLANES == 3) asm("min.bf16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+    else asm("min.f16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
+    return c;
+}
+// small_below as a hi number.
+__device__ __forceinline__ constexpr unsigned small_hi(bool scaled_lo) {
+    return PLANES == 3 ? (127 - 50) << 7 : PLANES == 2 && !scaled_lo ? (15 - 3) << 10 : (15 - 14) << 10;
+}
+
+// What a thread has observed of a row: the largest hi numbers, and in one word two counts, of small elements in the low half and of
+// elements that are not small in the high half. Zeros are neither. bf16x6 counts only elements that are too small for it.
+struct Observed {
+    unsigned largest, counts;
+};
+constexpr unsigned REGULAR = PLANES == 3 ? 0 : 0x10000;
+
+// Whether a number of `most` is infinite or NaN, or one of `least` is small or zero.
+__device__ __forceinline__ bool needs_a_look(unsigned most, unsigned least, bool scaled_lo) {
+    const unsigned small = small_hi(scaled_lo) * 0x10001u, infinite = INFINITE_HI * 0x10001u;
+    unsigned found;
+    if constexpr (PLANES == 3)
+        asm("{ .reg .pred a, b, c, d; setp.lt.bf16x2 a|b, %2, %3; setp.geu.bf16x2 c|d, %1, %4;\n"
+            "or.pred a, a, b; or.pred c, c, d; or.pred a, a, c; selp.u32 %0, 1, 0, a; }"
+            : "=r"(found)
+            : "r"(most), "r"(least), "r"(small), "r"(infinite));
+    else
+        asm("{ .reg .pred a, b, c, d; setp.lt.f16x2 a|b, %2, %3; setp.geu.f16x2 c|d, %1, %4;\n"
+            "or.pred a, a, b; or.pred c, c, d; or.pred a, a, c; selp.u32 %0, 1, 0, a; }"
+            : "=r"(found)
+            : "r"(most), "r"(least), "r"(small), "r"(infinite));
+    return found;
+}
+
+// Raises a row's largest magnitude. Looked at first, because many atomic operations on one address are slow (all NaN: 200 us).
+__device__ __forceinline__ void raise(unsigned* largest, float x) {
+    const unsigned magnitude = __float_as_uint(x) & 0x7fffffffu;
+    if (__ldcg(largest) < magnitude) atomicMax(largest, magnitude);
+}
+
+// Looks at one element, x unscaled: `hi` is its hi number, in the low half. Small elements and zeros change the counts. Of one that
+// is out of hi's range, the largest magnitude is recorded at once, if there is anywhere to record it.
+__device__ __forceinline__ void look_at(unsigned hi, float x, float scale, bool scaled_lo, unsigned& counts, unsigned* largest) {
+    hi &= 0x7fff;
+    if (hi < small_hi(scaled_lo)) counts += (x != 0.f) - REGULAR;
+    if (hi >= INFINITE_HI && largest) raise(largest, x * scale);
+}
+
+// Observes 2 * PAIRS elements of a row, of which `pair` are the hi numbers and x the unscaled elements, every STEP-th: an
+// instruction and a half each, as long as no element has to be looked at.
+template <int PAIRS, int STEP = 1>
+__device__ __forceinline__ void observe(Observed& observed, const unsigned (&pair)[PAIRS][PLANES], const float* x, float scale,
+                                        bool scaled_lo, unsigned* largest) {
+    unsigned most = magnitudes(pair[0][0]), least = most;
+#pragma unroll
+    for (int i = 1; i < PAIRS; i++) {
+        const unsigned m = magnitudes(pair[i][0]);
+        most = larger(most, m), least = smaller(least, m);
+    }
+    observed.largest = larger(observed.largest, most);
+    observed.counts += 2 * PAIRS * REGULAR;
+    if (!needs_a_look(most, least, scaled_lo)) return;
+#pragma unroll
+    for (int i = 0; i < 2 * PAIRS; i++)
+        look_at(pair[i / 2][0] >> (i % 2 ? 16 : 0), x[i * STEP], scale, scaled_lo, observed.counts, largest);
+}
+
+// Adds what was observed of a part of a row to the row's stats; `largest` is the bits of a magnitude, 0 if it was recorded before.
+__device__ __forceinline__ void record(RowStats& stats, unsigned largest, unsigned small, unsigned regular) {
+    if (PLANES == 3 && small) largest = 0x7f800000u;  // not for bf16x6
+    if (PLANES != 3 && (small | regular)) atomicAdd(&stats.counts, (unsigned long long)regular << 32 | small);
+    atomicMax(&stats.largest, largest);
+}
+
+// A finite hi number as an fp32 number's bits.
+__device__ __forceinline__ unsigned widened(unsigned hi) {
+    unsigned bits = hi << 16;
+    if constexpr (PLANES != 3) asm("{ .reg .b16 h; cvt.u16.u32 h, %1; cvt.f32.f16 %0, h; }" : "=r"(bits) : "r"(hi));
+    return bits;
+}
+
+// The same of largest hi numbers, two in a word. What is out of hi's range was recorded before.
+__device__ __forceinline__ void record_hi(RowStats& stats, unsigned largest_pair, unsigned small, unsigned regular) {
+    const unsigned hi = max(largest_pair & 0xffff, largest_pair >> 16);
+    record(stats, hi < INFINITE_HI ? widened(hi) : 0, small, regular);
+}
+
+// The same of a largest element, which is rounded as hi is where that is finite.
+__device__ __forceinline__ void record_exact(RowStats& stats, float largest, unsigned small, unsigned regular) {
+    unsigned hi;
+    asm("cvt.rn.f16x2.f32 %0, %1, %1;" : "=r"(hi) : "f"(largest));
+    hi &= 0x7fff;
+    record(stats, hi < INFINITE_HI ? widened(hi) : __float_as_uint(largest) & 0x7fffffffu, small, regular);
 }

@@ -10,6 +10,7 @@
 // place p of 64 holds k = p / 8 * 4 + p % 4 + (p % 8 < 4 ? 0 : 32), so that a thread's 8 places of K are two 16-byte loads that
 // coalesce with its neighbours'.
 #pragma once
+#include "emulated/decide.cuh"
 #include "emulated/hi_lo.cuh"
 #include "emulated/tiles.cuh"
 #include "ptx/bulk_copy.cuh"
@@ -27,7 +28,7 @@ __device__ __forceinline__ T opaque(T x) {
 constexpr int AHEAD = 8, QUEUE = AHEAD * 256 * 32;  // passes; bytes, for both warpgroups
 
 // What one warpgroup does for its operand, whose tiles have ROWS rows.
-template <int ROWS, int LOAD>
+template <int ROWS, int LOAD, bool SCALED_LO>
 struct InlinePacker {
     static constexpr bool ALONG_ROWS = LOAD < 2, VECTOR = LOAD % 2 == 0;
     static constexpr int PASSES = ROWS / 16;  // in a K-block
@@ -35,16 +36,19 @@ struct InlinePacker {
     static constexpr int OWN = ALONG_ROWS ? 4 : PASSES;  // the rows of which a thread has elements
     static constexpr int GROUPS = ROWS / 4;              // ALONG_ROWS: threads along rows
     static constexpr int STEP = 128 / GROUPS;            // ALONG_ROWS: places of K that the warpgroup has in one half of a pass
+    // The least number whose hi is not small: half of hi's last place less (small_hi).
+    static constexpr float SMALL = PLANES == 2 && !SCALED_LO ? 0x1p-3f - 0x1p-15f : 0x1p-14f - 0x1p-25f;
     static_assert(AHEAD % PASSES == 0);
 
     const char* from;             // the thread's first place of K, in row 0 of the tile (VECTOR and ALONG_ROWS: in its first row)
     unsigned row_bytes, k_bytes;  // strides. A plan sends no operand here of which a tile spans 2^32 bytes
     int row, k, last_row, depth;  // the thread's first row and place of K; the tile's last row; K
     unsigned to;                  // where the thread's first element goes in a plane
-    float scale[OWN];
+    unsigned scales[OWN / 4];     // of the thread's rows, powers of two: their biased exponents, a byte each
     float largest[OWN];
-    unsigned small[OWN / 2];  // two counts of 16 bits each
-    float next[8];            // the next pass
+    unsigned counts[OWN];  // as in Observed; a plan shares K so that 16 bits suffice
+    float next[8];            // the next pass, loaded before the one before it is split
+    unsigned zero;            // see split
     unsigned queue;           // slot 0 of the thread: 16 bytes for each half, 4096 apart. Slots are 8192 apart
 
     __device__ __forceinline__ InlinePacker(unsigned queues) : queue(queues + threadIdx.x % 256 * 16) {
@@ -68,12 +72,18 @@ struct InlinePacker {
     }
     static __device__ constexpr int row_step(int i) { return ALONG_ROWS ? i : 16 * i; }
 
+    __device__ __forceinline__ float scale(int i) const {
+        const unsigned shifted = i % 4 == 3 ? scales[i / 4] >> 1 : scales[i / 4] << (23 - 8 * (i % 4));
+        return __uint_as_float(shifted & 0x7f800000u);
+    }
+
     __device__ __forceinline__ void begin(const Params& s, int side, int matrix, int row0) {
         const Operand x = operand_of(s, side, matrix);
         row_bytes = ALONG_ROWS && VECTOR ? 4 : 4 * (unsigned)x.row_stride;
         k_bytes = !ALONG_ROWS && VECTOR ? 4 : 4 * (unsigned)x.k_stride;
         last_row = (int)min(x.rows - row0, (long long)ROWS) - 1;
         // Along rows, threads past the edge copy nothing: copies of the same 16 bytes by many threads are done one after another.
+        zero = (unsigned)(s.p.k >> 40);
         depth = ALONG_ROWS && row > last_row ? 0 : (int)s.p.k;
         // Along K, threads past the edge copy the last row again; the sums of such rows are not stored. With VECTOR and
         // ALONG_ROWS, the number of rows is a multiple of 4.
@@ -81,12 +91,12 @@ struct InlinePacker {
         from = reinterpret_cast<const char*>(x.data + (row0 + first) * x.row_stride + k * x.k_stride);
     }
 
-    __device__ __forceinline__ void load_scales(const Params& s, int side, int matrix, int row0) {
-        const RowStats* const stats = s.stats[side] + packed_matrix(s, side, matrix) * (side ? s.p.n : s.p.m) + row0;
+    __device__ __forceinline__ void load_scales(const RowStats* stats) {
 #pragma unroll
         for (int i = 0; i < OWN; i++) {
-            scale[i] = power_of_two(stats[min(row + row_step(i), last_row)].exponent);
-            largest[i] = 0.f, small[i / 2] = 0;
+            const int exponent = Scale{stats[min(row + row_step(i), last_row)].scale}.exponent(SCALED_LO);
+            scales[i / 4] = (i % 4 ? scales[i / 4] : 0u) | (unsigned)(exponent + 127) << (8 * (i % 4));
+            largest[i] = 0.f, counts[i] = 0;
         }
     }
 
@@ -112,47 +122,53 @@ struct InlinePacker {
         copy_commit();
     }
 
-    // Loads a slot into registers, one pass before it is split.
-    __device__ __forceinline__ void load_queued(unsigned slot) {
+    static __device__ __forceinline__ void load_slot(float (&to)[8], unsigned slot) {
 #pragma unroll
         for (int h = 0; h < 2; h++)
             asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                         : "=f"(next[4 * h]), "=f"(next[4 * h + 1]), "=f"(next[4 * h + 2]), "=f"(next[4 * h + 3])
+                         : "=f"(to[4 * h]), "=f"(to[4 * h + 1]), "=f"(to[4 * h + 2]), "=f"(to[4 * h + 3])
                          : "r"(slot + 4096 * h)
                          : "memory");
     }
 
-    // Scales and splits a pass and stores it in the ring. With OBSERVE it collects the stats of its rows.
+    // Scales and splits a pass and stores it in the ring. With OBSERVE it collects the stats of its rows, by five instructions an
+    // element and without branches: an operand of which half is zeros takes no longer, and nothing has to be kept for later.
     template <bool OBSERVE>
     __device__ __forceinline__ void store(float (&x)[8], int pass_index, unsigned plane) {
 #pragma unroll
         for (int e = 0; e < 8; e++) {
             const int i = ALONG_ROWS ? e % 4 : pass_index;
-            const float scaled = x[e] * scale[i];
-            if (OBSERVE) observe(largest[i], small[i / 2], x[e], scaled, 1u << (16 * (i % 2)));
+            const float scaled = x[e] * scale(i);
+            if constexpr (OBSERVE) {
+                asm("max.NaN.f32 %0, %0, %1;" : "+f"(largest[i]) : "f"(fabsf(scaled)));
+                // In PTX, because the compiler makes two instructions of a predicated addition.
+                asm("{ .reg .pred p, q; setp.ge.f32 p, %2, %3; setp.neu.and.f32 q, %1, 0f00000000, !p;\n"
+                    "@p add.u32 %0, %0, 65536; @q add.u32 %0, %0, 1; }"
+                    : "+r"(counts[i])
+                    : "f"(x[e]), "f"(fabsf(scaled)), "f"(SMALL));
+            }
             x[e] = scaled;
         }
-        unsigned hi[4], lo[4];
+        unsigned pair[4][PLANES];
 #pragma unroll
-        for (int e = 0; e < 4; e++) split(x[2 * e], x[2 * e + 1], hi[e], lo[e]);
+        for (int e = 0; e < 4; e++) split(x[2 * e], x[2 * e + 1], pair[e], lo_factor(SCALED_LO), zero);
         if constexpr (ALONG_ROWS) {
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 // The swizzle repeats every 8 places of K. With STEP = 4 the second half is 4 places further on.
                 const unsigned at = plane + (STEP == 4 && h ? to ^ 64 : to) + STEP * (2 * pass_index + h) * PLANE_ROW;
-                asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(at), "r"(hi[2 * h]), "r"(hi[2 * h + 1]) : "memory");
-                if (PLANES == 2)
-                    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(at + ROWS * PLANE_ROW), "r"(lo[2 * h]),
-                                 "r"(lo[2 * h + 1])
+#pragma unroll
+                for (int p = 0; p < PLANES; p++)
+                    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(at + p * ROWS * PLANE_ROW), "r"(pair[2 * h][p]),
+                                 "r"(pair[2 * h + 1][p])
                                  : "memory");
             }
         } else {
             const unsigned at = plane + to + 16 * pass_index * PLANE_ROW;
-            asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(hi[0]), "r"(hi[1]), "r"(hi[2]), "r"(hi[3])
-                         : "memory");
-            if (PLANES == 2)
-                asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(at + ROWS * PLANE_ROW), "r"(lo[0]), "r"(lo[1]),
-                             "r"(lo[2]), "r"(lo[3])
+#pragma unroll
+            for (int p = 0; p < PLANES; p++)
+                asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(at + p * ROWS * PLANE_ROW), "r"(pair[0][p]),
+                             "r"(pair[1][p]), "r"(pair[2][p]), "r"(pair[3][p])
                              : "memory");
         }
     }
@@ -175,12 +191,16 @@ struct InlinePacker {
                                                 unsigned plane) {
 #pragma unroll
         for (int pass_index = 0; pass_index < PASSES; pass_index++) {
+            // Without this, the compiler would compute the addresses of 8 passes at once, and have no registers for them.
+            row_bytes = opaque(row_bytes), k_bytes = opaque(k_bytes), last_row = opaque(last_row);
             float x[8];
 #pragma unroll
             for (int e = 0; e < 8; e++) x[e] = next[e];
             copy_wait<AHEAD - 2>();
-            load_queued(pass_index + 1 < PASSES ? slots + 8192 * (pass_index + 1) : next_slots);
+            load_slot(next, pass_index + 1 < PASSES ? slots + 8192 * (pass_index + 1) : next_slots);
             store<OBSERVE>(x, pass_index, plane);
+            // Never so. Without a branch the compiler mixes the passes, and spills up to 2 KB.
+            if (OBSERVE && !VECTOR && opaque(row_bytes) == ~0u) continue;
             load(slots + 8192 * pass_index, block, left, pass_index);
         }
     }
@@ -194,13 +214,11 @@ struct InlinePacker {
         const char* block = from + (long long)(begin + BLOCKS_AHEAD) * BLOCK_K * k_bytes;
         unsigned slots = queue;
         copy_wait<AHEAD - 1>();
-        load_queued(slots);
+        load_slot(next, slots);
 #pragma unroll 1
         for (int kb = begin; kb < end; kb++) {
             const int left = opaque(left_from(kb + BLOCKS_AHEAD, end));
             const unsigned next_slots = BLOCKS_AHEAD == 2 && slots == queue ? queue + 8192 * PASSES : queue;
-            // Without this, the compiler would keep the addresses of 8 passes in registers.
-            row_bytes = opaque(row_bytes), k_bytes = opaque(k_bytes), last_row = opaque(last_row);
             barrier_wait(empty_barriers + 8 * stage, phase ^ 1);
             if (wait == 0) {
                 split_block<true>(slots, next_slots, block, left, plane + stage * STAGE);
@@ -219,30 +237,30 @@ struct InlinePacker {
     }
 
     // Adds what was observed of the tile's rows to their stats.
-    __device__ __forceinline__ void record_rows(const Params& s, int side, int matrix, int row0) {
-        RowStats* const stats = s.stats[side] + packed_matrix(s, side, matrix) * (side ? s.p.n : s.p.m) + row0;
+    __device__ __forceinline__ void record_rows(RowStats* stats) {
 #pragma unroll
         for (int i = 0; i < OWN; i++) {
-            Observed observed{largest[i], small[i / 2] >> (16 * (i % 2)) & 0xffff};
+            float all = largest[i];
+            unsigned small = counts[i] & 0xffff, regular = counts[i] >> 16;
             if constexpr (!ALONG_ROWS) {
 #pragma unroll
                 for (int offset = 4; offset > 0; offset /= 2) {
-                    observed.largest = larger(observed.largest, __shfl_xor_sync(~0u, observed.largest, offset));
-                    observed.small += __shfl_xor_sync(~0u, observed.small, offset);
+                    asm("max.NaN.f32 %0, %0, %1;" : "+f"(all) : "f"(__shfl_xor_sync(~0u, all, offset)));
+                    small += __shfl_xor_sync(~0u, small, offset), regular += __shfl_xor_sync(~0u, regular, offset);
                 }
             }
-            const bool any = __float_as_uint(observed.largest) != 0 || observed.small;
+            const bool any = __float_as_uint(all) != 0 || small;
             if (any && (ALONG_ROWS || threadIdx.x % 8 == 0) && row + row_step(i) <= last_row)
-                record(stats[row + row_step(i)], observed);
+                record_exact(stats[row + row_step(i)], all, small, regular);
         }
     }
 };
 
 // Packs one operand of all tiles of the block, by one warpgroup. SIDE 0 is A, 1 is B.
-template <int SIDE, int STAGES, int STAGE, int PLANE_AT>
-__device__ __forceinline__ void pack_tiles(const Params& s, unsigned ring, unsigned queues, unsigned full_barriers,
-                                           unsigned empty_barriers) {
-    InlinePacker<SIDE ? TILE_N : TILE_M, SIDE ? MM32_B_LOAD : MM32_A_LOAD> packer(queues);
+template <int SIDE, int STAGES, int STAGE, int PLANE_AT, bool SCALED_LO>
+__device__ __forceinline__ void pack_tiles_as(const Params& s, unsigned ring, unsigned queues, unsigned full_barriers,
+                                              unsigned empty_barriers, const Deciding& deciding) {
+    InlinePacker<SIDE ? TILE_N : TILE_M, SIDE ? MM32_B_LOAD : MM32_A_LOAD, SCALED_LO> packer(queues);
     const unsigned plane = ring + PLANE_AT;
     const int blocks = (int)ceil_div(s.p.k, BLOCK_K);
     int stage = 0;
@@ -253,7 +271,9 @@ __device__ __forceinline__ void pack_tiles(const Params& s, unsigned ring, unsig
         const int row0 = SIDE ? tile.n0 : tile.m0;
         packer.begin(s, SIDE, tile.matrix, row0);
         packer.start(begin, end);
-        packer.load_scales(s, SIDE, tile.matrix, row0);
+        const int packed = packed_matrix(s, SIDE, tile.matrix);
+        RowStats* const stats = s.stats[SIDE] + packed * (SIDE ? s.p.n : s.p.m) + row0;
+        packer.load_scales(stats);
         // The tiles that have these rows: one for each tile column (B: tile row) of C, in all of a batch that shares the operand.
         const int across = SIDE ? tile.m0 / TILE_M : tile.n0 / TILE_N;
         const int crossing = SIDE ? (int)ceil_div(s.p.m, TILE_M) : (int)ceil_div(s.p.n, TILE_N);
@@ -261,12 +281,35 @@ __device__ __forceinline__ void pack_tiles(const Params& s, unsigned ring, unsig
         packer.template run<STAGES, STAGE>(begin, end, shared ? crossing * (int)s.p.batches : crossing,
                                            shared ? tile.matrix * crossing + across : across, plane, full_barriers,
                                            empty_barriers, stage, phase);
-        packer.record_rows(s, SIDE, tile.matrix, row0);
+        packer.record_rows(stats);
+        // How often tiles observe the READY_ROWS rows that hold these.
+        constexpr int TILE = SIDE ? TILE_N : TILE_M;
+        const long long rows = SIDE ? s.p.n : s.p.m;
+        const int here = (int)ceil_div(min(rows - row0 / READY_ROWS * READY_ROWS, (long long)READY_ROWS), TILE);
+        const unsigned all = (unsigned)(here * crossing * (int)s.parts) * (shared ? (unsigned)s.p.batches : 1u);
+        __threadfence();
+        asm volatile("bar.sync %0, 128;" ::"n"(6 + SIDE) : "memory");
+        if (threadIdx.x % 128 >= 32) continue;
+        const int observed = row_tile(s, SIDE, packed, row0);
+        unsigned before = 0;
+        if (threadIdx.x % 32 == 0) before = atomicAdd(s.ready[SIDE] + observed, 1u);
+        if (__shfl_sync(~0u, before, 0) + 1 != all) continue;
+        __threadfence();
+        reduce_row_tile<false>(s, SIDE, observed, AcceptTest(s, SCALED_LO), deciding);
     }
 }
 
-// Runs the accept test if this block is the last to finish, by its 256 threads that pack, in the memory of the queues.
-__device__ __forceinline__ void decide_if_last(const Params& s, GroupStats* queues) {
+template <int SIDE, int STAGES, int STAGE, int PLANE_AT>
+__device__ __forceinline__ void pack_tiles(const Params& s, bool scaled_lo, unsigned ring, unsigned queues,
+                                           unsigned full_barriers, unsigned empty_barriers, const Deciding& deciding) {
+    if (PLANES == 2 && scaled_lo)
+        pack_tiles_as<SIDE, STAGES, STAGE, PLANE_AT, PLANES == 2>(s, ring, queues, full_barriers, empty_barriers, deciding);
+    else
+        pack_tiles_as<SIDE, STAGES, STAGE, PLANE_AT, false>(s, ring, queues, full_barriers, empty_barriers, deciding);
+}
+
+// Runs the accept test in the block that finishes last, by its 256 threads that pack, in the memory of the queues.
+__device__ __forceinline__ void decide_if_last(const Params& s, bool scaled_lo, Deciding& d) {
     __shared__ unsigned finished;
     __threadfence();
     asm volatile("bar.sync 5, 256;" ::: "memory");
@@ -274,6 +317,7 @@ __device__ __forceinline__ void decide_if_last(const Params& s, GroupStats* queu
     asm volatile("bar.sync 5, 256;" ::: "memory");
     if (finished != gridDim.x - 1) return;
     __threadfence();
-    decide<256, 2>(s, opaque((int)threadIdx.x % 256), queues);  // opaque, so that it is not computed where registers are short
+    // opaque: or it would be computed early, where registers are short
+    decide<256, MM32_LOWER_TIER, true, false>(s, opaque((int)threadIdx.x % 256), scaled_lo, d);
 }
 #endif

@@ -74,7 +74,7 @@ __device__ __forceinline__ void multiply(Sums& sums, const unsigned (&a)[A_FRAGM
 }
 
 // Adds the products of a stage to the sums.
-__device__ __forceinline__ void step(Sums& sum, unsigned stage, unsigned a_at, unsigned b_at) {
+__device__ __forceinline__ void step(Sums& sum, unsigned stage, unsigned a_at, unsigned b_at, float lo_scale) {
 #if MM32_PRODUCTS == 3
     unsigned a_hi[2][A_FRAGMENTS][4], b_hi[2][B_FRAGMENTS][2];  // pieces 0 to 3 are hi, 4 to 7 lo
     Sums part = {};
@@ -91,6 +91,12 @@ __device__ __forceinline__ void step(Sums& sum, unsigned stage, unsigned a_at, u
         load_a(a_hi[f], stage, a_at, f);
         load_b(b_lo, stage, b_at, f + 2);
         multiply(part, a_hi[f], b_lo);
+    }
+    if (lo_scale != 1.f) {  // of a scaled lo: hi * hi is added once the products with lo have been scaled back
+#pragma unroll
+        for (int i = 0; i < A_FRAGMENTS; i++)
+#pragma unroll
+            for (int j = 0; j < 4 * B_FRAGMENTS; j++) part[i][j] *= lo_scale;
     }
 #pragma unroll
     for (int f = 0; f < 2; f++) multiply(part, a_hi[f], b_hi[f]);
@@ -120,6 +126,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, TILE_N == 64 ? 2 : 1) mm32
     const unsigned a_at = (warp_m + lane % 16) * PLANE_ROW + ((lane / 16) ^ (lane % 8)) * 16;
     const unsigned b_at = A_BYTES + (warp_n + lane / 16 * 8 + lane % 8) * PLANE_ROW + ((lane / 8 % 2) ^ (lane % 8)) * 16;
     const int blocks = (int)ceil_div(p.k, BLOCK_K);
+    if (s.decision->tier != FIRST_TIER) return;  // mm32_fallback computes it all
+    const bool scaled_lo = s.decision->scaled_lo;
+    const float lo_scale = scaled_lo ? 1.f / (1 << LO_SHIFT) : 1.f;
 
     for (Scheduler scheduler(p, blockIdx.x); scheduler.has_tile(p, s.parts); scheduler.advance(p, gridDim.x)) {
         const TileOfPart tile = scheduler.tile(p);
@@ -136,8 +145,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, TILE_N == 64 ? 2 : 1) mm32
             }
             copy_commit();
         }
-        if (threadIdx.x < TILE_N) columns.set(threadIdx.x, column_at(s, tile, threadIdx.x));
-        if (threadIdx.x < TILE_M) row_factors[threadIdx.x] = two_factors(exponent_at(s, tile, tile.m0 + threadIdx.x));
+        if (threadIdx.x < TILE_N) columns.set(threadIdx.x, column_at(s, tile, threadIdx.x), scaled_lo);
+        if (threadIdx.x < TILE_M) row_factors[threadIdx.x] = two_factors(scale_at(s, tile, tile.m0 + threadIdx.x).exponent(scaled_lo));
 
         Sums sum = {};
         int stage = 0;
@@ -151,7 +160,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, TILE_N == 64 ? 2 : 1) mm32
                 b.load(ring + fill * STAGE + A_BYTES, (i + STAGES - 1) % STEPS);
             }
             copy_commit();
-            step(sum, ring + stage * STAGE, a_at, b_at);
+            step(sum, ring + stage * STAGE, a_at, b_at, lo_scale);
             stage = stage + 1 == STAGES ? 0 : stage + 1;
         }
 

@@ -18,38 +18,90 @@
 //                              3  anything else, neighbouring threads along K
 //                              4  none: prepacked, by an earlier call of these kernels in which the other operand had no rows
 //   MM32_PRODUCTS              see emulated/panels.cuh
+//   MM32_GUARDED               1: this is the lower tier's packing, which does something only if the decision asks for it
+//   MM32_DECIDES               1: the block that finishes last decides which tier computes the product (emulated/decide.cuh)
+#include "emulated/decide.cuh"
 #include "emulated/hi_lo.cuh"
 #include "ptx/dependent_launch.cuh"
 
-constexpr int THREADS = 256, WIDTH = 2, ROWS = 32 * WIDTH;
+constexpr int THREADS = 256, WARPS = THREADS / 32, WIDTH = 2, ROWS = 32 * WIDTH;
 constexpr bool A_PREPACKED = MM32_A_LOAD == PREPACKED, B_PREPACKED = MM32_B_LOAD == PREPACKED;
 
-extern "C" __global__ void __launch_bounds__(THREADS) mm32_scale(const __grid_constant__ Params s) {
-    __shared__ float part[8][32];
-    __shared__ unsigned short bits[8][32];
+constexpr int RUN = SAMPLES / 8;  // a sample is 8 runs of RUN neighbours. Along a contiguous K, a run is two 32-byte sectors
+
+// Where run `i` begins. The first is at K = 0 and the last at the end: operands that grow or decay along K are largest there.
+__device__ __forceinline__ int run_begin(int i, int depth) {
+    return depth <= SAMPLES ? i * RUN : i * ((depth - RUN) / 7) / RUN * RUN;
+}
+
+// The largest finite magnitude of each of 32 rows, all of K, by all warps; in shared memory, and visible to the block.
+template <int LOAD>
+__device__ __forceinline__ void read_whole_rows(const Operand& x, int row0, int depth, float (&largest)[32]) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const auto finite = [](float v) { return fabsf(v) < __int_as_float(0x7f800000) ? fabsf(v) : 0.f; };
+    if (LOAD >= 2) {  // a warp has a row
+        for (int r = warp; r < 32; r += WARPS) {
+            const float* const row = x.data + min((long long)row0 + r, x.rows - 1) * x.row_stride;
+            float found = 0.f;
+            if (LOAD == 2 && depth % 4 == 0) {
+#pragma unroll 8
+                for (int k = 4 * lane; k < depth; k += 128) {
+                    const float4 v = *reinterpret_cast<const float4*>(row + k);
+                    found = fmaxf(found, fmaxf(fmaxf(finite(v.x), finite(v.y)), fmaxf(finite(v.z), finite(v.w))));
+                }
+            } else {
+#pragma unroll 8
+                for (int k = lane; k < depth; k += 32) found = fmaxf(found, finite(row[k * x.k_stride]));
+            }
+            found = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(found)));
+            if (lane == 0) largest[r] = found;
+        }
+    } else {  // a lane has a row, and the warps share K
+        const float* const row = x.data + min((long long)row0 + lane, x.rows - 1) * x.row_stride;
+        float found = 0.f;
+#pragma unroll 16
+        for (int k = warp; k < depth; k += WARPS) found = fmaxf(found, finite(row[k * x.k_stride]));
+        atomicMax(reinterpret_cast<unsigned*>(largest) + lane, __float_as_uint(found));
+    }
+    __syncthreads();
+}
+
+// A row spans much if its largest sampled element has an exponent this much above the mean exponent of those that are not zero. Of
+// normal data it is 3.5 at most, of products of normal and log-normal data 5.
+constexpr int WIDE = 6;
+constexpr int SPARSE = 32;  // with fewer of 128 that are not zero, little of |A||B| is seen, and a scaled lo needs less of it
+constexpr int FEWEST_SAMPLES = 4;  // of a row with fewer that are not zero, the sample says little
+
+extern "C" __global__ void __launch_bounds__(THREADS, 3) mm32_scale(const __grid_constant__ Params s) {
     launch_dependents();
+    __shared__ float part[8][32], whole[32];
+    __shared__ unsigned exponents[8][32];  // a warp's sum of biased exponents in the low half, how many in the high half
+    __shared__ __align__(16) unsigned short bits[2][32][8];
     if (blockIdx.x == 0) {
-        if (threadIdx.x == 0)
-            s.decision->fallback_ran = s.decision->unsure = s.decision->finished_blocks = s.decision->packed = 0;
+        static_assert(THREADS == ROW_GROUPS);
+        unsigned* const decision = reinterpret_cast<unsigned*>(s.decision);
+        if (threadIdx.x < (sizeof(Decision) - sizeof(s.decision->groups)) / 4) decision[threadIdx.x] = 0;
+        s.decision->groups[0][threadIdx.x] = s.decision->groups[1][threadIdx.x] = NOTHING_SEEN;
         const long long chunks = ceil_div(ceil_div(s.p.k, BLOCK_K), CHUNK);
         for (int side = A_PREPACKED; side < (B_PREPACKED ? 1 : 2); side++) {
-            const long long counters = s.matrices[side] * ceil_div(side ? s.p.n : s.p.m, READY_ROWS) * chunks;
+            const long long counters = row_tiles(s, side) * chunks;
             for (long long i = threadIdx.x; i < counters; i += THREADS) s.ready[side][i] = 0;
         }
     }
-    // A plan launches no problem here with 2^31 groups.
-    const int per_a = A_PREPACKED ? 0 : (int)ceil_div(s.p.m, 32), per_b = B_PREPACKED ? 0 : (int)ceil_div(s.p.n, 32);
-    const int groups_a = (int)s.matrices[0] * per_a, groups = groups_a + (int)s.matrices[1] * per_b;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    for (int g = blockIdx.x; g < groups; g += gridDim.x) {
-        const int side = g >= groups_a, group = side ? g - groups_a : g, per = side ? per_b : per_a, matrix = group / per;
-        const int rows = (int)(side ? s.p.n : s.p.m), row = (group - matrix * per) * 32 + lane;
+    const int blocks_a = A_PREPACKED ? 0 : scale_blocks(s, 0), blocks_b = B_PREPACKED ? 0 : scale_blocks(s, 1);
+    if ((int)blockIdx.x >= blocks_a + blocks_b) return;
+    const int side = (int)blockIdx.x >= blocks_a, block = side ? blockIdx.x - blocks_a : blockIdx.x, blocks = side ? blocks_b : blocks_a;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, depth = (int)s.p.k;
+    const int rows = (int)(side ? s.p.n : s.p.m), per = (int)ceil_div(rows, 32);
+    bool wide_block = false;
+    // A plan launches no problem here with 2^31 groups of rows.
+    for (int g = block; g < (int)s.matrices[side] * per; g += blocks) {
+        const int matrix = g / per, row0 = (g - matrix * per) * 32, row = row0 + lane;
         const Operand x = operand_of(s, side, matrix);
-        // 8 runs of 16 neighbours, spread along K. Along a contiguous K, a run is two 32-byte sectors.
-        constexpr int RUN = SAMPLES / 8;
-        const int depth = (int)s.p.k, begin = depth <= SAMPLES ? warp * RUN : (2 * warp + 1) * (depth / 16) / RUN * RUN;
+        const int begin = run_begin(warp, depth);
         const float* const from = x.data + min(row, rows - 1) * x.row_stride;
         float largest = 0.f, sample[RUN];
+        unsigned sum = 0;
 #pragma unroll
         for (int i = 0; i < RUN; i += 4) {  // all loads are issued before the first is used
             if ((side ? MM32_B_LOAD : MM32_A_LOAD) == 2 && begin + RUN <= depth) {
@@ -65,25 +117,48 @@ extern "C" __global__ void __launch_bounds__(THREADS) mm32_scale(const __grid_co
             const float v = fabsf(sample[i]);
             sample[i] = row < rows && begin + i < depth && v < __int_as_float(0x7f800000) ? v : 0.f;
             largest = fmaxf(largest, sample[i]);
+            if (sample[i] > 0.f) sum += 0x10000u + (__float_as_uint(sample[i]) >> 23);
         }
-        part[warp][lane] = largest;
+        part[warp][lane] = largest, exponents[warp][lane] = sum;
+        if (warp == 0) whole[lane] = 0.f;
         __syncthreads();
-        for (int i = 0; i < 8; i++) largest = fmaxf(largest, part[i][lane]);
-        const int target = s.p.k <= SAMPLES ? TARGET_EXACT : TARGET;
-        const int wanted = largest > 0.f ? target + 127 - (int)(__float_as_uint(largest) >> 23) : 0;
+        sum = 0;
+#pragma unroll
+        for (int i = 0; i < 8; i++) largest = fmaxf(largest, part[i][lane]), sum += exponents[i][lane];
+        const int count = (int)(sum >> 16), field = (int)(__float_as_uint(largest) >> 23);
+        const bool wide = field * count - (int)(sum & 0xffff) >= WIDE * count && count > 0;
+        bool exact = depth <= SAMPLES;
+        float all = largest;
+        if (!exact && __syncthreads_or(row < rows && (wide || count < FEWEST_SAMPLES))) {
+            if (side) read_whole_rows<MM32_B_LOAD>(x, row0, depth, whole);
+            else read_whole_rows<MM32_A_LOAD>(x, row0, depth, whole);
+            exact = true, all = whole[lane];
+        }
+        const int all_field = (int)(__float_as_uint(all) >> 23);
+        // Outliers that the sample missed are told by rows around it that it did not miss.
+        const bool sparse = count > 0 && count < SPARSE * min(depth, SAMPLES) / SAMPLES;
+        wide_block |= row < rows && (wide || sparse || (count > 0 && all_field - field > TARGET_EXACT - TARGET));
+        const int wanted = all > 0.f ? (exact ? TARGET_EXACT : TARGET) + 127 - all_field : 0;
         const int exponent = min(max(wanted, -126), 127);
+        const int level = largest > 0.f ? max(field - 127 + exponent - LEVEL, -100) : 0;
+        // What is scaled to 2^level and more, and to 2^(level - LEVELS) and more.
+        const float high = power_of_two(max(level - exponent, -126)), low = power_of_two(max(level - exponent - LEVELS, -126));
         unsigned mine = 0;
 #pragma unroll
-        for (int i = 0; i < RUN; i++) mine |= (sample[i] * power_of_two(exponent) >= big_from(s.p.k)) << i;
-        bits[warp][lane] = (unsigned short)mine;
+        for (int i = 0; i < RUN; i++) mine |= (sample[i] >= high ? 0x10001u : sample[i] >= low ? 0x10000u : 0u) << i;
+        bits[0][lane][warp] = (unsigned short)mine, bits[1][lane][warp] = (unsigned short)(mine >> 16);
         __syncthreads();
         if (warp == 0 && row < rows) {
-            unsigned long long big[2] = {0, 0};
-            for (int i = 0; i < 8; i++) big[i / 4] |= (unsigned long long)bits[i][lane] << (16 * (i % 4));
-            s.stats[side][(long long)matrix * rows + row] = RowStats{{big[0], big[1]}, exponent, 0u, 0u};
+            uint4* const to = reinterpret_cast<uint4*>(s.stats[side] + (long long)matrix * rows + row);
+            to[0] = *reinterpret_cast<const uint4*>(bits[0][lane]), to[1] = *reinterpret_cast<const uint4*>(bits[1][lane]);
+            to[2] = make_uint4(Scale::pack(exponent, level, exact ? EXACT : 0), 0, 0, 0);
         }
         __syncthreads();
     }
+    // A prepacked operand has been packed with or without a scaled lo, and the other must be as it is.
+    if (A_PREPACKED ? s.p.m > 0 : B_PREPACKED && s.p.n > 0) wide_block = ScaledLo::flags_of(s, A_PREPACKED ? 0 : 1, THREADS);
+    wide_block = __syncthreads_or(wide_block);
+    if (threadIdx.x == 0) wide_flags(s, side)[block] = wide_block;
 }
 
 // What a block packs at a time: one chunk of K-blocks of some rows of one operand, from row0 and k0 on.
@@ -94,6 +169,7 @@ struct Unit {
     RowStats* stats;
     unsigned plane_bytes;
     int rows_left, padded_left, k_left, blocks;  // from row0 and k0 on
+    unsigned* tiny;  // Decision::tiny
 };
 
 __device__ __forceinline__ Unit unit_at(const Params& s, int side, int matrix, int row0, int chunk) {
@@ -110,25 +186,38 @@ __device__ __forceinline__ Unit unit_at(const Params& s, int side, int matrix, i
             rows - row0,
             padded - row0,
             (int)min(s.p.k - (long long)first * BLOCK_K, (long long)CHUNK * BLOCK_K),
-            min(blocks - first, CHUNK)};
+            min(blocks - first, CHUNK),
+            &s.decision->tiny};
 }
 
-__device__ __forceinline__ float scale_of(const Unit& u, int row) {
-    return row < u.rows_left ? power_of_two(u.stats[row].exponent) : 0.f;
+__device__ __forceinline__ float scale_of(const Unit& u, int row, bool scaled_lo) {
+    return row < u.rows_left ? power_of_two(Scale{u.stats[row].scale}.exponent(scaled_lo)) : 1.f;
+}
+
+// Where the largest magnitude of a row is recorded, if it is.
+__device__ __forceinline__ unsigned* largest_of(const Unit& u, int row) {
+    return !MM32_GUARDED && row < u.rows_left ? &u.stats[row].largest : nullptr;
+}
+
+// Keeps what was observed of a part of a row. The lower tier's launches leave all stats as they are: the largest elements are known,
+// those of a prepacked operand must not change, and an element that is too small for bf16x6 only makes mm32_fallback test all pairs.
+__device__ __forceinline__ void keep(const Unit& u, int row, const Observed& observed) {
+    if (!MM32_GUARDED) record_hi(u.stats[row], observed.largest, observed.counts & 0xffff, observed.counts >> 16);
+    else if (observed.counts) *u.tiny = 1;
 }
 
 // Loads along K: a half-warp has 64 elements of a row, and each thread 4 of them. A thread writes 8 bytes of hi and 8 of lo, and
 // the half-warp writes whole lines.
-template <bool VECTOR>
+template <bool VECTOR, bool SCALED_LO>
 __device__ __forceinline__ void pack_along_k(const Unit& u) {
     constexpr int TOGETHER = 4;  // K-blocks whose loads are issued together. Eight spill
     const int piece = threadIdx.x % 16, row = threadIdx.x / 16;
-    const float scale = scale_of(u, row);
+    const float scale = scale_of(u, row, SCALED_LO);
     const bool exists = row < u.rows_left;
     const int k_left = exists ? u.k_left - piece * 4 : 0;
     const float* from = u.from + row * u.row_stride + piece * 4 * u.k_stride;
     char* to = u.plane + row * PLANE_ROW + ((piece / 2) ^ (row % 8)) * 16 + piece % 2 * 8;
-    Observed observed{0.f, 0};
+    Observed observed{0, 0};
     for (int kb = 0; kb < u.blocks; kb += TOGETHER) {
         float v[TOGETHER][4];
 #pragma unroll
@@ -145,28 +234,28 @@ __device__ __forceinline__ void pack_along_k(const Unit& u) {
         }
 #pragma unroll
         for (int i = 0; i < TOGETHER; i++) {
+            unsigned pair[2][PLANES];
 #pragma unroll
-            for (int j = 0; j < 4; j++) scale_and_observe(observed, v[i][j], scale);
-            uint2 hi, lo;
-            split(v[i][0], v[i][1], hi.x, lo.x);
-            split(v[i][2], v[i][3], hi.y, lo.y);
+            for (int j = 0; j < 2; j++) split(v[i][2 * j] * scale, v[i][2 * j + 1] * scale, pair[j], lo_factor(SCALED_LO));
+            observe(observed, pair, v[i], scale, SCALED_LO, largest_of(u, row));
             if (row < u.padded_left && kb + i < u.blocks) {
-                char* plane = to + (size_t)((kb + i) * PLANES) * u.plane_bytes;
-                *reinterpret_cast<uint2*>(plane) = hi;
-                if (PLANES == 2) *reinterpret_cast<uint2*>(plane + u.plane_bytes) = lo;
+                char* const planes = to + (size_t)((kb + i) * PLANES) * u.plane_bytes;
+#pragma unroll
+                for (int plane = 0; plane < PLANES; plane++)
+                    *reinterpret_cast<uint2*>(planes + (size_t)plane * u.plane_bytes) = make_uint2(pair[0][plane], pair[1][plane]);
             }
         }
     }
 #pragma unroll
     for (int offset = 8; offset > 0; offset /= 2) {
         observed.largest = larger(observed.largest, __shfl_xor_sync(~0u, observed.largest, offset));
-        observed.small += __shfl_xor_sync(~0u, observed.small, offset);
+        observed.counts += __shfl_xor_sync(~0u, observed.counts, offset);
     }
-    if (piece == 0 && exists) record(u.stats[row], observed);
+    if (piece == 0 && exists) keep(u, row, observed);
 }
 
 // Loads along rows: a thread has 8 places of K of WIDTH rows. A K-block is transposed in shared memory and leaves as whole lines.
-template <bool VECTOR>
+template <bool VECTOR, bool SCALED_LO>
 __device__ __forceinline__ void pack_along_rows(const Unit& u, char* staging) {
     constexpr int TILE = ROWS * PLANE_ROW;
     const int t = threadIdx.x, r = t % 32 * WIDTH, piece = t / 32;
@@ -175,10 +264,7 @@ __device__ __forceinline__ void pack_along_rows(const Unit& u, char* staging) {
     Observed observed[WIDTH];
     float scale[WIDTH];
 #pragma unroll
-    for (int i = 0; i < WIDTH; i++) {
-        observed[i] = Observed{0.f, 0};
-        scale[i] = scale_of(u, r + i);
-    }
+    for (int i = 0; i < WIDTH; i++) observed[i] = Observed{0, 0}, scale[i] = scale_of(u, r + i, SCALED_LO);
     for (int kb = 0; kb < u.blocks; kb++) {
         const int left = u.k_left - kb * BLOCK_K - piece * 8;
         float v[8][WIDTH];
@@ -196,27 +282,26 @@ __device__ __forceinline__ void pack_along_rows(const Unit& u, char* staging) {
         if (kb > 0) __syncthreads();  // the last K-block has left the staging buffer
 #pragma unroll
         for (int i = 0; i < WIDTH; i++) {
-            uint4 hi, lo;
+            unsigned pair[4][PLANES];
 #pragma unroll
-            for (int j = 0; j < 8; j++) scale_and_observe(observed[i], v[j][i], scale[i]);
-            split(v[0][i], v[1][i], hi.x, lo.x);
-            split(v[2][i], v[3][i], hi.y, lo.y);
-            split(v[4][i], v[5][i], hi.z, lo.z);
-            split(v[6][i], v[7][i], hi.w, lo.w);
+            for (int j = 0; j < 4; j++)
+                split(v[2 * j][i] * scale[i], v[2 * j + 1][i] * scale[i], pair[j], lo_factor(SCALED_LO));
+            observe<4, WIDTH>(observed[i], pair, &v[0][i], scale[i], SCALED_LO, largest_of(u, r + i));
             const int at = (r + i) * PLANE_ROW + ((piece ^ ((r + i) % 8)) * 16);
-            *reinterpret_cast<uint4*>(staging + at) = hi;
-            if (PLANES == 2) *reinterpret_cast<uint4*>(staging + TILE + at) = lo;
+#pragma unroll
+            for (int plane = 0; plane < PLANES; plane++)
+                *reinterpret_cast<uint4*>(staging + plane * TILE + at) = make_uint4(pair[0][plane], pair[1][plane], pair[2][plane], pair[3][plane]);
         }
         __syncthreads();
-        char* const plane = u.plane + (size_t)(kb * PLANES) * u.plane_bytes;
+        char* const planes = u.plane + (size_t)(kb * PLANES) * u.plane_bytes;
 #pragma unroll
         for (int i = 0; i < TILE / (16 * THREADS); i++) {
             const int at = (i * THREADS + t) * 16;
             if (at < u.padded_left * PLANE_ROW) {
-                *reinterpret_cast<uint4*>(plane + at) = *reinterpret_cast<const uint4*>(staging + at);
-                if (PLANES == 2)
-                    *reinterpret_cast<uint4*>(plane + u.plane_bytes + at) =
-                        *reinterpret_cast<const uint4*>(staging + TILE + at);
+#pragma unroll
+                for (int plane = 0; plane < PLANES; plane++)
+                    *reinterpret_cast<uint4*>(planes + (size_t)plane * u.plane_bytes + at) =
+                        *reinterpret_cast<const uint4*>(staging + plane * TILE + at);
             }
         }
     }
@@ -230,9 +315,9 @@ __device__ __forceinline__ void pack_along_rows(const Unit& u, char* staging) {
         for (int i = 1; i < THREADS / 32; i++) {
             const Observed other = table[i * ROWS + t];
             all.largest = larger(all.largest, other.largest);
-            all.small += other.small;
+            all.counts += other.counts;
         }
-        record(u.stats[t], all);
+        keep(u, t, all);
     }
     __syncthreads();
 }
@@ -250,7 +335,13 @@ struct UnitOrder {
         rest = groups - first;
     }
 
-    __device__ __forceinline__ void pack(const Params& s, int side, int unit, char* staging) const {
+    template <bool SCALED_LO>
+    static __device__ __forceinline__ void pack_unit(const Unit& u, char* staging) {
+        if constexpr (LOAD >= 2) pack_along_k<LOAD == 2, SCALED_LO>(u);
+        else pack_along_rows<LOAD == 0, SCALED_LO>(u, staging);
+    }
+
+    __device__ __forceinline__ void pack(const Params& s, int side, int unit, const ScaledLo& scaled_lo, char* staging) const {
         if constexpr (LOAD == PREPACKED) return;
         const int per_matrix = (first + rest) * chunks, matrix = unit / per_matrix;
         int i = unit - matrix * per_matrix, group, chunk;
@@ -261,11 +352,9 @@ struct UnitOrder {
             chunk = i / rest, group = first + i - chunk * rest;
         }
         const int row0 = group * UNIT_ROWS<LOAD>;
-        if constexpr (LOAD >= 2) {
-            pack_along_k<LOAD == 2>(unit_at(s, side, matrix, row0, chunk));
-        } else {
-            pack_along_rows<LOAD == 0>(unit_at(s, side, matrix, row0, chunk), staging);
-        }
+        const Unit u = unit_at(s, side, matrix, row0, chunk);
+        if (PLANES == 2 && scaled_lo) pack_unit<PLANES == 2>(u, staging);
+        else pack_unit<false>(u, staging);
         if (!counts_units(s)) return;
         // Other multiprocessors read the panels by bulk copies (the async proxy) as soon as they see the counter.
         __threadfence();
@@ -273,20 +362,20 @@ struct UnitOrder {
         asm volatile("fence.proxy.async;" ::: "memory");
 #endif
         __syncthreads();
-        if (threadIdx.x == 0) {
-            const int tiles = (int)ceil_div(side ? s.p.n : s.p.m, READY_ROWS);
-            atomicAdd(s.ready[side] + ((long long)matrix * tiles + row0 / READY_ROWS) * chunks + chunk, 1u);
-        }
+        if (threadIdx.x == 0) atomicAdd(ready_counters(s, side, row_tile(s, side, matrix, row0), chunks) + chunk, 1u);
     }
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) mm32_pack(const __grid_constant__ Params s) {
-    // For transposing units and, at the end, for the accept test.
+    // For transposing units and, at the end, for the decision.
     constexpr int TRANSPOSE_BYTES = MM32_A_LOAD < 2 || MM32_B_LOAD < 2 ? PLANES * ROWS * PLANE_ROW : 0;
+    constexpr int DECIDE_BYTES = MM32_DECIDES ? sizeof(Deciding) : 16;
     __shared__ __align__(16) char staging[TRANSPOSE_BYTES > DECIDE_BYTES ? TRANSPOSE_BYTES : DECIDE_BYTES];
     __shared__ unsigned finished;
     wait_for_previous_grid();
     launch_dependents();
+    if (MM32_GUARDED && s.decision->tier != BF16X6) return;
+    const ScaledLo scaled_lo(s);
     const UnitOrder<MM32_A_LOAD> a(s, 0);
     const UnitOrder<MM32_B_LOAD> b(s, 1);
     // First the first rows of both operands (of the first matrix), chunk by chunk; then the rest of B, because the multiply's
@@ -310,18 +399,28 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) mm32_pack(
             unit = of_a ? u - head - rest_b + a.first * a.chunks : u - head + b.first * b.chunks;
         }
         if (of_a) {
-            a.pack(s, 0, unit, staging);
+            a.pack(s, 0, unit, scaled_lo, staging);
         } else {
-            b.pack(s, 1, unit, staging);
+            b.pack(s, 1, unit, scaled_lo, staging);
         }
     }
     __threadfence();
     __syncthreads();
-    if (threadIdx.x == 0) finished = atomicAdd(&s.decision->finished_blocks, 1u);
+    if (threadIdx.x == 0) finished = atomicAdd(MM32_GUARDED ? &s.decision->finished_lower : &s.decision->finished_blocks, 1u);
     __syncthreads();
     if (finished == gridDim.x - 1) {
         __threadfence();
         if (threadIdx.x == 0) asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(&s.decision->packed) : "memory");
-        decide<THREADS, 4>(s, threadIdx.x, reinterpret_cast<GroupStats*>(staging));
+#if MM32_DECIDES
+        Deciding& d = *reinterpret_cast<Deciding*>(staging);
+        const bool of_call = scaled_lo;
+        const AcceptTest test(s, of_call);
+        const long long a_tiles = row_tiles(s, 0), tiles = MM32_GUARDED ? 0 : a_tiles + row_tiles(s, 1);
+        for (long long i = threadIdx.x / 32; i < tiles; i += WARPS)
+            reduce_row_tile<false>(s, i >= a_tiles, i < a_tiles ? i : i - a_tiles, test, d);
+        __threadfence();
+        __syncthreads();
+        decide<THREADS, false, false, A_PREPACKED && B_PREPACKED>(s, threadIdx.x, of_call, d);
+#endif
     }
 }

@@ -1,32 +1,72 @@
 // The packed form of an operand, which emulated/pack.cu writes and tensorcore.cu and mma.cu multiply, and the accept test, which
 // decides whether the emulation is good enough for the data. docs/numerics.md has the argument.
 //
-// A row (of A; a column of B) is multiplied by a power of two, and each element x is split into two fp16 numbers, hi = fp16(x)
-// and lo = fp16(x - hi). The products hi*hi + hi*lo + lo*hi are then as good as those of fp32.
+// A row (of A; a column of B) is multiplied by a power of two, and each element x is split:
+// - fp16x3: hi = fp16(x), lo = fp16(x - hi). Three products, hi*hi + hi*lo + lo*hi, are then as good as those of fp32, as long as
+//   the elements that decide the result are not too far below the largest of their row.
+// - fp16x3 with a scaled lo, for rows that span more: lo = fp16(2^11 * (x - hi)), which keeps its bits 2^11 further down.
+// - bf16x6: hi = bf16(x), mid = bf16(x - hi), lo = bf16(x - hi - mid). They hold all 24 bits at any magnitude, for six products.
+// - fp16: hi alone.
 //
-// Panels: for each matrix and each K-block of 64 there is a plane of hi and, with PRODUCTS = 3, a plane of lo. A plane has a line
-// of 64 fp16 numbers (128 bytes) for each row; the number of rows is rounded up to a multiple of 8. The eight 16-byte pieces of a
-// line lie in the order that wgmma's 128-byte swizzle and ldmatrix want: piece j of row r at place j ^ (r % 8). Rows and places
-// of K past the operand's edges are zeros.
-//   MM32_PRODUCTS    3: hi and lo, fp32 accuracy (fp16x3); 1: hi alone, TF32-class accuracy (fp16)
+// Panels: for each matrix and each K-block of 64 there is a plane of hi and, with more products, one of lo, or of mid and lo. A
+// plane has a line of 64 16-bit numbers (128 bytes) for each row; the number of rows is rounded up to a multiple of 8. The eight
+// 16-byte pieces of a line lie in the order that wgmma's 128-byte swizzle and ldmatrix want: piece j of row r at place j ^ (r % 8).
+// Rows and places of K past the operand's edges are zeros.
+//   MM32_PRODUCTS    6: bf16x6; 3: fp16x3; 1: fp16 (TF32-class accuracy)
 //
 // RowStats hold a row's exponent e (the row was multiplied by 2^e) and what the accept test needs of it. The exponent comes from
-// a sample of the row. If the sample misses the row's large elements, they pass fp16's range, and the accept test notices.
+// a sample of the row, or from all of it where the sample says that the row spans much or is sparse (`exact`). If a sample misses
+// large elements, they pass fp16's range, and the accept test notices.
 #pragma once
 #include "common/workspace.cuh"
 #include "emulated/stats.cuh"
 
 constexpr int BLOCK_K = 64;
 constexpr int PLANE_ROW = 128;  // bytes
+constexpr int PLANES = MM32_PRODUCTS == 6 ? 3 : MM32_PRODUCTS == 3 ? 2 : 1;
 
-// The largest sampled element of a row is scaled to between 2^TARGET and 2^(TARGET + 1). Elements up to 2^16 can then be held,
-// and those of 2^-3 and more keep 22 bits.
+// The largest sampled element of a row is scaled to between 2^TARGET and 2^(TARGET + 1), so that elements 2^5 times larger can
+// still be held. In a call with a scaled lo, which keeps small elements better, there is more room above (ROOM). The largest element of
+// an exact row, one that was read whole, goes to 2^TARGET_EXACT.
 constexpr int SAMPLES = 128;
-constexpr int TARGET = 10, TARGET_EXACT = 14;  // EXACT: K <= SAMPLES, and the sample is the whole row
-constexpr int PLANES = MM32_PRODUCTS == 3 ? 2 : 1;
+constexpr int TARGET = 10, TARGET_EXACT = 14;
+constexpr int LO_SHIFT = 11;  // of a scaled lo
+constexpr float LARGEST_FP16 = 65504.f;
+// bf16x6: the scaled elements that it takes. Sums of larger ones might overflow, and of the product of two smaller ones fp32 would
+// not hold all bits.
+constexpr float LARGEST_BF16X6 = 0x1p50f, SMALLEST_BF16X6 = 0x1p-50f;
+constexpr float LIMIT = PLANES == 3 ? LARGEST_BF16X6 : LARGEST_FP16;
+
 // A scaled element is small below this. The last place of lo (of hi, with one product) is then more than 2^-22 (2^-11) of it.
-constexpr float SMALL = MM32_PRODUCTS == 3 ? 0.125f : 0x1p-14f;
-constexpr float LIMIT = 65504.f;  // fp16's largest number
+// Of bf16x6: what is too small for it.
+__device__ __forceinline__ float small_below(bool scaled_lo) {
+    return PLANES == 3 ? SMALLEST_BF16X6 : PLANES == 2 && !scaled_lo ? 0.125f : 0x1p-14f;
+}
+
+// mm32_scale has at most this many blocks for an operand. Each leaves a flag behind the operand's stats: 1 if it met rows that
+// span too much for fp16x3 without a scaled lo. The flags of a prepacked operand were left when it was packed; the other
+// operand's then say the same, because both must have been packed alike.
+constexpr int SCALE_BLOCKS = 128;
+__device__ __forceinline__ unsigned* wide_flags(const Params& s, int side) {
+    return reinterpret_cast<unsigned*>(s.stats[side] + s.matrices[side] * (side ? s.p.n : s.p.m));
+}
+__device__ __forceinline__ int scale_blocks(const Params& s, int side) {
+    return (int)min(s.matrices[side] * ceil_div(side ? s.p.n : s.p.m, 32), (long long)SCALE_BLOCKS);
+}
+// Whether a call has a scaled lo, after mm32_scale. In two steps, for whole warps: the second waits for what the first loads.
+struct ScaledLo {
+    unsigned mine;
+
+    __device__ __forceinline__ ScaledLo(const Params& s) : mine(PLANES == 2 ? flags_of(s, 0, 32) | flags_of(s, 1, 32) : 0) {}
+    __device__ __forceinline__ operator bool() const { return PLANES == 2 && __any_sync(~0u, mine); }
+
+    // The flags of an operand that a thread has loaded, of so many threads.
+    static __device__ __forceinline__ unsigned flags_of(const Params& s, int side, int threads) {
+        unsigned any = 0;
+        for (int i = threadIdx.x % threads; i < scale_blocks(s, side); i += threads) any |= wide_flags(s, side)[i];
+        return any;
+    }
+};
 
 // Whether the multiply may start on some rows before mm32_pack has finished: it then waits for `ready` counters of units.
 __device__ __forceinline__ bool counts_units(const Params& s) { return s.first_rows[0] + s.first_rows[1] > 0; }
@@ -38,48 +78,106 @@ constexpr int PREPACKED = 4;     // the load (emulated/pack.cu) of an operand th
 template <int LOAD>
 constexpr int UNIT_ROWS = LOAD >= 2 ? 16 : 64;
 
-__device__ __forceinline__ long long padded_rows(long long rows) { return (rows + 7) / 8 * 8; }
-
-// The accept test compares what small elements may lose with a lower bound of |A||B|.
-//   A small element loses up to 2^-25 of absolute precision. So a row a and a column b lose up to
-//   2^-25 * (small elements of a * largest element of b + small elements of b * largest element of a).
-//   Each sampled place at which both are big adds at least big^2 to |A||B|.
-//   The loss may be up to 4 u |A||B|, with u = 2^-24 (2^-11 with one product).
-// Zeros are neither small nor big: they lose nothing and add nothing.
-constexpr float ALLOWED = PLANES == 2 ? 8.f : 65536.f;
-__device__ __forceinline__ float big_from(long long k) {
-    return (float)(1 << (k <= SAMPLES ? TARGET_EXACT : TARGET)) * 0.125f;
+// The tiles of READY_ROWS rows of all matrices of an operand, and the number of one. Each has a counter of packed units for each
+// chunk; with inline packing, one counter: how often its rows have been observed.
+__device__ __forceinline__ long long row_tiles(const Params& s, int side) {
+    return s.matrices[side] * ceil_div(side ? s.p.n : s.p.m, READY_ROWS);
 }
-// How many sampled places must be big in both. The rounding of the split, 2^-22, does not average out over few products, and fp32
-// would round less. So 64 products that count are required, or one in 64 of K if K < 4096; of the samples, the same share.
-__device__ __forceinline__ float required_places(long long k) {
-    if (PLANES == 1) return 0.f;
-    const float deep = (float)k;
-    return fminf(64.f, deep / 64) * fminf(1.f, SAMPLES / deep);
+template <typename Index>
+__device__ __forceinline__ Index row_tile(const Params& s, int side, Index packed_matrix, Index row) {
+    return packed_matrix * (Index)ceil_div(side ? s.p.n : s.p.m, READY_ROWS) + row / READY_ROWS;
 }
-// The test for a row of A and a column of B with largest elements `a` and `b`, a loss of at most `lost`, and `places` big places
-// in common; `big` is big_from(K), `required` is required_places(K).
-__device__ __forceinline__ bool accept(float a, float b, float lost, int places, float big, float required) {
-    return a <= LIMIT && b <= LIMIT && lost <= ALLOWED * big * big * places && places >= required;
-}
-// The test for all pairs of a group of A and a group of B: as if one pair had the worst of both groups.
-__device__ __forceinline__ bool accept_groups(const GroupStats& x, const GroupStats& y, long long k, float big, float required) {
-    const float a = __uint_as_float(x.largest), b = __uint_as_float(y.largest);
-    const int places = (int)min(k, (long long)SAMPLES) - (int)x.gaps - (int)y.gaps;  // big in both, at least
-    return accept(a, b, x.small * b + y.small * a, max(places, 0), big, required);
-}
-__device__ __forceinline__ bool accept_rows(const RowStats& a, const RowStats& b, float big, float required) {
-    const float a_largest = __uint_as_float(a.largest), b_largest = __uint_as_float(b.largest);
-    const bool zeros = (a.largest | a.small) == 0 || (b.largest | b.small) == 0;  // zeros lose nothing, but 0 * Inf is NaN
-    if (zeros) return a_largest <= LIMIT && b_largest <= LIMIT;
-    const int places = __popcll(a.big[0] & b.big[0]) + __popcll(a.big[1] & b.big[1]);
-    return accept(a_largest, b_largest, a.small * b_largest + b.small * a_largest, places, big, required);
+__device__ __forceinline__ unsigned* ready_counters(const Params& s, int side, long long row_tile, int chunks) {
+    return s.ready[side] + row_tile * chunks;
 }
 
-// The number of rows of a group, as a power of two: 128, or more where ROW_GROUPS groups would not hold all rows. Rows are
-// counted through all matrices, so that groups are whole tiles if M (or N) is a multiple of the tile.
-__device__ __forceinline__ int group_shift(long long rows) {
-    int shift = 7;
-    while ((rows - 1) >> shift >= ROW_GROUPS) shift++;
+// How many tiles a group holds (stats.cuh), as a power of two.
+__device__ __forceinline__ int group_shift(long long row_tiles) {
+    int shift = 0;
+    while ((row_tiles - 1) >> shift >= ROW_GROUPS) shift++;
     return shift;
 }
+
+// How many units mm32_pack counts for the READY_ROWS rows that hold `row`, of an operand of `rows` rows.
+template <int UNIT>
+__device__ __forceinline__ unsigned units_of(int row, long long rows) {
+    const int here = (int)min(rows - row / READY_ROWS * READY_ROWS, (long long)READY_ROWS);
+    return (here + UNIT - 1) / UNIT;
+}
+
+__device__ __forceinline__ long long padded_rows(long long rows) { return (rows + 7) / 8 * 8; }
+
+// The accept test, for a row of A and a column of B.
+// 1. Nothing is out of the format's range.
+// 2. A small element loses up to 2^-25 of absolute precision, 2^-36 with a scaled lo. The row and the column then lose up to
+//    2^-25 (2^-36) * (the row's number of small elements * the column's largest element + the same the other way round). That may
+//    be up to 4 u |A||B|, u = 2^-24 (2^-11 with one product), and each sampled place at which both are big adds at least the
+//    product of their levels to |A||B|.
+// 3. The rounding of the split, 2^-22, does not average out over few products, and fp32 would round less. So some products must
+//    be of elements that are not small: counted at the sampled places, or from the numbers of such elements in row and column.
+// Zeros are neither small nor big: they lose nothing and add nothing. bf16x6 needs the first only.
+constexpr float ALLOWED = PLANES == 2 ? 8.f : 65536.f;
+__device__ __forceinline__ float loss_of_small(bool scaled_lo) { return scaled_lo ? 0x1p-11f : 1.f; }  // in units of 2^-25
+__device__ __forceinline__ int required_products(long long k) { return PLANES == 2 ? (int)min(8LL, k / 4) : 0; }
+
+__device__ __forceinline__ float power_of_two(int e) { return __uint_as_float((unsigned)(e + 127) << 23); }
+
+// A row as the test sees it.
+struct TestedRow {
+    unsigned long long big[2][2];
+    float largest, small;
+    int level;
+    unsigned regular;  // ~0: a row of zeros
+};
+
+// A group of this one row.
+__device__ __forceinline__ GroupStats as_group(const TestedRow& x, long long k) {
+    const bool zeros = x.regular == ~0u;
+    const int samples = (int)min(k, (long long)SAMPLES), gaps = samples - __popcll(x.big[0][0]) - __popcll(x.big[0][1]);
+    return {(unsigned)x.small, __float_as_uint(x.largest), zeros ? 0u : gaps, x.regular, zeros ? 127 : x.level, 0};
+}
+
+struct AcceptTest {
+    long long k;
+    float loss, limit;
+    int required;
+    bool scaled_lo;
+
+    __device__ __forceinline__ AcceptTest(const Params& s, bool scaled_lo)
+        : k(s.p.k), loss(loss_of_small(scaled_lo)), limit(LIMIT), required(required_products(s.p.k)), scaled_lo(scaled_lo) {}
+
+    __device__ __forceinline__ TestedRow see(const RowStats& x) const {
+        const bool zeros = x.largest == 0 && x.counts == 0;
+        return {{{x.big[0][0], x.big[0][1]}, {x.big[1][0], x.big[1][1]}}, __uint_as_float(x.largest), (float)(unsigned)x.counts,
+                Scale{x.scale}.level(scaled_lo), zeros ? ~0u : (unsigned)(x.counts >> 32)};
+    }
+    // Whether a row is recomputed by itself: it has elements out of range, or too few that are not zero for the split, or is steep.
+    // A row of zeros is not.
+    __device__ __forceinline__ bool alone(const TestedRow& x, unsigned flags) const {
+        return !(x.largest <= limit) || x.regular < (unsigned)required || (required && flags & STEEP);
+    }
+    // For all pairs of a group of A and a group of B: as if one pair had the worst of both groups.
+    __device__ __forceinline__ bool accept(const GroupStats& x, const GroupStats& y) const {
+        const float a = __uint_as_float(x.largest), b = __uint_as_float(y.largest);
+        if (!(a <= limit && b <= limit)) return false;
+        if (PLANES == 3) return true;
+        const int places = (int)min(k, (long long)SAMPLES) - (int)x.gaps - (int)y.gaps;  // at least
+        const float lost = (x.small * b + y.small * a) * loss, size = power_of_two(min(x.level + y.level, 127)) * max(places, 0);
+        return lost <= ALLOWED * size && (places >= required || (long long)x.regular + y.regular - k >= required);
+    }
+    // For rows that are not alone.
+    __device__ __forceinline__ bool accept(const TestedRow& x, const TestedRow& y) const {
+        const float lost = x.small * y.largest + y.small * x.largest;
+        const bool enough = (long long)x.regular + y.regular - k >= required;
+        if (lost == 0.f && enough) return true;
+        const float unit = power_of_two(x.level + y.level);
+        const auto common = [](const unsigned long long (&a)[2], const unsigned long long (&b)[2]) {
+            return __popcll(a[0] & b[0]) + __popcll(a[1] & b[1]);
+        };
+        if (lost * loss <= ALLOWED * unit * common(x.big[0], y.big[0]) && enough) return true;
+        const int places = common(x.big[1], y.big[1]);
+        constexpr float LOWER = 1.f / (1 << LEVELS);
+        const float size = unit * fmaxf(LOWER * max(common(x.big[0], y.big[1]), common(x.big[1], y.big[0])), LOWER * LOWER * places);
+        return lost * loss <= ALLOWED * fmaxf(size, unit * common(x.big[0], y.big[0])) && (enough || places >= required);
+    }
+};

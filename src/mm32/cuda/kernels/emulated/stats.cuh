@@ -3,23 +3,70 @@
 #pragma once
 
 struct RowStats {
-    unsigned long long big[2];  // bit i: sampled element i, scaled, is at least big_from(K)
-    int exponent;
-    unsigned small;    // how many elements are not zero and, scaled, below SMALL
-    unsigned largest;  // the bits of the largest scaled magnitude
+    unsigned long long big[2][2];  // bit i of big[0]: sampled element i, scaled, is at least 2^level; of big[1]: 2^(level - LEVELS)
+    unsigned scale;                // exponent, level and flags, in one word (Scale)
+    unsigned largest;              // the bits of the largest scaled magnitude
+    unsigned long long counts;     // low word: elements that are not zero and small; high word: elements that are not small
+};
+constexpr unsigned EXACT = 1, STEEP = 2;
+// Level is 2^-5 of the largest sampled element, and LEVELS below it is 2^-9. Two levels of A with two of B find what decides |A||B|
+// also where one row is flat and the other steep.
+constexpr int LEVEL = 5, LEVELS = 4;
+
+// What RowStats::scale holds. EXACT: the exponent comes from the whole row. STEEP: the row is accepted with few rows of the other
+// operand only, and is recomputed by itself. In a call with a scaled lo, rows that are not exact have an exponent lower by ROOM.
+constexpr int ROOM = 5;
+struct Scale {
+    unsigned word;
+
+    static __device__ __forceinline__ unsigned pack(int exponent, int level, unsigned flags) {
+        return (exponent & 0xffff) | (level & 0xff) << 16 | flags << 24;
+    }
+    __device__ __forceinline__ unsigned flags() const { return word >> 24; }
+    __device__ __forceinline__ int lower(bool scaled_lo) const { return scaled_lo && !(word >> 24 & EXACT) ? ROOM : 0; }
+    __device__ __forceinline__ int exponent(bool scaled_lo) const { return (short)word - lower(scaled_lo); }
+    __device__ __forceinline__ int level(bool scaled_lo) const { return (signed char)(word >> 16) - lower(scaled_lo); }
 };
 
-// The worst of a group of rows: the most small elements, the bits of the largest element, the most samples that are not big.
+// The worst of a group of rows: the most small elements, the largest element (its bits), the most sampled places that are not
+// big, the fewest elements that are not small, the lowest level of what is big; and whether a row is recomputed by itself. Rows of
+// zeros do not count. A group is some tiles of READY_ROWS rows (emulated/panels.cuh), one after another.
 struct GroupStats {
-    unsigned small, largest, gaps;
-};
-constexpr int ROW_GROUPS = 512;  // of an operand, at most
+    unsigned small, largest, gaps, regular;
+    int level;
+    unsigned alone;
 
-// What the accept test decided about a whole call.
+    // Joins another group. Several threads may do so at once.
+    __device__ __forceinline__ void join(const GroupStats& x) {
+        atomicMax(&small, x.small), atomicMax(&largest, x.largest), atomicMax(&gaps, x.gaps);
+        atomicMin(&regular, x.regular), atomicMin(&level, x.level);
+        if (x.alone) alone = 1;
+    }
+};
+constexpr GroupStats NOTHING_SEEN{0, 0, 0, ~0u, 127, 0};
+constexpr int ROW_GROUPS = 256;  // of an operand, at most
+
+// What computes the result of an emulated product.
+enum Tier : unsigned {
+    FIRST_TIER = 0,  // what was asked for: fp16x3, with or without a scaled lo; fp16; bf16x6. mm32_fallback recomputes single tiles
+    BF16X6 = 1,      // the launches of bf16x6, instead of those of fp16x3
+    FMA = 2,         // mm32_fallback, all of it
+};
+
+// What the accept test decided about a call, and what it decided from. mm32_scale sets it to zeros and NOTHING_SEEN.
 struct Decision {
-    unsigned fallback_ran;     // 1: mm32_fallback has recomputed a tile of C
+    unsigned tier;             // a Tier. Decided when mm32_pack has finished, while the multiply may already run
+    unsigned decided;          // 1: tier will not change before the lower tier's launches
     unsigned unsure;           // 1: mm32_fallback must test the tiles that `groups` do not accept
+    unsigned recomputed;       // bit 0: mm32_fallback has recomputed a tile; bit 1: rows or columns alone
+    unsigned scaled_lo;        // 1: lo is scaled
     unsigned finished_blocks;  // blocks of mm32_pack (with inline packing, of mm32_tensorcore) that have finished
+    unsigned finished_lower;   // the same for the lower tier's mm32_pack
     unsigned packed;           // 1: mm32_pack has finished, and `ready` need not be read any more
-    GroupStats groups[2][ROW_GROUPS];  // of A and B; written only if unsure
+    unsigned judged;           // blocks of the multiply that have reduced their share of the stats
+    unsigned tiny;             // 1: bf16x6 met an element that is too small for it (SMALLEST_BF16X6)
+    unsigned not_finite[2];    // how many rows of A and of B have a NaN or an Inf
+    unsigned out_of_range[2];  // how many have an element that is too large for bf16x6
+    unsigned alone[2];         // how many may have to be recomputed alone
+    GroupStats groups[2][ROW_GROUPS];  // of A and B
 };

@@ -9,13 +9,16 @@
 //
 // Launch: min(multiprocessors, tiles) blocks of 384 threads, with INLINE_PACK 512 (grid-stride loop over tiles).
 // Dynamic shared memory: STAGES * STAGE + 1024 bytes, and QUEUE bytes more with INLINE_PACK. Static: 12 to 18 KB.
-// Registers: 128 a thread at launch, so that a block of mm32_pack fits beside it; after that 40 for the producer (96 with
+// Registers: 128 a thread at launch, so that a block of mm32_pack fits beside it; after that 48 for the producer (96 with
 // INLINE_PACK) and 168 for the consumers (160). With 256 columns 168 at launch, because wgmma needs 216, and packing runs first.
 // Bound by the card's power: 690 TFLOP/s of fp16 products sustained on random data, 750 in short bursts (H200, 700 W).
 //   MM32_TILE_N, MM32_SPLIT_K, MM32_C_VECTOR   see emulated/tiles.cuh
-//   MM32_STAGES, MM32_PRODUCTS (3 or 1), MM32_INLINE_PACK
+//   MM32_STAGES, MM32_PRODUCTS (3, 1 or 6), MM32_INLINE_PACK
 //   MM32_PROMOTE   sums are promoted every 16 * PROMOTE of K: 4, or 1 for short K, where the error must be smaller
-//   MM32_A_UNIT_ROWS, MM32_B_UNIT_ROWS   the rows of a unit of mm32_pack (UNIT_ROWS), or more if all units were packed earlier
+//   MM32_A_UNIT_ROWS, MM32_B_UNIT_ROWS   the rows of a unit of mm32_pack (UNIT_ROWS); 0: an earlier call has packed the operand
+//   MM32_GUARDED      1: this is the lower tier, which does something only if the decision asks for it
+//   MM32_LOWER_TIER   1: launches of a lower tier follow, which the decision may ask for
+#include "emulated/decide.cuh"
 #include "emulated/inline_pack.cuh"
 #include "emulated/tiles.cuh"
 #include "ptx/bulk_copy.cuh"
@@ -28,6 +31,8 @@ constexpr int PROMOTE = MM32_PROMOTE;
 constexpr int B_AT = PLANES * A_PLANE;  // where B's planes begin in a stage
 // Whether the consumers alternate by K-blocks and not by promotions. With short K one then stores while the other multiplies.
 constexpr bool ALTERNATE_BLOCKS = PROMOTE == 1;
+// Whether the multiply stops if another tier will compute the result. Not with short K, where little would be saved.
+constexpr bool STOPS = !MM32_INLINE_PACK && !ALTERNATE_BLOCKS;
 constexpr int CONSUMERS = 256;  // threads of the two consumer warpgroups, which come before the threads that fill the ring
 // How the operands lie in a stage (ptx/wgmma.cuh): contiguous along rows if they are packed inline from loads along rows.
 #if MM32_INLINE_PACK
@@ -42,23 +47,50 @@ __device__ __forceinline__ unsigned load_acquire(const unsigned* counter) {
     return value;
 }
 
-// How many units mm32_pack counts for the READY_ROWS rows that hold `row`, of an operand of `rows` rows.
-template <int UNIT>
-__device__ __forceinline__ unsigned units_of(int row, long long rows) {
-    const int here = (int)min(rows - row / READY_ROWS * READY_ROWS, (long long)READY_ROWS);
-    return (here + UNIT - 1) / UNIT;
+__device__ __forceinline__ unsigned load_relaxed(const unsigned* flag) {
+    unsigned value;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
+    return value;
 }
 
 #if !MM32_INLINE_PACK
+constexpr bool A_PREPACKED = MM32_A_UNIT_ROWS == 0, B_PREPACKED = MM32_B_UNIT_ROWS == 0;  // by an earlier call
+constexpr int JUDGES = 96;  // threads of the producer's warpgroup that have nothing else to do
+
+// Decides which tier computes the product, as soon as everything is packed.
+__device__ __forceinline__ void judge(const Params& s, int thread, bool scaled_lo, Deciding& d) {
+    if (thread == 0)  // one thread, and not often: 400 warps that asked without a pause slowed the multiply by 3 %
+        while (!load_acquire(&s.decision->packed)) __nanosleep(1000);
+    any_of<JUDGES>(false);
+    const AcceptTest test(s, scaled_lo);
+    load_partners<JUDGES>(s, thread, test, d);
+    const int a_tiles = (int)row_tiles(s, 0), tiles = a_tiles + (int)row_tiles(s, 1);
+    for (int i = blockIdx.x * (JUDGES / 32) + thread / 32; i < tiles; i += gridDim.x * (JUDGES / 32)) {
+        const int side = i >= a_tiles, tile = side ? i - a_tiles : i;
+        // The stats of a prepacked operand stay as they are.
+        if (side ? B_PREPACKED : A_PREPACKED) reduce_row_tile<false>(s, side, tile, test, d);
+        else reduce_row_tile<true>(s, side, tile, test, d);
+    }
+    __threadfence();
+    any_of<JUDGES>(false);
+    const bool last = thread == 0 && atomicAdd(&s.decision->judged, 1u) == gridDim.x - 1;
+    if (!any_of<JUDGES>(last)) return;
+    __threadfence();
+    decide<JUDGES, MM32_LOWER_TIER, false, A_PREPACKED && B_PREPACKED>(s, thread, scaled_lo, d);
+}
+
 constexpr int B_COUNTERS = TILE_N <= READY_ROWS ? 1 : TILE_N / READY_ROWS;  // counters of a tile's columns
 
-__device__ __forceinline__ void produce(const Params& s, unsigned ring, unsigned full_barriers, unsigned empty_barriers) {
+__device__ __forceinline__ void produce(const Params& s, unsigned ring, unsigned full_barriers, unsigned empty_barriers,
+                                        unsigned* stopped) {
     const Problem& p = s.p;
     const int blocks = (int)ceil_div(p.k, BLOCK_K), chunks = (blocks + CHUNK - 1) / CHUNK;
     const long long a_plane = padded_rows(p.m) * PLANE_ROW, b_plane = padded_rows(p.n) * PLANE_ROW;
     int stage = 0;
     unsigned phase = 0;
-    bool packed = false;  // if so, no counter is read: that takes as long as multiplying 64 of K
+    bool packed = MM32_GUARDED;   // then no counter is read: reading one takes as long as multiplying 64 of K
+    bool decided = MM32_GUARDED;  // then the tier is not read any more
+    unsigned seen_decided = 0;
     for (Scheduler scheduler(p, blockIdx.x); scheduler.has_tile(p, s.parts); scheduler.advance(p, gridDim.x)) {
         const TileOfPart tile = scheduler.tile(p);
         const int begin = part_begin(blocks, tile.part, (int)s.parts), end = part_begin(blocks, tile.part + 1, (int)s.parts);
@@ -71,14 +103,17 @@ __device__ __forceinline__ void produce(const Params& s, unsigned ring, unsigned
         const unsigned b_bytes = (unsigned)min((int)padded_rows(p.n) - tile.n0, TILE_N) * PLANE_ROW;
         const char* a = s.panels[0] + ((long long)a_matrix * blocks + begin) * PLANES * a_plane + (long long)tile.m0 * PLANE_ROW;
         const char* b = s.panels[1] + ((long long)b_matrix * blocks + begin) * PLANES * b_plane + (long long)tile.n0 * PLANE_ROW;
-        const unsigned* a_ready = s.ready[0] + (a_matrix * ceil_div(p.m, READY_ROWS) + tile.m0 / READY_ROWS) * chunks;
-        const unsigned* b_ready = s.ready[1] + (b_matrix * ceil_div(p.n, READY_ROWS) + tile.n0 / READY_ROWS) * chunks;
-        const unsigned a_units = units_of<MM32_A_UNIT_ROWS>(tile.m0, p.m);
+        const unsigned* a_ready = ready_counters(s, 0, row_tile(s, 0, a_matrix, tile.m0), chunks);
+        const unsigned* b_ready = ready_counters(s, 1, row_tile(s, 1, b_matrix, tile.n0), chunks);
+        const unsigned a_units = A_PREPACKED ? 0 : units_of<MM32_A_UNIT_ROWS>(tile.m0, p.m);
         unsigned b_units[B_COUNTERS];
 #pragma unroll
-        for (int g = 0; g < B_COUNTERS; g++) b_units[g] = units_of<MM32_B_UNIT_ROWS>(tile.n0 + g * READY_ROWS, p.n);
+        for (int g = 0; g < B_COUNTERS; g++)
+            b_units[g] = B_PREPACKED ? 0 : units_of<MM32_B_UNIT_ROWS>(tile.n0 + g * READY_ROWS, p.n);
 #pragma unroll 1
         for (int kb = begin; kb < end; kb++) {
+            // Looked at before the counters, and used after them: nobody waits for it.
+            if (STOPS && (kb % CHUNK == 0 || kb == begin) && !decided) seen_decided = load_relaxed(&s.decision->decided);
             if ((kb % CHUNK == 0 || kb == begin) && !packed) {
                 bool ready;
                 do {
@@ -86,16 +121,25 @@ __device__ __forceinline__ void produce(const Params& s, unsigned ring, unsigned
                         packed = ready = load_acquire(&s.decision->packed);
                         continue;
                     }
-                    ready = load_acquire(a_ready + kb / CHUNK) >= a_units;
+                    ready = A_PREPACKED || load_acquire(a_ready + kb / CHUNK) >= a_units;
 #pragma unroll
                     for (int g = 0; g < B_COUNTERS; g++)
-                        if (tile.n0 + g * READY_ROWS < p.n)
+                        if (!B_PREPACKED && tile.n0 + g * READY_ROWS < p.n)
                             ready &= load_acquire(b_ready + g * chunks + kb / CHUNK) >= b_units[g];
                 } while (!ready);
                 asm volatile("fence.proxy.async;" ::: "memory");  // orders the bulk copies below after these loads
             }
             const unsigned at = ring + stage * STAGE, arrived = full_barriers + 8 * stage;
             barrier_wait(empty_barriers + 8 * stage, phase ^ 1);
+            // What another tier will compute is not computed to its end.
+            if (STOPS && seen_decided && load_acquire(&s.decision->decided)) {
+                seen_decided = 0, decided = true;
+                if (s.decision->tier != FIRST_TIER) {
+                    stopped[stage] = 1;
+                    barrier_arrive(arrived);
+                    return;
+                }
+            }
             barrier_expect(arrived, PLANES * (a_bytes + b_bytes));
 #pragma unroll
             for (int plane = 0; plane < PLANES; plane++) {
@@ -126,14 +170,122 @@ __device__ __forceinline__ void multiply(float (&d)[TILE_N / 2], unsigned long l
     wgmma<A_ROWS, B_ROWS>(d, a + WGMMA_STEP<A_ROWS> * k, b + WGMMA_STEP<B_ROWS> * k, accumulate);
 }
 
-__device__ __forceinline__ void consume(const Params& s, unsigned ring, unsigned full_barriers, unsigned empty_barriers,
-                                        ModerateColumns& columns, float* staging) {
+// The same for all four.
+__device__ __forceinline__ void multiply_block(float (&d)[TILE_N / 2], unsigned long long a, unsigned long long b, int accumulate) {
+#pragma unroll
+    for (int k = 0; k < 4; k++) multiply(d, a, b, k, accumulate || k > 0);
+}
+
+// The consumers' turns at the tensor cores.
+__device__ __forceinline__ void begin_turn(float (&part)[TILE_N / 2], int consumer) {
+    wgmma_pin(part);
+    asm volatile("bar.sync %0, 256;" ::"r"(1 + consumer) : "memory");
+    wgmma_fence();
+}
+__device__ __forceinline__ void end_turn(int consumer) { asm volatile("bar.arrive %0, 256;" ::"r"(2 - consumer) : "memory"); }
+
+// A condition that is the same in all threads of a warp, told to the compiler: after a branch that could diverge it would not use
+// uniform registers, and move both operands of every wgmma there by themselves (2048 x 4096 x 2048: 5 %).
+__device__ __forceinline__ bool uniform(bool condition) { return __any_sync(~0u, condition); }
+
+// A consumer's part of the ring: where it reads, and the barriers.
+struct Consumer {
+    unsigned ring, full_barriers, empty_barriers;
+    int number, stage;
+    unsigned phase;
+    const volatile unsigned* stopped;
+};
+
+// Adds the products of K-blocks begin .. end to the sums, with or without a scaled lo: each has a loop of its own, because one loop
+// with both made ptxas wait for every wgmma (2048 x 4096 x 2048: 283 us instead of 188). Returns false if the producer has stopped.
+template <bool SCALED_LO>
+__device__ __forceinline__ bool multiply_blocks(float (&sum)[TILE_N / 2], Consumer& c, int begin, int end) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll 1
+    for (int kb = begin; kb < end; kb++) {
+        const unsigned at = c.ring + c.stage * STAGE, a_at = at + c.number * 64 * PLANE_ROW, b_at = at + B_AT;
+        const unsigned long long a_hi = wgmma_operand<A_ROWS>(a_at), b_hi = wgmma_operand<B_ROWS>(b_at);
+        barrier_wait(c.full_barriers + 8 * c.stage, c.phase);
+        if (STOPS && (kb % CHUNK == 0 || kb == begin) && uniform(c.stopped[c.stage])) {
+            if (PLANES == 1) wgmma_wait<0>(), wgmma_pin(sum);
+            return false;
+        }
+        // Threads have stored what wgmma (the async proxy) reads. The fence is here and not after the stores, because there
+        // it would wait for loads that are under way.
+        if (MM32_INLINE_PACK) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#if MM32_PRODUCTS == 1
+        wgmma_pin(sum);
+        wgmma_fence();
+        multiply_block(sum, a_hi, b_hi, 1);
+        wgmma_commit();
+        wgmma_wait<1>();  // the K-block before this one is multiplied
+        wgmma_pin(sum);
+        if (lane == 0 && kb > begin) barrier_arrive(c.empty_barriers + 8 * (c.stage == 0 ? STAGES - 1 : c.stage - 1));
+#else
+        float part[TILE_N / 2];
+        const auto promote = [&](bool last) {
+            wgmma_wait<0>();
+            wgmma_pin(part);
+            if (last && lane == 0) barrier_arrive(c.empty_barriers + 8 * c.stage);
+#pragma unroll
+            for (int i = 0; i < TILE_N / 2; i++) sum[i] += part[i];
+        };
+#if MM32_PRODUCTS == 6
+        const unsigned long long a_mid = wgmma_operand<A_ROWS>(a_at + A_PLANE), a_lo = wgmma_operand<A_ROWS>(a_at + 2 * A_PLANE);
+        const unsigned long long b_mid = wgmma_operand<B_ROWS>(b_at + B_PLANE), b_lo = wgmma_operand<B_ROWS>(b_at + 2 * B_PLANE);
+        begin_turn(part, c.number);
+        multiply_block(part, a_lo, b_hi, 0), multiply_block(part, a_mid, b_mid, 1), multiply_block(part, a_hi, b_lo, 1);
+        multiply_block(part, a_mid, b_hi, 1), multiply_block(part, a_hi, b_mid, 1), multiply_block(part, a_hi, b_hi, 1);
+        wgmma_commit();
+        end_turn(c.number);
+        promote(true);
+#else
+        const unsigned long long a_lo = wgmma_operand<A_ROWS>(a_at + A_PLANE), b_lo = wgmma_operand<B_ROWS>(b_at + B_PLANE);
+        if constexpr (SCALED_LO) {
+            // The products with lo first, by themselves; hi * hi is added once they have been scaled back.
+            begin_turn(part, c.number);
+            multiply_block(part, a_lo, b_hi, 0), multiply_block(part, a_hi, b_lo, 1);
+            wgmma_commit();
+            if (!ALTERNATE_BLOCKS) end_turn(c.number);
+            wgmma_wait<0>();
+            wgmma_pin(part);
+#pragma unroll
+            for (int i = 0; i < TILE_N / 2; i++) part[i] *= 1.f / (1 << LO_SHIFT);
+        }
+#pragma unroll
+        for (int first = 0; first < 4; first += PROMOTE) {
+            if (ALTERNATE_BLOCKS && (SCALED_LO || first > 0)) wgmma_pin(part), wgmma_fence();
+            else begin_turn(part, c.number);
+            if constexpr (!SCALED_LO) {
+#pragma unroll
+                for (int k = first; k < first + PROMOTE; k++) multiply(part, a_lo, b_hi, k, k > first);
+#pragma unroll
+                for (int k = first; k < first + PROMOTE; k++) multiply(part, a_hi, b_lo, k, 1);
+            }
+#pragma unroll
+            for (int k = first; k < first + PROMOTE; k++) multiply(part, a_hi, b_hi, k, !SCALED_LO || first == 0 || k > first);
+            wgmma_commit();
+            if (!ALTERNATE_BLOCKS || first + PROMOTE == 4) end_turn(c.number);
+            promote(first + PROMOTE == 4);
+        }
+#endif
+#endif
+        if (++c.stage == STAGES) c.stage = 0, c.phase ^= 1;
+    }
+    if (PLANES == 1) {
+        wgmma_wait<0>(), wgmma_pin(sum);
+        if (lane == 0 && end > begin) barrier_arrive(c.empty_barriers + 8 * (c.stage == 0 ? STAGES - 1 : c.stage - 1));
+    }
+    return true;
+}
+
+__device__ __forceinline__ void consume(const Params& s, bool scaled_lo, unsigned ring, unsigned full_barriers, unsigned empty_barriers,
+                                        ModerateColumns& columns, float* staging, const volatile unsigned* stopped) {
     const Problem& p = s.p;
     const int blocks = (int)ceil_div(p.k, BLOCK_K);
     const int consumer = threadIdx.x / 128, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
     const int first_row = consumer * 64 + warp * 16;
-    int stage = 0;
-    unsigned phase = 0;
+    Consumer c{ring, full_barriers, empty_barriers, consumer, 0, 0, stopped};
     if (consumer == 1) asm volatile("bar.arrive 1, 256;" ::: "memory");  // consumer 0 goes first
     // The exponents of the next tile's rows and columns are loaded before this tile is stored, and used afterwards. Waiting for
     // them with the sums in registers cost 17 % (32768 x 64 x 32768).
@@ -142,89 +294,43 @@ __device__ __forceinline__ void consume(const Params& s, unsigned ring, unsigned
     Scheduler scheduler(p, blockIdx.x);
     TileOfPart tile = scheduler.tile(p);
     Column mine[OWN];
-    int exponents[2];
-    const auto load_exponents = [&] {
+    Scale scales[2];  // of two rows
+    const auto load_scales = [&] {
 #pragma unroll
         for (int i = 0; i < OWN; i++) mine[i] = column_at(s, tile, column + 128 * i);
 #pragma unroll
-        for (int h = 0; h < 2; h++) exponents[h] = exponent_at(s, tile, tile.m0 + first_row + lane / 4 + 8 * h);
+        for (int h = 0; h < 2; h++) scales[h] = scale_at(s, tile, tile.m0 + first_row + lane / 4 + 8 * h);
     };
-    load_exponents();
+    load_scales();
     while (scheduler.has_tile(p, s.parts)) {
         const int begin = part_begin(blocks, tile.part, (int)s.parts), end = part_begin(blocks, tile.part + 1, (int)s.parts);
+        const int exponents[2] = {scales[0].exponent(scaled_lo), scales[1].exponent(scaled_lo)};
         bool moderate = is_moderate(exponents[0]) && is_moderate(exponents[1]);
 #pragma unroll
         for (int i = 0; i < OWN; i++) {
-            if (threadIdx.x % 128 < TILE_N) columns.set(column + 128 * i, mine[i]);
-            moderate = moderate && is_moderate(mine[i].exponent);
+            if (threadIdx.x % 128 < TILE_N) columns.set(column + 128 * i, mine[i], scaled_lo);
+            moderate = moderate && is_moderate(mine[i].scale.exponent(scaled_lo));
         }
         moderate = all_of(moderate, 3 + consumer);  // and `columns` is complete for the whole warpgroup
         float sum[TILE_N / 2];
 #pragma unroll
         for (int i = 0; i < TILE_N / 2; i++) sum[i] = 0.f;
-#pragma unroll 1
-        for (int kb = begin; kb < end; kb++) {
-            const unsigned at = ring + stage * STAGE;
-            const unsigned long long a_hi = wgmma_operand<A_ROWS>(at + consumer * 64 * PLANE_ROW);
-            const unsigned long long b_hi = wgmma_operand<B_ROWS>(at + B_AT);
-            barrier_wait(full_barriers + 8 * stage, phase);
-            // Threads have stored what wgmma (the async proxy) reads. The fence is here and not after the stores, because there
-            // it would wait for loads that are under way.
-            if (MM32_INLINE_PACK) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#if MM32_PRODUCTS == 3
-            const unsigned long long a_lo = wgmma_operand<A_ROWS>(at + A_PLANE + consumer * 64 * PLANE_ROW);
-            const unsigned long long b_lo = wgmma_operand<B_ROWS>(at + B_AT + B_PLANE);
-#pragma unroll
-            for (int first = 0; first < 4; first += PROMOTE) {
-                float part[TILE_N / 2];
-                wgmma_pin(part);
-                if (!ALTERNATE_BLOCKS || first == 0) asm volatile("bar.sync %0, 256;" ::"r"(1 + consumer) : "memory");
-                wgmma_fence();
-#pragma unroll
-                for (int k = first; k < first + PROMOTE; k++) multiply(part, a_lo, b_hi, k, k > first);
-#pragma unroll
-                for (int k = first; k < first + PROMOTE; k++) multiply(part, a_hi, b_lo, k, 1);
-#pragma unroll
-                for (int k = first; k < first + PROMOTE; k++) multiply(part, a_hi, b_hi, k, 1);
-                wgmma_commit();
-                if (!ALTERNATE_BLOCKS || first + PROMOTE == 4) asm volatile("bar.arrive %0, 256;" ::"r"(2 - consumer) : "memory");
-                wgmma_wait<0>();
-                wgmma_pin(part);
-                if (first + PROMOTE == 4 && lane == 0) barrier_arrive(empty_barriers + 8 * stage);
-#pragma unroll
-                for (int i = 0; i < TILE_N / 2; i++) sum[i] += part[i];
-            }
-#else
-            wgmma_pin(sum);
-            wgmma_fence();
-#pragma unroll
-            for (int k = 0; k < 4; k++) multiply(sum, a_hi, b_hi, k, 1);
-            wgmma_commit();
-            wgmma_wait<1>();  // the K-block before this one is multiplied
-            wgmma_pin(sum);
-            if (lane == 0 && kb > begin) barrier_arrive(empty_barriers + 8 * (stage == 0 ? STAGES - 1 : stage - 1));
-#endif
-            if (++stage == STAGES) stage = 0, phase ^= 1;
-        }
-#if MM32_PRODUCTS != 3
-        wgmma_wait<0>();
-        wgmma_pin(sum);
-        if (lane == 0 && end > begin) barrier_arrive(empty_barriers + 8 * (stage == 0 ? STAGES - 1 : stage - 1));
-#endif
+        const bool whole = PLANES == 2 && uniform(scaled_lo) ? multiply_blocks<PLANES == 2>(sum, c, begin, end)
+                                                             : multiply_blocks<false>(sum, c, begin, end);
+        if (!whole) return;
         const TileOfPart done = tile;
-        const int done_exponents[2] = {exponents[0], exponents[1]};
         scheduler.advance(p, gridDim.x);
         if (scheduler.has_tile(p, s.parts)) {
             tile = scheduler.tile(p);
-            load_exponents();
+            load_scales();
         }
         const Target target = target_of(s, done);
         if (MM32_C_VECTOR && moderate && done.m0 + TILE_M <= p.m && done.n0 + TILE_N <= p.n) {
-            const float rows[2] = {one_factor(done_exponents[0]), one_factor(done_exponents[1])};
+            const float rows[2] = {one_factor(exponents[0]), one_factor(exponents[1])};
             float* const to = target.matrix + (done.m0 + first_row) * target.row + done.n0;
             store_moderate(to, target.row, rows, columns, sum, staging + warp * STAGING);
         } else {
-            const float2 rows[2] = {two_factors(done_exponents[0]), two_factors(done_exponents[1])};
+            const float2 rows[2] = {two_factors(exponents[0]), two_factors(exponents[1])};
             store(p, done, target, done.m0 + first_row, 0, rows, columns, sum, staging + warp * STAGING);
         }
         asm volatile("bar.sync %0, 128;" ::"r"(3 + consumer) : "memory");  // no thread reads `columns` any more
@@ -238,8 +344,17 @@ extern "C" __global__ void __launch_bounds__(TILE_N > 128 ? 384 : 512, 1) mm32_t
     __shared__ __align__(16) float staging[2][4 * STAGING];
     const unsigned ring = (shared_address(dynamic) + 1023) & ~1023u;
     const unsigned full_barriers = shared_address(barriers), empty_barriers = full_barriers + 8 * STAGES;
+    // 1: the producer has stopped before this stage, as another tier computes the result. A flag for each stage: of one for all, a warp
+    // that still has an earlier stage to multiply could see it, and others not.
+    __shared__ unsigned stopped[STAGES];
+#if MM32_INLINE_PACK || MM32_GUARDED
+    wait_for_previous_grid();  // otherwise the `ready` counters synchronise with mm32_scale and mm32_pack
+#endif
+    if (MM32_GUARDED && uniform(s.decision->tier != BF16X6)) return;
+    const bool scaled_lo = ScaledLo(s);
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
+            stopped[i] = 0;
             barrier_init(full_barriers + 8 * i, MM32_INLINE_PACK ? 8 : 1);  // arrivals: warps that pack inline, or the producer
             barrier_init(empty_barriers + 8 * i, 8);                        // arrivals: consumer warps
         }
@@ -249,25 +364,25 @@ extern "C" __global__ void __launch_bounds__(TILE_N > 128 ? 384 : 512, 1) mm32_t
     if (threadIdx.x >= CONSUMERS) {
 #if MM32_INLINE_PACK
         asm volatile("setmaxnreg.dec.sync.aligned.u32 96;");
-        wait_for_previous_grid();
+        const unsigned queues = ring + STAGES * STAGE;
+        // For what is done when nothing is in the queues any more. The ring begins up to 1023 bytes after `dynamic`.
+        Deciding& deciding = *reinterpret_cast<Deciding*>(dynamic + 1024 + STAGES * STAGE);
         if (threadIdx.x < CONSUMERS + 128) {
-            pack_tiles<0, STAGES, STAGE, 0>(s, ring, ring + STAGES * STAGE, full_barriers, empty_barriers);
+            pack_tiles<0, STAGES, STAGE, 0>(s, uniform(scaled_lo), ring, queues, full_barriers, empty_barriers, deciding);
         } else {
-            pack_tiles<1, STAGES, STAGE, B_AT>(s, ring, ring + STAGES * STAGE, full_barriers, empty_barriers);
+            pack_tiles<1, STAGES, STAGE, B_AT>(s, uniform(scaled_lo), ring, queues, full_barriers, empty_barriers, deciding);
         }
-        // The ring begins up to 1023 bytes after `dynamic`, so this lies within the queues.
-        decide_if_last(s, reinterpret_cast<GroupStats*>(dynamic + 1024 + STAGES * STAGE));
+        decide_if_last(s, scaled_lo, deciding);
 #else
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-        if (threadIdx.x == CONSUMERS) produce(s, ring, full_barriers, empty_barriers);
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 48;");
+        __shared__ Deciding deciding;
+        if (threadIdx.x == CONSUMERS) produce(s, ring, full_barriers, empty_barriers, stopped);
+        else if (!MM32_GUARDED && threadIdx.x >= CONSUMERS + 32) judge(s, threadIdx.x - CONSUMERS - 32, scaled_lo, deciding);
 #endif
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(MM32_INLINE_PACK ? 160 : TILE_N > 128 ? 216 : 168));
-#if MM32_INLINE_PACK
-        wait_for_previous_grid();  // otherwise the `ready` counters synchronise with mm32_scale and mm32_pack
-#endif
         const int consumer = threadIdx.x / 128;
-        consume(s, ring, full_barriers, empty_barriers, columns[consumer], staging[consumer]);
+        consume(s, scaled_lo, ring, full_barriers, empty_barriers, columns[consumer], staging[consumer], stopped);
         // The next launch reads mm32_pack's decision and waits only for this one, so this one must wait for mm32_pack. The
         // consumers wait, at their end, and not the idle warps: waiting while mm32_pack runs cost a tenth of the time.
         if (!MM32_INLINE_PACK) wait_for_previous_grid();

@@ -1,7 +1,13 @@
-// wgmma.mma_async m64nNk16 with fp16 operands in shared memory and fp32 accumulators (PTX ISA, "Asynchronous Warpgroup Level
-// Matrix Instructions"; sm_90a). There is one overload for each N; the number of accumulators of a thread, N / 2, selects it.
+// wgmma.mma_async m64nNk16 with fp16 operands (bf16 with PRODUCTS = 6) in shared memory and fp32 accumulators (PTX ISA,
+// "Asynchronous Warpgroup Level Matrix Instructions"; sm_90a). There is one overload for each N; the number of accumulators of a thread, N / 2, selects it.
 // A_ALONG_ROWS and B_ALONG_ROWS say how an operand lies in shared memory: 0 contiguous along K, 1 contiguous along its rows.
 #pragma once
+
+#if MM32_PRODUCTS == 6
+#define MM32_WGMMA_TYPES "bf16.bf16"
+#else
+#define MM32_WGMMA_TYPES "f16.f16"
+#endif
 
 // The descriptor of an operand in shared memory, with the 128-byte swizzle: memory consists of lines of 128 bytes, and the
 // 16-byte piece j of line r lies at place j ^ (r % 8). Eight lines are 1024 bytes (64 in the descriptor's units of 16).
@@ -35,7 +41,7 @@ __device__ __forceinline__ void wgmma_pin(float (&d)[COUNT]) {
 template <int A_ALONG_ROWS = 0, int B_ALONG_ROWS = 0>
 __device__ __forceinline__ void wgmma(float (&d)[32], unsigned long long a, unsigned long long b, int accumulate) {
     asm volatile(
-        "{ .reg .pred p; setp.ne.b32 p, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+        "{ .reg .pred p; setp.ne.b32 p, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32." MM32_WGMMA_TYPES " {"
         "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, "
         "%23, %24, %25, %26, %27, %28, %29, %30, %31"
         "}, %32, %33, p, 1, 1, %35, %36; }"
@@ -49,7 +55,7 @@ __device__ __forceinline__ void wgmma(float (&d)[32], unsigned long long a, unsi
 template <int A_ALONG_ROWS = 0, int B_ALONG_ROWS = 0>
 __device__ __forceinline__ void wgmma(float (&d)[64], unsigned long long a, unsigned long long b, int accumulate) {
     asm volatile(
-        "{ .reg .pred p; setp.ne.b32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
+        "{ .reg .pred p; setp.ne.b32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32." MM32_WGMMA_TYPES " {"
         "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, "
         "%23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, "
         "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
@@ -68,7 +74,7 @@ __device__ __forceinline__ void wgmma(float (&d)[64], unsigned long long a, unsi
 template <int A_ALONG_ROWS = 0, int B_ALONG_ROWS = 0>
 __device__ __forceinline__ void wgmma(float (&d)[128], unsigned long long a, unsigned long long b, int accumulate) {
     asm volatile(
-        "{ .reg .pred p; setp.ne.b32 p, %130, 0; wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {"
+        "{ .reg .pred p; setp.ne.b32 p, %130, 0; wgmma.mma_async.sync.aligned.m64n256k16.f32." MM32_WGMMA_TYPES " {"
         "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, "
         "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, "
         "%42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, "

@@ -1,0 +1,245 @@
+// The decision which tier computes a product, from the stats that packing has collected (emulated/stats.cuh): stats of rows are
+// reduced to those of groups, and then one block runs the accept test. Who does it, and when:
+// - mm32_tensorcore, by warps that have nothing else to do, when mm32_pack has finished;
+// - mm32_tensorcore that packs inline: who observes a tile of rows last reduces it, and the block that finishes last decides;
+// - mm32_pack, its block that finishes last, where mm32_mma follows, which starts afterwards.
+#pragma once
+#include "common/tile_order.cuh"
+#include "emulated/panels.cuh"
+
+constexpr int TRIED_TILES = 6, TRIED_M = 32, TRIED_N = 32;  // pieces of C that are tested: how many, and their size
+constexpr int MOST_PAIRS = 8;                                // how many pairs of one may fail
+constexpr int PARTNERS = 8;
+
+// What `decide` keeps in shared memory. It has to fit beside the multiply and a block of mm32_pack.
+struct Deciding {
+    GroupStats worst[2];  // of all rows of A, and of B
+    GroupStats worst_partner[2];
+    union {
+        TestedRow rows[TRIED_M];
+        TestedRow partners[2][PARTNERS];  // no longer needed when the rows are
+    };
+    unsigned char alone_rows[TRIED_M];
+    unsigned rejected;
+};
+
+// Stats that other multiprocessors have written: not from this one's L1.
+__device__ __forceinline__ RowStats load_stats(const RowStats* from) {
+    static_assert(sizeof(RowStats) == 48);
+    RowStats x;
+#pragma unroll
+    for (int i = 0; i < 3; i++) reinterpret_cast<uint4*>(&x)[i] = __ldcg(reinterpret_cast<const uint4*>(from) + i);
+    return x;
+}
+
+// Whether any of the THREADS threads that decide says yes.
+template <int THREADS>
+__device__ __forceinline__ bool any_of(bool yes) {
+    unsigned any;
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %1, 0; bar.red.or.pred p, 5, %2, p; selp.u32 %0, 1, 0, p; }"
+                 : "=r"(any)
+                 : "r"((unsigned)yes), "n"(THREADS)
+                 : "memory");
+    return any;
+}
+
+// Whether a row is for the FMA units alone.
+__device__ __forceinline__ bool is_not_finite(const RowStats& row) {
+    return PLANES == 3 ? !(__uint_as_float(row.largest) <= LIMIT) : row.largest >= 0x7f800000u;
+}
+
+// Some rows of each operand, for is_steep. For all THREADS threads, which is at least 2 * PARTNERS.
+template <int THREADS>
+__device__ __forceinline__ void load_partners(const Params& s, int thread, const AcceptTest& test, Deciding& d) {
+    if (thread < 2) d.worst_partner[thread] = NOTHING_SEEN;
+    any_of<THREADS>(false);
+    const int side = thread / PARTNERS;
+    const long long rows = side > 1 ? 0 : s.matrices[side] * (side ? s.p.n : s.p.m);
+    if (rows > 0) {
+        const TestedRow x = test.see(load_stats(s.stats[side] + (thread % PARTNERS * 2654435761u + 977u) % rows));
+        d.partners[side][thread % PARTNERS] = x;
+        d.worst_partner[side].join(as_group(x, test.k));
+    }
+    any_of<THREADS>(false);
+}
+
+// Whether a row, which is not alone, is not accepted with at least half of PARTNERS rows of the other operand.
+__device__ __forceinline__ bool is_steep(const TestedRow& x, int side, const AcceptTest& test, const Deciding& d) {
+    if (PLANES != 2 || x.small == 0.f || test.accept(as_group(x, test.k), d.worst_partner[1 - side])) return false;
+    int rejected = 0;
+#pragma unroll 1
+    for (int j = 0; j < PARTNERS; j++) {
+        const TestedRow& y = d.partners[1 - side][j];
+        rejected += !test.alone(y, 0) && !test.accept(x, y);
+    }
+    return rejected >= PARTNERS / 2;
+}
+
+// Reduces the stats of a tile of READY_ROWS rows, which are complete, to those of its group. By one warp. With STEEP it also marks
+// the rows that are steep: the stats of the other operand are then complete too, and `d` has partners.
+template <bool STEEP_ROWS>
+__device__ __forceinline__ void reduce_row_tile(const Params& s, int side, long long tile, const AcceptTest& test, const Deciding& d) {
+    const long long rows = side ? s.p.n : s.p.m, per_matrix = ceil_div(rows, READY_ROWS);
+    const int lane = threadIdx.x % 32;
+    const long long matrix = tile / per_matrix, row0 = (tile - matrix * per_matrix) * READY_ROWS;
+    RowStats* const all = s.stats[side] + matrix * rows + row0;
+    const int left = (int)min(rows - row0, (long long)READY_ROWS);
+    GroupStats worst = NOTHING_SEEN;
+    unsigned not_finite = 0, out_of_range = 0, alone = 0;
+#pragma unroll 1
+    for (int i = lane; i < left; i += 32) {
+        const RowStats stats = load_stats(all + i);
+        const TestedRow x = test.see(stats);
+        const GroupStats alike = as_group(x, test.k);
+        worst.small = max(worst.small, alike.small), worst.largest = max(worst.largest, alike.largest);
+        worst.gaps = max(worst.gaps, alike.gaps), worst.regular = min(worst.regular, alike.regular);
+        worst.level = min(worst.level, alike.level);
+        not_finite += is_not_finite(stats), out_of_range += !(x.largest <= LARGEST_BF16X6);
+        bool by_itself = test.alone(x, Scale{stats.scale}.flags());
+        if (STEEP_ROWS && !by_itself && is_steep(x, side, test, d)) all[i].scale |= STEEP << 24, by_itself = true;
+        alone += by_itself;
+    }
+    worst.small = __reduce_max_sync(~0u, worst.small), worst.largest = __reduce_max_sync(~0u, worst.largest);
+    worst.gaps = __reduce_max_sync(~0u, worst.gaps), worst.regular = __reduce_min_sync(~0u, worst.regular);
+    worst.level = __reduce_min_sync(~0u, worst.level);
+    worst.alone = alone = __reduce_add_sync(~0u, alone);
+    if (__any_sync(~0u, not_finite)) not_finite = __reduce_add_sync(~0u, not_finite);
+    if (__any_sync(~0u, out_of_range)) out_of_range = __reduce_add_sync(~0u, out_of_range);
+    if (lane != 0) return;
+    s.decision->groups[side][tile >> group_shift(row_tiles(s, side))].join(worst);
+    if (not_finite) atomicAdd(&s.decision->not_finite[side], not_finite);
+    if (out_of_range) atomicAdd(&s.decision->out_of_range[side], out_of_range);
+    if (alone) atomicAdd(&s.decision->alone[side], alone);
+}
+
+// Marks the steep rows of an operand where they could not be marked earlier.
+template <int THREADS>
+__device__ __forceinline__ void mark_steep_rows(const Params& s, int side, int thread, const AcceptTest& test, Deciding& d) {
+    const long long of_matrix = side ? s.p.n : s.p.m, rows = s.matrices[side] * of_matrix;
+    RowStats* const all = s.stats[side];
+#pragma unroll 1
+    for (long long i = thread; i < rows; i += THREADS) {
+        const TestedRow x = test.see(load_stats(all + i));
+        if (test.alone(x, 0) || !is_steep(x, side, test, d)) continue;
+        all[i].scale |= STEEP << 24;
+        atomicAdd(&s.decision->alone[side], 1u);
+        const long long matrix = i / of_matrix;
+        s.decision->groups[side][row_tile(s, side, matrix, i - matrix * of_matrix) >> group_shift(row_tiles(s, side))].alone = 1;
+    }
+}
+
+// Tests all pairs of some tiles of C; returns whether a tile has more than MOST_PAIRS that are not accepted. Rows that mm32_fallback
+// recomputes alone do not count.
+template <int THREADS>
+__device__ __forceinline__ bool any_rejected_tile(const Params& s, int thread, const AcceptTest& test, Deciding& d) {
+    const long long tiles = tiles_of<TRIED_M, TRIED_N>(s.p);
+    if (thread == 0) d.rejected = 0;
+#pragma unroll 1
+    for (unsigned i = 0; i < TRIED_TILES; i++) {
+        const auto tile = tile_at<TRIED_M, TRIED_N, false>(s.p, (i * 2654435761u + 977u) % tiles);
+        const RowStats* const a = s.stats[0] + packed_matrix(s, 0, tile.matrix) * s.p.m + tile.m0;
+        const long long n = tile.n0 + thread % TRIED_N;
+        const int rows = (int)min((long long)TRIED_M, s.p.m - tile.m0);
+        for (int r = thread; r < rows; r += THREADS) {
+            const RowStats x = load_stats(a + r);
+            d.rows[r] = test.see(x);
+            d.alone_rows[r] = test.alone(d.rows[r], Scale{x.scale}.flags());
+        }
+        TestedRow b{};
+        bool skip = n >= s.p.n;
+        if (!skip) {
+            const RowStats x = load_stats(s.stats[1] + packed_matrix(s, 1, tile.matrix) * s.p.n + n);
+            b = test.see(x), skip = test.alone(b, Scale{x.scale}.flags());
+        }
+        any_of<THREADS>(false);
+        unsigned rejected = 0;
+        if (!skip)
+            for (int r = thread / TRIED_N; r < rows; r += THREADS / TRIED_N) rejected += !d.alone_rows[r] && !test.accept(d.rows[r], b);
+        if (rejected) atomicAdd(&d.rejected, rejected);
+        any_of<THREADS>(false);
+        if (d.rejected > MOST_PAIRS) return true;
+        any_of<THREADS>(false);
+        if (thread == 0) d.rejected = 0;
+    }
+    return false;
+}
+
+// The accept test, by THREADS threads of one block. First all rows at once, as if one row had the worst of all; then by groups of
+// rows, every group of A with every group of B that it meets in C: not testing all pairs of rows saved 12 of 662 us (2048 x 8192 x
+// 4096). If a pair of groups is not accepted, rows and pieces of C are tested. mm32_fallback recomputes what fails, or, if that is
+// more than a few tiles and rows, the next tier computes everything.
+// LOWER_TIER: there is such a tier. MARK: steep rows have not been marked yet. BOTH_PREPACKED: each operand was packed by itself, and
+// if lo was scaled in one alone, their panels do not belong together: a lower tier reads the operands themselves.
+template <int THREADS, bool LOWER_TIER, bool MARK, bool BOTH_PREPACKED>
+__device__ __forceinline__ void decide(const Params& s, int thread, bool scaled_lo, Deciding& d) {
+    constexpr bool LOWER = PLANES == 3 && MM32_GUARDED;  // what the first tier observed is still there
+    Decision& decision = *s.decision;
+    if (thread < 2) d.worst[thread] = NOTHING_SEEN;
+    any_of<THREADS>(false);
+    const AcceptTest test(s, scaled_lo);
+    const long long a_tiles = row_tiles(s, 0), b_tiles = row_tiles(s, 1);
+    const int a_shift = group_shift(a_tiles), b_shift = group_shift(b_tiles);
+    const int a_count = (int)((a_tiles - 1) >> a_shift) + 1, b_count = (int)((b_tiles - 1) >> b_shift) + 1;
+    for (int i = thread; i < a_count + b_count; i += THREADS) {
+        const int side = i >= a_count;
+        d.worst[side].join(decision.groups[side][side ? i - a_count : i]);
+    }
+    any_of<THREADS>(false);
+    bool mine = LOWER && decision.tiny;
+    if (a_count > 0 && b_count > 0 && !test.accept(d.worst[0], d.worst[1])) {  // the same in all threads
+        const auto try_groups = [&](int in_a, int in_b) {
+            mine |= !test.accept(decision.groups[0][in_a], decision.groups[1][in_b]);
+        };
+        if (s.matrices[0] > 1 && s.matrices[1] > 1) {  // a group of A meets only those of B that hold rows of the same matrices
+            const unsigned tiles_m = (unsigned)ceil_div(s.p.m, READY_ROWS), tiles_n = (unsigned)ceil_div(s.p.n, READY_ROWS);
+            for (int in_a = thread; in_a < a_count; in_a += THREADS) {
+                const unsigned first = ((unsigned)in_a << a_shift) / tiles_m, last = (((unsigned)in_a + 1 << a_shift) - 1) / tiles_m;
+                const int end = (int)min((long long)b_count, (((last + 1LL) * tiles_n - 1) >> b_shift) + 1);
+                for (int in_b = (int)((long long)first * tiles_n >> b_shift); in_b < end; in_b++) try_groups(in_a, in_b);
+            }
+        } else {
+            for (int i = thread; i < a_count * b_count; i += THREADS) try_groups(i % a_count, i / a_count);
+        }
+    }
+    bool apart = false;
+    if (BOTH_PREPACKED && PLANES == 2)
+        apart = any_of<THREADS>(ScaledLo::flags_of(s, 0, 32)) != any_of<THREADS>(ScaledLo::flags_of(s, 1, 32));
+    const bool unsure = any_of<THREADS>(mine) || apart;
+    unsigned tier = LOWER ? BF16X6 : FIRST_TIER;
+    if (unsure) {
+        const long long a_rows = s.matrices[0] * s.p.m, b_rows = s.matrices[1] * s.p.n;
+        const unsigned* const for_fma = LOWER ? decision.out_of_range : decision.not_finite;
+        // With more such rows, most of mm32_fallback's tiles would have too many of them.
+        const auto many = [&](const unsigned* count, int in, int at_least) {
+            return __ldcg(count) > max((long long)at_least, a_rows / in) || __ldcg(count + 1) > max((long long)at_least, b_rows / in);
+        };
+        if (many(for_fma, 16, 0) || (apart && !LOWER_TIER)) {
+            tier = FMA;
+        } else if (apart) {
+            tier = BF16X6;
+        } else if (PLANES == 2 && LOWER_TIER) {
+            bool rejected = many(decision.alone, 256, 8);
+            if (!rejected && any_rejected_tile<THREADS>(s, thread, test, d)) {
+                rejected = true;
+                if (MARK) {  // only now: it takes a block tens of microseconds
+                    load_partners<THREADS>(s, thread, test, d);
+                    mark_steep_rows<THREADS>(s, 0, thread, test, d);
+                    mark_steep_rows<THREADS>(s, 1, thread, test, d);
+                    __threadfence();
+                    any_of<THREADS>(false);
+                    rejected = many(decision.alone, 256, 8) || any_rejected_tile<THREADS>(s, thread, test, d);
+                }
+            }
+            if (rejected) tier = BF16X6;
+        }
+    }
+    if (thread == 0) {
+        decision.unsure = unsure || tier == FMA;
+        if (LOWER)
+            for (int side = 0; side < 2; side++) decision.alone[side] = decision.out_of_range[side];
+        else
+            decision.scaled_lo = scaled_lo;
+        decision.tier = tier;
+        asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(&decision.decided) : "memory");
+    }
+}
