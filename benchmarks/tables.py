@@ -1,7 +1,8 @@
-"""Rewrites the tables in README.md and docs/ from the records in benchmarks/results/: python benchmarks/tables.py [--check].
+"""Rewrites the tables and pictures of README.md and docs/ from the records in benchmarks/results/: python benchmarks/tables.py.
 
-A table stands between `<!-- table: NAME -->` and `<!-- end table -->`. With --check nothing is written: exit 1 if a table
-differs from its records, and a line for every record that is older than the kernels it speaks of.
+A table stands between `<!-- table: NAME -->` and `<!-- end table -->`. A picture is drawn again where its record is another; it
+needs matplotlib. With --check nothing is written: exit 1 if a table or a picture differs from its record, and a line for every
+record that is older than the kernels it speaks of.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from mm32.bench import record, summary
+from mm32.bench import families, models, record, summary
 from mm32.verify import Verdict
 
 ROOT = Path(__file__).parent.parent
@@ -21,12 +22,14 @@ RESULTS = ROOT / "benchmarks" / "results"
 CARD = "nvidia-h200"
 PAGES = (
     "README.md",
+    "docs/families.md",
     "docs/kernels.md",
     "docs/layers.md",
     "docs/models.md",
     "docs/numerics.md",
     "docs/verifying.md",
 )
+PICTURES = {"docs/families.svg": "families"}  # file -> record
 MARKED = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end table -->)", re.S)
 Row = dict[str, Any]
 Cell = Callable[[Row], str]
@@ -55,12 +58,16 @@ def source(name: str) -> str:
 # Columns: a head, and what stands below it for a row of a record
 
 
+def grid(columns: Iterable[tuple[str, Cell]], rows: Iterable[Row]) -> str:
+    """The Markdown of a table, a line for each row."""
+    heads, cells = zip(*columns, strict=True)
+    first, *others = (f"| {' | '.join(line)} |" for line in (heads, *([cell(row) for cell in cells] for row in rows)))
+    return "\n".join([first, "|---" * len(heads) + "|", *others]) + "\n"
+
+
 def table(name: str, columns: Iterable[tuple[str, Cell]], rows: Iterable[Row] | None = None) -> str:
     """The Markdown of a table of record `name`, and where that is; of its rows, if no others are given."""
-    heads, cells = zip(*columns, strict=True)
-    lines = [heads, *([cell(row) for cell in cells] for row in (load(name)["rows"] if rows is None else rows))]
-    first, *others = (f"| {' | '.join(line)} |" for line in lines)
-    return "\n".join([first, "|---" * len(heads) + "|", *others]) + "\n" + source(name)
+    return grid(columns, load(name)["rows"] if rows is None else rows) + source(name)
 
 
 def seconds(name: str) -> Cell:
@@ -267,7 +274,9 @@ def models_table() -> str:
         if "failed" in ours:
             return "–"
         count = sum(ours["kernels"].values())
-        return f"{count} of {count + sum(ours['left to torch'].values())}, {ours['careful']} with fallback"
+        others = {tier: calls for tier, calls in models.tiers(ours).items() if tier != "fp16x3"}
+        taken = f"{count} of {count + sum(ours['left to torch'].values())}"
+        return taken + (f"; {models.counted(others)}" if others else "")
 
     return table(
         "models",
@@ -284,6 +293,52 @@ def models_table() -> str:
             ("TF32", errors("torch-tf32")),
         ],
     )
+
+
+def families_table() -> str:
+    """The families of the record's first shape, kind by kind, and a line for each further shape."""
+    first, *further = families.by_shape(load("families")["rows"]).values()
+
+    def over_torch(row: Row) -> str:
+        return f"{row['results']['torch-tf32']['speedup']:.2f}"
+
+    def errors(name: str) -> Cell:
+        return lambda row: families.both_errors(row["results"][name])
+
+    columns = (
+        ("family", lambda row: f"`{row['family']}`"),
+        ("what", lambda row: row["what"]),
+        ("torch", seconds("torch")),
+        ("mm32", seconds("mm32")),
+        ("mm32 : torch (95 %)", speedup("mm32")),
+        ("TF32 : torch", over_torch),
+        ("error torch", errors("torch")),
+        ("error mm32", errors("mm32")),
+        ("computed by", families.computed_by),
+    )
+    parts = [f"{families_line(rows)}\n" for rows in (first, *further)]
+    for kind, what in families.KINDS.items():
+        if of_kind := [row for row in first if row["kind"] == kind]:
+            parts.append(f"**{what}**\n\n{grid(columns, of_kind)}")
+    return "\n".join(parts) + source("families")
+
+
+def families_line(rows: list[Row]) -> str:
+    """Speed over the families of one shape, and of which the errors are larger than promised."""
+    ((shape, means),) = families.geometric_means(rows).items()
+    (lowest,) = summary.worst(rows, count=1)
+    broken = ", ".join(f"`{row['family']}`" for row in rows if not row["keeps"])
+    return (
+        f"{shape.replace('x', ' × ').replace(' batch', ', batch')}, {len(rows)} families: geometric mean of mm32 : torch "
+        f"**{means['mm32']:.2f}**, of TF32 : torch {means['torch-tf32']:.2f}; lowest mm32 : torch "
+        f"{lowest['results']['mm32']['speedup']:.2f} (`{lowest['family']}`). "
+        + (f"The promise is broken by {broken}." if broken else "The promise holds for all of them.")
+    )
+
+
+def families_picture() -> str:
+    load("families")  # which it is drawn from
+    return "![Speed relative to torch and normwise error of every family](families.svg)\n"
 
 
 def auto_table() -> str:
@@ -328,6 +383,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "errors": errors_table,
     "ladder": ladder_table,
     "models": models_table,
+    "families": families_table,
+    "families-picture": families_picture,
     "auto": auto_table,
     "ieee": ieee_table,
     "host": host_table,
@@ -351,6 +408,25 @@ def filled(text: str) -> str:
     return MARKED.sub(make, text)
 
 
+def draw(check: bool) -> list[str]:
+    """The pictures that were not drawn from the records as they are; without `check` they now are. One whose record is missing is
+    left as it is."""
+    differing = []
+    for name, of in PICTURES.items():
+        path = ROOT / name
+        if not (RESULTS / CARD / f"{of}.json").exists():
+            continue
+        made = load(of)
+        if path.exists() and f"<dc:date>{made['made']}</dc:date>" in path.read_text():
+            continue
+        differing.append(name)
+        if not check:
+            from mm32.bench import plots
+
+            plots.save(made, path)
+    return differing
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true")
@@ -366,9 +442,10 @@ def main() -> int:
             differing.append(name)
             if not check:
                 page.write_text(after)
+    differing += draw(check)
     for path in sorted(RESULTS.glob("*/*.json")):
         if old := record.stale(record.read(path)):
-            script = f"{path.stem}.py" if path.stem in ("models", "exports") else "record.py"
+            script = f"{path.stem}.py" if path.stem in ("models", "exports", "families") else "record.py"
             print(
                 f"{path.relative_to(ROOT)} is older than the sources of {', '.join(old)}: run benchmarks/{script} again"
             )

@@ -76,8 +76,8 @@ def setting(name: str) -> Iterator[None]:
 
 def measure(model: Model, rounds: int = 9, budget: float = 6.0) -> dict[str, Any]:
     """A row of a record: for each setting the seconds of a step (median, 95 % interval), torch fp32's time over its own, and its
-    errors; for mm32 also how many products of a step it ran, by kernel, in how many of these the fallback recomputed a tile
-    ("careful" in a record; docs/numerics.md), and how many torch ran, by reason.
+    errors; for mm32 also how many products of a step it ran, by kernel, what on the card computed those of tensor-core kernels
+    ("tiers" in a record, calls by tier: `mm32.stats`; docs/numerics.md), and how many torch ran, by reason.
 
     At least 3 rounds, then until `rounds` or `budget` seconds are over. A setting that cannot finish the step, such as a
     factorisation that TF32 makes fail, has the reason under "failed" in place of figures; torch fp32 must finish it.
@@ -86,7 +86,7 @@ def measure(model: Model, rounds: int = 9, budget: float = 6.0) -> dict[str, Any
     steps = {name: model.prepare(torch.float32) for name in SETTINGS}
     results: dict[str, dict[str, Any]] = {}
     for name in SETTINGS:
-        before, fallback_runs = mm32.stats(), mm32.fallback_runs()
+        before = mm32.stats()
         try:
             with setting(name):
                 outcome = steps[name]()
@@ -100,7 +100,7 @@ def measure(model: Model, rounds: int = 9, budget: float = 6.0) -> dict[str, Any
         if name == "mm32":
             after = mm32.stats()
             results[name]["kernels"] = dict(Counter(after.kernels) - Counter(before.kernels))
-            results[name]["careful"] = mm32.fallback_runs() - fallback_runs
+            results[name]["tiers"] = dict(Counter(after.tiers) - Counter(before.tiers))
             results[name]["left to torch"] = dict(Counter(after.reasons) - Counter(before.reasons))
     del truth, outcome
     torch.cuda.empty_cache()
@@ -154,12 +154,22 @@ def table(row: dict[str, Any]) -> str:
     )
 
 
+def tiers(result: dict[str, Any]) -> dict[str, int]:
+    """Of mm32's result, products of a step by what computed them on the card. Empty where a record does not say: older ones have
+    "careful" in its place."""
+    return result.get("tiers", {})
+
+
+def counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {what}" for what, count in counts.items())
+
+
 def products(result: dict[str, Any]) -> str:
-    """Which matrix products of a step mm32 computed, and which torch did."""
-    ran = ", ".join(f"{count} {kernel}" for kernel, count in result["kernels"].items())
-    left = ", ".join(f"{count} ({why})" for why, count in result["left to torch"].items())
-    fallback = f", {result['careful']} of these with fallback" if result["careful"] else ""
-    return f"products of a step: mm32 ran {ran or 'none'}{fallback}; torch ran {left or 'none'}"
+    """Which matrix products of a step mm32 computed, by kernel and by tier, and which torch did."""
+    ran = counted(result["kernels"]) or "none"
+    left = ", ".join(f"{count} ({why})" for why, count in result["left to torch"].items()) or "none"
+    by_tier = f"; tiers: {counted(tiers(result))}" if tiers(result) else ""
+    return f"products of a step: mm32 ran {ran}{by_tier}; torch ran {left}"
 
 
 def run(make: Make, small: bool = False) -> list[dict[str, Any]]:
