@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from unittest import mock
@@ -209,23 +208,10 @@ FORMS = [pytest.param(*form, id="-".join(map(str, form))) for form in forms()]
 
 
 def two_forms() -> planning.Plan:
-    """A plan that launches each emulated source twice, for fp16x3 and for fp16, as one with a lower tier would. The launches for
-    fp16 have a Params of their own."""
-    asked = {"precision": "fp32"}, {"precision": "tf32"}
-    first, second = (plan_of("tensorcore", "nn", (256, 512, 8192), options) for options in asked)
-    assert first.workspace is not None
-    launches = (*first.launches[:-1], *second.launches[1:-1], first.launches[-1])
-    return TwoForms(first.gemm, first.card, first.kernel, launches, "by hand", first.workspace)
-
-
-class TwoForms(planning.Plan):
-    """A plan whose fp16 launches have their panels elsewhere."""
-
-    def workspace_of(self, launch: planning.Launch) -> planning.Workspace | None:
-        assert self.workspace is not None
-        if dict(launch.constants).get("PRODUCTS") == 1:
-            return replace(self.workspace, panels=(4096, 8192), first_rows=(0, 0))
-        return super().workspace_of(launch)
+    """A plan that launches emulated sources twice, for fp16x3 and for bf16x6, whose launches have a Params of their own."""
+    plan = plan_of("tensorcore", "nn", (256, 2048, 8192), {"precision": "fp32", "inline": False})
+    assert {dict(launch.constants).get("PRODUCTS") for launch in plan.launches} == {3, 6, None}
+    return plan
 
 
 def plan_of(kernel: str, layout: str, sizes: tuple[int, int, int], options: dict) -> planning.Plan:

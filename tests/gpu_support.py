@@ -131,7 +131,10 @@ def roundings(depth: int, kernel: str) -> float:
     forms = (
         [{"inline_pack": d, "promote": p} for d in (False, True) for p in (1, 4)] if kernel == "tensorcore" else [{}]
     )
-    split = max(numerics.bound(depth, kernel, **form, **card) for form in forms) if depth else 0.0
+    tiers = (numerics.FP16X3, numerics.SCALED_LO, numerics.BF16X6)
+    split = (
+        max(numerics.bound(depth, kernel, tier=t, **form, **card) for form in forms for t in tiers) if depth else 0.0
+    )
     return max(depth + 8, split + 1)  # 1: the bias
 
 
@@ -218,3 +221,9 @@ def random_matrix(rng: random.Random, rows: int, cols: int, name: str, device: s
         torch.randn(rows, cols, device=device), Store(store.order, store.step, store.pad, offset, store.expand), device
     )
     return placed, f"{name}+{offset}"
+
+
+def beyond_the_first_tier() -> int:
+    """In how many calls so far the card computed the product by a lower tier, or recomputed a part of it."""
+    tiers = mm32.stats().tiers
+    return sum(tiers[name] for name in ("bf16x6", "FMA", "tiles recomputed", "rows recomputed"))

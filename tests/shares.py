@@ -37,6 +37,7 @@ AREAS = {
     "test_packed": "layers",
     "test_export": "export",
     "test_bench": "bench",
+    "test_families": "bench",
     "test_models": "models",
     "test_gemm": "planner",
     "test_plan": "planner",

@@ -1,11 +1,14 @@
 """The accuracy contract (docs/numerics.md), family by family: an error no larger than torch's fp32 matmul's on the same data, by
-both gauges, or the inputs detected on the card. On the CPU the families go through the numerics model, at small sizes."""
+both gauges, whichever tier the card chooses; and which tier, and what is recomputed, where the data leave no doubt. On the CPU
+the families go through the numerics model, at small sizes."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -16,7 +19,9 @@ from gpu_support import MATRIX_STORES, UNIT, Placed
 from mm32 import gemm, numerics
 from mm32 import plan as planning
 from mm32.cuda import launch
-from mm32.plan import Unplannable, emulated
+from mm32.numerics import BF16X6, FMA, FP16X3
+from mm32.numerics_decide import Decision
+from mm32.plan import Plan, Unplannable, cost, emulated
 
 LAYOUTS = {"nn": ("row", "row"), "nt": ("row", "col"), "tn": ("col", "row"), "tt": ("col", "col")}
 KERNELS = ("tensorcore", "mma", "auto", "simt")
@@ -113,27 +118,29 @@ def constant(value: float) -> Family:
     return both(lambda *shape, device: torch.full(shape, value, device=device))
 
 
-# Name -> how to make it; None, or which path the kernels "tensorcore" and "mma" must take: "fast", "fallback".
+MORE = "more"  # than fp16x3: bf16x6 or FMA, or tiles or rows recomputed
+
+# Name -> how to make it; None, or what must compute it with kernels "tensorcore" and "mma": a tier alone, or MORE.
 FAMILIES: dict[str, tuple[Family, str | None]] = {
-    "randn": (both(randn), "fast"),
-    "uniform": (both(lambda *shape, device: torch.rand(*shape, device=device)), "fast"),
-    "heavy_0.5": (heavy_tailed(0.5), "fast"),
+    "randn": (both(randn), FP16X3),
+    "uniform": (both(lambda *shape, device: torch.rand(*shape, device=device)), FP16X3),
+    "heavy_0.5": (heavy_tailed(0.5), FP16X3),
     "heavy_1": (heavy_tailed(1.0), None),
     "heavy_2": (heavy_tailed(2.0), None),
-    "heavy_4": (heavy_tailed(4.0), "fallback"),
-    "scaled_rows": (scaled_rows, "fast"),
-    "scaled_depth": (scaled_depth, "fallback"),
-    "picked_small": (picked_small, "fallback"),
-    "small_behind_zeros": (small_behind_zeros, "fallback"),
+    "heavy_4": (heavy_tailed(4.0), MORE),
+    "scaled_rows": (scaled_rows, FP16X3),
+    "scaled_depth": (scaled_depth, MORE),
+    "picked_small": (picked_small, MORE),
+    "small_behind_zeros": (small_behind_zeros, MORE),
     "lone_elements": (lone_elements, None),
-    "near_overflow": (ends(115, 0), "fast"),
-    "near_underflow": (ends(-60, -60), "fast"),
+    "near_overflow": (ends(115, 0), FP16X3),
+    "near_underflow": (ends(-60, -60), FP16X3),
     "subnormal": (subnormal, None),
     "relu": (both(relu), None),
     "sparse": (both(sparse), None),
     "outliers": (outliers, None),
-    "constant_0.1": (constant(0.1), "fast"),
-    "constant_third": (constant(1 / 3), "fast"),
+    "constant_0.1": (constant(0.1), FP16X3),
+    "constant_third": (constant(1 / 3), FP16X3),
 }
 
 # Where torch's error is below these, mm32's may reach them: what splitting and truncation cost at most on the family. Constant
@@ -142,7 +149,34 @@ NORMWISE, COMPONENTWISE, CONSTANT = 4 * UNIT, 4.0, 10.0
 
 # How much more than torch's an error may be, normwise and componentwise (docs/numerics.md, "exceptions"). Where torch splits K,
 # its sums of one sign come close to the bias that tensor cores leave in 64 of K; the fallback sums in parts of 128.
-SLACK: dict[str | None, tuple[float, float]] = {"fast": (1.0, 1.5), "fallback": (1.5, 1.5), None: (1.5, 1.5)}
+ALONE, WITH_MULTIPLY_ADDS = (1.0, 1.5), (1.5, 1.5)
+
+
+class Computed(NamedTuple):
+    """What computed a product: its tier, None with a kernel that has none; and whether tiles, or rows, columns and single
+    elements, were recomputed by multiply-adds."""
+
+    tier: str | None
+    tiles: bool = False
+    rows: bool = False
+
+    @property
+    def alone(self) -> bool:
+        """By tensor cores, nothing recomputed."""
+        return self.tier not in (None, FMA) and not self.tiles and not self.rows
+
+    def fits(self, expected: str | None) -> bool:
+        """`expected` as in FAMILIES."""
+        if expected is None or self.tier is None:
+            return True
+        return self.tier in (BF16X6, FMA) or not self.alone if expected == MORE else self == Computed(expected)
+
+
+def computed(decision: Decision) -> Computed:
+    if decision.tier == FMA:
+        return Computed(FMA)
+    alone = decision.rows | decision.columns | decision.pairs
+    return Computed(decision.tier, bool(decision.tiles.any()), bool(alone.any()))
 
 
 def floors(name: str) -> tuple[float, float]:
@@ -177,18 +211,19 @@ def same_specials(c: torch.Tensor, other: torch.Tensor) -> bool:
 # The model, on the CPU
 
 
+@pytest.mark.parametrize("lower_parts", [None, 1])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_family_in_the_model(name: str, seed: int) -> None:
-    make, path = FAMILIES[name]
+def test_family_in_the_model(name: str, lower_parts: int | None, seed: int) -> None:
+    make, expected = FAMILIES[name]
     a, b = make(12, 14, 640, "cpu")
-    c, recomputed = numerics.matmul(a.numpy(), b.numpy())
-    assert path is None or recomputed == (path == "fallback")
+    c, decision = numerics.matmul(a.numpy(), b.numpy(), lower_parts=lower_parts)
+    assert computed(decision).fits(expected), decision.tier
     plain = torch.from_numpy(numerics.fp32_matmul(a.numpy(), b.numpy()))
     truth, size = a.double() @ b.double(), a.double().abs() @ b.double().abs()
     ours, theirs = gauges(torch.from_numpy(c), truth, size), gauges(plain, truth, size)
     assert all(x <= max(y, floor) for x, y, floor in zip(ours, theirs, floors(name), strict=True)), (ours, theirs)
-    if not recomputed and name != "subnormal":
-        assert ours[1] <= numerics.bound(640)
+    if computed(decision).alone and name != "subnormal":
+        assert ours[1] <= numerics.bound(640, tier=decision.tier)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -203,46 +238,78 @@ def _ieee_torch() -> Iterator[None]:
     torch.set_float32_matmul_precision(before)
 
 
-def on_card(kernel: str, a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, str | None]:
-    """The result, and by which path: "fast", "fallback", or None for a kernel that has one only. Three runs must agree in every
-    bit."""
-    chosen = re.search(r"^kernel +(\w+)", mm32.explain(a, b, kernel=kernel), re.MULTILINE)
+def counted(run: Callable[[], object], times: int = 1) -> Computed:
+    """What computed each of `times` products that `run` makes, by the card's counters: all of them alike."""
+    before = Counter(mm32.stats().tiers)
+    run()
+    since = Counter(mm32.stats().tiers) - before
+    assert set(since.values()) <= {times}, since
+    tiers = [tier for tier in (*numerics.PRODUCTS, FMA) if since[tier]]
+    assert len(tiers) <= 1, since
+    return Computed(tiers[0] if tiers else None, bool(since["tiles recomputed"]), bool(since["rows recomputed"]))
+
+
+def on_card(kernel: str, a: torch.Tensor, b: torch.Tensor, precision: str = "fp32") -> tuple[torch.Tensor, Computed]:
+    """The result, and what computed it. Three runs must agree in every bit."""
+    chosen = re.search(r"^kernel +(\w+)", mm32.explain(a, b, kernel=kernel, precision=precision), re.MULTILINE)
     assert chosen
-    before = mm32.fallback_runs()
-    results = [mm32.matmul(a, b, kernel=kernel) for _ in range(3)]
-    count = mm32.fallback_runs() - before
+    results: list[torch.Tensor] = []
+
+    def run() -> None:
+        results.extend(mm32.matmul(a, b, kernel=kernel, precision=precision) for _ in range(3))
+
+    went = counted(run, 3)
     assert all(torch.equal(r.view(torch.int32), results[0].view(torch.int32)) for r in results[1:])
-    assert count in (0, 3)
-    return results[0], None if chosen[1] not in planning.EMULATED_KERNELS else "fallback" if count else "fast"
+    assert (went.tier is not None) == (chosen[1] in planning.EMULATED_KERNELS)
+    return results[0], went
 
 
-def of_the_multiply(kernel: str, a: torch.Tensor, b: torch.Tensor) -> dict[str, Any]:
-    """What decides the order of a plan's sums, for numerics.matmul and numerics.bound."""
-    problem = gemm.describe(a, b, None, torch.empty(a.shape[0], b.shape[1], device="meta"), None, "fp32")
-    launches = planning.plan(problem, launch.card_of(0), kernel).launches
-    (constants,) = (dict(step.constants) for step in launches if step.entry == f"mm32_{kernel}")
-    return {"inline_pack": bool(constants.get("INLINE_PACK")), "promote": constants.get("PROMOTE")}
+def of_the_multiply(plan: Plan) -> dict[str, Any]:
+    """What decides the order of a plan's sums, for numerics.matmul."""
+    entry = f"mm32_{plan.kernel}"
+    launches = [dict(step.constants) for step in plan.launches if step.entry == entry and not step.lower]
+    (constants,), space = launches, plan.workspace
+    assert space is not None
+    assert bool(constants.get("LOWER_TIER")) == (space.lower is not None) == any(step.lower for step in plan.launches)
+    return {
+        "kernel": plan.kernel,
+        "inline_pack": bool(constants.get("INLINE_PACK")),
+        "promote": constants.get("PROMOTE"),
+        "parts": space.parts,
+        "lower_parts": None if space.lower is None else space.lower.parts,
+    }
 
 
-def judge(name: str, kernel: str, placed: tuple[Placed, Placed], path: str | None = None) -> None:
+def planned(kernel: str, a: torch.Tensor, b: torch.Tensor, precision: str = "fp32") -> Plan:
+    out = torch.empty(a.shape[0], b.shape[1], device="meta")
+    return planning.plan(gemm.describe(a, b, None, out, None, precision), launch.card_of(0), kernel)
+
+
+def bound_of(kernel: str, a: torch.Tensor, b: torch.Tensor, tier: str = FP16X3) -> float:
+    """numerics.bound for the plan of a product."""
+    form = of_the_multiply(planned(kernel, a, b))
+    return numerics.bound(a.shape[1], kernel, tier=tier, inline_pack=form["inline_pack"], promote=form["promote"])
+
+
+def judge(name: str, kernel: str, placed: tuple[Placed, Placed], expected: str | None = None) -> None:
     a, b = placed[0].view, placed[1].view
     c, went = on_card(kernel, a, b)
     assert placed[0].unchanged()
     assert placed[1].unchanged()
-    if path is not None and went is not None:
-        assert went == path
+    assert went.fits(expected), went
     plain = torch_fp32(a, b)
     assert same_specials(c, plain)
     truth, size = a.double() @ b.double(), a.double().abs() @ b.double().abs()
     ours, theirs = gauges(c, truth, size), gauges(plain, truth, size)
-    floor, slack = floors(name), SLACK[went]
+    floor, slack = floors(name), ALONE if went.alone else WITH_MULTIPLY_ADDS
+    no_tier = went.tier is None
     if (
-        went is None and a.shape[1] <= planning.fma.LONG_K
+        no_tier and a.shape[1] <= planning.fma.LONG_K
     ):  # one multiply-add after another: an fp32 matmul, by no split of K
         floor = (0.5 * a.shape[1] ** 0.5 * UNIT, max(32.0, 2 * a.shape[1] ** 0.5))
         if name.startswith("constant"):
             floor = (a.shape[1] * UNIT, float(a.shape[1]))  # its errors have one sign
-    elif went is None:  # promoted every 128 of K, and one promotion after another
+    elif no_tier:  # promoted every 128 of K, and one promotion after another
         long = 0.5 * (128**0.5 + (a.shape[1] / 128) ** 0.5)
         floor = (long * UNIT, 4 * long)
     message = f"{name} {kernel} {went}: normwise {ours[0]:.3g} of torch's {theirs[0]:.3g}, gauge {ours[1]:.3g} of {theirs[1]:.3g}"
@@ -258,8 +325,8 @@ def judge(name: str, kernel: str, placed: tuple[Placed, Placed], path: str | Non
 )
 @pytest.mark.parametrize("name", FAMILIES)
 def test_family(name: str, kernel: str, layout: str, seed: int) -> None:
-    make, path = FAMILIES[name]
-    judge(name, kernel, stored(*make(768, 640, 4096, "cuda"), layout), path)
+    make, expected = FAMILIES[name]
+    judge(name, kernel, stored(*make(768, 640, 4096, "cuda"), layout), expected)
 
 
 @pytest.mark.gpu
@@ -267,7 +334,7 @@ def test_family(name: str, kernel: str, layout: str, seed: int) -> None:
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_long_sums(kernel: str, k: int, seed: int) -> None:
     a, b = torch.rand(96, k, device="cuda"), torch.rand(k, 80, device="cuda")
-    judge("uniform", kernel, stored(a, b, "tt"), "fast")
+    judge("uniform", kernel, stored(a, b, "tt"), FP16X3)
 
 
 @pytest.mark.gpu
@@ -276,9 +343,10 @@ def test_short_sums_keep_the_bound(k: int, seed: int) -> None:
     for make in (randn, torch.rand):
         a, b = make(300, k, device="cuda"), make(k, 260, device="cuda")
         for kernel in planning.EMULATED_KERNELS:
-            c, _ = on_card(kernel, a, b)
+            c, went = on_card(kernel, a, b)
             gauge = gauges(c, a.double() @ b.double(), a.double().abs() @ b.double().abs())[1]
-            assert gauge <= numerics.bound(k, kernel, **of_the_multiply(kernel, a, b)), kernel
+            assert went.tier is not None
+            assert gauge <= bound_of(kernel, a, b, went.tier), kernel
         c, _ = on_card("auto", a, b)
         plain = gauges(torch_fp32(a, b), a.double() @ b.double(), a.double().abs() @ b.double().abs())
         ours = gauges(c, a.double() @ b.double(), a.double().abs() @ b.double().abs())
@@ -296,7 +364,7 @@ def test_integers_are_exact(kernel: str, largest: int, seed: int) -> None:
         placed = stored(a, b, layout)
         c, went = on_card(kernel, placed[0].view, placed[1].view)
         assert torch.equal(c.double(), a.double() @ b.double())
-        assert went in ("fast", None)
+        assert went.tier is None or went.alone
 
 
 @pytest.mark.gpu
@@ -324,7 +392,7 @@ def test_special_values(kernel: str, value: float, k: int, seed: int) -> None:
             (a if side == 0 else b.T)[77, place] = value
             c, went = on_card(kernel, a, b)
             assert same_specials(c, torch_fp32(a, b)), (side, place)
-            assert went in ("fallback", None), (side, place)
+            assert went.tier is None or went == Computed(FP16X3, rows=True), (side, place, went)
 
 
 @pytest.mark.gpu
@@ -350,33 +418,46 @@ def test_small_elements_that_the_scale_would_drop(kernel: str) -> None:
     a[:, 0], a[:, 1] = 2.0**100, 2.0**-80
     c, went = on_card(kernel, a, b)
     assert torch.equal(c, a)
-    assert went == "fallback"
+    assert went.fits(MORE)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("row", "column"), [(200, None), (None, 300), (767, 0)])
-def test_tiles_that_the_split_suits_stay_as_they_are(row: int | None, column: int | None, seed: int) -> None:
-    """One Inf in A, or B, or both: the tiles of its row and column are computed anew, all others keep every bit."""
+def test_only_a_bad_row_or_column_is_recomputed(row: int | None, column: int | None, seed: int) -> None:
+    """One Inf in A, or B, or both: its row and column are computed by multiply-adds, all others keep every bit."""
     a, b = torch.randn(768, 640, device="cuda"), torch.randn(640, 500, device="cuda")
-    fast, went = on_card("tensorcore", a, b)
-    if went is None:
+    if planning.unsupported("tensorcore", launch.card_of(0)):
         pytest.skip("not a card with wgmma")
-    assert went == "fast"
-    problem = gemm.describe(a, b, None, fast, None, "fp32")
-    constants = dict(planning.plan(problem, launch.card_of(0), "tensorcore").launches[-1].constants)
+    fast, went = on_card("tensorcore", a, b)
+    assert went == Computed(FP16X3)
     anew = torch.zeros_like(fast, dtype=torch.bool)
     if row is not None:
         a[row, 7] = torch.inf
-        anew[row // constants["TILE_M"] * constants["TILE_M"] :][: constants["TILE_M"]] = True
+        anew[row] = True
     if column is not None:
         b[9, column] = torch.inf
-        anew[:, column // constants["TILE_N"] * constants["TILE_N"] :][:, : constants["TILE_N"]] = True
+        anew[:, column] = True
     c, went = on_card("tensorcore", a, b)
-    assert went == "fallback"
+    assert went == Computed(FP16X3, rows=True)
     assert torch.equal(c[~anew], fast[~anew])
     assert same_specials(c, torch_fp32(a, b))
     there = torch.isfinite(c)
     assert torch.allclose(c[there].double(), (a.double() @ b.double())[there], rtol=0, atol=1e-3)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kernel", planning.EMULATED_KERNELS)
+@pytest.mark.parametrize(("bad", "expected"), [(8, Computed(FP16X3, rows=True)), (40, None), (700, Computed(FMA))])
+def test_more_bad_rows_than_a_few(kernel: str, bad: int, expected: Computed | None, seed: int) -> None:
+    """In one tile, rows alone up to 8, then the tile; with more than one row in 16, everything."""
+    a, b = torch.randn(768, 640, device="cuda"), torch.randn(640, 500, device="cuda")
+    a[:bad, 5] = torch.nan
+    try:
+        c, went = on_card(kernel, a, b)
+    except Unplannable as error:
+        pytest.skip(str(error))
+    assert went == expected if expected is not None else went.fits(MORE)
+    assert same_specials(c, torch_fp32(a, b))
 
 
 @pytest.mark.gpu
@@ -386,50 +467,133 @@ def test_a_graph_replays_either_path(kernel: str, seed: int) -> None:
     kinds = ("randn", "scaled_depth", "uniform", "picked_small", "randn")
     data = [FAMILIES[kind][0](*shape, "cuda") for kind in kinds]
     a, b, out = data[0][0].clone(), data[0][1].clone(), torch.empty(256, 192, device="cuda")
-    eager = [mm32.matmul(x, y, kernel=kernel) for x, y in data]  # compiles, before capture
+    eager = [on_card(kernel, x, y) for x, y in data]  # compiles, before capture
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         mm32.matmul(a, b, kernel=kernel, out=out)
-    for kind, (x, y), expected in zip(kinds, data, eager, strict=True):
+    for kind, (x, y), (expected, of_eager) in zip(kinds, data, eager, strict=True):
         a.copy_(x)
         b.copy_(y)
-        before = mm32.fallback_runs()
-        graph.replay()
-        count = mm32.fallback_runs() - before
+        went = counted(graph.replay)
         assert torch.equal(out.view(torch.int32), expected.view(torch.int32))
-        if kernel in planning.EMULATED_KERNELS:
-            assert count == (FAMILIES[kind][1] == "fallback")
+        assert went == of_eager
+        assert went.fits(FAMILIES[kind][1])
+
+
+def one_bad_row(m: int, n: int, k: int, device: str) -> Pair:
+    a = randn(m, k, device=device)
+    a[m // 2] *= torch.exp(20 * randn(k, device=device))
+    return a, randn(k, n, device=device)
+
+
+COMPARED: dict[str, Family] = {
+    **{name: make for name, (make, expected) in FAMILIES.items() if expected == FP16X3},
+    **{name: FAMILIES[name][0] for name in ("heavy_1", "heavy_2", "heavy_4", "scaled_depth", "sparse", "outliers")},
+    "one_bad_row": one_bad_row,
+}
+FORMS = {"packed": (False, 4), "inline": (True, 4), "short": (False, 1)}  # of tensorcore: INLINE_PACK, PROMOTE
+
+
+def as_modelled(
+    name: str, plan: Plan, precision: str, a: torch.Tensor, b: torch.Tensor, record: Callable[[str, object], None]
+) -> None:
+    """Runs a plan and compares it with the model, element by element; how many agree in every bit is printed and recorded."""
+    x, y = a.cuda(), b.cuda()
+    out, run = torch.empty(a.shape[0], b.shape[1], device="cuda"), launch.Executable(plan, 0)
+    went = counted(lambda: run(x, y, None, out))
+    model, decision = numerics.matmul(a.numpy(), b.numpy(), precision, **of_the_multiply(plan))
+    assert went == computed(decision)
+    got, size = out.cpu().numpy(), numerics.exact(abs(a.numpy()), abs(b.numpy()))
+    same = got.view(np.int32) == model.view(np.int32)
+    apart = np.abs(got.astype(np.float64) - model)
+    distance = float(np.max(np.divide(apart, UNIT * size, out=np.where(apart == 0, 0.0, np.inf), where=size > 0)))
+    record("bitwise_equal", float(np.mean(same)))
+    record("largest_distance_in_u", distance)
+    print(f"{name}, {went}: {np.mean(same):.1%} of elements equal in every bit, at most {distance:.3g} u |A||B| apart")
+    assert distance <= 2.0
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("kernel", planning.EMULATED_KERNELS)
-@pytest.mark.parametrize("name", [name for name, (_, path) in FAMILIES.items() if path == "fast"])
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("precision", ["fp32", "bf16x6"])
+@pytest.mark.parametrize("name", COMPARED)
 def test_the_model_is_the_card(
-    name: str, kernel: str, seed: int, record_property: Callable[[str, object], None]
+    name: str,
+    precision: str,
+    form: str,
+    parts: int,
+    seed: int,
+    record_property: Callable[[str, object], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Fast path, element by element; how many agree in every bit is printed and recorded."""
-    a, b = FAMILIES[name][0](64, 48, 512, "cpu")
-    x, y = a.cuda(), b.cuda()
-    problem = gemm.describe(x, y, None, torch.empty(64, 48, device="meta"), None, "fp32")
+    """fp16x3, with a scaled lo or not, in each form of the multiply, a lower tier below it; and bf16x6."""
+    device = launch.card_of(0)
+    if planning.unsupported("tensorcore", device):
+        pytest.skip("not a card with wgmma")
+    if precision == "bf16x6" and form != "packed":
+        pytest.skip("bf16x6 has one form")
+    inline, promote = FORMS[form]
+    tiles = [
+        tile
+        for tile in emulated.TENSOR_TILES
+        if tile.products == 6 or (tile.products, tile.inline, tile.promote) == (3, inline, promote)
+    ]
+
+    def lower_tier(_: object, problem: gemm.Gemm, card: planning.Card) -> emulated.Candidate:
+        return min(emulated.candidates("tensorcore", cost.Work(problem), card, products=6), key=itemgetter(0))
+
+    monkeypatch.setattr(emulated, "TENSOR_TILES", tuple(tiles))
+    monkeypatch.setattr(emulated, "SHORT_K", 2**40 if promote == 1 else 0)
+    monkeypatch.setattr(emulated, "parts_to_try", lambda *_: (parts,))
+    if precision == "fp32":
+        monkeypatch.setattr(emulated, "_lower_tier", lower_tier)
+    a, b = COMPARED[name](64, 48, 832, "cpu")
+    plan = planned("tensorcore", a.cuda(), b.cuda(), precision)
+    assert plan.workspace is not None
+    assert plan.workspace.parts == parts
+    as_modelled(name, plan, precision, a, b, record_property)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("name", COMPARED)
+def test_the_model_is_the_card_with_mma(
+    name: str,
+    parts: int,
+    seed: int,
+    record_property: Callable[[str, object], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(emulated, "parts_to_try", lambda *_: (parts,))
+    a, b = COMPARED[name](64, 48, 832, "cpu")
     try:
-        space = planning.plan(problem, launch.card_of(0), kernel).workspace
+        plan = planned("mma", a.cuda(), b.cuda())
     except Unplannable as error:
         pytest.skip(str(error))
-    assert space is not None
-    card, went = on_card(kernel, x, y)
-    model, recomputed = numerics.matmul(
-        a.numpy(), b.numpy(), parts=space.parts, kernel=kernel, **of_the_multiply(kernel, x, y)
-    )
-    assert went == ("fallback" if recomputed else "fast")
-    got = card.cpu().numpy()
-    equal = float(np.mean(got.view(np.int32) == model.view(np.int32)))
-    distance = float(
-        np.max(np.abs(got.astype(np.float64) - model) / (UNIT * numerics.exact(abs(a.numpy()), abs(b.numpy()))))
-    )
-    record_property("bitwise_equal", equal)
-    record_property("largest_distance_in_u", distance)
-    print(f"{name}: {equal:.1%} of elements equal in every bit, at most {distance:.3g} u |A||B| apart")
-    assert distance <= 2.0
+    as_modelled(name, plan, "fp32", a, b, record_property)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["heavy_4", "scaled_depth", "randn"])
+def test_bf16x6_below_fp16x3(kind: str, seed: int) -> None:
+    """A product large enough for a lower tier: that computes all of it, with the bits of precision="bf16x6" where both are
+    planned alike, and nothing is recomputed."""
+    if planning.unsupported("tensorcore", launch.card_of(0)):
+        pytest.skip("not a card with wgmma")
+    a, b = FAMILIES[kind][0](2048, 2048, 4096, "cuda")
+    plan, whole = planned("tensorcore", a, b), planned("tensorcore", a, b, "bf16x6")
+    assert plan.workspace is not None
+    assert whole.workspace is not None
+    assert plan.workspace.lower is not None
+    c, went = on_card("tensorcore", a, b)
+    assert went == Computed(FP16X3 if kind == "randn" else BF16X6)
+    six, of_six = on_card("tensorcore", a, b, "bf16x6")
+    assert of_six == Computed(BF16X6)
+    if kind != "randn" and plan.workspace.lower.parts == whole.workspace.parts:
+        assert torch.equal(c.view(torch.int32), six.view(torch.int32))
+    truth, size = a.double() @ b.double(), a.double().abs() @ b.double().abs()
+    assert gauges(six, truth, size)[1] <= numerics.bound(4096, tier=BF16X6)
 
 
 @pytest.mark.gpu
@@ -482,7 +646,8 @@ def test_every_form_of_the_multiply(
     monkeypatch.setattr(emulated, "TENSOR_TILES", (tile,))
     monkeypatch.setattr(emulated, "SHORT_K", 2**40 if tile.promote == 1 else 0)
     monkeypatch.setattr(emulated, "parts_to_try", lambda *_: (parts,))
-    precision = "tf32" if tile.products == 1 else "fp32"
+    monkeypatch.setattr(emulated, "_lower_tier", lambda *_: None)
+    precision = {1: "tf32", 3: "fp32", 6: "bf16x6"}[tile.products]
     for batch, m, k, n in (
         ((), 128, 832, 256),
         ((), 1153, 840, 4200),
@@ -505,3 +670,20 @@ def test_every_form_of_the_multiply(
         error = float((out.double() - truth).norm() / truth.norm())
         assert error <= (3.5e-4 if tile.products == 1 else 4e-7), (batch, m, k, n)
         assert torch.equal(*seen)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("k_blocks", [17, 25, 26, 27, 65])
+def test_a_multiply_that_stops_early_ends(k_blocks: int, seed: int) -> None:
+    """Data of which the lower tier computes all, in tiles that end some K-blocks after a look at the decision: the first tier's
+    multiply then stops, or goes on, with all of its warps."""
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("only tensorcore has a lower tier")
+    k = 64 * k_blocks
+    a = (torch.rand(4096, k, device="cuda") - 0.5) * torch.exp(4 * torch.randn(4096, k, device="cuda"))
+    b = (torch.rand(k, 8192, device="cuda") - 0.5) * torch.exp(4 * torch.randn(k, 8192, device="cuda"))
+    first = mm32.matmul(a, b, kernel="tensorcore")
+    before = mm32.stats().tiers
+    for _ in range(20):
+        assert torch.equal(mm32.matmul(a, b, kernel="tensorcore"), first)
+    assert mm32.stats().tiers["bf16x6"] - before["bf16x6"] == 20

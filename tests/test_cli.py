@@ -83,7 +83,7 @@ def test_export_linear_is_layout_nt(run):
         (("--layout", "xt"), "unknown layout 'xt': mm32 has nn, nt, tn, tt"),
         (("--layout", "tt", "--kernel", "fast"), "unknown kernel 'fast': mm32 has 'auto', 'naive'"),
         (("--layout", "tt", "--activation", "swish"), "unknown activation 'swish': mm32 fuses None, 'relu'"),
-        (("--layout", "tt", "--precision", "fp8"), "unknown precision 'fp8': mm32 has 'fp32', 'ieee'"),
+        (("--layout", "tt", "--precision", "fp8"), "unknown precision 'fp8': mm32 has 'fp32', 'bf16x6', 'ieee'"),
         (("--layout", "tt", "--m", "-1"), "M must not be negative, got -1"),
         ((), "--layout"),
     ],

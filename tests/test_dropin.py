@@ -827,7 +827,7 @@ def test_public_functions_on_any_machine() -> None:
 
 def test_unknown_precision() -> None:
     before = table()
-    with pytest.raises(ValueError, match="unknown precision 'bf16': mm32 has 'fp32', 'ieee', 'tf32'"):
+    with pytest.raises(ValueError, match="unknown precision 'bf16': mm32 has 'fp32', 'bf16x6', 'ieee', 'tf32'"):
         mm32.enable("bf16")
     with pytest.raises(ValueError, match="unknown precision 'high'"), mm32.enabled("high"):
         pass

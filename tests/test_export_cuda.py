@@ -199,7 +199,7 @@ def test_a_constant_that_a_launch_does_not_define_is_refused():
     with pytest.raises(
         ValueError, match=r"panels\.cuh uses PRODUCTS, which a launch of emulated/pack\.cu does not define"
     ):
-        cuda.read("emulated/pack.cu", (("A_LOAD", 0), ("B_LOAD", 0)))
+        cuda.read("emulated/pack.cu", (("A_LOAD", 0), ("B_LOAD", 0), ("GUARDED", 0), ("DECIDES", 0)))
 
 
 def test_structs_that_the_argument_points_to_are_of_no_form():
@@ -223,20 +223,21 @@ def test_one_source_in_two_forms():
         "pack_products_3::mm32_scale",
         "pack_products_3::mm32_pack",
         "tensorcore_products_3::mm32_tensorcore",
-        "reduce::mm32_reduce",
-        "pack_products_1::mm32_pack",
-        "tensorcore_products_1::mm32_tensorcore",
-        "reduce::mm32_reduce",
+        "reduce_guarded_0::mm32_reduce",
+        "pack_products_6::mm32_pack",
+        "tensorcore_products_6::mm32_tensorcore",
+        "reduce_guarded_1::mm32_reduce",
         "fallback::mm32_fallback",
     ]
     spaces = dict(NAMESPACE.findall(source))
-    for products in (3, 1):
+    for products in (3, 6):
         assert f"constexpr int MM32_PRODUCTS = {products};" in spaces[f"panels_cuh_products_{products}"]
         assert f"using namespace panels_cuh_products_{products};" in spaces[f"hi_lo_cuh_products_{products}"]
     assert "using namespace panels_cuh_products_3;" in spaces["fallback"]
-    for once in ("struct Operand {", "struct TileScheduler {", "void barrier_wait(", "void reduce("):
+    for once in ("struct Operand {", "struct TileScheduler {", "void barrier_wait("):
         assert source.count(once) == 1
-    assert "s2.panels[0] = workspace + 4096, s2.panels[1] = workspace + 8192;" in source
+    lower = plan.workspace.lower.panels
+    assert f"s2.panels[0] = workspace + {lower[0]}, s2.panels[1] = workspace + {lower[1]};" in source
     assert "s2.first_rows[0] = 0, s2.first_rows[1] = 0;" in source
 
 

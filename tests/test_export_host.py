@@ -287,24 +287,23 @@ def test_compiles_a_source_in_two_forms(load, on_cpu, tmp_path, monkeypatch):
     on_cpu(module)
     monkeypatch.setattr("torch.utils.cpp_extension.load_inline", recorder.load_inline)
     monkeypatch.setattr(module, "_ready", ready)
-    module.ModelNew()(*inputs("nn", 256, 512, 8192))
+    module.ModelNew()(*inputs("nn", 256, 2048, 8192))
     assert recorder.kernels == [
         "pack_products_3::mm32_scale",
         "pack_products_3::mm32_pack",
         "tensorcore_products_3::mm32_tensorcore",
-        "reduce::mm32_reduce",
-        "pack_products_1::mm32_pack",
-        "tensorcore_products_1::mm32_tensorcore",
-        "reduce::mm32_reduce",
+        "reduce_guarded_0::mm32_reduce",
+        "pack_products_6::mm32_pack",
+        "tensorcore_products_6::mm32_tensorcore",
+        "reduce_guarded_1::mm32_reduce",
         "fallback::mm32_fallback",
     ]
     given = [launch._Params.from_buffer_copy(argument) for *_, argument in recorder.launches]
     apart = [params.panels[1] - params.panels[0] for params in given]
-    first = plan.workspace.panels[1] - plan.workspace.panels[0]
-    assert apart == [8192 - 4096 if "_1::" in name else first for name in recorder.kernels]
-    assert [params.first_rows[0] for params in given] == [
-        0 if "_1::" in name else plan.workspace.first_rows[0] for name in recorder.kernels
-    ]
+    space = [plan.workspace.lower if step.lower else plan.workspace for step in plan.launches]
+    assert apart == [of_launch.panels[1] - of_launch.panels[0] for of_launch in space]
+    assert [params.parts for params in given] == [of_launch.parts for of_launch in space]
+    assert [params.first_rows[0] for params in given] == [of_launch.first_rows[0] for of_launch in space]
 
 
 @pytest.mark.skipif(
@@ -338,5 +337,7 @@ def test_the_forms_have_every_launch():
     assert {("simt", entry) for entry in ("mm32_simt", "mm32_fixup", "mm32_narrow", "mm32_reduce")} <= launched
     multiplies = [dict(s.constants) for plan in plans for s in plan.launches if s.entry == "mm32_tensorcore"]
     assert {(c["INLINE_PACK"], c["SPLIT_K"]) for c in multiplies} == {(d, s) for d in (0, 1) for s in (0, 1)}
-    assert {(c["INLINE_PACK"], c["PRODUCTS"]) for c in multiplies} == {(d, p) for d in (0, 1) for p in (1, 3)}
+    assert {(c["INLINE_PACK"], c["PRODUCTS"]) for c in multiplies} == {(d, p) for d in (0, 1) for p in (1, 3)} | {
+        (0, 6)
+    }
     assert {c[side] for c in multiplies if c["INLINE_PACK"] for side in ("A_LOAD", "B_LOAD")} == {0, 1, 2, 3}

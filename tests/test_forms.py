@@ -64,12 +64,13 @@ def test_random_plans_reach_every_tile_and_load() -> None:
     problems = [random_gemm(rng) for _ in range(1200)]
     seen: set[tuple] = set()
     for problem in problems:
-        for precision in ("fp32", "tf32"):
+        for precision in ("fp32", "tf32", "bf16x6"):
             for made in plans(dataclasses.replace(problem, precision=precision), H200):
                 seen |= {(x.source, *pair) for x in made.launches for pair in x.constants}
     listed = {(source, *pair) for _, source, constants, _ in planning.forms() for pair in constants}
     left = {pair for pair in listed - seen if pair[1] not in ("BIAS", "ACTIVATION") and pair[0] != "fma/fixup.cu"}
-    assert left == {("emulated/pack.cu", side, planning.emulated.PREPACKED) for side in ("A_LOAD", "B_LOAD")}
+    packed = {("emulated/pack.cu", side, planning.emulated.PREPACKED) for side in ("A_LOAD", "B_LOAD")}
+    assert left == packed | {("emulated/tensorcore.cu", side, 0) for side in ("A_UNIT_ROWS", "B_UNIT_ROWS")}
     assert "fma/fixup.cu" in {source for source, _, _ in seen}, (
         "stream-K is rare among random sizes: few of its values are seen"
     )

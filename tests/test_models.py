@@ -18,7 +18,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+import mm32
 from mm32.bench import models
+from mm32.dropin import Stats
 
 SCRIPTS = Path(__file__).parent.parent / "examples" / "models"
 NAMES = ("transformer", "pinn", "gp", "newton_schulz")
@@ -265,11 +267,36 @@ def test_a_row_has_times_errors_and_failures(capsys: pytest.CaptureFixture[str])
         assert 0 < result["low"] <= result["seconds"] <= result["high"]
     assert row["results"]["torch"]["speedup"] == 1
     assert row["results"]["mm32"]["kernels"] == {}  # no product in it
+    assert row["results"]["mm32"]["tiers"] == {}
     lines = models.table(row).splitlines()
     assert lines[2] == "torch TF32  failed: not positive-definite"
     assert [line.split()[-1] for line in (lines[1], lines[3])] == ["1.0e-03", "1.0e-03"]
     assert models.run(lambda device, small: [model])[0]["case"] == "stepping"
     assert "stepping: ten numbers" in capsys.readouterr().out
+
+
+def test_a_row_has_the_tiers_of_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts of before the step, and of the other settings, are not in it."""
+    model, calls = stepping(lambda: False), 0
+
+    def stats() -> Stats:
+        nonlocal calls
+        calls += 1
+        return Stats({}, {}, 0.0, {"fp16x3": 10, "bf16x6": 5 + 3 * calls, "FMA": 0})
+
+    monkeypatch.setattr(mm32, "stats", stats)
+    assert models.measure(model, rounds=3)["results"]["mm32"]["tiers"] == {"bf16x6": 3}
+
+
+def test_products_are_said_by_kernel_and_by_tier() -> None:
+    result = {"kernels": {"tensorcore": 4, "simt": 1}, "left to torch": {"too small": 2}}
+    assert models.products(result) == "products of a step: mm32 ran 4 tensorcore, 1 simt; torch ran 2 (too small)"
+    result["tiers"] = {"fp16x3": 3, "bf16x6": 1}
+    assert models.products(result) == (
+        "products of a step: mm32 ran 4 tensorcore, 1 simt; tiers: 3 fp16x3, 1 bf16x6; torch ran 2 (too small)"
+    )
+    nothing = {"kernels": {}, "tiers": {}, "left to torch": {}}
+    assert models.products(nothing) == "products of a step: mm32 ran none; torch ran none"
 
 
 def test_torchs_own_failure_is_not_hidden() -> None:

@@ -12,8 +12,9 @@ from types import ModuleType
 import pytest
 import torch
 
-from mm32.bench import models, record
-from mm32.plan import KERNELS
+from mm32.bench import families, models, record
+from mm32.cuda.launch import TIERS
+from mm32.plan import EMULATED_KERNELS, KERNELS
 
 ROOT = Path(__file__).parent.parent
 RECORDS = sorted((ROOT / "benchmarks" / "results").glob("*/*.json"))
@@ -100,6 +101,9 @@ def test_a_record_is_whole(path: Path) -> None:
         assert len(verdicts) == 5 * len(KERNELS)
         assert set(verdicts) <= {0, 1, 3, 4}, "a file that is not called the same"
         return
+    if made["name"] == "families":
+        assert_families_are_whole(made)
+        return
     for row in made["rows"]:
         assert re.fullmatch(r"randn|rand", row["distribution"])
         for name, result in row["results"].items():
@@ -111,12 +115,29 @@ def test_a_record_is_whole(path: Path) -> None:
         print(f"{path.name} is older than {', '.join(old)}")
 
 
+def assert_families_are_whole(made: dict) -> None:
+    """Every family at the first shape, in the order of their table; of errors only TF32's may be infinite."""
+    first = next(iter(families.by_shape(made["rows"]).values()))
+    assert [row["family"] for row in first] == [family.name for family in families.FAMILIES]
+    assert made["geometric_means"] == families.geometric_means(made["rows"])
+    for row in made["rows"]:
+        assert tuple(row["results"]) == families.IMPLEMENTATIONS
+        assert set(row["tiers"]) <= set(TIERS)
+        for name, result in row["results"].items():
+            assert 0 < result["low"] <= result["seconds"] <= result["high"], (row["case"], name)
+            assert all(result[gauge] >= 0 for gauge in families.GAUGES), (row["case"], name)
+            assert name == "torch-tf32" or all(math.isfinite(result[gauge]) for gauge in families.GAUGES), row["case"]
+
+
 def assert_models_are_whole(made: dict) -> None:
     for row in made["rows"]:
         assert set(row["results"]) == {"torch", "torch-tf32", "mm32"}, row["case"]
         assert sum(row["results"]["mm32"]["kernels"].values()) > 0, f"{row['case']}: mm32 ran none of the products"
         assert set(row["results"]["mm32"]["kernels"]) <= set(made["kernels"])
-        assert 0 <= row["results"]["mm32"]["careful"] <= sum(row["results"]["mm32"]["kernels"].values())
+        by_tensor_cores = sum(row["results"]["mm32"]["kernels"].get(kernel, 0) for kernel in EMULATED_KERNELS)
+        for tier, count in models.tiers(row["results"]["mm32"]).items():
+            assert tier in TIERS
+            assert 0 < count <= by_tensor_cores, (row["case"], tier)
         quantities = row["results"]["torch"]["errors"].keys()
         for name, result in row["results"].items():
             if "failed" in result:
@@ -143,7 +164,8 @@ def models_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict:
 
     row = models.measure(models.Model("product", "a @ a", prepare), rounds=3)
     # Where there is no card, torch ran them.
-    row["results"]["mm32"] |= {"kernels": {"simt": 2, "tensorcore": 1}, "left to torch": {"empty": 4}, "careful": 1}
+    tiers = {"fp16x3": 1, "fp16x3 with a scaled lo": 2, "bf16x6": 1, "tiles recomputed": 1}
+    row["results"]["mm32"] |= {"kernels": {"simt": 2, "tensorcore": 4}, "left to torch": {"empty": 4}, "tiers": tiers}
     monkeypatch.setattr(record, "environment", lambda: {"card": "a card", "driver": "1.2", "torch": "2.9"})
     record.write(tmp_path / "models.json", record.make("models", [row], models.METHOD))
     return record.read(tmp_path / "models.json")
@@ -163,9 +185,23 @@ def test_a_models_record_is_whole_and_makes_a_table(
     row = tables.models_table().splitlines()[2]
     assert row == (
         "| **product**: a @ a | 500.000 ms | 250.000 ms | **2.00** (1.50–2.50) | fails: not positive definite | "
-        "3 of 7, 1 with fallback | square <br> cube | 1.0e-07 <br> 2.0e-07 | 3.0e-07 <br> 4.0e-07 | – <br> – |"
+        "6 of 10; 2 fp16x3 with a scaled lo, 1 bf16x6, 1 tiles recomputed | square <br> cube | 1.0e-07 <br> 2.0e-07 | "
+        "3.0e-07 <br> 4.0e-07 | – <br> – |"
     )
     assert "a card, driver 1.2, torch 2.9" in tables.models_table()
+
+
+@pytest.mark.parametrize("has", [{"tiers": {"fp16x3": 4}}, {"tiers": {}}, {"careful": 1}], ids=repr)
+def test_a_models_record_may_say_nothing_of_tiers(
+    has: dict, models_record: dict, tables: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those made before there were tiers, and steps that tensor cores had no part in."""
+    ours = models_record["rows"][0]["results"]["mm32"]
+    del ours["tiers"]
+    ours |= has
+    assert_models_are_whole(models_record)
+    monkeypatch.setattr(tables, "load", lambda name: models_record)
+    assert "| 6 of 10 |" in tables.models_table()
 
 
 def test_a_table_without_a_record_says_so(tables: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
