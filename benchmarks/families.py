@@ -32,10 +32,9 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("benchmarks/families.py needs a CUDA device; torch finds none here", file=sys.stderr)
         return 2
-    card = re.sub(r"[^a-z0-9]+", "-", torch.cuda.get_device_name().lower()).strip("-")
     folder = options.output
     if folder is None and options.shape is None and options.only is None:
-        folder = Path(__file__).parent / "results" / card
+        folder = Path(__file__).parent / "results" / record.folder_of_card()
     some = options.only or families.named(families.SOME)
     plan = [(family, (*(options.shape or SHAPE), 1)) for family in options.only or families.FAMILIES]
     plan += [(family, sizes) for sizes in FURTHER if options.all_shapes for family in some]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import re
 import sys
 from pathlib import Path
 
@@ -27,8 +26,7 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("benchmarks/models.py needs a CUDA device; torch finds none here", file=sys.stderr)
         return 2
-    card = re.sub(r"[^a-z0-9]+", "-", torch.cuda.get_device_name().lower()).strip("-")
-    path = options.output or ROOT / "benchmarks" / "results" / card / "models.json"
+    path = options.output or ROOT / "benchmarks" / "results" / record.folder_of_card() / "models.json"
     sys.path.insert(0, str(ROOT / "examples" / "models"))
     rows = []
     for script in SCRIPTS:

@@ -7,7 +7,6 @@ Needs a CUDA device. The records that README.md and docs/ are made from lie in b
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from pathlib import Path
 
@@ -27,8 +26,7 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("benchmarks/record.py needs a CUDA device; torch finds none here", file=sys.stderr)
         return 2
-    card = re.sub(r"[^a-z0-9]+", "-", torch.cuda.get_device_name().lower()).strip("-")
-    folder = options.output or Path(__file__).parent / "results" / card
+    folder = options.output or Path(__file__).parent / "results" / record.folder_of_card()
     for name in options.sets:
         if name == "host":
             record.write(folder / "host.json", record.make(name, host.measure(), host.METHOD))

@@ -241,7 +241,7 @@ def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
     tiers = lambda: Stats({}, {}, 0.0, {"fp16x3": 0, "bf16x6": 7 + calls, "tiles recomputed": calls, "FMA": 5})  # noqa: E731
     monkeypatch.setattr(measure, "interleave", interleave)
-    monkeypatch.setattr(measure, "_kernel", lambda case, name, inputs: "tensorcore" if name == "mm32" else "torch")
+    monkeypatch.setattr(measure, "kernel_of", lambda case, name, inputs: "tensorcore" if name == "mm32" else "torch")
     monkeypatch.setattr(mm32, "matmul", counting)
     monkeypatch.setattr(mm32, "stats", tiers)
 

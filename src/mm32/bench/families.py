@@ -10,7 +10,6 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 import torch
@@ -445,15 +444,10 @@ def measure(
         judged[name] = errors(c if rows is None else c[..., rows, :], truth, size)
     del truth, size, c
     times = measuring.interleave(functions, rounds, budget)
-    results = {}
-    for name, seconds in times.items():
-        ratios = [x / y for x, y in zip(times[peers.BASELINE], seconds, strict=True)]
-        (low, high), (ratio_low, ratio_high) = measuring.interval(seconds), measuring.interval(ratios)
-        results[name] = {
-            "seconds": median(seconds), "low": low, "high": high,
-            "speedup": median(ratios), "speedup_low": ratio_low, "speedup_high": ratio_high,
-            **judged[name], "kernel": measuring._kernel(case, name, (a, b, None)),
-        }  # fmt: skip
+    results = {
+        name: {**figures, **judged[name], "kernel": measuring.kernel_of(case, name, (a, b, None))}
+        for name, figures in measuring.timed(times).items()
+    }
     return {
         "case": case.name, "family": family.name, "what": family.what, "kind": family.kind,
         "m": m, "k": k, "n": n, "batch": batch,

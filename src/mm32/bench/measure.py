@@ -105,6 +105,20 @@ def interval(values: list[float]) -> tuple[float, float]:
     return ordered[rank], ordered[count - 1 - rank]
 
 
+def timed(times: dict[str, list[float]]) -> dict[str, dict[str, float]]:
+    """What a record says of the seconds of interleaved rounds, by implementation: their median and its 95 % interval, and
+    peers.BASELINE's time over its own, by rounds, likewise. BASELINE must be among them."""
+    figures = {}
+    for name, seconds in times.items():
+        ratios = [x / y for x, y in zip(times[peers.BASELINE], seconds, strict=True)]
+        (low, high), (ratio_low, ratio_high) = interval(seconds), interval(ratios)
+        figures[name] = {
+            "seconds": median(seconds), "low": low, "high": high,
+            "speedup": median(ratios), "speedup_low": ratio_low, "speedup_high": ratio_high,
+        }  # fmt: skip
+    return figures
+
+
 def judged_rows(case: Case) -> torch.Tensor | None:
     """Which rows of the result to compare with float64: None for all. Of a large product as many as JUDGED allows, one drawn at
     random from each of as many equal spans of rows, so that every tile of at least that height is looked at."""
@@ -174,16 +188,13 @@ def measure(case: Case, names: Sequence[str], rounds: int = ROUNDS, budget: floa
     del truth, gauge, c
     torch.cuda.empty_cache()
     times = interleave(functions, rounds, budget)
-    base = times[peers.BASELINE]
     results = {}
-    for name, taken in times.items():
-        ratios = [x / y for x, y in zip(base, taken, strict=True)]
-        kernel = _kernel(case, name, inputs)
-        results[name] = asdict(
-            Result(median(taken), *interval(taken), median(ratios), *interval(ratios), *judged[name], kernel)
-        )
-    count = case.m if rows is None else len(rows)
-    return _row(case, rounds=len(base), judged_rows=count, results=results, unavailable=unavailable)
+    for name, figures in timed(times).items():
+        normwise, componentwise = judged[name]
+        kernel = kernel_of(case, name, inputs)
+        results[name] = asdict(Result(**figures, error=normwise, gauge=componentwise, kernel=kernel))
+    count, taken = case.m if rows is None else len(rows), len(times[peers.BASELINE])
+    return _row(case, rounds=taken, judged_rows=count, results=results, unavailable=unavailable)
 
 
 def measure_all(
@@ -211,7 +222,7 @@ def _row(case: Case, **measured: Any) -> dict[str, Any]:
     return {"case": case.name, **asdict(case), **measured}
 
 
-def _kernel(case: Case, name: str, inputs: Inputs) -> str:
+def kernel_of(case: Case, name: str, inputs: Inputs) -> str:
     """The kernel that an implementation ran: mm32's choice or the name asked for; for others the library, such as "torch"."""
     if not name.startswith("mm32"):
         return name if name in planning.KERNELS else name.partition("-")[0]

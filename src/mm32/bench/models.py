@@ -13,13 +13,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 import torch
 
 import mm32
-from mm32.bench.measure import interval
+from mm32.bench.measure import timed
 from mm32.bench.peers import torch_precision
 
 METHOD = (
@@ -105,14 +104,8 @@ def measure(model: Model, rounds: int = 9, budget: float = 6.0) -> dict[str, Any
     del truth, outcome
     torch.cuda.empty_cache()
     times = _interleave(steps, rounds, budget)
-    for name, seconds in times.items():
-        low, high = interval(seconds)
-        ratios = [x / y for x, y in zip(times["torch"], seconds, strict=True)]
-        ratio_low, ratio_high = interval(ratios)
-        results[name] |= {
-            "seconds": median(seconds), "low": low, "high": high,
-            "speedup": median(ratios), "speedup_low": ratio_low, "speedup_high": ratio_high,
-        }  # fmt: skip
+    for name, figures in timed(times).items():
+        results[name] |= figures
     return {"case": model.name, "what": model.what, "rounds": len(times["torch"]), "results": results}
 
 

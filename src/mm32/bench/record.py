@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,13 @@ def kernel_hash(kernel: str) -> str:
     for source in SOURCES[kernel]:
         digest.update(compiler.full_source(source).encode() + b"\0")
     return digest.hexdigest()[:16]
+
+
+def folder_of_card() -> str:
+    """The name of the folder of the current CUDA device's records: its own, such as nvidia-h200."""
+    import torch
+
+    return re.sub(r"[^a-z0-9]+", "-", torch.cuda.get_device_name().lower()).strip("-")
 
 
 def environment() -> dict[str, Any]:
