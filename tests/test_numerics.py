@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import mm32
 from mm32 import numerics
+from mm32 import numerics_cancel as cancelling
 from mm32 import numerics_decide as deciding
 from mm32.bench import families
 from mm32.cuda import launch
@@ -62,7 +63,7 @@ def constants(*sources: str) -> dict[str, float]:
             for name, value in re.findall(r"(\w+) = ([-\w.]+)(?=,|$)", line):
                 if re.fullmatch(r"-?\d+", value):
                     found[name] = int(value)
-                elif re.fullmatch(r"0x1p-?\d+f|\d+\.f", value):
+                elif re.fullmatch(r"0x1p-?\d+f|\d+\.\d*f", value):
                     found[name] = float.fromhex(value[:-1]) if value.startswith("0x") else float(value[:-1])
     return found
 
@@ -79,6 +80,7 @@ def test_constants_are_the_kernels() -> None:
     assert decide["TRIED_M"] == decide["TRIED_N"] == deciding.TRIED
     assert (decide["PARTNERS"], decide["TRIED_TILES"]) == (deciding.PARTNERS, deciding.TRIED_TILES)
     assert decide["MOST_PAIRS"] == deciding.TRIED_PAIRS
+    assert decide["CANCELS"] == cancelling.CANCELS
     fallback = constants("fallback.cu")
     assert (fallback["MOST_ALONE"], fallback["MOST_PAIRS"]) == (deciding.MOST_ALONE, deciding.MOST_PAIRS)
     tile = fma.ACCURATE_TILE
@@ -95,18 +97,23 @@ def test_formulas_are_the_kernels() -> None:
         (KERNELS / name).read_text() for name in ("panels.cuh", "hi_lo.cuh", "pack.cu", "decide.cuh")
     )
     for source, text in (
-        (hi_lo, "PLANES == 3 ? (127 - 50) << 7 : PLANES == 2 && !scaled_lo ? (15 - 3) << 10 : (15 - 14) << 10"),
+        (
+            hi_lo,
+            "PLANES == 3 ? (127 + SMALLEST_EXPONENT) << 7 : PLANES == 2 && !scaled_lo ? (15 - 3) << 10 : (15 - 14) << 10",
+        ),
         (pack, "const int exponent = min(max(wanted, -126), 127);"),
         (panels, "ALLOWED = PLANES == 2 ? 8.f : 65536.f"),
         (panels, "return scaled_lo ? 0x1p-11f : 1.f;"),
         (panels, "return PLANES == 2 ? (int)min(8LL, k / 4) : 0;"),
         (panels, "LIMIT = PLANES == 3 ? LARGEST_BF16X6 : LARGEST_FP16"),
-        (pack, "RUN = SAMPLES / 8;"),
+        (panels, "RUN = SAMPLES / 8;"),
         (pack, "return depth <= SAMPLES ? i * RUN : i * ((depth - RUN) / 7) / RUN * RUN;"),
         (decide, "many(for_fma, 16, 0)"),
         (decide, "many(decision.alone, 256, 8)"),
         (decide, "* 2654435761u + 977u) %"),
         (decide, "return rejected >= PARTNERS / 2;"),
+        (decide, "if (below == 3) fourth = mine;"),
+        (decide, "least > 0x1p-100f && least < 0x1p120f ? least : 0.f"),
     ):
         assert text in source, text
     assert [deciding.small_below(3), deciding.small_below(3, True), deciding.small_below(1)] == [0.125, 2**-14, 2**-14]
@@ -457,12 +464,28 @@ def test_cancelling_sums_need_24_bits(rng: np.random.Generator) -> None:
     """1 + 1e-3 N against alternating signs: of fp16x3's 22 bits little is left, of bf16x6's 24 more than of fp32's sums."""
     a = f32(1 + 1e-3 * normal(rng, 24, 1024))
     b = f32((1 + 1e-3 * normal(rng, 1024, 24)) * np.where(np.arange(1024) % 2, -1, 1)[:, None])
-    split, whole = numerics.matmul(a, b), numerics.matmul(a, b, "bf16x6")
-    assert split[1].tier == FP16X3
-    assert not whole[1].recomputed.any()
+    split, whole = numerics.product(a, b, FP16X3), numerics.product(a, b, BF16X6)
     plain = normwise(numerics.fp32_matmul(a, b), a, b)
-    assert normwise(split[0], a, b) > 2 * plain
-    assert normwise(whole[0], a, b) < plain / 5
+    assert normwise(split, a, b) > 2 * plain
+    assert normwise(whole, a, b) < plain / 5
+    assert numerics.matmul(a, b, lower_parts=1)[1].tier == BF16X6
+
+
+@pytest.mark.parametrize("k", [20, 128, 129, 700])
+@pytest.mark.parametrize("parts", [1, 3])
+def test_cancellation_is_told_from_random_signs(k: int, parts: int, rng: np.random.Generator) -> None:
+    a, b = f32(normal(rng, 40, k)), f32(normal(rng, k, 30))
+    signs = f32(np.where(np.arange(k) % 2, -1, 1)[:, None])
+    assert not cancelling.cancels(a, b, parts)
+    assert not cancelling.cancels(abs(a), abs(b), parts)
+    assert not cancelling.cancels(a * f32(np.geomspace(1, 1e-6, k)), b, parts)
+    cancelled = f32(1 + 0.05 * a), signs * f32(1 + 0.05 * b)
+    assert cancelling.cancels(*cancelled, parts)
+    for scale in (2.0**-28, 2.0**28):
+        assert cancelling.cancels(f32(scale * cancelled[0]), cancelled[1], parts)
+    assert not cancelling.cancels(f32(2.0**70 * cancelled[0]), cancelled[1], parts)  # squares overflow
+    assert cancelling.least_power(np.zeros_like(a), b) == 0
+    assert not cancelling.cancels(a * np.nan, b, parts)
 
 
 def test_bound_is_below_that_of_any_fp32_matmul_from_64_on() -> None:

@@ -8,7 +8,7 @@ undone at the end.
 - bf16x6: x = hi + mid + lo in bf16, without error; the six products of parts that are larger than 2^-24 of a*b.
 - fp16, for precision "tf32": hi alone, and no promotion.
 
-`mm32.numerics_decide` models which of them the card chooses, and what multiply-adds recompute. docs/numerics.md has the argument;
+`mm32.numerics_decide` and `numerics_cancel` model which of them the card chooses, and what multiply-adds recompute. docs/numerics.md has the argument;
 the kernels are in cuda/kernels/emulated (and common/reduce.cu).
 
 Sources. Splitting fp32 into fp16 pairs for tensor cores: Markidis, Der Chien, Laure, Peng, Vetter, "NVIDIA Tensor Core
@@ -31,6 +31,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from mm32.numerics_cancel import cancels, part_edges
 from mm32.numerics_decide import (
     BF16X6,
     FMA,
@@ -227,9 +228,8 @@ def multiply(
         return acc
 
     pairs = ORDER[a.products]
-    edges = [k_blocks * i // parts * BLOCK_K for i in range(parts + 1)]
     sums = []
-    for first, last in pairwise(edges):
+    for first, last in pairwise(part_edges(k, parts)):
         total, acc = np.zeros((m, n), np.float32), np.zeros((m, n))
         for begin in range(first, last, block):
             if a.scaled_lo and begin % cross_block == 0:
@@ -348,7 +348,14 @@ def matmul(
     recomputes together. fp16x3 takes about 2 s for 64 x 2048 x 64.
     """
     decision = decide(
-        a, b, precision, kernel=kernel, inline_pack=inline_pack, lower_tier=lower_parts is not None, tile=tile
+        a,
+        b,
+        precision,
+        kernel=kernel,
+        inline_pack=inline_pack,
+        lower_tier=lower_parts is not None,
+        tile=tile,
+        cancelled=precision == "fp32" and kernel == "tensorcore" and cancels(a, b, parts),
     )
     if precision == "fp32" and decision.tier == BF16X6:
         c = product(a, b, BF16X6, parts=lower_parts or 1)

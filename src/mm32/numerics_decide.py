@@ -25,7 +25,7 @@ SAMPLES, TARGET, TARGET_EXACT = 128, 10, 14
 RUN = SAMPLES // 8
 WIDE, SPARSE, FEWEST_SAMPLES, ROOM = 6, 32, 4, 5
 LEVEL, LEVELS = 5, 4
-LARGEST_FP16, LARGEST_BF16X6, SMALLEST_BF16X6 = 65504.0, 2.0**50, 2.0**-50
+LARGEST_FP16, LARGEST_BF16X6, SMALLEST_BF16X6 = 65504.0, 2.0**45, 2.0**-50
 READY_ROWS, ROW_GROUPS = 128, 256
 PARTNERS, TRIED_TILES, TRIED, TRIED_PAIRS, TILE_GROUP = 8, 6, 32, 8, 8
 MOST_ALONE, MOST_PAIRS = 8, 128
@@ -78,7 +78,8 @@ def scales(rows: Array) -> Scales:
     if k <= SAMPLES:
         exact = np.ones(count_rows, bool)
     else:  # rows that are looked at together are read whole together
-        needs = np.pad(wide | (count < FEWEST_SAMPLES), (0, -count_rows % SCALE_ROWS)).reshape(-1, SCALE_ROWS)
+        few = (count < FEWEST_SAMPLES) & np.all(np.isfinite(rows[:, sampled(k)]), axis=1)
+        needs = np.pad(wide | few, (0, -count_rows % SCALE_ROWS)).reshape(-1, SCALE_ROWS)
         exact = np.repeat(needs.any(axis=1), SCALE_ROWS)[:count_rows]
     whole = np.where(exact, np.max(size, axis=1, initial=0), largest)
     sparse = (count > 0) & (count < SPARSE * min(k, SAMPLES) // SAMPLES)
@@ -316,10 +317,11 @@ def decide(
     inline_pack: bool = False,
     lower_tier: bool = False,
     tile: tuple[int, int] = (128, 64),
+    cancelled: bool = False,
 ) -> Decision:
     """What computes A (M, K) times B (K, N) on the card. `precision` is "fp32", "bf16x6" or "tf32". `lower_tier`: launches of
     bf16x6 follow those of fp16x3 (a plan's constant LOWER_TIER); `inline_pack` is its constant INLINE_PACK; `tile` is that of
-    mm32_fallback."""
+    mm32_fallback. `cancelled`: what `numerics_cancel.cancels` says of the product."""
     products = {"fp32": 3, "bf16x6": 6, "tf32": 1}[precision]
     m, k, n = *a.shape, b.shape[1]
     operands = a, np.ascontiguousarray(b.T)
@@ -344,6 +346,8 @@ def decide(
                 rejected = _much(sides, test)
             if rejected:
                 return _lower(operands, found, (x, y), test, tile)
+    if cancelled and products == 3:
+        return _lower(operands, found, (x, y), test, tile) if lower_tier else _all(FMA, m, n)
     return _repair(sides[0], sides[1], test, tier, tile, True) if unsure else _nothing(tier, m, n)
 
 

@@ -32,8 +32,10 @@ from mm32.plan.plan import (
 BLOCK_K, CHUNK = 64, 8  # of K in a K-block; K-blocks packed, and waited for, together (emulated/panels.cuh)
 PLANE_ROW = 128  # bytes of a row in a plane of a panel: a K-block of fp16
 PLANES = {1: 1, 3: 2, 6: 3}  # of a panel, by products
-SCALE_BLOCKS = 128  # of mm32_scale for an operand, at most; each leaves a flag of 4 bytes behind the stats
-DECISION_BYTES = 64 + 2 * 256 * 24  # struct Decision
+SCALE_BLOCKS = 128  # of mm32_scale for an operand, at most; each leaves flags and sums of squares behind the stats
+SAMPLES = 128  # of a row, by mm32_scale
+DECISION_BYTES = 72 + 2 * 256 * 24 + 4 * 512  # struct Decision
+MOST_BLOCKS = 256  # of a multiply by tensorcore: each leaves two sums of squares in the decision
 QUEUE = 65536  # bytes of shared memory through which inline packing loads (inline_pack.cuh)
 GROUP = 8  # rows of tiles that share what is in L2 (tile_order.cuh)
 LEAST_BLOCKS = 4  # K-blocks of a part of K
@@ -311,6 +313,11 @@ def _lower_launches(lower: Candidate, gemm: Gemm, card: Card) -> list[Launch]:
     return launches
 
 
+def _scale_blocks(matrices: int, rows: int) -> int:
+    """Blocks of mm32_scale for an operand: for every 32 rows one, up to SCALE_BLOCKS."""
+    return min(matrices * -(-rows // 32), SCALE_BLOCKS)
+
+
 def _pack_launches(
     asked: Operands, card: Card, loads: tuple[int, int], beside: bool, *, decides: bool = False, lower: bool = False
 ) -> list[Launch]:
@@ -321,7 +328,7 @@ def _pack_launches(
     tiers = (("GUARDED", int(lower)), ("DECIDES", int(decides)))
     blocks = 0
     for count, rows, load in zip(matrices, (gemm.m, gemm.n), loads, strict=True):
-        blocks += 0 if load == PREPACKED else min(count * -(-rows // 32), SCALE_BLOCKS)
+        blocks += 0 if load == PREPACKED else _scale_blocks(count, rows)
     units = _units(gemm, matrices, loads)
     packers = min(max(units, 1), card.sms * (1 if beside else PACKERS))  # one at least: it says that all is packed
     source, dependent = "emulated/pack.cu", card.dependent_launch
@@ -366,7 +373,7 @@ def _multiply(
     persistent = tile.kernel == "tensorcore"
     return Launch(
         f"emulated/{tile.kernel}.cu", f"mm32_{tile.kernel}", constants, tile.threads, tile.shared,
-        blocks=min(blocks, card.sms if persistent else cards.MAX_GRID), takes_workspace=True, dependent=persistent, lower=lower,
+        blocks=min(blocks, min(card.sms, MOST_BLOCKS) if persistent else cards.MAX_GRID), takes_workspace=True, dependent=persistent, lower=lower,
     )  # fmt: skip
 
 
@@ -418,7 +425,10 @@ def _workspace(
     left = [
         (count, 0 if done else rows) for count, rows, done in zip(matrices, (gemm.m, gemm.n), prepacked, strict=True)
     ]
-    sizes += [count * rows * cost.STATS_BYTES + 4 * SCALE_BLOCKS for count, rows in left]
+    sizes += [
+        count * rows * cost.STATS_BYTES + 4 * SCALE_BLOCKS + 4 * SAMPLES * _scale_blocks(count, rows)
+        for count, rows in left
+    ]
     sizes += [count * -(-rows // 128) * -(-blocks // CHUNK) * 4 for count, rows in left]
     most = max(parts, lower_parts or 1)
     sizes += [DECISION_BYTES, 4 * most * gemm.batches * gemm.m * gemm.n if most > 1 else 0]

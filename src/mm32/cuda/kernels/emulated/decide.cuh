@@ -90,18 +90,13 @@ __device__ __forceinline__ void reduce_row_tile(const Params& s, int side, long 
     for (int i = lane; i < left; i += 32) {
         const RowStats stats = load_stats(all + i);
         const TestedRow x = test.see(stats);
-        const GroupStats alike = as_group(x, test.k);
-        worst.small = max(worst.small, alike.small), worst.largest = max(worst.largest, alike.largest);
-        worst.gaps = max(worst.gaps, alike.gaps), worst.regular = min(worst.regular, alike.regular);
-        worst.level = min(worst.level, alike.level);
+        worst.worsen(as_group(x, test.k));
         not_finite += is_not_finite(stats), out_of_range += !(x.largest <= LARGEST_BF16X6);
         bool by_itself = test.alone(x, Scale{stats.scale}.flags());
         if (STEEP_ROWS && !by_itself && is_steep(x, side, test, d)) all[i].scale |= STEEP << 24, by_itself = true;
         alone += by_itself;
     }
-    worst.small = __reduce_max_sync(~0u, worst.small), worst.largest = __reduce_max_sync(~0u, worst.largest);
-    worst.gaps = __reduce_max_sync(~0u, worst.gaps), worst.regular = __reduce_min_sync(~0u, worst.regular);
-    worst.level = __reduce_min_sync(~0u, worst.level);
+    worst.worsen_by_warp();
     worst.alone = alone = __reduce_add_sync(~0u, alone);
     if (__any_sync(~0u, not_finite)) not_finite = __reduce_add_sync(~0u, not_finite);
     if (__any_sync(~0u, out_of_range)) out_of_range = __reduce_add_sync(~0u, out_of_range);
@@ -180,9 +175,12 @@ __device__ __forceinline__ void decide(const Params& s, int thread, bool scaled_
     const long long a_tiles = row_tiles(s, 0), b_tiles = row_tiles(s, 1);
     const int a_shift = group_shift(a_tiles), b_shift = group_shift(b_tiles);
     const int a_count = (int)((a_tiles - 1) >> a_shift) + 1, b_count = (int)((b_tiles - 1) >> b_shift) + 1;
-    for (int i = thread; i < a_count + b_count; i += THREADS) {
-        const int side = i >= a_count;
-        d.worst[side].join(decision.groups[side][side ? i - a_count : i]);
+#pragma unroll 1
+    for (int side = 0; side < 2; side++) {
+        GroupStats worst = NOTHING_SEEN;
+        for (int i = thread; i < (side ? b_count : a_count); i += THREADS) worst.worsen(decision.groups[side][i]);
+        worst.worsen_by_warp();
+        if (thread % 32 == 0) d.worst[side].join(worst);
     }
     any_of<THREADS>(false);
     bool mine = LOWER && decision.tiny;
@@ -203,7 +201,7 @@ __device__ __forceinline__ void decide(const Params& s, int thread, bool scaled_
     }
     bool apart = false;
     if (BOTH_PREPACKED && PLANES == 2)
-        apart = any_of<THREADS>(ScaledLo::flags_of(s, 0, 32)) != any_of<THREADS>(ScaledLo::flags_of(s, 1, 32));
+        apart = any_of<THREADS>(Flags::of_side(s, 0, 32) & WIDE_ROWS) != any_of<THREADS>(Flags::of_side(s, 1, 32) & WIDE_ROWS);
     const bool unsure = any_of<THREADS>(mine) || apart;
     unsigned tier = LOWER ? BF16X6 : FIRST_TIER;
     if (unsure) {

@@ -10,7 +10,7 @@
 // Launch: any number of blocks (grid-stride loop over slices of tiles). Threads, dynamic shared memory, registers, constants and
 // what bounds it are those of fma/simt.cuh; the stats of a tile's rows of A use the memory of its ring. PRODUCTS as in
 // emulated/panels.cuh.
-#include "emulated/panels.cuh"
+#include "emulated/cancel.cuh"
 #include "fma/simt.cuh"
 #include "ptx/dependent_launch.cuh"
 
@@ -22,8 +22,8 @@ extern "C" {
 __device__ unsigned long long mm32_tier_calls[7];
 }
 
-__device__ __forceinline__ void count_call(const Params& s) {
-    const unsigned tier = s.decision->tier, first = PLANES == 3 ? 2 : PLANES == 2 ? s.decision->scaled_lo : 6;
+__device__ __forceinline__ void count_call(const Params& s, unsigned tier) {
+    const unsigned first = PLANES == 3 ? 2 : PLANES == 2 ? s.decision->scaled_lo : 6;
     atomicAdd(&mm32_tier_calls[tier == FIRST_TIER ? first : tier + 1], 1ull);
 }
 __device__ __forceinline__ void count_recomputed(const Params& s, unsigned bit) {
@@ -55,12 +55,14 @@ __device__ __forceinline__ int find_repair(const Params& s, const Tile& tile, co
     if (threadIdx.x == 0) repair.rows_alone = repair.columns_alone = repair.pairs = 0;
     if (threadIdx.x < 2) repair.worst[threadIdx.x] = NOTHING_SEEN;
     __syncthreads();
+    GroupStats worst[2] = {NOTHING_SEEN, NOTHING_SEEN};
     for (int i = threadIdx.x; i < rows; i += THREADS) {
         const RowStats x = a_rows[i];
-        a[i] = test.see(x);
-        repair.row_alone[i] = test.alone(a[i], Scale{x.scale}.flags());
-        if (!repair.row_alone[i]) {
-            repair.worst[0].join(as_group(a[i], p.k));
+        const TestedRow row = test.see(x);
+        const bool alone = test.alone(row, Scale{x.scale}.flags());
+        a[i] = row, repair.row_alone[i] = alone;
+        if (!alone) {
+            worst[0].worsen(as_group(row, p.k));
             continue;
         }
         const unsigned place = atomicAdd(&repair.rows_alone, 1u);
@@ -75,17 +77,28 @@ __device__ __forceinline__ int find_repair(const Params& s, const Tile& tile, co
             const unsigned place = atomicAdd(&repair.columns_alone, 1u);
             if (place < MOST_ALONE) repair.column[place] = (short)column;
         }
-        if (!b_alone && threadIdx.x < TILE_N) repair.worst[1].join(as_group(b, p.k));
+        if (!b_alone && threadIdx.x < TILE_N) worst[1].worsen(as_group(b, p.k));
+    }
+    for (int side = 0; side < 2; side++) {
+        worst[side].worsen_by_warp();
+        if (threadIdx.x % 32 == 0) repair.worst[side].join(worst[side]);
     }
     __syncthreads();
     if (repair.rows_alone > MOST_ALONE || repair.columns_alone > MOST_ALONE) return WHOLE;
     if (all_pairs && !test.accept(repair.worst[0], repair.worst[1])) {
-        if (!b_alone)
-            for (int i = threadIdx.x / TILE_N; i < rows; i += STEP) {
-                if (repair.row_alone[i] || test.accept(a[i], b)) continue;
+        if (!b_alone) {
+            static_assert(TILE_M <= 64 * STEP);
+            unsigned long long left = 0;  // in a loop of their own: else all pairs would take as long as these few
+#pragma unroll 4
+            for (int i = threadIdx.x / TILE_N; i < rows; i += STEP)
+                left |= (unsigned long long)!(repair.row_alone[i] || test.accept_at_once(a[i], b)) << (i / STEP);
+            for (; left; left &= left - 1) {
+                const int i = (__ffsll((long long)left) - 1) * STEP + threadIdx.x / TILE_N;
+                if (test.accept(a[i], b)) continue;
                 const unsigned place = atomicAdd(&repair.pairs, 1u);
                 if (place < MOST_PAIRS) repair.pair[place][0] = (short)i, repair.pair[place][1] = (short)column;
             }
+        }
         __syncthreads();
         if (repair.pairs > MOST_PAIRS) return WHOLE;
     }
@@ -181,9 +194,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, MM32_BLOCKS_PER_SM) mm32_f
     __shared__ unsigned to_test[THREADS], count;
     __shared__ Repair repair;
     wait_for_previous_grid();
-    if (blockIdx.x == 0 && threadIdx.x == 0) count_call(s);
-    if (!s.decision->unsure) return;
-    const unsigned tier = s.decision->tier;
+    bool cancelled = cancels(*s.decision);
+    cancelled = cancelled && s.decision->tier == FIRST_TIER;  // and no lower tier has computed it since
+    const unsigned tier = cancelled ? FMA : s.decision->tier;
+    if (blockIdx.x == 0 && threadIdx.x == 0) count_call(s, tier);
+    if (!s.decision->unsure && !cancelled) return;
     AcceptTest test(s, s.decision->scaled_lo);
     // Of bf16x6 pairs are tested only if there were tiny elements, and then for one place at which both are big: next to that, what
     // is lost of a tiny element is nothing.

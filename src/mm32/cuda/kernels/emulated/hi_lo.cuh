@@ -46,9 +46,12 @@ __device__ __forceinline__ unsigned smaller(unsigned a, unsigned b) {
     else asm("min.f16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
     return c;
 }
-// small_below as a hi number.
+// A hi number below this is small. The last place of lo (of hi, with one product) is then more than 2^-22 (2^-11) of the element. Of
+// bf16x6: what is too small for it, SMALLEST_BF16X6.
+constexpr int SMALLEST_EXPONENT = -50;
+static_assert(SMALLEST_BF16X6 == 1.f / (1ll << -SMALLEST_EXPONENT));
 __device__ __forceinline__ constexpr unsigned small_hi(bool scaled_lo) {
-    return PLANES == 3 ? (127 - 50) << 7 : PLANES == 2 && !scaled_lo ? (15 - 3) << 10 : (15 - 14) << 10;
+    return PLANES == 3 ? (127 + SMALLEST_EXPONENT) << 7 : PLANES == 2 && !scaled_lo ? (15 - 3) << 10 : (15 - 14) << 10;
 }
 
 // What a thread has observed of a row: the largest hi numbers, and in one word two counts, of small elements in the low half and of
@@ -62,16 +65,14 @@ constexpr unsigned REGULAR = PLANES == 3 ? 0 : 0x10000;
 __device__ __forceinline__ bool needs_a_look(unsigned most, unsigned least, bool scaled_lo) {
     const unsigned small = small_hi(scaled_lo) * 0x10001u, infinite = INFINITE_HI * 0x10001u;
     unsigned found;
-    if constexpr (PLANES == 3)
-        asm("{ .reg .pred a, b, c, d; setp.lt.bf16x2 a|b, %2, %3; setp.geu.bf16x2 c|d, %1, %4;\n"
-            "or.pred a, a, b; or.pred c, c, d; or.pred a, a, c; selp.u32 %0, 1, 0, a; }"
-            : "=r"(found)
-            : "r"(most), "r"(least), "r"(small), "r"(infinite));
-    else
-        asm("{ .reg .pred a, b, c, d; setp.lt.f16x2 a|b, %2, %3; setp.geu.f16x2 c|d, %1, %4;\n"
-            "or.pred a, a, b; or.pred c, c, d; or.pred a, a, c; selp.u32 %0, 1, 0, a; }"
-            : "=r"(found)
-            : "r"(most), "r"(least), "r"(small), "r"(infinite));
+#define MM32_NEEDS_A_LOOK(TYPE)                                                                    \
+    asm("{ .reg .pred a, b, c, d; setp.lt." TYPE " a|b, %2, %3; setp.geu." TYPE " c|d, %1, %4;\n" \
+        "or.pred a, a, b; or.pred c, c, d; or.pred a, a, c; selp.u32 %0, 1, 0, a; }"              \
+        : "=r"(found)                                                                              \
+        : "r"(most), "r"(least), "r"(small), "r"(infinite))
+    if constexpr (PLANES == 3) MM32_NEEDS_A_LOOK("bf16x2");
+    else MM32_NEEDS_A_LOOK("f16x2");
+#undef MM32_NEEDS_A_LOOK
     return found;
 }
 

@@ -171,7 +171,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, TILE_N == 64 ? 2 : 1) mm32
             const int row = warp_m + i * 16;
             const float2 rows[2] = {row_factors[row + lane / 4], row_factors[row + lane / 4 + 8]};
             float* const staging = reinterpret_cast<float*>(dynamic) + warp * STAGING;
-            store(p, tile, target, tile.m0 + row, warp_n, rows, columns, sum[i], staging);
+            store<false>(p, tile, target, tile.m0 + row, warp_n, rows, columns, sum[i], staging);
         }
         __syncthreads();  // the next tile may overwrite the ring and the factors
     }

@@ -20,6 +20,7 @@
 //   MM32_PRODUCTS              see emulated/panels.cuh
 //   MM32_GUARDED               1: this is the lower tier's packing, which does something only if the decision asks for it
 //   MM32_DECIDES               1: the block that finishes last decides which tier computes the product (emulated/decide.cuh)
+#include "emulated/cancel.cuh"
 #include "emulated/decide.cuh"
 #include "emulated/hi_lo.cuh"
 #include "ptx/dependent_launch.cuh"
@@ -27,9 +28,7 @@
 constexpr int THREADS = 256, WARPS = THREADS / 32, WIDTH = 2, ROWS = 32 * WIDTH;
 constexpr bool A_PREPACKED = MM32_A_LOAD == PREPACKED, B_PREPACKED = MM32_B_LOAD == PREPACKED;
 
-constexpr int RUN = SAMPLES / 8;  // a sample is 8 runs of RUN neighbours. Along a contiguous K, a run is two 32-byte sectors
-
-// Where run `i` begins. The first is at K = 0 and the last at the end: operands that grow or decay along K are largest there.
+// Where run `i` of the sample begins. Along a contiguous K, a run is two 32-byte sectors. The first is at K = 0 and the last at the end: operands that grow or decay along K are largest there.
 __device__ __forceinline__ int run_begin(int i, int depth) {
     return depth <= SAMPLES ? i * RUN : i * ((depth - RUN) / 7) / RUN * RUN;
 }
@@ -66,6 +65,27 @@ __device__ __forceinline__ void read_whole_rows(const Operand& x, int row0, int 
     __syncthreads();
 }
 
+// Of the first 2 * HALF numbers of each lane, a lane keeps one half and sends the other; it is left with HALF sums.
+template <int HALF>
+__device__ __forceinline__ void fold(float (&v)[RUN]) {
+    const bool upper = threadIdx.x & 2 * HALF;
+#pragma unroll
+    for (int i = 0; i < HALF; i++) {
+        const float low = v[i], high = v[i + HALF];
+        v[i] = (upper ? high : low) + __shfl_xor_sync(~0u, upper ? low : high, 2 * HALF);
+    }
+}
+
+// The sum of squares over a warp's 32 rows, of place lane / 2.
+__device__ __forceinline__ float sum_of_squares(const float (&sample)[RUN]) {
+    static_assert(RUN == 16);
+    float v[RUN];
+#pragma unroll
+    for (int i = 0; i < RUN; i++) v[i] = sample[i] * sample[i];
+    fold<8>(v), fold<4>(v), fold<2>(v), fold<1>(v);
+    return v[0] + __shfl_xor_sync(~0u, v[0], 1);
+}
+
 // A row spans much if its largest sampled element has an exponent this much above the mean exponent of those that are not zero. Of
 // normal data it is 3.5 at most, of products of normal and log-normal data 5.
 constexpr int WIDE = 6;
@@ -75,12 +95,13 @@ constexpr int FEWEST_SAMPLES = 4;  // of a row with fewer that are not zero, the
 extern "C" __global__ void __launch_bounds__(THREADS, 3) mm32_scale(const __grid_constant__ Params s) {
     launch_dependents();
     __shared__ float part[8][32], whole[32];
-    __shared__ unsigned exponents[8][32];  // a warp's sum of biased exponents in the low half, how many in the high half
+    // A warp's sum of biased exponents in the low half; then how many, and, in the high byte, how many that are not finite.
+    __shared__ unsigned exponents[8][32];
     __shared__ __align__(16) unsigned short bits[2][32][8];
     if (blockIdx.x == 0) {
         static_assert(THREADS == ROW_GROUPS);
         unsigned* const decision = reinterpret_cast<unsigned*>(s.decision);
-        if (threadIdx.x < (sizeof(Decision) - sizeof(s.decision->groups)) / 4) decision[threadIdx.x] = 0;
+        if (threadIdx.x < (sizeof(Decision) - sizeof(s.decision->groups) - sizeof(s.decision->power)) / 4) decision[threadIdx.x] = 0;
         s.decision->groups[0][threadIdx.x] = s.decision->groups[1][threadIdx.x] = NOTHING_SEEN;
         const long long chunks = ceil_div(ceil_div(s.p.k, BLOCK_K), CHUNK);
         for (int side = A_PREPACKED; side < (B_PREPACKED ? 1 : 2); side++) {
@@ -93,7 +114,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) mm32_scale(const __grid
     const int side = (int)blockIdx.x >= blocks_a, block = side ? blockIdx.x - blocks_a : blockIdx.x, blocks = side ? blocks_b : blocks_a;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, depth = (int)s.p.k;
     const int rows = (int)(side ? s.p.n : s.p.m), per = (int)ceil_div(rows, 32);
-    bool wide_block = false;
+    bool wide_block = false, some_finite = false;
+    float power = 0.f;  // of place lane / 2 of the warp's run
     // A plan launches no problem here with 2^31 groups of rows.
     for (int g = block; g < (int)s.matrices[side] * per; g += blocks) {
         const int matrix = g / per, row0 = (g - matrix * per) * 32, row = row0 + lane;
@@ -114,27 +136,32 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) mm32_scale(const __grid
         }
 #pragma unroll
         for (int i = 0; i < RUN; i++) {
-            const float v = fabsf(sample[i]);
-            sample[i] = row < rows && begin + i < depth && v < __int_as_float(0x7f800000) ? v : 0.f;
+            const float v = row < rows && begin + i < depth ? fabsf(sample[i]) : 0.f;
+            const bool finite = v < __int_as_float(0x7f800000);
+            sample[i] = finite ? v : 0.f;
             largest = fmaxf(largest, sample[i]);
-            if (sample[i] > 0.f) sum += 0x10000u + (__float_as_uint(sample[i]) >> 23);
+            if (!finite) sum += 0x1000000u;
+            else if (v > 0.f) sum += 0x10000u + (__float_as_uint(v) >> 23);
         }
+        if (PLANES == 2) power += sum_of_squares(sample);
         part[warp][lane] = largest, exponents[warp][lane] = sum;
         if (warp == 0) whole[lane] = 0.f;
         __syncthreads();
         sum = 0;
 #pragma unroll
         for (int i = 0; i < 8; i++) largest = fmaxf(largest, part[i][lane]), sum += exponents[i][lane];
-        const int count = (int)(sum >> 16), field = (int)(__float_as_uint(largest) >> 23);
+        const bool finite = sum < 0x1000000u;
+        const int count = (int)(sum >> 16 & 0xff), field = (int)(__float_as_uint(largest) >> 23);
         const bool wide = field * count - (int)(sum & 0xffff) >= WIDE * count && count > 0;
         bool exact = depth <= SAMPLES;
         float all = largest;
-        if (!exact && __syncthreads_or(row < rows && (wide || count < FEWEST_SAMPLES))) {
+        if (!exact && __syncthreads_or(row < rows && (wide || (count < FEWEST_SAMPLES && finite)))) {
             if (side) read_whole_rows<MM32_B_LOAD>(x, row0, depth, whole);
             else read_whole_rows<MM32_A_LOAD>(x, row0, depth, whole);
             exact = true, all = whole[lane];
         }
         const int all_field = (int)(__float_as_uint(all) >> 23);
+        some_finite |= row < rows && finite;
         // Outliers that the sample missed are told by rows around it that it did not miss.
         const bool sparse = count > 0 && count < SPARSE * min(depth, SAMPLES) / SAMPLES;
         wide_block |= row < rows && (wide || sparse || (count > 0 && all_field - field > TARGET_EXACT - TARGET));
@@ -156,9 +183,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) mm32_scale(const __grid
         __syncthreads();
     }
     // A prepacked operand has been packed with or without a scaled lo, and the other must be as it is.
-    if (A_PREPACKED ? s.p.m > 0 : B_PREPACKED && s.p.n > 0) wide_block = ScaledLo::flags_of(s, A_PREPACKED ? 0 : 1, THREADS);
-    wide_block = __syncthreads_or(wide_block);
-    if (threadIdx.x == 0) wide_flags(s, side)[block] = wide_block;
+    if (A_PREPACKED ? s.p.m > 0 : B_PREPACKED && s.p.n > 0)
+        wide_block = Flags::of_side(s, A_PREPACKED ? 0 : 1, THREADS) & WIDE_ROWS;
+    wide_block = __syncthreads_or(wide_block), some_finite = __syncthreads_or(some_finite);
+    if (threadIdx.x == 0) scale_flags(s, side)[block] = (wide_block ? WIDE_ROWS : 0) | (some_finite ? SOME_FINITE : 0);
+    if (PLANES == 2 && lane % 2 == 0) sampled_power(s, side, block)[warp * RUN + lane / 2] = power;
 }
 
 // What a block packs at a time: one chunk of K-blocks of some rows of one operand, from row0 and k0 on.
@@ -341,7 +370,7 @@ struct UnitOrder {
         else pack_along_rows<LOAD == 0, SCALED_LO>(u, staging);
     }
 
-    __device__ __forceinline__ void pack(const Params& s, int side, int unit, const ScaledLo& scaled_lo, char* staging) const {
+    __device__ __forceinline__ void pack(const Params& s, int side, int unit, bool scaled_lo, char* staging) const {
         if constexpr (LOAD == PREPACKED) return;
         const int per_matrix = (first + rest) * chunks, matrix = unit / per_matrix;
         int i = unit - matrix * per_matrix, group, chunk;
@@ -374,8 +403,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) mm32_pack(
     __shared__ unsigned finished;
     wait_for_previous_grid();
     launch_dependents();
-    if (MM32_GUARDED && s.decision->tier != BF16X6) return;
-    const ScaledLo scaled_lo(s);
+    if (MM32_GUARDED) {
+        const bool cancelled = cancels(*s.decision);
+        if (s.decision->tier == FIRST_TIER && cancelled) {
+            if (blockIdx.x == 0 && threadIdx.x == 0) s.decision->tier = BF16X6;  // for the launches after this one
+        } else if (s.decision->tier != BF16X6) {
+            return;
+        }
+    }
+    const Flags flags(s);
+    if (!MM32_GUARDED && flags.nothing_finite()) {
+        if (blockIdx.x == 0 && threadIdx.x == 0) decide_for_fma(*s.decision);
+        return;
+    }
+    const bool scaled_lo = flags.scaled_lo();
     const UnitOrder<MM32_A_LOAD> a(s, 0);
     const UnitOrder<MM32_B_LOAD> b(s, 1);
     // First the first rows of both operands (of the first matrix), chunk by chunk; then the rest of B, because the multiply's
@@ -413,14 +454,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) mm32_pack(
         if (threadIdx.x == 0) asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(&s.decision->packed) : "memory");
 #if MM32_DECIDES
         Deciding& d = *reinterpret_cast<Deciding*>(staging);
-        const bool of_call = scaled_lo;
-        const AcceptTest test(s, of_call);
+        const AcceptTest test(s, scaled_lo);
         const long long a_tiles = row_tiles(s, 0), tiles = MM32_GUARDED ? 0 : a_tiles + row_tiles(s, 1);
         for (long long i = threadIdx.x / 32; i < tiles; i += WARPS)
             reduce_row_tile<false>(s, i >= a_tiles, i < a_tiles ? i : i - a_tiles, test, d);
         __threadfence();
         __syncthreads();
-        decide<THREADS, false, false, A_PREPACKED && B_PREPACKED>(s, threadIdx.x, of_call, d);
+        decide<THREADS, false, false, A_PREPACKED && B_PREPACKED>(s, threadIdx.x, scaled_lo, d);
 #endif
     }
 }

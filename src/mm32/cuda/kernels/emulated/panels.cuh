@@ -28,45 +28,55 @@ constexpr int PLANES = MM32_PRODUCTS == 6 ? 3 : MM32_PRODUCTS == 3 ? 2 : 1;
 // The largest sampled element of a row is scaled to between 2^TARGET and 2^(TARGET + 1), so that elements 2^5 times larger can
 // still be held. In a call with a scaled lo, which keeps small elements better, there is more room above (ROOM). The largest element of
 // an exact row, one that was read whole, goes to 2^TARGET_EXACT.
-constexpr int SAMPLES = 128;
+constexpr int SAMPLES = 128, RUN = SAMPLES / 8;  // of a row: 8 runs of RUN neighbours
 constexpr int TARGET = 10, TARGET_EXACT = 14;
 constexpr int LO_SHIFT = 11;  // of a scaled lo
 constexpr float LARGEST_FP16 = 65504.f;
-// bf16x6: the scaled elements that it takes. Sums of larger ones might overflow, and of the product of two smaller ones fp32 would
-// not hold all bits.
-constexpr float LARGEST_BF16X6 = 0x1p50f, SMALLEST_BF16X6 = 0x1p-50f;
+// bf16x6: the scaled elements that it takes. Sums of larger ones might overflow (in a call with a scaled lo, what was observed is
+// 2^ROOM less), and of the product of two smaller ones fp32 would not hold all bits.
+constexpr float LARGEST_BF16X6 = 0x1p45f, SMALLEST_BF16X6 = 0x1p-50f;
 constexpr float LIMIT = PLANES == 3 ? LARGEST_BF16X6 : LARGEST_FP16;
 
-// A scaled element is small below this. The last place of lo (of hi, with one product) is then more than 2^-22 (2^-11) of it.
-// Of bf16x6: what is too small for it.
-__device__ __forceinline__ float small_below(bool scaled_lo) {
-    return PLANES == 3 ? SMALLEST_BF16X6 : PLANES == 2 && !scaled_lo ? 0.125f : 0x1p-14f;
-}
-
-// mm32_scale has at most this many blocks for an operand. Each leaves a flag behind the operand's stats: 1 if it met rows that
-// span too much for fp16x3 without a scaled lo. The flags of a prepacked operand were left when it was packed; the other
-// operand's then say the same, because both must have been packed alike.
+// mm32_scale has at most this many blocks for an operand. Each leaves behind the operand's stats
+// - a word of flags. WIDE_ROWS: it met rows that span too much for fp16x3 without a scaled lo. SOME_FINITE: it met a row of whose
+//   samples all are finite. The flags of a prepacked operand were left when it was packed; the other operand's then say WIDE_ROWS
+//   alike, because both must have been packed alike.
+// - for each sampled place of K the sum of the squares of its rows' elements there (fp16x3 alone): with them, the size of C is
+//   estimated (cancel.cuh).
 constexpr int SCALE_BLOCKS = 128;
-__device__ __forceinline__ unsigned* wide_flags(const Params& s, int side) {
+constexpr unsigned WIDE_ROWS = 1, SOME_FINITE = 2;
+__device__ __forceinline__ unsigned* scale_flags(const Params& s, int side) {
     return reinterpret_cast<unsigned*>(s.stats[side] + s.matrices[side] * (side ? s.p.n : s.p.m));
+}
+__device__ __forceinline__ float* sampled_power(const Params& s, int side, int block) {
+    return reinterpret_cast<float*>(scale_flags(s, side) + SCALE_BLOCKS) + block * SAMPLES;
 }
 __device__ __forceinline__ int scale_blocks(const Params& s, int side) {
     return (int)min(s.matrices[side] * ceil_div(side ? s.p.n : s.p.m, 32), (long long)SCALE_BLOCKS);
 }
-// Whether a call has a scaled lo, after mm32_scale. In two steps, for whole warps: the second waits for what the first loads.
-struct ScaledLo {
-    unsigned mine;
+// What mm32_scale's flags say of a call. In two steps, for whole warps: the second waits for what the first loads.
+struct Flags {
+    unsigned of[2];
 
-    __device__ __forceinline__ ScaledLo(const Params& s) : mine(PLANES == 2 ? flags_of(s, 0, 32) | flags_of(s, 1, 32) : 0) {}
-    __device__ __forceinline__ operator bool() const { return PLANES == 2 && __any_sync(~0u, mine); }
+    __device__ __forceinline__ Flags(const Params& s) : of{of_side(s, 0, 32), of_side(s, 1, 32)} {}
+    __device__ __forceinline__ bool scaled_lo() const { return PLANES == 2 && __any_sync(~0u, (of[0] | of[1]) & WIDE_ROWS); }
+    // Each row of one operand has a NaN or an Inf: nothing is packed, and the tier is FMA.
+    __device__ __forceinline__ bool nothing_finite() const {
+        return !(__any_sync(~0u, of[0] & SOME_FINITE) && __any_sync(~0u, of[1] & SOME_FINITE));
+    }
 
     // The flags of an operand that a thread has loaded, of so many threads.
-    static __device__ __forceinline__ unsigned flags_of(const Params& s, int side, int threads) {
-        unsigned any = 0;
-        for (int i = threadIdx.x % threads; i < scale_blocks(s, side); i += threads) any |= wide_flags(s, side)[i];
+    static __device__ __forceinline__ unsigned of_side(const Params& s, int side, int threads) {
+        const int blocks = scale_blocks(s, side);
+        unsigned any = blocks ? 0 : SOME_FINITE;
+        for (int i = threadIdx.x % threads; i < blocks; i += threads) any |= scale_flags(s, side)[i];
         return any;
     }
 };
+// Decides for FMA without packing. By one thread of the call.
+__device__ __forceinline__ void decide_for_fma(Decision& decision) {
+    decision.tier = FMA, decision.unsure = 1, decision.scaled_lo = 0;
+}
 
 // Whether the multiply may start on some rows before mm32_pack has finished: it then waits for `ready` counters of units.
 __device__ __forceinline__ bool counts_units(const Params& s) { return s.first_rows[0] + s.first_rows[1] > 0; }
@@ -123,7 +133,7 @@ __device__ __forceinline__ int required_products(long long k) { return PLANES ==
 __device__ __forceinline__ float power_of_two(int e) { return __uint_as_float((unsigned)(e + 127) << 23); }
 
 // A row as the test sees it.
-struct TestedRow {
+struct __align__(16) TestedRow {
     unsigned long long big[2][2];
     float largest, small;
     int level;
@@ -165,11 +175,21 @@ struct AcceptTest {
         const float lost = (x.small * b + y.small * a) * loss, size = power_of_two(min(x.level + y.level, 127)) * max(places, 0);
         return lost <= ALLOWED * size && (places >= required || (long long)x.regular + y.regular - k >= required);
     }
+    __device__ __forceinline__ bool enough(const TestedRow& x, const TestedRow& y) const {
+        const unsigned needed = (unsigned)(k + required);
+        return x.regular >= needed - min(y.regular, needed);
+    }
+    // What most pairs that are accepted meet: nothing is lost, or no more than one place at which both are big allows.
+    __device__ __forceinline__ bool accept_at_once(const TestedRow& x, const TestedRow& y) const {
+        const float lost = x.small * y.largest + y.small * x.largest;
+        const bool common = (x.big[0][0] & y.big[0][0]) | (x.big[0][1] & y.big[0][1]);
+        return enough(x, y) && (lost == 0.f || (common && lost * loss <= ALLOWED * power_of_two(x.level + y.level)));
+    }
     // For rows that are not alone.
     __device__ __forceinline__ bool accept(const TestedRow& x, const TestedRow& y) const {
+        if (accept_at_once(x, y)) return true;
         const float lost = x.small * y.largest + y.small * x.largest;
-        const bool enough = (long long)x.regular + y.regular - k >= required;
-        if (lost == 0.f && enough) return true;
+        const bool enough = this->enough(x, y);
         const float unit = power_of_two(x.level + y.level);
         const auto common = [](const unsigned long long (&a)[2], const unsigned long long (&b)[2]) {
             return __popcll(a[0] & b[0]) + __popcll(a[1] & b[1]);

@@ -42,9 +42,20 @@ struct GroupStats {
         atomicMin(&regular, x.regular), atomicMin(&level, x.level);
         if (x.alone) alone = 1;
     }
+    // The worst of this and another, but for `alone`.
+    __device__ __forceinline__ void worsen(const GroupStats& x) {
+        small = max(small, x.small), largest = max(largest, x.largest), gaps = max(gaps, x.gaps);
+        regular = min(regular, x.regular), level = min(level, x.level);
+    }
+    // The worst of a warp's 32, but for `alone`; in all threads.
+    __device__ __forceinline__ void worsen_by_warp() {
+        small = __reduce_max_sync(~0u, small), largest = __reduce_max_sync(~0u, largest), gaps = __reduce_max_sync(~0u, gaps);
+        regular = __reduce_min_sync(~0u, regular), level = __reduce_min_sync(~0u, level);
+    }
 };
 constexpr GroupStats NOTHING_SEEN{0, 0, 0, ~0u, 127, 0};
 constexpr int ROW_GROUPS = 256;  // of an operand, at most
+constexpr int MOST_POWERS = 512;
 
 // What computes the result of an emulated product.
 enum Tier : unsigned {
@@ -68,5 +79,8 @@ struct Decision {
     unsigned not_finite[2];    // how many rows of A and of B have a NaN or an Inf
     unsigned out_of_range[2];  // how many have an element that is too large for bf16x6
     unsigned alone[2];         // how many may have to be recomputed alone
+    float least_power;         // with a smaller sum of squares, the product cancels (cancel.cuh). 0: not known
+    unsigned powers;           // how many of `power` there are. 0: the multiply does not add up squares
     GroupStats groups[2][ROW_GROUPS];  // of A and B
+    float power[MOST_POWERS];  // sums of squares of C, before the epilogue: of each consumer of each block of the multiply
 };

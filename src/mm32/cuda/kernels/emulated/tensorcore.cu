@@ -18,6 +18,7 @@
 //   MM32_A_UNIT_ROWS, MM32_B_UNIT_ROWS   the rows of a unit of mm32_pack (UNIT_ROWS); 0: an earlier call has packed the operand
 //   MM32_GUARDED      1: this is the lower tier, which does something only if the decision asks for it
 //   MM32_LOWER_TIER   1: launches of a lower tier follow, which the decision may ask for
+#include "emulated/cancel.cuh"
 #include "emulated/decide.cuh"
 #include "emulated/inline_pack.cuh"
 #include "emulated/tiles.cuh"
@@ -302,6 +303,7 @@ __device__ __forceinline__ void consume(const Params& s, bool scaled_lo, unsigne
         for (int h = 0; h < 2; h++) scales[h] = scale_at(s, tile, tile.m0 + first_row + lane / 4 + 8 * h);
     };
     load_scales();
+    if (WATCHED) power_of_thread(staging + warp * STAGING) = 0.f;
     while (scheduler.has_tile(p, s.parts)) {
         const int begin = part_begin(blocks, tile.part, (int)s.parts), end = part_begin(blocks, tile.part + 1, (int)s.parts);
         const int exponents[2] = {scales[0].exponent(scaled_lo), scales[1].exponent(scaled_lo)};
@@ -328,12 +330,21 @@ __device__ __forceinline__ void consume(const Params& s, bool scaled_lo, unsigne
         if (MM32_C_VECTOR && moderate && done.m0 + TILE_M <= p.m && done.n0 + TILE_N <= p.n) {
             const float rows[2] = {one_factor(exponents[0]), one_factor(exponents[1])};
             float* const to = target.matrix + (done.m0 + first_row) * target.row + done.n0;
-            store_moderate(to, target.row, rows, columns, sum, staging + warp * STAGING);
+            store_moderate<WATCHED>(to, target.row, rows, columns, sum, staging + warp * STAGING);
         } else {
             const float2 rows[2] = {two_factors(exponents[0]), two_factors(exponents[1])};
-            store(p, done, target, done.m0 + first_row, 0, rows, columns, sum, staging + warp * STAGING);
+            store<WATCHED>(p, done, target, done.m0 + first_row, 0, rows, columns, sum, staging + warp * STAGING);
         }
         asm volatile("bar.sync %0, 128;" ::"r"(3 + consumer) : "memory");  // no thread reads `columns` any more
+    }
+    if (WATCHED) {
+        float power = power_of_thread(staging + warp * STAGING);
+#pragma unroll
+        for (int offset = 16; offset > 0; offset /= 2) power += __shfl_xor_sync(~0u, power, offset);
+        if (lane == 0) staging[warp] = power;
+        asm volatile("bar.sync %0, 128;" ::"r"(3 + consumer) : "memory");
+        if (threadIdx.x % 128 == 0)
+            s.decision->power[2 * blockIdx.x + consumer] = (staging[0] + staging[1]) + (staging[2] + staging[3]);
     }
 }
 
@@ -351,7 +362,13 @@ extern "C" __global__ void __launch_bounds__(TILE_N > 128 ? 384 : 512, 1) mm32_t
     wait_for_previous_grid();  // otherwise the `ready` counters synchronise with mm32_scale and mm32_pack
 #endif
     if (MM32_GUARDED && uniform(s.decision->tier != BF16X6)) return;
-    const bool scaled_lo = ScaledLo(s);
+    const Flags flags(s);
+    if (!MM32_GUARDED && uniform(flags.nothing_finite())) {
+        if (MM32_INLINE_PACK && blockIdx.x == 0 && threadIdx.x == 0) decide_for_fma(*s.decision);
+        if (!MM32_INLINE_PACK) wait_for_previous_grid();
+        return;
+    }
+    const bool scaled_lo = flags.scaled_lo();
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
             stopped[i] = 0;
@@ -382,6 +399,7 @@ extern "C" __global__ void __launch_bounds__(TILE_N > 128 ? 384 : 512, 1) mm32_t
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(MM32_INLINE_PACK ? 160 : TILE_N > 128 ? 216 : 168));
         const int consumer = threadIdx.x / 128;
+        if (WATCHED && blockIdx.x == gridDim.x - 1) find_least_power(s, staging[0]);
         consume(s, scaled_lo, ring, full_barriers, empty_barriers, columns[consumer], staging[consumer], stopped);
         // The next launch reads mm32_pack's decision and waits only for this one, so this one must wait for mm32_pack. The
         // consumers wait, at their end, and not the idle warps: waiting while mm32_pack runs cost a tenth of the time.

@@ -81,15 +81,21 @@ __device__ __forceinline__ void store_columns(float* c, const float4& v, int wid
 // conflicts. With twice as much, a block of mm32_pack would not fit beside one of the multiply.
 constexpr int STAGING_PITCH = 40, STAGING = 8 * STAGING_PITCH;
 
+// Where a thread keeps its sum of squares of C (cancel.cuh) while its registers are needed: in what the pitch leaves free.
+__device__ __forceinline__ float& power_of_thread(float* staging) {
+    return staging[threadIdx.x % 32 / 4 * STAGING_PITCH + 32 + threadIdx.x % 4];
+}
+
 // Stores what a warp has of a tile: 16 rows from m on and COUNT * 2 columns from the tile's `column` on, in the registers in
 // which wgmma and mma.sync leave them. A thread has rows lane / 4 and lane / 4 + 8, whose scales `rows` undoes, and of each 8
 // columns number 2 * (lane % 4) and the next. Sums leave through shared memory as whole 128-byte lines: stores of 8 bytes to 8
-// rows each took twice as long.
-template <int COUNT>
+// rows each took twice as long. WATCH: the squares of C are added up.
+template <bool WATCH, int COUNT>
 __device__ __forceinline__ void store(const Problem& p, const TileOfPart& tile, const Target& target, int m, int column,
                                       const float2 (&rows)[2], const Columns& columns, const float (&sum)[COUNT],
                                       float* staging) {
     const int lane = threadIdx.x % 32, pair = lane % 4 * 2;
+    float power = 0.f;
 #pragma unroll
     for (int part = 0; part < COUNT / 16; part++) {
         const int first = column + 32 * part, width = (int)p.n - tile.n0 - first;
@@ -103,6 +109,10 @@ __device__ __forceinline__ void store(const Problem& p, const TileOfPart& tile, 
                 const float2 bias = *reinterpret_cast<const float2*>(&columns.bias[first + 8 * j + pair]);
                 const float* const x = sum + 16 * part + 4 * j + 2 * h;
                 float c0 = x[0] * (rows[h].x * f.x) * (rows[h].y * f.y), c1 = x[1] * (rows[h].x * f.z) * (rows[h].y * f.w);
+                if (WATCH && lane / 4 < height) {
+                    if (8 * j + pair < width) power = fmaf(c0, c0, power);
+                    if (8 * j + pair + 1 < width) power = fmaf(c1, c1, power);
+                }
                 if (!MM32_SPLIT_K) c0 = epilogue(c0, bias.x), c1 = epilogue(c1, bias.y);
                 *reinterpret_cast<float2*>(staging + lane / 4 * STAGING_PITCH + 8 * j + pair) = make_float2(c0, c1);
             }
@@ -124,6 +134,7 @@ __device__ __forceinline__ void store(const Problem& p, const TileOfPart& tile, 
             }
         }
     }
+    if (WATCH) power_of_thread(staging) += power;
 }
 
 // The same with the single factor too, for columns whose exponent is moderate.
@@ -139,12 +150,14 @@ struct ModerateColumns : Columns {
 // As `store` with COUNT = TILE_N / 2, for 16 rows and TILE_N columns that all exist and have moderate exponents, by 16-byte
 // stores. `rows` are the single factors of the thread's rows, and `to` is where the first of the warp's 16 rows begins. It has
 // few instructions, because with short K this is half of a tile's time.
+template <bool WATCH>
 __device__ __forceinline__ void store_moderate(float* to, long long stride, const float (&rows)[2],
                                                const ModerateColumns& columns, const float (&sum)[TILE_N / 2],
                                                float* staging) {
     const int lane = threadIdx.x % 32, pair = lane % 4 * 2;
     float* const in = staging + lane / 4 * STAGING_PITCH + pair;
     const float* const out = staging + lane / 8 * STAGING_PITCH + lane % 8 * 4;
+    float power = 0.f;
     to += lane / 8 * stride + lane % 8 * 4;
 #pragma unroll
     for (int first = 0; first < TILE_N; first += 32) {
@@ -158,6 +171,7 @@ __device__ __forceinline__ void store_moderate(float* to, long long stride, cons
                 const float2 bias = *reinterpret_cast<const float2*>(&columns.bias[first + 8 * j + pair]);
                 const float* const x = sum + (first / 8 + j) * 4 + 2 * h;
                 float c0 = x[0] * (rows[h] * f.x), c1 = x[1] * (rows[h] * f.y);
+                if (WATCH) power = fmaf(c0, c0, fmaf(c1, c1, power));
                 if (!MM32_SPLIT_K) c0 = epilogue(c0, bias.x), c1 = epilogue(c1, bias.y);
                 *reinterpret_cast<float2*>(in + 8 * j) = make_float2(c0, c1);
             }
@@ -169,4 +183,5 @@ __device__ __forceinline__ void store_moderate(float* to, long long stride, cons
             }
         }
     }
+    if (WATCH) power_of_thread(staging) += power;
 }
