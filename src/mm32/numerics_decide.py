@@ -28,7 +28,7 @@ LEVEL, LEVELS = 5, 4
 LARGEST_FP16, LARGEST_BF16X6, SMALLEST_BF16X6 = 65504.0, 2.0**45, 2.0**-50
 READY_ROWS, ROW_GROUPS = 128, 256
 PARTNERS, TRIED_TILES, TRIED, TRIED_PAIRS, TILE_GROUP = 8, 6, 32, 8, 8
-MOST_ALONE, MOST_PAIRS = 8, 128
+MOST_ALONE, MOST_PAIRS, LISTED = 8, 128, 64
 SCALE_ROWS = 32  # rows that mm32_scale looks at together
 ALLOWED = {3: 8.0, 1: 65536.0, 6: 65536.0}  # by number of products: 4 u, or 4 * 2^-11, in units of 2^-25
 ZEROS = 2**32 - 1  # `regular` of a row of zeros
@@ -162,22 +162,23 @@ class Worst(NamedTuple):
 
     small: Integer
     largest: Array
-    gaps: Integer  # the most sampled places that are not big
+    gaps: Integer  # (2, G): the most sampled places that are not big, at either level
     regular: Integer
     level: Integer
 
 
 def worst(x: Stats, group: Integer, groups: int) -> Worst:
     """`group`: of each row; in a group without rows nothing was seen."""
-    gaps = np.where(x.zeros, 0, x.big.shape[2] - np.sum(x.big[0], axis=1))
+    gaps = np.where(x.zeros, 0, x.big.shape[2] - np.sum(x.big, axis=2))
     levels = np.where(x.zeros, 127, x.level)
-    small, gaps_most = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
+    small, gaps_most = np.zeros(groups, np.int64), np.zeros((2, groups), np.int64)
     largest = np.zeros(groups, np.float32)
     regular, level = np.full(groups, ZEROS), np.full(groups, 127)
     np.maximum.at(small, group, x.small)
     with np.errstate(invalid="ignore"):
         np.maximum.at(largest, group, x.largest)
-    np.maximum.at(gaps_most, group, gaps)
+    for i in range(2):
+        np.maximum.at(gaps_most[i], group, gaps[i])
     np.minimum.at(regular, group, x.regular)
     np.minimum.at(level, group, levels)
     return Worst(small, largest, gaps_most, regular, level)
@@ -224,9 +225,14 @@ class AcceptTest:
         if self.products == 6:
             return in_range
         with np.errstate(invalid="ignore", over="ignore"):
-            places = min(self.k, SAMPLES) - np.add.outer(x.gaps, y.gaps)
+            lower = np.float32(2.0**-LEVELS)
+            both, one, other, places = (
+                np.maximum(min(self.k, SAMPLES) - np.add.outer(x.gaps[i], y.gaps[j]), 0)
+                for i, j in ((0, 0), (0, 1), (1, 0), (1, 1))
+            )
             lost = self._lost(x.small, x.largest, y.small, y.largest) * np.float32(self.loss)
-            size = _power_of_two(np.add.outer(x.level, y.level)) * np.maximum(places, 0).astype(np.float32)
+            most = np.maximum.reduce([both, lower * np.maximum(one, other), lower * lower * places])
+            size = _power_of_two(np.add.outer(x.level, y.level)) * most.astype(np.float32)
             enough = (places >= self.required) | (np.add.outer(x.regular, y.regular) - self.k >= self.required)
             return in_range & (lost <= np.float32(ALLOWED[self.products]) * size) & enough
 
@@ -396,6 +402,7 @@ def _repair(a: _Side, b: _Side, test: AcceptTest, tier: str, tile: tuple[int, in
     good = (
         test.accepts_groups(a.worst, b.worst) if all_pairs else np.ones((len(a.group_alone), len(b.group_alone)), bool)
     )
+    listed = max(int(s.alone.sum()) for s in (a, b)) <= LISTED
     in_range = [s.worst.largest <= test.limit for s in (a, b)]
     seen = ~good | np.logical_or.outer(a.group_alone | ~in_range[0], b.group_alone | ~in_range[1])
     for m0 in range(0, a.count, tile[0]):
@@ -404,7 +411,7 @@ def _repair(a: _Side, b: _Side, test: AcceptTest, tier: str, tile: tuple[int, in
                 continue
             here = slice(m0, min(m0 + tile[0], a.count)), slice(n0, min(n0 + tile[1], b.count))
             rows, columns = a.alone[here[0]], b.alone[here[1]]
-            if rows.sum() > MOST_ALONE or columns.sum() > MOST_ALONE:
+            if not listed and (rows.sum() > MOST_ALONE or columns.sum() > MOST_ALONE):
                 made.tiles[here] = True
                 continue
             pairs = np.zeros((len(rows), len(columns)), bool)
@@ -415,9 +422,11 @@ def _repair(a: _Side, b: _Side, test: AcceptTest, tier: str, tile: tuple[int, in
                 ]
                 if not test.accepts_groups(left[0], left[1]).all():
                     pairs = _rejected(a, b, test, here)
-            if pairs.sum() > MOST_PAIRS:
-                made.tiles[here] = True
-                continue
+            if pairs.sum() > MOST_PAIRS:  # rows and columns that are alone have their own order of sums even so, if listed
+                made.tiles[here] = ~(rows[:, None] | columns) if listed else True
+                if not listed:
+                    continue
+                pairs[:] = False
             made.rows[here] = rows[:, None]
             made.columns[here] = columns & ~rows[:, None]
             made.pairs[here] = pairs

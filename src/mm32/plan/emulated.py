@@ -34,7 +34,7 @@ PLANE_ROW = 128  # bytes of a row in a plane of a panel: a K-block of fp16
 PLANES = {1: 1, 3: 2, 6: 3}  # of a panel, by products
 SCALE_BLOCKS = 128  # of mm32_scale for an operand, at most; each leaves flags and sums of squares behind the stats
 SAMPLES = 128  # of a row, by mm32_scale
-DECISION_BYTES = 72 + 2 * 256 * 24 + 4 * 512  # struct Decision
+DECISION_BYTES = 68 + 2 * 256 * 28 + 4 * 512 + 4 * 4 * 64  # struct Decision
 MOST_BLOCKS = 256  # of a multiply by tensorcore: each leaves two sums of squares in the decision
 QUEUE = 65536  # bytes of shared memory through which inline packing loads (inline_pack.cuh)
 GROUP = 8  # rows of tiles that share what is in L2 (tile_order.cuh)
@@ -43,7 +43,7 @@ MOST_INLINE_BLOCKS = 4000  # K-blocks of a part with inline packing: 16 bits hol
 SHORT_K = 256  # below it tensorcore promotes every 16 of K, and mma's error may pass that of an fp32 sum
 SHORTEST_K = 32  # below it tensorcore's may
 MAX_ROWS = 2**24 - 8  # a plane of panels has 128 bytes a row, padded to 8 rows and counted in 31 bits
-FALLBACK_SLICES = 16  # of a tile, which blocks of mm32_fallback share (emulated/fallback.cu)
+FALLBACK_SLICES = 16  # blocks of mm32_fallback for a tile: they share rows and columns that are recomputed alone
 PREPACKED = 4  # the load of an operand that was packed beforehand
 
 

@@ -4,17 +4,16 @@
 // P = sum over k of |A's column k|^2 |B's row k|^2; if they have one sign, it is up to K times that. Where it is far below P, fp32's
 // partial sums stay small and so do its errors, while the errors of fp16x3 are relative to the terms. Of 65 families of data the
 // root of the ratio was below 0.15 or above 0.8.
-// - mm32_scale adds up the squares of each operand's elements at the sampled places of K.
+// - mm32_scale adds up the squares of each operand's elements at the sampled places of K, of the rows that are watched.
 // - mm32_tensorcore makes of them the least sum of squares that is not cancellation, and adds up the squares of C as it stores it;
 //   with split-K, of each part of K, which cancels too where term after term does.
 // - The launch after it compares: mm32_pack of the lower tier, or without one mm32_fallback.
 #pragma once
 #include "emulated/panels.cuh"
 
-constexpr bool WATCHED = PLANES == 2;
 constexpr float CANCELS = 0.5f;  // of the root of P
 
-// Estimates P from the sampled places of K. Each of the 8 runs of places gives an estimate; of them the fourth smallest counts, because
+// Estimates P, of what is watched of C, from the sampled places of K. Each of the 8 runs of places gives an estimate; of them the fourth smallest counts, because
 // the mass of operands that decay along K is in one run. What the samples hold by themselves is a bound from below. By one block's 256
 // consumers, before their first tile. `memory`: 2200 floats of shared memory.
 __device__ __forceinline__ void find_least_power(const Params& s, float* memory) {
@@ -61,22 +60,19 @@ __device__ __forceinline__ void find_least_power(const Params& s, float* memory)
         if (s.p.k > SAMPLES) all = fmaxf(all, fourth * ((float)s.p.k / RUN));
         const float least = CANCELS * CANCELS * all * ((float)s.p.batches / ((float)s.matrices[0] * (float)s.matrices[1]));
         s.decision->least_power = least > 0x1p-100f && least < 0x1p120f ? least : 0.f;  // elsewhere squares leave fp32's range
-        s.decision->powers = 2 * gridDim.x;
     }
+    for (int i = 2 * gridDim.x + threadIdx.x; i < MOST_POWERS; i += 256) s.decision->power[i] = 0.f;
     synchronize();
 }
 
 // In the launch after the multiply, if the tier is still FIRST_TIER. For whole warps: all find the same, by the same order of sums.
 __device__ __forceinline__ bool cancels(const Decision& decision) {
-    const unsigned powers = decision.powers;
     const float least = decision.least_power;
+    if (!(least > 0.f)) return false;
     float sum = 0.f;
 #pragma unroll
-    for (int i = 0; i < MOST_POWERS; i += 32) {  // all loads at once
-        const float x = decision.power[i + threadIdx.x % 32];
-        sum += i + threadIdx.x % 32 < powers ? x : 0.f;
-    }
+    for (int i = 0; i < MOST_POWERS; i += 32) sum += decision.power[i + threadIdx.x % 32];  // all loads at once
 #pragma unroll
     for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0u, sum, offset);
-    return powers > 0 && sum < least;
+    return sum < least;
 }

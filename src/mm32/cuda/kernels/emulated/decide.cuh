@@ -75,36 +75,46 @@ __device__ __forceinline__ bool is_steep(const TestedRow& x, int side, const Acc
     return rejected >= PARTNERS / 2;
 }
 
-// Reduces the stats of a tile of READY_ROWS rows, which are complete, to those of its group. By one warp. With STEEP it also marks
-// the rows that are steep: the stats of the other operand are then complete too, and `d` has partners.
+// Counts the rows of a warp of which `yes` is true, and lists them.
+__device__ __forceinline__ void count_rows(bool yes, unsigned row, unsigned& count, unsigned (&listed)[LISTED]) {
+    const unsigned who = __ballot_sync(~0u, yes);
+    if (!who) return;
+    unsigned place = 0;
+    if (threadIdx.x % 32 == 0) place = atomicAdd(&count, (unsigned)__popc(who));
+    place = __shfl_sync(~0u, place, 0) + __popc(who & ((1u << threadIdx.x % 32) - 1));
+    if (yes && place < LISTED) listed[place] = row;
+}
+
+// Reduces the stats of 32 rows, which are complete, to those of their group: part `unit` % REDUCERS of a tile of READY_ROWS. By one
+// warp. With STEEP_ROWS it also marks the rows that are steep: the stats of the other operand are then complete too, and `d` has
+// partners.
+constexpr int REDUCERS = READY_ROWS / 32;
 template <bool STEEP_ROWS>
-__device__ __forceinline__ void reduce_row_tile(const Params& s, int side, long long tile, const AcceptTest& test, const Deciding& d) {
-    const long long rows = side ? s.p.n : s.p.m, per_matrix = ceil_div(rows, READY_ROWS);
-    const int lane = threadIdx.x % 32;
-    const long long matrix = tile / per_matrix, row0 = (tile - matrix * per_matrix) * READY_ROWS;
-    RowStats* const all = s.stats[side] + matrix * rows + row0;
-    const int left = (int)min(rows - row0, (long long)READY_ROWS);
+__device__ __forceinline__ void reduce_rows(const Params& s, int side, long long unit, const AcceptTest& test, const Deciding& d) {
+    const long long rows = side ? s.p.n : s.p.m, per_matrix = ceil_div(rows, READY_ROWS), tile = unit / REDUCERS;
+    const long long matrix = tile / per_matrix, row = (tile - matrix * per_matrix) * READY_ROWS + unit % REDUCERS * 32 + threadIdx.x % 32;
+    if (row - threadIdx.x % 32 >= rows) return;
+    RowStats* const at = s.stats[side] + matrix * rows + row;
     GroupStats worst = NOTHING_SEEN;
-    unsigned not_finite = 0, out_of_range = 0, alone = 0;
-#pragma unroll 1
-    for (int i = lane; i < left; i += 32) {
-        const RowStats stats = load_stats(all + i);
+    bool not_finite = false, out_of_range = false, alone = false;
+    if (row < rows) {
+        const RowStats stats = load_stats(at);
         const TestedRow x = test.see(stats);
-        worst.worsen(as_group(x, test.k));
-        not_finite += is_not_finite(stats), out_of_range += !(x.largest <= LARGEST_BF16X6);
-        bool by_itself = test.alone(x, Scale{stats.scale}.flags());
-        if (STEEP_ROWS && !by_itself && is_steep(x, side, test, d)) all[i].scale |= STEEP << 24, by_itself = true;
-        alone += by_itself;
+        worst = as_group(x, test.k);
+        not_finite = is_not_finite(stats), out_of_range = !(x.largest <= LARGEST_BF16X6);
+        alone = test.alone(x, Scale{stats.scale}.flags());
+        if (STEEP_ROWS && !alone && is_steep(x, side, test, d)) at->scale |= STEEP << 24, alone = true;
     }
     worst.worsen_by_warp();
-    worst.alone = alone = __reduce_add_sync(~0u, alone);
-    if (__any_sync(~0u, not_finite)) not_finite = __reduce_add_sync(~0u, not_finite);
-    if (__any_sync(~0u, out_of_range)) out_of_range = __reduce_add_sync(~0u, out_of_range);
-    if (lane != 0) return;
-    s.decision->groups[side][tile >> group_shift(row_tiles(s, side))].join(worst);
-    if (not_finite) atomicAdd(&s.decision->not_finite[side], not_finite);
-    if (out_of_range) atomicAdd(&s.decision->out_of_range[side], out_of_range);
-    if (alone) atomicAdd(&s.decision->alone[side], alone);
+    Decision& decision = *s.decision;
+    const unsigned index = (unsigned)(matrix * rows + row);
+    worst.alone = __any_sync(~0u, alone);
+    count_rows(alone, index, decision.alone[side], decision.listed[0][side]);
+    count_rows(out_of_range, index, decision.out_of_range[side], decision.listed[1][side]);
+    const unsigned infinite = __popc(__ballot_sync(~0u, not_finite));
+    if (threadIdx.x % 32 != 0) return;
+    decision.groups[side][tile >> group_shift(row_tiles(s, side))].join(worst);
+    if (infinite) atomicAdd(&decision.not_finite[side], infinite);
 }
 
 // Marks the steep rows of an operand where they could not be marked earlier.
@@ -117,7 +127,8 @@ __device__ __forceinline__ void mark_steep_rows(const Params& s, int side, int t
         const TestedRow x = test.see(load_stats(all + i));
         if (test.alone(x, 0) || !is_steep(x, side, test, d)) continue;
         all[i].scale |= STEEP << 24;
-        atomicAdd(&s.decision->alone[side], 1u);
+        const unsigned place = atomicAdd(&s.decision->alone[side], 1u);
+        if (place < LISTED) s.decision->listed[0][side][place] = (unsigned)i;
         const long long matrix = i / of_matrix;
         s.decision->groups[side][row_tile(s, side, matrix, i - matrix * of_matrix) >> group_shift(row_tiles(s, side))].alone = 1;
     }

@@ -1,8 +1,8 @@
 // fallback: recomputes by IEEE fp32 FMAs what the tensor cores cannot keep (emulated/panels.cuh). The last launch of an emulated
 // product; it returns at once if all groups of rows were accepted.
 //
-// - Rows of A and columns of B with NaN, Inf or an element out of range: these rows and columns of C alone, as long as a tile has
-//   few of them. A tile's are shared among SLICES blocks.
+// - Rows of A and columns of B with NaN, Inf or an element out of range, and those that are steep: these rows and columns of C alone,
+//   if the decision lists all of them. If there are more, the same tile by tile, as long as a tile has few of them.
 // - Pairs of a row and a column that are not accepted for another reason: if a tile has few of them, these elements of C alone,
 //   otherwise the whole tile.
 // - Everything, if the decision's tier is FMA.
@@ -14,7 +14,7 @@
 #include "fma/simt.cuh"
 #include "ptx/dependent_launch.cuh"
 
-static_assert(THREADS % TILE_N == 0 && sizeof(TestedRow) * TILE_M <= 4 * STAGES * TILE_K * (TILE_M + TILE_N + 2 * PAD));
+static_assert(sizeof(TestedRow) * (TILE_M + TILE_N) <= 4 * STAGES * TILE_K * (TILE_M + TILE_N + 2 * PAD));
 
 // How many calls had their result from fp16x3, fp16x3 with a scaled lo, bf16x6, FMAs; of all but the last, how many had tiles
 // recomputed, and how many rows, columns or single elements; and how many had it from fp16.
@@ -30,155 +30,247 @@ __device__ __forceinline__ void count_recomputed(const Params& s, unsigned bit) 
     if ((atomicOr(&s.decision->recomputed, 1u << bit) >> bit & 1) == 0) atomicAdd(&mm32_tier_calls[4 + bit], 1ull);
 }
 
-constexpr int SLICES = 16;     // of a tile, for rows and columns that are recomputed alone
-constexpr int MOST_ALONE = 8;  // rows, and columns, of a tile; with more the whole tile is recomputed
+constexpr int MOST_ALONE = 8;    // rows, and columns, of a tile, where they are not listed; with more the whole tile is recomputed
 constexpr int MOST_PAIRS = 128;  // the same for pairs
 
 // What a tile needs. All threads of a block find the same.
 struct Repair {
     unsigned rows_alone, columns_alone;  // how many
-    short row[MOST_ALONE], column[MOST_ALONE];
-    unsigned char row_alone[TILE_M];
+    long long row[MOST_ALONE], column[MOST_ALONE];
+    unsigned char row_alone[TILE_M], column_alone[TILE_N];
+    unsigned rows_small, columns_small;  // that are not alone and have small elements
+    unsigned char row_small[TILE_M], column_small[TILE_N];
     unsigned pairs;  // how many
     short pair[MOST_PAIRS][2];
     GroupStats worst[2];  // of the rows and of the columns that are not alone
 };
 enum { NOTHING, SOME, WHOLE };  // rows, columns and pairs; or all of it
 
-__device__ __forceinline__ int find_repair(const Params& s, const Tile& tile, const AcceptTest& test, bool all_pairs, TestedRow* a,
-                                           Repair& repair) {
-    constexpr int STEP = THREADS / TILE_N;
+// Looks at one row of A, or column of B, of a tile: number i.
+template <int SIZE>
+__device__ __forceinline__ void look_at(int i, const RowStats* stats, const AcceptTest& test, TestedRow* tested, unsigned char (&alone)[SIZE],
+                                        unsigned& count, long long (&listed)[MOST_ALONE], long long first, unsigned& small_count,
+                                        unsigned char (&small)[SIZE], GroupStats& worst) {
+    const RowStats x = stats[i];
+    const TestedRow row = test.see(x);
+    tested[i] = row;
+    if ((alone[i] = test.alone(row, Scale{x.scale}.flags()))) {
+        const unsigned place = atomicAdd(&count, 1u);
+        if (place < MOST_ALONE) listed[place] = first + i;
+    } else {
+        worst.worsen(as_group(row, test.k));
+        if (row.small > 0.f) small[atomicAdd(&small_count, 1u)] = (unsigned char)i;
+    }
+}
+
+// `listed`: rows and columns that are alone have been recomputed already. `tested`: memory for those of A, then those of B.
+__device__ __forceinline__ int find_repair(const Params& s, const Tile& tile, const AcceptTest& test, bool all_pairs, bool listed,
+                                           TestedRow* tested, Repair& repair) {
+    static_assert(TILE_M <= 256 && TILE_N <= 256);
     const Problem& p = s.p;
     const int rows = (int)min(p.m - tile.m0, (long long)TILE_M), columns = (int)min(p.n - tile.n0, (long long)TILE_N);
-    const int column = threadIdx.x % TILE_N;
-    const RowStats* const a_rows = s.stats[0] + packed_matrix(s, 0, tile.matrix) * p.m + tile.m0;
-    if (threadIdx.x == 0) repair.rows_alone = repair.columns_alone = repair.pairs = 0;
+    const RowStats* const a_stats = s.stats[0] + packed_matrix(s, 0, tile.matrix) * p.m + tile.m0;
+    const RowStats* const b_stats = s.stats[1] + packed_matrix(s, 1, tile.matrix) * p.n + tile.n0;
+    TestedRow *const a = tested, *const b = tested + TILE_M;
+    if (threadIdx.x == 0) repair.rows_alone = repair.columns_alone = repair.pairs = repair.rows_small = repair.columns_small = 0;
     if (threadIdx.x < 2) repair.worst[threadIdx.x] = NOTHING_SEEN;
     __syncthreads();
     GroupStats worst[2] = {NOTHING_SEEN, NOTHING_SEEN};
-    for (int i = threadIdx.x; i < rows; i += THREADS) {
-        const RowStats x = a_rows[i];
-        const TestedRow row = test.see(x);
-        const bool alone = test.alone(row, Scale{x.scale}.flags());
-        a[i] = row, repair.row_alone[i] = alone;
-        if (!alone) {
-            worst[0].worsen(as_group(row, p.k));
-            continue;
-        }
-        const unsigned place = atomicAdd(&repair.rows_alone, 1u);
-        if (place < MOST_ALONE) repair.row[place] = (short)i;
-    }
-    TestedRow b{};
-    bool b_alone = column >= columns;
-    if (!b_alone) {
-        const RowStats x = s.stats[1][packed_matrix(s, 1, tile.matrix) * p.n + tile.n0 + column];
-        b = test.see(x), b_alone = test.alone(b, Scale{x.scale}.flags());
-        if (b_alone && threadIdx.x < TILE_N) {
-            const unsigned place = atomicAdd(&repair.columns_alone, 1u);
-            if (place < MOST_ALONE) repair.column[place] = (short)column;
-        }
-        if (!b_alone && threadIdx.x < TILE_N) worst[1].worsen(as_group(b, p.k));
-    }
+    for (int i = threadIdx.x; i < rows; i += THREADS)
+        look_at(i, a_stats, test, a, repair.row_alone, repair.rows_alone, repair.row, tile.m0, repair.rows_small, repair.row_small, worst[0]);
+    for (int i = threadIdx.x; i < columns; i += THREADS)
+        look_at(i, b_stats, test, b, repair.column_alone, repair.columns_alone, repair.column, tile.n0, repair.columns_small,
+                repair.column_small, worst[1]);
     for (int side = 0; side < 2; side++) {
         worst[side].worsen_by_warp();
         if (threadIdx.x % 32 == 0) repair.worst[side].join(worst[side]);
     }
     __syncthreads();
-    if (repair.rows_alone > MOST_ALONE || repair.columns_alone > MOST_ALONE) return WHOLE;
+    if (!listed && (repair.rows_alone > MOST_ALONE || repair.columns_alone > MOST_ALONE)) return WHOLE;
     if (all_pairs && !test.accept(repair.worst[0], repair.worst[1])) {
-        if (!b_alone) {
-            static_assert(TILE_M <= 64 * STEP);
-            unsigned long long left = 0;  // in a loop of their own: else all pairs would take as long as these few
-#pragma unroll 4
-            for (int i = threadIdx.x / TILE_N; i < rows; i += STEP)
-                left |= (unsigned long long)!(repair.row_alone[i] || test.accept_at_once(a[i], b)) << (i / STEP);
-            for (; left; left &= left - 1) {
-                const int i = (__ffsll((long long)left) - 1) * STEP + threadIdx.x / TILE_N;
-                if (test.accept(a[i], b)) continue;
-                const unsigned place = atomicAdd(&repair.pairs, 1u);
-                if (place < MOST_PAIRS) repair.pair[place][0] = (short)i, repair.pair[place][1] = (short)column;
+        const auto try_pair = [&](int row, int column) {
+            if (repair.row_alone[row] || repair.column_alone[column] || test.accept(a[row], b[column])) return;
+            const unsigned place = atomicAdd(&repair.pairs, 1u);
+            if (place < MOST_PAIRS) repair.pair[place][0] = (short)row, repair.pair[place][1] = (short)column;
+        };
+        const int of_rows = (int)repair.rows_small * columns, small = of_rows + (int)repair.columns_small * rows;
+        // Without small elements nothing is lost; then only the number of products could be too small.
+        const bool enough = (long long)repair.worst[0].regular + repair.worst[1].regular - p.k >= test.required;
+        if (enough && small < rows * columns / 4) {
+            for (int i = threadIdx.x; i < small; i += THREADS) {
+                if (i < of_rows) {
+                    try_pair(repair.row_small[i / columns], i % columns);
+                } else {
+                    const int row = (i - of_rows) % rows;  // one that has small elements was tried above
+                    if (a[row].small == 0.f) try_pair(row, repair.column_small[(i - of_rows) / rows]);
+                }
             }
+        } else {
+            constexpr int STEP = THREADS / TILE_N;
+            static_assert(THREADS % TILE_N == 0 && TILE_M <= 64 * STEP);
+            const int column = threadIdx.x % TILE_N, first = threadIdx.x / TILE_N;
+            unsigned long long left = 0;  // in a loop of their own: else all pairs would take as long as these few
+            if (column < columns && !repair.column_alone[column]) {
+                const TestedRow mine = b[column];
+#pragma unroll 4
+                for (int i = first; i < rows; i += STEP) left |= (unsigned long long)!test.accept_at_once(a[i], mine) << (i / STEP);
+            }
+            for (; left; left &= left - 1) try_pair((__ffsll((long long)left) - 1) * STEP + first, column);
         }
         __syncthreads();
         if (repair.pairs > MOST_PAIRS) return WHOLE;
     }
-    return repair.rows_alone + repair.columns_alone + repair.pairs ? SOME : NOTHING;
+    return (!listed && repair.rows_alone + repair.columns_alone) || repair.pairs ? SOME : NOTHING;
 }
 
-// Elements of C, COUNT that share a row of A or a column of B, by LANES neighbouring threads, which share K. `one` is what they share,
-// `others` are the rows of the other operand.
-template <int LANES, int COUNT>
-__device__ __forceinline__ void dot_products(const float* one, long long one_step, const float* const (&others)[COUNT],
-                                             long long other_step, long long k_count, float (&sum)[COUNT]) {
-    const int lane = threadIdx.x % LANES;
-    one += lane * one_step;
-    const float* other[COUNT];
+// Rows of C, or columns, that are recomputed together, for OTHERS neighbouring places along them at a time. LANES threads share K.
+constexpr int TOGETHER = 8, OTHERS = 8, LANES = THREADS / OTHERS;
+static_assert(MOST_ALONE <= TOGETHER && LANES == 16);
+
+// The lines of one matrix of operand `side`, `count` of them, up to COUNT, times the OTHERS rows of the other operand from `first` on.
+// Of columns, the elements in rows that are alone are left out, so that each element has one order of sums. `memory`: a float for each
+// thread and line.
+template <int COUNT>
+__device__ __forceinline__ void recompute_lines(const Params& s, int side, long long matrix, const long long* lines, int count,
+                                                long long first, const AcceptTest& test, float* memory) {
+    const Problem& p = s.p;
+    const Pointers at = pointers_of(p, matrix);
+    const Operand x = operand_of(p, at, side), y = operand_of(p, at, 1 - side);
+    const bool along_rows = y.row_stride == 1;
+    const int other = along_rows ? threadIdx.x % OTHERS : threadIdx.x / LANES, lane = along_rows ? threadIdx.x / OTHERS : threadIdx.x % LANES;
+    const float* of_y = y.data + min(first + other, y.rows - 1) * y.row_stride + lane * y.k_stride;
+    const float* of_x[COUNT];
+    float sum[COUNT];
 #pragma unroll
-    for (int i = 0; i < COUNT; i++) sum[i] = 0.f, other[i] = others[i] + lane * other_step;
-#pragma unroll 8
-    for (long long k = lane; k < k_count; k += LANES) {
+    for (int i = 0; i < COUNT; i++) sum[i] = 0.f, of_x[i] = x.data + lines[min(i, count - 1)] * x.row_stride + lane * x.k_stride;
+    const auto step = [&](float v) {
 #pragma unroll
         for (int i = 0; i < COUNT; i++) {
-            sum[i] = fmaf(*one, *other[i], sum[i]);
-            other[i] += LANES * other_step;
+            sum[i] = fmaf(*of_x[i], v, sum[i]);
+            of_x[i] += LANES * x.k_stride;
         }
-        one += LANES * one_step;
+    };
+    constexpr int AHEAD = 16;  // loads of the other operand before the first is used
+    long long k = lane;
+#pragma unroll 1
+    for (; k + (AHEAD - 1) * LANES < p.k; k += AHEAD * LANES) {
+        float v[AHEAD];
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++) v[j] = __ldg(of_y), of_y += LANES * y.k_stride;
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++) step(v[j]);
     }
+#pragma unroll 1
+    for (; k < p.k; k += LANES, of_y += LANES * y.k_stride) step(*of_y);
 #pragma unroll
-    for (int i = 0; i < COUNT; i++)
+    for (int i = 0; i < COUNT; i++) memory[(i * OTHERS + other) * LANES + lane] = sum[i];
+    __syncthreads();
+    const int i = threadIdx.x / OTHERS;
+    const long long place = first + threadIdx.x % OTHERS;
+    if (i < count && place < y.rows) {
+        float part[LANES];
 #pragma unroll
-        for (int offset = LANES / 2; offset > 0; offset /= 2) sum[i] += __shfl_xor_sync(~0u, sum[i], offset);
+        for (int j = 0; j < LANES; j++) part[j] = memory[threadIdx.x * LANES + j];
+#pragma unroll
+        for (int half = LANES / 2; half > 0; half /= 2)
+#pragma unroll
+            for (int j = 0; j < LANES / 2; j++)
+                if (j < half) part[j] += part[j + half];
+        const long long m = side ? place : lines[i], n = side ? lines[i] : place;
+        bool alone = false;
+        if (side) {
+            const RowStats row = s.stats[0][packed_matrix(s, 0, matrix) * p.m + m];
+            alone = test.alone(test.see(row), Scale{row.scale}.flags());
+        }
+        if (!alone) at.c[m * p.c.row + n * p.c.col] = epilogue(part[0], bias_at(p, n));
+    }
+    __syncthreads();
 }
 
-constexpr int AT_ONCE = 4;  // rows or columns that are recomputed together
+__device__ __forceinline__ void recompute_some_lines(const Params& s, int side, long long matrix, const long long* lines, int count,
+                                                     long long first, const AcceptTest& test, float* memory) {
+    if (count <= 2) recompute_lines<2>(s, side, matrix, lines, count, first, test, memory);
+    else recompute_lines<TOGETHER>(s, side, matrix, lines, count, first, test, memory);
+}
 
-__device__ __forceinline__ void recompute_alone(const Params& s, const Tile& tile, int slice, const Repair& repair) {
-    constexpr int COLUMNS = TILE_N / SLICES, ROWS = TILE_M / SLICES;  // of a slice
-    constexpr int COLUMN_LANES = THREADS / COLUMNS, ROW_LANES = THREADS / ROWS;
+// All rows, or columns, that the decision lists. `lines` and `of_matrix` are shared memory.
+__device__ __forceinline__ void recompute_listed(const Params& s, int side, int list, const AcceptTest& test, long long (&lines)[TOGETHER],
+                                                 long long& of_matrix, float* memory) {
     const Problem& p = s.p;
-    const Pointers at = pointers_of(p, tile.matrix);
-    for (int first = 0; first < (int)repair.rows_alone; first += AT_ONCE) {
-        const long long n = tile.n0 + slice * COLUMNS + threadIdx.x / COLUMN_LANES, column = min(n, p.n - 1);
-        const float* rows[AT_ONCE];
-        float sum[AT_ONCE];
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) rows[i] = at.a + (tile.m0 + repair.row[min(first + i, (int)repair.rows_alone - 1)]) * p.a.row;
-        dot_products<COLUMN_LANES>(at.b + column * p.b.col, p.b.row, rows, p.a.col, p.k, sum);
-        if (threadIdx.x % COLUMN_LANES != 0 || n >= p.n) continue;
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; i++)
-            if (first + i < (int)repair.rows_alone)
-                at.c[(tile.m0 + repair.row[first + i]) * p.c.row + n * p.c.col] = epilogue(sum[i], bias_at(p, n));
-    }
-    for (int first = 0; first < (int)repair.columns_alone; first += AT_ONCE) {
-        const int in_tile = slice * ROWS + threadIdx.x / ROW_LANES;
-        const long long m = tile.m0 + in_tile, row = min(m, p.m - 1);
-        const float* columns[AT_ONCE];
-        float sum[AT_ONCE];
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; i++)
-            columns[i] = at.b + (tile.n0 + repair.column[min(first + i, (int)repair.columns_alone - 1)]) * p.b.col;
-        dot_products<ROW_LANES>(at.a + row * p.a.row, p.a.col, columns, p.b.row, p.k, sum);
-        // Not what a row alone computes: each element has one order of sums.
-        if (threadIdx.x % ROW_LANES != 0 || m >= p.m || repair.row_alone[in_tile]) continue;
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; i++)
-            if (first + i < (int)repair.columns_alone) {
-                const long long n = tile.n0 + repair.column[first + i];
-                at.c[m * p.c.row + n * p.c.col] = epilogue(sum[i], bias_at(p, n));
-            }
+    const long long rows = side ? p.n : p.m, slices = ceil_div(side ? p.m : p.n, OTHERS);
+    const bool one = s.matrices[side] == 1;  // then lines of it are lines of all of the batch; else each has a matrix of its own
+    const int count = (int)s.decision->alone[side], together = one ? TOGETHER : 1;
+    const long long copies = one ? p.batches : 1, units = ceil_div(count, together) * copies * slices;
+    for (long long unit = blockIdx.x; unit < units; unit += gridDim.x) {
+        const long long rest = unit / slices;
+        const int begin = (int)(rest / copies) * together, here = min(count - begin, together);
+        if (threadIdx.x < here) {
+            const long long row = s.decision->listed[list][side][begin + threadIdx.x];
+            lines[threadIdx.x] = one ? row : row % rows;
+            if (threadIdx.x == 0) of_matrix = one ? rest % copies : row / rows;
+        }
+        __syncthreads();
+        recompute_some_lines(s, side, of_matrix, lines, here, unit % slices * OTHERS, test, memory);
     }
 }
 
+// The rows and columns of a tile that are alone: slice `slice` of SLICES.
+constexpr int SLICES = TILE_N / OTHERS;
+__device__ __forceinline__ void recompute_alone(const Params& s, const Tile& tile, int slice, const Repair& repair, const AcceptTest& test,
+                                                float* memory) {
+    if (repair.rows_alone && tile.n0 + slice * OTHERS < s.p.n)
+        recompute_some_lines(s, 0, tile.matrix, repair.row, (int)repair.rows_alone, tile.n0 + slice * OTHERS, test, memory);
+    if (!repair.columns_alone) return;
+    constexpr int ROWS = TILE_M / SLICES;
+    for (long long m = tile.m0 + slice * ROWS; m < min(tile.m0 + (slice + 1) * ROWS, s.p.m); m += OTHERS)
+        recompute_some_lines(s, 1, tile.matrix, repair.column, (int)repair.columns_alone, m, test, memory);
+}
+
+// The same where lines are listed, after all of a tile has been recomputed: so that its elements have their own order of sums again.
+__device__ __forceinline__ void recompute_alone_again(const Params& s, const Tile& tile, Repair& repair, const AcceptTest& test, float* memory) {
+    for (int side = 0; side < 2; side++) {
+        const long long first = side ? tile.n0 : tile.m0, others = side ? tile.m0 : tile.n0;
+        const long long end = side ? min(tile.m0 + TILE_M, s.p.m) : min(tile.n0 + TILE_N, s.p.n);
+        for (int i = 0; i < (side ? TILE_N : TILE_M) && first + i < (side ? s.p.n : s.p.m); i++) {
+            if (!(side ? repair.column_alone[i] : repair.row_alone[i])) continue;
+            if (threadIdx.x == 0) repair.row[0] = first + i;
+            __syncthreads();
+            for (long long other = others; other < end; other += OTHERS)
+                recompute_some_lines(s, side, tile.matrix, repair.row, 1, other, test, memory);
+        }
+    }
+}
+
+constexpr int AT_ONCE = 4;  // pairs that a warp recomputes together
 __device__ __forceinline__ void recompute_pairs(const Params& s, const Tile& tile, const Repair& repair) {
     const Problem& p = s.p;
     const Pointers at = pointers_of(p, tile.matrix);
-    for (unsigned i = threadIdx.x / 32; i < repair.pairs; i += THREADS / 32) {
-        const long long m = tile.m0 + repair.pair[i][0], n = tile.n0 + repair.pair[i][1];
-        const float* columns[1] = {at.b + n * p.b.col};
-        float sum[1];
-        dot_products<32>(at.a + m * p.a.row, p.a.col, columns, p.b.row, p.k, sum);
-        if (threadIdx.x % 32 == 0) at.c[m * p.c.row + n * p.c.col] = epilogue(sum[0], bias_at(p, n));
+    const int lane = threadIdx.x % 32, pairs = (int)repair.pairs;
+    for (int first = threadIdx.x / 32 * AT_ONCE; first < pairs; first += THREADS / 32 * AT_ONCE) {
+        const float *a[AT_ONCE], *b[AT_ONCE];
+        float sum[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            const short* const pair = repair.pair[min(first + i, pairs - 1)];
+            a[i] = at.a + (tile.m0 + pair[0]) * p.a.row + lane * p.a.col, b[i] = at.b + (tile.n0 + pair[1]) * p.b.col + lane * p.b.row;
+            sum[i] = 0.f;
+        }
+#pragma unroll 8
+        for (long long k = lane; k < p.k; k += 32) {
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++) {
+                sum[i] = fmaf(*a[i], *b[i], sum[i]);
+                a[i] += 32 * p.a.col, b[i] += 32 * p.b.row;
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+#pragma unroll
+            for (int offset = 16; offset > 0; offset /= 2) sum[i] += __shfl_xor_sync(~0u, sum[i], offset);
+            if (lane != 0 || first + i >= pairs) continue;
+            const long long m = tile.m0 + repair.pair[first + i][0], n = tile.n0 + repair.pair[first + i][1];
+            at.c[m * p.c.row + n * p.c.col] = epilogue(sum[i], bias_at(p, n));
+        }
     }
 }
 
@@ -193,6 +285,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MM32_BLOCKS_PER_SM) mm32_f
     extern __shared__ __align__(16) float ring[];
     __shared__ unsigned to_test[THREADS], count;
     __shared__ Repair repair;
+    __shared__ long long lines[TOGETHER], of_matrix;
     wait_for_previous_grid();
     bool cancelled = cancels(*s.decision);
     cancelled = cancelled && s.decision->tier == FIRST_TIER;  // and no lower tier has computed it since
@@ -205,8 +298,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, MM32_BLOCKS_PER_SM) mm32_f
     const bool all_pairs = tier == FIRST_TIER || s.decision->tiny;
     if (tier == BF16X6) test.limit = LARGEST_BF16X6, test.loss = 0x1p-100f, test.required = 0;
     const long long tiles = tiles_of<TILE_M, TILE_N>(s.p);
-    // Whole tiles and pairs; then, if there are rows or columns to recompute alone, slices of tiles that have them.
-    for (int phase = 0; phase < (tier != FMA && s.decision->alone[0] + s.decision->alone[1] ? 2 : 1); phase++) {
+    const unsigned* const alone = s.decision->alone;
+    const bool listed = tier != FMA && alone[0] <= LISTED && alone[1] <= LISTED;
+    if (listed)
+        for (int side = 0; side < 2; side++) {
+            if (alone[side] == 0) continue;
+            if (blockIdx.x == 0 && threadIdx.x == 0) count_recomputed(s, 1);
+            recompute_listed(s, side, tier == BF16X6, test, lines, of_matrix, ring);
+        }
+    // Whole tiles and pairs; then, if there are rows or columns to recompute that are not listed, slices of tiles that have them.
+    for (int phase = 0; phase < (tier != FMA && !listed ? 2 : 1); phase++) {
         const long long units = phase ? tiles * SLICES : tiles;
         for (long long base = blockIdx.x; base < units; base += (long long)gridDim.x * THREADS) {
             // First each thread tests one unit's tile by its groups of rows; then the block tests the rejected tiles row by row.
@@ -216,22 +317,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, MM32_BLOCKS_PER_SM) mm32_f
             if (mine < units) {
                 const Tile tile = tile_at<TILE_M, TILE_N, false>(s.p, phase ? mine / SLICES : mine);
                 const GroupStats a = group_of(s, 0, tile.matrix, tile.m0), b = group_of(s, 1, tile.matrix, tile.n0);
-                const bool alone = a.alone || b.alone;
                 const bool in_range = __uint_as_float(a.largest) <= test.limit && __uint_as_float(b.largest) <= test.limit;
-                if (phase ? alone || !in_range : tier == FMA || alone || !in_range || (all_pairs && !test.accept(a, b))) to_test[atomicAdd(&count, 1u)] = threadIdx.x;
+                const bool lines_left = !listed && (a.alone || b.alone || !in_range);
+                if (tier == FMA || lines_left || (phase == 0 && all_pairs && !test.accept(a, b))) to_test[atomicAdd(&count, 1u)] = threadIdx.x;
             }
             __syncthreads();
             for (unsigned i = 0; i < count; i++) {
                 const long long at = base + (long long)to_test[i] * gridDim.x;
                 const Tile tile = tile_at<TILE_M, TILE_N, false>(s.p, phase ? at / SLICES : at);
-                const int needed = tier == FMA ? WHOLE : find_repair(s, tile, test, all_pairs, reinterpret_cast<TestedRow*>(ring), repair);
+                const int needed = tier == FMA ? WHOLE : find_repair(s, tile, test, all_pairs, listed, reinterpret_cast<TestedRow*>(ring), repair);
+                __syncthreads();  // the ring is free
                 if (needed == SOME) {
                     if (threadIdx.x == 0) count_recomputed(s, 1);
-                    if (phase) recompute_alone(s, tile, (int)(at % SLICES), repair);
+                    if (phase) recompute_alone(s, tile, (int)(at % SLICES), repair, test, ring);
                     else recompute_pairs(s, tile, repair);
                 } else if (needed == WHOLE && phase == 0) {
                     if (threadIdx.x == 0 && tier != FMA) count_recomputed(s, 0);
                     multiply_tile(s.p, tile, {0, s.p.k, pointers_of(s.p, tile.matrix).c, s.p.c.row, s.p.c.col}, ring);
+                    if (listed) recompute_alone_again(s, tile, repair, test, ring);
                 }
                 __syncthreads();  // `repair` and the ring are free again
             }

@@ -287,15 +287,16 @@ __device__ __forceinline__ void pack_tiles_as(const Params& s, unsigned ring, un
         const long long rows = SIDE ? s.p.n : s.p.m;
         const int here = (int)ceil_div(min(rows - row0 / READY_ROWS * READY_ROWS, (long long)READY_ROWS), TILE);
         const unsigned all = (unsigned)(here * crossing * (int)s.parts) * (shared ? (unsigned)s.p.batches : 1u);
+        __shared__ unsigned before[2];
         __threadfence();
         asm volatile("bar.sync %0, 128;" ::"n"(6 + SIDE) : "memory");
-        if (threadIdx.x % 128 >= 32) continue;
         const int observed = row_tile(s, SIDE, packed, row0);
-        unsigned before = 0;
-        if (threadIdx.x % 32 == 0) before = atomicAdd(s.ready[SIDE] + observed, 1u);
-        if (__shfl_sync(~0u, before, 0) + 1 != all) continue;
+        if (threadIdx.x % 128 == 0) before[SIDE] = atomicAdd(s.ready[SIDE] + observed, 1u);
+        asm volatile("bar.sync %0, 128;" ::"n"(6 + SIDE) : "memory");
+        if (before[SIDE] + 1 != all) continue;
         __threadfence();
-        reduce_row_tile<false>(s, SIDE, observed, AcceptTest(s, SCALED_LO), deciding);
+        static_assert(REDUCERS == 4);  // a warp each
+        reduce_rows<false>(s, SIDE, (long long)observed * REDUCERS + threadIdx.x % 128 / 32, AcceptTest(s, SCALED_LO), deciding);
     }
 }
 

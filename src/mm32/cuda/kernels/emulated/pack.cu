@@ -76,12 +76,12 @@ __device__ __forceinline__ void fold(float (&v)[RUN]) {
     }
 }
 
-// The sum of squares over a warp's 32 rows, of place lane / 2.
+// The sum of squares over those of a warp's 32 rows that are watched (cancel.cuh), of place lane / 2.
 __device__ __forceinline__ float sum_of_squares(const float (&sample)[RUN]) {
     static_assert(RUN == 16);
     float v[RUN];
 #pragma unroll
-    for (int i = 0; i < RUN; i++) v[i] = sample[i] * sample[i];
+    for (int i = 0; i < RUN; i++) v[i] = is_watched(threadIdx.x) ? sample[i] * sample[i] : 0.f;
     fold<8>(v), fold<4>(v), fold<2>(v), fold<1>(v);
     return v[0] + __shfl_xor_sync(~0u, v[0], 1);
 }
@@ -101,7 +101,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) mm32_scale(const __grid
     if (blockIdx.x == 0) {
         static_assert(THREADS == ROW_GROUPS);
         unsigned* const decision = reinterpret_cast<unsigned*>(s.decision);
-        if (threadIdx.x < (sizeof(Decision) - sizeof(s.decision->groups) - sizeof(s.decision->power)) / 4) decision[threadIdx.x] = 0;
+        if (threadIdx.x < (sizeof(Decision) - sizeof(s.decision->groups) - sizeof(s.decision->power) - sizeof(s.decision->listed)) / 4)
+            decision[threadIdx.x] = 0;
         s.decision->groups[0][threadIdx.x] = s.decision->groups[1][threadIdx.x] = NOTHING_SEEN;
         const long long chunks = ceil_div(ceil_div(s.p.k, BLOCK_K), CHUNK);
         for (int side = A_PREPACKED; side < (B_PREPACKED ? 1 : 2); side++) {
@@ -405,9 +406,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) mm32_pack(
     launch_dependents();
     if (MM32_GUARDED) {
         const bool cancelled = cancels(*s.decision);
-        if (s.decision->tier == FIRST_TIER && cancelled) {
+        const unsigned tier = s.decision->tier;
+        if (tier == FIRST_TIER && cancelled) {
             if (blockIdx.x == 0 && threadIdx.x == 0) s.decision->tier = BF16X6;  // for the launches after this one
-        } else if (s.decision->tier != BF16X6) {
+        } else if (tier != BF16X6) {
+            if (blockIdx.x == 0 && threadIdx.x == 0) s.decision->least_power = 0.f;  // they need not look again
             return;
         }
     }
@@ -455,9 +458,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) mm32_pack(
 #if MM32_DECIDES
         Deciding& d = *reinterpret_cast<Deciding*>(staging);
         const AcceptTest test(s, scaled_lo);
-        const long long a_tiles = row_tiles(s, 0), tiles = MM32_GUARDED ? 0 : a_tiles + row_tiles(s, 1);
-        for (long long i = threadIdx.x / 32; i < tiles; i += WARPS)
-            reduce_row_tile<false>(s, i >= a_tiles, i < a_tiles ? i : i - a_tiles, test, d);
+        const long long a_units = row_tiles(s, 0) * REDUCERS, units = MM32_GUARDED ? 0 : a_units + row_tiles(s, 1) * REDUCERS;
+        for (long long i = threadIdx.x / 32; i < units; i += WARPS)
+            reduce_rows<false>(s, i >= a_units, i < a_units ? i : i - a_units, test, d);
         __threadfence();
         __syncthreads();
         decide<THREADS, false, false, A_PREPACKED && B_PREPACKED>(s, threadIdx.x, scaled_lo, d);

@@ -54,6 +54,11 @@ __device__ __forceinline__ float* sampled_power(const Params& s, int side, int b
 __device__ __forceinline__ int scale_blocks(const Params& s, int side) {
     return (int)min(s.matrices[side] * ceil_div(side ? s.p.n : s.p.m, 32), (long long)SCALE_BLOCKS);
 }
+// To find cancellation (cancel.cuh), a quarter of C is watched: every second 8 rows of it, every second 8 columns. All of it would take
+// mm32_tensorcore 8 % longer where K is 256.
+constexpr bool WATCHED = PLANES == 2;
+__device__ __forceinline__ constexpr bool is_watched(unsigned row) { return row % 16 < 8; }
+
 // What mm32_scale's flags say of a call. In two steps, for whole warps: the second waits for what the first loads.
 struct Flags {
     unsigned of[2];
@@ -143,9 +148,12 @@ struct __align__(16) TestedRow {
 // A group of this one row.
 __device__ __forceinline__ GroupStats as_group(const TestedRow& x, long long k) {
     const bool zeros = x.regular == ~0u;
-    const int samples = (int)min(k, (long long)SAMPLES), gaps = samples - __popcll(x.big[0][0]) - __popcll(x.big[0][1]);
-    return {(unsigned)x.small, __float_as_uint(x.largest), zeros ? 0u : gaps, x.regular, zeros ? 127 : x.level, 0};
+    const int samples = (int)min(k, (long long)SAMPLES);
+    const auto gaps = [&](int i) { return zeros ? 0u : unsigned(samples - __popcll(x.big[i][0]) - __popcll(x.big[i][1])); };
+    return {(unsigned)x.small, __float_as_uint(x.largest), {gaps(0), gaps(1)}, x.regular, zeros ? 127 : x.level, 0};
 }
+
+constexpr float LOWER = 1.f / (1 << LEVELS);  // the second level over the first
 
 struct AcceptTest {
     long long k;
@@ -171,9 +179,11 @@ struct AcceptTest {
         const float a = __uint_as_float(x.largest), b = __uint_as_float(y.largest);
         if (!(a <= limit && b <= limit)) return false;
         if (PLANES == 3) return true;
-        const int places = (int)min(k, (long long)SAMPLES) - (int)x.gaps - (int)y.gaps;  // at least
-        const float lost = (x.small * b + y.small * a) * loss, size = power_of_two(min(x.level + y.level, 127)) * max(places, 0);
-        return lost <= ALLOWED * size && (places >= required || (long long)x.regular + y.regular - k >= required);
+        const int samples = (int)min(k, (long long)SAMPLES);
+        const auto places = [&](int i, int j) { return max(samples - (int)x.gaps[i] - (int)y.gaps[j], 0); };  // at least
+        const float lost = (x.small * b + y.small * a) * loss, unit = power_of_two(min(x.level + y.level, 127));
+        const float size = unit * fmaxf(fmaxf((float)places(0, 0), LOWER * max(places(0, 1), places(1, 0))), LOWER * LOWER * places(1, 1));
+        return lost <= ALLOWED * size && (places(1, 1) >= required || (long long)x.regular + y.regular - k >= required);
     }
     __device__ __forceinline__ bool enough(const TestedRow& x, const TestedRow& y) const {
         const unsigned needed = (unsigned)(k + required);
@@ -196,7 +206,6 @@ struct AcceptTest {
         };
         if (lost * loss <= ALLOWED * unit * common(x.big[0], y.big[0]) && enough) return true;
         const int places = common(x.big[1], y.big[1]);
-        constexpr float LOWER = 1.f / (1 << LEVELS);
         const float size = unit * fmaxf(LOWER * max(common(x.big[0], y.big[1]), common(x.big[1], y.big[0])), LOWER * LOWER * places);
         return lost * loss <= ALLOWED * fmaxf(size, unit * common(x.big[0], y.big[0])) && (enough || places >= required);
     }

@@ -29,33 +29,37 @@ struct Scale {
 };
 
 // The worst of a group of rows: the most small elements, the largest element (its bits), the most sampled places that are not
-// big, the fewest elements that are not small, the lowest level of what is big; and whether a row is recomputed by itself. Rows of
+// big, at either level, the fewest elements that are not small, the lowest level of what is big; and whether a row is recomputed by itself. Rows of
 // zeros do not count. A group is some tiles of READY_ROWS rows (emulated/panels.cuh), one after another.
 struct GroupStats {
-    unsigned small, largest, gaps, regular;
+    unsigned small, largest, gaps[2], regular;
     int level;
     unsigned alone;
 
     // Joins another group. Several threads may do so at once.
     __device__ __forceinline__ void join(const GroupStats& x) {
-        atomicMax(&small, x.small), atomicMax(&largest, x.largest), atomicMax(&gaps, x.gaps);
+        atomicMax(&small, x.small), atomicMax(&largest, x.largest);
+        atomicMax(&gaps[0], x.gaps[0]), atomicMax(&gaps[1], x.gaps[1]);
         atomicMin(&regular, x.regular), atomicMin(&level, x.level);
         if (x.alone) alone = 1;
     }
     // The worst of this and another, but for `alone`.
     __device__ __forceinline__ void worsen(const GroupStats& x) {
-        small = max(small, x.small), largest = max(largest, x.largest), gaps = max(gaps, x.gaps);
+        small = max(small, x.small), largest = max(largest, x.largest);
+        gaps[0] = max(gaps[0], x.gaps[0]), gaps[1] = max(gaps[1], x.gaps[1]);
         regular = min(regular, x.regular), level = min(level, x.level);
     }
     // The worst of a warp's 32, but for `alone`; in all threads.
     __device__ __forceinline__ void worsen_by_warp() {
-        small = __reduce_max_sync(~0u, small), largest = __reduce_max_sync(~0u, largest), gaps = __reduce_max_sync(~0u, gaps);
+        small = __reduce_max_sync(~0u, small), largest = __reduce_max_sync(~0u, largest);
+        gaps[0] = __reduce_max_sync(~0u, gaps[0]), gaps[1] = __reduce_max_sync(~0u, gaps[1]);
         regular = __reduce_min_sync(~0u, regular), level = __reduce_min_sync(~0u, level);
     }
 };
-constexpr GroupStats NOTHING_SEEN{0, 0, 0, ~0u, 127, 0};
+constexpr GroupStats NOTHING_SEEN{0, 0, {0, 0}, ~0u, 127, 0};
 constexpr int ROW_GROUPS = 256;  // of an operand, at most
 constexpr int MOST_POWERS = 512;
+constexpr int LISTED = 64;
 
 // What computes the result of an emulated product.
 enum Tier : unsigned {
@@ -80,7 +84,7 @@ struct Decision {
     unsigned out_of_range[2];  // how many have an element that is too large for bf16x6
     unsigned alone[2];         // how many may have to be recomputed alone
     float least_power;         // with a smaller sum of squares, the product cancels (cancel.cuh). 0: not known
-    unsigned powers;           // how many of `power` there are. 0: the multiply does not add up squares
     GroupStats groups[2][ROW_GROUPS];  // of A and B
     float power[MOST_POWERS];  // sums of squares of C, before the epilogue: of each consumer of each block of the multiply
+    unsigned listed[2][2][LISTED];  // the first rows that `alone`, and that `out_of_range` count, of A and of B
 };

@@ -65,12 +65,12 @@ __device__ __forceinline__ void judge(const Params& s, int thread, bool scaled_l
     any_of<JUDGES>(false);
     const AcceptTest test(s, scaled_lo);
     load_partners<JUDGES>(s, thread, test, d);
-    const int a_tiles = (int)row_tiles(s, 0), tiles = a_tiles + (int)row_tiles(s, 1);
-    for (int i = blockIdx.x * (JUDGES / 32) + thread / 32; i < tiles; i += gridDim.x * (JUDGES / 32)) {
-        const int side = i >= a_tiles, tile = side ? i - a_tiles : i;
+    const int a_units = (int)row_tiles(s, 0) * REDUCERS, units = a_units + (int)row_tiles(s, 1) * REDUCERS;
+    for (int i = blockIdx.x * (JUDGES / 32) + thread / 32; i < units; i += gridDim.x * (JUDGES / 32)) {
+        const int side = i >= a_units, unit = side ? i - a_units : i;
         // The stats of a prepacked operand stay as they are.
-        if (side ? B_PREPACKED : A_PREPACKED) reduce_row_tile<false>(s, side, tile, test, d);
-        else reduce_row_tile<true>(s, side, tile, test, d);
+        if (side ? B_PREPACKED : A_PREPACKED) reduce_rows<false>(s, side, unit, test, d);
+        else reduce_rows<true>(s, side, unit, test, d);
     }
     __threadfence();
     any_of<JUDGES>(false);

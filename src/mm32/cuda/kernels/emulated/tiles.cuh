@@ -89,7 +89,7 @@ __device__ __forceinline__ float& power_of_thread(float* staging) {
 // Stores what a warp has of a tile: 16 rows from m on and COUNT * 2 columns from the tile's `column` on, in the registers in
 // which wgmma and mma.sync leave them. A thread has rows lane / 4 and lane / 4 + 8, whose scales `rows` undoes, and of each 8
 // columns number 2 * (lane % 4) and the next. Sums leave through shared memory as whole 128-byte lines: stores of 8 bytes to 8
-// rows each took twice as long. WATCH: the squares of C are added up.
+// rows each took twice as long. WATCH: the squares of what is watched of C are added up (is_watched).
 template <bool WATCH, int COUNT>
 __device__ __forceinline__ void store(const Problem& p, const TileOfPart& tile, const Target& target, int m, int column,
                                       const float2 (&rows)[2], const Columns& columns, const float (&sum)[COUNT],
@@ -109,7 +109,7 @@ __device__ __forceinline__ void store(const Problem& p, const TileOfPart& tile, 
                 const float2 bias = *reinterpret_cast<const float2*>(&columns.bias[first + 8 * j + pair]);
                 const float* const x = sum + 16 * part + 4 * j + 2 * h;
                 float c0 = x[0] * (rows[h].x * f.x) * (rows[h].y * f.y), c1 = x[1] * (rows[h].x * f.z) * (rows[h].y * f.w);
-                if (WATCH && lane / 4 < height) {
+                if (WATCH && h == 0 && j % 2 == 0 && lane / 4 < height) {
                     if (8 * j + pair < width) power = fmaf(c0, c0, power);
                     if (8 * j + pair + 1 < width) power = fmaf(c1, c1, power);
                 }
@@ -171,7 +171,7 @@ __device__ __forceinline__ void store_moderate(float* to, long long stride, cons
                 const float2 bias = *reinterpret_cast<const float2*>(&columns.bias[first + 8 * j + pair]);
                 const float* const x = sum + (first / 8 + j) * 4 + 2 * h;
                 float c0 = x[0] * (rows[h] * f.x), c1 = x[1] * (rows[h] * f.y);
-                if (WATCH) power = fmaf(c0, c0, fmaf(c1, c1, power));
+                if (WATCH && h == 0 && j % 2 == 0) power = fmaf(c0, c0, fmaf(c1, c1, power));
                 if (!MM32_SPLIT_K) c0 = epilogue(c0, bias.x), c1 = epilogue(c1, bias.y);
                 *reinterpret_cast<float2*>(in + 8 * j) = make_float2(c0, c1);
             }
