@@ -13,56 +13,55 @@
 
 constexpr float CANCELS = 0.5f;  // of the root of P
 
-// Estimates P, of what is watched of C, from the sampled places of K. Each of the 8 runs of places gives an estimate; of them the fourth smallest counts, because
-// the mass of operands that decay along K is in one run. What the samples hold by themselves is a bound from below. By one block's 256
-// consumers, before their first tile. `memory`: 2200 floats of shared memory.
-__device__ __forceinline__ void find_least_power(const Params& s, float* memory) {
-    constexpr int PARTS = 8, ALL = 2 * PARTS * SAMPLES;
-    const auto synchronize = [] { asm volatile("bar.sync 8, 256;" ::: "memory"); };
-    const int lane = threadIdx.x % 32, part = threadIdx.x / 32;
-#pragma unroll 1
+// Estimates P, of what is watched of C, from the sampled places of K. Each of the 8 runs of places gives an estimate; of them the fourth
+// smallest counts, because the mass of operands that decay along K is in one run. What the samples hold by themselves is a bound from
+// below. By WARPS warps of one block, which synchronise at named barrier BARRIER. `memory`: 1 KB of shared memory, aligned to 16 bytes.
+template <int WARPS, int BARRIER>
+__device__ __forceinline__ void find_least_power(const Params& s, int thread, float* memory) {
+    const auto synchronize = [] { asm volatile("bar.sync %0, %1;" ::"n"(BARRIER), "n"(32 * WARPS) : "memory"); };
+    const int lane = thread % 32, warp = thread / 32;
+    float4 sum[2];  // over blocks of mm32_scale, of places 4 * lane to 4 * lane + 3
+#pragma unroll
     for (int side = 0; side < 2; side++) {
         const int blocks = scale_blocks(s, side);
         const float4* const from = reinterpret_cast<const float4*>(sampled_power(s, side, 0)) + lane;
-        float4 sum = make_float4(0.f, 0.f, 0.f, 0.f);
-#pragma unroll 8
-        for (int block = part; block < blocks; block += PARTS) {
+        sum[side] = make_float4(0.f, 0.f, 0.f, 0.f);
+#pragma unroll 4
+        for (int block = warp; block < blocks; block += WARPS) {
             const float4 x = __ldcg(from + block * (SAMPLES / 4));
-            sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
+            sum[side].x += x.x, sum[side].y += x.y, sum[side].z += x.z, sum[side].w += x.w;
         }
-        reinterpret_cast<float4*>(memory)[(side * PARTS + part) * (SAMPLES / 4) + lane] = sum;
     }
-    synchronize();
-    if (threadIdx.x < SAMPLES) {
-        float of[2] = {0.f, 0.f};
-#pragma unroll
-        for (int i = 0; i < 2 * PARTS; i++) of[i / PARTS] += memory[i * SAMPLES + threadIdx.x];
-        memory[ALL + threadIdx.x] = of[0] * of[1];
-    }
-    synchronize();
-    if (threadIdx.x < 8) {
-        float sum = 0.f;
-#pragma unroll
-        for (int i = 0; i < RUN; i++) sum += memory[ALL + threadIdx.x * RUN + i];
-        memory[threadIdx.x] = sum;
-    }
-    synchronize();
-    if (threadIdx.x == 0) {
-        float all = 0.f, fourth = 0.f;
+    float4* const shared = reinterpret_cast<float4*>(memory) + lane;
 #pragma unroll 1
-        for (int i = 0; i < 8; i++) {
-            const float mine = memory[i];
-            int below = 0;
-            for (int j = 0; j < 8; j++) below += memory[j] < mine || (memory[j] == mine && j < i);
-            if (below == 3) fourth = mine;
-            all += mine;
-        }
-        if (s.p.k > SAMPLES) all = fmaxf(all, fourth * ((float)s.p.k / RUN));
-        const float least = CANCELS * CANCELS * all * ((float)s.p.batches / ((float)s.matrices[0] * (float)s.matrices[1]));
-        s.decision->least_power = least > 0x1p-100f && least < 0x1p120f ? least : 0.f;  // elsewhere squares leave fp32's range
+    for (int other = 1; other < WARPS; other++) {  // one after another: the sums are the same in every run
+        if (warp == other) shared[0] = sum[0], shared[32] = sum[1];
+        synchronize();
+        if (warp == 0)
+#pragma unroll
+            for (int side = 0; side < 2; side++) {
+                const float4 x = shared[32 * side];
+                sum[side].x += x.x, sum[side].y += x.y, sum[side].z += x.z, sum[side].w += x.w;
+            }
+        synchronize();
     }
-    for (int i = 2 * gridDim.x + threadIdx.x; i < MOST_POWERS; i += 256) s.decision->power[i] = 0.f;
-    synchronize();
+    if (warp != 0) return;
+    float run = sum[0].x * sum[1].x + sum[0].y * sum[1].y + (sum[0].z * sum[1].z + sum[0].w * sum[1].w);
+    static_assert(RUN == 16);  // of 4 lanes
+    run += __shfl_xor_sync(~0u, run, 1), run += __shfl_xor_sync(~0u, run, 2);
+    float all = 0.f;
+    int below = 0;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        const float x = __shfl_sync(~0u, run, 4 * i);
+        below += x < run || (x == run && i < lane / 4);
+        all += x;
+    }
+    const unsigned fourth = __ballot_sync(~0u, below == 3);
+    if (s.p.k > SAMPLES && fourth) all = fmaxf(all, __shfl_sync(~0u, run, __ffs(fourth) - 1) * ((float)s.p.k / RUN));
+    const float least = CANCELS * CANCELS * all * ((float)s.p.batches / ((float)s.matrices[0] * (float)s.matrices[1]));
+    if (lane == 0) s.decision->least_power = least > 0x1p-100f && least < 0x1p120f ? least : 0.f;  // elsewhere squares leave fp32's range
+    for (int i = 2 * gridDim.x + lane; i < MOST_POWERS; i += 32) s.decision->power[i] = 0.f;
 }
 
 // In the launch after the multiply, if the tier is still FIRST_TIER. For whole warps: all find the same, by the same order of sums.

@@ -18,6 +18,7 @@ struct Deciding {
     union {
         TestedRow rows[TRIED_M];
         TestedRow partners[2][PARTNERS];  // no longer needed when the rows are
+        float memory[256];                // before both
     };
     unsigned char alone_rows[TRIED_M];
     unsigned rejected;

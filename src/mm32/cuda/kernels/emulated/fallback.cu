@@ -64,7 +64,7 @@ __device__ __forceinline__ void look_at(int i, const RowStats* stats, const Acce
 }
 
 // `listed`: rows and columns that are alone have been recomputed already. `tested`: memory for those of A, then those of B.
-__device__ __forceinline__ int find_repair(const Params& s, const Tile& tile, const AcceptTest& test, bool all_pairs, bool listed,
+__device__ __noinline__ int find_repair(const Params& s, const Tile& tile, const AcceptTest& test, bool all_pairs, bool listed,
                                            TestedRow* tested, Repair& repair) {
     static_assert(TILE_M <= 256 && TILE_N <= 256);
     const Problem& p = s.p;
@@ -131,7 +131,7 @@ static_assert(MOST_ALONE <= TOGETHER && LANES == 16);
 // Of columns, the elements in rows that are alone are left out, so that each element has one order of sums. `memory`: a float for each
 // thread and line.
 template <int COUNT>
-__device__ __forceinline__ void recompute_lines(const Params& s, int side, long long matrix, const long long* lines, int count,
+__device__ __noinline__ void recompute_lines(const Params& s, int side, long long matrix, const long long* lines, int count,
                                                 long long first, const AcceptTest& test, float* memory) {
     const Problem& p = s.p;
     const Pointers at = pointers_of(p, matrix);
@@ -242,7 +242,7 @@ __device__ __forceinline__ void recompute_alone_again(const Params& s, const Til
 }
 
 constexpr int AT_ONCE = 4;  // pairs that a warp recomputes together
-__device__ __forceinline__ void recompute_pairs(const Params& s, const Tile& tile, const Repair& repair) {
+__device__ __noinline__ void recompute_pairs(const Params& s, const Tile& tile, const Repair& repair) {
     const Problem& p = s.p;
     const Pointers at = pointers_of(p, tile.matrix);
     const int lane = threadIdx.x % 32, pairs = (int)repair.pairs;

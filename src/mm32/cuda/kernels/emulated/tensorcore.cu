@@ -60,6 +60,7 @@ constexpr int JUDGES = 96;  // threads of the producer's warpgroup that have not
 
 // Decides which tier computes the product, as soon as everything is packed.
 __device__ __forceinline__ void judge(const Params& s, int thread, bool scaled_lo, Deciding& d) {
+    if (WATCHED && blockIdx.x == gridDim.x - 1) find_least_power<JUDGES / 32, 5>(s, thread, d.memory);
     if (thread == 0)  // one thread, and not often: 400 warps that asked without a pause slowed the multiply by 3 %
         while (!load_acquire(&s.decision->packed)) __nanosleep(1000);
     any_of<JUDGES>(false);
@@ -399,7 +400,10 @@ extern "C" __global__ void __launch_bounds__(TILE_N > 128 ? 384 : 512, 1) mm32_t
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(MM32_INLINE_PACK ? 160 : TILE_N > 128 ? 216 : 168));
         const int consumer = threadIdx.x / 128;
-        if (WATCHED && blockIdx.x == gridDim.x - 1) find_least_power(s, staging[0]);
+        if (WATCHED && MM32_INLINE_PACK && blockIdx.x == gridDim.x - 1) {
+            find_least_power<CONSUMERS / 32, 8>(s, threadIdx.x, staging[0]);
+            asm volatile("bar.sync 8, 256;" ::: "memory");  // `staging` is free again
+        }
         consume(s, scaled_lo, ring, full_barriers, empty_barriers, columns[consumer], staging[consumer], stopped);
         // The next launch reads mm32_pack's decision and waits only for this one, so this one must wait for mm32_pack. The
         // consumers wait, at their end, and not the idle warps: waiting while mm32_pack runs cost a tenth of the time.
