@@ -422,7 +422,9 @@ def _repair(a: _Side, b: _Side, test: AcceptTest, tier: str, tile: tuple[int, in
                 ]
                 if not test.accepts_groups(left[0], left[1]).all():
                     pairs = _rejected(a, b, test, here)
-            if pairs.sum() > MOST_PAIRS:  # rows and columns that are alone have their own order of sums even so, if listed
+            if (
+                pairs.sum() > MOST_PAIRS
+            ):  # rows and columns that are alone have their own order of sums even so, if listed
                 made.tiles[here] = ~(rows[:, None] | columns) if listed else True
                 if not listed:
                     continue

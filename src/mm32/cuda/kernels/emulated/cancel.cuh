@@ -61,17 +61,17 @@ __device__ __forceinline__ void find_least_power(const Params& s, int thread, fl
     if (s.p.k > SAMPLES && fourth) all = fmaxf(all, __shfl_sync(~0u, run, __ffs(fourth) - 1) * ((float)s.p.k / RUN));
     const float least = CANCELS * CANCELS * all * ((float)s.p.batches / ((float)s.matrices[0] * (float)s.matrices[1]));
     if (lane == 0) s.decision->least_power = least > 0x1p-100f && least < 0x1p120f ? least : 0.f;  // elsewhere squares leave fp32's range
-    for (int i = 2 * gridDim.x + lane; i < MOST_POWERS; i += 32) s.decision->power[i] = 0.f;
 }
 
 // In the launch after the multiply, if the tier is still FIRST_TIER. For whole warps: all find the same, by the same order of sums.
 __device__ __forceinline__ bool cancels(const Decision& decision) {
     const float least = decision.least_power;
     if (!(least > 0.f)) return false;
-    float sum = 0.f;
-#pragma unroll
-    for (int i = 0; i < MOST_POWERS; i += 32) sum += decision.power[i + threadIdx.x % 32];  // all loads at once
-#pragma unroll
+    static_assert(MOST_BLOCKS == 256);
+    const float4* const from = reinterpret_cast<const float4*>(decision.power) + threadIdx.x % 32;
+    const float4 x = from[0], y = from[32];
+    float sum = (x.x + x.y + (x.z + x.w)) + (y.x + y.y + (y.z + y.w));
+#pragma unroll 1  // code that has to be fetched takes longer than that
     for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0u, sum, offset);
     return sum < least;
 }

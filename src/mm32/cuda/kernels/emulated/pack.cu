@@ -2,7 +2,7 @@
 //
 // mm32_scale samples every row and chooses its exponent.
 //   Launch: any number of blocks of 256 threads (grid-stride loop over groups of 32 rows, all of A and then all of B).
-//   1.5 KB of shared memory. Bound by the latency of the samples, which are loaded together.
+//   11 KB of shared memory. Bound by the latency of the samples, which are loaded together.
 //
 // mm32_pack reads each element once, scales it, splits it, and writes whole 128-byte lines. It collects the stats of each row,
 // and the block that finishes last runs the accept test on them.
@@ -65,27 +65,6 @@ __device__ __forceinline__ void read_whole_rows(const Operand& x, int row0, int 
     __syncthreads();
 }
 
-// Of the first 2 * HALF numbers of each lane, a lane keeps one half and sends the other; it is left with HALF sums.
-template <int HALF>
-__device__ __forceinline__ void fold(float (&v)[RUN]) {
-    const bool upper = threadIdx.x & 2 * HALF;
-#pragma unroll
-    for (int i = 0; i < HALF; i++) {
-        const float low = v[i], high = v[i + HALF];
-        v[i] = (upper ? high : low) + __shfl_xor_sync(~0u, upper ? low : high, 2 * HALF);
-    }
-}
-
-// The sum of squares over those of a warp's 32 rows that are watched (cancel.cuh), of place lane / 2.
-__device__ __forceinline__ float sum_of_squares(const float (&sample)[RUN]) {
-    static_assert(RUN == 16);
-    float v[RUN];
-#pragma unroll
-    for (int i = 0; i < RUN; i++) v[i] = is_watched(threadIdx.x) ? sample[i] * sample[i] : 0.f;
-    fold<8>(v), fold<4>(v), fold<2>(v), fold<1>(v);
-    return v[0] + __shfl_xor_sync(~0u, v[0], 1);
-}
-
 // A row spans much if its largest sampled element has an exponent this much above the mean exponent of those that are not zero. Of
 // normal data it is 3.5 at most, of products of normal and log-normal data 5.
 constexpr int WIDE = 6;
@@ -104,6 +83,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) mm32_scale(const __grid
         if (threadIdx.x < (sizeof(Decision) - sizeof(s.decision->groups) - sizeof(s.decision->power) - sizeof(s.decision->listed)) / 4)
             decision[threadIdx.x] = 0;
         s.decision->groups[0][threadIdx.x] = s.decision->groups[1][threadIdx.x] = NOTHING_SEEN;
+        static_assert(MOST_BLOCKS == THREADS);
+        s.decision->power[threadIdx.x] = 0.f;
         const long long chunks = ceil_div(ceil_div(s.p.k, BLOCK_K), CHUNK);
         for (int side = A_PREPACKED; side < (B_PREPACKED ? 1 : 2); side++) {
             const long long counters = row_tiles(s, side) * chunks;
@@ -116,7 +97,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) mm32_scale(const __grid
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, depth = (int)s.p.k;
     const int rows = (int)(side ? s.p.n : s.p.m), per = (int)ceil_div(rows, 32);
     bool wide_block = false, some_finite = false;
-    float power = 0.f;  // of place lane / 2 of the warp's run
+    __shared__ __align__(16) float watched[PLANES == 2 ? 16 : 1][SAMPLES + 4];  // samples of the rows that are (cancel.cuh)
+    float power = 0.f;  // sum of their squares at place threadIdx.x
     // A plan launches no problem here with 2^31 groups of rows.
     for (int g = block; g < (int)s.matrices[side] * per; g += blocks) {
         const int matrix = g / per, row0 = (g - matrix * per) * 32, row = row0 + lane;
@@ -144,10 +126,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) mm32_scale(const __grid
             if (!finite) sum += 0x1000000u;
             else if (v > 0.f) sum += 0x10000u + (__float_as_uint(v) >> 23);
         }
-        if (PLANES == 2) power += sum_of_squares(sample);
+        if (PLANES == 2 && is_watched(lane))
+#pragma unroll
+            for (int i = 0; i < RUN; i += 4)
+                *reinterpret_cast<float4*>(&watched[lane % 8 + lane / 16 * 8][warp * RUN + i]) =
+                    make_float4(sample[i], sample[i + 1], sample[i + 2], sample[i + 3]);
         part[warp][lane] = largest, exponents[warp][lane] = sum;
         if (warp == 0) whole[lane] = 0.f;
         __syncthreads();
+        if (PLANES == 2 && threadIdx.x < SAMPLES)
+#pragma unroll 4
+            for (int i = 0; i < 16; i++) power = fmaf(watched[i][threadIdx.x], watched[i][threadIdx.x], power);
         sum = 0;
 #pragma unroll
         for (int i = 0; i < 8; i++) largest = fmaxf(largest, part[i][lane]), sum += exponents[i][lane];
@@ -188,7 +177,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) mm32_scale(const __grid
         wide_block = Flags::of_side(s, A_PREPACKED ? 0 : 1, THREADS) & WIDE_ROWS;
     wide_block = __syncthreads_or(wide_block), some_finite = __syncthreads_or(some_finite);
     if (threadIdx.x == 0) scale_flags(s, side)[block] = (wide_block ? WIDE_ROWS : 0) | (some_finite ? SOME_FINITE : 0);
-    if (PLANES == 2 && lane % 2 == 0) sampled_power(s, side, block)[warp * RUN + lane / 2] = power;
+    if (PLANES == 2 && threadIdx.x < SAMPLES) sampled_power(s, side, block)[threadIdx.x] = power;
 }
 
 // What a block packs at a time: one chunk of K-blocks of some rows of one operand, from row0 and k0 on.

@@ -58,7 +58,7 @@ struct GroupStats {
 };
 constexpr GroupStats NOTHING_SEEN{0, 0, {0, 0}, ~0u, 127, 0};
 constexpr int ROW_GROUPS = 256;  // of an operand, at most
-constexpr int MOST_POWERS = 512;
+constexpr int MOST_BLOCKS = 256;  // of mm32_tensorcore
 constexpr int LISTED = 64;
 
 // What computes the result of an emulated product.
@@ -69,7 +69,7 @@ enum Tier : unsigned {
 };
 
 // What the accept test decided about a call, and what it decided from. mm32_scale sets it to zeros and NOTHING_SEEN.
-struct Decision {
+struct __align__(16) Decision {
     unsigned tier;             // a Tier. Decided when mm32_pack has finished, while the multiply may already run
     unsigned decided;          // 1: tier will not change before the lower tier's launches
     unsigned unsure;           // 1: mm32_fallback must test the tiles that `groups` do not accept
@@ -83,8 +83,9 @@ struct Decision {
     unsigned not_finite[2];    // how many rows of A and of B have a NaN or an Inf
     unsigned out_of_range[2];  // how many have an element that is too large for bf16x6
     unsigned alone[2];         // how many may have to be recomputed alone
+    unsigned unused[3];
     float least_power;         // with a smaller sum of squares, the product cancels (cancel.cuh). 0: not known
     GroupStats groups[2][ROW_GROUPS];  // of A and B
-    float power[MOST_POWERS];  // sums of squares of C, before the epilogue: of each consumer of each block of the multiply
+    float power[MOST_BLOCKS];  // sums of squares of C, before the epilogue, by block of the multiply
     unsigned listed[2][2][LISTED];  // the first rows that `alone`, and that `out_of_range` count, of A and of B
 };

@@ -344,8 +344,8 @@ __device__ __forceinline__ void consume(const Params& s, bool scaled_lo, unsigne
         for (int offset = 16; offset > 0; offset /= 2) power += __shfl_xor_sync(~0u, power, offset);
         if (lane == 0) staging[warp] = power;
         asm volatile("bar.sync %0, 128;" ::"r"(3 + consumer) : "memory");
-        if (threadIdx.x % 128 == 0)
-            s.decision->power[2 * blockIdx.x + consumer] = (staging[0] + staging[1]) + (staging[2] + staging[3]);
+        // The order of a sum of two does not matter.
+        if (threadIdx.x % 128 == 0) atomicAdd(&s.decision->power[blockIdx.x], (staging[0] + staging[1]) + (staging[2] + staging[3]));
     }
 }
 
