@@ -39,7 +39,9 @@ def test_opcheck_of_options(activation: str | None, device: str, seed: int) -> N
     """Every activation, precision and kernel; each with something else, as none changes what torch sees of the others."""
     a, b, bias = make((3, 4), device), make((4, 5), device, requires_grad=True), make((5,), device, requires_grad=True)
     number = 0 if activation is None else 1 + names().index(activation)
-    precision, kernel = PRECISIONS[number % 3], ("auto", "naive", "dot", "tiled", "simt")[number % 5]
+    precision, kernel = PRECISIONS[number % len(PRECISIONS)], ("auto", "naive", "dot", "tiled", "simt")[number % 5]
+    if device == "cuda" and precision == "bf16x6":
+        kernel = "auto"  # the others have it not
     opcheck(torch.ops.mm32.matmul.default, (a, transposed(b), bias, activation, precision, kernel))
 
 
@@ -50,6 +52,10 @@ def test_opcheck_of_kernels(kernel: str, precision: str, seed: int) -> None:
     """With sizes that have edges, and operands that are stored transposed."""
     if precision == "ieee" and kernel in EMULATED_KERNELS:
         with pytest.raises(ValueError, match="promises fp32 multiply-adds only"):
+            mm32.matmul(make((3, 4), "cuda"), make((4, 5), "cuda"), kernel=kernel, precision=precision)
+        return
+    if precision == "bf16x6" and kernel not in ("auto", "tensorcore"):
+        with pytest.raises(ValueError, match="precision 'bf16x6' is kernel 'tensorcore' alone"):
             mm32.matmul(make((3, 4), "cuda"), make((4, 5), "cuda"), kernel=kernel, precision=precision)
         return
     a, b, bias = (make(s, "cuda", requires_grad=True) for s in ((2, 33, 300), (300, 17), (17,)))

@@ -8,8 +8,8 @@ undone at the end.
 - bf16x6: x = hi + mid + lo in bf16, without error; the six products of parts that are larger than 2^-24 of a*b.
 - fp16, for precision "tf32": hi alone, and no promotion.
 
-`mm32.numerics_decide` and `numerics_cancel` model which of them the card chooses, and what multiply-adds recompute. docs/numerics.md has the argument;
-the kernels are in cuda/kernels/emulated (and common/reduce.cu).
+`mm32.numerics_decide` and `numerics_cancel` model which of them the card chooses, and what multiply-adds recompute.
+docs/numerics.md has the argument; the kernels are in cuda/kernels/emulated (and common/reduce.cu).
 
 Sources. Splitting fp32 into fp16 pairs for tensor cores: Markidis, Der Chien, Laure, Peng, Vetter, "NVIDIA Tensor Core
 programmability, performance & precision", IPDPSW 2018. Keeping the sums out of the tensor core's truncating accumulator, and

@@ -1,9 +1,10 @@
 """A model, in numpy, of how the kernel "tensorcore" finds that the sums of a product cancel. No torch, no card.
 
-The split's errors are relative to the terms of a sum, and those of fp32 multiply-adds to its partial sums. Where terms cancel one
-by one, partial sums stay small, and fp16x3 would be less accurate than fp32; so such a product goes to the next tier. If the terms
-had random signs, the sum of the squares of C would be about P = sum over k of |A's column k|^2 |B's row k|^2. mm32_scale samples P,
-mm32_tensorcore adds up the squares of C, a quarter of them, and the launch after it compares (emulated/cancel.cuh). docs/numerics.md has the argument.
+The errors of the split are relative to the terms of a sum, those of fp32 multiply-adds to its partial sums. Where terms
+cancel one by one, partial sums stay small, and fp16x3 would be less accurate than fp32; so such a product goes to the next
+tier. If the terms had random signs, the sum of the squares of C would be about P, the sum over k of |A's column k|^2 |B's
+row k|^2. mm32_scale samples P, mm32_tensorcore adds up the squares of a quarter of C, and the launch after it compares
+(emulated/cancel.cuh). docs/numerics.md has the argument.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def _watched(rows: int) -> Mask:
 
 
 def least_power(a: Array, b: Array) -> float:
-    """The least sum of squares, of what is watched of A (M, K) times B (K, N), that is not cancellation; 0 where it cannot be told."""
+    """The least sum of the squares of what is watched of A (M, K) times B (K, N) that is not cancellation; 0 where that cannot be
+    told."""
     k = a.shape[1]
     places = sampled(k)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):

@@ -107,7 +107,7 @@ def resolve(text: str, values: dict[str, int]) -> str:
                     frames.append(None)
                 if frame is not None:
                     continue
-            if CONSTANT.search(condition) and word not in ("define", "pragma", "include"):
+            if CONSTANT.search(condition) and word not in ("define", "undef", "pragma", "include"):
                 raise ValueError(f"a directive asks for a constant in a way that is not understood: {line.strip()}")
         if all(frame is None or frame[1] for frame in frames):
             kept.append(line)

@@ -371,9 +371,10 @@ def _multiply(
     constants = (*last, *multiply_constants(tile, loads, split_k, c_vector, lower=lower, lower_tier=lower_tier))
     blocks = gemm.batches * -(-gemm.m // TILE_M) * -(-gemm.n // tile.n) * candidate.parts
     persistent = tile.kernel == "tensorcore"
+    most = min(card.sms, MOST_BLOCKS) if persistent else cards.MAX_GRID
     return Launch(
         f"emulated/{tile.kernel}.cu", f"mm32_{tile.kernel}", constants, tile.threads, tile.shared,
-        blocks=min(blocks, min(card.sms, MOST_BLOCKS) if persistent else cards.MAX_GRID), takes_workspace=True, dependent=persistent, lower=lower,
+        blocks=min(blocks, most), takes_workspace=True, dependent=persistent, lower=lower,
     )  # fmt: skip
 
 
