@@ -119,7 +119,10 @@ def assert_families_are_whole(made: dict) -> None:
     """Every family at the first shape, in the order of their table; of errors only TF32's may be infinite."""
     first = next(iter(families.by_shape(made["rows"]).values()))
     assert [row["family"] for row in first] == [family.name for family in families.FAMILIES]
-    assert made["geometric_means"] == families.geometric_means(made["rows"])
+    for shape, means in families.geometric_means(
+        made["rows"]
+    ).items():  # the last digit is not the same in every Python
+        assert made["geometric_means"][shape] == pytest.approx(means, rel=1e-12)
     for row in made["rows"]:
         assert tuple(row["results"]) == families.IMPLEMENTATIONS
         assert set(row["tiers"]) <= set(TIERS)
