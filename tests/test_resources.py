@@ -44,7 +44,7 @@ from mm32.cuda import compile as compiler
 FORMS = tuple(planning.forms())
 SIMT_TILES, MMA_TILES = planning.fma.SIMT_TILES, planning.emulated.MMA_TILES
 SIMT, FIXUP = "fma/simt.cu", "fma/fixup.cu"
-MMA, PACK = "emulated/mma.cu", "emulated/pack.cu"
+MMA, PACK, FALLBACK = "emulated/mma.cu", "emulated/pack.cu", "emulated/fallback.cu"
 INLINE = "INLINE_PACK"  # the constant of tensorcore forms that pack their own operands
 BLOCKS = "BLOCKS_PER_SM"  # the constant that says how many blocks must fit on a multiprocessor
 HEAVIEST = activations.number("gelu_tanh")
@@ -304,10 +304,10 @@ def test_a_block_of_every_form_fits(version: str, arch: str) -> None:
 def most_stack(form: Form) -> int:
     """Bytes of stack that a record may state at all. pack.cu has 64 registers, so that it fits beside a multiply; what packs
     inside of one 96; the multiply's warps that decide which tier computes the product 48; NVRTC 13.0 gives fixup.cu no more than
-    64 on sm_120a; of three blocks and more on a multiprocessor each has 168 or fewer; others may miss what two hold."""
+    64 on sm_120a; functions of fallback.cu that are not inlined save registers; of three blocks and more on a multiprocessor each has 168 or fewer; others may miss what two hold."""
     constants = dict(form.constants)
-    if form.source in (PACK, FIXUP):
-        return 128 if form.source == PACK else 16
+    if form.source in (PACK, FALLBACK, FIXUP):
+        return {PACK: 128, FALLBACK: 64, FIXUP: 16}[form.source]
     if INLINE in constants:
         return 192 if constants[INLINE] else 128
     return 24 if constants.get(BLOCKS, 1) >= 3 else 8
