@@ -301,13 +301,14 @@ def test_a_block_of_every_form_fits(version: str, arch: str) -> None:
     assert found == []
 
 
-def most_stack(form: Form) -> int:
+def most_stack(form: Form, arch: str) -> int:
     """Bytes of stack that a record may state at all. pack.cu has 64 registers, so that it fits beside a multiply; what packs
     inside of one 96; the multiply's warps that decide which tier computes the product 48; NVRTC 13.0 gives fixup.cu no more than
-    64 on sm_120a; functions of fallback.cu that are not inlined save registers; of three blocks and more on a multiprocessor each has 168 or fewer; others may miss what two hold."""
+    64 on sm_120a; functions of fallback.cu that are not inlined save registers, and NVRTC 13.5 keeps an array of one in memory on
+    sm_100a and sm_120a; of three blocks and more on a multiprocessor each has 168 or fewer; others may miss what two hold."""
     constants = dict(form.constants)
     if form.source in (PACK, FALLBACK, FIXUP):
-        return {PACK: 128, FALLBACK: 64, FIXUP: 16}[form.source]
+        return {PACK: 128, FALLBACK: 1200 if arch in ("sm_100a", "sm_120a") else 80, FIXUP: 16}[form.source]
     if INLINE in constants:
         return 192 if constants[INLINE] else 128
     return 24 if constants.get(BLOCKS, 1) >= 3 else 8
@@ -319,7 +320,7 @@ def test_only_forms_held_to_few_registers_spill(version: str, arch: str) -> None
     """The record's own bytes are the budget; this is what may be recorded."""
     entries = recorded(version)
     stacks = {form: entries[form.name, arch].used.stack for form in unchanged(arch, version)}
-    assert {form.name: stack for form, stack in stacks.items() if stack > most_stack(form)} == {}
+    assert {form.name: stack for form, stack in stacks.items() if stack > most_stack(form, arch)} == {}
     moved = {form: entries[form.name, arch].used for form in stacks if stacks[form] == 0}
     assert [form.name for form, used in moved.items() if used.loads or used.stores] == []
 
