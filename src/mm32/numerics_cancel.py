@@ -44,7 +44,7 @@ def least_power(a: Array, b: Array) -> float:
         runs = np.sum(np.pad(of_a * of_b, (0, SAMPLES - len(places))).reshape(-1, RUN), axis=1)
         power = float(np.sum(runs))
         if k > SAMPLES:
-            power = max(power, float(np.sort(runs)[3]) * k / RUN)
+            power = float(np.fmax(power, float(np.sort(runs)[3]) * k / RUN))
     least = CANCELS**2 * power
     return least if LEAST < least < MOST else 0.0
 

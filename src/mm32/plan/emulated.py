@@ -43,7 +43,7 @@ MOST_INLINE_BLOCKS = 4000  # K-blocks of a part with inline packing: 16 bits hol
 SHORT_K = 256  # below it tensorcore promotes every 16 of K, and mma's error may pass that of an fp32 sum
 SHORTEST_K = 32  # below it tensorcore's may
 MAX_ROWS = 2**24 - 8  # a plane of panels has 128 bytes a row, padded to 8 rows and counted in 31 bits
-FALLBACK_SLICES = 16  # blocks of mm32_fallback for a tile: they share rows and columns that are recomputed alone
+FALLBACK_BLOCKS = 16  # of mm32_fallback for a tile: they share rows and columns that are recomputed alone
 PREPACKED = 4  # the load of an operand that was packed beforehand
 
 
@@ -382,7 +382,7 @@ def _fallback(gemm: Gemm, card: Card, products: int) -> Launch:
     tiles = fma.fallback_tiles(gemm)
     return Launch(
         "emulated/fallback.cu", "mm32_fallback", (("PRODUCTS", products), *tiles.constants), tiles.block, tiles.shared,
-        blocks=min(tiles.grid(gemm) * FALLBACK_SLICES, card.sms * 2), takes_workspace=True, dependent=card.dependent_launch,
+        blocks=min(tiles.grid(gemm) * FALLBACK_BLOCKS, card.sms * 2), takes_workspace=True, dependent=card.dependent_launch,
         fallback=True,
     )  # fmt: skip
 
