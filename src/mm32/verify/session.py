@@ -79,6 +79,7 @@ class Session:
             # The reference may use what it likes: it is trusted, and only guarded against hanging.
             self.reference = self._start("reference", Limits(max(self.limits.timeout, 300.0), float("inf")))
             self.candidate = self._start("candidate", self.limits)
+            self.report.isolation = self.candidate.isolation
             self.truth = TruthSource(self.reference, self._note)
             self._verify()
         except Stop as stop:
@@ -111,7 +112,10 @@ class Session:
         return Stop(Verdict.CRASHED, f"the candidate failed while {self.stage}: {failure.message}", details)
 
     def _start(self, role: str, limits: Limits) -> WorkerProcess:
-        worker = WorkerProcess(role, limits, lambda waited: self.progress(self._line(waited)))
+        script = self.paths["reference" if role == "reference" else "candidate"]
+        worker = WorkerProcess(
+            role, limits, lambda waited: self.progress(self._line(waited)), script, self.paths["reference"]
+        )
         self.workers.append(worker)
         return worker
 
