@@ -14,6 +14,7 @@ from torch import Tensor
 from . import selftest, timing
 from .channel import Failure
 from .device_lock import DeviceLock
+from .guard import Guard
 from .judge import Judgement, Truth, judge, same_bits, shape_of
 from .probes import PROBES, Probe, skip_reason
 from .process import Limits, WorkerProcess, close_all
@@ -63,6 +64,7 @@ class Session:
         self.report = Report(
             reference=one_line(reference), candidate=one_line(candidate) if candidate else f"kernel {kernel}", seed=seed
         )
+        self.guard = Guard(self.paths.values())
         self.workers: list[WorkerProcess] = []
         self.lock: DeviceLock | None = None
         self.build: dict[str, Any] = {}  # the reference's constructor arguments and parameters
@@ -96,11 +98,18 @@ class Session:
         return self.report
 
     def _conclude(self, stop: Stop) -> None:
+        meddled = self.guard.meddled(self.workers)
+        if meddled and stop.verdict.same:
+            stop = Stop(Verdict.SUSPECT, meddled)
+        elif meddled:
+            self._note(meddled)
         self.report.verdict, self.report.reason, self.report.error = stop.verdict, stop.reason, stop.error
 
     def _failed(self, failure: Failure) -> Stop:
         """The verdict where a process did not answer."""
         details = failure.details
+        if failure.kind == "killed" and self.build:  # a trusted process, while a candidate's was there
+            return Stop(Verdict.CRASHED, f"{self.guard.killed(failure, self.candidate.isolation)}, while {self.stage}")
         if failure.role == "reference":
             return Stop(
                 Verdict.REFERENCE_FAILED, f"the reference failed while {self.stage}: {failure.message}", details
