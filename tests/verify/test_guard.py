@@ -25,6 +25,7 @@ def reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worke
     script.write_text(REFERENCE)
     worker = WorkerProcess("reference", Limits(60.0), script=script)
     worker.ask("load", path=str(script), class_name="Model")
+    worker.check_undisturbed()  # as it is now is how it should be
     yield worker
     worker.close()
 
@@ -40,13 +41,27 @@ def test_changed_cores_and_priorities_are_put_back(reference: WorkerProcess) -> 
     cores, nice = os.sched_getaffinity(reference.pid), os.getpriority(os.PRIO_PROCESS, reference.pid)
     os.sched_setaffinity(reference.pid, {min(cores)})
     os.setpriority(os.PRIO_PROCESS, reference.pid, nice + 5)
-    reference.ask("make_inputs", seed=1)
+    reference.check_undisturbed()
     assert os.sched_getaffinity(reference.pid) == cores
     assert reference.disturbed == ["had its cores and its priority changed from outside"]
     if os.geteuid() == 0:
         assert os.getpriority(os.PRIO_PROCESS, reference.pid) == nice
     said = Guard([]).meddled([reference])
     assert said.startswith("the reference's process had its cores and its priority changed from outside")
+
+
+def test_it_is_looked_after_when_the_candidate_is_paused(reference: WorkerProcess, tmp_path: Path) -> None:
+    candidate = WorkerProcess("candidate", Limits(60.0), script=tmp_path / "reference.py", beside=[reference])
+    try:
+        nice = os.getpriority(os.PRIO_PROCESS, reference.pid)
+        os.setpriority(os.PRIO_PROCESS, reference.pid, nice + 3)
+        with candidate.paused() as stopped:
+            assert stopped
+            assert psutil.Process(candidate.pid).status() == psutil.STATUS_STOPPED
+            assert reference.disturbed == ["had its priority changed from outside"]
+        candidate.ask("load", path=str(tmp_path / "reference.py"), class_name="Model", kernel=None)  # it goes on
+    finally:
+        candidate.close()
 
 
 def test_a_stopped_reference_goes_on(reference: WorkerProcess) -> None:

@@ -116,6 +116,7 @@ class WorkerProcess:
     """A worker's process. `role`, a name of PROGRAMS, decides which program it runs and is named in messages.
 
     `script` is what it will load, which it may read with the files beside it; `hidden` a file that it must not see.
+    `beside` are the other workers of the verification; trusted ones among them are looked after whenever this one is paused.
     `isolation` says how it is confined: words for the report. `disturbed` says what was done to a trusted worker from outside.
     """
 
@@ -126,10 +127,12 @@ class WorkerProcess:
         on_wait: Callable[[float], None] | None = None,
         script: Path | None = None,
         hidden: Path | None = None,
+        beside: Sequence[WorkerProcess] = (),
     ):
         self.role = role
         self.limits = limits
         self.on_wait = on_wait
+        self.beside = beside
         self.trusted = PROGRAMS[role] in TRUSTED_PROGRAMS
         self.deadline = 0.0
         self.asked = time.monotonic()
@@ -194,7 +197,6 @@ class WorkerProcess:
         """Send a request and wait for its answer, at most `timeout` seconds; see Channel.ask. Raises Failure."""
         if max_payload is None and self.role == "candidate":
             max_payload = SMALL_PAYLOAD
-        self.check_undisturbed()
         self.asked = time.monotonic()
         self.deadline = self.asked + min(self.limits.timeout, timeout if timeout is not None else self.limits.timeout)
         try:
@@ -315,8 +317,13 @@ class WorkerProcess:
         """Stop all of the worker's processes meanwhile, so that nothing it left running disturbs the timing of another.
 
         Gives whether they all have stopped."""
-        yield self.launched.command(b"stop", "stopped")
-        self.launched.command(b"continue", "continued")
+        stopped = self.launched.command(b"stop", "stopped")
+        for worker in self.beside:
+            worker.check_undisturbed()
+        try:
+            yield stopped
+        finally:
+            self.launched.command(b"continue", "continued")
 
     def close(self) -> None:
         """End the worker and remove its folder. Safe to call more than once."""

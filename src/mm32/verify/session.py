@@ -123,7 +123,12 @@ class Session:
     def _start(self, role: str, limits: Limits) -> WorkerProcess:
         script = self.paths["reference" if role == "reference" else "candidate"]
         worker = WorkerProcess(
-            role, limits, lambda waited: self.progress(self._line(waited)), script, self.paths["reference"]
+            role,
+            limits,
+            lambda waited: self.progress(self._line(waited)),
+            script,
+            self.paths["reference"],
+            self.workers,
         )
         self.workers.append(worker)
         return worker

@@ -26,6 +26,7 @@ from .script import ScriptError, where_in
 _exit = os._exit
 _getpid = os.getpid
 SHORT = 2000
+MAX_LEAVES = 10_000
 
 
 def describe_error(error: BaseException, path: Path) -> dict[str, Any]:
@@ -45,6 +46,13 @@ def describe_error(error: BaseException, path: Path) -> dict[str, Any]:
     }
 
 
+def _packed(value: Any, outgoing: list[Tensor]) -> dict[str, Any]:
+    """wire.pack, for no more tensors and numbers than the tool takes."""
+    if (count := len(wire.leaves(value))) > MAX_LEAVES:
+        raise wire.Unsupported(f"{count} tensors and numbers in one output, where at most {MAX_LEAVES} can be judged")
+    return wire.pack(value, outgoing)
+
+
 def serve(connection: wire.Connection, runner: ScriptRunner) -> None:
     """Answer requests until the tool closes the connection. An answer with "then" is followed by one that carries
     `runner.kept`, so that the tool can stop its clock before a large output is sent."""
@@ -62,7 +70,7 @@ def serve(connection: wire.Connection, runner: ScriptRunner) -> None:
             del tensors
             with torch.no_grad():
                 answer = operations[request["op"]](request)
-            header = {**answer, "nonce": nonce, "value": wire.pack(answer.get("value"), outgoing)}
+            header = {**answer, "nonce": nonce, "value": _packed(answer.get("value"), outgoing)}
         except BaseException as error:
             # SystemExit and KeyboardInterrupt as well: a script that calls sys.exit() must not end the process.
             outgoing = []
