@@ -40,8 +40,8 @@ OBEY = 5.0  # seconds that a supervisor may take to obey
 LEVELS = ((True, True, True), (True, True, False), (True, False, False), (False, False, False))
 
 
-class NoStart(Exception):
-    """A worker could not be started."""
+class NoStart(RuntimeError):
+    """No process for a script could be started, for a reason that is no script's."""
 
 
 def search_path() -> list[str]:

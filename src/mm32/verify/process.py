@@ -26,7 +26,7 @@ import psutil
 
 from . import sandbox, text, wire
 from .channel import Channel, Failure, Reply
-from .launch import Launched, NoStart, environment, launch, needed
+from .launch import Launched, environment, launch, needed
 
 # What a worker's process runs: the candidate's the worker alone, the reference's its own program.
 PROGRAMS = {"candidate": "mm32.verify.worker.main", "reference": "mm32.verify.reference"}
@@ -159,14 +159,12 @@ class WorkerProcess:
             self.launched: Launched = launch(
                 order, [theirs.fileno(), *(write for _, write in pipes)], lambda: self._say_waiting(time.monotonic())
             )
-        except BaseException as error:
+        except BaseException:
             ours.close()
             for read, _ in pipes:
                 os.close(read)
             shutil.rmtree(self.folder, ignore_errors=True)
             _not_dumpable.release()
-            if isinstance(error, NoStart):
-                raise Failure("crashed", str(error), role=role) from None
             raise
         finally:
             theirs.close()
@@ -176,6 +174,7 @@ class WorkerProcess:
         self.printed = [Drain(read) for read, _ in pipes]
         self.channel = Channel(ours, self._idle)
         self._open = True
+        self.check_undisturbed()  # as it is now is how it is to stay
 
     @property
     def pid(self) -> int:
