@@ -6,16 +6,18 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+import torch
 from conftest_verify import REFERENCE, RIGHT, Run, forward
 from test_tool import leftovers
 
@@ -256,24 +258,52 @@ def test_nothing_outlives_a_tool_that_is_killed(write: Write) -> None:
     assert not busy(mark)
 
 
-def test_a_worker_without_the_shared_server(
+def test_a_server_that_is_killed_is_started_again(start: Callable[..., WorkerProcess]) -> None:
+    server = launch.shared()
+    server.process.kill()
+    worker = start("print(1)")
+    assert printed(worker) == 1
+    assert launch._imports == 0
+    assert launch.shared() is not server
+
+
+def test_where_a_server_cannot_fork_workers_import_for_themselves(
     start: Callable[..., WorkerProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Ended(launch.Server):
-        def send(self, order: dict[str, Any], fds: Any) -> None:
-            raise BrokenPipeError
+    monkeypatch.setattr(launch, "_imports", 0)
+    usual = launch.Server
 
-    broken = Ended(())
-    monkeypatch.setattr(launch, "shared", lambda: broken)
+    def server(modules: Sequence[str]) -> launch.Server:
+        return usual(["mm32.verify.no_such_module"] if modules else ())
+
+    monkeypatch.setattr(launch, "Server", server)
+    monkeypatch.setattr(launch, "_shared", None)
     worker = start("import json, sys\nprint(json.dumps('mm32.verify.worker.main' in sys.modules))")
+    assert launch._imports == len(launch.PRELOADED) - 1
     assert printed(worker) is True
-    broken.close()
+    assert launch._shared[1].process.poll() is not None
+
+
+def test_a_server_that_has_used_cuda_does_not_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mm32.verify import forkserver
+
+    assert forkserver.uses_cuda() == torch.cuda.is_initialized()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    code = (
+        "import sys; from mm32.verify import forkserver; forkserver.uses_cuda = lambda: True; "
+        f"forkserver.main(['{theirs.fileno()}', '[]'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], pass_fds=[theirs.fileno()], check=False)
+    assert done.returncode == launch.UNFIT
+    ours.close()
+    theirs.close()
 
 
 def test_without_any_server_it_is_an_error_of_the_tool(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     def refuse(*_: object) -> None:
         raise BrokenPipeError
 
+    monkeypatch.setattr(launch, "_imports", 0)
     monkeypatch.setattr(launch.Server, "send", refuse)
     with pytest.raises(launch.NoStart, match="a process for the scripts could not be started: no server came up"):
         run(RIGHT)

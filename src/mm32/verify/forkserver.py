@@ -17,6 +17,7 @@ import socket
 import warnings
 
 from . import sandbox, supervisor
+from .launch import UNFIT
 
 NOT_INITIALIZED = 3  # CUDA_ERROR_NOT_INITIALIZED
 
@@ -30,7 +31,7 @@ def main(arguments: list[str]) -> None:
     for name in json.loads(arguments[1]):
         importlib.import_module(name)
     if uses_cuda():
-        os._exit(1)
+        os._exit(UNFIT)
     # Python warns of threads at a fork. Those of a BLAS library wait for work, and it starts them anew in the child.
     warnings.filterwarnings("ignore", message=".*multi-threaded.*fork", category=DeprecationWarning)
     signal.signal(signal.SIGCHLD, _reap)

@@ -25,7 +25,9 @@ from typing import Any
 
 from .sandbox import PID_NAMESPACE
 
-PRELOADED = ("mm32.verify.worker.main",)
+# What servers import before they fork, in the order in which it is tried. What torch imports when it traces a model takes half
+# as long as torch itself. A server that finds CUDA in use after its imports ends, and the next one imports less.
+PRELOADED = (("mm32.verify.worker.main", "torch._inductor.decomposition"), ("mm32.verify.worker.main",), ())
 BOOT = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); from mm32.verify.forkserver import main; main(sys.argv[1:])"
 # Environment variables that make products of fp32 matrices TF32 ones.
 TF32_SWITCHES = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
@@ -34,6 +36,7 @@ OTHER_PROGRAMS = ("SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLA
 # Beginnings of the names of variables that are read when libraries are loaded.
 READ_AT_LOAD = ("OMP", "GOMP", "KMP", "MKL", "OPENBLAS", "TORCH", "PYTORCH", "ATEN", "LD_", "MALLOC", "CUDA", "NVIDIA")
 START = 120.0  # seconds that a worker may take to come up, torch's import included
+UNFIT = 3  # exit code of a server that cannot fork
 OBEY = 5.0  # seconds that a supervisor may take to obey
 # From most to least confined: whether namespaces, a view of the file system, and another user are tried. What the system
 # refuses is gone without at every level; a level is given up where the worker could not work there.
@@ -111,19 +114,20 @@ class Server:
 
 _lock = threading.Lock()
 _shared: tuple[Any, Server] | None = None
+_imports = 0  # the number in PRELOADED of what a server can import here
 
 
 def shared() -> Server:
     """This process's server; it is started, if need be, and comes up meanwhile."""
     global _shared
     read = sorted((name, value) for name, value in environment().items() if name.startswith(READ_AT_LOAD))
-    key = (os.getpid(), search_path(), read)
+    key = (os.getpid(), search_path(), read, _imports)
     with _lock:
         if _shared is not None and _shared[0] == key and _shared[1].process.poll() is None:
             return _shared[1]
         if _shared is not None and _shared[0][0] == key[0]:
             _shared[1].close()
-        _shared = (key, Server(PRELOADED))
+        _shared = (key, Server(PRELOADED[_imports]))
         return _shared[1]
 
 
@@ -215,23 +219,45 @@ def launch(order: dict[str, Any], fds: Sequence[int], waiting: Callable[[], None
     temporary files), "needed", "script", "hidden" (a file that it must not see) and "processes" (its most). `fds`: its
     connection, output, errors. `waiting` is called about ten times a second. Raises NoStart.
     """
-    levels = LEVELS if order["confined"] else LEVELS[-1:]
-    said = "no server came up"
-    for modules in (PRELOADED, ()):
-        for namespaces, mounts, user in levels:
-            whole = {**order, "namespaces": namespaces, "mounts": mounts, "user": user}
-            server = shared() if modules else Server(modules)
-            try:
-                found = _attempt(server, whole, fds, waiting)
-            finally:
-                if not modules:
-                    server.close()
-            if isinstance(found, Launched):
-                return found
-            if not found:
-                break  # the server has ended: try one that imports nothing
+    said, failed = "no server came up", 0
+    while _imports < len(PRELOADED):
+        number = _imports
+        server = shared() if PRELOADED[number] else Server(())
+        try:
+            found = _confined(server, order, fds, waiting)
+        finally:
+            if not PRELOADED[number]:
+                server.close()
+        if isinstance(found, Launched):
+            return found
+        if found:  # the server works, and this worker does not
             said = found
+            break
+        failed += 1
+        if failed > 1 or server.process.poll() == UNFIT:  # once may be chance, or somebody's doing
+            failed = 0
+            if number + 1 == len(PRELOADED):
+                break
+            _import_less(number)
     raise NoStart(f"a process for the scripts could not be started: {said}")
+
+
+def _confined(server: Server, order: dict[str, Any], fds: Sequence[int], waiting: Callable[[], None]) -> Launched | str:
+    """A worker at the first level that works; or why there is none, "" if the server has ended."""
+    found: Launched | str = ""
+    for namespaces, mounts, user in LEVELS if order["confined"] else LEVELS[-1:]:
+        whole = {**order, "namespaces": namespaces, "mounts": mounts, "user": user}
+        found = _attempt(server, whole, fds, waiting)
+        if not isinstance(found, str) or not found:
+            break
+    return found
+
+
+def _import_less(number: int) -> None:
+    """A server that imports PRELOADED[number] does not come up here."""
+    global _imports
+    with _lock:
+        _imports = max(_imports, number + 1)
 
 
 def _attempt(server: Server, order: dict[str, Any], fds: Sequence[int], waiting: Callable[[], None]) -> Launched | str:

@@ -28,6 +28,7 @@ from . import sandbox
 
 PATIENCE = 0.5  # seconds to wait until the processes that were told to stop have stopped
 AT_REST = "TtZXx"  # states of a thread that runs nothing: stopped, or dead
+SCANS = 8  # of /proc that find nothing running, where processes of others come and go
 CHANNEL = 3  # the worker's descriptor of its connection to the tool
 
 
@@ -207,14 +208,21 @@ class _Supervisor:
     def _stop(self) -> bool:
         """Stop every process below, and wait until none of their threads runs; False if some still did after a while."""
         give_up = time.monotonic() + PATIENCE
+        scans = 0
         while True:
+            newest = _newest_process()
             signalled = set(self._signal(signal.SIGSTOP))
             if self.alone and not self._sees():
                 time.sleep(0.005)  # they were all told to, and nothing here says when they have
                 return True
             below = list(self._below())
-            # Without a namespace, one that was not yet there when the signals were sent is found in the next turn.
-            if all(_at_rest(pid) for pid in below) and (self.alone or signalled >= set(below)):
+            rest = all(_at_rest(pid) for pid in below)
+            if rest and self.alone:
+                return True
+            # Without a namespace, one that forks while /proc is read may be missed. Not if no process was made meanwhile;
+            # where others make some all the time, not often.
+            scans = scans + 1 if rest and signalled >= set(below) else 0
+            if scans and (newest == _newest_process() or scans == SCANS):
                 return True
             if time.monotonic() > give_up:
                 return False
@@ -267,3 +275,9 @@ def _at_rest(pid: int) -> bool:
         return all(_status(f"/proc/{pid}/task/{thread}/stat")[0] in AT_REST for thread in threads)
     except (OSError, IndexError):
         return True  # it has ended meanwhile
+
+
+def _newest_process() -> str:
+    """The number that was last given to a process or thread."""
+    with open("/proc/loadavg") as file:
+        return file.read().split()[-1]
