@@ -40,7 +40,13 @@ UNFIT = 3  # exit code of a server that cannot fork
 OBEY = 5.0  # seconds that a supervisor may take to obey
 # From most to least confined: whether namespaces, a view of the file system, and another user are tried. What the system
 # refuses is gone without at every level; a level is given up where the worker could not work there.
-LEVELS = ((True, True, True), (True, True, False), (True, False, False), (False, False, False))
+LEVELS = (
+    (True, True, True),
+    (True, False, True),
+    (True, True, False),
+    (True, False, False),
+    (False, False, False),
+)
 
 
 class NoStart(RuntimeError):
@@ -148,6 +154,7 @@ class Launched:
     isolation: list[str]
     exit_code: int | None = None  # as subprocess has it: negative for a signal
     lost: bool = False  # the supervisor has ended
+    ended: bool = False  # everything has
 
     def poll(self) -> bool:
         """Whether the worker has ended; its `exit_code` then is known, unless the supervisor is `lost`."""
@@ -170,23 +177,33 @@ class Launched:
 
     def end(self) -> None:
         """Have everything below the supervisor killed, and the supervisor end."""
-        if self.pidfd < 0:
+        if self.ended:
             return
+        self.ended = True
         with contextlib.suppress(OSError):
             self.control.send(b"end")
-        if not self._ended(OBEY):
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
-            self._ended(OBEY)
+        if not self._gone(OBEY):
+            with contextlib.suppress(OSError):
+                if self.pidfd >= 0:
+                    signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+                else:
+                    os.kill(self.supervisor, signal.SIGKILL)
+            self._gone(OBEY)
         self._hear(0.0)
-        os.close(self.pidfd)
-        self.pidfd = -1
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
         self.control.close()
 
-    def _ended(self, seconds: float) -> bool:
-        poll = select.poll()
-        poll.register(self.pidfd, select.POLLIN)
-        return bool(poll.poll(seconds * 1000))
+    def _gone(self, seconds: float) -> bool:
+        """Whether the supervisor ends within so many seconds. Its namespace's processes have then ended too."""
+        if self.pidfd >= 0:
+            poll = select.poll()
+            poll.register(self.pidfd, select.POLLIN)
+            return bool(poll.poll(seconds * 1000))
+        end = time.monotonic() + seconds
+        while (here := _runs(self.supervisor)) and time.monotonic() < end:
+            time.sleep(0.005)
+        return not here
 
     def _hear(self, seconds: float) -> dict[str, Any]:
         """What the supervisor says within so many seconds, or {}."""
@@ -197,6 +214,14 @@ class Launched:
         if "exit" in facts:
             self.exit_code = int(facts["exit"])
         return facts
+
+
+def _runs(process: int) -> bool:
+    """Whether there is a process of this number that has not ended."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZXx"
+    except OSError:
+        return False
 
 
 def hear(control: socket.socket, seconds: float) -> dict[str, Any] | None:
@@ -234,6 +259,8 @@ def launch(order: dict[str, Any], fds: Sequence[int], waiting: Callable[[], None
             said = found
             break
         failed += 1
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            server.process.wait(1)  # or `shared` may find it still alive
         if failed > 1 or server.process.poll() == UNFIT:  # once may be chance, or somebody's doing
             failed = 0
             if number + 1 == len(PRELOADED):
@@ -283,9 +310,9 @@ def _attempt(server: Server, order: dict[str, Any], fds: Sequence[int], waiting:
             if "failed" in known:
                 return str(known["failed"]) or "no reason given"
             if "supervisor" in facts:
-                with contextlib.suppress(ProcessLookupError):
+                with contextlib.suppress(OSError):  # not every system has it
                     pidfd = os.pidfd_open(known["supervisor"])
-            if "worker" in known and pidfd >= 0:
+            if "worker" in known and "supervisor" in known:
                 worker = 0 if PID_NAMESPACE in known["isolation"] else int(known["worker"])
                 launched = Launched(control, known["supervisor"], pidfd, worker, known["isolation"])
                 control, pidfd = None, -1  # type: ignore[assignment]

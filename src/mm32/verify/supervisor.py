@@ -278,6 +278,7 @@ def _at_rest(pid: int) -> bool:
 
 
 def _newest_process() -> str:
-    """The number that was last given to a process or thread."""
-    with open("/proc/loadavg") as file:
+    """The number that was last given to a process or thread, where the system tells it."""
+    with contextlib.suppress(OSError), open("/proc/loadavg") as file:
         return file.read().split()[-1]
+    return ""
