@@ -262,7 +262,9 @@ def test_nothing_outlives_a_tool_that_is_killed(write: Write) -> None:
     mark = f"mm32-test-{os.getpid()}-orphan"
     candidate = write("c.py", DAEMONS.format(mark=mark).replace("print(1)", "time.sleep(1000)"))
     code = "import sys; from mm32.verify import verify; verify(sys.argv[1], sys.argv[2])"
-    tool = subprocess.Popen([sys.executable, "-c", code, str(write("r.py", REFERENCE)), str(candidate)])
+    environment = {**os.environ, "TMPDIR": str(candidate.parent)}  # where its folders stay behind
+    arguments = [sys.executable, "-c", code, str(write("r.py", REFERENCE)), str(candidate)]
+    tool = subprocess.Popen(arguments, env=environment)
     give_up = time.monotonic() + 60
     while not busy(mark) and time.monotonic() < give_up:
         time.sleep(0.1)
