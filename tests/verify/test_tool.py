@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,22 +14,20 @@ import psutil
 import pytest
 from conftest_verify import HEAD, LINEAR, REFERENCE, RIGHT, Run, forward
 
-from mm32.verify import Report, Verdict, process, session, verify
+from mm32.verify import Report, Verdict, launch, process, session, verify
 from mm32.verify.judge import Judgement
 
 SAME = {verdict for verdict in Verdict if verdict.same}
 
 
 def leftovers() -> list[str]:
-    """Command lines of living processes that a worker of this process started, or the workers themselves."""
+    """Command lines of the living processes below this one, but for the server that workers are forked from."""
+    server = launch.shared().process.pid
     found = []
-    for one in psutil.process_iter():
-        try:
-            token = one.environ().get(process.TOKEN_VARIABLE, "")
-            if token.startswith(f"{os.getpid()}-") and one.status() != psutil.STATUS_ZOMBIE:
+    for one in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if one.pid != server and one.status() != psutil.STATUS_ZOMBIE:
                 found.append(" ".join(one.cmdline()))
-        except psutil.Error:
-            continue
     return found
 
 
@@ -430,14 +430,9 @@ def test_terminal_escapes_of_a_candidate_do_not_reach_the_page(run: Run) -> None
 
 
 def test_the_workers_folders_are_removed(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import tempfile
-
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    source = (
-        f"import os\nopen({str(tmp_path / 'cwd')!r}, 'w').write(os.getcwd() + chr(10) + os.environ['HOME'])\n" + RIGHT
-    )
-    run(source, trials=1)
-    cwd, home = (tmp_path / "cwd").read_text().split("\n")
+    report = run("import os\nprint(os.getcwd(), os.environ['HOME'])\n" + RIGHT, trials=1)
+    cwd, home = report.printed.split()
     assert cwd == home
     assert Path(cwd).parent == tmp_path
     assert not list(tmp_path.glob("mm32-verify-*"))

@@ -5,6 +5,9 @@ reference's (reference.py) and the candidate's (worker/), which can lie. Of both
 
     entry, session         the public call, and the stages of a verification
     process, channel, wire a script's process, the requests to it, and the format of the messages
+    launch, forkserver     workers forked from a process that has imported torch
+    supervisor, sandbox    the process above a worker; what the worker may see and do
+    guard                  whether somebody meddled with it all
     truth, probes, oracle  what is right: float64 results, probing data, the product that a model is
     judge, selftest        same or different, and whether that check could have failed
     timing, device_lock    faster or not

@@ -246,6 +246,9 @@ def _where(mask: Tensor) -> str:
     return "at " + str(tuple(reversed(place)))
 
 
+INF_HINT = "; the reference's are infinite there: compensated or split sums need a guard for Inf"
+
+
 def _odd_values(got: Tensor, reference: Tensor, name: str) -> str:
     """How NaN, +Inf and -Inf of `got` are in other places than those of `reference`; empty if they are in the same."""
     got, reference = got.detach(), reference.detach()
@@ -260,7 +263,8 @@ def _odd_values(got: Tensor, reference: Tensor, name: str) -> str:
     ):
         extra, missing = a & ~b, b & ~a
         if bool(extra.any()):
-            return f"{name}: {int(extra.sum())} entries are {what} where the reference's are not, first {_where(extra)}"
+            hint = INF_HINT if what == "NaN" and bool(reference[extra].isinf().all()) else ""
+            return f"{name}: {int(extra.sum())} entries are {what} where the reference's are not, first {_where(extra)}{hint}"
         if bool(missing.any()):
             return f"{name}: {int(missing.sum())} entries are not {what} where the reference's are, first {_where(missing)}"
     return ""

@@ -169,6 +169,9 @@ class Page:
         else:
             self.line(f"  CPU: times are CPU times. {e['cpu']}, {e['threads']} threads")
         self.line(
+            f"  candidate confined by: {', '.join(self.report.isolation) or 'nothing: it ran as you, with your rights'}"
+        )
+        self.line(
             f"  torch {e['torch']}, CUDA {e['cuda'] or 'none'}, Python {e['python']}; {self.report.seconds:.0f} s in all"
         )
 

@@ -72,6 +72,7 @@ class Report:
     deterministic: bool | None = None
     timing: dict[str, Any] | None = None
     environment: dict[str, Any] = field(default_factory=dict)
+    isolation: list[str] = field(default_factory=list)  # how the candidate was confined; sandbox.py has the words
     notes: list[str] = field(default_factory=list)
     error: dict[str, Any] = field(default_factory=dict)
     printed: str = ""

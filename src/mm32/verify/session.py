@@ -14,6 +14,7 @@ from torch import Tensor
 from . import selftest, timing
 from .channel import Failure
 from .device_lock import DeviceLock
+from .guard import Guard
 from .judge import Judgement, Truth, judge, same_bits, shape_of
 from .probes import PROBES, Probe, skip_reason
 from .process import Limits, WorkerProcess, close_all
@@ -63,6 +64,7 @@ class Session:
         self.report = Report(
             reference=one_line(reference), candidate=one_line(candidate) if candidate else f"kernel {kernel}", seed=seed
         )
+        self.guard = Guard(self.paths.values())
         self.workers: list[WorkerProcess] = []
         self.lock: DeviceLock | None = None
         self.build: dict[str, Any] = {}  # the reference's constructor arguments and parameters
@@ -79,6 +81,7 @@ class Session:
             # The reference may use what it likes: it is trusted, and only guarded against hanging.
             self.reference = self._start("reference", Limits(max(self.limits.timeout, 300.0), float("inf")))
             self.candidate = self._start("candidate", self.limits)
+            self.report.isolation = self.candidate.isolation
             self.truth = TruthSource(self.reference, self._note)
             self._verify()
         except Stop as stop:
@@ -95,11 +98,18 @@ class Session:
         return self.report
 
     def _conclude(self, stop: Stop) -> None:
+        meddled = self.guard.meddled(self.workers)
+        if meddled and stop.verdict.same:
+            stop = Stop(Verdict.SUSPECT, meddled)
+        elif meddled:
+            self._note(meddled)
         self.report.verdict, self.report.reason, self.report.error = stop.verdict, stop.reason, stop.error
 
     def _failed(self, failure: Failure) -> Stop:
         """The verdict where a process did not answer."""
         details = failure.details
+        if failure.kind == "killed" and self.build:  # a trusted process, while a candidate's was there
+            return Stop(Verdict.CRASHED, f"{self.guard.killed(failure, self.candidate.isolation)}, while {self.stage}")
         if failure.role == "reference":
             return Stop(
                 Verdict.REFERENCE_FAILED, f"the reference failed while {self.stage}: {failure.message}", details
@@ -111,7 +121,15 @@ class Session:
         return Stop(Verdict.CRASHED, f"the candidate failed while {self.stage}: {failure.message}", details)
 
     def _start(self, role: str, limits: Limits) -> WorkerProcess:
-        worker = WorkerProcess(role, limits, lambda waited: self.progress(self._line(waited)))
+        script = self.paths["reference" if role == "reference" else "candidate"]
+        worker = WorkerProcess(
+            role,
+            limits,
+            lambda waited: self.progress(self._line(waited)),
+            script,
+            self.paths["reference"],
+            self.workers,
+        )
         self.workers.append(worker)
         return worker
 

@@ -170,6 +170,8 @@ class ScriptRunner:
         _, output = self.clock.measure([None], self.shift, self.call, self.copy, 0, False)
         tensors = [leaf for _, leaf in wire.leaves(output) if isinstance(leaf, Tensor)]
         answer: Answer = {"devices": sorted({t.device.type for t in tensors})}
+        if set(answer["devices"]) - {self.device.type}:
+            return answer  # on meta, say, which has no data to send: the tool says where the output is
         limit = request.get("limit")
         if limit is not None and sum(t.numel() * t.element_size() for t in tensors) > limit:
             return {**answer, "too_large": [[list(t.shape), str(t.dtype)] for t in tensors[:16]]}
