@@ -31,7 +31,12 @@ from . import text, wire
 from .channel import Channel, Failure, Reply
 
 # What a worker's interpreter runs: the candidate's process the worker alone, the reference's process its own program.
-PROGRAMS = {"candidate": "mm32.verify.worker.main", "reference": "mm32.verify.reference"}
+PROGRAMS = {
+    "candidate": "mm32.verify.worker.main",
+    "reference": "mm32.verify.reference",
+    "control": "mm32.verify.reference",  # a second process of the reference, timed against the first
+    "null": "mm32.verify.worker.main",  # no script: what a timed window takes without a model
+}
 BOOT = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); from {} import main; main(sys.argv[1:])"
 # Environment variables that make products of fp32 matrices TF32 ones.
 TF32_SWITCHES = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
@@ -145,7 +150,7 @@ class WorkerProcess:
         *,
         timeout: float | None = None,
         max_payload: int | None = None,
-        two: bool = False,
+        descriptors: Sequence[int] = (),
         **fields: Any,
     ) -> Reply:
         """Send a request and wait for its answer, at most `timeout` seconds; see Channel.ask. Raises Failure."""
@@ -154,7 +159,7 @@ class WorkerProcess:
         self.asked = time.monotonic()
         self.deadline = self.asked + min(self.limits.timeout, timeout if timeout is not None else self.limits.timeout)
         try:
-            return self.channel.ask(op, value, fields, max_payload, two)
+            return self.channel.ask(op, value, fields, max_payload, descriptors)
         except Failure as error:
             failure = error
         except wire.ProtocolError as error:

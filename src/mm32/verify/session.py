@@ -11,14 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import selftest, timing
+from . import selftest, timed
 from .channel import Failure
 from .device_lock import DeviceLock
 from .judge import Judgement, Truth, judge, same_bits, shape_of
 from .probes import PROBES, Probe, skip_reason
 from .process import Limits, WorkerProcess, close_all
-from .report import Report, judgement_record, timing_record
+from .report import Report, judgement_record
 from .text import one_line
+from .timing import Odd, Timing, in_units
 from .truth import TruthSource
 from .verdict import Verdict
 from .wire import leaves
@@ -65,6 +66,7 @@ class Session:
         )
         self.workers: list[WorkerProcess] = []
         self.lock: DeviceLock | None = None
+        self.timing: timed.TimingStage | None = None
         self.build: dict[str, Any] = {}  # the reference's constructor arguments and parameters
         self.right: Any = None  # the reference's output of the last trial, and its truth
         self.truths: list[Truth] = []
@@ -79,6 +81,7 @@ class Session:
             # The reference may use what it likes: it is trusted, and only guarded against hanging.
             self.reference = self._start("reference", Limits(max(self.limits.timeout, 300.0), float("inf")))
             self.candidate = self._start("candidate", self.limits)
+            self.helpers = timed.start(lambda role: self._start(role, Limits(max(self.limits.timeout, 300.0), float("inf"))))
             self.truth = TruthSource(self.reference, self._note)
             self._verify()
         except Stop as stop:
@@ -86,6 +89,8 @@ class Session:
         except Failure as failure:
             self._conclude(self._failed(failure))
         finally:
+            if self.timing is not None:
+                self.timing.close()
             close_all(self.workers)
             if self.lock is not None:
                 self.lock.release()
@@ -100,7 +105,7 @@ class Session:
     def _failed(self, failure: Failure) -> Stop:
         """The verdict where a process did not answer."""
         details = failure.details
-        if failure.role == "reference":
+        if failure.role != "candidate":
             return Stop(
                 Verdict.REFERENCE_FAILED, f"the reference failed while {self.stage}: {failure.message}", details
             )
@@ -150,6 +155,7 @@ class Session:
         self.reference.ask("load", path=str(self.paths["reference"]), class_name="Model")
         self.report.environment = self.reference.ask("machine").header["machine"]
         self.build = self.reference.ask("construct", seed=self.seed).value
+        self._prepare_timing()
         self._at("loading and compiling the candidate")
         self.building = True
         wanted = "ModelNew" if self.kernel is None else "Model"
@@ -336,50 +342,41 @@ class Session:
 
     # ------------------------------------------------------------------------------------------------------ timing
 
+    def _prepare_timing(self) -> None:
+        """Time the reference before a candidate is loaded; see TimingStage."""
+        timed.load_control(self.helpers.control, self.paths["reference"], self.seed)
+        self.helpers.null.ask("ready")
+        self.timing = timed.TimingStage(self.reference, self.helpers, self.device, self.seed + 500, self._at)
+        self.timing.prepare()
+        self.reference.ask("build", self.build, seed=self.seed)
+
     def _time(self) -> None:
         assert self.lock is not None
         self._wait_for(self.lock.acquire_exclusive)
         self._at("timing")
-        inputs = self.reference.ask("make_inputs", seed=self.seed + 500).value
-        self.candidate.ask("set_inputs", inputs)
-        del inputs
-        cost = self._cost()
-        slow = cost > SLOW
-        measured = timing.measure(
-            self.reference,
-            self.candidate,
-            cost,
-            self.timing_budget,
-            keep=1 if slow else 3,
-            progress=self._at,
-            **self._limits(self.reference_seconds * 50),
-        )
-        self.report.timing = timing_record(measured)
-        if slow and len(measured.reference.rounds) < timing.MAX_ROUNDS:
-            self._note(f"{len(measured.reference.rounds)} timing rounds instead of {timing.MAX_ROUNDS}")
+        slow = self.reference_seconds > SLOW
+        timeout = self._limits(self.reference_seconds * 50)["timeout"]
+        try:
+            measured = self.timing.measure(self.candidate, self.timing_budget, 1 if slow else 3, timeout)
+        except Odd as odd:
+            verdict = Verdict.DIFFERENT if odd.role == "candidate" else Verdict.REFERENCE_FAILED
+            raise Stop(verdict, f"the {odd.role}'s output of a timed call: {one_line(odd)}") from None
+        self.report.timing = measured.record()
         self._judge_timed(measured)
+        if measured.verdict is Verdict.FASTER and not measured.certain > 1:
+            self._note(
+                f"of a call's time, the tool's copy of the output is {in_units(measured.null - measured.exchange)}: a candidate "
+                "that replaced this in its own process could have gained as much"
+            )
         raise Stop(measured.verdict, measured.note)
 
-    def _cost(self) -> float:
-        """Seconds of a warm call of the slower side, by this process's clock."""
-        costs = []
-        for worker in (self.reference, self.candidate):
-            best = math.inf
-            for calls in (1, 3, 3):
-                plan = [None] * calls
-                best = min(best, worker.ask("time", calls=plan, flush=False, keep=None, seed=0, two=True).wall / calls)
-                if best > SLOW:
-                    break
-            costs.append(best)
-        return max(costs)
-
-    def _judge_timed(self, measured: timing.Timing) -> None:
+    def _judge_timed(self, measured: Timing) -> None:
         """Judge outputs of timed calls like all others: a call that was timed must also be right."""
         for kept in measured.kept:
             self._at("judging timed calls' outputs")
-            self.reference.ask("refill", shift=kept.shift)
-            result = judge(kept.candidate, self.truth.of(0, kept.reference))
-            self.report.timed_outputs.append({"burst": kept.burst, **judgement_record(result)})
+            right = self.timing.reference_output(kept)
+            result = judge(timed.rebuilt(right, iter(kept.leaves)), self.truth.of(kept.seed, right))
+            self.report.timed_outputs.append({"why": kept.why, **judgement_record(result)})
             if not result.same:
                 raise Stop(
                     Verdict.DIFFERENT, f"the output of a timed call, on fresh data in the same storage: {result.reason}"
