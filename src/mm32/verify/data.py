@@ -41,8 +41,13 @@ class Part:
         if self.dtype is None:
             return {"path": self.path}
         return {
-            **{"path": self.path, "dtype": DTYPE_NAMES[self.dtype], "shape": list(self.shape)},
-            **{"strides": list(self.strides), "bytes": self.bytes, "offset": self.offset, "step": self.step},
+            "path": self.path,
+            "dtype": DTYPE_NAMES[self.dtype],
+            "shape": list(self.shape),
+            "strides": list(self.strides),
+            "bytes": self.bytes,
+            "offset": self.offset,
+            "step": self.step,
         }
 
     def view(self, memory: Tensor, slot: int) -> Tensor:

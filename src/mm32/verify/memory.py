@@ -180,15 +180,15 @@ class DeviceRegion:
         self.driver.call("cuMemGetAllocationGranularity", ctypes.byref(unit), ctypes.byref(self.properties), 0)
         self.size = -(-max(size, 1) // unit.value) * unit.value
         self.address = _u64()
-        self.driver.call("cuMemAddressReserve", ctypes.byref(self.address), _size(self.size), _size(0), _u64(0), _u64(0))
+        self.driver.call(
+            "cuMemAddressReserve", ctypes.byref(self.address), _size(self.size), _size(0), _u64(0), _u64(0)
+        )
         self.handle: ctypes.c_uint64 | None = None
         self._bytes: Tensor | None = None
 
     def create(self) -> int:
         handle, descriptor = _u64(), ctypes.c_int(-1)
-        self.driver.call(
-            "cuMemCreate", ctypes.byref(handle), _size(self.size), ctypes.byref(self.properties), _u64(0)
-        )
+        self.driver.call("cuMemCreate", ctypes.byref(handle), _size(self.size), ctypes.byref(self.properties), _u64(0))
         self._put(handle)
         self.driver.call(
             "cuMemExportToShareableHandle", ctypes.byref(descriptor), handle, ctypes.c_int(_POSIX_DESCRIPTOR), _u64(0)

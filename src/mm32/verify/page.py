@@ -147,7 +147,9 @@ class Page:
         if not t:
             return
         cpu = str(self.report.environment.get("device", "cpu")).startswith("cpu")
-        self.head("Faster? " + ("CPU times: no GPU here" if cpu else "On the GPU, every call on data that no cache holds"))
+        self.head(
+            "Faster? " + ("CPU times: no GPU here" if cpu else "On the GPU, every call on data that no cache holds")
+        )
         rows = []
         for name, label in (
             ("reference", "reference"),
@@ -160,8 +162,8 @@ class Page:
         self.table(["", "a call, net", "spread", "whole window, by this tool's clock"], rows)
         low, high = t["interval"]
         self.line(
-            f"  speedup {t['speedup']:.3f}x net, {t['coverage']:.1%} interval {low:.3f} .. {high:.3f}, {t['wall_speedup']:.3f}x in "
-            f"whole windows ({t['rounds']} rounds, {t['calls_a_round']} call{'s' if t['calls_a_round'] > 1 else ''} each)"
+            f"  speedup {t['speedup']:.3f}x net, {t['coverage']:.1%} interval {low:.3f} .. {high:.3f}; whole windows "
+            f"{t['wall_speedup']:.3f}x ({t['rounds']} rounds, {t['calls_a_round']} call{'s' if t['calls_a_round'] > 1 else ''} each)"
         )
 
     def environment(self) -> None:

@@ -44,7 +44,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a look says: "faster", "slower" or "unclear"; the ratios' interval; the margin that it was held to, a ratio above 1."""
+    """What a look says: "faster", "slower" or "unclear"; the ratios' interval; the margin that it was held to."""
 
     says: str
     interval: Interval
@@ -60,7 +60,7 @@ def order_interval(values: Sequence[float], rank: int) -> Interval:
 
 
 def look(ratios: Sequence[float], control: Sequence[float], device: str) -> Outcome:
-    """What can be said of positive `ratios` (reference : candidate) beside those of the control, at the last look that they reach.
+    """What can be said of positive `ratios` (reference : candidate) beside those of the control, at the last look reached.
 
     Fewer than MIN_ROUNDS ratios are never clear.
     """

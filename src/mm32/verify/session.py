@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -66,7 +65,7 @@ class Session:
         )
         self.workers: list[WorkerProcess] = []
         self.lock: DeviceLock | None = None
-        self.timing: timed.TimingStage | None = None
+        self.timing: timed.TimingStage
         self.build: dict[str, Any] = {}  # the reference's constructor arguments and parameters
         self.right: Any = None  # the reference's output of the last trial, and its truth
         self.truths: list[Truth] = []
@@ -81,7 +80,6 @@ class Session:
             # The reference may use what it likes: it is trusted, and only guarded against hanging.
             self.reference = self._start("reference", Limits(max(self.limits.timeout, 300.0), float("inf")))
             self.candidate = self._start("candidate", self.limits)
-            self.helpers = timed.start(lambda role: self._start(role, Limits(max(self.limits.timeout, 300.0), float("inf"))))
             self.truth = TruthSource(self.reference, self._note)
             self._verify()
         except Stop as stop:
@@ -89,7 +87,7 @@ class Session:
         except Failure as failure:
             self._conclude(self._failed(failure))
         finally:
-            if self.timing is not None:
+            if hasattr(self, "timing"):
                 self.timing.close()
             close_all(self.workers)
             if self.lock is not None:
@@ -138,6 +136,7 @@ class Session:
         self._lock_device()
         judgement = self._trials()
         if judgement.same:
+            self.timing.start_others()
             judgement = self._probes()
         self._self_test()
         uncaught = [check["name"] for check in self.report.self_test if not check["caught"]]
@@ -344,11 +343,15 @@ class Session:
 
     def _prepare_timing(self) -> None:
         """Time the reference before a candidate is loaded; see TimingStage."""
-        timed.load_control(self.helpers.control, self.paths["reference"], self.seed)
-        self.helpers.null.ask("ready")
-        self.timing = timed.TimingStage(self.reference, self.helpers, self.device, self.seed + 500, self._at)
+
+        def start(role: str) -> WorkerProcess:
+            return self._start(role, Limits(max(self.limits.timeout, 300.0), float("inf")))
+
+        self.timing = timed.TimingStage(
+            self.reference, self.paths["reference"], self.seed, self.device, start, self._at
+        )
         self.timing.prepare()
-        self.reference.ask("build", self.build, seed=self.seed)
+        self.reference.ask("build", self.build, seed=self.seed)  # as it was before these calls
 
     def _time(self) -> None:
         assert self.lock is not None

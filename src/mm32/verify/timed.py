@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,31 +21,32 @@ from .timing import Kept, Timing
 from .window import Bench
 from .wire import leaves
 
+FIRST = 500  # behind the seeds of trials
 ENTRIES = 3  # results of get_inputs in a pool; 2 where they are large, more where nothing can be mixed
 LARGE = 256 << 20
 POOLED_CALLS = 64 << 20  # bytes of a window's slots on a CPU
 CACHE = 2 << 20  # bytes of a CPU's caches that a window is to exceed, at most
 
 
-@dataclass
-class Helpers:
-    """The processes of ours that are timed beside the reference and the candidate."""
-
-    control: WorkerProcess
-    null: WorkerProcess
-
-
 class TimingStage:
-    """Times a candidate against a reference. `prepare` before the candidate's script is loaded, then `measure`.
+    """Times a candidate against a reference: `prepare` before the candidate's script is loaded, `start_others` when timing
+    is near, then `measure`. `start` starts a worker of the role that it is given."""
 
-    `reference` and `helpers.control` have the reference's script loaded and its model made.
-    """
-
-    def __init__(self, reference: WorkerProcess, helpers: Helpers, device: str, seed: int, progress: Callable[[str], None]):
-        self.workers = {"reference": reference, "control": helpers.control, "null": helpers.null}
+    def __init__(
+        self,
+        reference: WorkerProcess,
+        script: Path,
+        seed: int,
+        device: str,
+        start: Callable[[str], WorkerProcess],
+        progress: Callable[[str], None],
+    ):
+        self.workers = {"reference": reference}
+        self.script = script
+        self.seed = seed
         self.kind = device
         self.device = torch.device("cuda:0" if device == "cuda" else "cpu")
-        self.seed = seed
+        self.start = start
         self.progress = progress
         self.benches: dict[str, Bench] = {}
 
@@ -54,13 +54,14 @@ class TimingStage:
         """Make the pools, and time the reference alone. Raises Failure."""
         self.progress("timing the reference alone")
         reference = self.workers["reference"]
-        made = [reference.ask("make_inputs", seed=self.seed).value]
-        output = reference.ask("forward", seed=self.seed).value
+        first = self.seed + FIRST
+        made = [reference.ask("make_inputs", seed=first).value]
+        output = reference.ask("forward", seed=first).value
         self.output = leaves(output)
         size = sum(t.nbytes for _, t in leaves(made[0]) if isinstance(t, Tensor))
         mixed = any(isinstance(t, Tensor) and t.is_floating_point() for _, t in leaves(made[0]))
         for number in range(1, (2 if size > LARGE else ENTRIES) if mixed else 3 * ENTRIES):
-            made.append(reference.ask("make_inputs", seed=self.seed + number).value)
+            made.append(reference.ask("make_inputs", seed=first + number).value)
         try:
             self.pools = Pools(made, self.device)
         except ValueError as error:
@@ -68,12 +69,18 @@ class TimingStage:
         with _one_thread():
             self._slots(("reference",), 4)
             self.seconds, self.draws = timing.cost(self.benches["reference"], self.pools)
-            self._slots(("reference", "control", "null"), self._calls(self.seconds))
-            for name in ("control", "null"):  # their first calls
-                self.benches[name].window([self.pools.recipe()])
-            self.alone = timing.alone(
-                self.benches["reference"], self.benches["null"], self.pools, self.calls, self.draws
-            )
+            self._slots(("reference",), self._calls(self.seconds))
+            self.alone = timing.alone(self.benches["reference"], self.pools, self.calls, self.draws)
+
+    def start_others(self) -> None:
+        """Start the control, a second process of the reference, and the null worker, without waiting for them."""
+        for role in ("control", "null"):
+            self.workers[role] = self.start(role)
+
+    def _load_control(self) -> None:
+        """Make the control's model as the reference's was made."""
+        self.workers["control"].ask("load", path=str(self.script), class_name="Model")
+        self.workers["control"].ask("construct", seed=self.seed)
 
     def _calls(self, seconds: float) -> int:
         slot = self.pools.bytes + sum(t.nbytes for _, t in self.output if isinstance(t, Tensor))
@@ -93,19 +100,20 @@ class TimingStage:
             self.benches[name] = Bench(self.workers[name], self.pools, self.output, calls, self.device)
 
     def measure(self, candidate: WorkerProcess, budget: float, keep: int, timeout: float) -> Timing:
-        """Time both sides, for about `budget` seconds; `keep` outputs at random are kept. No window may take longer than `timeout`.
+        """Time both sides, for about `budget` seconds; `keep` outputs at random are kept. `timeout`: of a window.
 
         Raises Failure, and timing.Odd for an output that a timed call may not give.
         """
         self.workers["candidate"] = candidate
+        self._load_control()
         with _one_thread():
             self._slots(("candidate",), 4)
             slower = max(self.seconds, self._candidates_cost())
             calls = self.benches["reference"].count
             if slower * calls > timing.MOST:
                 calls = max(1 if slower > timing.LONG else 2, min(calls, int(timing.MOST / slower)))
-            reduced = calls != self.benches["reference"].count
-            self._slots(timing.SIDES if reduced else ("candidate",), calls)
+            same = calls == self.benches["reference"].count
+            self._slots(tuple(name for name in timing.SIDES if not (same and name == "reference")), calls)
             self.benches["candidate"].timeout = timeout
             for name in timing.SIDES:
                 self._first(name)
@@ -147,17 +155,6 @@ def rebuilt(tree: Any, found: Iterator[Any]) -> Any:
     if isinstance(tree, (list, tuple)):
         return type(tree)([rebuilt(item, found) for item in tree])
     return next(found)
-
-
-def start(begin: Callable[[str], WorkerProcess]) -> Helpers:
-    """Start the processes, without waiting for them; `begin` starts the one of a role."""
-    return Helpers(begin("control"), begin("null"))
-
-
-def load_control(control: WorkerProcess, path: Path, seed: int) -> None:
-    """Make the control's model as the reference's was made."""
-    control.ask("load", path=str(path), class_name="Model")
-    control.ask("construct", seed=seed)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """Faster or not: rounds of timed windows of both sides, of a second process of the reference, and of a worker without a model.
 
-A window (window.py) is timed by this process's clock. What it takes beside the model's calls, the null worker's windows tell; it is
-subtracted from all: the net times. Rounds are interleaved in random order, all processes get the same data in a round, and
+A window (window.py) is timed by this process's clock. What it takes beside the model's calls is what the null worker's windows
+take; subtracted, net times are left. Rounds are interleaved in random order, all processes get the same data in a round, and
 sequential.py says when to stop and what to say. The candidate's outputs of every call are compared with the reference's; the
 worst and some at random are kept, to be judged against the truth.
 """
@@ -27,7 +27,7 @@ from .verdict import Verdict
 from .window import Bench, Window, difference
 
 SIDES = ("reference", "candidate", "control", "null")
-TARGET = {"cpu": 0.01, "cuda": 0.04}  # seconds of the reference's calls in a window
+TARGET = {"cpu": 0.006, "cuda": 0.04}  # seconds of the reference's calls in a window
 MOST = 0.3  # seconds of the slower side's calls in a window, where more than one call is longer
 LONG = 0.5  # seconds of a call, above which a window has one
 COLD = 0.1  # seconds of calls that a window may have only because the caches are large
@@ -97,7 +97,7 @@ class Timing:
 
     `ratio`, `low`, `high`: reference over candidate, net. `margin`: what the interval was held to. `null`: what a window takes
     without a model; `exchange`: that without the copies of outputs. `certain`: the ratio if the candidate had saved all of those
-    copies. `alone`: the reference's net time before a candidate was loaded.
+    copies. `alone`: the reference's time by whole windows before a candidate was loaded.
     """
 
     sides: dict[str, Times]
@@ -154,7 +154,7 @@ def cost(bench: Bench, pools: Pools) -> tuple[float, bool]:
     """About the seconds of one call of a bench of four slots or more, and whether the model draws random numbers."""
     best, draws = math.inf, False
     for _ in range(3):
-        one = bench.window([pools.recipe()])
+        one = bench.window([pools.recipe()], watch=True)
         draws |= one.draws
         if one.seconds > LONG:
             return min(best, one.seconds), draws
@@ -174,16 +174,14 @@ def calls_of_a_window(seconds: float, slot: int, cache: int, most: int, device: 
     return max(2, min(math.ceil(wanted), MOST_CALLS, most // max(slot, 1), max(2, int(MOST / seconds))))
 
 
-def alone(bench: Bench, null: Bench, pools: Pools, calls: int, seeds: bool) -> float:
-    """The reference's net seconds of a call, before a candidate was loaded."""
-    begin, whole, without = time.monotonic(), [], []
+def alone(bench: Bench, pools: Pools, calls: int, draws: bool) -> float:
+    """The reference's seconds of a call by whole windows, before a candidate was loaded."""
+    begin, found = time.monotonic(), []
     for _ in range(5):
-        recipes = [pools.recipe() for _ in range(calls)]
-        whole.append(bench.window(recipes, _seeds(calls, seeds)).seconds)
-        without.append(null.window(recipes).seconds)
+        found.append(bench.window([pools.recipe() for _ in range(calls)], _seeds(calls, draws)).seconds)
         if time.monotonic() - begin > 1:
             break
-    return _net(statistics.median(whole), statistics.median(without)) / calls
+    return statistics.median(found) / calls
 
 
 def measure(
@@ -269,7 +267,7 @@ def conclude(
     verdict, note = Verdict.INCONCLUSIVE, ""
     whole = sequential.look(*_ratios(times, raw=True), device).interval
     if outcome.says == "faster":
-        fastest = min(reference.rounds)
+        fastest = min(reference.walls)
         if not (fastest <= SLOWED * before):
             verdict = Verdict.SUSPECT
             note = (
@@ -323,9 +321,7 @@ class _Keeper:
         self.worst: tuple[float, Kept] | None = None
         self.drawn: list[Kept] = []
 
-    def look(
-        self, bench: Bench, candidate: Window, reference: Window, recipes: list[Recipe], seeds: list[int]
-    ) -> None:
+    def look(self, bench: Bench, candidate: Window, reference: Window, recipes: list[Recipe], seeds: list[int]) -> None:
         calls = len(recipes)
         scores = difference(bench, candidate, reference)
         plain = len(candidate.values) // calls

@@ -1,10 +1,11 @@
 """One worker's timed windows, from the trusted side: it owns the data, the clock and what is judged.
 
-A window: new memory that the worker has never seen is filled with fresh inputs for every call, and its outputs' part with a pattern
-that is no output. Then the clock starts. One message carries the memory's descriptor and the number of calls; the worker maps it, calls the
-model on slot after slot, and copies each output into its slot. The clock stops when this process has copied all outputs into
-memory of its own. What the worker says of the window, that it is done, how long it took, decides nothing: a
-result that comes later is not in the copy. Every window has the same messages, whichever of its outputs are looked at.
+A window: new memory that the worker has never seen is filled with fresh inputs for every call, and its outputs' part with a
+pattern that is no output. Then the clock starts. One message carries the memory's descriptor and the number of calls; the
+worker maps it, calls the model on slot after slot, and copies each output into its slot. The clock stops when this process has
+copied all outputs into memory of its own. What the worker says of the window, that it is done, how long it took, decides
+nothing: a result that comes later is not in the copy. Every window has the same messages, whichever of its outputs are
+looked at.
 
 Since the inputs are not visible before the clock runs, neither a polling thread nor a persistent kernel can begin early, and
 the time of filling is in no window. What a window takes beside the calls is measured with the null worker.
@@ -87,8 +88,14 @@ class Bench:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
-    def window(self, recipes: Sequence[Recipe], seeds: Sequence[int] = (), deliver: bool = True) -> Window:
-        """Time the model's calls on the data of `recipes`, one for each slot from the first on. Raises Failure."""
+    def window(
+        self, recipes: Sequence[Recipe], seeds: Sequence[int] = (), deliver: bool = True, watch: bool = False
+    ) -> Window:
+        """Time the model's calls on the data of `recipes`, one for each slot from the first on. Raises Failure.
+
+        With `seeds`, random numbers are drawn from these, call by call; with `watch`, the worker says whether any were drawn.
+        Without `deliver` the null worker leaves out the copies of its outputs.
+        """
         outputs = torch.empty(
             len(recipes), self._step, dtype=torch.uint8, device=self.device
         )  # touched before the clock starts
@@ -104,6 +111,7 @@ class Bench:
                 count=len(recipes),
                 seeds=list(seeds),
                 deliver=deliver,
+                watch=watch,
                 timeout=self.timeout,
             )
             outputs.copy_(delivered)

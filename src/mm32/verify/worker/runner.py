@@ -58,7 +58,6 @@ class ScriptRunner:
 
     def operations(self) -> dict[str, Callable[[Request], Answer]]:
         return {
-            "ready": lambda request: {},
             "load": self.load,
             "build": self.build,
             "set_inputs": self.set_inputs,

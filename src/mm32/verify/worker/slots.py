@@ -40,10 +40,11 @@ class Slots:
         self.description = request
         self.inputs: list[list[Any]] = []
         self.outputs: list[list[tuple[str, Tensor | None]]] = []
-        self.ready: list[Tensor] = []  # the null worker's outputs
+        self.ready: list[Tensor] = []  # the null worker's outputs, and where it copies them for each call
+        self.ready_for: list[list[Tensor]] = []
 
     def close(self) -> None:
-        self.inputs, self.outputs, self.ready = [], [], []
+        self.inputs, self.outputs, self.ready, self.ready_for = [], [], [], []
         self.synchronize()
         self.region.close()
 
@@ -63,31 +64,34 @@ class Slots:
                 [(part["path"], view(whole, part, i) if "dtype" in part else None) for part in given["outputs"]]
             )
         if given["null"]:
-            self.ready = [torch.zeros_like(t) for _, t in self.outputs[0] if t is not None]
+            self.ready_for = [[t for _, t in slot if t is not None] for slot in self.outputs]
+            self.ready = [torch.zeros_like(t) for t in self.ready_for[0]]
 
     def window(self, request: dict[str, Any], model: Callable[..., Any]) -> dict[str, Any]:
-        """Calls on the first "count" slots. With "seeds", all generators are set before each call.
+        """Calls on the first "count" slots. With "seeds", all generators are set before each call; with "watch", it is told
+        whether the calls drew from them.
 
         "odd" of the answer says what was wrong with an output, if its slot cannot take it. The null worker delivers its outputs
         only with "deliver".
         """
         self._map(request)
         begin = _now()
-        seeds, values, odd = request["seeds"], [], None
-        before = _random_states(self.device)
+        seeds, odd = request["seeds"], None
+        values: list[Any] = []
+        before = _random_states(self.device) if request["watch"] else None
         for i in range(request["count"]):
             if seeds:
                 self.seed(seeds[i])
-            if self.ready:
+            if self.description["null"]:
                 if request["deliver"]:
-                    for (_, target), source in zip(self.outputs[i], self.ready, strict=True):
+                    for target, source in zip(self.ready_for[i], self.ready, strict=True):
                         _copy(target, source)
                 continue
             odd = self._deliver(model(*self.inputs[i]), self.outputs[i], values)
             if odd is not None:
                 break
         self.synchronize()
-        draws = before != _random_states(self.device)
+        draws = before is not None and before != _random_states(self.device)
         return {"seconds": _now() - begin, "odd": odd, "values": values, "draws": draws}
 
     def first_inputs(self, request: dict[str, Any]) -> list[Any]:
@@ -133,10 +137,10 @@ class Slots:
 
 
 def view(whole: Tensor, part: dict[str, Any], slot: int) -> Tensor:
-    """A tensor of slot number `slot`, over the region's bytes."""
+    """A tensor of slot number `slot`, over the region's bytes; its version counter is its own (`data`)."""
     dtype = wire.DTYPES[part["dtype"]]
     at = part["offset"] + slot * part["step"]
-    return whole[at : at + part["bytes"]].view(dtype).as_strided(part["shape"], part["strides"])
+    return whole[at : at + part["bytes"]].view(dtype).as_strided(part["shape"], part["strides"]).data
 
 
 def _placed(tree: Any, tensors: Iterator[Tensor]) -> Any:
@@ -155,8 +159,8 @@ def _random_states(device: torch.device) -> tuple[Any, ...]:
     import numpy as np
 
     states: list[Any] = [torch.default_generator.get_state().numpy().tobytes(), random.getstate()]
-    name, keys, *rest = np.random.get_state()  # noqa: NPY002 - the generator that a script may use
-    states.append((name, keys.tobytes(), *rest))
+    numpy: Any = np.random.get_state(legacy=False)  # noqa: NPY002 - the generator that a script may use
+    states.append((numpy["state"]["key"].tobytes(), numpy["state"]["pos"]))
     if device.type == "cuda":
         states.append(torch.cuda.default_generators[device.index or 0].get_state().numpy().tobytes())
     return tuple(states)
