@@ -163,7 +163,7 @@ class Page:
         low, high = t["interval"]
         self.line(
             f"  speedup {t['speedup']:.3f}x net, {t['coverage']:.1%} interval {low:.3f} .. {high:.3f}; whole windows "
-            f"{t['wall_speedup']:.3f}x ({t['rounds']} rounds, {t['calls_a_round']} call{'s' if t['calls_a_round'] > 1 else ''} each)"
+            f"{t['wall_speedup']:.3f}x ({t['rounds']} rounds, calls in each: {t['calls_a_round']})"
         )
 
     def environment(self) -> None:
