@@ -15,16 +15,18 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# Rounds at a look: how many of the smallest and of the largest ratios lie outside of the interval, plus one; and the margin.
+# Rounds at a look: the ranks, from below and from above, of the ratios that are the interval's ends; and the margin.
 LOOKS: dict[int, tuple[int, float]] = {
     5: (1, 2.0),
     8: (1, 1.2),
-    12: (1, 1.0),
-    16: (3, 1.0),
-    20: (4, 1.0),
-    25: (6, 1.0),
-    30: (8, 1.0),
+    12: (2, 1.0),
+    16: (4, 1.0),
+    20: (5, 1.0),
+    25: (7, 1.0),
+    30: (9, 1.0),
+    40: (14, 1.0),
 }
+WELL_KNOWN = 16  # rounds
 MIN_ROUNDS = min(LOOKS)
 MAX_ROUNDS = max(LOOKS)
 # Two processes that run the same code differ by more than their own rounds do (where memory and threads are placed), on a
@@ -69,10 +71,18 @@ def look(ratios: Sequence[float], control: Sequence[float], device: str) -> Outc
         return Outcome("unclear", order_interval(ratios, 1), math.inf)
     rank, margin = LOOKS[reached]
     found = order_interval(ratios, rank)
-    noise = order_interval(control, rank)
-    margin = max(margin, MARGIN[device], noise.high, 1 / noise.low)
+    margin = max(margin, MARGIN[device], _noise(control, reached, rank))
     says = "faster" if found.low > margin else "slower" if found.high < 1 / margin else "unclear"
     return Outcome(says, found, margin)
+
+
+def _noise(control: Sequence[float], reached: int, rank: int) -> float:
+    """What two processes of the reference differ by, as a ratio above 1: at early looks the far end of the interval, later, where
+    the median is known well, twice its distance from 1."""
+    found = order_interval(control, rank)
+    if reached < WELL_KNOWN:
+        return max(found.high, 1 / found.low)
+    return max(found.ratio, 1 / found.ratio) ** 2
 
 
 def decided(ratios: Sequence[float], control: Sequence[float], device: str) -> bool:

@@ -27,7 +27,7 @@ from .verdict import Verdict
 from .window import Bench, Window, difference
 
 SIDES = ("reference", "candidate", "control", "null")
-TARGET = {"cpu": 0.006, "cuda": 0.04}  # seconds of the reference's calls in a window
+TARGET = {"cpu": 0.006, "cuda": 0.02}  # seconds of the reference's calls in a window
 MOST = 0.3  # seconds of the slower side's calls in a window, where more than one call is longer
 LONG = 0.5  # seconds of a call, above which a window has one
 COLD = 0.1  # seconds of calls that a window may have only because the caches are large
@@ -213,7 +213,7 @@ def measure(
             with contextlib.nullcontext() if theirs else paused():
                 for name in names:
                     windows[name] = benches[name].window(recipes, seeds)
-                    if name == "null":
+                    if name == "null" and number < sequential.MIN_ROUNDS:
                         exchange.append(benches[name].window(recipes, seeds, deliver=False).seconds / calls)
         for name, window in windows.items():
             if window.odd is not None:
