@@ -130,9 +130,10 @@ def test_how_many_calls_a_window_has() -> None:
     def calls(seconds: float, slot: int, device: str = "cuda", most: int = 8 << 30) -> int:
         return calls_of_a_window(seconds, slot, 60 << 20, most, device)
 
-    assert calls(1e-3, 64 << 20) == 40  # by time
+    assert calls(1e-3, 64 << 20) == 20  # by time
     assert calls(2e-3, 1 << 20) == 50  # data of 100 ms of calls, a share of the caches
-    assert calls(1e-4, 1 << 20) == 400
+    assert calls(1e-4, 1 << 20) == 200
+    assert calls(1e-3, 1 << 20) == 100
     assert calls(1e-5, 1000) == 1000
     assert calls(1e-3, 1 << 30) == 8  # by memory
     assert calls(1e-3, 8 << 30) == 2

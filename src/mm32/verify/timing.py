@@ -32,6 +32,7 @@ MOST = 0.3  # seconds of the slower side's calls in a window, where more than on
 LONG = 0.5  # seconds of a call, above which a window has one
 COLD = 0.1  # seconds of calls that a window may have only because the caches are large
 MOST_CALLS = 1000
+ENOUGH = 12  # rounds, before which the budget may be exceeded threefold: fewer can tell large factors alone
 GIVE_UP = 240.0  # seconds after which no round is begun
 TRUSTED_SHARE = 0.05  # of a window: no smaller net time is believed
 SLOWED = 1.5  # times the reference's time before a candidate was loaded: above it, FASTER is not believed
@@ -196,7 +197,7 @@ def measure(
     paused: Callable[[], AbstractContextManager[None]],
     progress: Callable[[str], None],
 ) -> Timing:
-    """Time all of `benches` (the SIDES), for about `budget` seconds unless it is clear sooner; `draws`: calls are seeded; `keep`
+    """Time all of `benches` (the SIDES), for about `budget` seconds unless it is clear sooner (see ENOUGH); `draws`: calls are seeded; `keep`
     outputs are kept at random; `paused` stops the candidate's processes. Raises Failure and Odd."""
     chance = random.SystemRandom()
     times = {name: Times() for name in SIDES}
@@ -223,7 +224,8 @@ def measure(
         keeper.look(benches["reference"], windows["candidate"], windows["reference"], recipes, seeds)
         _subtract(times)
         spent = time.monotonic() - begin
-        late = spent > GIVE_UP or (number + 1 >= sequential.MIN_ROUNDS and spent > budget)
+        enough = ENOUGH if spent < 3 * budget else sequential.MIN_ROUNDS
+        late = spent > GIVE_UP or (number + 1 >= enough and spent > budget)
         if late or sequential.decided(*_ratios(times), device):
             break
     return conclude(times, statistics.median(exchange), before, calls, device, keeper.kept())
