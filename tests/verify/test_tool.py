@@ -160,6 +160,13 @@ MUTANTS = {
         ),
         "the output of a timed call",
     ),
+    "another shape late": (
+        forward(
+            "COUNT.append(1)\nC = torch.relu(A.T @ B.T)\nreturn C if len(COUNT) < 60 else C[:, :1]",
+            "COUNT = []",
+        ),
+        "the candidate's output of a timed call: output is (64, 1) torch.float32 on cpu",
+    ),
     "writes later": (
         forward(
             "C = torch.zeros(64, 96)\nthreading.Timer(0.3, lambda: C.copy_(torch.relu(A.T @ B.T))).start()\nreturn C",

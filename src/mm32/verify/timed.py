@@ -66,7 +66,7 @@ class TimingStage:
             self.pools = Pools(made, self.device)
         except ValueError as error:
             raise Failure("raised", str(error), {"type": "ValueError", "built": 0}, role="reference") from None
-        with _one_thread():
+        with _one_thread(), _memory_for("reference"):
             self._slots(("reference",), 4)
             self.seconds, self.draws = timing.cost(self.benches["reference"], self.pools)
             self._slots(("reference",), self._calls(self.seconds))
@@ -106,7 +106,7 @@ class TimingStage:
         """
         self.workers["candidate"] = candidate
         self._load_control()
-        with _one_thread():
+        with _one_thread(), _memory_for("candidate"):
             self._slots(("candidate",), 4)
             slower = max(self.seconds, self._candidates_cost())
             calls = self.benches["reference"].count
@@ -155,6 +155,15 @@ def rebuilt(tree: Any, found: Iterator[Any]) -> Any:
     if isinstance(tree, (list, tuple)):
         return type(tree)([rebuilt(item, found) for item in tree])
     return next(found)
+
+
+@contextlib.contextmanager
+def _memory_for(role: str) -> Iterator[None]:
+    """Names the process on whose account this one lacks memory: whose it is that was started last."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        raise Failure("memory", f"no memory is left for timed windows ({error})", role=role) from None
 
 
 @contextlib.contextmanager

@@ -35,7 +35,8 @@ MOST_CALLS = 1000
 ENOUGH = 12  # rounds, before which the budget may be exceeded threefold: fewer can tell large factors alone
 GIVE_UP = 240.0  # seconds after which no round is begun
 TRUSTED_SHARE = 0.05  # of a window: no smaller net time is believed
-SLOWED = 1.5  # times the reference's time before a candidate was loaded: above it, FASTER is not believed
+# Times the reference's time before a candidate was loaded: above it, FASTER is not believed.
+SLOWED = {"cpu": 1.5, "cuda": 1.2}
 OUTLIER = 4.0  # times the median difference between both sides' outputs: judged even where time is short
 
 
@@ -197,8 +198,8 @@ def measure(
     paused: Callable[[], AbstractContextManager[None]],
     progress: Callable[[str], None],
 ) -> Timing:
-    """Time all of `benches` (the SIDES), for about `budget` seconds unless it is clear sooner (see ENOUGH); `draws`: calls are seeded; `keep`
-    outputs are kept at random; `paused` stops the candidate's processes. Raises Failure and Odd."""
+    """Time all of `benches` (the SIDES), for about `budget` seconds unless it is clear sooner (see ENOUGH). `draws`: calls are
+    seeded; `keep` outputs are kept at random; `paused` stops the candidate's processes. Raises Failure and Odd."""
     chance = random.SystemRandom()
     times = {name: Times() for name in SIDES}
     exchange: list[float] = []
@@ -270,7 +271,7 @@ def conclude(
     whole = sequential.look(*_ratios(times, raw=True), device).interval
     if outcome.says == "faster":
         fastest = min(reference.walls)
-        if not (fastest <= SLOWED * before):
+        if not (fastest <= SLOWED[device] * before):
             verdict = Verdict.SUSPECT
             note = (
                 f"the reference took {in_units(before)} a call before the candidate was loaded, "
