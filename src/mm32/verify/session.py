@@ -350,7 +350,10 @@ class Session:
         self.timing = timed.TimingStage(
             self.reference, self.paths["reference"], self.seed, self.device, start, self._at
         )
+        self._lock_device()
         self.timing.prepare()
+        assert self.lock is not None
+        self.lock.release()  # the candidate may compile for long
         self.reference.ask("build", self.build, seed=self.seed)  # as it was before these calls
 
     def _time(self) -> None:

@@ -1,6 +1,6 @@
 """The format in which the tool and its workers exchange values: length-prefixed frames of JSON and raw tensor bytes.
 
-The one module that both sides of the border import (see worker/__init__.py). It imports nothing else of this package.
+Both sides of the border import this module (see worker/__init__.py). It imports nothing else of this package.
 Nothing that arrives is ever unpickled or evaluated, because the other end may be running a candidate's code. A frame is
 
     4 bytes   b"MM32"
