@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from mm32.verify import device_lock
 from mm32.verify.device_lock import DeviceLock
 
 
@@ -58,7 +59,8 @@ def test_two_that_wait_for_each_other_both_get_their_turn(tmp_path: Path) -> Non
 READER = """
 import sys, time
 from pathlib import Path
-from mm32.verify.device_lock import DeviceLock
+sys.path.insert(0, sys.argv[2])
+from device_lock import DeviceLock  # alone: readers need not load all of the library
 end = time.monotonic() + 60
 while time.monotonic() < end and not Path(sys.argv[1], "stop").exists():
     lock = DeviceLock("cpu", Path(sys.argv[1]))
@@ -71,7 +73,10 @@ while time.monotonic() < end and not Path(sys.argv[1], "stop").exists():
 
 def test_a_stream_of_those_that_compare_does_not_starve_the_one_that_waits_to_measure(tmp_path: Path) -> None:
     # Each reader holds the lock all of its time but for an instant, so that one of three always has it.
-    readers = [subprocess.Popen([sys.executable, "-c", READER, str(tmp_path)]) for _ in range(3)]
+    readers = [
+        subprocess.Popen([sys.executable, "-c", READER, str(tmp_path), str(Path(device_lock.__file__).parent)])
+        for _ in range(3)
+    ]
     reads = tmp_path / "reads"
     try:
         while not (reads.exists() and len(reads.read_text()) >= 9):

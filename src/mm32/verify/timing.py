@@ -27,7 +27,7 @@ from .verdict import Verdict
 from .window import Bench, Window, difference
 
 SIDES = ("reference", "candidate", "control", "null")
-TARGET = {"cpu": 0.006, "cuda": 0.02}  # seconds of the reference's calls in a window
+TARGET = {"cpu": 0.004, "cuda": 0.02}  # seconds of the reference's calls in a window
 MOST = 0.3  # seconds of the slower side's calls in a window, where more than one call is longer
 LONG = 0.5  # seconds of a call, above which a window has one
 COLD = 0.1  # seconds of calls that a window may have only because the caches are large
