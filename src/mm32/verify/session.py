@@ -25,7 +25,7 @@ from .wire import leaves
 
 DEFAULT_TRIALS = 3
 # Seconds that trials, probes and timing may take before they are cut short, which hardly ever happens on a GPU.
-BUDGETS = {"cpu": (14.0, 22.0, 8.0), "cuda": (60.0, 120.0, 15.0)}
+BUDGETS = {"cpu": (14.0, 22.0, 4.0), "cuda": (60.0, 120.0, 15.0)}
 SLOW = 0.2  # seconds of one call, above which fewer are made
 
 

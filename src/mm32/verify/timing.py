@@ -154,15 +154,15 @@ def in_units(t: float) -> str:
 
 def cost(bench: Bench, pools: Pools) -> tuple[float, bool]:
     """About the seconds of one call of a bench of four slots or more, and whether the model draws random numbers."""
-    best, draws = math.inf, False
+    ones, fours, draws = [], [], False
     for _ in range(3):
         one = bench.window([pools.recipe()], watch=True)
+        ones.append(one.seconds)
         draws |= one.draws
         if one.seconds > LONG:
-            return min(best, one.seconds), draws
-        four = bench.window([pools.recipe() for _ in range(4)])
-        best = min(best, max((four.seconds - one.seconds) / 3, four.seconds / 40))
-    return best, draws
+            return min(ones), draws
+        fours.append(bench.window([pools.recipe() for _ in range(4)]).seconds)
+    return max((min(fours) - min(ones)) / 3, min(fours) / 12), draws
 
 
 def calls_of_a_window(seconds: float, slot: int, cache: int, most: int, device: str) -> int:
