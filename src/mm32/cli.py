@@ -25,8 +25,8 @@ EXIT_CODES = """Exit codes:
  0  same and faster
  1  same, slower
  2  wrong usage
- 3  same, speed inconclusive (the interval is not clear of 1, or the two clocks disagree)
- 4  same, times suspect (the candidate's times contradict this tool's own clock)
+ 3  same, speed inconclusive (the interval is not clear of 1)
+ 4  same, times suspect (the reference was slower beside the candidate than before it)
  5  different
  6  the candidate could not be built or loaded
  7  the candidate crashed

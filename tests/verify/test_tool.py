@@ -54,16 +54,19 @@ def test_a_right_candidate_is_the_same(run: Run) -> None:
     assert report.inputs_unmodified is True
     assert report.deterministic is True
     assert len(report.timed_outputs) == 4
+    assert {t["why"] for t in report.timed_outputs} == {"at random", "farthest from the reference's"}
     assert all(t["same"] for t in report.timed_outputs)
     assert report.timing is not None
-    assert report.timing["coverage"] >= 0.95
+    assert report.timing["coverage"] >= 0.9
+    assert report.timing["null_s"] > report.timing["exchange_s"] > 0
+    assert report.timing["alone_s"] > 0
     assert report.timing["interval"][0] <= report.timing["speedup"] <= report.timing["interval"][1]
     assert report.environment["torch"]
 
 
 def test_slower_by_work_is_slower(run: Run) -> None:
     report = run(forward("for _ in range(40): C = torch.relu(A.T @ B.T)\nreturn C"), trials=1)
-    assert report.verdict is Verdict.SLOWER or "busy" in report.reason
+    assert report.verdict is Verdict.SLOWER
     assert report.timing is not None
     assert report.timing["speedup"] < 0.5
 
@@ -73,7 +76,7 @@ def test_faster_than_a_reference_that_works_twice(run: Run) -> None:
         "return torch.relu", "for _ in range(40): torch.matmul(A.T, B.T)\n        return torch.relu"
     )
     report = run(RIGHT, slow, trials=1)
-    assert report.verdict is Verdict.FASTER or "busy" in report.reason
+    assert report.verdict is Verdict.FASTER
     assert report.timing is not None
     assert report.timing["speedup"] > 2
 
@@ -156,6 +159,13 @@ MUTANTS = {
             "COUNT, LAST = [], []",
         ),
         "the output of a timed call",
+    ),
+    "another shape late": (
+        forward(
+            "COUNT.append(1)\nC = torch.relu(A.T @ B.T)\nreturn C if len(COUNT) < 60 else C[:, :1]",
+            "COUNT = []",
+        ),
+        "the candidate's output of a timed call: output is (64, 1) torch.float32 on cpu",
     ),
     "writes later": (
         forward(
@@ -339,22 +349,19 @@ def test_printing_is_kept_short_and_bounded(run: Run) -> None:
 # ---------------------------------------------------------------------------------------------------------- hostile
 
 
-def test_patched_timers_are_suspect(run: Run) -> None:
-    # Long enough that the parent's clock can contradict: 30 ms of work in each call, claimed to be nothing.
+def test_what_a_worker_says_of_its_times_decides_nothing(run: Run) -> None:
     source = forward(
-        "time.sleep(0.03)\nreturn torch.relu(A.T @ B.T)",
+        "for _ in range(40): C = torch.relu(A.T @ B.T)\nreturn C",
         """
-        import time
-        import mm32.verify.worker.clock as clock
-        real = clock._now
-        clock._now = lambda: real() // 10**6
-        torch.cuda.Event = None
+        import mm32.verify.worker.slots as slots
+        slots._now = lambda: 0.0
         """,
     )
     report = run(source, trials=1)
-    assert report.verdict is Verdict.SUSPECT
-    assert report.exit_code == 4
-    assert "by this tool's clock" in report.reason
+    assert report.verdict in SAME - {Verdict.FASTER}
+    assert report.timing is not None
+    assert report.timing["candidate"]["claimed_s"] == 0
+    assert report.timing["speedup"] < 0.7
 
 
 def test_patching_time_after_the_fact_changes_nothing(run: Run) -> None:

@@ -10,7 +10,9 @@ reference's (reference.py) and the candidate's (worker/), which can lie. Of both
     guard                  whether somebody meddled with it all
     truth, probes, oracle  what is right: float64 results, probing data, the product that a model is
     judge, selftest        same or different, and whether that check could have failed
-    timing, device_lock    faster or not
+    timed, timing, sequential   faster or not: which processes, their rounds, and when it is clear
+    window, data, memory   timed calls: the tool's clock, fresh inputs, memory that two processes map
+    device_lock            measuring alone
     verdict, report, page, text   the outcome, for a machine and for a person
 
 The names below are imported when they are first used: a worker must not load the trusted side, and `import mm32` stays fast.

@@ -95,7 +95,7 @@ class Page:
             return
         self.head("Same? Errors against the float64 result")
         rows = []
-        timed = [("timed call (burst)" if t["burst"] else "timed call", t) for t in r.timed_outputs]
+        timed = [(f"timed call, {t['why']}", t) for t in r.timed_outputs]
         for name, t in [*((f"trial {i + 1}, seed {t['seed']}", t) for i, t in enumerate(r.trials)), *timed]:
             for j, kind in enumerate(("normwise", "componentwise")):
                 values = [number(t[who][kind]) for who in ("candidate", "reference", "bound")]
@@ -147,16 +147,23 @@ class Page:
         if not t:
             return
         cpu = str(self.report.environment.get("device", "cpu")).startswith("cpu")
-        self.head("Faster? " + ("CPU times: no GPU here" if cpu else "CUDA events, L2 cache flushed before every call"))
+        self.head(
+            "Faster? " + ("CPU times: no GPU here" if cpu else "On the GPU, every call on data that no cache holds")
+        )
         rows = []
-        for name in ("reference", "candidate"):
+        for name, label in (
+            ("reference", "reference"),
+            ("candidate", "candidate"),
+            ("control", "reference, second process"),
+        ):
             side = t[name]
-            rows.append([name, in_units(side["median_s"]), f"± {side['spread']:.1%}", in_units(side["wall_s"])])
-        self.table(["", "median", "spread", "by this tool's own clock"], rows)
+            rows.append([label, in_units(side["median_s"]), f"± {side['spread']:.1%}", in_units(side["wall_s"])])
+        rows.append(["no model at all", "", "", in_units(t["null_s"])])
+        self.table(["", "a call, net", "spread", "whole window, by this tool's clock"], rows)
         low, high = t["interval"]
         self.line(
-            f"  speedup {t['speedup']:.3f}x, {t['coverage']:.1%} interval {low:.3f} .. {high:.3f} "
-            f"({t['rounds']} alternating rounds, {t['calls_a_round']} call{'s' if t['calls_a_round'] > 1 else ''} each)"
+            f"  speedup {t['speedup']:.3f}x net, {t['coverage']:.1%} interval {low:.3f} .. {high:.3f}; whole windows "
+            f"{t['wall_speedup']:.3f}x ({t['rounds']} rounds, calls in each: {t['calls_a_round']})"
         )
 
     def environment(self) -> None:

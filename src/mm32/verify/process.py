@@ -28,8 +28,13 @@ from . import sandbox, text, wire
 from .channel import Channel, Failure, Reply
 from .launch import Launched, environment, launch, needed
 
-# What a worker's process runs: the candidate's the worker alone, the reference's its own program.
-PROGRAMS = {"candidate": "mm32.verify.worker.main", "reference": "mm32.verify.reference"}
+# What a worker's process runs: the worker alone beside a candidate, the reference's own program for the trusted ones.
+PROGRAMS = {
+    "candidate": "mm32.verify.worker.main",
+    "reference": "mm32.verify.reference",
+    "control": "mm32.verify.reference",  # a second process of the reference, timed against the first
+    "null": "mm32.verify.worker.main",  # no script: what a timed window takes without a model
+}
 TRUSTED_PROGRAMS = ("mm32.verify.reference",)  # not confined, and guarded against being meddled with
 MAX_PRINTED = 64 << 20
 KEPT_PRINTED = 32 << 10
@@ -190,7 +195,7 @@ class WorkerProcess:
         *,
         timeout: float | None = None,
         max_payload: int | None = None,
-        two: bool = False,
+        descriptors: Sequence[int] = (),
         **fields: Any,
     ) -> Reply:
         """Send a request and wait for its answer, at most `timeout` seconds; see Channel.ask. Raises Failure."""
@@ -199,7 +204,7 @@ class WorkerProcess:
         self.asked = time.monotonic()
         self.deadline = self.asked + min(self.limits.timeout, timeout if timeout is not None else self.limits.timeout)
         try:
-            return self.channel.ask(op, value, fields, max_payload, two)
+            return self.channel.ask(op, value, fields, max_payload, descriptors)
         except Failure as error:
             failure = error
         except wire.ProtocolError as error:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .judge import Judgement
 from .verdict import Verdict
-
-if TYPE_CHECKING:
-    from .timing import Timing
 
 SCHEMA = "mm32.verify/1"
 
@@ -23,30 +20,6 @@ def judgement_record(judgement: Judgement) -> dict[str, Any]:
         "candidate": asdict(judgement.errors),
         "reference": asdict(judgement.reference),
         "bound": asdict(judgement.bounds),
-    }
-
-
-def timing_record(timing: Timing) -> dict[str, Any]:
-    def side(name: str) -> dict[str, Any]:
-        one = getattr(timing, name)
-        return {
-            "median_s": one.median,
-            "spread": one.spread,
-            "wall_s": one.wall,
-            "rounds_s": list(one.rounds),
-            "walls_s": list(one.walls),
-        }
-
-    reference, candidate = side("reference"), side("candidate")
-    return {
-        "reference": reference,
-        "candidate": candidate,
-        "speedup": timing.ratio,
-        "interval": [timing.low, timing.high],
-        "coverage": timing.coverage,
-        "wall_speedup": reference["wall_s"] / candidate["wall_s"] if candidate["wall_s"] > 0 else None,
-        "rounds": len(timing.reference.rounds),
-        "calls_a_round": timing.calls,
     }
 
 

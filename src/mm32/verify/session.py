@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,22 +10,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import selftest, timing
+from . import selftest, timed
 from .channel import Failure
 from .device_lock import DeviceLock
 from .guard import Guard
 from .judge import Judgement, Truth, judge, same_bits, shape_of
 from .probes import PROBES, Probe, skip_reason
 from .process import Limits, WorkerProcess, close_all
-from .report import Report, judgement_record, timing_record
+from .report import Report, judgement_record
 from .text import one_line
+from .timing import Odd, Timing, in_units
 from .truth import TruthSource
 from .verdict import Verdict
 from .wire import leaves
 
 DEFAULT_TRIALS = 3
 # Seconds that trials, probes and timing may take before they are cut short, which hardly ever happens on a GPU.
-BUDGETS = {"cpu": (14.0, 22.0, 8.0), "cuda": (60.0, 120.0, 15.0)}
+BUDGETS = {"cpu": (14.0, 22.0, 4.0), "cuda": (60.0, 120.0, 15.0)}
 SLOW = 0.2  # seconds of one call, above which fewer are made
 
 
@@ -67,6 +67,7 @@ class Session:
         self.guard = Guard(self.paths.values())
         self.workers: list[WorkerProcess] = []
         self.lock: DeviceLock | None = None
+        self.timing: timed.TimingStage
         self.build: dict[str, Any] = {}  # the reference's constructor arguments and parameters
         self.right: Any = None  # the reference's output of the last trial, and its truth
         self.truths: list[Truth] = []
@@ -89,6 +90,8 @@ class Session:
         except Failure as failure:
             self._conclude(self._failed(failure))
         finally:
+            if hasattr(self, "timing"):
+                self.timing.close()
             close_all(self.workers)
             if self.lock is not None:
                 self.lock.release()
@@ -110,7 +113,7 @@ class Session:
         details = failure.details
         if failure.kind == "killed" and self.build:  # a trusted process, while a candidate's was there
             return Stop(Verdict.CRASHED, f"{self.guard.killed(failure, self.candidate.isolation)}, while {self.stage}")
-        if failure.role == "reference":
+        if failure.role != "candidate":
             return Stop(
                 Verdict.REFERENCE_FAILED, f"the reference failed while {self.stage}: {failure.message}", details
             )
@@ -121,7 +124,7 @@ class Session:
         return Stop(Verdict.CRASHED, f"the candidate failed while {self.stage}: {failure.message}", details)
 
     def _start(self, role: str, limits: Limits) -> WorkerProcess:
-        script = self.paths["reference" if role == "reference" else "candidate"]
+        script = self.paths.get({"control": "reference"}.get(role, role))  # none for the null worker
         worker = WorkerProcess(
             role,
             limits,
@@ -151,6 +154,7 @@ class Session:
         self._lock_device()
         judgement = self._trials()
         if judgement.same:
+            self.timing.start_others()
             judgement = self._probes()
         self._self_test()
         uncaught = [check["name"] for check in self.report.self_test if not check["caught"]]
@@ -168,6 +172,7 @@ class Session:
         self.reference.ask("load", path=str(self.paths["reference"]), class_name="Model")
         self.report.environment = self.reference.ask("machine").header["machine"]
         self.build = self.reference.ask("construct", seed=self.seed).value
+        self._prepare_timing()
         self._at("loading and compiling the candidate")
         self.building = True
         wanted = "ModelNew" if self.kernel is None else "Model"
@@ -354,50 +359,48 @@ class Session:
 
     # ------------------------------------------------------------------------------------------------------ timing
 
+    def _prepare_timing(self) -> None:
+        """Time the reference before a candidate is loaded; see TimingStage."""
+
+        def start(role: str) -> WorkerProcess:
+            return self._start(role, Limits(max(self.limits.timeout, 300.0), float("inf")))
+
+        self.timing = timed.TimingStage(
+            self.reference, self.paths["reference"], self.seed, self.device, start, self._at
+        )
+        self._lock_device()
+        self.timing.prepare()
+        assert self.lock is not None
+        self.lock.release()  # the candidate may compile for long
+        self.reference.ask("build", self.build, seed=self.seed)  # as it was before these calls
+
     def _time(self) -> None:
         assert self.lock is not None
         self._wait_for(self.lock.acquire_exclusive)
         self._at("timing")
-        inputs = self.reference.ask("make_inputs", seed=self.seed + 500).value
-        self.candidate.ask("set_inputs", inputs)
-        del inputs
-        cost = self._cost()
-        slow = cost > SLOW
-        measured = timing.measure(
-            self.reference,
-            self.candidate,
-            cost,
-            self.timing_budget,
-            keep=1 if slow else 3,
-            progress=self._at,
-            **self._limits(self.reference_seconds * 50),
-        )
-        self.report.timing = timing_record(measured)
-        if slow and len(measured.reference.rounds) < timing.MAX_ROUNDS:
-            self._note(f"{len(measured.reference.rounds)} timing rounds instead of {timing.MAX_ROUNDS}")
+        slow = self.reference_seconds > SLOW
+        timeout = self._limits(self.reference_seconds * 50)["timeout"]
+        try:
+            measured = self.timing.measure(self.candidate, self.timing_budget, 1 if slow else 3, timeout)
+        except Odd as odd:
+            verdict = Verdict.DIFFERENT if odd.role == "candidate" else Verdict.REFERENCE_FAILED
+            raise Stop(verdict, f"the {odd.role}'s output of a timed call: {one_line(odd)}") from None
+        self.report.timing = measured.record()
         self._judge_timed(measured)
+        if measured.verdict is Verdict.FASTER and not measured.certain > 1:
+            self._note(
+                f"of a call's time, the tool's copy of the output is {in_units(measured.null - measured.exchange)}: a candidate "
+                "that replaced this in its own process could have gained as much"
+            )
         raise Stop(measured.verdict, measured.note)
 
-    def _cost(self) -> float:
-        """Seconds of a warm call of the slower side, by this process's clock."""
-        costs = []
-        for worker in (self.reference, self.candidate):
-            best = math.inf
-            for calls in (1, 3, 3):
-                plan = [None] * calls
-                best = min(best, worker.ask("time", calls=plan, flush=False, keep=None, seed=0, two=True).wall / calls)
-                if best > SLOW:
-                    break
-            costs.append(best)
-        return max(costs)
-
-    def _judge_timed(self, measured: timing.Timing) -> None:
+    def _judge_timed(self, measured: Timing) -> None:
         """Judge outputs of timed calls like all others: a call that was timed must also be right."""
         for kept in measured.kept:
             self._at("judging timed calls' outputs")
-            self.reference.ask("refill", shift=kept.shift)
-            result = judge(kept.candidate, self.truth.of(0, kept.reference))
-            self.report.timed_outputs.append({"burst": kept.burst, **judgement_record(result)})
+            right = self.timing.reference_output(kept)
+            result = judge(timed.rebuilt(right, iter(kept.leaves)), self.truth.of(kept.seed, right))
+            self.report.timed_outputs.append({"why": kept.why, **judgement_record(result)})
             if not result.same:
                 raise Stop(
                     Verdict.DIFFERENT, f"the output of a timed call, on fresh data in the same storage: {result.reason}"

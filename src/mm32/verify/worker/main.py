@@ -54,8 +54,7 @@ def _packed(value: Any, outgoing: list[Tensor]) -> dict[str, Any]:
 
 
 def serve(connection: wire.Connection, runner: ScriptRunner) -> None:
-    """Answer requests until the tool closes the connection. An answer with "then" is followed by one that carries
-    `runner.kept`, so that the tool can stop its clock before a large output is sent."""
+    """Answer requests until the tool closes the connection."""
     operations = runner.operations()
     me = _getpid()
     while True:
@@ -80,10 +79,6 @@ def serve(connection: wire.Connection, runner: ScriptRunner) -> None:
         del request
         answer = {}  # frees the output before the next request
         connection.send(header, outgoing)
-        if header.get("then"):
-            outgoing = []
-            kept, runner.kept = runner.kept, None
-            connection.send({"nonce": nonce, "value": wire.pack(kept, outgoing)}, outgoing)
 
 
 def main(arguments: list[str], runner: Callable[[], ScriptRunner] = ScriptRunner) -> None:
@@ -91,7 +86,7 @@ def main(arguments: list[str], runner: Callable[[], ScriptRunner] = ScriptRunner
     sock = socket.socket(fileno=int(arguments[0]))
     sock.set_inheritable(False)
     try:
-        serve(wire.Connection(sock), runner())
+        serve(wire.Connection(sock, descriptors=True), runner())
     except wire.Closed:
         pass
     finally:

@@ -18,12 +18,14 @@ from torch.utils import _pytree as pytree
 
 from .. import wire
 from . import script
-from .clock import Clock
+from .slots import Slots
 
 Request = dict[str, Any]  # the fields of a message, its "value" unpacked
 Answer = dict[str, Any]  # likewise; "value" may hold tensors, the other fields are JSON
 
-_clone = torch.ops.aten.clone.default  # bound before a script is loaded, which may replace torch.clone
+# Bound before a script is loaded, which may replace them.
+_clone = torch.ops.aten.clone.default
+_synchronize = torch.cuda.synchronize
 
 
 class BuildError(Exception):
@@ -46,15 +48,13 @@ class ScriptRunner:
         self.device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
-        self.clock = Clock(self.device)
         self.path = Path()
         self.script: script.Script | None = None
         self.kernel: str | None = None
         self.model: nn.Module | None = None
         self.inputs: list[Any] = []
         self.storage: list[Tensor] = []  # the input tensors' memory, under tensor objects that the script never gets
-        self.base: list[Tensor] = []  # the inputs' data before a shift
-        self.kept: Any = None  # the output of a timed call that the tool wants to see
+        self.slots: Slots | None = None  # of timed windows
 
     def operations(self) -> dict[str, Callable[[Request], Answer]]:
         return {
@@ -62,9 +62,11 @@ class ScriptRunner:
             "build": self.build,
             "set_inputs": self.set_inputs,
             "get_inputs": self.get_inputs,
-            "refill": self.refill,
             "forward": self.forward,
-            "time": self.time,
+            "slots": self.make_slots,
+            "window": self.window,
+            "release": self.release,
+            "adopt": self.adopt,
         }
 
     # ------------------------------------------------------------------------------------------------------ loading
@@ -122,31 +124,10 @@ class ScriptRunner:
             present = iter([x for x in old if isinstance(x, Tensor)])
             self.inputs = pytree.tree_unflatten([next(present) if isinstance(x, Tensor) else x for x in new], spec)
         else:
-            self.storage, self.base, self.inputs = [], [], []
+            self.storage, self.inputs = [], []
             placed = [t.to(self.device) if isinstance(t, Tensor) else t for t in new]
             self.inputs = pytree.tree_unflatten(placed, spec)
             self.storage = [t.detach() for t in placed if isinstance(t, Tensor)]
-        if len(self.base) == len(self.storage):
-            for base, stored in zip(self.base, self.storage, strict=True):
-                base.copy_(stored)
-        else:
-            self.base = [_clone(stored) for stored in self.storage]
-
-    def refill(self, request: Request) -> Answer:
-        self.shift(request["shift"])
-        self.clock.synchronize()
-        return {}
-
-    def shift(self, by: int) -> None:
-        """Fresh data in the same memory: the base data, each floating-point tensor rolled by `by` entries."""
-        for stored, base in zip(self.storage, self.base, strict=True):
-            if not stored.is_floating_point() or stored.numel() < 2 or not _dense(stored):
-                stored.copy_(base)
-                continue
-            target, source = _memory(stored), _memory(base)
-            start = by % target.numel()
-            target[start:].copy_(source[: target.numel() - start])
-            target[:start].copy_(source[target.numel() - start :])
 
     # ------------------------------------------------------------------------------------------------------ running
 
@@ -163,11 +144,16 @@ class ScriptRunner:
                 )
         return pytree.tree_map_only(Tensor, lambda t: _clone(t.detach()), output)
 
+    def synchronize(self) -> None:
+        if self.device.type == "cuda":
+            _synchronize(self.device)
+
     def forward(self, request: Request) -> Answer:
         """Call the model once. The output, or where its tensors have more than "limit" bytes their shapes as "too_large"."""
+        self.synchronize()
         seed_everything(request["seed"])
-        self.clock.synchronize()
-        _, output = self.clock.measure([None], self.shift, self.call, self.copy, 0, False)
+        output = self.copy(self.call())
+        self.synchronize()
         tensors = [leaf for _, leaf in wire.leaves(output) if isinstance(leaf, Tensor)]
         answer: Answer = {"devices": sorted({t.device.type for t in tensors})}
         if set(answer["devices"]) - {self.device.type}:
@@ -177,13 +163,36 @@ class ScriptRunner:
             return {**answer, "too_large": [[list(t.shape), str(t.dtype)] for t in tensors[:16]]}
         return {**answer, "value": output}
 
-    def time(self, request: Request) -> Answer:
-        """Time "calls" (see Clock.measure). Answered twice: with the times, then with the output of call number "keep"."""
-        seed_everything(request["seed"])
-        times, self.kept = self.clock.measure(
-            request["calls"], self.shift, self.call, self.copy, request["keep"], request["flush"]
-        )
-        return {"times": times, "then": True}
+    # ------------------------------------------------------------------------------------------------------ windows
+
+    def make_slots(self, request: Request) -> Answer:
+        """Slots for timed windows as the request describes them (see slots.py), in place of those that there were."""
+        if self.slots is not None:
+            self.slots.close()
+        self.slots = Slots(request, self.device, seed_everything)
+        return {}
+
+    def window(self, request: Request) -> Answer:
+        """Call the model on slots; see Slots.window."""
+        assert self.slots is not None
+        return self.slots.window(request, self._model)
+
+    def release(self, request: Request) -> Answer:
+        assert self.slots is not None
+        self.slots.release()
+        return {}
+
+    def adopt(self, request: Request) -> Answer:
+        """Make copies of the first slot's inputs, which come as for a window, the inputs."""
+        assert self.slots is not None
+        inputs = self.slots.first_inputs(request)
+        self.place(pytree.tree_map_only(Tensor, _clone, inputs))
+        self.slots.release()
+        return {}
+
+    def _model(self, *inputs: Any) -> Any:
+        assert self.model is not None
+        return self.model(*inputs)
 
 
 def _alike(t: Tensor, stored: Tensor) -> bool:
@@ -196,11 +205,6 @@ def _dense(t: Tensor) -> bool:
     strides = t.stride()
     order = sorted(range(t.dim()), key=lambda axis: (-strides[axis], axis))
     return t.permute(order).is_contiguous()
-
-
-def _memory(t: Tensor) -> Tensor:
-    """The memory of a dense tensor, as a vector."""
-    return t.as_strided((t.numel(),), (1,))
 
 
 def copy_state(model: nn.Module, state: dict[str, Tensor]) -> None:
