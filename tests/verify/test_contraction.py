@@ -79,12 +79,17 @@ def test_the_gauge_survives_overflow() -> None:
 
 def test_why_a_model_cannot_be_traced_is_said() -> None:
     def broken(a: Tensor) -> Tensor:
-        raise TypeError("no tensor here\nsecond line")
+        if float(a.sum()) > 0:  # a traced tensor has no number to compare
+            return a + 1
+        raise TypeError("no tensor here")
 
     runner = ReferenceRunner()
     runner.model, runner.inputs = Wrap(broken), [R(2, 3)]
+    runner.forward({"seed": 0})
     told = runner.examine({})
-    assert told == {"why_not": "it cannot be traced (TypeError: no tensor here)", "lengths": []}
+    assert "contraction" not in told
+    assert told["why_not"].startswith("it cannot be traced (")
+    assert "\n" not in told["why_not"]
 
 
 @pytest.mark.parametrize(

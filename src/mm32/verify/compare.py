@@ -108,6 +108,7 @@ class Comparison:
             if number == 0:
                 self._examine(seed)
             truths = self.truth.of(seed, self.right)
+            self.report.problem["k"] = self.truth.k
             why_not = self._own_error(truths)
             if why_not and mixed:  # rounding decides too much there: back to the script's own
                 mixed = False
@@ -185,15 +186,20 @@ class Comparison:
             raise Stop(Verdict.NO_VERDICT, "there is nothing to compare: the reference's output is empty")
         floats = [leaf for leaf in outputs if isinstance(leaf, Tensor) and leaf.numel()]
         if floats and all(leaf.is_floating_point() and not bool(torch.isfinite(leaf).any()) for leaf in floats):
-            raise Stop(Verdict.NO_VERDICT, "there is nothing to compare: the reference's output is NaN or infinite everywhere")
+            raise Stop(
+                Verdict.NO_VERDICT, "there is nothing to compare: the reference's output is NaN or infinite everywhere"
+            )
         if found.get("buffers"):
             self.candidate.ask("keep_state", names=found["buffers"])
             shown = ", ".join(found["buffers"][:4]) + (" and others" if len(found["buffers"]) > 4 else "")
-            self.session.note(f"the forward changes {shown}: every judged call starts from the same state on both sides")
+            self.session.note(
+                f"the forward changes {shown}: every judged call starts from the same state on both sides"
+            )
         if found.get("draws"):
             shown = ", ".join(name.removeprefix("aten::") for name in found["draws"])
             self.session.note(
-                f"the reference draws random numbers ({shown}): both sides start from the same seed at every call, and the float64 truth "
+                f"the reference draws random numbers ({shown}): both sides start from the same seed at every call, and"
+                f" the float64 truth "
                 "takes the numbers that the reference drew"
             )
 
@@ -203,7 +209,8 @@ class Comparison:
         if own.same:
             return ""
         return (
-            f"the reference's own result is further from its float64 run than rounding explains ({own.reason}): it computes in a lower "
+            f"the reference's own result is further from its float64 run than rounding explains ({own.reason}): it"
+            f" computes in a lower "
             "precision inside, such as TF32, or what it computes depends on how it is rounded"
         )
 
@@ -235,9 +242,7 @@ class Comparison:
             )
         devices = reply.header.get("devices")
         if devices and devices != [self.session.device]:
-            raise Stop(
-                Verdict.DIFFERENT, f"the output is on {devices}, the reference's on {self.session.device}"[:200]
-            )
+            raise Stop(Verdict.DIFFERENT, f"the output is on {devices}, the reference's on {self.session.device}"[:200])
         return reply.value
 
     def limits(self, reference_seconds: float) -> dict[str, Any]:
@@ -331,10 +336,12 @@ class Comparison:
         if caught:
             self.made.append(("products of TF32 operands", reply.value, truths))
         else:
-            self.session.note("TF32 in the reference's products would move its output by less than rounding may: it would not be seen")
+            self.session.note(
+                "TF32 in the reference's products would move its output by less than rounding may: it would not be seen"
+            )
         error, own = result.errors.normwise, result.reference.normwise
         if math.isfinite(error):
-            self.seen.append(24.0 if error <= 2 * own else min(24.0, TF32_BITS + math.log2(rough / error)))
+            self.seen.append(24.0 if error <= 4 * own else min(24.0, TF32_BITS + math.log2(rough / error)))
 
     def _product_probes(self, begin: float) -> Judgement:
         """Probes of a product with an epilogue: data made for its operands."""

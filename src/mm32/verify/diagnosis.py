@@ -17,7 +17,8 @@ MANY = 1 << 26  # entries above which patterns are looked for in every so many o
 def explain(got: Any, truths: list[Truth], judgement: Judgement, before: Any = None) -> dict[str, Any]:
     """The wrong entries of the tensor that `judgement` speaks of; empty where shapes or types differ.
 
-    `before` is the reference's output for the inputs of the call before. Returns "path", "wrong" and "entries" (counts), "first" and
+    `before` is the reference's output for the inputs of the call before. Returns "path", "wrong" and "entries"
+    (counts), "first" and
     "worst" (each with "index", "got", "expected") and "pattern", a list of short sentences.
     """
     found = [leaf for _, leaf in leaves(got)]
@@ -25,7 +26,13 @@ def explain(got: Any, truths: list[Truth], judgement: Judgement, before: Any = N
         return {}
     c, truth = found[judgement.leaf], truths[judgement.leaf]
     r = truth.reference
-    if not isinstance(c, Tensor) or not isinstance(r, Tensor) or c.shape != r.shape or c.dtype != r.dtype or not c.numel():
+    if (
+        not isinstance(c, Tensor)
+        or not isinstance(r, Tensor)
+        or c.shape != r.shape
+        or c.dtype != r.dtype
+        or not c.numel()
+    ):
         return {}
     x = truth.exact if isinstance(truth.exact, Tensor) and truth.rows is None else r
     old = [leaf for _, leaf in leaves(before)] if before is not None else []
@@ -155,5 +162,8 @@ def sentence(found: dict[str, Any]) -> str:
     worst, first = found["worst"], found["first"]
     share = f"{found['wrong']} of {found['entries']} entries wrong"
     parts = [share + (f" ({'; '.join(found['pattern'])})" if found["pattern"] else "")]
-    parts += [f"{name} at {tuple(one['index'])}: {one['got']:.7g} instead of {one['expected']:.7g}" for name, one in (("first", first), ("worst", worst))]
+    parts += [
+        f"{name} at {tuple(one['index'])}: {one['got']:.7g} instead of {one['expected']:.7g}"
+        for name, one in (("first", first), ("worst", worst))
+    ]
     return "; ".join(parts[:2] if first == worst else parts)

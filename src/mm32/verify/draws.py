@@ -90,7 +90,9 @@ class Replayer(TorchDispatchMode):
         if func._schema.is_mutable:
             target = args[0]
             if target.shape != tensors[0].shape:
-                raise CannotReplay(f"in float64 {name} fills {tuple(target.shape)} instead of {tuple(tensors[0].shape)}")
+                raise CannotReplay(
+                    f"in float64 {name} fills {tuple(target.shape)} instead of {tuple(tensors[0].shape)}"
+                )
             return target.copy_(tensors[0])
         given = [t.double() if t.is_floating_point() else t.clone() for t in tensors]
         return given[0] if len(given) == 1 else tuple(given)

@@ -102,7 +102,9 @@ def run(
     small = any(isinstance(leaf, Tensor) and leaf.numel() <= FEW for leaf in found)
     repeats = REPEATS if small else 1
     for number in range(repeats):
-        device = next((t.device for t in pytree.tree_leaves(list(inputs)) if isinstance(t, Tensor)), torch.device("cpu"))
+        device = next(
+            (t.device for t in pytree.tree_leaves(list(inputs)) if isinstance(t, Tensor)), torch.device("cpu")
+        )
         moved = [leaf for _, leaf in leaves(twin(inputs, Rounding(u, seed + number, device=device), names))]
         for i, (own, right64, other) in enumerate(zip(found, truth, moved, strict=True)):
             if not isinstance(own, Tensor) or not isinstance(other, Tensor) or not own.numel():

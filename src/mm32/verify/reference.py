@@ -236,7 +236,8 @@ class ReferenceRunner(ScriptRunner):
         return {"value": output.cpu()}
 
     def coarse(self, request: Request) -> Answer:
-        """The output with the operands of every product rounded to "bits" bits, and its normwise error; nothing without products."""
+        """The output with the operands of every product rounded to "bits" bits, and its normwise error; "
+        "nothing without products."""
         assert self.model is not None
         self.restore_state()
         twin = exact.DoubleModel(self.model, self._drawn(request["seed"]))
@@ -246,7 +247,9 @@ class ReferenceRunner(ScriptRunner):
             return {"products": 0}
         rough = twin(self.inputs, rounding, self.names)
         errors = []
-        for (_, own), (_, x), (_, r) in zip(wire.leaves(self.last), wire.leaves(right), wire.leaves(rough), strict=True):
+        for (_, own), (_, x), (_, r) in zip(
+            wire.leaves(self.last), wire.leaves(right), wire.leaves(rough), strict=True
+        ):
             if isinstance(own, Tensor) and own.is_floating_point():
                 errors.append(Truth("", own, x).measure(r)[0].normwise)
         pairs = iter([leaf for _, leaf in wire.leaves(self.last)])
@@ -260,7 +263,8 @@ class ReferenceRunner(ScriptRunner):
         return {"products": counting.products, "error": max(errors, default=0.0), "value": self.copy(output)}
 
     def vary(self, request: Request) -> Answer:
-        """Fill the inputs with other data made from them ("name", "seed"), or change the parameters; return both, or "why_not"."""
+        """Fill the inputs with other data made from them ("name", "seed"), or change the parameters; return "
+        "both, or "why_not"."""
         assert self.model is not None
         name, seed = request["name"], request["seed"]
         generator = torch.Generator(device=self.device).manual_seed(seed)
@@ -329,6 +333,8 @@ def _close(a: Tensor, b: Tensor) -> bool:
     """Whether two results are of the same computation: of one shape and dtype, and different by rounding only."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
+    if not b.is_floating_point():
+        return torch.equal(a, b)
     largest = float(torch.nan_to_num(b, nan=0.0, posinf=0.0, neginf=0.0).abs().max()) if b.numel() else 0.0
     return not b.numel() or float(torch.nan_to_num(a - b, nan=0.0).abs().max()) <= 1e-2 * largest
 

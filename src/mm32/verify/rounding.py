@@ -1,10 +1,12 @@
 """How far rounding may honestly move a model's output: its float64 run again, with every operator's result disturbed.
 
 Each operator of the run is disturbed as an honest kernel would: by one unit roundoff u of the model's own type, and where it
-sums K terms by sqrt(K)/2 u of fp32, of its operands and of its result: what a sum of fp32 numbers in order comes to (docs/verifying.md
-has the measurements). What follows from that at the output holds for any model, because the model itself carries it there:
+sums K terms by sqrt(K) u of fp32, of its operands and of its result: an fp32 sum in order has a third of that for most data,
+and as much where few terms are large (docs/verifying.md has the measurements). What follows from that at the output
+holds for any model, because the model itself carries it there:
 through cancellation, through 1/x, through fifty layers. Stochastic arithmetic, operator by operator (Vignes, Mathematics and
-Computers in Simulation 35, 1993). Composites with sums inside (softmax, norms, losses, attention) are taken apart by torch's own decompositions
+Computers in Simulation 35, 1993). Composites with sums inside (softmax, norms, losses, attention) are taken apart by
+torch's own decompositions
 first. Runs in the reference's process.
 """
 
@@ -17,7 +19,7 @@ import torch
 from torch import Tensor
 from torch._decomp import decomposition_table
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from .draws import draws
 
@@ -25,13 +27,35 @@ U32 = 2.0**-24
 # Terms that one fp32 accumulator may sum in order. A longer sum of positive numbers stops growing: at 2^24 ones, for instance.
 LONGEST = 1 << 22
 
-TAKEN_APART = (
-    "_softmax _log_softmax native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit "
-    "_native_batch_norm_legit_no_training cudnn_batch_norm miopen_batch_norm _batch_norm_with_update "
-    "_batch_norm_no_update _fused_rms_norm logsumexp mse_loss l1_loss smooth_l1_loss huber_loss nll_loss_forward nll_loss2d_forward "
-    "binary_cross_entropy soft_margin_loss _scaled_dot_product_flash_attention_for_cpu _weight_norm_interface "
-    "_trilinear _euclidean_dist multi_margin_loss multilabel_margin_loss_forward"
-).split()
+TAKEN_APART = [
+    "_softmax",
+    "_log_softmax",
+    "native_layer_norm",
+    "native_group_norm",
+    "native_batch_norm",
+    "_native_batch_norm_legit",
+    "_native_batch_norm_legit_no_training",
+    "cudnn_batch_norm",
+    "miopen_batch_norm",
+    "_batch_norm_with_update",
+    "_batch_norm_no_update",
+    "_fused_rms_norm",
+    "logsumexp",
+    "mse_loss",
+    "l1_loss",
+    "smooth_l1_loss",
+    "huber_loss",
+    "nll_loss_forward",
+    "nll_loss2d_forward",
+    "binary_cross_entropy",
+    "soft_margin_loss",
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_weight_norm_interface",
+    "_trilinear",
+    "_euclidean_dist",
+    "multi_margin_loss",
+    "multilabel_margin_loss_forward",
+]
 PRODUCTS = {
     "mm": (0, 1),
     "bmm": (0, 1),
@@ -51,16 +75,111 @@ PRODUCTS = {
 }
 SCANS = {"cumsum", "cumprod", "logcumsumexp"}
 # Operators whose result is made of their operands' own entries: nothing is rounded.
-EXACT = set(
-    "clone copy contiguous _to_copy cat stack index index_select gather embedding where masked_fill masked_select relu "
-    "threshold hardtanh clamp clamp_min clamp_max maximum minimum max min amax amin argmax argmin sort topk kthvalue median max_pool2d_with_indices "
-    "max_pool3d_with_indices max_pool1d max_pool2d max_pool3d adaptive_max_pool2d adaptive_max_pool3d neg abs sign sgn flip roll tril triu repeat "
-    "constant_pad_nd reflection_pad1d reflection_pad2d replication_pad2d zeros ones full arange empty zeros_like ones_like full_like "
-    "empty_like new_zeros new_ones new_full new_empty scalar_tensor fill zero scatter index_put index_copy masked_scatter diag_embed "
-    "unsafe_split unsafe_chunk unsafe_split_with_sizes slice_scatter select_scatter slice_backward pixel_shuffle im2col unfold_copy convert_element_type lift_fresh "
-    "lift_fresh_copy eye nonzero unique2 one_hot round floor ceil trunc heaviside native_channel_shuffle empty_strided "
-    "new_empty_strided resize set view_as_real view_as_complex broadcast_in_dim expand_copy max_unpool2d".split()
-)
+EXACT = {
+    "clone",
+    "copy",
+    "contiguous",
+    "_to_copy",
+    "cat",
+    "stack",
+    "index",
+    "index_select",
+    "gather",
+    "embedding",
+    "where",
+    "masked_fill",
+    "masked_select",
+    "relu",
+    "threshold",
+    "hardtanh",
+    "clamp",
+    "clamp_min",
+    "clamp_max",
+    "maximum",
+    "minimum",
+    "max",
+    "min",
+    "amax",
+    "amin",
+    "argmax",
+    "argmin",
+    "sort",
+    "topk",
+    "kthvalue",
+    "median",
+    "max_pool2d_with_indices",
+    "max_pool3d_with_indices",
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool3d",
+    "adaptive_max_pool2d",
+    "adaptive_max_pool3d",
+    "neg",
+    "abs",
+    "sign",
+    "sgn",
+    "flip",
+    "roll",
+    "tril",
+    "triu",
+    "repeat",
+    "constant_pad_nd",
+    "reflection_pad1d",
+    "reflection_pad2d",
+    "replication_pad2d",
+    "zeros",
+    "ones",
+    "full",
+    "arange",
+    "empty",
+    "zeros_like",
+    "ones_like",
+    "full_like",
+    "empty_like",
+    "new_zeros",
+    "new_ones",
+    "new_full",
+    "new_empty",
+    "scalar_tensor",
+    "fill",
+    "zero",
+    "scatter",
+    "index_put",
+    "index_copy",
+    "masked_scatter",
+    "diag_embed",
+    "unsafe_split",
+    "unsafe_chunk",
+    "unsafe_split_with_sizes",
+    "slice_scatter",
+    "select_scatter",
+    "slice_backward",
+    "pixel_shuffle",
+    "im2col",
+    "unfold_copy",
+    "convert_element_type",
+    "lift_fresh",
+    "lift_fresh_copy",
+    "eye",
+    "nonzero",
+    "unique2",
+    "one_hot",
+    "round",
+    "floor",
+    "ceil",
+    "trunc",
+    "heaviside",
+    "native_channel_shuffle",
+    "empty_strided",
+    "new_empty_strided",
+    "resize",
+    "set",
+    "view_as_real",
+    "view_as_complex",
+    "broadcast_in_dim",
+    "expand_copy",
+    "max_unpool2d",
+}
 
 
 def _composites() -> dict[Any, Any]:
@@ -100,7 +219,9 @@ def sum_length(func: Any, args: Any, out: Any) -> int:
     if name in SCANS:
         return max(1, shapes[0][args[1]] if shapes[0] else 1)
     if "rnn" in name or name in ("lstm", "gru"):
-        return sum(t.numel() // max(t.shape[0], 1) for t in pytree.tree_leaves(args) if isinstance(t, Tensor) and t.dim() == 2)
+        return sum(
+            t.numel() // max(t.shape[0], 1) for t in pytree.tree_leaves(args) if isinstance(t, Tensor) and t.dim() == 2
+        )
     if "attention" in name:
         return shapes[0][-1] + shapes[1][-2] if shapes[0] and shapes[1] else 1
     if "cdist" in name or name.startswith("pairwise"):
@@ -126,7 +247,9 @@ class Rounding(TorchDispatchMode):
     With `bits` it rounds the operands of every product to that many bits instead: what TF32 (11) or bfloat16 (8) would do.
     """
 
-    def __init__(self, u: float = 0.0, seed: int = 0, bits: int | None = None, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self, u: float = 0.0, seed: int = 0, bits: int | None = None, device: torch.device | str = "cpu"
+    ) -> None:
         super().__init__()
         self.u = u
         self.sum_u = min(u, U32)
@@ -173,10 +296,10 @@ class Rounding(TorchDispatchMode):
         out = func(*args, **kwargs)
         length = sum_length(func, args, out)
         if length > 1 and not mutable:
-            of_sum = self.sum_u * math.sqrt(min(length, LONGEST)) / 2
+            of_sum = self.sum_u * math.sqrt(min(length, LONGEST))
             out = func(*pytree.tree_map_only(Tensor, lambda t: self._noisy(t, of_sum), tuple(args)), **kwargs)
         self._note(length)
-        size = max(self.u, self.sum_u * math.sqrt(min(length, LONGEST)) / 2 if length > 1 else 0.0)
+        size = max(self.u, self.sum_u * math.sqrt(min(length, LONGEST)) if length > 1 else 0.0)
         if mutable:
             for t in pytree.tree_leaves(out):
                 if isinstance(t, Tensor) and t.is_floating_point():
@@ -189,8 +312,9 @@ class Rounding(TorchDispatchMode):
 
     def _factor(self, t: Tensor, size: float) -> Tensor:
         """1 + a number of standard deviation `size` for every entry."""
-        noise = torch.rand(t.shape, generator=self.generator, device=t.device, dtype=torch.float64)
-        return noise.sub_(0.5).mul_(size * math.sqrt(12)).add_(1.0)
+        with _disable_current_modes():  # these are no draws of the model's
+            noise = torch.rand(t.shape, generator=self.generator, device=t.device, dtype=torch.float64)
+            return noise.sub_(0.5).mul_(size * math.sqrt(12)).add_(1.0)
 
 
 def round_to(t: Any, bits: int) -> Any:

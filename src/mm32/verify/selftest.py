@@ -92,7 +92,9 @@ def _rounded(t: Tensor) -> Tensor:
         return _one_wrong(t)
     mantissa, exponent = torch.frexp(t.double())
     scale = 2.0 ** BITS[t.dtype]
-    return torch.where(t.isfinite(), torch.ldexp(torch.round(mantissa * scale) / scale, exponent), t.double()).to(t.dtype)
+    return torch.where(t.isfinite(), torch.ldexp(torch.round(mantissa * scale) / scale, exponent), t.double()).to(
+        t.dtype
+    )
 
 
 def run(
@@ -103,9 +105,11 @@ def run(
 ) -> list[Check]:
     """Judge wrong outputs, and the reference's own, which must pass.
 
-    `cases` are the reference's output for several inputs, each with its truths. Since the candidate has to pass on all of them, a wrong
+    `cases` are the reference's output for several inputs, each with its truths. Since the candidate has to pass on all
+    of them, a wrong
     output counts as caught if one of the cases catches it: an answer of one number may be right by chance for one. An answer that
-    is kept, a constant or the output of `stale` or of another case, is the same for all cases. `made` are outputs that the reference's process
+    is kept, a constant or the output of `stale` or of another case, is the same for all cases. `made` are outputs that
+    the reference's process
     computed wrongly on purpose, each with the truth for its inputs; those of one name are one check.
     """
     outcomes = [judge(right, truths) for right, truths in cases]

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from . import timing
 from .channel import Failure
@@ -187,4 +186,3 @@ class Session:
                 raise Stop(
                     Verdict.DIFFERENT, f"the output of a timed call, on fresh data in the same storage: {result.reason}"
                 )
-

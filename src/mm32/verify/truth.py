@@ -40,7 +40,8 @@ class TruthSource:
         return name is not None and activations.named(name).smooth
 
     def examine(self, seed: int) -> dict[str, Any]:
-        """Find out what the reference computes, after its first forward: "contraction" or "why_not", "draws", "buffers", "hidden"."""
+        """Find out what the reference computes, after its first forward: "contraction" or "why_not", "
+        ""draws", "buffers", "hidden"."""
         header = self.reference.ask("examine", seed=seed).header
         self.contraction = header.get("contraction")
         self.working = header.get("working", 0.0)
@@ -88,7 +89,8 @@ class TruthSource:
             total = next(leaf.shape[0] for leaf in found if isinstance(leaf, Tensor))
             found = [leaf[rows] if isinstance(leaf, Tensor) else leaf for leaf in found]
             self.note(
-                f"the float64 truth is of {len(rows)} of the batch's {total} entries, which do not depend on each other (compared); "
+                f"the float64 truth is of {len(rows)} of the batch's {total} entries, which do not depend on each "
+                f"other (compared); "
                 "the others are held to the reference's own result"
             )
         if [_kind(leaf) for leaf in exact] != [_kind(leaf) for leaf in found]:

@@ -1,6 +1,7 @@
 """Other data for any model, made from its own: the same shapes and kinds of values, but of other signs, sizes and places.
 
-What is a mask, a label, an index or a distribution stays one. Where the reference has no finite answer for the new data, or fails on
+What is a mask, a label, an index or a distribution stays one. Where the reference has no finite answer for the new
+data, or fails on
 them, the variation does not apply: the reference's process tries it first. Runs in the reference's process.
 """
 
@@ -26,7 +27,12 @@ class Variation:
 
 VARIATIONS = (
     Variation("zero-mean", "data of both signs: what hides in large sums, or behind positive data, shows"),
-    Variation("parameters", "other parameters: a weight of ones or a bias of zeros cannot be left out", state=True, outside=False),
+    Variation(
+        "parameters",
+        "other parameters: a weight of ones or a bias of zeros cannot be left out",
+        state=True,
+        outside=False,
+    ),
     Variation("negated", "the signs turned"),
     Variation("times 100", "large values: exponentials overflow unless their maximum is subtracted, as does fp16"),
     Variation("times 0.001", "small values: an epsilon that is wrong or left out shows", outside=False),

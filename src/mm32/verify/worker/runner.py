@@ -46,7 +46,9 @@ class ScriptRunner:
         self.device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
-            torch.backends.cudnn.allow_tf32 = False  # fp32 convolutions are fp32, as products are: torch's default is TF32
+            torch.backends.cudnn.allow_tf32 = (
+                False  # fp32 convolutions are fp32, as products are: torch's default is TF32
+            )
         self.clock = Clock(self.device)
         self.path = Path()
         self.script: script.Script | None = None
