@@ -57,9 +57,11 @@ class Comparison:
             raise Stop(Verdict.DIFFERENT, judgement.reason)
         uncaught = [check["name"] for check in self.report.self_test if not check["caught"]]
         if uncaught:
+            constant = {"a constant", "the previous inputs' output"} <= set(uncaught)
+            why = "the reference gives the same answer for all inputs that were tried: " if constant else ""
             raise Stop(
                 Verdict.NO_VERDICT,
-                f"the check could not have failed: the judge would have passed {', '.join(uncaught)}",
+                f"{why}the check could not have failed: the judge would have passed {', '.join(uncaught)}",
             )
 
     # ------------------------------------------------------------------------------------------------------ loading

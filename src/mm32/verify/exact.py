@@ -141,7 +141,8 @@ def record(model: nn.Module, inputs: Sequence[Any], names: list[str] | None = No
 def coarsest(model: nn.Module, inputs: Sequence[Any], recorder: Recorder) -> float:
     """The largest unit roundoff among the types that the model computes in."""
     tensors = [*model.parameters(), *model.buffers(), *pytree.tree_leaves(list(inputs))]
-    dtypes = {t.dtype for t in tensors if isinstance(t, Tensor) and t.is_floating_point()} | recorder.dtypes
+    given = {t.dtype for t in tensors if isinstance(t, Tensor) and t.is_floating_point()}
+    dtypes = recorder.dtypes or given  # what is given is exact; what operators return is rounded
     return max((ROUNDOFF.get(dtype, 0.0) for dtype in dtypes), default=2.0**-24)
 
 

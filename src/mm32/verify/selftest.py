@@ -83,7 +83,7 @@ def _constant(t: Tensor) -> Tensor:
     return torch.full_like(t, finite.mean().item() if finite.numel() else 1.0)
 
 
-BITS = {torch.float64: 24, torch.float32: 8, torch.float16: 6, torch.bfloat16: 4}
+BITS = {torch.float64: 20, torch.float32: 8, torch.float16: 6, torch.bfloat16: 4}
 
 
 def _rounded(t: Tensor) -> Tensor:
