@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import zlib
 from collections.abc import Callable, Iterator
@@ -11,11 +12,13 @@ import in_process
 import pytest
 import torch
 import torch.nn.functional as F
+from rich.console import Console
 from torch import Tensor, nn
 
-from mm32.verify import diagnosis, exact, selftest, variations
+from mm32.verify import Report, Verdict, diagnosis, exact, selftest, variations
 from mm32.verify.draws import CannotReplay, Recorder, Replayer
 from mm32.verify.judge import Errors, Truth, judge
+from mm32.verify.page import Page
 from mm32.verify.rounding import Rounding, round_to
 from mm32.verify.variations import VARIATIONS
 
@@ -395,3 +398,54 @@ def test_the_self_test_is_scaled_to_the_type(dtype: torch.dtype) -> None:
     truth = Truth("output", RIGHT.to(dtype), exact_one)
     found = selftest.run([(RIGHT.to(dtype), [truth])], other.to(dtype))
     assert all(check.caught for check in found), [check for check in found if not check.caught]
+
+
+def test_of_a_large_output_the_first_part_that_is_wrong_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosis, "MANY", 640)
+    truth = Truth("output", RIGHT, RIGHT.double())
+    got = RIGHT.clone()
+    got[37, 5] = -got[37, 5]
+    found = diagnosis.explain(got, [truth], judge(got, [truth]))
+    assert found["worst"]["index"] == [37, 5]
+    assert (found["wrong"], found["entries"]) == (1, 640)
+
+
+# ---------------------------------------------------------------------------------------------------------- the page
+
+
+def page(report: Report, detail: str = "normal") -> list[str]:
+    console = Console(file=io.StringIO(), width=200, record=True)
+    Page(report, console, detail).print()
+    return console.export_text().rstrip("\n").split("\n")
+
+
+def test_the_page_begins_and_ends_with_the_verdict_and_quiet_shows_nothing_else(
+    verdict: Callable[..., tuple[str, str, object]],
+) -> None:
+    reference = script("return torch.softmax(x, 1)")
+    wrong = script("y = torch.softmax(x, 1); y[3] *= 2; return y", name="ModelNew")
+    name, reason, report = verdict(reference, wrong)
+    assert isinstance(report, Report)
+    report.verdict, report.reason = Verdict[name], reason
+    lines = page(report)
+    assert lines[0] == lines[-1]
+    assert lines[0].startswith("DIFFERENT: output: normwise error")
+    assert any("16 of 128 entries are wrong" in line for line in lines)
+    assert any("they are 2 times what they should be" in line for line in lines)
+    assert any("all at index 3 of axis 0" in line for line in lines)
+    assert any("the error of the whole output relative to its size" in line for line in lines)
+    assert page(report, "quiet") == [lines[0]]
+    assert len(page(report, "verbose")) > len(lines)
+
+
+def test_errors_that_were_not_measured_are_not_shown_as_zero(verdict: Callable[..., tuple[str, str, object]]) -> None:
+    name, reason, report = verdict(script("return x * 2"), script("return (x * 2).double()", name="ModelNew"))
+    assert isinstance(report, Report)
+    report.verdict, report.reason = Verdict[name], reason
+    assert report.trials[0]["candidate"] is None
+    assert not any(re.search(r"\b0 +0 +0\b", line) for line in page(report))
+
+
+def test_the_verdicts_line_says_what_was_left_out() -> None:
+    report = Report("r", "c", 1, verdict=Verdict.SLOWER, reason="", left_out=["5 of 6 probes"])
+    assert page(report, "quiet") == ["SAME, SLOWER: left out for time: 5 of 6 probes"]

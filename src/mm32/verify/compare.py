@@ -220,7 +220,7 @@ class Comparison:
         """Keep this trial's output and truths for the self-test, instead of older ones where they are large."""
         size = _bytes(self.right) * 5
         if self.cases and size * (len(self.cases) + 1) > KEPT_BYTES:
-            self.cases = self.cases[-1:] if 2 * size <= 4 * KEPT_BYTES else []
+            self.cases = []
         self.cases.append((self.right, truths))
 
     def _judge(self, got: Any, truths: list[Truth], teach: bool = True) -> Judgement:

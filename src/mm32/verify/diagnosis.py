@@ -11,7 +11,7 @@ from torch import Tensor
 from .judge import Judgement, Truth
 from .wire import leaves
 
-MANY = 1 << 26  # entries above which patterns are looked for in every so many of them
+MANY = 1 << 26  # entries that are looked at at once: the first so many that hold a wrong one
 
 
 def explain(got: Any, truths: list[Truth], judgement: Judgement, before: Any = None) -> dict[str, Any]:
@@ -39,8 +39,21 @@ def explain(got: Any, truths: list[Truth], judgement: Judgement, before: Any = N
     stale = old[judgement.leaf] if len(old) == len(found) else None
     if c.is_complex():
         c, x, r, stale = c.abs(), x.abs(), r.abs(), None
-    c, x, r = c.double(), x.double(), r.double()
-    wrong = _wrong(c, x, r, truth, judgement)
+    rows = c.shape[0] if c.dim() else 1
+    step = max(1, MANY * rows // c.numel())
+    for begin in range(0, rows, step):
+        part = [t if t is None or step >= rows else t[begin : begin + step] for t in (c, x, r, truth.gauge, stale)]
+        found_here = _explain(part, truth, judgement, begin)
+        if found_here:
+            return found_here
+    return {}
+
+
+def _explain(part: list[Any], truth: Truth, judgement: Judgement, begin: int) -> dict[str, Any]:
+    """As `explain`, for the rows from `begin` on of a tensor that is too large to be looked at as a whole."""
+    c, x, r = (t.double() for t in part[:3])
+    gauge, stale = part[3:]
+    wrong = _wrong(c, x, r, gauge, truth, judgement)
     count = int(wrong.sum())
     if not count:
         return {}
@@ -49,6 +62,7 @@ def explain(got: Any, truths: list[Truth], judgement: Judgement, before: Any = N
 
     def entry(at: int) -> dict[str, Any]:
         index = [int(i) for i in torch.unravel_index(torch.tensor(at), c.shape)] if c.dim() else []
+        index[:1] = [begin + i for i in index[:1]]
         return {"index": index, "got": float(c.reshape(-1)[at]), "expected": float(x.reshape(-1)[at])}
 
     return {
@@ -61,7 +75,7 @@ def explain(got: Any, truths: list[Truth], judgement: Judgement, before: Any = N
     }
 
 
-def _wrong(c: Tensor, x: Tensor, r: Tensor, truth: Truth, judgement: Judgement) -> Tensor:
+def _wrong(c: Tensor, x: Tensor, r: Tensor, gauge: Tensor | None, truth: Truth, judgement: Judgement) -> Tensor:
     """The entries that are beyond their own bound; where only the whole is, those beyond the whole's."""
     odd = (c.isnan() != r.isnan()) | (c.isinf() != r.isinf()) | (c.isinf() & r.isinf() & (c != r))
     if truth.u == 0.0 or truth.bitwise:
@@ -71,7 +85,7 @@ def _wrong(c: Tensor, x: Tensor, r: Tensor, truth: Truth, judgement: Judgement) 
     off = (c - x).abs().nan_to_num(nan=0.0, posinf=0.0)
     if truth.relative is not None:
         return odd | (off > truth.relative * size.clamp_min(truth.floor))
-    unit = truth.gauge.reshape(x.shape) if truth.gauge is not None else size + rms
+    unit = gauge.reshape(x.shape) if gauge is not None else size + rms
     beyond = off > judgement.bounds.componentwise * truth.u * unit
     if not bool((beyond | odd).any()):
         beyond = off > judgement.bounds.normwise * rms

@@ -302,13 +302,15 @@ class Rounding(TorchDispatchMode):
         size = max(self.u, self.sum_u * math.sqrt(min(length, LONGEST)) if length > 1 else 0.0)
         if mutable:
             for t in pytree.tree_leaves(out):
-                if isinstance(t, Tensor) and t.is_floating_point():
-                    t.mul_(self._factor(t, size))
+                if isinstance(t, Tensor):
+                    t.copy_(self._noisy(t, size))
             return out
         return pytree.tree_map_only(Tensor, lambda t: self._noisy(t, size), out)
 
     def _noisy(self, t: Tensor, size: float) -> Tensor:
-        return t * self._factor(t, size) if t.is_floating_point() and size else t
+        if not t.is_floating_point() or not size or self.generator is None or t.device != self.generator.device:
+            return t  # a number that the host keeps beside a model on a card is exact
+        return t * self._factor(t, size)
 
     def _factor(self, t: Tensor, size: float) -> Tensor:
         """1 + a number of standard deviation `size` for every entry."""
