@@ -104,6 +104,8 @@ def _pattern(c: Tensor, x: Tensor, wrong: Tensor, stale: Tensor | None) -> list[
         found.append("all of the wrong entries are zero")
     elif stale is not None and stale.shape == c.shape and bool((got == stale.double()[wrong]).all()):
         found.append("they are the answer for the inputs of the call before")
+    elif bool(got.isnan().any()):
+        found.append(f"{float(got.isnan().double().mean()):.0%} of the wrong entries are NaN")
     else:
         found += _related(c, x, got, expected, share)
     found += _places(wrong, share)

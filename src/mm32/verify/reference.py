@@ -260,7 +260,7 @@ class ReferenceRunner(ScriptRunner):
 
         output = pytree.tree_map_only(Tensor, cast, rough)
         self._free_memory()
-        return {"products": counting.products, "error": max(errors, default=0.0), "value": self.copy(output)}
+        return {"products": counting.products, "apart": max(errors, default=0.0), "value": self.copy(output)}
 
     def vary(self, request: Request) -> Answer:
         """Fill the inputs with other data made from them ("name", "seed"), or change the parameters; return "

@@ -178,7 +178,8 @@ class Session:
             self.at("judging timed calls' outputs")
             self.reference.ask("refill", shift=kept.shift)
             truths = self.truth.of(0, kept.reference)
-            if self.report.problem["draws"]:  # a timed call's draws depend on the calls before it
+            if self.report.problem["draws"] or self.report.problem["changes"]:
+                # What a timed call draws, and the state that it finds, depend on the calls before it.
                 truths = [truth.unsliced() for truth in truths]
             result = judge(kept.candidate, truths)
             self.report.timed_outputs.append({"burst": kept.burst, **judgement_record(result)})

@@ -213,6 +213,7 @@ class ScriptRunner:
 
     def time(self, request: Request) -> Answer:
         """Time "calls" (see Clock.measure). Answered twice: with the times, then with the output of call number "keep"."""
+        self.restore_state()
         seed_everything(request["seed"])
         times, self.kept = self.clock.measure(
             request["calls"], self.shift, self.call, self.copy, request["keep"], request["flush"]
