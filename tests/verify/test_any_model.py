@@ -317,6 +317,15 @@ def test_state_that_a_forward_changes_is_the_same_before_every_call(
     assert verdict(counting, script("return x * 2", name="ModelNew"))[0] == "DIFFERENT"
 
 
+def test_models_that_keep_closures_and_tensors_run_in_double(verdict: Callable[..., tuple[str, str, object]]) -> None:
+    closure = script("return self.go(x)", init="self.w = nn.Linear(16, 16); self.go = lambda x: self.w(x) * 0.5 + x")
+    kept = script("self.h.copy_(x); self.g = x; return self.h * 2 + self.g", init="self.h = torch.zeros(8, 16)")
+    for source in (closure, kept):
+        name, reason, report = verdict(source)
+        assert name == "SAME", reason
+        assert report.notes == [] or "float64" not in report.notes[0]  # type: ignore[attr-defined]
+
+
 def test_state_that_is_no_buffer_is_named(verdict: Callable[..., tuple[str, str, object]]) -> None:
     got, reason, _ = verdict(script("self.n += 1; return x * self.n", init="self.n = 0"))
     assert got == "NO_VERDICT"

@@ -3,10 +3,15 @@
 The tool's own process is the trusted side: it decides, and runs nothing of a script. Two processes run the scripts, the
 reference's (reference.py) and the candidate's (worker/), which can lie. Of both:
 
-    entry, session         the public call, and the stages of a verification
+    entry, session, stop   the public call, and the stages of a verification
+    compare                the stages before timing: trials, probes, self-test
     process, channel, wire a script's process, the requests to it, and the format of the messages
-    truth, probes, oracle  what is right: float64 results, probing data, the product that a model is
+    truth, exact, rounding what is right: float64 results, and how far honest rounding leads from them
+    draws                  random numbers, recorded and given again
+    oracle, probes         the product that a model is, and data made for it
+    variations             other data for any model
     judge, selftest        same or different, and whether that check could have failed
+    diagnosis              what is wrong with an output
     timing, device_lock    faster or not
     verdict, report, page, text   the outcome, for a machine and for a person
 

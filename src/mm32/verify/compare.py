@@ -337,6 +337,8 @@ class Comparison:
             return
         if not self.truth.products or self.truth.working > 2.0**-24 or truths[0].rows is not None:
             return
+        if truths[0].exact is None:
+            return  # it does not run in float64
         reply = self.reference.ask("coarse", bits=TF32_BITS, seed=seed)
         rough = reply.header.get("apart") or 0.0
         if not reply.header.get("products") or not rough:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,18 +36,6 @@ def double(value: Any) -> Any:
     return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
-def doubled(model: nn.Module) -> nn.Module:
-    """A copy of the model in float64: parameters, buffers, and tensors that are plain attributes."""
-    made = copy.deepcopy(model).double()
-    for module in made.modules():
-        for name, value in list(vars(module).items()):
-            if name.startswith("_") or isinstance(value, nn.Module):
-                continue
-            if any(isinstance(leaf, Tensor) and leaf.is_floating_point() for leaf in pytree.tree_leaves(value)):
-                setattr(module, name, pytree.tree_map(double, value))
-    return made
-
-
 @contextlib.contextmanager
 def in_double() -> Iterator[None]:
     """float64 where a script names no type, and no fused recurrent kernels, whose inside cannot be seen."""
@@ -62,12 +49,39 @@ def in_double() -> Iterator[None]:
 
 
 class DoubleModel:
-    """A model's copy in float64, called any number of times from one state of its buffers."""
+    """A model in float64 while it is entered, called any number of times from one state of its buffers.
+
+    The model itself is turned, not a copy: a lambda that it keeps would go on to use the parameters of the original.
+    """
 
     def __init__(self, model: nn.Module, drawn: list[Any]):
-        self.model = doubled(model)
+        self.model = model
         self.drawn = drawn
+
+    def __enter__(self) -> DoubleModel:
+        self.parameters = [(p, p.data) for p in self.model.parameters()]
+        self.modules = [(m, dict(vars(m)), dict(m._buffers)) for m in self.model.modules()]
+        for parameter, data in self.parameters:
+            parameter.data = double(data)
+        for module, plain, buffers in self.modules:
+            for name, value in buffers.items():
+                module._buffers[name] = value if value is None else double(value).clone()
+            for name, value in plain.items():
+                if not name.startswith("_") and not isinstance(value, nn.Module):
+                    tensors = [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, Tensor)]
+                    if any(t.is_floating_point() for t in tensors):
+                        setattr(module, name, pytree.tree_map(double, value))
         self.buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for parameter, data in self.parameters:
+            parameter.data = data
+        for module, plain, buffers in self.modules:
+            vars(module).clear()
+            vars(module).update(plain)
+            module._buffers.clear()
+            module._buffers.update(buffers)
 
     def __call__(self, inputs: Sequence[Any], mode: Any = None, names: list[str] | None = None) -> Any:
         for name, buffer in self.model.named_buffers():
@@ -89,7 +103,13 @@ def run(
     noise: bool = True,
 ) -> Exact:
     """The model in float64 for these inputs; `right` is its output in its own types, `u` its coarsest unit roundoff."""
-    twin = DoubleModel(model, drawn)
+    with DoubleModel(model, drawn) as twin:
+        return _run(twin, inputs, right, u, seed, names, noise)
+
+
+def _run(
+    twin: DoubleModel, inputs: Sequence[Any], right: Any, u: float, seed: int, names: list[str] | None, noise: bool
+) -> Exact:
     counting = Rounding()
     exact = Exact(twin(inputs, counting, names), counting.lengths, counting.products)
     if not noise:

@@ -181,7 +181,12 @@ class ReferenceRunner(ScriptRunner):
             values, names = oracle.flat_inputs(self.model, self.inputs)
             if self.names is not None:
                 raise oracle.NotAContraction("its inputs have names")
-            graph = oracle.trace(self.model, self.inputs)
+            plain = [(module, dict(vars(module))) for module in self.model.modules()]
+            try:
+                graph = oracle.trace(self.model, self.inputs)
+            finally:  # a forward that keeps a tensor would have kept a traced one
+                for module, attributes in plain:
+                    vars(module).update(attributes)
             contraction = oracle.find_contraction(graph, names)
             outputs = [leaf for _, leaf in wire.leaves(self.last)]
             if len(outputs) != 1 or not _close(contraction.run(values), outputs[0]):
@@ -240,12 +245,12 @@ class ReferenceRunner(ScriptRunner):
         "nothing without products."""
         assert self.model is not None
         self.restore_state()
-        twin = exact.DoubleModel(self.model, self._drawn(request["seed"]))
         counting, rounding = Rounding(), Rounding(bits=request["bits"])
-        right = twin(self.inputs, counting, self.names)
-        if not counting.products:
-            return {"products": 0}
-        rough = twin(self.inputs, rounding, self.names)
+        with exact.DoubleModel(self.model, self._drawn(request["seed"])) as twin:
+            right = twin(self.inputs, counting, self.names)
+            if not counting.products:
+                return {"products": 0}
+            rough = twin(self.inputs, rounding, self.names)
         errors = []
         for (_, own), (_, x), (_, r) in zip(
             wire.leaves(self.last), wire.leaves(right), wire.leaves(rough), strict=True
