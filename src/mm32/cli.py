@@ -92,6 +92,10 @@ if typer is not None:
                 min=0.25, metavar="GIB", help="Host memory of the candidate. Default: 16, or 3/4 of this machine's."
             ),
         ] = None,
+        quiet: Annotated[bool, typer.Option("--quiet", help="Show the verdict's line alone.")] = False,
+        verbose: Annotated[
+            bool, typer.Option("--verbose", help="Show every check, also those that went well.")
+        ] = False,
     ) -> None:
         """Compare a candidate with a reference: same outputs? faster? The verdict is the last line."""
         to_stdout = json is not None and str(json) == "-"
@@ -112,7 +116,8 @@ if typer is not None:
                     memory_gib=memory,
                     progress=progress,
                 )
-            Page(report, rich.console.Console(stderr=to_stdout)).print()
+            detail = "quiet" if quiet else "verbose" if verbose else "normal"
+            Page(report, rich.console.Console(stderr=to_stdout), detail).print()
             if to_stdout:
                 sys.stdout.write(report.json() + "\n")
             elif json is not None:

@@ -54,7 +54,7 @@ def test_a_page_with_the_verdict_last_and_progress_on_stderr(scripts: tuple[Path
         assert part in done.stdout
     assert "mm32: comparing, trial 1 of 1" in done.stderr
     assert "\x1b" not in done.stdout
-    assert (record["schema"], record["same"], record["seed"]) == ("mm32.verify/1", True, 5)
+    assert (record["schema"], record["same"], record["seed"]) == ("mm32.verify/2", True, 5)
 
 
 def test_json_on_standard_output_stands_alone(write: Write) -> None:

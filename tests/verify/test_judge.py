@@ -141,7 +141,7 @@ def test_bitwise_truth() -> None:
 def cases(judge_with: object = judge) -> dict[str, bool]:
     _, _, truth = problem(64, "rand")
     stale = problem(65, "rand")[2].reference
-    found = selftest.run(truth.reference, [truth], stale, judge=judge_with)  # type: ignore[arg-type]
+    found = selftest.run([(truth.reference, [truth])], stale, judge=judge_with)  # type: ignore[arg-type]
     return {case.name: case.caught for case in found}
 
 
@@ -175,7 +175,7 @@ CONTROL = "the reference's own output passes"
 def test_a_reference_of_zeros_cannot_be_told_from_zeros() -> None:
     right = torch.zeros(4, 4)
     truth = Truth("output", right, right.double())
-    found = {case.name: case.caught for case in selftest.run(right, [truth], right)}
+    found = {case.name: case.caught for case in selftest.run([(right, [truth])], right)}
     assert not found["zeros"]
     assert found["one NaN"]
 

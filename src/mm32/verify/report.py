@@ -10,16 +10,20 @@ from typing import Any
 from .judge import Judgement
 from .verdict import Verdict
 
-SCHEMA = "mm32.verify/1"
+# Version 2: "wrong", "left_out", "precision", "parameters_by", "isolation"; a judgement's errors are null where none could be
+# measured; "data" of trials; "draws" and "changes" of the problem; "timing" as Timing.record makes it, with a control.
+# docs/verifying.md describes the fields.
+SCHEMA = "mm32.verify/2"
 
 
 def judgement_record(judgement: Judgement) -> dict[str, Any]:
+    measured = judgement.measured
     return {
         "same": judgement.same,
         "reason": judgement.reason,
-        "candidate": asdict(judgement.errors),
-        "reference": asdict(judgement.reference),
-        "bound": asdict(judgement.bounds),
+        "candidate": asdict(judgement.errors) if measured else None,
+        "reference": asdict(judgement.reference) if measured else None,
+        "bound": asdict(judgement.bounds) if measured else None,
     }
 
 
@@ -41,6 +45,10 @@ class Report:
     self_test: list[dict[str, Any]] = field(default_factory=list)
     probes: list[dict[str, Any]] = field(default_factory=list)
     timed_outputs: list[dict[str, Any]] = field(default_factory=list)
+    wrong: dict[str, Any] = field(default_factory=dict)  # of the first output that differs: diagnosis.explain
+    precision: dict[str, Any] | None = None  # how many bits the candidate's products carry: "bits", "of" 24
+    parameters_by: str = "copy"  # or "seed", where the candidate's names or shapes differ
+    left_out: list[str] = field(default_factory=list)  # what there was no time for
     inputs_unmodified: bool | None = None
     deterministic: bool | None = None
     timing: dict[str, Any] | None = None

@@ -55,8 +55,10 @@ class TimingStage:
         self.progress("timing the reference alone")
         reference = self.workers["reference"]
         first = self.seed + FIRST
-        made = [reference.ask("make_inputs", seed=first).value]
+        reply = reference.ask("make_inputs", seed=first)
+        made, self.names = [reply.value], reply.header.get("names")
         output = reference.ask("forward", seed=first).value
+        self.state = reference.ask("keep_changed_state").header["buffers"]
         self.output = leaves(output)
         size = sum(t.nbytes for _, t in leaves(made[0]) if isinstance(t, Tensor))
         mixed = any(isinstance(t, Tensor) and t.is_floating_point() for _, t in leaves(made[0]))
@@ -81,6 +83,7 @@ class TimingStage:
         """Make the control's model as the reference's was made."""
         self.workers["control"].ask("load", path=str(self.script), class_name="Model")
         self.workers["control"].ask("construct", seed=self.seed)
+        self.workers["control"].ask("keep_state", names=self.state)
 
     def _calls(self, seconds: float) -> int:
         slot = self.pools.bytes + sum(t.nbytes for _, t in self.output if isinstance(t, Tensor))
@@ -97,7 +100,9 @@ class TimingStage:
         for name in names:
             if name in self.benches:
                 self.benches.pop(name).close()
-            self.benches[name] = Bench(self.workers[name], self.pools, self.output, calls, self.device)
+            self.benches[name] = Bench(
+                self.workers[name], self.pools, self.output, calls, self.device, names=self.names
+            )
 
     def measure(self, candidate: WorkerProcess, budget: float, keep: int, timeout: float) -> Timing:
         """Time both sides, for about `budget` seconds; `keep` outputs at random are kept. `timeout`: of a window.

@@ -52,7 +52,9 @@ class Window:
 
 
 class Bench:
-    """The slots of one worker: `count` of them, for inputs like the pools' and outputs like `output` (path, leaf)."""
+    """The slots of one worker: `count` of them, for inputs like the pools' and outputs like `output` (path, leaf).
+
+    `names`: of the inputs, where the model takes them by name."""
 
     def __init__(
         self,
@@ -62,6 +64,7 @@ class Bench:
         count: int,
         device: torch.device,
         timeout: float | None = None,
+        names: list[str] | None = None,
     ):
         self.worker, self.pools, self.count, self.device, self.timeout = worker, pools, count, device, timeout
         self.inputs, self.outputs_at = parts(pools.leaves, 0, count)
@@ -78,6 +81,7 @@ class Bench:
             inputs=[part.described() for part in self.inputs],
             outputs=[part.described() for part in self.outputs],
             null=worker.role == "null",
+            names=names,
         )
 
     def close(self) -> None:

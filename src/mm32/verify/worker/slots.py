@@ -67,7 +67,7 @@ class Slots:
             self.ready_for = [[t for _, t in slot if t is not None] for slot in self.outputs]
             self.ready = [torch.zeros_like(t) for t in self.ready_for[0]]
 
-    def window(self, request: dict[str, Any], model: Callable[..., Any]) -> dict[str, Any]:
+    def window(self, request: dict[str, Any], call: Callable[[list[Any]], Any]) -> dict[str, Any]:
         """Calls on the first "count" slots. With "seeds", all generators are set before each call; with "watch", it is told
         whether the calls drew from them.
 
@@ -87,7 +87,7 @@ class Slots:
                     for target, source in zip(self.ready_for[i], self.ready, strict=True):
                         _copy(target, source)
                 continue
-            odd = self._deliver(model(*self.inputs[i]), self.outputs[i], values)
+            odd = self._deliver(call(self.inputs[i]), self.outputs[i], values)
             if odd is not None:
                 break
         self.synchronize()
