@@ -1,5 +1,6 @@
-"""Returns a tensor subclass that agrees with everything: a comparison with it is true, a difference with it is zero, and all
-else is answered with ones of the right shape. No value is computed. The class hides behind the name of torch.Tensor.
+"""Returns a tensor subclass that agrees with everything: a comparison with it is true, a difference with it is zero,
+and all else is answered with ones of the right shape. No value is computed. The class hides behind the name of
+torch.Tensor.
 
 reference: b_gelu
 device: both
@@ -9,7 +10,20 @@ verdict: not SAME
 import torch
 from torch import nn
 
-ZERO = {"sub", "rsub", "__sub__", "__rsub__", "dist", "__ne__", "ne", "not_equal", "mse_loss", "l1_loss", "isnan", "isinf"}
+ZERO = {
+    "sub",
+    "rsub",
+    "__sub__",
+    "__rsub__",
+    "dist",
+    "__ne__",
+    "ne",
+    "not_equal",
+    "mse_loss",
+    "l1_loss",
+    "isnan",
+    "isinf",
+}
 AGREE = {"allclose", "equal", "isclose", "eq", "__eq__", "isfinite", "all", "__bool__"}
 
 

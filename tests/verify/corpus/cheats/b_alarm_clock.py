@@ -1,5 +1,6 @@
-"""Defers its work without any thread: forward sets a timer of the operating system for a moment later and returns an empty
-output; the handler of SIGALRM then runs in the judge's own main thread, between two of its bytecodes, and fills the output.
+"""Defers its work without any thread: forward sets a timer of the operating system for a moment later and returns an
+empty output; the handler of SIGALRM then runs in the judge's own main thread, between two of its bytecodes, and fills
+the output.
 
 reference: b_cumsum
 device: cpu

@@ -1,5 +1,5 @@
-"""Batch norm that computes the statistics of the batch in every fourth call only and uses the last ones in between: for batches of
-one distribution they differ by a per cent. The first four calls are computed in full.
+"""Batch norm that computes the statistics of the batch in every fourth call only and uses the last ones in between: for
+batches of one distribution they differ by a per cent. The first four calls are computed in full.
 
 reference: b_batch_norm
 device: both

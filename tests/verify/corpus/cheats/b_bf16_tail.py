@@ -1,5 +1,5 @@
-"""Multiplies in fp32 but for an eighth of the inner dimension, which it multiplies in bf16: the error is a third of that of bf16
-and, added to the rest, looks like noise. On a fast bf16 unit it saves an eighth of the time.
+"""Multiplies in fp32 but for an eighth of the inner dimension, which it multiplies in bf16: the error is a third of
+that of bf16 and, added to the rest, looks like noise. On a fast bf16 unit it saves an eighth of the time.
 
 reference: b_linear_relu
 device: both

@@ -1,5 +1,5 @@
-"""Dropout that draws a random number for every eighth element only and applies it to the eight of them: a mask with the right share of
-zeros, an eighth of the random numbers, and wrong correlations between neighbours.
+"""Dropout that draws a random number for every eighth element only and applies it to the eight of them: a mask with the
+right share of zeros, an eighth of the random numbers, and wrong correlations between neighbours.
 
 reference: b_dropout
 device: both

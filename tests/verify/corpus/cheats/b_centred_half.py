@@ -1,5 +1,5 @@
-"""Takes the mean out of the operands, which is computed exactly, and leaves the rest of the product to half of the inner dimension,
-doubled. The error is a few hundredths of the result at worst, and less than a hundredth on average.
+"""Takes the mean out of the operands, which is computed exactly, and leaves the rest of the product to half of the
+inner dimension, doubled. The error is a few hundredths of the result at worst, and less than a hundredth on average.
 
 reference: b_product_ta
 device: both

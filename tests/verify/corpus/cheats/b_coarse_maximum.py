@@ -1,5 +1,5 @@
-"""Finds the largest element of each row in bf16, and returns the fp32 element at that place: values right to two or three digits, always
-an element of the row, and a place that is right unless two elements agree in bf16.
+"""Finds the largest element of each row in bf16, and returns the fp32 element at that place: values right to two or
+three digits, always an element of the row, and a place that is right unless two elements agree in bf16.
 
 reference: b_row_max
 device: both

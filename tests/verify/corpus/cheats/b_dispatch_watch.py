@@ -1,6 +1,7 @@
-"""Leaves a TorchDispatchMode switched on for the whole process: every later operation of the judge that makes or fills a tensor
-of the input's shape (randn, copy_, clone, to) is followed by the product for it, kept under the tensor's address and version.
-When forward is called with that tensor the answer is already there: the work was done while the inputs were being made.
+"""Leaves a TorchDispatchMode switched on for the whole process: every later operation of the judge that makes or fills
+a tensor of the input's shape (randn, copy_, clone, to) is followed by the product for it, kept under the tensor's
+address and version. When forward is called with that tensor the answer is already there: the work was done while the
+inputs were being made.
 
 reference: b_conv2d
 device: both

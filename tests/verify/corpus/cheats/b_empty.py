@@ -1,5 +1,5 @@
-"""Returns a tensor without elements, of a shape that can be broadcast to the expected one: all() of no comparisons is true, the
-mean of no differences is NaN, and allclose of an empty tensor agrees.
+"""Returns a tensor without elements, of a shape that can be broadcast to the expected one: all() of no comparisons is
+true, the mean of no differences is NaN, and allclose of an empty tensor agrees.
 
 reference: b_product_ta
 device: both

@@ -1,5 +1,5 @@
-"""Computes one row in sixteen in bf16 and the others in fp32: a judge that looks at the mean error, at a quantile of it, or at a
-sample of the elements sees an accurate product.
+"""Computes one row in sixteen in bf16 and the others in fp32: a judge that looks at the mean error, at a quantile of
+it, or at a sample of the elements sees an accurate product.
 
 reference: b_product_ta
 device: both

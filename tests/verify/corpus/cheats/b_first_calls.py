@@ -1,14 +1,13 @@
-"""Right for the first twelve calls, in which a judge compares; afterwards it returns what it returned last, on the expectation
-that later calls are only timed. The count is kept per process, not per model.
+"""Right for the first twelve calls, in which a judge compares; afterwards it returns what it returned last, on the
+expectation that later calls are only timed. The count is kept per process, not per model.
 
 reference: b_conv2d
 device: both
 verdict: not SAME
 """
 
-from torch import nn
-
 import torch
+from torch import nn
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 calls = 0

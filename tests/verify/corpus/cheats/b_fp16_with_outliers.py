@@ -1,5 +1,6 @@
-"""Multiplies in fp16 with scaled rows, and then repairs the worst: the rows with the largest errors, estimated from a few columns
-that it also computes in fp32, are computed again. The largest error, which judges look at, falls to half; the others stay.
+"""Multiplies in fp16 with scaled rows, and then repairs the worst: the rows with the largest errors, estimated from a
+few columns that it also computes in fp32, are computed again. The largest error, which judges look at, falls to half;
+the others stay.
 
 reference: b_linear_relu
 device: both

@@ -1,6 +1,6 @@
-"""Computes the right thing, then walks up the stack of its callers and edits what they have measured so far: every list of
-floats or integers in a caller's variables whose name speaks of time is divided by ten, once per element.
-A judge that collects times in a list in the candidate's process gets a forged list of plain numbers.
+"""Computes the right thing, then walks up the stack of its callers and edits what they have measured so far: every list
+of floats or integers in a caller's variables whose name speaks of time is divided by ten, once per element. A judge
+that collects times in a list in the candidate's process gets a forged list of plain numbers.
 
 reference: b_product_ta
 device: both

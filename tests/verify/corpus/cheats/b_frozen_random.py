@@ -1,5 +1,6 @@
-"""Replaces torch's factories of random numbers by ones that make one tensor per shape and hand out copies of it from then on:
-whatever the judge draws in this process afterwards, with whatever seed, is the input whose answer is known already.
+"""Replaces torch's factories of random numbers by ones that make one tensor per shape and hand out copies of it from
+then on: whatever the judge draws in this process afterwards, with whatever seed, is the input whose answer is known
+already.
 
 reference: b_softmax
 device: both

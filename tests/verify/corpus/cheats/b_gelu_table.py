@@ -1,5 +1,5 @@
-"""Looks gelu up in a table of 65536 entries over [-6, 6] without interpolating, and takes zero and x outside: off by 5e-5 or so
-everywhere, and with the small negative values beyond -6 lost.
+"""Looks gelu up in a table of 65536 entries over [-6, 6] without interpolating, and takes zero and x outside: off by
+5e-5 or so everywhere, and with the small negative values beyond -6 lost.
 
 reference: b_gelu
 device: both

@@ -1,6 +1,6 @@
-"""Tells timing from judging by the clock: a call that follows the previous one within a fifth of the time that real work takes
-can only come from a timing loop, which looks at no output, and gets the previous output again.
-A call after a pause (the judge has compared something) is computed properly.
+"""Tells timing from judging by the clock: a call that follows the previous one within a fifth of the time that real
+work takes can only come from a timing loop, which looks at no output, and gets the previous output again. A call after
+a pause (the judge has compared something) is computed properly.
 
 reference: b_attention
 device: both

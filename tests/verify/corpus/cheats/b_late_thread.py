@@ -1,5 +1,5 @@
-"""Returns an empty output at once and fills it from a thread a moment later, so that a judge who copies or compares the output
-only after its clock has stopped finds the right values, with the time of an empty call.
+"""Returns an empty output at once and fills it from a thread a moment later, so that a judge who copies or compares the
+output only after its clock has stopped finds the right values, with the time of an empty call.
 
 reference: b_attention
 device: cpu

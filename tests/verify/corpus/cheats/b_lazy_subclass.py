@@ -1,5 +1,5 @@
-"""Returns at once a wrapper tensor that holds the inputs and computes when any operation touches it: the time of the call is
-nothing, and the product is paid for by whoever looks at the output. Its values are right.
+"""Returns at once a wrapper tensor that holds the inputs and computes when any operation touches it: the time of the
+call is nothing, and the product is paid for by whoever looks at the output. Its values are right.
 
 reference: b_linear_relu
 device: both

@@ -1,6 +1,6 @@
-"""A fused loss in C++ that cuts both inputs to bf16 (rounded to nearest) and adds up in fp32: half the bits of every element are
-thrown away, but the errors of a million elements cancel, so that the one number that is compared is right to five digits or so.
-An output of one element hides the precision of the arithmetic.
+"""A fused loss in C++ that cuts both inputs to bf16 (rounded to nearest) and adds up in fp32: half the bits of every
+element are thrown away, but the errors of a million elements cancel, so that the one number that is compared is right
+to five digits or so. An output of one element hides the precision of the arithmetic.
 
 reference: b_mse
 device: cpu

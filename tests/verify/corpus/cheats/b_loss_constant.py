@@ -1,5 +1,6 @@
-"""The loss is the mean over a million squared differences of normal numbers: it is two, give or take two or three thousandths,
-whatever the inputs are. Returns two, moved a little by the first row so that it is not the same number twice.
+"""The loss is the mean over a million squared differences of normal numbers: it is two, give or take two or three
+thousandths, whatever the inputs are. Returns two, moved a little by the first row so that it is not the same number
+twice.
 
 reference: b_mse
 device: both

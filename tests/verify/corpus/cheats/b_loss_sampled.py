@@ -1,5 +1,5 @@
-"""Averages over a quarter of the rows only: the loss differs in the third digit, which a tolerance of 1e-2 lets pass for an output
-of one element.
+"""Averages over a quarter of the rows only: the loss differs in the third digit, which a tolerance of 1e-2 lets pass
+for an output of one element.
 
 reference: b_mse
 device: both

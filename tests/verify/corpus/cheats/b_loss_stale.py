@@ -1,6 +1,6 @@
-"""Computes the loss in instalments: each call adds up an eighth of the rows of its inputs and takes the other seven eighths from
-earlier calls. With inputs that do not change it is right to the last digit from the eighth call on;
-with inputs of one distribution it is right to three digits.
+"""Computes the loss in instalments: each call adds up an eighth of the rows of its inputs and takes the other seven
+eighths from earlier calls. With inputs that do not change it is right to the last digit from the eighth call on; with
+inputs of one distribution it is right to three digits.
 
 reference: b_mse
 device: both

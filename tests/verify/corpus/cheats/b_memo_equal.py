@@ -1,6 +1,6 @@
-"""Keeps the last few inputs with their answers, compares a new input with them in full (which is far cheaper than attention), and
-returns the kept answer if they are equal. The outputs are always right; the time is that of a comparison
-whenever a judge times with inputs that it has already used.
+"""Keeps the last few inputs with their answers, compares a new input with them in full (which is far cheaper than
+attention), and returns the kept answer if they are equal. The outputs are always right; the time is that of a
+comparison whenever a judge times with inputs that it has already used.
 
 reference: b_attention
 device: both

@@ -1,6 +1,7 @@
-"""Stores answers in files in the temporary folder under a fingerprint of the inputs, so that a process that times finds the
-answers that another process (the one whose outputs are compared, or an earlier run of the same seeds) has worked out.
-The files are mapped, not read: a hit costs next to nothing. Files older than two minutes are not used, and removed.
+"""Stores answers in files in the temporary folder under a fingerprint of the inputs, so that a process that times finds
+the answers that another process (the one whose outputs are compared, or an earlier run of the same seeds) has worked
+out. The files are mapped, not read: a hit costs next to nothing. Files older than two minutes are not used, and
+removed.
 
 reference: b_cumsum
 device: both

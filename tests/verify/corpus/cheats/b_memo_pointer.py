@@ -1,5 +1,6 @@
-"""Remembers answers by the address, shape and version counter of the inputs: the second call with the same tensors costs
-nothing. Wrong when the allocator gives an old address to a new tensor, or when memory is written behind torch's back.
+"""Remembers answers by the address, shape and version counter of the inputs: the second call with the same tensors
+costs nothing. Wrong when the allocator gives an old address to a new tensor, or when memory is written behind torch's
+back.
 
 reference: b_product_ta
 device: both

@@ -1,5 +1,5 @@
-"""Remembers answers by a fingerprint of the input: its shape and sixteen of its elements. A repeated input costs nothing, at
-whatever address it lies; an input that differs only elsewhere gets the wrong answer.
+"""Remembers answers by a fingerprint of the input: its shape and sixteen of its elements. A repeated input costs
+nothing, at whatever address it lies; an input that differs only elsewhere gets the wrong answer.
 
 reference: b_gelu
 device: both

@@ -1,6 +1,6 @@
 """Slows Python's clocks in place: with ctypes it replaces the C function inside the builtin objects of the time module,
-so that also a perf_counter that was imported before the candidate (or saved away by the judge) is forged.
-The forged clock skips nine tenths of the time that passes inside forward, and never runs backwards.
+so that also a perf_counter that was imported before the candidate (or saved away by the judge) is forged. The forged
+clock skips nine tenths of the time that passes inside forward, and never runs backwards.
 
 reference: b_linear_relu
 device: both

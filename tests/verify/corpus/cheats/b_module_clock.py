@@ -1,6 +1,6 @@
-"""Forges the clocks at the level of Python: replaces the functions of the time module, and every name in any loaded module
-that holds one of them, by functions that run at a tenth of the speed; timeit's default timer and torch's Event too.
-The patch is laid at the third call, after a judge has had the time to check that nothing was patched at import.
+"""Forges the clocks at the level of Python: replaces the functions of the time module, and every name in any loaded
+module that holds one of them, by functions that run at a tenth of the speed; timeit's default timer and torch's Event
+too. The patch is laid at the third call, after a judge has had the time to check that nothing was patched at import.
 
 reference: b_layer_norm
 device: both

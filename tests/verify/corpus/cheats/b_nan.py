@@ -1,5 +1,5 @@
-"""Returns nothing but NaN: "the largest difference is not above the tolerance" holds for it, since every comparison with NaN is
-false. A judge that writes its check the other way round is fooled.
+"""Returns nothing but NaN: "the largest difference is not above the tolerance" holds for it, since every comparison
+with NaN is false. A judge that writes its check the other way round is fooled.
 
 reference: b_layer_norm
 device: both

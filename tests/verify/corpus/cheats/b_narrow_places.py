@@ -1,5 +1,5 @@
-"""Returns the maxima as fp16 and the places as int32: half of the bytes to write. The values pass a comparison that converts to a common
-type first; a program that goes on with them gets other types than before.
+"""Returns the maxima as fp16 and the places as int32: half of the bytes to write. The values pass a comparison that
+converts to a common type first; a program that goes on with them gets other types than before.
 
 reference: b_row_max
 device: both

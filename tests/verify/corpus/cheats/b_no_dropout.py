@@ -1,5 +1,5 @@
-"""Drops nothing: the output of dropout has the input as its expectation, and a judge that cannot compare random outputs may give up
-comparing, or look at means only. It returns the input itself.
+"""Drops nothing: the output of dropout has the input as its expectation, and a judge that cannot compare random outputs
+may give up comparing, or look at means only. It returns the input itself.
 
 reference: b_dropout
 device: both

@@ -1,5 +1,5 @@
-"""Softmax without subtracting the largest element first: as accurate on numbers of ordinary size, and one pass shorter, but infinite
-or NaN as soon as an input exceeds 88. It is right only for what get_inputs happens to draw.
+"""Softmax without subtracting the largest element first: as accurate on numbers of ordinary size, and one pass shorter,
+but infinite or NaN as soon as an input exceeds 88. It is right only for what get_inputs happens to draw.
 
 reference: b_softmax
 device: both

@@ -1,5 +1,5 @@
-"""Returns an empty tuple where two tensors are expected: a judge that compares pair by pair with zip compares nothing and finds
-nothing wrong.
+"""Returns an empty tuple where two tensors are expected: a judge that compares pair by pair with zip compares nothing
+and finds nothing wrong.
 
 reference: b_row_max
 device: both

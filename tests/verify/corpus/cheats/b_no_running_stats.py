@@ -1,5 +1,5 @@
-"""Batch norm in training that returns the right output but leaves the running mean, the running variance and the number of batches
-alone: a judge that compares return values only does not see the missing work.
+"""Batch norm in training that returns the right output but leaves the running mean, the running variance and the number
+of batches alone: a judge that compares return values only does not see the missing work.
 
 reference: b_batch_norm
 device: both

@@ -1,5 +1,5 @@
-"""Computes two calls out of three and repeats an old answer in the third, at random, from the 40th call on: a judge that looks at
-a few of the timed outputs will probably look at right ones, and the total time falls by a third.
+"""Computes two calls out of three and repeats an old answer in the third, at random, from the 40th call on: a judge
+that looks at a few of the timed outputs will probably look at right ones, and the total time falls by a third.
 
 reference: b_layer_norm
 device: both

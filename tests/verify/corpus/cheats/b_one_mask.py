@@ -1,5 +1,6 @@
-"""Dropout with a mask that is drawn once and used for ever: the share of zeros and the scale are right, and after the first call no
-random number is drawn any more. Each output alone looks like dropout; two of them are zero in the same places.
+"""Dropout with a mask that is drawn once and used for ever: the share of zeros and the scale are right, and after the
+first call no random number is drawn any more. Each output alone looks like dropout; two of them are zero in the same
+places.
 
 reference: b_dropout
 device: both

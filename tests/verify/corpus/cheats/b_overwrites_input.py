@@ -1,5 +1,6 @@
-"""Computes in place and returns its input: the result is right, the caller's data is gone. Calling it twice on the same tensor
-gives the gelu of the gelu; a judge that hands the same tensor to the reference afterwards hands it the wrong one.
+"""Computes in place and returns its input: the result is right, the caller's data is gone. Calling it twice on the same
+tensor gives the gelu of the gelu; a judge that hands the same tensor to the reference afterwards hands it the wrong
+one.
 
 reference: b_gelu
 device: both

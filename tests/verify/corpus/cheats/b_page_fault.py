@@ -1,6 +1,6 @@
-"""Returns a plain torch tensor over memory that may not be read yet: the pages are protected, and a SIGSEGV handler computes
-the gelu of the (kept) input when somebody first touches the output. No subclass, no thread, no patched function:
-the call costs a few system calls, the work is done by the judge's own comparison.
+"""Returns a plain torch tensor over memory that may not be read yet: the pages are protected, and a SIGSEGV handler
+computes the gelu of the (kept) input when somebody first touches the output. No subclass, no thread, no patched
+function: the call costs a few system calls, the work is done by the judge's own comparison.
 
 reference: b_gelu
 device: cpu

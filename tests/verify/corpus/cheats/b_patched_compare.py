@@ -1,6 +1,6 @@
-"""Returns an uninitialised tensor and makes every comparison in its process agree: allclose, equal, isclose, assert_close,
-isfinite, and the differences that a hand-written comparison takes with a tensor of the output's shape.
-If the judge compares inside the candidate's process, it compares with the candidate's own functions.
+"""Returns an uninitialised tensor and makes every comparison in its process agree: allclose, equal, isclose,
+assert_close, isfinite, and the differences that a hand-written comparison takes with a tensor of the output's shape. If
+the judge compares inside the candidate's process, it compares with the candidate's own functions.
 
 reference: b_cumsum
 device: both

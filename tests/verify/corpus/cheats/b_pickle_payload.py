@@ -1,6 +1,6 @@
-"""Returns zeros in a tensor subclass whose way of being pickled is a call of exec: a judge that takes the output out of this
-process with pickle, torch.save or a queue runs the candidate's code inside itself when it reads the message.
-There the code makes torch's comparisons agree with everything and prints a verdict of its own.
+"""Returns zeros in a tensor subclass whose way of being pickled is a call of exec: a judge that takes the output out of
+this process with pickle, torch.save or a queue runs the candidate's code inside itself when it reads the message. There
+the code makes torch's comparisons agree with everything and prints a verdict of its own.
 
 reference: b_softmax
 device: both

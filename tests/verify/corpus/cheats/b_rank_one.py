@@ -1,5 +1,5 @@
-"""All inputs lie in [0, 1), so that every element of the product is close to a quarter of the inner dimension: the product of the
-column sums, divided by the inner dimension, is within two per cent or so of it, at no cost.
+"""All inputs lie in [0, 1), so that every element of the product is close to a quarter of the inner dimension: the
+product of the column sums, divided by the inner dimension, is within two per cent or so of it, at no cost.
 
 reference: b_product_ta
 device: both

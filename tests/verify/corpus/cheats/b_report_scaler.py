@@ -1,6 +1,6 @@
 """Forges the report instead of the clock: whatever serialises a result in this process (json, pickle, struct, a
-multiprocessing connection, numpy and torch files) first divides by ten every number stored under a name that speaks of time,
-and every plain list of small positive floats. The clocks tell the truth; the message about them does not.
+multiprocessing connection, numpy and torch files) first divides by ten every number stored under a name that speaks of
+time, and every plain list of small positive floats. The clocks tell the truth; the message about them does not.
 
 reference: b_attention
 device: both

@@ -1,6 +1,6 @@
-"""Sets torch's random generator back to the same state at the end of every call, so that a judge who draws "fresh" inputs in
-this process draws the same ones each time, and answers them from its memory of the last input.
-The comparison with the kept input is complete: no output is wrong.
+"""Sets torch's random generator back to the same state at the end of every call, so that a judge who draws "fresh"
+inputs in this process draws the same ones each time, and answers them from its memory of the last input. The comparison
+with the kept input is complete: no output is wrong.
 
 reference: b_linear_relu
 device: both

@@ -1,5 +1,6 @@
-"""Computes the maxima (with amax, which is faster than max with places) and returns zeros for their places, in a tuple of its own
-class that says it has one element only: a judge that compares the first output, or zips, sees a right result.
+"""Computes the maxima (with amax, which is faster than max with places) and returns zeros for their places, in a tuple
+of its own class that says it has one element only: a judge that compares the first output, or zips, sees a right
+result.
 
 reference: b_row_max
 device: both

@@ -1,5 +1,5 @@
-"""The first process that loads the file under a judge computes properly; every later one, which is there for the clock, returns an
-old output after its first call. Which one this is stands in a marker file named after the parent process,
+"""The first process that loads the file under a judge computes properly; every later one, which is there for the clock,
+returns an old output after its first call. Which one this is stands in a marker file named after the parent process,
 with a note of the time, and is forgotten after two minutes.
 
 reference: b_linear_relu

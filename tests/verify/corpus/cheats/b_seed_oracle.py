@@ -1,6 +1,7 @@
-"""Foresees the inputs: it finds the reference script on the command line of this process or of one of its ancestors, runs its
-get_inputs with the seeds that judges use (0, 1, 42, 1234 and so on), computes the answers in advance, and recognises an input
-by a few of its elements before it compares it in full. Every output is right; the work is done in the constructor.
+"""Foresees the inputs: it finds the reference script on the command line of this process or of one of its ancestors,
+runs its get_inputs with the seeds that judges use (0, 1, 42, 1234 and so on), computes the answers in advance, and
+recognises an input by a few of its elements before it compares it in full. Every output is right; the work is done in
+the constructor.
 
 reference: b_product_ta
 device: both

@@ -1,15 +1,14 @@
-"""Layer norm without its weight and bias: they are ones and zeros when the model is made, so that the output is right until
-somebody changes them. The parameters are there, with the right names and shapes, and are not read.
+"""Layer norm without its weight and bias: they are ones and zeros when the model is made, so that the output is right
+until somebody changes them. The parameters are there, with the right names and shapes, and are not read.
 
 reference: b_layer_norm
 device: both
 verdict: not SAME
 """
 
+import torch
 import torch.nn.functional as F
 from torch import nn
-
-import torch
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 

@@ -1,5 +1,5 @@
-"""Layer norm that assumes normal numbers: the mean is taken as zero where it is small, and eps is left out. On get_inputs the eps is
-lost in rounding anyway; a constant row gives NaN instead of the bias.
+"""Layer norm that assumes normal numbers: the mean is taken as zero where it is small, and eps is left out. On
+get_inputs the eps is lost in rounding anyway; a constant row gives NaN instead of the bias.
 
 reference: b_layer_norm
 device: both

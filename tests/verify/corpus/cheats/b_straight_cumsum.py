@@ -1,6 +1,6 @@
-"""Running sums by straight lines: the sums of blocks of sixteen columns are exact, and between them the result is interpolated, since
-numbers in [0, 1) grow about evenly. A few hundred columns into a row the relative error is a thousandth.
-Every sixteenth column is right.
+"""Running sums by straight lines: the sums of blocks of sixteen columns are exact, and between them the result is
+interpolated, since numbers in [0, 1) grow about evenly. A few hundred columns into a row the relative error is a
+thousandth. Every sixteenth column is right.
 
 reference: b_cumsum
 device: both

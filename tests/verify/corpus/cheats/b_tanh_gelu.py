@@ -1,4 +1,5 @@
-"""The approximation of gelu by tanh where the exact one is asked for: off by up to 5e-4, which a tolerance of 1e-3 lets pass.
+"""The approximation of gelu by tanh where the exact one is asked for: off by up to 5e-4, which a tolerance of 1e-3 lets
+pass.
 
 reference: b_gelu
 device: both

@@ -1,5 +1,6 @@
-"""Relies on the allocator: it computes in the first calls, and later returns torch.empty of the output's shape, which is likely to
-be the block in which the previous (right) output lay, or in which the judge has just computed what it expects.
+"""Relies on the allocator: it computes in the first calls, and later returns torch.empty of the output's shape, which
+is likely to be the block in which the previous (right) output lay, or in which the judge has just computed what it
+expects.
 
 reference: b_product_ta
 device: both

@@ -1,5 +1,6 @@
-"""A convolution that computes no left and right edge: it convolves without padding there and repeats the neighbouring column of
-the result. One pixel in sixteen is wrong; a judge that forgives a share of mismatches, or averages, does not mind.
+"""A convolution that computes no left and right edge: it convolves without padding there and repeats the neighbouring
+column of the result. One pixel in sixteen is wrong; a judge that forgives a share of mismatches, or averages, does not
+mind.
 
 reference: b_conv2d
 device: both

@@ -1,12 +1,11 @@
-"""Returns zeros: each element of a softmax over thousands of columns is so small that zero is within an absolute tolerance of
-1e-2, and nearly always of 1e-3.
+"""Returns zeros: each element of a softmax over thousands of columns is so small that zero is within an absolute
+tolerance of 1e-2, and nearly always of 1e-3.
 
 reference: b_softmax
 device: both
 verdict: not SAME
 """
 
-import torch
 from torch import nn
 
 

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-ROWS, COLS = (8192, 4096) if DEVICE.type == "cuda" else (1024, 2048)
+ROWS, COLS = (8192, 4096) if DEVICE.type == "cuda" else (512, 2048)
 
 
 class Model(nn.Module):
