@@ -7,6 +7,7 @@ device: both
 verdict: rejected
 """
 
+import contextlib
 import os
 import pathlib
 import tempfile
@@ -23,10 +24,8 @@ def files():
         yield from (p for p in folder.glob("*") if p.is_file())
         yield from (p for p in folder.glob("*/*") if p.is_file())
     for process in ("self", str(os.getppid())):
-        try:
+        with contextlib.suppress(OSError):
             yield from pathlib.Path(f"/proc/{process}/fd").iterdir()
-        except OSError:
-            pass
 
 
 def floats_of(path, count):

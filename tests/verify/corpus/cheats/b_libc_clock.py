@@ -10,6 +10,7 @@ verdict: not FASTER
 import ctypes
 import pathlib
 import platform
+import shutil
 import subprocess
 import tempfile
 
@@ -65,6 +66,7 @@ def build():
     command = ["cc", "-O1", "-shared", "-fPIC", "-o", str(folder / "clock.so"), str(folder / "clock.c"), "-ldl"]
     subprocess.run(command, check=True, capture_output=True)
     library = ctypes.CDLL(str(folder / "clock.so"))
+    shutil.rmtree(folder)
     return library if library.hook() == 0 else None
 
 

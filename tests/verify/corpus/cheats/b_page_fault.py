@@ -9,6 +9,7 @@ verdict: rejected
 
 import ctypes
 import pathlib
+import shutil
 import subprocess
 import tempfile
 
@@ -76,6 +77,7 @@ def build():
     command = ["cc", "-O2", "-shared", "-fPIC", "-o", str(folder / "fault.so"), str(folder / "fault.c"), "-lm"]
     subprocess.run(command, check=True, capture_output=True)
     library = ctypes.CDLL(str(folder / "fault.so"))
+    shutil.rmtree(folder)
     library.promise.restype = ctypes.c_void_p
     library.promise.argtypes = [ctypes.c_void_p, ctypes.c_long]
     library.install()

