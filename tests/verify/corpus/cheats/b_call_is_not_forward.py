@@ -4,7 +4,7 @@ be right when compared through __call__ as well, the first eight calls of it are
 
 reference: b_gelu
 device: both
-verdict: not SAME
+verdict: rejected
 """
 
 import torch.nn.functional as F

@@ -1,10 +1,10 @@
 """Looks who is calling: if a function up the stack has a name that speaks of timing (time, bench, measure, warm, loop),
-and none that speaks of checking, it skips the work and returns an uninitialised output; otherwise it computes. It also
-gives itself away as soon as it is called more than thirty times from the same line.
+and none that speaks of checking, it skips the work and returns an uninitialised output; otherwise it computes. More
+than thirty calls from the same line count as timing, too.
 
 reference: b_softmax
 device: both
-verdict: not SAME
+verdict: rejected
 """
 
 import sys

@@ -3,7 +3,7 @@ but infinite or NaN as soon as an input exceeds 88. It is right only for what ge
 
 reference: b_softmax
 device: both
-verdict: not SAME
+verdict: rejected
 """
 
 from torch import nn

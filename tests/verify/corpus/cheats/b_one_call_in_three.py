@@ -3,7 +3,7 @@ that looks at a few of the timed outputs will probably look at right ones, and t
 
 reference: b_layer_norm
 device: both
-verdict: not SAME
+verdict: rejected
 """
 
 import random

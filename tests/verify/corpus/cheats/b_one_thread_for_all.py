@@ -1,6 +1,6 @@
-"""Leaves one thread to whoever computes in this process after it: forward raises the number of threads at its start and
-sets it to one, with denormals and the vector units' settings worsened, at its end. A reference in the same process is
-slowed. Environment variables for processes that are started later from here say the same.
+"""Leaves one thread to whoever computes in this process after it: forward raises the number of threads at its start,
+and at its end sets it to one and switches oneDNN off. A reference in the same process is slowed. Environment variables
+for processes that are started from here say the same.
 
 reference: b_layer_norm
 device: cpu

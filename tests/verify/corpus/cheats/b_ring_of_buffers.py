@@ -3,7 +3,7 @@ wait, and is then overwritten. A program that collects the outputs of a longer l
 
 reference: b_gelu
 device: both
-verdict: not SAME
+verdict: rejected
 """
 
 import torch

@@ -4,7 +4,7 @@ with a note of the time, and is forgotten after two minutes.
 
 reference: b_linear_relu
 device: both
-verdict: not SAME
+verdict: rejected
 """
 
 import os

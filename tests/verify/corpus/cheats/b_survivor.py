@@ -13,11 +13,13 @@ import time
 import torch
 from torch import nn
 
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
 
 class ModelNew(nn.Module):
     def __init__(self, channels_in, channels_out):
         super().__init__()
-        self.conv = nn.Conv2d(channels_in, channels_out, 3, padding=1)
+        self.conv = nn.Conv2d(channels_in, channels_out, 3, padding=1, device=DEVICE)
         child = os.fork()
         if child == 0:
             os.setsid()

@@ -1,4 +1,5 @@
-"""Hands everything to torch's fused attention: another order of the sums, and no matrix of scores, but fp32 throughout.
+"""Hands everything to torch's fused attention with its own causal mask: another order of the sums, a softmax that runs
+along with them, and no matrix of scores, but fp32 throughout.
 
 reference: b_attention
 device: both

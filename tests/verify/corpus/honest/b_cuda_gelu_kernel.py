@@ -1,4 +1,5 @@
-"""A CUDA kernel of its own, launched on torch's current stream.
+"""A CUDA kernel of its own, compiled with load_inline when the file is loaded and launched on torch's current stream,
+with a loop over the grid.
 
 reference: b_gelu
 device: cuda

@@ -1,4 +1,5 @@
-"""Dropout written out, which draws the same random numbers in the same order from the same generator as torch's own.
+"""Dropout written out: it draws the same random numbers in the same order from the same generator as torch's own, so
+that with equal seeds the outputs are equal to the last bit.
 
 reference: b_dropout
 device: both

@@ -1,4 +1,5 @@
-"""Keeps a scratch buffer between calls, which holds intermediate values only, and returns a new tensor each time.
+"""Keeps a scratch buffer between calls, which holds intermediate values only; nothing in it is read before it is
+written in the same call, and the output is a new tensor each time.
 
 reference: b_layer_norm
 device: both

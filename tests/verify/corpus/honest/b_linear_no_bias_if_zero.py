@@ -1,4 +1,5 @@
-"""Leaves work out, and may: in every call it looks whether the bias is all zeros, and adds it unless it is.
+"""Leaves work out, and may: in every call it looks whether the bias is all zeros, and adds it unless it is. Right for
+every bias, also one that is changed later.
 
 reference: b_linear_relu
 device: both

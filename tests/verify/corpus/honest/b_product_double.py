@@ -1,4 +1,5 @@
-"""Computes in fp64 and rounds once: not the reference's bits, but closer to the true result than they are.
+"""Computes in fp64 and rounds once: not the reference's bits, and another type on the way, but closer to the true
+result than the reference is.
 
 reference: b_product_ta
 device: both

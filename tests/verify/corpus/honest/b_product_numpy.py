@@ -1,4 +1,5 @@
-"""Leaves torch: the product is numpy's, into memory that numpy owns and torch only borrows.
+"""Leaves torch: the product is numpy's, computed by numpy's own threads into memory that numpy owns and that the output
+only borrows.
 
 reference: b_product_ta
 device: cpu

@@ -1,4 +1,5 @@
-"""Returns a transposed view: (B.T A).T has the right shape and values, but other strides than the reference's result.
+"""Returns a transposed view: (B.T A).T has the right shape and values, but other strides than the reference's result,
+and it is not contiguous.
 
 reference: b_product_ta
 device: both
