@@ -14,7 +14,7 @@ import psutil
 import pytest
 from conftest_verify import HEAD, LINEAR, REFERENCE, RIGHT, Run, forward
 
-from mm32.verify import Report, Verdict, compare, launch, process, session, verify
+from mm32.verify import Report, Verdict, compare, launch, process, verify
 from mm32.verify.judge import Judgement
 
 SAME = {verdict for verdict in Verdict if verdict.same}

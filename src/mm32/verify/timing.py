@@ -195,7 +195,7 @@ def measure(
     before: float,
     budget: float,
     keep: int,
-    paused: Callable[[], AbstractContextManager[None]],
+    paused: Callable[[], AbstractContextManager[bool]],
     progress: Callable[[str], None],
 ) -> Timing:
     """Time all of `benches` (the SIDES), for about `budget` seconds unless it is clear sooner (see ENOUGH). `draws`: calls are
@@ -204,6 +204,7 @@ def measure(
     times = {name: Times() for name in SIDES}
     exchange: list[float] = []
     keeper = _Keeper(keep, chance)
+    quiet = True
     begin = time.monotonic()
     for number in range(sequential.MAX_ROUNDS):
         progress(f"timing, round {number + 1}")
@@ -212,7 +213,8 @@ def measure(
         windows: dict[str, Window] = {}
         for theirs, names in itertools.groupby(chance.sample(SIDES, len(SIDES)), lambda name: name == "candidate"):
             # Nothing that the candidate left running may slow the others down.
-            with contextlib.nullcontext() if theirs else paused():
+            with contextlib.nullcontext(True) if theirs else paused() as stopped:
+                quiet = quiet and stopped
                 for name in names:
                     windows[name] = benches[name].window(recipes, seeds)
                     if name == "null" and number < sequential.MIN_ROUNDS:
@@ -229,7 +231,7 @@ def measure(
         late = spent > GIVE_UP or (number + 1 >= enough and spent > budget)
         if late or sequential.decided(*_ratios(times), device):
             break
-    return conclude(times, statistics.median(exchange), before, calls, device, keeper.kept())
+    return conclude(times, statistics.median(exchange), before, calls, device, keeper.kept(), quiet)
 
 
 def _seeds(calls: int, draws: bool) -> list[int]:
@@ -259,9 +261,16 @@ def _ratios(times: dict[str, Times], raw: bool = False) -> tuple[list[float], li
 
 
 def conclude(
-    times: dict[str, Times], exchange: float, before: float, calls: int, device: str, kept: list[Kept]
+    times: dict[str, Times],
+    exchange: float,
+    before: float,
+    calls: int,
+    device: str,
+    kept: list[Kept],
+    quiet: bool = True,
 ) -> Timing:
-    """The verdict on speed, of times with net rounds. A pure function of the times."""
+    """The verdict on speed, of times with net rounds. A pure function of the times; `quiet`: whether all of the candidate's
+    processes stood still while others were timed."""
     ratios, control = _ratios(times)
     outcome = sequential.look(ratios, control, device)
     found = outcome.interval
@@ -271,7 +280,10 @@ def conclude(
     whole = sequential.look(*_ratios(times, raw=True), device).interval
     if outcome.says == "faster":
         fastest = min(reference.walls)
-        if not (fastest <= SLOWED[device] * before):
+        if not quiet:
+            verdict = Verdict.SUSPECT
+            note = "some process of the candidate's could not be stopped while the reference was timed"
+        elif not (fastest <= SLOWED[device] * before):
             verdict = Verdict.SUSPECT
             note = (
                 f"the reference took {in_units(before)} a call before the candidate was loaded, "
