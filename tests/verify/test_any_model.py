@@ -315,6 +315,9 @@ def test_state_that_a_forward_changes_is_the_same_before_every_call(
     assert got == "SAME", reason
     assert report.problem["changes"] == ["n"]  # type: ignore[attr-defined]
     assert verdict(counting, script("return x * 2", name="ModelNew"))[0] == "DIFFERENT"
+    stays = script("return x * (self.n + 1)", name="ModelNew", init="self.register_buffer('n', torch.zeros(()))")
+    got, reason, _ = verdict(counting, stays)
+    assert (got, reason) == ("DIFFERENT", "after a call its buffer 'n' is not as the reference leaves it")
 
 
 def test_models_that_keep_closures_and_tensors_run_in_double(verdict: Callable[..., tuple[str, str, object]]) -> None:

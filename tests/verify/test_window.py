@@ -156,7 +156,7 @@ class Beside:
         assert self.slots is not None
         if op == "window":
             fields["descriptors"] = [os.dup(descriptor) for descriptor in fields["descriptors"]]
-            return Reply(self.slots.window(fields, self.model), None)
+            return Reply(self.slots.window(fields, lambda inputs: self.model(*inputs)), None)
         self.slots.release()
         return Reply({}, None)
 

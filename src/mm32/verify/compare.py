@@ -26,6 +26,8 @@ DEFAULT_TRIALS = 3
 DECIDED = 0.25  # a bound of the normwise error above which rounding decides what the output is
 KEPT_BYTES = 256 << 20  # of outputs and truths that are kept for the self-test
 TF32_BITS = 11
+FEW = 64  # entries of an output, in which the errors of many terms average out
+STATE = 0.01  # of the change that a forward makes to a buffer: how far another may be from it
 
 
 class Comparison:
@@ -97,6 +99,13 @@ class Comparison:
             )
             self.session.note(session_note)
 
+    def _set_state(self, state: dict[str, Any]) -> None:
+        """Give the candidate other parameters: in place, where its model is a script's own."""
+        if self.session.kernel is None:
+            self.candidate.ask("set_state", state)
+        else:
+            self._build({"init": self.build["init"], "state": state})
+
     # ------------------------------------------------------------------------------------------------------ trials
 
     def trials(self) -> Judgement:
@@ -115,6 +124,7 @@ class Comparison:
             self._forward(seed)
             if number == 0:
                 self._examine(seed)
+            left = self.reference.ask("get_state").value if number == 1 else {}
             truths = self.truth.of(seed, self.right)
             self.report.problem["k"] = self.truth.k
             why_not = self._own_error(truths)
@@ -130,6 +140,9 @@ class Comparison:
             self._give(self.inputs)
             got = self._output(seed, first=number == 0)
             result = self._judge(got, truths)
+            if result.same and number == 1 and self.report.problem["changes"]:
+                said = self._compare_state(left)
+                result = Judgement(False, said) if said else result
             record = {"seed": seed, "data": "mixed" if mixed else "the script's own", **judgement_record(result)}
             self.report.trials.append(record)
             self._compare_inputs(self.inputs, number)
@@ -270,6 +283,28 @@ class Comparison:
         same = same_bits(inputs, after)
         self.report.inputs_unmodified = same if number == 0 else bool(self.report.inputs_unmodified and same)
 
+    def _compare_state(self, left: dict[str, Tensor]) -> str:
+        """How the candidate's buffers after a call are not those that the reference has `left`; empty if they are."""
+        theirs = self.candidate.ask("get_state", max_payload=4 * _bytes(left) + (64 << 20)).value
+        for name in self.report.problem["changes"]:
+            before, right = self.build["state"].get(name), left.get(name)
+            if before is None or right is None or not isinstance(theirs, dict) or name not in theirs:
+                continue  # not among what can be copied, or a candidate with parameters of its own
+            got = theirs[name]
+            if not isinstance(got, Tensor) or (got.shape, got.dtype) != (right.shape, right.dtype):
+                return f"after a call its buffer {name!r} is {shape_of(got)}, the reference's is {shape_of(right)}"
+            if not right.is_floating_point():
+                near = torch.equal(got, right)
+            else:
+                change = float((right.double() - before.double()).norm())
+                near = float((got.double() - right.double()).norm()) <= STATE * change
+            if not near:
+                return f"after a call its buffer {name!r} is not as the reference leaves it"
+        return ""
+
+    def _entries(self) -> int:
+        return sum(leaf.numel() if isinstance(leaf, Tensor) else 1 for _, leaf in leaves(self.right))
+
     # ------------------------------------------------------------------------------------------------------ probes
 
     def probes(self) -> Judgement:
@@ -296,6 +331,8 @@ class Comparison:
         own = self.inputs = self._own_inputs(self.session.seed)
         for number, variation in enumerate(VARIATIONS):
             self.session.at(f"probing: {variation.name}")
+            if variation.few and self._entries() > FEW:
+                continue
             record: dict[str, Any] = {"name": variation.name, "asks": variation.asks}
             self.report.probes.append(record)
             seed = self.session.seed + 1000 + number
@@ -319,7 +356,7 @@ class Comparison:
 
     def _judge_variation(self, variation: Variation, seed: int, record: dict[str, Any]) -> Judgement | None:
         if variation.state:
-            self._build({"init": self.build["init"], "state": self.varied["state"]})
+            self._set_state(self.varied["state"])
         self._forward(seed)
         truths = self.truth.of(seed, self.right)
         why_not = self._own_error(truths)
@@ -380,7 +417,7 @@ class Comparison:
                 continue
             assert data is not None
             if with_state:
-                self._build({"init": self.build["init"], "state": data["state"]})
+                self._set_state(data["state"])
             self._give(data["inputs"])
             result = self._judge_probe(probe)
             record |= {"status": "same" if result.same else "different", **judgement_record(result)}

@@ -1,8 +1,7 @@
 """Other data for any model, made from its own: the same shapes and kinds of values, but of other signs, sizes and places.
 
 What is a mask, a label, an index or a distribution stays one. Where the reference has no finite answer for the new
-data, or fails on
-them, the variation does not apply: the reference's process tries it first. Runs in the reference's process.
+data, or fails on them, the variation does not apply: the reference's process tries it first. Runs in the reference's process.
 """
 
 from __future__ import annotations
@@ -16,13 +15,15 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Variation:
-    """`odd`: NaN or Inf belong to it. `state`: it changes parameters. `outside`: its values may leave [0, 1]."""
+    """`odd`: NaN or Inf belong to it. `state`: it changes parameters. `outside`: its values may leave [0, 1].
+    `few`: only for outputs of few numbers, in which the errors of many entries average out."""
 
     name: str
     asks: str
     odd: bool = False
     state: bool = False
     outside: bool = True
+    few: bool = False
 
 
 VARIATIONS = (
@@ -37,6 +38,7 @@ VARIATIONS = (
     Variation("times 100", "large values: exponentials overflow unless their maximum is subtracted, as does fp16"),
     Variation("times 0.001", "small values: an epsilon that is wrong or left out shows", outside=False),
     Variation("graded", "entries from 2^-8 to 2^8: small ones must be as accurate as large ones"),
+    Variation("close", "entries around 1 that differ by a thousandth: their low bits carry the answer", few=True),
     Variation("rolled", "rows in another order: answers remembered by place show", outside=False),
     Variation("constant", "every entry the same", outside=False),
     Variation("a NaN", "one NaN: it must appear where the reference has it", odd=True),
@@ -91,6 +93,7 @@ def fill(name: str, values: Sequence[object], generator: torch.Generator) -> lis
         "times 100": lambda t: t * 100,
         "times 0.001": lambda t: t * 1e-3,
         "graded": lambda t: _graded(t, generator),
+        "close": lambda t: 1 + 2.0**-10 * torch.randn(t.shape, generator=generator, device=t.device),
         "constant": lambda t: torch.full_like(t, 0.5),
         MIXED: lambda t: _mixed(t, generator),
     }

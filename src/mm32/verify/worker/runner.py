@@ -64,7 +64,9 @@ class ScriptRunner:
         return {
             "load": self.load,
             "build": self.build,
+            "set_state": self.set_state,
             "keep_state": self.keep_state_of,
+            "get_state": self.get_state,
             "set_inputs": self.set_inputs,
             "get_inputs": self.get_inputs,
             "forward": self.forward,
@@ -103,6 +105,13 @@ class ScriptRunner:
         self.keep_state(list(self.kept_state))
         return {"unlike": unlike}
 
+    def set_state(self, request: Request) -> Answer:
+        """Give the model that there is other parameters and buffers, in place: what it prepared from the old ones is stale."""
+        assert self.model is not None
+        copy_state(self.model, request["value"])
+        self.keep_state(list(self.kept_state))
+        return {}
+
     def construct(self, init: list[Any] | dict[str, Any]) -> nn.Module:
         assert self.script is not None
         model = self.script.model(**init) if isinstance(init, dict) else self.script.model(*init)
@@ -116,6 +125,12 @@ class ScriptRunner:
         """From now on every judged call finds the buffers "names" as they are now."""
         self.keep_state(list(request["names"]))
         return {}
+
+    def get_state(self, request: Request) -> Answer:
+        """The kept buffers as the last call left them."""
+        assert self.model is not None
+        own = dict(self.model.named_buffers())
+        return {"value": {name: own[name].detach() for name in self.kept_state if name in own}}
 
     def keep_state(self, names: list[str]) -> None:
         own = dict(self.model.named_buffers()) if self.model is not None else {}

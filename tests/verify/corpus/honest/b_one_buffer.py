@@ -1,9 +1,9 @@
 """Returns the same buffer from every call: an output that somebody still holds changes when the model is called again.
-Saves the allocation, which for a large elementwise result is a good part of the time.
+Saves the allocation, which for a large elementwise result is a good part of the time. CUDA graphs do the same.
 
 reference: b_gelu
 device: both
-verdict: not SAME
+verdict: SAME
 """
 
 import torch
