@@ -12,9 +12,10 @@ import psutil
 import pytest
 from conftest_verify import REFERENCE, RIGHT, Run
 
-from mm32.verify import Verdict, session
+from mm32.verify import Verdict, compare, session
 from mm32.verify.channel import Failure
 from mm32.verify.guard import Guard
+from mm32.verify.judge import Judgement
 from mm32.verify.process import Limits, WorkerProcess
 
 
@@ -82,10 +83,13 @@ def test_a_killed_reference_is_told_from_one_that_fails(reference: WorkerProcess
 
 
 def test_a_verification_whose_reference_is_killed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def kill(self: session.Session) -> None:
-        os.kill(self.reference.pid, signal.SIGKILL)
+    real = compare.Comparison.trials
 
-    monkeypatch.setattr(session.Session, "_lock_device", kill)
+    def kill(self: compare.Comparison) -> Judgement:
+        os.kill(self.reference.pid, signal.SIGKILL)
+        return real(self)
+
+    monkeypatch.setattr(compare.Comparison, "trials", kill)
     report = run(RIGHT, trials=1)
     assert report.verdict is not Verdict.REFERENCE_FAILED
     assert "the reference's process was ended by SIGKILL" in report.reason
@@ -96,9 +100,9 @@ def test_a_script_that_is_changed_meanwhile_is_suspect(
 ) -> None:
     real = session.Session._time
 
-    def change(self: session.Session) -> None:
+    def change(self: session.Session, comparison: compare.Comparison) -> None:
         (tmp_path / "candidate.py").write_text("pass\n")
-        real(self)
+        real(self, comparison)
 
     monkeypatch.setattr(session.Session, "_time", change)
     report = run(RIGHT, trials=1)

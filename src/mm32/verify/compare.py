@@ -99,13 +99,6 @@ class Comparison:
             )
             self.session.note(session_note)
 
-    def _set_state(self, state: dict[str, Any]) -> None:
-        """Give the candidate other parameters: in place, where its model is a script's own."""
-        if self.session.kernel is None:
-            self.candidate.ask("set_state", state)
-        else:
-            self._build({"init": self.build["init"], "state": state})
-
     # ------------------------------------------------------------------------------------------------------ trials
 
     def trials(self) -> Judgement:
@@ -356,7 +349,7 @@ class Comparison:
 
     def _judge_variation(self, variation: Variation, seed: int, record: dict[str, Any]) -> Judgement | None:
         if variation.state:
-            self._set_state(self.varied["state"])
+            self._build({"init": self.build["init"], "state": self.varied["state"]})
         self._forward(seed)
         truths = self.truth.of(seed, self.right)
         why_not = self._own_error(truths)
@@ -417,7 +410,7 @@ class Comparison:
                 continue
             assert data is not None
             if with_state:
-                self._set_state(data["state"])
+                self._build({"init": self.build["init"], "state": data["state"]})
             self._give(data["inputs"])
             result = self._judge_probe(probe)
             record |= {"status": "same" if result.same else "different", **judgement_record(result)}

@@ -64,7 +64,6 @@ class ScriptRunner:
         return {
             "load": self.load,
             "build": self.build,
-            "set_state": self.set_state,
             "keep_state": self.keep_state_of,
             "get_state": self.get_state,
             "set_inputs": self.set_inputs,
@@ -104,13 +103,6 @@ class ScriptRunner:
         self.model = model
         self.keep_state(list(self.kept_state))
         return {"unlike": unlike}
-
-    def set_state(self, request: Request) -> Answer:
-        """Give the model that there is other parameters and buffers, in place: what it prepared from the old ones is stale."""
-        assert self.model is not None
-        copy_state(self.model, request["value"])
-        self.keep_state(list(self.kept_state))
-        return {}
 
     def construct(self, init: list[Any] | dict[str, Any]) -> nn.Module:
         assert self.script is not None

@@ -1,9 +1,10 @@
 """Running sums in two levels: within blocks, and of the blocks' sums. Another order of additions, with smaller errors
-than a single chain of them.
+than a single chain of them. But a block's sum is added and taken away again: a NaN or an Inf in a block makes NaN of
+the entries before it.
 
 reference: b_cumsum
 device: both
-verdict: SAME
+verdict: not SAME
 """
 
 from torch import nn
