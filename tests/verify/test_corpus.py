@@ -21,7 +21,7 @@ import torch
 from mm32.verify import Report, Verdict, verify
 
 CORPUS = Path(__file__).parent / "corpus"
-QUICK = 4  # files of a quick run, of each kind half as many; all are run by `make test-all`, and on a GPU
+QUICK = 6  # files of a quick run, of each kind half as many; all are run by `make test-all`, and on a GPU
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 VERDICTS = {"cheats": {"not SAME", "not FASTER", "rejected"}, "honest": {"SAME"}}
 

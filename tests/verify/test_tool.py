@@ -124,6 +124,45 @@ def test_outputs_may_be_trees_and_no_contraction(run: Run) -> None:
 
 # ---------------------------------------------------------------------------------------------------------- different
 
+DRAWS = """
+import torch
+from torch import nn
+
+class {name}(nn.Module):
+    def forward(self, x, scale):
+        return torch.nn.functional.dropout(x, 0.5) * scale
+
+def get_inputs():
+    return {{"x": torch.rand(64, 80), "scale": torch.rand(80)}}
+"""
+
+COUNTS = """
+import torch
+from torch import nn
+
+class {name}(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return x * self.calls
+
+def get_inputs():
+    return [torch.rand(64, 80)]
+"""
+
+
+@pytest.mark.parametrize("source", [DRAWS, COUNTS], ids=["random numbers and named inputs", "state"])
+def test_timed_calls_draw_the_same_numbers_and_start_from_the_same_state(run: Run, source: str) -> None:
+    report = run(source.format(name="ModelNew"), reference=source.format(name="Model"))
+    assert report.verdict in SAME, report.reason
+    assert report.timing is not None
+    assert len(report.timed_outputs) == 4
+    assert all(kept["same"] for kept in report.timed_outputs)
+
+
 MUTANTS = {
     "TF32": (
         forward(

@@ -352,6 +352,9 @@ class Comparison:
             self._build({"init": self.build["init"], "state": self.varied["state"]})
         self._forward(seed)
         truths = self.truth.of(seed, self.right)
+        for truth in truths if variation.name == "a NaN" else ():
+            if isinstance(truth.reference, Tensor) and truth.u == 0 and truth.reference.dtype != torch.bool:
+                truth.flips = truth.reference.numel()  # the place of a NaN is whatever it is
         why_not = self._own_error(truths)
         if why_not:
             record |= {"status": "skipped", "reason": "rounding decides the reference's own answer there"}

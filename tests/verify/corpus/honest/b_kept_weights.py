@@ -1,5 +1,6 @@
 """Multiplies with copies of the weight and bias, made at the first call in the layout that is fastest, and never looks
-at the parameters again: a judge that changes them between calls gets the answer for the old ones. Packing a weight once is fair; a model that trains must not.
+at the parameters again: a judge that changes them between calls gets the answer for the old ones.
+Packing a weight once is fair.
 
 reference: b_linear_relu
 device: both
