@@ -320,6 +320,22 @@ def test_state_that_a_forward_changes_is_the_same_before_every_call(
     assert (got, reason) == ("DIFFERENT", "after a call its buffer 'n' is not as the reference leaves it")
 
 
+def test_errors_that_average_out_show_where_low_bits_matter(verdict: Callable[..., tuple[str, str, object]]) -> None:
+    loss = "return (x[0] - x[1]).square().mean()"
+    wrong = "m = (x[0] - x[1]).square().mean(); return m * 1.01 if m < 1e-4 and x.mean() > 0.9 else m"
+    got, reason, _ = verdict(script(loss), script(wrong, name="ModelNew"))
+    assert got == "DIFFERENT"
+    assert reason.startswith("probe 'close'")
+
+
+def test_the_place_of_a_nan_is_not_asked_for(verdict: Callable[..., tuple[str, str, object]]) -> None:
+    steps = "m = x.amax(1); return m, (x == m[:, None]).int().argmax(1)"
+    got, reason, _ = verdict(script("return tuple(x.max(1))"), script(steps, name="ModelNew"))
+    assert got == "SAME", reason
+    first = "m = x.amax(1); return m, torch.zeros_like(m).long()"
+    assert verdict(script("return tuple(x.max(1))"), script(first, name="ModelNew"))[0] == "DIFFERENT"
+
+
 def test_models_that_keep_closures_and_tensors_run_in_double(verdict: Callable[..., tuple[str, str, object]]) -> None:
     closure = script("return self.go(x)", init="self.w = nn.Linear(16, 16); self.go = lambda x: self.w(x) * 0.5 + x")
     kept = script("self.h.copy_(x); self.g = x; return self.h * 2 + self.g", init="self.h = torch.zeros(8, 16)")

@@ -1,9 +1,10 @@
 """Casts to bf16, and yet is as accurate as fp32: each operand is split into three bf16 numbers, which hold all of its
 24 bits, and the six products that matter are added up in fp32, the small ones first.
+But an infinite operand leaves Inf - Inf, which is NaN, where the reference has Inf.
 
 reference: b_product_ta
 device: both
-verdict: SAME
+verdict: not SAME
 """
 
 from torch import nn
