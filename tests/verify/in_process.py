@@ -39,7 +39,7 @@ class Worker:
                 answer = dict(self.runner.operations()[op]({**fields, "value": _copied(value)}))
         except Exception as error:
             raise Failure("raised", f"{type(error).__name__}: {error}", role=self.role) from error
-        assert not {"error", "nonce", "then"} & set(answer), "names that the messages have for themselves"
+        assert not {"error", "nonce"} & set(answer), "names that the messages have for themselves"
         made = _copied(answer.pop("value", None))
         return Reply(safe(answer), made, 0.001)
 

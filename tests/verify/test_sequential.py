@@ -120,6 +120,14 @@ def test_a_reference_that_is_slower_beside_the_candidate_is_suspect() -> None:
     assert timing(2e-3, 4e-3, before=1e-3).verdict is Verdict.SLOWER  # nothing to gain by it
 
 
+def test_a_candidate_that_could_not_be_stopped_is_suspect() -> None:
+    net = {"reference": 1e-3, "candidate": 0.9e-3, "control": 1e-3, "null": 0.0}
+    times = {name: Times([net[name] + 1e-4] * 12, [net[name]] * 12, [net[name]] * 12) for name in SIDES}
+    found = conclude(times, 5e-5, 1e-3, 10, "cuda", [], quiet=False)
+    assert found.verdict is Verdict.SUSPECT
+    assert "could not be stopped" in found.note
+
+
 def test_faster_net_alone_is_not_faster() -> None:
     times = {name: Times([1.0e-3] * 12, [0.5e-3] * 12, [0.0] * 12) for name in SIDES}
     times["candidate"].rounds = [0.2e-3] * 12

@@ -68,10 +68,6 @@ def is_data(t: object) -> bool:
     return True
 
 
-def unit_interval(t: Tensor) -> bool:
-    return bool(((t >= 0) & (t <= 1)).all())
-
-
 def _size(t: Tensor) -> float:
     return float(t.double().square().mean().sqrt()) or 1.0
 
