@@ -66,7 +66,11 @@ def area(nodeid: str) -> str:
     return next(name for start, name in AREAS.items() if path.startswith(start))
 
 
-TIMED = ("verify/test_tool", "verify/test_command")  # compare times: one after another, in one process
+TIMED = (
+    "verify/test_tool",
+    "verify/test_command",
+    "verify/test_corpus",
+)  # compare times: one after another, in one process
 
 
 def together(nodeid: str) -> str:
@@ -85,8 +89,18 @@ def rank(nodeid: str) -> int:
 
 
 def used() -> float:
-    """Seconds of processors: this process's and those of its children that have ended."""
-    return sum(os.times()[:4])
+    """Seconds of processors: this process's, those of its children that have ended, and of the server of `mm32 verify`."""
+    return sum(os.times()[:4]) + _servers()
+
+
+def _servers() -> float:
+    """Those of the process that workers of `mm32 verify` are forked from, and of the workers that have ended."""
+    shared = getattr(sys.modules.get("mm32.verify.launch"), "_shared", None)
+    if shared is None or shared[0][0] != os.getpid() or shared[1].process.poll() is not None:
+        return 0.0
+    import psutil
+
+    return sum(psutil.Process(shared[1].process.pid).cpu_times()[:4])
 
 
 def steps() -> dict[str, float]:

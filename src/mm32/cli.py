@@ -25,8 +25,8 @@ EXIT_CODES = """Exit codes:
  0  same and faster
  1  same, slower
  2  wrong usage
- 3  same, speed inconclusive (the interval is not clear of 1, or the two clocks disagree)
- 4  same, times suspect (the candidate's times contradict this tool's own clock)
+ 3  same, speed inconclusive (the interval is not clear of 1)
+ 4  same, times suspect (the reference was slower beside the candidate than before it)
  5  different
  6  the candidate could not be built or loaded
  7  the candidate crashed
@@ -92,6 +92,10 @@ if typer is not None:
                 min=0.25, metavar="GIB", help="Host memory of the candidate. Default: 16, or 3/4 of this machine's."
             ),
         ] = None,
+        quiet: Annotated[bool, typer.Option("--quiet", help="Show the verdict's line alone.")] = False,
+        verbose: Annotated[
+            bool, typer.Option("--verbose", help="Show every check, also those that went well.")
+        ] = False,
     ) -> None:
         """Compare a candidate with a reference: same outputs? faster? The verdict is the last line."""
         to_stdout = json is not None and str(json) == "-"
@@ -112,7 +116,8 @@ if typer is not None:
                     memory_gib=memory,
                     progress=progress,
                 )
-            Page(report, rich.console.Console(stderr=to_stdout)).print()
+            detail = "quiet" if quiet else "verbose" if verbose else "normal"
+            Page(report, rich.console.Console(stderr=to_stdout), detail).print()
             if to_stdout:
                 sys.stdout.write(report.json() + "\n")
             elif json is not None:

@@ -38,12 +38,14 @@ def imports(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("name", WORKER)
-def test_the_worker_imports_only_the_message_format_of_the_trusted_side(name: str) -> None:
-    assert {other for other in imports(PACKAGE / "worker" / f"{name}.py") if not other.startswith("worker")} <= {"wire"}
+def test_the_worker_imports_only_the_message_format_and_shared_memory(name: str) -> None:
+    other = {other for other in imports(PACKAGE / "worker" / f"{name}.py") if not other.startswith("worker")}
+    assert other <= {"wire", "memory"}
 
 
-def test_the_message_format_imports_nothing() -> None:
-    assert imports(PACKAGE / "wire.py") == set()
+@pytest.mark.parametrize("name", ["wire", "memory"])
+def test_what_both_sides_import_imports_nothing(name: str) -> None:
+    assert imports(PACKAGE / f"{name}.py") == set()
 
 
 @pytest.mark.parametrize("name", [name for name in TRUSTED if name != "reference"])
@@ -69,7 +71,7 @@ def loaded(code: str) -> set[str]:
 
 
 def test_what_a_candidates_process_has_loaded() -> None:
-    assert loaded("import mm32.verify.worker.main") == {"wire", "worker"} | {
+    assert loaded("import mm32.verify.worker.main") == {"wire", "memory", "worker"} | {
         f"worker.{name}" for name in WORKER if name not in ("__init__", "rewrite")
     }
 

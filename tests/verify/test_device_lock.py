@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from mm32.verify import device_lock
 from mm32.verify.device_lock import DeviceLock
 
 
@@ -53,6 +56,47 @@ def test_two_that_wait_for_each_other_both_get_their_turn(tmp_path: Path) -> Non
     assert all(measured[i][1] == measured[i + 1][1] for i in range(0, 8, 2))
 
 
+READER = """
+import sys, time
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from device_lock import DeviceLock  # alone: readers need not load all of the library
+end = time.monotonic() + 60
+while time.monotonic() < end and not Path(sys.argv[1], "stop").exists():
+    lock = DeviceLock("cpu", Path(sys.argv[1]))
+    assert lock.acquire_shared()
+    Path(sys.argv[1], "reads").open("a").write("r")
+    time.sleep(0.3)
+    lock.release()
+"""
+
+
+def test_a_stream_of_those_that_compare_does_not_starve_the_one_that_waits_to_measure(tmp_path: Path) -> None:
+    # Each reader holds the lock all of its time but for an instant, so that one of three always has it.
+    readers = [
+        subprocess.Popen([sys.executable, "-c", READER, str(tmp_path), str(Path(device_lock.__file__).parent)])
+        for _ in range(3)
+    ]
+    reads = tmp_path / "reads"
+    try:
+        while not (reads.exists() and len(reads.read_text()) >= 9):
+            assert all(reader.poll() is None for reader in readers)
+            time.sleep(0.05)
+        lock = DeviceLock("cpu", tmp_path)
+        assert lock.acquire_shared()
+        assert lock.acquire_exclusive(patience=20)
+        during = len(reads.read_text())
+        time.sleep(0.5)
+        assert len(reads.read_text()) == during  # and measures alone
+        lock.release()
+        while len(reads.read_text()) < during + 3:  # then they go on
+            assert all(reader.poll() is None for reader in readers)
+            time.sleep(0.05)
+    finally:
+        (tmp_path / "stop").touch()
+        assert [reader.wait(30) for reader in readers] == [0, 0, 0]
+
+
 def test_waiting_is_told(tmp_path: Path) -> None:
     one, two = DeviceLock("cpu", tmp_path), DeviceLock("cpu", tmp_path)
     one.acquire_shared()
@@ -72,7 +116,7 @@ def test_a_folder_that_cannot_be_used_means_no_turns(tmp_path: Path) -> None:
 def test_the_file_is_not_followed_elsewhere(tmp_path: Path) -> None:
     lock = DeviceLock("cpu", tmp_path)
     lock.acquire_shared()
-    (path,) = tmp_path.iterdir()
+    path = next(tmp_path.glob("*.lock"))
     lock.release()
     path.unlink()
     path.symlink_to(tmp_path / "elsewhere")

@@ -1,4 +1,4 @@
-"""The judge, the interval and the decision on speed: pure functions."""
+"""The judge: pure functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import torch
 
 from mm32.verify import selftest
 from mm32.verify.judge import Errors, Judgement, Truth, judge
-from mm32.verify.timing import Times, decide, in_units, interval
 from mm32.verify.verdict import EXIT_CODES, EXIT_MEANINGS, Verdict
 
 U = 2.0**-24
@@ -142,7 +141,7 @@ def test_bitwise_truth() -> None:
 def cases(judge_with: object = judge) -> dict[str, bool]:
     _, _, truth = problem(64, "rand")
     stale = problem(65, "rand")[2].reference
-    found = selftest.run(truth.reference, [truth], stale, judge=judge_with)  # type: ignore[arg-type]
+    found = selftest.run([(truth.reference, [truth])], stale, judge=judge_with)  # type: ignore[arg-type]
     return {case.name: case.caught for case in found}
 
 
@@ -176,70 +175,12 @@ CONTROL = "the reference's own output passes"
 def test_a_reference_of_zeros_cannot_be_told_from_zeros() -> None:
     right = torch.zeros(4, 4)
     truth = Truth("output", right, right.double())
-    found = {case.name: case.caught for case in selftest.run(right, [truth], right)}
+    found = {case.name: case.caught for case in selftest.run([(right, [truth])], right)}
     assert not found["zeros"]
     assert found["one NaN"]
 
 
-# ---------------------------------------------------------------------------------------------------------- speed
-
-
-def test_interval_is_the_exact_order_statistic() -> None:
-    assert interval([3.0, 1.0, 2.0]) == (1.0, 3.0, 0.75)
-    low, high, coverage = interval([float(i) for i in range(1, 11)])
-    assert (low, high) == (2.0, 9.0)
-    assert coverage == pytest.approx(1 - 2 * 11 / 1024)
-    assert interval([float(i) for i in range(6)])[2] == 1 - 2 / 64
-
-
-def sides(reference: list[float], candidate: list[float], walls: tuple[float, float]) -> tuple[Times, Times]:
-    return Times(reference, [walls[0]] * 3, min(reference)), Times(candidate, [walls[1]] * 3, min(candidate))
-
-
-def test_faster_slower_and_inconclusive() -> None:
-    r = [1.0e-3, 1.01e-3, 0.99e-3] * 4
-    assert decide(*sides(r, [t / 2 for t in r], (1e-3, 0.5e-3)))[0] is Verdict.FASTER
-    assert decide(*sides(r, [t * 2 for t in r], (1e-3, 2e-3)))[0] is Verdict.SLOWER
-    assert decide(*sides(r, r, (1e-3, 1e-3)))[0] is Verdict.INCONCLUSIVE
-    assert decide(*sides(r, [t / 1.01 for t in r], (1e-3, 0.9e-3)))[0] is Verdict.INCONCLUSIVE
-    mixed = [1.2e-3 if i % 2 else 0.8e-3 for i in range(12)]
-    assert decide(*sides(r, mixed, (1e-3, 1e-3)))[0] is Verdict.INCONCLUSIVE
-    assert decide(*sides(r[:3], [t / 2 for t in r[:3]], (1e-3, 0.5e-3)))[0] is Verdict.INCONCLUSIVE
-
-
-def test_a_claim_that_the_parents_clock_contradicts_is_suspect() -> None:
-    r = [1.0e-3] * 12
-    verdict, why, _ = decide(*sides(r, [1e-6] * 12, (1e-3, 1e-3)))
-    assert verdict is Verdict.SUSPECT
-    assert why == "the candidate's process claims 1 µs a call, but calls came back only every 1 ms by this tool's clock"
-    for odd in (0.0, -1e-3, math.nan, math.inf):
-        assert decide(*sides(r, [odd] * 12, (1e-3, 1e-3)))[0] is Verdict.SUSPECT
-
-
-def test_a_busy_machine_makes_nobody_a_liar() -> None:
-    # Bursts met a load that the rounds did not: the reference's did too, and one of the candidate's got through.
-    r = [1.0e-3] * 12
-    reference, candidate = sides(r, [0.5e-3] * 12, (3e-3, 2e-3))
-    assert decide(reference, candidate)[0] is Verdict.FASTER
-    reference, candidate = sides(r, [0.5e-3] * 12, (1e-3, 2e-3))
-    candidate.walls = [2e-3, 2e-3, 0.6e-3]
-    assert decide(reference, candidate)[0] is Verdict.INCONCLUSIVE
-
-
-def test_faster_needs_both_clocks() -> None:
-    r = [30e-6] * 12
-    assert decide(*sides(r, [20e-6] * 12, (40e-6, 60e-6)))[0] is Verdict.INCONCLUSIVE
-    assert decide(*sides(r, [40e-6] * 12, (60e-6, 50e-6)))[0] is Verdict.INCONCLUSIVE
-
-
-def test_unstable_times_are_inconclusive() -> None:
-    reference, candidate = sides([8e-3] * 12, [1e-3] * 12, (8e-3, 1e-3))
-    reference.fastest = 1e-3
-    assert decide(reference, candidate)[0] is Verdict.INCONCLUSIVE
-
-
-def test_seconds_are_written_with_a_unit() -> None:
-    assert [in_units(t) for t in (2.5, 0.00277, 3.21e-5, 4e-9)] == ["2.5 s", "2.77 ms", "32.1 µs", "4 ns"]
+# ---------------------------------------------------------------------------------------------------------- verdicts
 
 
 def test_every_verdict_has_an_exit_code_of_its_own_and_a_meaning() -> None:

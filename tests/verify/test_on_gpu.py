@@ -1,8 +1,14 @@
-"""The tool on a GPU: events, the cold cache, TF32 and other streams."""
+"""The tool on a GPU: shared memory of the card, times, TF32 and other streams."""
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
+
 import pytest
+import torch
 from conftest_verify import REFERENCE, Run, forward
 
 from mm32.verify import Verdict
@@ -12,15 +18,13 @@ pytestmark = pytest.mark.gpu
 LARGE = REFERENCE.replace("M, K, N = 64, 80, 96", "M, K, N = 1024, 4096, 2048")
 
 
-def test_a_right_candidate_is_the_same_and_timed_by_both_clocks(run: Run) -> None:
+def test_a_right_candidate_is_the_same_and_not_faster(run: Run) -> None:
     report = run(forward("return torch.relu(A.T @ B.T)"), LARGE)
     assert report.verdict is Verdict.INCONCLUSIVE, report.reason
     assert report.environment["card"]
     assert report.timing is not None
     assert 0.97 < report.timing["speedup"] < 1.03
-    # The host's clock sees what else the host does: 1.10 beside 22 test processes. A patched clock would be off by a factor.
-    assert 0.8 < report.timing["wall_speedup"] < 1.25
-    assert report.timing["rounds"] == 30
+    assert 0.97 < report.timing["wall_speedup"] < 1.03
     assert 1e-5 < report.timing["reference"]["median_s"] < 1e-2
     assert {p["status"] for p in report.probes} == {"same"}
     assert all(case["caught"] for case in report.self_test)
@@ -55,7 +59,44 @@ def test_a_slow_kernel_of_the_library_is_the_same_and_slower(run: Run) -> None:
     assert report.verdict is Verdict.SLOWER, report.reason
 
 
-def test_events_patched_before_the_fact_are_suspect(run: Run) -> None:
-    before = "import mm32.verify.worker.clock as clock\nreal = clock._elapsed\nclock._elapsed = lambda a, b: real(a, b) / 100"
-    body = "for _ in range(20): C = torch.relu(A.T @ B.T)\nreturn C"
-    assert run(forward(body, before), LARGE, trials=1).verdict is Verdict.SUSPECT
+def test_memory_of_the_card_reaches_another_process() -> None:
+    from mm32.verify import memory, wire
+
+    device = torch.device("cuda:0")
+    ours, theirs = socket.socketpair()
+    region = memory.reserve(1 << 20, device)
+    with ours, theirs:
+        child = subprocess.Popen(
+            [sys.executable, "-c", OTHER, str(theirs.fileno()), str(region.size)], pass_fds=[theirs.fileno()]
+        )
+        connection = wire.Connection(ours)
+        for number in (1, 2):
+            descriptor = region.create()
+            region.bytes().fill_(number)
+            torch.cuda.synchronize()
+            connection.send({}, (), [descriptor])
+            os.close(descriptor)
+            connection.receive()
+            assert region.bytes().eq(10 * number).all()
+            region.release()
+        ours.shutdown(socket.SHUT_WR)
+        assert child.wait(60) == 0
+    region.close()
+
+
+OTHER = """
+import socket, sys, torch
+from mm32.verify import memory, wire
+connection = wire.Connection(socket.socket(fileno=int(sys.argv[1])), descriptors=True)
+region = memory.reserve(int(sys.argv[2]), torch.device("cuda:0"))
+while True:
+    try:
+        header, _ = connection.receive()
+    except wire.Closed:
+        break
+    region.map(header["descriptors"][0])
+    region.bytes().mul_(10)
+    torch.cuda.synchronize()
+    region.release()
+    connection.send({})
+"""

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest_verify import HEAD, Run, forward
+from conftest_verify import HEAD, REFERENCE, RIGHT, Run, forward
 from rich.console import Console
 
-from mm32.verify import Report, Verdict, wire
+from mm32.verify import Report, Verdict, verify, wire
 from mm32.verify.channel import Channel, Failure
 from mm32.verify.judge import Truth, judge
 from mm32.verify.page import Page
@@ -218,3 +218,52 @@ def test_a_candidate_forges_no_verdict(run: Run, name: str) -> None:
     for said in texts(record):
         assert printable(said)
         assert said in logs or "\n" not in said
+
+
+@pytest.fixture(scope="module")
+def full_report(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """A report with every section: of a right candidate, with an error and printed text beside."""
+    folder = tmp_path_factory.mktemp("scripts")
+    (folder / "reference.py").write_text(REFERENCE)
+    (folder / "candidate.py").write_text(RIGHT)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUDA_VISIBLE_DEVICES", "")
+        report = verify(folder / "reference.py", folder / "candidate.py", trials=1, seed=1)
+    assert report.probes
+    assert report.self_test
+    assert report.timing
+    assert report.isolation is not None
+    report.error = {
+        **dict.fromkeys(("type", "message", "hint", "script", "source", "context", "traceback"), "x"),
+        "line": 1,
+    }
+    report.notes, report.isolation, report.printed = ["x"], ["x", "x"], "x"
+    return report
+
+
+def poisoned(value: Any, said: str) -> Any:
+    """The same tree with `said` for every text in it, but for the keys, which are the tool's own, and the verdict."""
+    if isinstance(value, Verdict) or value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, str):
+        return said
+    if isinstance(value, dict):
+        return {key: poisoned(item, said) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [poisoned(item, said) for item in value]
+    return value
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_text_of_a_report_can_pass_for_the_tools_own(full_report: Report, name: str, terminal: bool) -> None:
+    for verdict in (Verdict.CRASHED, Verdict.DIFFERENT):
+        report = Report(**{**poisoned(vars(full_report), HOSTILE[name]), "seed": 1, "verdict": verdict})
+        text = page(report, terminal)
+        rows = text.rstrip("\n").split("\n")
+        assert printable(text)
+        assert not any(row.lstrip().startswith("SAME, F") for row in rows)
+        last = max(i for i, row in enumerate(rows) if row.startswith(f"{verdict.value}: "))
+        assert all(row.startswith("  | ") for row in rows[last + 1 :])
+        if not terminal:
+            assert last == len(rows) - 1

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,22 +14,20 @@ import psutil
 import pytest
 from conftest_verify import HEAD, LINEAR, REFERENCE, RIGHT, Run, forward
 
-from mm32.verify import Report, Verdict, process, session, verify
+from mm32.verify import Report, Verdict, compare, launch, process, verify
 from mm32.verify.judge import Judgement
 
 SAME = {verdict for verdict in Verdict if verdict.same}
 
 
 def leftovers() -> list[str]:
-    """Command lines of living processes that a worker of this process started, or the workers themselves."""
+    """Command lines of the living processes below this one, but for the server that workers are forked from."""
+    server = launch.shared().process.pid
     found = []
-    for one in psutil.process_iter():
-        try:
-            token = one.environ().get(process.TOKEN_VARIABLE, "")
-            if token.startswith(f"{os.getpid()}-") and one.status() != psutil.STATUS_ZOMBIE:
+    for one in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if one.pid != server and one.status() != psutil.STATUS_ZOMBIE:
                 found.append(" ".join(one.cmdline()))
-        except psutil.Error:
-            continue
     return found
 
 
@@ -54,16 +54,19 @@ def test_a_right_candidate_is_the_same(run: Run) -> None:
     assert report.inputs_unmodified is True
     assert report.deterministic is True
     assert len(report.timed_outputs) == 4
+    assert {t["why"] for t in report.timed_outputs} == {"at random", "farthest from the reference's"}
     assert all(t["same"] for t in report.timed_outputs)
     assert report.timing is not None
-    assert report.timing["coverage"] >= 0.95
+    assert report.timing["coverage"] >= 0.9
+    assert report.timing["null_s"] > report.timing["exchange_s"] > 0
+    assert report.timing["alone_s"] > 0
     assert report.timing["interval"][0] <= report.timing["speedup"] <= report.timing["interval"][1]
     assert report.environment["torch"]
 
 
 def test_slower_by_work_is_slower(run: Run) -> None:
     report = run(forward("for _ in range(40): C = torch.relu(A.T @ B.T)\nreturn C"), trials=1)
-    assert report.verdict is Verdict.SLOWER or "busy" in report.reason
+    assert report.verdict is Verdict.SLOWER
     assert report.timing is not None
     assert report.timing["speedup"] < 0.5
 
@@ -73,7 +76,7 @@ def test_faster_than_a_reference_that_works_twice(run: Run) -> None:
         "return torch.relu", "for _ in range(40): torch.matmul(A.T, B.T)\n        return torch.relu"
     )
     report = run(RIGHT, slow, trials=1)
-    assert report.verdict is Verdict.FASTER or "busy" in report.reason
+    assert report.verdict is Verdict.FASTER
     assert report.timing is not None
     assert report.timing["speedup"] > 2
 
@@ -87,17 +90,20 @@ def test_parameters_are_copied(run: Run) -> None:
     assert {p["status"] for p in report.probes} == {"same"}
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (("self.bias", "self.offset"), "it has no 'bias' (96,), which the reference has"),
-        (("torch.randn(outer))", "torch.randn(outer, 1))"), "its 'bias' is (96, 1), the reference's is (96,)"),
-    ],
-)
-def test_parameters_that_do_not_fit_are_named(run: Run, change: tuple[str, str], says: str) -> None:
-    report = run(LINEAR.replace("class Model(", "class ModelNew(").replace(*change), LINEAR)
-    assert report.verdict is Verdict.NOT_BUILT
-    assert says in report.reason
+def test_parameters_of_other_names_come_from_the_same_seed(run: Run) -> None:
+    own = LINEAR.replace("class Model(", "class ModelNew(").replace("self.bias", "self.offset")
+    report = run(own, LINEAR, trials=1)
+    assert report.verdict in SAME, report.reason
+    assert report.parameters_by == "seed"
+    assert any("it has no 'bias' (96,)" in note for note in report.notes)
+    assert {p["status"] for p in report.probes} == {"skipped"}
+
+
+def test_parameters_of_other_names_and_values_are_different(run: Run) -> None:
+    own = LINEAR.replace("class Model(", "class ModelNew(").replace(
+        "self.bias = nn.Parameter(torch.randn(outer))", "torch.randn(1); self.bias = torch.randn(outer)"
+    )
+    assert run(own, LINEAR, trials=1).verdict is Verdict.DIFFERENT
 
 
 def test_outputs_may_be_trees_and_no_contraction(run: Run) -> None:
@@ -111,13 +117,51 @@ def test_outputs_may_be_trees_and_no_contraction(run: Run) -> None:
     report = run(right, reference)
     assert report.verdict in SAME, report.reason
     assert report.problem["contraction"] is None
-    assert report.probes == []
-    assert any("no probes" in note for note in report.notes)
+    assert {p["name"] for p in report.probes if p["status"] == "same"} >= {"zero-mean", "negated", "times 100", "a NaN"}
     wrong = right.replace("torch.argmax(A)", "torch.argmax(A) + 1")
     assert "output['more'][1]: 1 of 1 entries are not exactly the reference's" in run(wrong, reference).reason
 
 
 # ---------------------------------------------------------------------------------------------------------- different
+
+DRAWS = """
+import torch
+from torch import nn
+
+class {name}(nn.Module):
+    def forward(self, x, scale):
+        return torch.nn.functional.dropout(x, 0.5) * scale
+
+def get_inputs():
+    return {{"x": torch.rand(64, 80), "scale": torch.rand(80)}}
+"""
+
+COUNTS = """
+import torch
+from torch import nn
+
+class {name}(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return x * self.calls
+
+def get_inputs():
+    return [torch.rand(64, 80)]
+"""
+
+
+@pytest.mark.parametrize("source", [DRAWS, COUNTS], ids=["random numbers and named inputs", "state"])
+def test_timed_calls_draw_the_same_numbers_and_start_from_the_same_state(run: Run, source: str) -> None:
+    report = run(source.format(name="ModelNew"), reference=source.format(name="Model"))
+    assert report.verdict in SAME, report.reason
+    assert report.timing is not None
+    assert len(report.timed_outputs) == 4
+    assert all(kept["same"] for kept in report.timed_outputs)
+
 
 MUTANTS = {
     "TF32": (
@@ -157,6 +201,13 @@ MUTANTS = {
         ),
         "the output of a timed call",
     ),
+    "another shape late": (
+        forward(
+            "COUNT.append(1)\nC = torch.relu(A.T @ B.T)\nreturn C if len(COUNT) < 60 else C[:, :1]",
+            "COUNT = []",
+        ),
+        "the candidate's output of a timed call: output is (64, 1) torch.float32 on cpu",
+    ),
     "writes later": (
         forward(
             "C = torch.zeros(64, 96)\nthreading.Timer(0.3, lambda: C.copy_(torch.relu(A.T @ B.T))).start()\nreturn C",
@@ -181,8 +232,7 @@ def test_wrong_candidates_are_different(run: Run, name: str) -> None:
 
 
 def test_a_check_that_could_not_have_failed_gives_no_verdict(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session.selftest, "judge", lambda *_: Judgement(True))
-    monkeypatch.setattr(session.selftest.run, "__defaults__", ((), lambda *_: Judgement(True)))
+    monkeypatch.setattr(compare.selftest.run, "__defaults__", (None, (), lambda *_: Judgement(True)))
     report = run(RIGHT, trials=1)
     assert report.verdict is Verdict.NO_VERDICT
     assert report.exit_code == 10
@@ -196,8 +246,7 @@ def test_a_reference_no_better_than_tf32_gives_no_verdict(run: Run, monkeypatch:
     report = run(reference.replace("class Model(", "class ModelNew("), reference, trials=1)
     assert report.verdict is Verdict.NO_VERDICT, report.reason
     assert report.problem["contraction"]["k"] == 80
-    assert report.trials[0]["reference"]["normwise"] > 1e-5
-    assert "operands rounded to TF32" in report.reason
+    assert "the reference's own result is further from its float64 run than rounding explains" in report.reason
 
 
 FAKE_TF32 = """
@@ -339,22 +388,19 @@ def test_printing_is_kept_short_and_bounded(run: Run) -> None:
 # ---------------------------------------------------------------------------------------------------------- hostile
 
 
-def test_patched_timers_are_suspect(run: Run) -> None:
-    # Long enough that the parent's clock can contradict: 30 ms of work in each call, claimed to be nothing.
+def test_what_a_worker_says_of_its_times_decides_nothing(run: Run) -> None:
     source = forward(
-        "time.sleep(0.03)\nreturn torch.relu(A.T @ B.T)",
+        "for _ in range(40): C = torch.relu(A.T @ B.T)\nreturn C",
         """
-        import time
-        import mm32.verify.worker.clock as clock
-        real = clock._now
-        clock._now = lambda: real() // 10**6
-        torch.cuda.Event = None
+        import mm32.verify.worker.slots as slots
+        slots._now = lambda: 0.0
         """,
     )
     report = run(source, trials=1)
-    assert report.verdict is Verdict.SUSPECT
-    assert report.exit_code == 4
-    assert "by this tool's clock" in report.reason
+    assert report.verdict in SAME - {Verdict.FASTER}
+    assert report.timing is not None
+    assert report.timing["candidate"]["claimed_s"] == 0
+    assert report.timing["speedup"] < 0.7
 
 
 def test_patching_time_after_the_fact_changes_nothing(run: Run) -> None:
@@ -430,14 +476,9 @@ def test_terminal_escapes_of_a_candidate_do_not_reach_the_page(run: Run) -> None
 
 
 def test_the_workers_folders_are_removed(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import tempfile
-
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    source = (
-        f"import os\nopen({str(tmp_path / 'cwd')!r}, 'w').write(os.getcwd() + chr(10) + os.environ['HOME'])\n" + RIGHT
-    )
-    run(source, trials=1)
-    cwd, home = (tmp_path / "cwd").read_text().split("\n")
+    report = run("import os\nprint(os.getcwd(), os.environ['HOME'])\n" + RIGHT, trials=1)
+    cwd, home = report.printed.split()
     assert cwd == home
     assert Path(cwd).parent == tmp_path
     assert not list(tmp_path.glob("mm32-verify-*"))
@@ -464,7 +505,7 @@ def test_a_reference_without_a_matmul_cannot_take_a_kernel(run: Run) -> None:
 def test_the_json_record(run: Run, write: Callable[[str, str], Path]) -> None:
     report = run(MUTANTS["all NaN"][0], trials=1)
     record = json.loads(report.json())
-    assert record["schema"] == "mm32.verify/1"
+    assert record["schema"] == "mm32.verify/2"
     assert (record["verdict"], record["exit_code"], record["same"]) == ("DIFFERENT", 5, False)
     assert record["trials"][0]["candidate"]["normwise"] == "nan"
     assert set(record) == {"schema", "verdict", "exit_code", "same", *(set(vars(report)) - {"verdict"})}

@@ -3,11 +3,21 @@
 The tool's own process is the trusted side: it decides, and runs nothing of a script. Two processes run the scripts, the
 reference's (reference.py) and the candidate's (worker/), which can lie. Of both:
 
-    entry, session         the public call, and the stages of a verification
+    entry, session, stop   the public call, and the stages of a verification
+    compare                the stages before timing: trials, probes, self-test
     process, channel, wire a script's process, the requests to it, and the format of the messages
-    truth, probes, oracle  what is right: float64 results, probing data, the product that a model is
+    launch, forkserver     workers forked from a process that has imported torch
+    supervisor, sandbox    the process above a worker; what the worker may see and do
+    guard                  whether somebody meddled with it all
+    truth, exact, rounding what is right: float64 results, and how far honest rounding leads from them
+    draws                  random numbers, recorded and given again
+    oracle, probes         the product that a model is, and data made for it
+    variations             other data for any model
     judge, selftest        same or different, and whether that check could have failed
-    timing, device_lock    faster or not
+    diagnosis              what is wrong with an output
+    timed, timing, sequential   faster or not: which processes, their rounds, and when it is clear
+    window, data, memory   timed calls: the tool's clock, fresh inputs, memory that two processes map
+    device_lock            measuring alone
     verdict, report, page, text   the outcome, for a machine and for a person
 
 The names below are imported when they are first used: a worker must not load the trusted side, and `import mm32` stays fast.

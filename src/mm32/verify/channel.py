@@ -11,7 +11,7 @@ from __future__ import annotations
 import secrets
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,23 +56,22 @@ class Channel:
         self.sock = sock
         self._connection = wire.Connection(sock, idle)
 
-    def ask(self, op: str, value: Any, fields: dict[str, Any], max_payload: int | None, two: bool) -> Reply:
-        """Send a request and receive its answer; with `two`, a second frame carries the answer's value.
+    def ask(
+        self, op: str, value: Any, fields: dict[str, Any], max_payload: int | None, descriptors: Sequence[int] = ()
+    ) -> Reply:
+        """Send a request, with file descriptors beside it, and receive its answer.
 
-        The reply's `wall` is from the end of sending to the end of the first frame. Raises wire.ProtocolError,
+        The reply's `wall` is from the end of sending to the end of the answer. Raises wire.ProtocolError,
         wire.Closed, what `idle` raises, and Failure for an exception that the worker reports.
         """
         tensors: list[Tensor] = []
         nonce = secrets.token_hex(8)
         request = {"op": op, "nonce": nonce, "value": wire.pack(value, tensors), **fields}
-        self._connection.send(request, tensors)
+        self._connection.send(request, tensors, descriptors)
         start = time.perf_counter()
         header, arrived = self._receive(nonce, max_payload)
         wall = time.perf_counter() - start
         node = header.pop("value", None)
-        if two:
-            second, arrived = self._receive(nonce, max_payload)
-            node = second.pop("value", None)
         return Reply(safe(header), wire.unpack(node, arrived), wall)
 
     def _receive(self, nonce: str, max_payload: int | None) -> tuple[dict[str, Any], list[Tensor]]:

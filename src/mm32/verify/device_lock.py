@@ -1,11 +1,15 @@
 """A lock on a device: verifications on one machine compare at the same time, but only one at a time measures.
 
-It is a lock on a file in the folder for temporary files, one file for each user and card (and one for the CPU). Where no
-such file can be made or locked, nothing is locked, and verifications may disturb each other's times.
+It is a lock on a file in the folder for temporary files, one file for each user and card (and one for the CPU), and a
+turnstile, a lock on a second file, that everyone passes on the way to the first. Who wants to measure stays in the turnstile
+until those that compare have left, and nobody new comes in meanwhile. So the wait is bounded by what the present ones have
+left to do, however many come after them. Where no such file can be made or locked, nothing is locked, and verifications may
+disturb each other's times.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import re
@@ -15,52 +19,58 @@ from collections.abc import Callable
 from pathlib import Path
 
 PATIENCE = 900.0  # seconds to wait for other verifications before measuring at the same time
-POLL = 0.05
+POLL = 0.02
 
 
 class DeviceLock:
     """One verification's lock on `card`: shared while it compares, exclusive while it measures."""
 
     def __init__(self, card: str, folder: Path | None = None):
-        name = f"mm32-device-{os.getuid()}-{re.sub(r'[^A-Za-z0-9-]', '_', card)}.lock"
-        self._path = (folder or Path(tempfile.gettempdir())) / name
-        self._file: int | None = None
+        name = f"mm32-device-{os.getuid()}-{re.sub(r'[^A-Za-z0-9-]', '_', card)}"
+        self._paths = [(folder or Path(tempfile.gettempdir())) / f"{name}.{end}" for end in ("lock", "turn")]
+        self._files: list[int] = []  # of the lock and of the turnstile; none where there are no locks
 
     def acquire_shared(self, waiting: Callable[[], None] = lambda: None, patience: float = PATIENCE) -> bool:
-        """Waits while another verification holds the lock exclusively; as `acquire_exclusive`. False: it is not held."""
+        """Waits while another verification measures or waits to; as `acquire_exclusive`. False: it is not held."""
         self.release()
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            self._file = os.open(self._path, flags, 0o600)
+            for path in self._paths:
+                self._files.append(os.open(path, flags, 0o600))
         except OSError:
+            self.release()
             return True
-        return self._lock(fcntl.LOCK_SH, waiting, patience)
+        return self._acquire(fcntl.LOCK_SH, waiting, patience)
 
     def acquire_exclusive(self, waiting: Callable[[], None] = lambda: None, patience: float = PATIENCE) -> bool:
         """Waits, calling `waiting`, until no other verification holds the lock; False after `patience` seconds. The shared
         lock is given up meanwhile, so that two that wait for each other both get their turn."""
-        if self._file is None:
+        if not self._files:
             return True
-        fcntl.flock(self._file, fcntl.LOCK_UN)
-        return self._lock(fcntl.LOCK_EX, waiting, patience)
+        fcntl.flock(self._files[0], fcntl.LOCK_UN)
+        return self._acquire(fcntl.LOCK_EX, waiting, patience)
 
-    def _lock(self, how: int, waiting: Callable[[], None], patience: float) -> bool:
-        assert self._file is not None
+    def _acquire(self, how: int, waiting: Callable[[], None], patience: float) -> bool:
         end = time.monotonic() + patience
+        try:
+            held = self._lock(1, fcntl.LOCK_EX, waiting, end) and self._lock(0, how, waiting, end)
+            fcntl.flock(self._files[1], fcntl.LOCK_UN)
+        except OSError:  # a file system without locks
+            self.release()
+            return True
+        return held
+
+    def _lock(self, which: int, how: int, waiting: Callable[[], None], end: float) -> bool:
         while True:
-            try:
-                fcntl.flock(self._file, how | fcntl.LOCK_NB)
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(self._files[which], how | fcntl.LOCK_NB)
                 return True
-            except OSError as error:
-                if not isinstance(error, BlockingIOError):  # a file system without locks
-                    self.release()
-                    return True
-                if time.monotonic() > end:
-                    return False
-                waiting()
-                time.sleep(POLL)
+            if time.monotonic() > end:
+                return False
+            waiting()
+            time.sleep(POLL)
 
     def release(self) -> None:
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        for file in self._files:
+            os.close(file)
+        self._files = []

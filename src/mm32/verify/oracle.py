@@ -10,7 +10,6 @@ Runs in the reference's process.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -56,8 +55,6 @@ PRODUCTS: dict[Any, tuple[int, int, int | None]] = {
 }
 # By what a traced model calls; of two with the same operator (gelu), which differ in its options, the first.
 ACTIVATIONS = {known.aten: known.name for known in reversed(activations.ACTIVATIONS)}
-# Reductions of a model that is no contraction. Their length decides how large an honest fp32 error may be.
-REDUCTIONS = {aten.convolution.default, aten.sum.dim_IntList, aten.mean.dim, aten.sum.default, aten.mean.default}
 
 
 class NotAContraction(Exception):
@@ -212,22 +209,6 @@ def trace(model: nn.Module, inputs: Sequence[Any]) -> fx.GraphModule:
     return made
 
 
-def reduction_lengths(graph: fx.Graph) -> list[int]:
-    """The length of every sum in the graph: of each product and each reduction."""
-    lengths = []
-    for node in graph.nodes:
-        if node.op != "call_function":
-            continue
-        if node.target in PRODUCTS:
-            lengths.append(int(node.args[PRODUCTS[node.target][0]].meta["val"].shape[-1]))
-        elif node.target is aten.convolution.default:
-            lengths.append(math.prod(node.args[1].meta["val"].shape[1:]))
-        elif node.target in REDUCTIONS:
-            out = node.meta["val"].numel()
-            lengths.append(node.args[0].meta["val"].numel() // max(out, 1))
-    return [max(length, 1) for length in lengths]
-
-
 def find_contraction(made: fx.GraphModule, names: list[str]) -> Contraction:
     """The traced model as one product with an epilogue. Raises NotAContraction, with the reason, if it is none."""
     graph = made.graph
@@ -293,18 +274,3 @@ def find_contraction(made: fx.GraphModule, names: list[str]) -> Contraction:
         shape=tuple(product.meta["val"].shape),
         k=int(a.meta["val"].shape[-1]),
     )
-
-
-def run_in_double(model: nn.Module, inputs: Sequence[Any]) -> Any:
-    """The output of a copy of the model with parameters, buffers and inputs in float64."""
-    doubled = copy.deepcopy(model).double()
-    default = torch.get_default_dtype()
-    try:
-        torch.set_default_dtype(torch.float64)
-        return doubled(*pytree.tree_map(_double, list(inputs)))
-    finally:
-        torch.set_default_dtype(default)
-
-
-def _double(value: Any) -> Any:
-    return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value

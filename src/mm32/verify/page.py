@@ -19,15 +19,20 @@ if TYPE_CHECKING:
     from .report import Report
 
 BAR = "  | "
+CONTROL = "the reference's own"
 PRINTED = 8  # last lines of the candidate's output that are shown
 
 
 class Page:
-    """Writes a report to a rich console, which leaves out the styles where it is no terminal."""
+    """Writes a report to a rich console, which leaves out the styles where it is no terminal.
 
-    def __init__(self, report: Report, console: Console):
+    `detail`: "quiet" is the verdict's line alone, "normal" the page, "verbose" also what the page leaves out when all is well.
+    """
+
+    def __init__(self, report: Report, console: Console, detail: str = "normal"):
         self.report = report
         self.console = console
+        self.detail = detail
 
     def line(self, text: str = "", style: str | None = None) -> None:
         text = one_line(text, None)
@@ -57,7 +62,13 @@ class Page:
 
     def print(self) -> None:
         r = self.report
-        self.line("mm32 verify", "bold")
+        if self.detail == "quiet":
+            self.verdict()
+            return
+        self.verdict()
+        self.wrong()
+        self.failure()
+        self.line()
         self.line(f"  reference  {r.reference}")
         self.line(f"  candidate  {r.candidate}")
         self.problem()
@@ -70,8 +81,22 @@ class Page:
             for note in r.notes:
                 self.line(f"  {note}")
         self.environment()
-        self.failure()
+        self.line()
         self.verdict()
+
+    def wrong(self) -> None:
+        """Where the first output that differs is wrong, and what its wrong entries have in common."""
+        w = self.report.wrong
+        if not w:
+            return
+        self.line(f"  {w['path']}: {w['wrong']} of {w['entries']} entries are wrong ({w['wrong'] / w['entries']:.2%})")
+        for said in w["pattern"]:
+            self.line(f"    {said}")
+        rows = [
+            [name, str(tuple(w[name]["index"])), f"{w[name]['got']:.9g}", f"{w[name]['expected']:.9g}"]
+            for name in ("first", "worst")
+        ]
+        self.table(["", "index", "got", "expected"], rows)
 
     def problem(self) -> None:
         p = self.report.problem
@@ -86,7 +111,8 @@ class Page:
         if p["parameters"]:
             shown = [f"{name} {shape}" for name, shape in list(p["parameters"].items())[:6]]
             more = len(p["parameters"]) - len(shown)
-            self.line(f"  parameters {', '.join(shown)}{f' and {more} more' if more else ''} (copied to the candidate)")
+            given = "copied to the candidate" if self.report.parameters_by == "copy" else "some made from the same seed"
+            self.line(f"  parameters {', '.join(shown)}{f' and {more} more' if more else ''} ({given})")
         self.line(f"  outputs    {', '.join(p['outputs'])}")
 
     def errors(self) -> None:
@@ -95,15 +121,24 @@ class Page:
             return
         self.head("Same? Errors against the float64 result")
         rows = []
-        timed = [("timed call (burst)" if t["burst"] else "timed call", t) for t in r.timed_outputs]
+        timed = [(f"timed call, {t['why']}", t) for t in r.timed_outputs]
         for name, t in [*((f"trial {i + 1}, seed {t['seed']}", t) for i, t in enumerate(r.trials)), *timed]:
+            same = "same" if t["same"] else "DIFFERENT"
+            if t["candidate"] is None:  # shapes or types differ, or every value must be equal
+                rows.append([name, "exact" if t["same"] else t["reason"][:60], "", "", "", same])
+                continue
             for j, kind in enumerate(("normwise", "componentwise")):
                 values = [number(t[who][kind]) for who in ("candidate", "reference", "bound")]
-                rows.append(
-                    [name if j == 0 else "", kind, *values, ("same" if t["same"] else "DIFFERENT") if j == 0 else ""]
-                )
+                rows.append([name if j == 0 else "", kind, *values, same if j == 0 else ""])
         self.table(["", "error", "candidate", "reference", "bound", ""], rows)
-        self.line("  normwise: ||C-C64|| / ||C64||; componentwise: max |C-C64| in units of " + self.unit())
+        self.line("  normwise: the error of the whole output relative to its size, ||C-C64|| / ||C64||")
+        self.line(f"  componentwise: the worst entry's error, max |C-C64| in units of {self.unit()}")
+        if r.precision:
+            bits = r.precision["bits"]
+            self.line(
+                f"  effective precision of its products: {bits:.0f} bits{', as the reference' if bits >= 24 else ''} "
+                "(fp32 24, three fp16 products 22, TF32 and fp16 11, bfloat16 8)"
+            )
         said = {True: "not modified", False: "MODIFIED by the candidate", None: "not checked"}
         self.line(f"  inputs: {said[r.inputs_unmodified]} (compared bit for bit after the run)")
         if r.deterministic is not None:
@@ -135,9 +170,14 @@ class Page:
         if not r.self_test:
             return
         self.head("Could this check have failed? Wrong outputs given to the same judge")
+        caught = [case for case in r.self_test if case["caught"]]
+        if len(caught) == len(r.self_test) and self.detail != "verbose":
+            names = [case["name"] for case in r.self_test if not case["name"].startswith(CONTROL)]
+            self.line(f"  all rejected: {', '.join(names)}; the reference's own output passes")
+            return
         rows = []
         for case in r.self_test:
-            control = case["name"].startswith("the reference's own")
+            control = case["name"].startswith(CONTROL)
             good = ("passes" if control else "caught") if case["caught"] else ("REJECTED" if control else "NOT CAUGHT")
             rows.append([case["name"], good, "" if control and case["caught"] else case["how"]])
         self.table(["", "", ""], rows)
@@ -147,16 +187,23 @@ class Page:
         if not t:
             return
         cpu = str(self.report.environment.get("device", "cpu")).startswith("cpu")
-        self.head("Faster? " + ("CPU times: no GPU here" if cpu else "CUDA events, L2 cache flushed before every call"))
+        self.head(
+            "Faster? " + ("CPU times: no GPU here" if cpu else "On the GPU, every call on data that no cache holds")
+        )
         rows = []
-        for name in ("reference", "candidate"):
+        for name, label in (
+            ("reference", "reference"),
+            ("candidate", "candidate"),
+            ("control", "reference, second process"),
+        ):
             side = t[name]
-            rows.append([name, in_units(side["median_s"]), f"± {side['spread']:.1%}", in_units(side["wall_s"])])
-        self.table(["", "median", "spread", "by this tool's own clock"], rows)
+            rows.append([label, in_units(side["median_s"]), f"± {side['spread']:.1%}", in_units(side["wall_s"])])
+        rows.append(["no model at all", "", "", in_units(t["null_s"])])
+        self.table(["", "a call, net", "spread", "whole window, by this tool's clock"], rows)
         low, high = t["interval"]
         self.line(
-            f"  speedup {t['speedup']:.3f}x, {t['coverage']:.1%} interval {low:.3f} .. {high:.3f} "
-            f"({t['rounds']} alternating rounds, {t['calls_a_round']} call{'s' if t['calls_a_round'] > 1 else ''} each)"
+            f"  speedup {t['speedup']:.3f}x net, {t['coverage']:.1%} interval {low:.3f} .. {high:.3f}; whole windows "
+            f"{t['wall_speedup']:.3f}x ({t['rounds']} rounds, calls in each: {t['calls_a_round']})"
         )
 
     def environment(self) -> None:
@@ -168,6 +215,9 @@ class Page:
             self.line(f"  {e['card']}, {e['memory_gib']} GiB, L2 {e['l2_mib']} MiB, driver {e['driver']}")
         else:
             self.line(f"  CPU: times are CPU times. {e['cpu']}, {e['threads']} threads")
+        self.line(
+            f"  candidate confined by: {', '.join(self.report.isolation) or 'nothing: it ran as you, with your rights'}"
+        )
         self.line(
             f"  torch {e['torch']}, CUDA {e['cuda'] or 'none'}, Python {e['python']}; {self.report.seconds:.0f} s in all"
         )
@@ -188,9 +238,11 @@ class Page:
     def verdict(self) -> None:
         r = self.report
         good = {Verdict.FASTER: "bold green", Verdict.SLOWER: "bold yellow", Verdict.INCONCLUSIVE: "bold yellow"}
-        self.line()
         speed = f" {r.timing['speedup']:.2f}x" if r.timing and r.verdict in good else ""
-        reason = f": {r.reason}" if r.reason else ""
+        said = [r.reason] if r.reason else []
+        if r.verdict.same and r.left_out:
+            said.append(f"left out for time: {', '.join(r.left_out)}")
+        reason = f": {'; '.join(said)}" if said else ""
         self.line(f"{r.verdict.value}{speed}{reason}", good.get(r.verdict, "bold red"))
 
 

@@ -8,6 +8,8 @@ The tool's own process never imports this module; process.py starts it.
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,9 +17,17 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from . import machine, oracle, probes, text, wire
+from . import exact, machine, oracle, probes, text, variations, wire
+from .draws import CannotReplay
+from .judge import Truth
+from .rounding import U32, Rounding
 from .worker import main as worker
-from .worker.runner import Answer, BuildError, Request, ScriptRunner, seed_everything
+from .worker.runner import Answer, BuildError, Request, ScriptRunner, plain_attributes, seed_everything
+
+# Seconds of a forward in fp32 above which its truth is made of a part of the batch, and of how large a part.
+SLICE_ABOVE = {"cpu": 1.0, "cuda": 0.05}
+SLICE_BYTES = 1 << 30  # of an output, above which the same is done
+SHARE = 16
 
 
 class ReferenceRunner(ScriptRunner):
@@ -27,11 +37,16 @@ class ReferenceRunner(ScriptRunner):
         super().__init__()
         self.contraction: oracle.Contraction | None = None
         self.last: Any = None  # the output of the last forward
+        self.seconds = 0.0  # that it took
+        self.recorder: exact.Recorder | None = None  # what the model draws and computes in
+        self.u = U32  # coarsest unit roundoff that it computes in
+        self.separable: list[int] | None = None  # inputs of which a part of the batch can be taken alone
 
     def operations(self) -> dict[str, Callable[[Request], Answer]]:
         return {
             **super().operations(),
             "machine": self.machine,
+            "keep_changed_state": self.keep_changed_state,
             "construct": self.construct_from_script,
             "make_inputs": self.make_inputs,
             "truth": self.truth,
@@ -39,6 +54,8 @@ class ReferenceRunner(ScriptRunner):
             "gauge": self.gauge,
             "spoiled": self.spoiled,
             "probe": self.probe,
+            "coarse": self.coarse,
+            "vary": self.vary,
         }
 
     def machine(self, request: Request) -> Answer:
@@ -47,65 +64,170 @@ class ReferenceRunner(ScriptRunner):
     def load(self, request: Request) -> Answer:
         answer = super().load(request)
         assert self.script is not None
-        for name in ("get_inputs", "get_init_inputs"):
-            self.script.function(name)  # an error now rather than after the candidate was compiled
+        self.script.function("get_inputs")  # an error now rather than after the candidate was compiled
         return answer
 
     def construct_from_script(self, request: Request) -> Answer:
         """Make the model with the script's own get_init_inputs(), and return those and the model's state."""
         assert self.script is not None
         seed_everything(request["seed"])
-        init = list(self.script.function("get_init_inputs")())
+        init: Any = []
+        if hasattr(self.script.module, "get_init_inputs"):
+            init = self.script.function("get_init_inputs")()
+        init = init if isinstance(init, dict) else _as_list(init, "get_init_inputs")
         seed_everything(request["seed"])
         self.model = self.construct(init).to(self.device)
+        self.keep_state([name for name, _ in self.model.named_buffers()])
         return {"value": {"init": init, "state": dict(self.model.state_dict())}}
 
+    def keep_changed_state(self, request: Request) -> Answer:
+        """From now on, calls find the buffers that the last forward changed as they were before it; no others are kept."""
+        changed = self.changed_state()
+        self.restore_state()
+        self.keep_state(changed)
+        return {"buffers": changed}
+
     def make_inputs(self, request: Request) -> Answer:
-        """The script's own inputs for a seed; they become the reference's, and go to the candidate."""
+        """The script's own inputs for a seed; they become the reference's, and go to the candidate.
+
+        They are made on the model's device where the script's own calls allow it. A dict holds arguments by name.
+        """
         assert self.script is not None
+        make = self.script.function("get_inputs")
         seed_everything(request["seed"])
-        made = self.script.function("get_inputs")()
-        if not isinstance(made, (list, tuple)):
-            raise BuildError(f"get_inputs() returned a {type(made).__name__}, not a list")
-        self.place(list(made))
-        return {"value": self.inputs}
+        try:
+            with torch.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext():
+                made = make()
+        except Exception:
+            if self.device.type == "cpu":
+                raise
+            seed_everything(request["seed"])
+            made = make()
+        self.names = [str(name) for name in made] if isinstance(made, dict) else None
+        made = list(made.values()) if isinstance(made, dict) else _as_list(made, "get_inputs")
+        self.place(made)
+        return {"value": self.inputs, "names": self.names}
 
     def forward(self, request: Request) -> Answer:
         self.last = None
+        begin = time.perf_counter()
         answer = super().forward(request)
+        self.seconds = time.perf_counter() - begin
         self.last = answer.get("value")
         return answer
 
+    def place(self, values: list[Any]) -> None:
+        self.last = None
+        super().place(values)
+
     def truth(self, request: Request) -> Answer:
-        """The model's output in float64 for the inputs that it has."""
+        """The model's output in float64 for the inputs of the last forward, how long its sums are, and how far honest rounding
+        may lead ("noise", "flips"). Where a float64 run takes long, the truth is of a part of the batch: "rows" says which."""
         assert self.model is not None
-        seed_everything(request["seed"])
+        self.restore_state()
         try:
-            output = self.copy(oracle.run_in_double(self.model, self.inputs))
+            drawn = self._drawn(request["seed"])
+            if self.last is None:  # the inputs are others than at the last forward
+                self.forward({"seed": request["seed"]})
+                self.restore_state()
+            inputs, right, rows = self._part(request["seed"])
+            found = exact.run(
+                self.model, inputs, drawn, right, self.u, request["seed"], self.names, self.contraction is None
+            )
+            return {
+                "value": {"exact": self.copy(found.output), "rows": rows},
+                "lengths": found.lengths,
+                "products": found.products,
+                "noise": found.noise,
+                "flips": found.flips,
+                "working": self.u,
+            }
+        except CannotReplay as error:
+            raise BuildError(str(error)) from None
         finally:
+            self.restore_state()
             self._free_memory()
-        return {"value": output}
+
+    def _drawn(self, seed: int) -> list[Any]:
+        """The random numbers that the model draws with this seed."""
+        assert self.model is not None
+        if self.recorder is not None and not self.recorder.drawn:
+            return []
+        seed_everything(seed)
+        recorder = exact.record(self.model, self.inputs, self.names)
+        if recorder.opaque:
+            raise CannotReplay(f"it draws random numbers inside of {recorder.opaque}")
+        return recorder.drawn
+
+    def _part(self, seed: int) -> tuple[list[Any], Any, Tensor | None]:
+        """The inputs and the fp32 output that the truth is made of: all, or a part of the batch."""
+        assert self.model is not None
+        outputs = [leaf for _, leaf in wire.leaves(self.last) if isinstance(leaf, Tensor)]
+        size = sum(t.numel() * t.element_size() for t in outputs)
+        long = self.seconds > SLICE_ABOVE[self.device.type] or size > SLICE_BYTES
+        if not long or (self.recorder is not None and self.recorder.drawn):
+            return self.inputs, self.last, None
+        parts = exact.Separable(self.inputs, self.last)
+        count = max(1, parts.batch // SHARE)
+        rows = torch.randperm(max(parts.batch, 1), generator=torch.Generator().manual_seed(seed))[:count].sort().values
+        which = parts.find(self.model, self.inputs, self.last, rows)
+        if which is None:
+            return self.inputs, self.last, None
+        taken = pytree.tree_map_only(Tensor, lambda t: t[rows.to(t.device)], self.last)
+        return parts.sliced(self.inputs, which, rows), taken, rows
 
     def examine(self, request: Request) -> Answer:
-        """Whether the model is a contraction, checked against the last forward's output, and the lengths of its sums."""
+        """What the model is, after its first forward: a contraction or why not, what it draws, what state its forward changes."""
         assert self.model is not None
         self.contraction = None
+        answer = self._state(request.get("seed", 0))
         try:
             values, names = oracle.flat_inputs(self.model, self.inputs)
-            graph = oracle.trace(self.model, self.inputs)
-        except Exception as error:
-            said = text.one_line((str(error).splitlines() or ["no message"])[0], 200)
-            return {"why_not": f"it cannot be traced ({type(error).__name__}: {said})", "lengths": []}
-        lengths = oracle.reduction_lengths(graph.graph)
-        try:
+            if self.names is not None:
+                raise oracle.NotAContraction("its inputs have names")
+            plain = [(module, dict(vars(module))) for module in self.model.modules()]
+            try:
+                graph = oracle.trace(self.model, self.inputs)
+            finally:  # a forward that keeps a tensor would have kept a traced one
+                for module, attributes in plain:
+                    vars(module).update(attributes)
             contraction = oracle.find_contraction(graph, names)
             outputs = [leaf for _, leaf in wire.leaves(self.last)]
             if len(outputs) != 1 or not _close(contraction.run(values), outputs[0]):
                 raise oracle.NotAContraction("its trace computes something else")
         except oracle.NotAContraction as error:
-            return {"why_not": str(error), "lengths": lengths}
+            return {**answer, "why_not": str(error)}
+        except Exception as error:
+            said = text.one_line((str(error).splitlines() or ["no message"])[0], 200)
+            return {**answer, "why_not": f"it cannot be traced ({type(error).__name__}: {said})"}
         self.contraction = contraction
-        return {"contraction": contraction.describe(), "lengths": lengths}
+        return {**answer, "contraction": contraction.describe()}
+
+    def _state(self, seed: int) -> Answer:
+        """Which buffers and plain attributes a forward changes, whether the attributes matter, and what the model draws."""
+        assert self.model is not None
+        changed = self.changed_state()
+        self.restore_state()
+        before = plain_attributes(self.model)
+        seed_everything(seed)
+        self.recorder = exact.record(self.model, self.inputs, self.names)
+        self.u = exact.coarsest(self.model, self.inputs, self.recorder)
+        self.restore_state()
+        seed_everything(seed)
+        again = self.call(self.inputs)
+        self.restore_state()
+        after = plain_attributes(self.model)
+        hidden = sorted(name for name in after if name not in before or before[name] != after[name])
+        steady = all(
+            _close(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else type(a) is type(b)
+            for (_, a), (_, b) in zip(wire.leaves(self.copy(again)), wire.leaves(self.last), strict=False)
+        )
+        return {
+            "buffers": changed,
+            "hidden": [] if steady else hidden or ["something that is no buffer"],
+            "draws": sorted({name for name, _ in self.recorder.drawn}),
+            "working": self.u,
+        }
 
     def gauge(self, request: Request) -> Answer:
         contraction, values = self._traced()
@@ -121,6 +243,64 @@ class ReferenceRunner(ScriptRunner):
         else:
             output = contraction.run(values, oracle.half_of_k)
         return {"value": output.cpu()}
+
+    def coarse(self, request: Request) -> Answer:
+        """The output with the operands of every product rounded to "bits" bits, and its normwise error; nothing
+        without products."""
+        assert self.model is not None
+        self.restore_state()
+        counting, rounding = Rounding(), Rounding(bits=request["bits"])
+        with exact.DoubleModel(self.model, self._drawn(request["seed"])) as twin:
+            right = twin(self.inputs, counting, self.names)
+            if not counting.products:
+                return {"products": 0}
+            rough = twin(self.inputs, rounding, self.names)
+        errors = []
+        for (_, own), (_, x), (_, r) in zip(
+            wire.leaves(self.last), wire.leaves(right), wire.leaves(rough), strict=True
+        ):
+            if isinstance(own, Tensor) and own.is_floating_point():
+                errors.append(Truth("", own, x).measure(r)[0].normwise)
+        pairs = iter([leaf for _, leaf in wire.leaves(self.last)])
+
+        def cast(t: Tensor) -> Tensor:
+            like = next(pairs)
+            return t.to(like.dtype) if isinstance(like, Tensor) else t
+
+        output = pytree.tree_map_only(Tensor, cast, rough)
+        self._free_memory()
+        return {"products": counting.products, "apart": max(errors, default=0.0), "value": self.copy(output)}
+
+    def vary(self, request: Request) -> Answer:
+        """Fill the inputs with other data made from them ("name", "seed"), or change the parameters; return both, or
+        "why_not"."""
+        assert self.model is not None
+        name, seed = request["name"], request["seed"]
+        generator = torch.Generator(device=self.device).manual_seed(seed)
+        leaves, spec = pytree.tree_flatten(self.inputs)
+        variation = variations.BY_NAME.get(name)
+        limited = self.recorder is not None and any("binary_cross_entropy" in op for op in self.recorder.names)
+        if limited and (variation is None or variation.outside):
+            return {"why_not": "the reference takes values from 0 to 1 only"}
+        try:
+            if variation is not None and variation.state:
+                variations.perturb(self.model, generator)
+                self.keep_state(list(self.kept_state))
+            else:
+                self.place(pytree.tree_unflatten(variations.fill(name, leaves, generator), spec))
+        except variations.CannotVary as error:
+            return {"why_not": str(error)}
+        try:
+            seed_everything(request["seed"])
+            output = self.call(self.inputs)
+        except Exception as error:
+            return {"why_not": text.one_line(f"the reference fails on it: {error}", 160)}
+        finally:
+            self.restore_state()
+        tensors = [t for _, t in wire.leaves(output) if isinstance(t, Tensor) and t.is_floating_point()]
+        if not (variation is not None and variation.odd) and not all(bool(torch.isfinite(t).all()) for t in tensors):
+            return {"why_not": "the reference's own answer is not finite there"}
+        return {"value": {"inputs": self.inputs, "state": dict(self.model.state_dict())}}
 
     def probe(self, request: Request) -> Answer:
         """Fill inputs and parameters with the data of the probe "name", and return both; or "why_not"."""
@@ -149,10 +329,21 @@ class ReferenceRunner(ScriptRunner):
             torch.cuda.empty_cache()
 
 
+def _as_list(made: Any, function: str) -> list[Any]:
+    """What a script's function returned, as a list: one tensor or number alone is a list of it."""
+    if isinstance(made, (list, tuple)):
+        return list(made)
+    if isinstance(made, (Tensor, int, float, str)):
+        return [made]
+    raise BuildError(f"{function}() returned a {type(made).__name__}, not a list")
+
+
 def _close(a: Tensor, b: Tensor) -> bool:
     """Whether two results are of the same computation: of one shape and dtype, and different by rounding only."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
+    if not b.is_floating_point():
+        return torch.equal(a, b)
     largest = float(torch.nan_to_num(b, nan=0.0, posinf=0.0, neginf=0.0).abs().max()) if b.numel() else 0.0
     return not b.numel() or float(torch.nan_to_num(a - b, nan=0.0).abs().max()) <= 1e-2 * largest
 

@@ -5,48 +5,25 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .judge import Judgement
 from .verdict import Verdict
 
-if TYPE_CHECKING:
-    from .timing import Timing
-
-SCHEMA = "mm32.verify/1"
+# Version 2: "wrong", "left_out", "precision", "parameters_by", "isolation"; a judgement's errors are null where none could be
+# measured; "data" of trials; "draws" and "changes" of the problem; "timing" as Timing.record makes it, with a control.
+# docs/verifying.md describes the fields.
+SCHEMA = "mm32.verify/2"
 
 
 def judgement_record(judgement: Judgement) -> dict[str, Any]:
+    measured = judgement.measured
     return {
         "same": judgement.same,
         "reason": judgement.reason,
-        "candidate": asdict(judgement.errors),
-        "reference": asdict(judgement.reference),
-        "bound": asdict(judgement.bounds),
-    }
-
-
-def timing_record(timing: Timing) -> dict[str, Any]:
-    def side(name: str) -> dict[str, Any]:
-        one = getattr(timing, name)
-        return {
-            "median_s": one.median,
-            "spread": one.spread,
-            "wall_s": one.wall,
-            "rounds_s": list(one.rounds),
-            "walls_s": list(one.walls),
-        }
-
-    reference, candidate = side("reference"), side("candidate")
-    return {
-        "reference": reference,
-        "candidate": candidate,
-        "speedup": timing.ratio,
-        "interval": [timing.low, timing.high],
-        "coverage": timing.coverage,
-        "wall_speedup": reference["wall_s"] / candidate["wall_s"] if candidate["wall_s"] > 0 else None,
-        "rounds": len(timing.reference.rounds),
-        "calls_a_round": timing.calls,
+        "candidate": asdict(judgement.errors) if measured else None,
+        "reference": asdict(judgement.reference) if measured else None,
+        "bound": asdict(judgement.bounds) if measured else None,
     }
 
 
@@ -68,10 +45,15 @@ class Report:
     self_test: list[dict[str, Any]] = field(default_factory=list)
     probes: list[dict[str, Any]] = field(default_factory=list)
     timed_outputs: list[dict[str, Any]] = field(default_factory=list)
+    wrong: dict[str, Any] = field(default_factory=dict)  # of the first output that differs: diagnosis.explain
+    precision: dict[str, Any] | None = None  # how many bits the candidate's products carry: "bits", "of" 24
+    parameters_by: str = "copy"  # or "seed", where the candidate's names or shapes differ
+    left_out: list[str] = field(default_factory=list)  # what there was no time for
     inputs_unmodified: bool | None = None
     deterministic: bool | None = None
     timing: dict[str, Any] | None = None
     environment: dict[str, Any] = field(default_factory=dict)
+    isolation: list[str] = field(default_factory=list)  # how the candidate was confined; sandbox.py has the words
     notes: list[str] = field(default_factory=list)
     error: dict[str, Any] = field(default_factory=dict)
     printed: str = ""

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .judge import Judgement, Truth, judge
+from .judge import FLIPS, ROUNDOFF, U32, Judgement, Truth, judge
 from .wire import leaves
 
 
@@ -52,19 +52,20 @@ def first_tensor(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
     return substitute(tree, once)
 
 
-def _one_wrong(t: Tensor) -> Tensor:
-    """The largest entry off by one per cent (an integer: by one; a boolean: inverted)."""
+def _one_wrong(t: Tensor, count: int = 1) -> Tensor:
+    """The largest entry off by one per cent (of integers, the first `count` by one; of truth values, inverted)."""
     out = t.clone().contiguous()
     flat = out.reshape(-1)
     if t.dtype == torch.bool:
-        flat[0] = ~flat[0]
+        flat[:count] = ~flat[:count]
+        return out
+    if not t.is_floating_point() and not t.is_complex():
+        flat[:count] += 1
         return out
     sizes = torch.nan_to_num(flat.abs().double(), nan=0.0, posinf=0.0)
     at = int(sizes.argmax())
-    if t.is_floating_point() or t.is_complex():
-        flat[at] = flat[at] * 1.01 if float(sizes[at]) > 0 else 1.0
-    else:
-        flat[at] += 1
+    step = OFF.get(t.dtype, 0.01)
+    flat[at] = flat[at] * (1 + step) if float(sizes[at]) > 0 else 1.0
     return out
 
 
@@ -82,44 +83,65 @@ def _constant(t: Tensor) -> Tensor:
     return torch.full_like(t, finite.mean().item() if finite.numel() else 1.0)
 
 
+OFF = {torch.float16: 0.1, torch.bfloat16: 0.25}  # by how much one entry is off; by 1 % in fp32
+BITS = {torch.float64: 20, torch.float32: 8, torch.float16: 6, torch.bfloat16: 4}
+
+
 def _rounded(t: Tensor) -> Tensor:
-    if not t.is_floating_point() or t.dtype == torch.bfloat16:
+    """The significand rounded to a few bits: 8 of fp32's 24, fewer where the type has fewer."""
+    if t.dtype not in BITS:
         return _one_wrong(t)
-    return t.to(torch.bfloat16).to(t.dtype)
+    mantissa, exponent = torch.frexp(t.double())
+    scale = 2.0 ** BITS[t.dtype]
+    return torch.where(t.isfinite(), torch.ldexp(torch.round(mantissa * scale) / scale, exponent), t.double()).to(
+        t.dtype
+    )
 
 
 def run(
-    right: Any,
-    truths: Sequence[Truth],
-    stale: Any,
+    cases: Sequence[tuple[Any, Sequence[Truth]]],
+    stale: Any = None,
     made: Sequence[tuple[str, Any, Sequence[Truth]]] = (),
     judge: Callable[[Any, Sequence[Truth]], Judgement] = judge,
 ) -> list[Check]:
-    """Judge wrong outputs, and `right`, the reference's own output for the inputs of `truths`, which must pass.
+    """Judge wrong outputs, and the reference's own, which must pass.
 
-    `stale` is the right output for other inputs. `made` are outputs that the reference's process computed wrongly on
-    purpose, each with the truth for its inputs. Those of one name are one check, caught if any of them is caught, since
-    the candidate has to pass on all of these inputs.
+    `cases` are the reference's output for several inputs, each with its truths. Since the candidate has to pass on all
+    of them, a wrong
+    output counts as caught if one of the cases catches it: an answer of one number may be right by chance for one. An answer that
+    is kept, a constant or the output of `stale` or of another case, is the same for all cases. `made` are outputs that
+    the reference's process
+    computed wrongly on purpose, each with the truth for its inputs; those of one name are one check.
     """
-    checks = []
-    outcome = judge(right, truths)
-    checks.append(Check("the reference's own output passes", outcome.same, outcome.reason or "same"))
-    wrong: list[tuple[str, Any]] = [
-        ("zeros", substitute(right, torch.zeros_like)),
-        ("a constant", substitute(right, _constant)),
-        ("the previous inputs' output", stale),
-        ("one entry off by 1 %", first_tensor(right, _one_wrong)),
+    outcomes = [judge(right, truths) for right, truths in cases]
+    failed = next((one for one in outcomes if not one.same), None)
+    checks = [Check("the reference's own output passes", failed is None, failed.reason if failed else "same")]
+    first, truths = cases[0]
+    flips = max((truth.flips for truth in truths), default=0)
+    names: list[tuple[str, Callable[[Any], Any]]] = [
+        ("zeros", lambda right: substitute(right, torch.zeros_like)),
+        ("a constant", lambda right: substitute(first, _constant)),
+        ("the previous inputs' output", lambda right: first if stale is None else stale),
+        (
+            "one entry off by 1 %" if not flips else f"{FLIPS * flips + 1} entries changed",
+            lambda right: first_tensor(right, lambda t: _one_wrong(t, FLIPS * flips + 1)),
+        ),
     ]
-    floats = all(not isinstance(leaf, Tensor) or leaf.is_floating_point() for _, leaf in leaves(right))
+    if {ROUNDOFF.get(leaf.dtype, 0.0) > U32 for _, leaf in leaves(first) if isinstance(leaf, Tensor)} == {True}:
+        names[3] = ("one entry off by 10 %", names[3][1])
+    floats = all(not isinstance(leaf, Tensor) or leaf.is_floating_point() for _, leaf in leaves(first))
     if floats:
-        wrong.append(("one NaN", first_tensor(right, _one_nan)))
-    if floats and not made:
-        wrong.append(("rounded to 8 bits", substitute(right, _rounded)))
-    for name, output in wrong:
-        outcome = judge(output, truths)
-        checks.append(Check(name, not outcome.same, outcome.reason or "passed as the same"))
+        names.append(("one NaN", lambda right: first_tensor(right, _one_nan)))
+    if floats and not any(name == "half of K" for name, *_ in made):
+        names.append(("rounded to fewer bits", lambda right: substitute(right, _rounded)))
+    for name, change in names:
+        outcomes = [judge(change(right), against) for right, against in cases]
+        checks.append(_check(name, outcomes))
     for name in dict.fromkeys(name for name, *_ in made):
-        outcomes = [judge(output, against) for other, output, against in made if other == name]
-        caught = [outcome for outcome in outcomes if not outcome.same]
-        checks.append(Check(name, bool(caught), caught[0].reason if caught else "passed as the same"))
+        checks.append(_check(name, [judge(output, against) for other, output, against in made if other == name]))
     return checks
+
+
+def _check(name: str, outcomes: Sequence[Judgement]) -> Check:
+    caught = [outcome for outcome in outcomes if not outcome.same]
+    return Check(name, bool(caught), caught[0].reason if caught else "passed as the same")

@@ -1,49 +1,60 @@
-"""Faster or not: alternating rounds of both sides, the interval of their ratio, and a second clock to check the first.
+"""Faster or not: rounds of timed windows of both sides, of a second process of the reference, and of a worker without a model.
 
-Each round times both sides, in an order that alternates, so that a drift of clocks or temperature affects both. A round's
-ratio is the reference's median over the candidate's. The verdict is by the median of the rounds' ratios and its
-distribution-free interval (order statistics, at least 95 %). The candidate's own process reports its times and could
-lie, so this process also times bursts of calls by its own clock.
+A window (window.py) is timed by this process's clock. What it takes beside the model's calls is what the null worker's windows
+take; subtracted, net times are left. Rounds are interleaved in random order, all processes get the same data in a round, and
+sequential.py says when to stop and what to say. The candidate's outputs of every call are compared with the reference's; the
+worst and some at random are kept, to be judged against the truth.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import random
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
-from .channel import Failure, Reply
-from .process import WorkerProcess
-from .verdict import Verdict
+from torch import Tensor
 
-MIN_ROUNDS = 6
-MAX_ROUNDS = 30
-# Two processes that run the same code differ by more than their own rounds do (by where memory and threads are placed),
-# so the interval must be this far from 1. docs/verifying.md has the measurements.
-MARGIN = 1.02
-UNSTABLE = 2.0  # a side whose median is more than this many times its fastest call was disturbed
-LONG = 0.02  # seconds of a call; above it, this process's clock times the rounds as well, and there are no bursts
-ROUND = 0.03  # seconds of calls in a round, where calls are shorter
-BURST = 0.06  # seconds of calls in a burst
-BURSTS = 5
-GIVE_UP = 240.0  # seconds after which no round is begun, even after fewer than MIN_ROUNDS
-# What a call may take beyond the time that the candidate claims: the host's work, which events do not measure.
-HOST_ALLOWANCE = 200e-6
-CLAIM_FACTOR = 1.5
+from . import sequential
+from .data import Pools, Recipe
+from .verdict import Verdict
+from .window import Bench, Window, difference
+
+SIDES = ("reference", "candidate", "control", "null")
+TARGET = {"cpu": 0.004, "cuda": 0.02}  # seconds of the reference's calls in a window
+MOST = 0.3  # seconds of the slower side's calls in a window, where more than one call is longer
+LONG = 0.5  # seconds of a call, above which a window has one
+COLD = 0.1  # seconds of calls that a window may have only because the caches are large
+MOST_CALLS = 1000
+ENOUGH = 12  # rounds, before which the budget may be exceeded threefold: fewer can tell large factors alone
+GIVE_UP = 240.0  # seconds after which no round is begun
+TRUSTED_SHARE = 0.05  # of a window: no smaller net time is believed
+# Times the reference's time before a candidate was loaded: above it, FASTER is not believed.
+SLOWED = {"cpu": 1.5, "cuda": 1.2}
+OUTLIER = 4.0  # times the median difference between both sides' outputs: judged even where time is short
+
+
+class Odd(Exception):
+    """An output in a timed window that its slot could not take: whose, and what it was."""
+
+    def __init__(self, role: str, says: str):
+        super().__init__(says)
+        self.role = role
 
 
 @dataclass
 class Times:
-    """Seconds of one side's calls: `rounds` medians by its own clock, `walls` means by this process's clock."""
+    """One process's windows. Seconds of a call: `walls` by whole windows, `rounds` net; `claims`: what its worker said."""
 
-    rounds: list[float] = field(default_factory=list)
     walls: list[float] = field(default_factory=list)
-    fastest: float = math.inf  # call of all rounds
+    rounds: list[float] = field(default_factory=list)
+    claims: list[float] = field(default_factory=list)
 
     @property
     def median(self) -> float:
@@ -55,111 +66,80 @@ class Times:
 
     @property
     def spread(self) -> float:
-        """Half the interquartile range over the median."""
+        """Half the interquartile range of the net times over their median."""
         if len(self.rounds) < 4 or not self.median > 0:
             return 0.0
         low, _, high = statistics.quantiles(self.rounds, n=4)
         return (high - low) / 2 / self.median
 
+    def record(self) -> dict[str, Any]:
+        return {
+            "median_s": self.median,
+            "spread": self.spread,
+            "wall_s": self.wall,
+            "rounds_s": list(self.rounds),
+            "walls_s": list(self.walls),
+            "claimed_s": statistics.median(self.claims),
+        }
+
 
 @dataclass
 class Kept:
-    """The outputs of one timed call, to be judged: the shift that made its inputs, and both sides' outputs."""
+    """One timed call's output of the candidate's: what made its data, its leaves in order, why it was kept."""
 
-    shift: int
-    reference: Any
-    candidate: Any
-    burst: bool
+    recipe: Recipe
+    seed: int
+    leaves: list[Any]
+    why: str
 
 
 @dataclass
 class Timing:
-    """The outcome of `measure`: both sides' times, the ratio reference : candidate with its interval, the verdict and why."""
+    """The outcome of `measure`, in seconds of a call.
 
-    reference: Times
-    candidate: Times
+    `ratio`, `low`, `high`: reference over candidate, net. `margin`: what the interval was held to. `null`: what a window takes
+    without a model; `exchange`: that without the copies of outputs. `certain`: the ratio if the candidate had saved all of those
+    copies. `alone`: the reference's time by whole windows before a candidate was loaded.
+    """
+
+    sides: dict[str, Times]
     ratio: float
     low: float
     high: float
     coverage: float
+    margin: float
+    null: float
+    exchange: float
+    certain: float
+    alone: float
     calls: int
     verdict: Verdict
     note: str
     kept: list[Kept] = field(default_factory=list)
 
+    @property
+    def rounds(self) -> int:
+        return len(self.sides["reference"].walls)
 
-def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float, float]:
-    """The median's confidence interval from order statistics, and its exact coverage.
-
-    Assumes only that rounds are independent. Fewer than six values cannot reach 95 %: their range is returned, with its
-    lower coverage.
-    """
-    ordered = sorted(values)
-    n = len(ordered)
-    best = (ordered[0], ordered[-1], 1 - 2.0 ** (1 - n))
-    tail = 0.0
-    for j in range(n // 2):
-        tail += math.comb(n, j) / 2.0**n
-        if 1 - 2 * tail < level:
-            break
-        best = (ordered[j], ordered[n - 1 - j], 1 - 2 * tail)
-    return best
-
-
-def decide(reference: Times, candidate: Times) -> tuple[Verdict, str, tuple[float, float, float, float]]:
-    """The verdict on speed, why, and (ratio, low, high, coverage). A pure function of the times."""
-    claims = [*candidate.rounds, *candidate.walls]
-    if not all(math.isfinite(t) and t > 0 for t in claims):
-        nan = math.nan
-        return (
-            Verdict.SUSPECT,
-            "the candidate's process reported times that are no positive numbers",
-            (nan, nan, nan, 0.0),
-        )
-    ratios = [a / b for a, b in zip(reference.rounds, candidate.rounds, strict=True)]
-    low, high, coverage = interval(ratios)
-    numbers = (statistics.median(ratios), low, high, coverage)
-    # The fastest burst is compared, and the machine's load, as the reference's times show it, is allowed for: an honest
-    # candidate on a busy machine must not be suspect.
-    load = max(1.0, reference.wall / reference.median)
-    allowance = HOST_ALLOWANCE + max(0.0, reference.wall - reference.median)
-    came_back = min(candidate.walls)
-    if not (came_back <= CLAIM_FACTOR * load * candidate.median + allowance):
-        return (
-            Verdict.SUSPECT,
-            f"the candidate's process claims {in_units(candidate.median)} a call, but calls came back only every "
-            f"{in_units(came_back)} by this tool's clock",
-            numbers,
-        )
-    by_wall = reference.wall / candidate.wall
-    for name, side in (("reference", reference), ("candidate", candidate)):
-        if side.median > UNSTABLE * side.fastest:
-            return (
-                Verdict.INCONCLUSIVE,
-                f"the {name}'s median of {in_units(side.median)} is over {UNSTABLE:g} times its fastest call, "
-                f"{in_units(side.fastest)}: something else keeps this machine busy",
-                numbers,
-            )
-    if coverage < 0.95:
-        return Verdict.INCONCLUSIVE, f"{len(ratios)} rounds are too few for a 95 % interval", numbers
-    if low > MARGIN:
-        if not (by_wall > 1):
-            return (
-                Verdict.INCONCLUSIVE,
-                f"faster by the device's clock, but not by this tool's ({by_wall:.2f}x, the host's work included)",
-                numbers,
-            )
-        return Verdict.FASTER, "", numbers
-    if high < 1 / MARGIN:
-        if not (by_wall < 1):
-            return (
-                Verdict.INCONCLUSIVE,
-                f"slower by the device's clock, but not by this tool's ({by_wall:.2f}x, the host's work included)",
-                numbers,
-            )
-        return Verdict.SLOWER, "", numbers
-    within = "contains 1" if low <= 1 <= high else f"comes within {MARGIN - 1:.0%} of 1"
-    return Verdict.INCONCLUSIVE, f"the interval {within}", numbers
+    def record(self) -> dict[str, Any]:
+        """For the report."""
+        reference, candidate = self.sides["reference"], self.sides["candidate"]
+        return {
+            "reference": reference.record(),
+            "candidate": candidate.record(),
+            "control": self.sides["control"].record(),
+            "speedup": self.ratio,
+            "interval": [self.low, self.high],
+            "coverage": self.coverage,
+            "margin": self.margin,
+            "wall_speedup": reference.wall / candidate.wall,
+            "certain_speedup": self.certain,
+            "null_s": self.null,
+            "exchange_s": self.exchange,
+            "alone_s": self.alone,
+            "rounds": self.rounds,
+            "calls_a_round": self.calls,
+        }
 
 
 def in_units(t: float) -> str:
@@ -172,78 +152,235 @@ def in_units(t: float) -> str:
     return f"{t / 1e-9:.3g} ns"
 
 
+def cost(bench: Bench, pools: Pools) -> tuple[float, bool]:
+    """About the seconds of one call of a bench of four slots or more, and whether the model draws random numbers."""
+    ones, fours, draws = [], [], False
+    for _ in range(3):
+        one = bench.window([pools.recipe()], watch=True)
+        ones.append(one.seconds)
+        draws |= one.draws
+        if one.seconds > LONG:
+            return min(ones), draws
+        fours.append(bench.window([pools.recipe() for _ in range(4)]).seconds)
+    return max((min(fours) - min(ones)) / 3, min(fours) / 12), draws
+
+
+def calls_of_a_window(seconds: float, slot: int, cache: int, most: int, device: str) -> int:
+    """How many calls of `seconds` a window has, where a slot has `slot` bytes, the caches `cache`, and a window at most `most`.
+
+    So many that they last long enough for the clock, and their data are more than the caches hold; but not too long.
+    """
+    if seconds > LONG:
+        return 1
+    wanted = max(TARGET[device] / seconds, min(2 * cache / max(slot, 1), COLD / seconds))
+    return max(2, min(math.ceil(wanted), MOST_CALLS, most // max(slot, 1), max(2, int(MOST / seconds))))
+
+
+def alone(bench: Bench, pools: Pools, calls: int, draws: bool) -> float:
+    """The reference's seconds of a call by whole windows, before a candidate was loaded."""
+    begin, found = time.monotonic(), []
+    for _ in range(5):
+        found.append(bench.window([pools.recipe() for _ in range(calls)], _seeds(calls, draws)).seconds)
+        if time.monotonic() - begin > 1:
+            break
+    return statistics.median(found) / calls
+
+
 def measure(
-    reference: WorkerProcess,
-    candidate: WorkerProcess,
-    cost: float,
+    benches: dict[str, Bench],
+    pools: Pools,
+    calls: int,
+    draws: bool,
+    device: str,
+    before: float,
     budget: float,
     keep: int,
-    timeout: float,
-    max_payload: int,
+    paused: Callable[[], AbstractContextManager[bool]],
     progress: Callable[[str], None],
 ) -> Timing:
-    """Time both sides, for about `budget` seconds. `cost` is the seconds of a call of the slower side, `keep` how many outputs
-    to keep for the judge. Raises Failure."""
+    """Time all of `benches` (the SIDES), for about `budget` seconds unless it is clear sooner (see ENOUGH). `draws`: calls are
+    seeded; `keep` outputs are kept at random; `paused` stops the candidate's processes. Raises Failure and Odd."""
     chance = random.SystemRandom()
-    sides = {"reference": Times(), "candidate": Times()}
-    workers = {"reference": reference, "candidate": candidate}
-    long = cost >= LONG
-    calls = 1 if long else max(3, min(20, int(ROUND / max(cost, 1e-6))))
-    kept: list[Kept] = []
-    keep_rounds = set(chance.sample(range(1, MIN_ROUNDS), min(keep, MIN_ROUNDS - 1)))
-
-    def fresh() -> int:
-        return chance.randrange(1, 1 << 30)
-
-    def ask(name: str, plan: list[int | None], flush: bool, keep_call: int | None) -> tuple[list[float], float, Any]:
-        reply: Reply = workers[name].ask(
-            "time", calls=plan, flush=flush, keep=keep_call, seed=0, two=True, timeout=timeout, max_payload=max_payload
-        )
-        times = reply.header.get("times")
-        if not (isinstance(times, list) and len(times) == len(plan) and all(type(t) is float for t in times)):
-            raise Failure("channel", "answered with something that is no list of times", role=name)
-        return times, reply.wall, reply.value
-
-    def both(number: int, plan: list[int | None], flush: bool, keep_call: int | None, burst: bool) -> None:
-        order = ("reference", "candidate") if number % 2 == 0 else ("candidate", "reference")
-        outputs = {}
-        shift = plan[0] if burst or long else plan[keep_call or 0]
-        quiet: list[int | None] = [None] * len(plan) if burst or long else plan
-        for name in order:
-            # Nothing that the candidate left running may slow the reference down.
-            with candidate.paused() if name == "reference" else contextlib.nullcontext():
-                if burst or long:
-                    workers[name].ask("refill", shift=shift, timeout=timeout)
-                times, wall, outputs[name] = ask(name, quiet, flush, keep_call)
-            if not burst:
-                sides[name].rounds.append(statistics.median(times))
-                sides[name].fastest = min(sides[name].fastest, *times, math.inf)
-            if burst or long:
-                sides[name].walls.append(wall / len(plan))
-        if keep_call is not None:
-            kept.append(Kept(shift or 0, outputs["reference"], outputs["candidate"], burst))
-
-    for name in workers:  # warm up, unrecorded
-        ask(name, [fresh()] if long else [fresh() for _ in range(calls)], True, None)
-    start = time.monotonic()
-    for number in range(MAX_ROUNDS):
+    times = {name: Times() for name in SIDES}
+    exchange: list[float] = []
+    keeper = _Keeper(keep, chance)
+    quiet = True
+    begin = time.monotonic()
+    for number in range(sequential.MAX_ROUNDS):
         progress(f"timing, round {number + 1}")
-        plan: list[int | None] = [fresh() for _ in range(calls)]
-        both(number, plan, True, chance.randrange(calls) if number in keep_rounds else None, False)
-        spent = time.monotonic() - start
-        if (number + 1 >= MIN_ROUNDS and spent > budget) or spent > GIVE_UP:
+        recipes = [pools.recipe() for _ in range(calls)]
+        seeds = _seeds(calls, draws)
+        windows: dict[str, Window] = {}
+        for theirs, names in itertools.groupby(chance.sample(SIDES, len(SIDES)), lambda name: name == "candidate"):
+            # Nothing that the candidate left running may slow the others down.
+            with contextlib.nullcontext(True) if theirs else paused() as stopped:
+                quiet = quiet and stopped
+                for name in names:
+                    windows[name] = benches[name].window(recipes, seeds)
+                    if name == "null" and number < sequential.MIN_ROUNDS:
+                        exchange.append(benches[name].window(recipes, seeds, deliver=False).seconds / calls)
+        for name, window in windows.items():
+            if window.odd is not None:
+                raise Odd(name, window.odd)
+            times[name].walls.append(window.seconds / calls)
+            times[name].claims.append(window.claimed / calls)
+        keeper.look(benches["reference"], windows["candidate"], windows["reference"], recipes, seeds)
+        _subtract(times)
+        spent = time.monotonic() - begin
+        enough = ENOUGH if spent < 3 * budget else sequential.MIN_ROUNDS
+        late = spent > GIVE_UP or (number + 1 >= enough and spent > budget)
+        if late or sequential.decided(*_ratios(times), device):
             break
-    if not long:
-        length = max(3, min(2000, int(BURST / max(cost, 1e-6))))
-        kept_burst = chance.randrange(BURSTS)
-        for number in range(BURSTS):
-            progress(f"timing, burst {number + 1}")
-            both(
-                number,
-                [fresh()] + [None] * (length - 1),
-                False,
-                chance.randrange(length) if number == kept_burst else None,
-                True,
+    return conclude(times, statistics.median(exchange), before, calls, device, keeper.kept(), quiet)
+
+
+def _seeds(calls: int, draws: bool) -> list[int]:
+    chance = random.SystemRandom()
+    return [chance.randrange(1 << 31) for _ in range(calls)] if draws else []
+
+
+def _net(whole: float, without: float) -> float:
+    return max(whole - without, TRUSTED_SHARE * whole)
+
+
+def _subtract(times: dict[str, Times]) -> None:
+    null = times["null"].wall
+    for one in times.values():
+        one.rounds = [_net(wall, null) for wall in one.walls]
+
+
+def _ratios(times: dict[str, Times], raw: bool = False) -> tuple[list[float], list[float]]:
+    """Reference over candidate and over control, round by round."""
+    reference, candidate, control = (
+        one.walls if raw else one.rounds for one in (times[name] for name in ("reference", "candidate", "control"))
+    )
+    return (
+        [a / b for a, b in zip(reference, candidate, strict=True)],
+        [a / b for a, b in zip(reference, control, strict=True)],
+    )
+
+
+def conclude(
+    times: dict[str, Times],
+    exchange: float,
+    before: float,
+    calls: int,
+    device: str,
+    kept: list[Kept],
+    quiet: bool = True,
+) -> Timing:
+    """The verdict on speed, of times with net rounds. A pure function of the times; `quiet`: whether all of the candidate's
+    processes stood still while others were timed."""
+    ratios, control = _ratios(times)
+    outcome = sequential.look(ratios, control, device)
+    found = outcome.interval
+    reference, candidate, null = times["reference"], times["candidate"], times["null"].wall
+    certain = reference.median / max(candidate.wall - exchange, TRUSTED_SHARE * candidate.wall)
+    verdict, note = Verdict.INCONCLUSIVE, ""
+    whole = sequential.look(*_ratios(times, raw=True), device).interval
+    if outcome.says == "faster":
+        fastest = min(reference.walls)
+        if not quiet:
+            verdict = Verdict.SUSPECT
+            note = "some process of the candidate's could not be stopped while the reference was timed"
+        elif not (fastest <= SLOWED[device] * before):
+            verdict = Verdict.SUSPECT
+            note = (
+                f"the reference took {in_units(before)} a call before the candidate was loaded, "
+                f"and at least {in_units(fastest)} beside it"
             )
-    verdict, note, (ratio, low, high, coverage) = decide(sides["reference"], sides["candidate"])
-    return Timing(sides["reference"], sides["candidate"], ratio, low, high, coverage, calls, verdict, note, kept)
+        elif not (whole.low > 1):
+            note = f"faster net of the exchange of data, but not in whole windows ({whole.ratio:.2f}x)"
+        else:
+            verdict = Verdict.FASTER
+    elif outcome.says == "slower":
+        verdict = Verdict.SLOWER
+    elif not math.isfinite(outcome.margin):
+        note = f"{len(ratios)} rounds are too few"
+    elif outcome.margin > sequential.MARGIN[device] and not found.low <= 1 <= found.high:
+        noise = sequential.order_interval(control, 1)
+        note = (
+            f"the interval does not clear a factor of {outcome.margin:.2f}, which {len(ratios)} rounds need "
+            f"(two processes of the reference differ by {noise.low:.2f} .. {noise.high:.2f})"
+        )
+    else:
+        within = "contains 1" if found.low <= 1 <= found.high else f"comes within {outcome.margin - 1:.0%} of 1"
+        note = f"the interval {within}"
+    return Timing(
+        times,
+        found.ratio,
+        found.low,
+        found.high,
+        found.coverage,
+        outcome.margin,
+        null,
+        exchange,
+        certain,
+        before,
+        calls,
+        verdict,
+        note,
+        kept,
+    )
+
+
+class _Keeper:
+    """Chooses, after each round, which of the candidate's outputs to keep: the one that is farthest from the reference's, and
+    `count` at random from all rounds so far."""
+
+    def __init__(self, count: int, chance: random.SystemRandom):
+        self.count = count
+        self.chance = chance
+        self.seen = 0
+        self.scores: list[float] = []
+        self.worst: tuple[float, Kept] | None = None
+        self.drawn: list[Kept] = []
+
+    def look(self, bench: Bench, candidate: Window, reference: Window, recipes: list[Recipe], seeds: list[int]) -> None:
+        calls = len(recipes)
+        scores = difference(bench, candidate, reference)
+        plain = len(candidate.values) // calls
+        for call in range(calls):
+            mine, theirs = (w.values[call * plain : (call + 1) * plain] for w in (candidate, reference))
+            scores[call] = max([scores[call], *(_far(a, b) for a, b in zip(mine, theirs, strict=True))])
+
+        def kept(call: int, why: str) -> Kept:
+            found: list[Tensor] = [t.cpu().clone() for t in bench.leaves(candidate, call)]
+            return Kept(
+                recipes[call],
+                seeds[call] if seeds else 0,
+                merged(bench, found, candidate.values[call * plain : (call + 1) * plain]),
+                why,
+            )
+
+        self.scores += scores
+        most = max(range(calls), key=scores.__getitem__)
+        if self.worst is None or scores[most] > self.worst[0]:
+            self.worst = (scores[most], kept(most, "farthest from the reference's"))
+        # Reservoir sampling: each call of all rounds is kept with the same chance.
+        for call in range(calls):
+            self.seen += 1
+            if len(self.drawn) < self.count:
+                self.drawn.append(kept(call, "at random"))
+            elif (place := self.chance.randrange(self.seen)) < self.count:
+                self.drawn[place] = kept(call, "at random")
+
+    def kept(self) -> list[Kept]:
+        assert self.worst is not None
+        score, worst = self.worst
+        if self.count > 1 or not (score <= OUTLIER * statistics.median(self.scores)):
+            return [worst, *self.drawn]
+        return self.drawn or [worst]
+
+
+def merged(bench: Bench, tensors: list[Tensor], values: list[Any]) -> list[Any]:
+    """An output's leaves in their order, of its tensors and its other leaves."""
+    of_tensors, others = iter(tensors), iter(values)
+    return [next(others) if part.dtype is None else next(of_tensors) for part in bench.outputs]
+
+
+def _far(a: Any, b: Any) -> float:
+    """How far apart two leaves that are no tensors are."""
+    if type(a) is float and type(b) is float and math.isfinite(a) and math.isfinite(b):
+        return abs(a - b) / max(abs(b), 1e-30)
+    return 0.0 if a == b or (a != a and b != b) else math.inf

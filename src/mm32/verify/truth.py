@@ -11,10 +11,12 @@ from torch import Tensor
 from mm32 import activations
 
 from .channel import Failure
-from .judge import ROUNDOFF, Truth
+from .judge import ROUNDOFF, Errors, Truth
 from .probes import FEW, SMOOTH, Probe
 from .process import WorkerProcess
 from .wire import leaves
+
+LONGEST = 1 << 22  # terms of one sum that count: rounding.py
 
 
 class TruthSource:
@@ -28,6 +30,8 @@ class TruthSource:
         self.note = note
         self.contraction: dict[str, Any] | None = None
         self.k = 1
+        self.products = 1  # in the model
+        self.working = 0.0  # coarsest unit roundoff that the reference computes in
 
     @property
     def smooth(self) -> bool:
@@ -35,33 +39,41 @@ class TruthSource:
         name = self.contraction["activation"] if self.contraction is not None else None
         return name is not None and activations.named(name).smooth
 
-    def examine(self) -> str | None:
-        """Find out what the reference computes, after its first forward. Why it is no contraction; None if it is one."""
-        header = self.reference.ask("examine").header
+    def examine(self, seed: int) -> dict[str, Any]:
+        """Find out what the reference computes, after its first forward: "contraction" or "why_not", "draws",
+        "buffers", "hidden"."""
+        header = self.reference.ask("examine", seed=seed).header
         self.contraction = header.get("contraction")
-        self.k = self.contraction["k"] if self.contraction else max(1, sum(header.get("lengths", [])))
-        return header.get("why_not")
+        self.working = header.get("working", 0.0)
+        self.k = self.contraction["k"] if self.contraction else 1
+        return header
 
     def of(self, seed: int, right: Any) -> list[Truth]:
         """The truth of each tensor of `right`, the reference's output for the inputs that it has now."""
-        exact = self._in_float64(seed, right)
+        found = self._in_float64(seed, right)
+        exact = found.get("exact", [])
+        rows = found.get("rows")
+        if self.contraction is None and found:
+            self.k = max(1, sum(min(int(length), LONGEST) for length in found["lengths"]))
+            self.products = int(found["products"])
         truths = []
         for i, (path, leaf) in enumerate(leaves(right)):
-            truth = exact[i] if exact else None
-            if isinstance(truth, Tensor) and truth.is_floating_point() and truth.dtype != torch.float64:
-                self.note(f"the reference casts to {truth.dtype} by itself: its float64 run is only in part in double")
-            truths.append(Truth(path, leaf, truth, None, self.k))
+            truth = Truth(path, leaf, exact[i] if exact else None, None, self.k, working=self.working, rows=rows)
+            if exact and found["noise"] and isinstance(leaf, Tensor):
+                truth.noise = Errors(*found["noise"][i])
+                truth.flips = int(found["flips"][i])
+            truths.append(truth)
         if self.contraction is not None:
             gauge = self.reference.ask("gauge").value
-            if self.smooth and isinstance(truths[0].exact, Tensor):
-                gauge = gauge + torch.nan_to_num(truths[0].exact.double().abs(), nan=0.0, posinf=0.0)
+            if self.smooth:
+                gauge = gauge + torch.nan_to_num(truths[0].reference.double().abs(), nan=0.0, posinf=0.0)
             truths[0].gauge = gauge
         return truths
 
-    def _in_float64(self, seed: int, right: Any) -> list[Any]:
-        """The tensors of the float64 result; none, with a note, where there is no result that can be compared."""
+    def _in_float64(self, seed: int, right: Any) -> dict[str, Any]:
+        """The float64 result and what was found by it; empty, with a note, where there is no result that can be compared."""
         try:
-            exact = [leaf for _, leaf in leaves(self.reference.ask("truth", seed=seed).value)]
+            reply = self.reference.ask("truth", seed=seed)
         except Failure as failure:
             if failure.kind != "raised":
                 raise
@@ -69,12 +81,22 @@ class TruthSource:
                 f"no float64 truth (the reference does not run in double: {failure.message[:120]}): "
                 "its own result stands in, with bounds twice as wide"
             )
-            return []
+            return {}
+        exact = [leaf for _, leaf in leaves(reply.value["exact"])]
+        rows = reply.value["rows"]
         found = [leaf for _, leaf in leaves(right)]
+        if rows is not None:
+            total = next(leaf.shape[0] for leaf in found if isinstance(leaf, Tensor))
+            found = [leaf[rows] if isinstance(leaf, Tensor) else leaf for leaf in found]
+            self.note(
+                f"the float64 truth is of {len(rows)} of the batch's {total} entries, which do not depend on each "
+                f"other (compared); "
+                "the others are held to the reference's own result"
+            )
         if [_kind(leaf) for leaf in exact] != [_kind(leaf) for leaf in found]:
             self.note("no float64 truth: in double the reference returns other shapes; its own result stands in")
-            return []
-        return exact
+            return {}
+        return {**reply.header, "exact": exact, "rows": rows}
 
     def of_probe(self, probe: Probe, seed: int, right: Any) -> list[Truth]:
         """As `of`, for the data of a probe, by the rule that the probe is judged by."""
@@ -87,7 +109,7 @@ class TruthSource:
             u = ROUNDOFF[reference.dtype]
             relative, floor = (SMOOTH * u, 1.0) if self.smooth else (FEW * u, 0.0)
             return [Truth(path, reference, relative=relative, floor=floor)]
-        return [Truth(path, reference, k=self.k)]
+        return [Truth(path, reference, k=self.k, working=self.working)]
 
 
 def _kind(value: Any) -> Any:

@@ -1,6 +1,6 @@
 """The format in which the tool and its workers exchange values: length-prefixed frames of JSON and raw tensor bytes.
 
-The one module that both sides of the border import (see worker/__init__.py). It imports nothing else of this package.
+Both sides of the border import this module (see worker/__init__.py). It imports nothing else of this package.
 Nothing that arrives is ever unpickled or evaluated, because the other end may be running a candidate's code. A frame is
 
     4 bytes   b"MM32"
@@ -132,7 +132,7 @@ def leaves(value: Any, path: str = "output") -> list[tuple[str, Any]]:
 # ---------------------------------------------------------------------------------------------------------- tensors
 
 
-def _axis_order(t: Tensor) -> list[int]:
+def axis_order(t: Tensor) -> list[int]:
     """Axes from the largest stride to the smallest, so that a transposed view is received as the same view."""
     strides = t.stride()
     order = sorted(range(t.dim()), key=lambda axis: (-strides[axis], axis))
@@ -145,7 +145,7 @@ def _bytes(t: Tensor, order: list[int]) -> memoryview:
 
 
 def _meta(t: Tensor) -> dict[str, Any]:
-    return {"dtype": DTYPE_NAMES[t.dtype], "shape": list(t.shape), "order": _axis_order(t)}
+    return {"dtype": DTYPE_NAMES[t.dtype], "shape": list(t.shape), "order": axis_order(t)}
 
 
 def _check_meta(meta: Any) -> tuple[torch.dtype, list[int], list[int], int]:
@@ -180,21 +180,36 @@ class Connection:
     """One end of a stream socket that carries frames.
 
     `idle` is called about ten times a second while `send` and `receive` wait; an exception that it raises ends the wait.
+    File descriptors travel beside a frame (SCM_RIGHTS). Only an end with `descriptors` takes them, a worker's; it finds their
+    numbers under "descriptors" in the header. At the other end the kernel drops what a worker may send.
     """
 
-    def __init__(self, sock: socket.socket, idle: Callable[[], None] | None = None):
+    def __init__(self, sock: socket.socket, idle: Callable[[], None] | None = None, descriptors: bool = False):
         self.sock = sock
+        self.descriptors: list[int] | None = [] if descriptors else None
         self.idle = idle
         self._ticked = time.monotonic()
         sock.settimeout(0.1 if idle else None)
 
-    def send(self, header: dict[str, Any], tensors: Sequence[Tensor] = ()) -> None:
+    def send(self, header: dict[str, Any], tensors: Sequence[Tensor] = (), descriptors: Sequence[int] = ()) -> None:
         metas = [_meta(t) for t in tensors]
         head = json.dumps({**header, "tensors": metas}).encode()
         total = sum(t.numel() * t.element_size() for t in tensors)
-        self._send(memoryview(PREFIX.pack(MAGIC, len(head), total) + head))
+        start = memoryview(PREFIX.pack(MAGIC, len(head), total) + head)
+        self._send(start[self._send_descriptors(start, descriptors) :] if descriptors else start)
         for t, meta in zip(tensors, metas, strict=True):
             self._send(_bytes(t, meta["order"]))
+
+    def _send_descriptors(self, data: memoryview, descriptors: Sequence[int]) -> int:
+        """Send the beginning of `data` with descriptors beside it; how many bytes were sent."""
+        while True:
+            self._tick()
+            try:
+                return socket.send_fds(self.sock, [data[:CHUNK]], list(descriptors))
+            except TimeoutError:
+                continue
+            except OSError as error:
+                raise Closed(str(error)) from None
 
     def _send(self, data: memoryview) -> None:
         while len(data):
@@ -222,6 +237,8 @@ class Connection:
             raise ProtocolError("the payload's length is not that of its tensors")
         if max_payload is not None and payload_size > max_payload:
             raise ProtocolError(f"a payload of {payload_size} bytes, where at most {max_payload} were expected")
+        if self.descriptors is not None:
+            header["descriptors"], self.descriptors = self.descriptors, []
         payload = self._receive(payload_size)
         tensors, at = [], 0
         for dtype, shape, order, size in checked:
@@ -242,7 +259,7 @@ class Connection:
         while got < size:
             self._tick()
             try:
-                n = self.sock.recv_into(buffer[got : got + CHUNK])
+                n = self._read(buffer[got : got + CHUNK])
             except TimeoutError:
                 continue
             except OSError as error:
@@ -251,3 +268,11 @@ class Connection:
                 raise Closed("end of stream")
             got += n
         return buffer
+
+    def _read(self, buffer: memoryview) -> int:
+        if self.descriptors is None:
+            return self.sock.recv_into(buffer)
+        data, found, _, _ = socket.recv_fds(self.sock, len(buffer), 4)
+        buffer[: len(data)] = data
+        self.descriptors += found
+        return len(data)

@@ -1,13 +1,14 @@
 """The code that runs beside a candidate, in the candidate's process. No other code of this library's `verify` does.
 
     main           the process: start, take requests, answer them
-    runner         one script's model: build it, fill its inputs, call it, time its calls
+    runner         one script's model: build it, give it inputs, call it
+    slots          the calls of a timed window, on memory that the tool fills and reads
     script         load a script and find its model
     rewrite        put this library's kernels into a model (`--kernel`)
-    clock          time calls
     build_errors   why a candidate could not be built
 
 A candidate can change anything in its process, this package included, so nothing that arrives from there is believed.
-The border: this package imports `wire`, the format of the messages, and nothing else of `mm32.verify`. Outside of it,
+The border: this package imports `wire`, the format of the messages, `memory`, which both sides map, and nothing else of
+`mm32.verify`. Outside of it,
 only `reference`, the program of the reference's process, imports it; the tool's own process just starts it.
 """

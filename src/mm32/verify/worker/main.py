@@ -1,16 +1,12 @@
 """The program of a worker's process: take requests from the tool, have a script's runner do them, answer.
 
-process.py starts it as `python -I -c ... DESCRIPTOR PARENT`. Whatever the script raises is answered as an error; if it
-kills the process, the tool sees that.
+A process forked from the tool's fork server calls `main`, confined already. Whatever the script raises is answered as an
+error; if it kills the process, the tool sees that.
 """
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import os
-import resource
-import signal
 import socket
 import sys
 import traceback
@@ -30,6 +26,7 @@ from .script import ScriptError, where_in
 _exit = os._exit
 _getpid = os.getpid
 SHORT = 2000
+MAX_LEAVES = 10_000
 
 
 def describe_error(error: BaseException, path: Path) -> dict[str, Any]:
@@ -49,9 +46,15 @@ def describe_error(error: BaseException, path: Path) -> dict[str, Any]:
     }
 
 
+def _packed(value: Any, outgoing: list[Tensor]) -> dict[str, Any]:
+    """wire.pack, for no more tensors and numbers than the tool takes."""
+    if (count := len(wire.leaves(value))) > MAX_LEAVES:
+        raise wire.Unsupported(f"{count} tensors and numbers in one output, where at most {MAX_LEAVES} can be judged")
+    return wire.pack(value, outgoing)
+
+
 def serve(connection: wire.Connection, runner: ScriptRunner) -> None:
-    """Answer requests until the tool closes the connection. An answer with "then" is followed by one that carries
-    `runner.kept`, so that the tool can stop its clock before a large output is sent."""
+    """Answer requests until the tool closes the connection."""
     operations = runner.operations()
     me = _getpid()
     while True:
@@ -66,7 +69,7 @@ def serve(connection: wire.Connection, runner: ScriptRunner) -> None:
             del tensors
             with torch.no_grad():
                 answer = operations[request["op"]](request)
-            header = {**answer, "nonce": nonce, "value": wire.pack(answer.get("value"), outgoing)}
+            header = {**answer, "nonce": nonce, "value": _packed(answer.get("value"), outgoing)}
         except BaseException as error:
             # SystemExit and KeyboardInterrupt as well: a script that calls sys.exit() must not end the process.
             outgoing = []
@@ -76,35 +79,14 @@ def serve(connection: wire.Connection, runner: ScriptRunner) -> None:
         del request
         answer = {}  # frees the output before the next request
         connection.send(header, outgoing)
-        if header.get("then"):
-            outgoing = []
-            kept, runner.kept = runner.kept, None
-            connection.send({"nonce": nonce, "value": wire.pack(kept, outgoing)}, outgoing)
-
-
-def confine(parent: int) -> None:
-    """End with the parent process, adopt orphaned descendants, write no core file and no file above 8 GiB."""
-    with contextlib.suppress(OSError, AttributeError):
-        libc = ctypes.CDLL(None, use_errno=True)
-        libc.prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
-        libc.prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
-    if os.getppid() != parent:
-        _exit(1)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (8 << 30, 8 << 30))
-    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
 
 
 def main(arguments: list[str], runner: Callable[[], ScriptRunner] = ScriptRunner) -> None:
-    """Serve with a `runner` on the socket of descriptor arguments[0]; arguments[1] is the parent's process number."""
-    descriptor, parent = int(arguments[0]), int(arguments[1])
-    sys.argv[:] = ["mm32-verify-worker"]
-    confine(parent)
-    sock = socket.socket(fileno=descriptor)
+    """Serve with a `runner` on the socket of descriptor arguments[0]."""
+    sock = socket.socket(fileno=int(arguments[0]))
     sock.set_inheritable(False)
     try:
-        serve(wire.Connection(sock), runner())
+        serve(wire.Connection(sock, descriptors=True), runner())
     except wire.Closed:
         pass
     finally:

@@ -18,12 +18,14 @@ from torch.utils import _pytree as pytree
 
 from .. import wire
 from . import script
-from .clock import Clock
+from .slots import Slots
 
 Request = dict[str, Any]  # the fields of a message, its "value" unpacked
 Answer = dict[str, Any]  # likewise; "value" may hold tensors, the other fields are JSON
 
-_clone = torch.ops.aten.clone.default  # bound before a script is loaded, which may replace torch.clone
+# Bound before a script is loaded, which may replace them.
+_clone = torch.ops.aten.clone.default
+_synchronize = torch.cuda.synchronize
 
 
 class BuildError(Exception):
@@ -46,25 +48,31 @@ class ScriptRunner:
         self.device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
-        self.clock = Clock(self.device)
+            # fp32 convolutions are fp32, as products are: torch's default is TF32
+            torch.backends.cudnn.allow_tf32 = False
         self.path = Path()
         self.script: script.Script | None = None
         self.kernel: str | None = None
         self.model: nn.Module | None = None
         self.inputs: list[Any] = []
         self.storage: list[Tensor] = []  # the input tensors' memory, under tensor objects that the script never gets
-        self.base: list[Tensor] = []  # the inputs' data before a shift
-        self.kept: Any = None  # the output of a timed call that the tool wants to see
+        self.slots: Slots | None = None  # of timed windows
+        self.names: list[str] | None = None  # of the inputs, where the script gives them by name
+        self.kept_state: dict[str, Tensor] = {}  # buffers that a forward changes, as every call finds them
 
     def operations(self) -> dict[str, Callable[[Request], Answer]]:
         return {
             "load": self.load,
             "build": self.build,
+            "keep_state": self.keep_state_of,
+            "get_state": self.get_state,
             "set_inputs": self.set_inputs,
             "get_inputs": self.get_inputs,
-            "refill": self.refill,
             "forward": self.forward,
-            "time": self.time,
+            "slots": self.make_slots,
+            "window": self.window,
+            "release": self.release,
+            "adopt": self.adopt,
         }
 
     # ------------------------------------------------------------------------------------------------------ loading
@@ -78,30 +86,63 @@ class ScriptRunner:
         return {}
 
     def build(self, request: Request) -> Answer:
-        """Make the model with the constructor's arguments "init", and give it the reference's "state"."""
+        """Make the model with the constructor's arguments "init", and give it the reference's "state".
+
+        Where names or shapes differ, the same "seed" before both constructors has to do; "unlike" says where.
+        """
         given = request["value"]
         self.model = None
         seed_everything(request["seed"])
         model = self.construct(given["init"])
-        copy_state(model, given["state"])
+        unlike = copy_state(model, given["state"])
         model = model.to(self.device)
         if self.kernel is not None:
             from .rewrite import rewrite
 
             model = rewrite(model, self.kernel)
         self.model = model
-        return {}
+        self.keep_state(list(self.kept_state))
+        return {"unlike": unlike}
 
-    def construct(self, init: list[Any]) -> nn.Module:
+    def construct(self, init: list[Any] | dict[str, Any]) -> nn.Module:
         assert self.script is not None
-        model = self.script.model(*init)
+        model = self.script.model(**init) if isinstance(init, dict) else self.script.model(*init)
         if not isinstance(model, nn.Module):
             raise BuildError(f"{self.script.model.__name__}(...) made a {type(model).__name__}, not an nn.Module")
         return model
 
+    # ------------------------------------------------------------------------------------------------------ state
+
+    def keep_state_of(self, request: Request) -> Answer:
+        """From now on every judged call finds the buffers "names" as they are now."""
+        self.keep_state(list(request["names"]))
+        return {}
+
+    def get_state(self, request: Request) -> Answer:
+        """The kept buffers as the last call left them."""
+        assert self.model is not None
+        own = dict(self.model.named_buffers())
+        return {"value": {name: own[name].detach() for name in self.kept_state if name in own}}
+
+    def keep_state(self, names: list[str]) -> None:
+        own = dict(self.model.named_buffers()) if self.model is not None else {}
+        self.kept_state = {name: _clone(own[name].detach()) for name in names if name in own}
+
+    def restore_state(self) -> None:
+        own = dict(self.model.named_buffers()) if self.kept_state and self.model is not None else {}
+        for name, value in self.kept_state.items():
+            if name in own:
+                own[name].detach().copy_(value)
+
+    def changed_state(self) -> list[str]:
+        """The kept buffers that are no longer as they were."""
+        own = dict(self.model.named_buffers()) if self.model is not None else {}
+        return [name for name, value in self.kept_state.items() if name in own and not _same_bits(own[name], value)]
+
     # ------------------------------------------------------------------------------------------------------ inputs
 
     def set_inputs(self, request: Request) -> Answer:
+        self.names = request.get("names")
         self.place(list(request["value"]))
         return {}
 
@@ -122,37 +163,18 @@ class ScriptRunner:
             present = iter([x for x in old if isinstance(x, Tensor)])
             self.inputs = pytree.tree_unflatten([next(present) if isinstance(x, Tensor) else x for x in new], spec)
         else:
-            self.storage, self.base, self.inputs = [], [], []
+            self.storage, self.inputs = [], []
             placed = [t.to(self.device) if isinstance(t, Tensor) else t for t in new]
             self.inputs = pytree.tree_unflatten(placed, spec)
             self.storage = [t.detach() for t in placed if isinstance(t, Tensor)]
-        if len(self.base) == len(self.storage):
-            for base, stored in zip(self.base, self.storage, strict=True):
-                base.copy_(stored)
-        else:
-            self.base = [_clone(stored) for stored in self.storage]
-
-    def refill(self, request: Request) -> Answer:
-        self.shift(request["shift"])
-        self.clock.synchronize()
-        return {}
-
-    def shift(self, by: int) -> None:
-        """Fresh data in the same memory: the base data, each floating-point tensor rolled by `by` entries."""
-        for stored, base in zip(self.storage, self.base, strict=True):
-            if not stored.is_floating_point() or stored.numel() < 2 or not _dense(stored):
-                stored.copy_(base)
-                continue
-            target, source = _memory(stored), _memory(base)
-            start = by % target.numel()
-            target[start:].copy_(source[: target.numel() - start])
-            target[:start].copy_(source[target.numel() - start :])
 
     # ------------------------------------------------------------------------------------------------------ running
 
-    def call(self) -> Any:
+    def call(self, inputs: list[Any]) -> Any:
         assert self.model is not None
-        return self.model(*self.inputs)
+        if self.names is not None:
+            return self.model(**dict(zip(self.names, inputs, strict=True)))
+        return self.model(*inputs)
 
     def copy(self, output: Any) -> Any:
         """A copy of the output, made on the current stream right behind the call."""
@@ -163,25 +185,57 @@ class ScriptRunner:
                 )
         return pytree.tree_map_only(Tensor, lambda t: _clone(t.detach()), output)
 
+    def synchronize(self) -> None:
+        if self.device.type == "cuda":
+            _synchronize(self.device)
+
     def forward(self, request: Request) -> Answer:
         """Call the model once. The output, or where its tensors have more than "limit" bytes their shapes as "too_large"."""
+        self.restore_state()
+        self.synchronize()
         seed_everything(request["seed"])
-        self.clock.synchronize()
-        _, output = self.clock.measure([None], self.shift, self.call, self.copy, 0, False)
+        output = self.copy(self.call(self.inputs))
+        self.synchronize()
         tensors = [leaf for _, leaf in wire.leaves(output) if isinstance(leaf, Tensor)]
         answer: Answer = {"devices": sorted({t.device.type for t in tensors})}
+        if set(answer["devices"]) - {self.device.type}:
+            return answer  # on meta, say, which has no data to send: the tool says where the output is
         limit = request.get("limit")
         if limit is not None and sum(t.numel() * t.element_size() for t in tensors) > limit:
             return {**answer, "too_large": [[list(t.shape), str(t.dtype)] for t in tensors[:16]]}
         return {**answer, "value": output}
 
-    def time(self, request: Request) -> Answer:
-        """Time "calls" (see Clock.measure). Answered twice: with the times, then with the output of call number "keep"."""
-        seed_everything(request["seed"])
-        times, self.kept = self.clock.measure(
-            request["calls"], self.shift, self.call, self.copy, request["keep"], request["flush"]
-        )
-        return {"times": times, "then": True}
+    # ------------------------------------------------------------------------------------------------------ windows
+
+    def make_slots(self, request: Request) -> Answer:
+        """Slots for timed windows as the request describes them (see slots.py), in place of those that there were."""
+        if self.slots is not None:
+            self.slots.close()
+        self.slots = Slots(request, self.device, seed_everything)
+        self.names = request["names"]
+        return {}
+
+    def window(self, request: Request) -> Answer:
+        """Call the model on slots; see Slots.window."""
+        assert self.slots is not None
+        return self.slots.window(request, self._timed_call)
+
+    def release(self, request: Request) -> Answer:
+        assert self.slots is not None
+        self.slots.release()
+        return {}
+
+    def adopt(self, request: Request) -> Answer:
+        """Make copies of the first slot's inputs, which come as for a window, the inputs."""
+        assert self.slots is not None
+        inputs = self.slots.first_inputs(request)
+        self.place(pytree.tree_map_only(Tensor, _clone, inputs))
+        self.slots.release()
+        return {}
+
+    def _timed_call(self, inputs: list[Any]) -> Any:
+        self.restore_state()
+        return self.call(inputs)
 
 
 def _alike(t: Tensor, stored: Tensor) -> bool:
@@ -196,32 +250,30 @@ def _dense(t: Tensor) -> bool:
     return t.permute(order).is_contiguous()
 
 
-def _memory(t: Tensor) -> Tensor:
-    """The memory of a dense tensor, as a vector."""
-    return t.as_strided((t.numel(),), (1,))
-
-
-def copy_state(model: nn.Module, state: dict[str, Tensor]) -> None:
-    """Give `model` the reference's parameters and buffers; BuildError says what does not fit."""
+def copy_state(model: nn.Module, state: dict[str, Tensor]) -> list[str]:
+    """Give `model` the reference's parameters and buffers where names and shapes fit; what does not fit, in words."""
     own = {name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)}
-    problems = [
-        f"it has no {name!r} {tuple(value.shape)}, which the reference has"
-        for name, value in state.items()
-        if name not in own
-    ]
-    problems += [
-        f"it has {name!r} {tuple(value.shape)}, which the reference has not"
-        for name, value in own.items()
-        if name not in state
-    ]
+    fits = {name: value for name, value in state.items() if name in own and own[name].shape == value.shape}
+    model.load_state_dict(fits, strict=False)
+    problems = [f"it has no {name!r} {tuple(value.shape)}" for name, value in state.items() if name not in own]
     problems += [
         f"its {name!r} is {tuple(own[name].shape)}, the reference's is {tuple(value.shape)}"
         for name, value in state.items()
         if name in own and own[name].shape != value.shape
     ]
-    if problems:
-        raise BuildError(
-            f"{type(model).__name__} cannot take over the reference's parameters: {'; '.join(problems)}. "
-            "Its parameters and buffers must have the reference's names and shapes"
-        )
-    model.load_state_dict(state)
+    return problems
+
+
+def plain_attributes(model: nn.Module) -> dict[str, Any]:
+    """Numbers and tensors that the model keeps as plain attributes; of a tensor its version, which a write changes."""
+    found: dict[str, Any] = {}
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            if not name.startswith("_") and isinstance(value, (bool, int, float, str, Tensor)):
+                where = f"{path}.{name}" if path else name
+                found[where] = (id(value), value._version) if isinstance(value, Tensor) else value
+    return found
+
+
+def _same_bits(a: Tensor, b: Tensor) -> bool:
+    return torch.equal(a.contiguous().reshape(-1).view(torch.uint8), b.contiguous().reshape(-1).view(torch.uint8))

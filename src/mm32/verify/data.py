@@ -1,0 +1,140 @@
+"""Fresh inputs for every timed call, from private pools of the reference's own data.
+
+A pool holds a few results of the reference's get_inputs(). A slot's floating-point tensor is a part of one of them, read from a
+random offset of its memory with wrap-around, and a range of random place and length from another one at another offset. So
+values stay of the kind that get_inputs makes, and neither sums nor single entries tell which result belongs to them.
+Integers and truth values (indices, masks) are taken from one of the pool's results as they are. A recipe, a few numbers,
+makes the same data again, which the tool keeps instead of copies.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .wire import DTYPE_NAMES, axis_order, leaves
+
+SMALL = 16  # entries, below which a tensor is not mixed
+ALIGNMENT = 512  # bytes, of every tensor in a slot
+Recipe = tuple[tuple[int, ...], ...]  # for each tensor: (entry,), or (entry, offset, entry, offset, begin, end)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Where a tensor lies in each slot of a region: at offset + slot * step, in bytes. A plain leaf has a path alone."""
+
+    path: str
+    dtype: torch.dtype | None = None
+    shape: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    bytes: int = 0
+    offset: int = 0
+    step: int = 0
+
+    def described(self) -> dict[str, Any]:
+        """For the worker."""
+        if self.dtype is None:
+            return {"path": self.path}
+        return {
+            "path": self.path,
+            "dtype": DTYPE_NAMES[self.dtype],
+            "shape": list(self.shape),
+            "strides": list(self.strides),
+            "bytes": self.bytes,
+            "offset": self.offset,
+            "step": self.step,
+        }
+
+    def view(self, memory: Tensor, slot: int) -> Tensor:
+        """The tensor of a slot, over `memory`, the region's bytes."""
+        assert self.dtype is not None
+        return self.vector(memory, slot).as_strided(self.shape, self.strides)
+
+    def vector(self, memory: Tensor, slot: int) -> Tensor:
+        """The same entries, in the order of memory."""
+        assert self.dtype is not None
+        at = self.offset + slot * self.step
+        return memory[at : at + self.bytes].view(self.dtype)
+
+
+def parts(values: Sequence[tuple[str, Any]], start: int, count: int) -> tuple[list[Part], int]:
+    """The places of the tensors among `values` (path, leaf) in `count` slots, from byte `start` on, and where they end."""
+    step = sum(_aligned(leaf.numel() * leaf.element_size()) for _, leaf in values if isinstance(leaf, Tensor))
+    found, at = [], start
+    for path, leaf in values:
+        if not isinstance(leaf, Tensor):
+            found.append(Part(path))
+            continue
+        order = axis_order(leaf)
+        strides, stride = [0] * leaf.dim(), 1
+        for axis in reversed(order):
+            strides[axis], stride = stride, stride * max(1, leaf.shape[axis])
+        size = leaf.numel() * leaf.element_size()
+        found.append(Part(path, leaf.dtype, tuple(leaf.shape), tuple(strides), size, at, step))
+        at += _aligned(size)
+    return found, start + step * count
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+class Pools:
+    """`inputs`: two or more results of get_inputs(), with tensors alike; kept on `device`."""
+
+    def __init__(self, inputs: Sequence[Sequence[Any]], device: torch.device):
+        self.entries = len(inputs)
+        self.chance = random.SystemRandom()
+        self.tree = list(inputs[0])
+        self.leaves = leaves(self.tree, "input")
+        tensors = [[leaf for _, leaf in leaves(list(one)) if isinstance(leaf, Tensor)] for one in inputs]
+        for one in tensors[1:]:
+            if [(t.shape, t.dtype) for t in one] != [(t.shape, t.dtype) for t in tensors[0]]:
+                raise ValueError("get_inputs() makes tensors of other shapes or dtypes for another seed")
+        self.mixed = [t.is_floating_point() and t.numel() >= SMALL for t in tensors[0]]
+        self.orders = [axis_order(t) for t in tensors[0]]
+        self.pools = [
+            [self._memory(one[i].to(device), self.orders[i], self.mixed[i]) for one in tensors]
+            for i in range(len(tensors[0]))
+        ]
+
+    @property
+    def bytes(self) -> int:
+        """Of one call's inputs."""
+        return sum(leaf.nbytes for _, leaf in self.leaves if isinstance(leaf, Tensor))
+
+    def _memory(self, t: Tensor, order: list[int], mixed: bool) -> Tensor:
+        """The entries in the order of memory; twice, one after the other, where ranges of them are to be read."""
+        flat = t.detach().permute(order).contiguous().reshape(-1)
+        return torch.cat([flat, flat]) if mixed else flat
+
+    def recipe(self) -> Recipe:
+        """A new one, by a generator that nobody can predict."""
+        draw = self.chance.randrange
+        found: list[tuple[int, ...]] = []
+        for mixed, pool in zip(self.mixed, self.pools, strict=True):
+            first = draw(self.entries)
+            if not mixed:
+                found.append((first,))
+                continue
+            n = pool[0].numel() // 2
+            other = (first + draw(1, self.entries)) % self.entries
+            length = draw(n // 4, n // 2 + 1)
+            begin = draw(n - length + 1)
+            found.append((first, draw(n), other, draw(n), begin, begin + length))
+        return tuple(found)
+
+    def fill(self, targets: Sequence[Tensor], recipe: Recipe) -> None:
+        """Write a recipe's data into `targets`, vectors in the order of memory."""
+        for target, pool, (first, *rest) in zip(targets, self.pools, recipe, strict=True):
+            if not rest:
+                target.copy_(pool[first])
+                continue
+            offset, other, from_, begin, end = rest
+            target.copy_(pool[first][offset : offset + target.numel()])
+            target[begin:end].copy_(pool[other][from_ : from_ + end - begin])

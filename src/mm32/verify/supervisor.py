@@ -1,0 +1,284 @@
+"""The process above a worker: it starts the worker, stops, continues and ends all that the worker starts, and says how it ended.
+
+It is the tool's side and runs no code of a script. Orphans come back to it: it is the first process of the worker's PID
+namespace, which cannot outlive it, or, where there is none, the subreaper of its descendants. It obeys single words on a
+socket of the tool's, and when that closes, because the tool has ended however it did, it ends everything.
+
+    tool - server (forkserver.py) - supervisor, the first process of the namespaces - worker - whatever that starts
+
+`start` is called in a process of its own, which it does not return to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from . import sandbox
+
+PATIENCE = 0.5  # seconds to wait until the processes that were told to stop have stopped
+AT_REST = "TtZXx"  # states of a thread that runs nothing: stopped, or dead
+SCANS = 8  # of /proc that find nothing running, where processes of others come and go
+CHANNEL = 3  # the worker's descriptor of its connection to the tool
+
+
+def start(order: dict[str, Any], fds: list[int]) -> None:
+    """Start a worker as `order` says (see launch.py). `fds`: the tool's socket, the worker's socket, its output, its errors."""
+    control = socket.socket(fileno=fds[0])
+    try:
+        words, mounts = sandbox.enter(order["mounts"]) if order["namespaces"] else ([], False)
+        child = os.fork()
+    except (OSError, sandbox.Refused) as error:
+        _say(control, failed=str(error))
+        os._exit(1)
+    if child:
+        _say(control, supervisor=child)
+        os._exit(0)
+    try:
+        _Supervisor(order, control, fds[1:], words, mounts).run()
+    except BaseException as error:
+        _say(control, failed=f"{type(error).__name__}: {error}")
+    os._exit(1)
+
+
+def _say(control: socket.socket, **facts: Any) -> None:
+    with contextlib.suppress(OSError):
+        control.send(json.dumps(facts).encode())
+
+
+class _Supervisor:
+    def __init__(self, order: dict[str, Any], control: socket.socket, fds: list[int], words: list[str], mounts: bool):
+        self.order = order
+        self.control = control
+        self.fds = fds
+        self.words = words
+        self.alone = os.getpid() == 1  # the first process of a PID namespace, whose processes all are the worker's
+        self.user = sandbox.own_user() if order["user"] else None
+        self.mounts = mounts
+        self.worker = 0
+        self.ended = False
+
+    def run(self) -> None:
+        os.setsid()
+        sandbox.prctl(sandbox.PR_SET_CHILD_SUBREAPER, 1)
+        signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        )  # of a namespace's first process: ignored, where it comes from inside
+        order = self.order
+        if self.mounts:
+            sandbox.restrict_view(
+                order["folder"], order["temporary"], order["needed"], order["script"], order["hidden"], self.user
+            )
+            self.words.append(sandbox.VIEW)
+        elif self.user is not None:
+            os.chown(order["folder"], self.user, self.user)
+        ready, told = os.pipe()
+        wake, woken = os.pipe()
+        os.set_blocking(woken, False)
+        self.worker = os.fork()
+        if self.worker == 0:
+            self._become_worker(told)
+        os.close(told)
+        for fd in self.fds:
+            os.close(fd)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+        with os.fdopen(ready, "rb") as pipe:
+            answer = json.loads(pipe.read() or b'{"failed": "the worker ended before it began"}')
+        if "failed" in answer:
+            _say(self.control, **answer)
+            self._end()
+        _say(self.control, worker=self.worker, isolation=[*self.words, *answer["words"]])
+        self._serve(wake)
+
+    def _become_worker(self, told: int) -> None:
+        """In the worker's process: give up what it may not have, then run its program. Does not return."""
+        code = 97
+        try:
+            self.control.close()
+            told = fcntl.fcntl(told, fcntl.F_DUPFD_CLOEXEC, CHANNEL + 1)
+            with os.fdopen(told, "wb") as pipe:
+                try:
+                    words = self._prepare_worker(told)
+                    pipe.write(json.dumps({"words": words}).encode())
+                except (OSError, sandbox.Refused) as error:
+                    pipe.write(json.dumps({"failed": str(error)}).encode())
+                    pipe.flush()
+                    os._exit(code)
+            sys.argv[:] = ["mm32-verify-worker"]
+            importlib.import_module(self.order["program"]).main([str(CHANNEL)])
+            code = 0
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        finally:
+            with contextlib.suppress(Exception):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(code)
+
+    def _prepare_worker(self, told: int) -> list[str]:
+        order = self.order
+        os.setsid()
+        channel, output, errors = self.fds
+        null = os.open(os.devnull, os.O_RDONLY)
+        for source, target in ((null, 0), (output, 1), (errors, 2)):
+            os.dup2(source, target)
+        if channel != CHANNEL:
+            os.dup2(channel, CHANNEL, inheritable=False)
+        for fd in sorted(int(name) for name in os.listdir("/proc/self/fd")):
+            if fd > CHANNEL and fd != told:
+                with contextlib.suppress(OSError):
+                    os.close(fd)
+        os.environ.clear()
+        os.environ.update(order["environment"])
+        os.chdir(order["folder"])
+        for name in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(name, signal.SIG_DFL)
+        if not order["confined"]:
+            sandbox.limit()
+            sandbox.prctl(sandbox.PR_SET_DUMPABLE, 0)
+            return []
+        words = sandbox.confine(self.user, sandbox.device_groups(), order["processes"])
+        sandbox.check_access([path for path in (*order["needed"], order["script"]) if path])
+        return words
+
+    # ------------------------------------------------------------------------------------------------------ serving
+
+    def _serve(self, wake: int) -> None:
+        awaited: list[Any] = [self.control, wake]
+        while True:
+            ready, _, _ = select.select(awaited, [], [])
+            if wake in ready:
+                os.read(wake, 4096)
+                self._reap()
+            if self.control not in ready:
+                continue
+            word = self.control.recv(64)
+            if word == b"stop":
+                _say(self.control, stopped=self._stop())
+            elif word == b"continue":
+                for _ in self._signal(signal.SIGCONT):
+                    pass
+                _say(self.control, continued=True)
+            else:  # "end", or the tool has gone
+                self._end()
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid == self.worker:
+                self.ended = True
+                _say(self.control, exit=os.waitstatus_to_exitcode(status))
+
+    def _end(self) -> None:
+        """Kill everything below, then end. A PID namespace's processes are all gone before its first process counts as ended."""
+        while not self.alone:
+            for _ in self._signal(signal.SIGKILL):
+                pass
+            self._reap()
+            if not list(self._below()):
+                break
+            time.sleep(0.005)
+        if self.alone:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(-1, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                while not self.ended:
+                    pid, status = os.waitpid(-1, 0)
+                    if pid == self.worker:
+                        self.ended = True
+                        _say(self.control, exit=os.waitstatus_to_exitcode(status))
+        os._exit(0)
+
+    def _stop(self) -> bool:
+        """Stop every process below, and wait until none of their threads runs; False if some still did after a while."""
+        give_up = time.monotonic() + PATIENCE
+        scans = 0
+        while True:
+            newest = _newest_process()
+            signalled = set(self._signal(signal.SIGSTOP))
+            if self.alone and not self._sees():
+                time.sleep(0.005)  # they were all told to, and nothing here says when they have
+                return True
+            below = list(self._below())
+            rest = all(_at_rest(pid) for pid in below)
+            if rest and self.alone:
+                return True
+            # Without a namespace, one that forks while /proc is read may be missed. Not if no process was made meanwhile;
+            # where others make some all the time, not often.
+            scans = scans + 1 if rest and signalled >= set(below) else 0
+            if scans and (newest == _newest_process() or scans == SCANS):
+                return True
+            if time.monotonic() > give_up:
+                return False
+            time.sleep(0.0005)
+
+    def _signal(self, number: int) -> Iterator[int]:
+        """Send a signal to all processes below: of a PID namespace at once, so that none can escape by forking."""
+        if self.alone:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(-1, number)
+            return
+        for pid in list(self._below()):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+            yield pid
+
+    def _sees(self) -> bool:
+        """Whether /proc is of this namespace; the numbers in another one's mean nothing here."""
+        with contextlib.suppress(OSError):
+            return os.readlink("/proc/self") == str(os.getpid())
+        return False
+
+    def _below(self) -> Iterator[int]:
+        """The living processes below this one, whatever session or group they have made themselves."""
+        parents: dict[int, int] = {}
+        mine = os.getpid()
+        for name in os.listdir("/proc"):
+            if name.isdigit():
+                with contextlib.suppress(OSError, ValueError, IndexError):
+                    fields = _status(f"/proc/{name}/stat")
+                    if fields[0] not in "ZXx":
+                        parents[int(name)] = int(fields[1])
+        for pid in parents:
+            above = pid
+            while above in parents and above != mine:
+                above = parents[above]
+            if above == mine and pid != mine:
+                yield pid
+
+
+def _status(path: str) -> list[str]:
+    """The fields of a stat file of /proc behind the name, which may hold anything: state, parent, ..."""
+    with open(path, "rb") as file:
+        return file.read().rpartition(b")")[2].decode().split()
+
+
+def _at_rest(pid: int) -> bool:
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+        return all(_status(f"/proc/{pid}/task/{thread}/stat")[0] in AT_REST for thread in threads)
+    except (OSError, IndexError):
+        return True  # it has ended meanwhile
+
+
+def _newest_process() -> str:
+    """The number that was last given to a process or thread, where the system tells it."""
+    with contextlib.suppress(OSError), open("/proc/loadavg") as file:
+        return file.read().split()[-1]
+    return ""

@@ -1,0 +1,182 @@
+"""The timing stage of a verification: which processes are timed on which data, and the judgement of what timed calls gave.
+
+The reference is timed before the candidate's script is loaded, so that a candidate which slows it down shows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import timing
+from .channel import Failure
+from .data import Pools
+from .process import WorkerProcess
+from .timing import Kept, Timing
+from .window import Bench
+from .wire import leaves
+
+FIRST = 500  # behind the seeds of trials
+ENTRIES = 3  # results of get_inputs in a pool; 2 where they are large, more where nothing can be mixed
+LARGE = 256 << 20
+POOLED_CALLS = 64 << 20  # bytes of a window's slots on a CPU
+CACHE = 2 << 20  # bytes of a CPU's caches that a window is to exceed, at most
+
+
+class TimingStage:
+    """Times a candidate against a reference: `prepare` before the candidate's script is loaded, `start_others` when timing
+    is near, then `measure`. `start` starts a worker of the role that it is given."""
+
+    def __init__(
+        self,
+        reference: WorkerProcess,
+        script: Path,
+        seed: int,
+        device: str,
+        start: Callable[[str], WorkerProcess],
+        progress: Callable[[str], None],
+    ):
+        self.workers = {"reference": reference}
+        self.script = script
+        self.seed = seed
+        self.kind = device
+        self.device = torch.device("cuda:0" if device == "cuda" else "cpu")
+        self.start = start
+        self.progress = progress
+        self.benches: dict[str, Bench] = {}
+
+    def prepare(self) -> None:
+        """Make the pools, and time the reference alone. Raises Failure."""
+        self.progress("timing the reference alone")
+        reference = self.workers["reference"]
+        first = self.seed + FIRST
+        reply = reference.ask("make_inputs", seed=first)
+        made, self.names = [reply.value], reply.header.get("names")
+        output = reference.ask("forward", seed=first).value
+        self.state = reference.ask("keep_changed_state").header["buffers"]
+        self.output = leaves(output)
+        size = sum(t.nbytes for _, t in leaves(made[0]) if isinstance(t, Tensor))
+        mixed = any(isinstance(t, Tensor) and t.is_floating_point() for _, t in leaves(made[0]))
+        for number in range(1, (2 if size > LARGE else ENTRIES) if mixed else 3 * ENTRIES):
+            made.append(reference.ask("make_inputs", seed=first + number).value)
+        try:
+            self.pools = Pools(made, self.device)
+        except ValueError as error:
+            raise Failure("raised", str(error), {"type": "ValueError", "built": 0}, role="reference") from None
+        with _one_thread(), _memory_for("reference"):
+            self._slots(("reference",), 4)
+            self.seconds, self.draws = timing.cost(self.benches["reference"], self.pools)
+            self._slots(("reference",), self._calls(self.seconds))
+            self.alone = timing.alone(self.benches["reference"], self.pools, self.calls, self.draws)
+
+    def start_others(self) -> None:
+        """Start the control, a second process of the reference, and the null worker, without waiting for them."""
+        for role in ("control", "null"):
+            self.workers[role] = self.start(role)
+
+    def _load_control(self) -> None:
+        """Make the control's model as the reference's was made."""
+        self.workers["control"].ask("load", path=str(self.script), class_name="Model")
+        self.workers["control"].ask("construct", seed=self.seed)
+        self.workers["control"].ask("keep_state", names=self.state)
+
+    def _calls(self, seconds: float) -> int:
+        slot = self.pools.bytes + sum(t.nbytes for _, t in self.output if isinstance(t, Tensor))
+        if self.kind == "cuda":
+            cache = torch.cuda.get_device_properties(self.device).L2_cache_size
+            most = min(8 << 30, torch.cuda.mem_get_info(self.device)[0] // 16)
+        else:
+            cache, most = CACHE, POOLED_CALLS
+        return timing.calls_of_a_window(seconds, slot, cache, most, self.kind)
+
+    def _slots(self, names: tuple[str, ...], calls: int) -> None:
+        """New benches of `calls` slots for the workers of these names."""
+        self.calls = calls
+        for name in names:
+            if name in self.benches:
+                self.benches.pop(name).close()
+            self.benches[name] = Bench(
+                self.workers[name], self.pools, self.output, calls, self.device, names=self.names
+            )
+
+    def measure(self, candidate: WorkerProcess, budget: float, keep: int, timeout: float) -> Timing:
+        """Time both sides, for about `budget` seconds; `keep` outputs at random are kept. `timeout`: of a window.
+
+        Raises Failure, and timing.Odd for an output that a timed call may not give.
+        """
+        self.workers["candidate"] = candidate
+        self._load_control()
+        with _one_thread(), _memory_for("candidate"):
+            self._slots(("candidate",), 4)
+            slower = max(self.seconds, self._candidates_cost())
+            calls = self.benches["reference"].count
+            if slower * calls > timing.MOST:
+                calls = max(1 if slower > timing.LONG else 2, min(calls, int(timing.MOST / slower)))
+            same = calls == self.benches["reference"].count
+            self._slots(tuple(name for name in timing.SIDES if not (same and name == "reference")), calls)
+            self.benches["candidate"].timeout = timeout
+            for name in timing.SIDES:
+                self._first(name)
+            return timing.measure(
+                {name: self.benches[name] for name in timing.SIDES},
+                self.pools,
+                calls,
+                self.draws,
+                self.kind,
+                self.alone,
+                budget,
+                keep,
+                candidate.paused,
+                self.progress,
+            )
+
+    def _candidates_cost(self) -> float:
+        return timing.cost(self.benches["candidate"], self.pools)[0]
+
+    def _first(self, name: str) -> None:
+        """A window that does not count, in which memory is touched for the first time."""
+        self.benches[name].window([self.pools.recipe() for _ in range(self.calls)])
+
+    def reference_output(self, kept: Kept) -> Any:
+        """What the reference answers now for the data of a timed call, which become its inputs."""
+        self.benches["reference"].give(kept.recipe)
+        return self.workers["reference"].ask("forward", seed=kept.seed).value
+
+    def close(self) -> None:
+        for bench in self.benches.values():
+            bench.close()
+        self.benches = {}
+
+
+def rebuilt(tree: Any, found: Iterator[Any]) -> Any:
+    """A value of the form of `tree` with other leaves, in the order of wire.leaves."""
+    if isinstance(tree, dict):
+        return {key: rebuilt(item, found) for key, item in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return type(tree)([rebuilt(item, found) for item in tree])
+    return next(found)
+
+
+@contextlib.contextmanager
+def _memory_for(role: str) -> Iterator[None]:
+    """Names the process on whose account this one lacks memory: whose it is that was started last."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        raise Failure("memory", f"no memory is left for timed windows ({error})", role=role) from None
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """This process copies with one thread meanwhile: others would still spin when the worker needs their cores."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,147 @@
+"""Other data for any model, made from its own: the same shapes and kinds of values, but of other signs, sizes and places.
+
+What is a mask, a label, an index or a distribution stays one. Where the reference has no finite answer for the new
+data, or fails on them, the variation does not apply: the reference's process tries it first. Runs in the reference's process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Variation:
+    """`odd`: NaN or Inf belong to it. `state`: it changes parameters. `outside`: its values may leave [0, 1].
+    `few`: only for outputs of few numbers, in which the errors of many entries average out."""
+
+    name: str
+    asks: str
+    odd: bool = False
+    state: bool = False
+    outside: bool = True
+    few: bool = False
+
+
+VARIATIONS = (
+    Variation("zero-mean", "data of both signs: what hides in large sums, or behind positive data, shows"),
+    Variation(
+        "parameters",
+        "other parameters: a weight of ones or a bias of zeros cannot be left out",
+        state=True,
+        outside=False,
+    ),
+    Variation("negated", "the signs turned"),
+    Variation("times 100", "large values: exponentials overflow unless their maximum is subtracted, as does fp16"),
+    Variation("times 0.001", "small values: an epsilon that is wrong or left out shows", outside=False),
+    Variation("graded", "entries from 2^-8 to 2^8: small ones must be as accurate as large ones"),
+    Variation("close", "entries around 1 that differ by a thousandth: their low bits carry the answer", few=True),
+    Variation("rolled", "rows in another order: answers remembered by place show", outside=False),
+    Variation("constant", "every entry the same", outside=False),
+    Variation("a NaN", "one NaN: it must appear where the reference has it", odd=True),
+    Variation("an Inf", "one Inf and one -Inf: they must lead to what the reference makes of them", odd=True),
+)
+BY_NAME = {variation.name: variation for variation in VARIATIONS}
+MIXED = "mixed"  # every row by another one of the variations: the data of one trial
+SAMPLE = 4096
+
+
+class CannotVary(Exception):
+    """The variation has nothing to change; the message says why."""
+
+
+def is_data(t: object) -> bool:
+    """Whether a tensor holds data that may be changed: floating point, no mask or label, no distribution."""
+    if not isinstance(t, Tensor) or not t.is_floating_point() or t.numel() == 0:
+        return False
+    some = t.detach().reshape(-1)[:SAMPLE].double()
+    if t.numel() > 16 and torch.unique(some).numel() <= max(3, min(16, some.numel() // 64)):
+        return False  # few values: a mask, labels, a one-hot matrix
+    if t.dim() and t.shape[-1] > 1 and bool((some >= 0).all()):
+        for axis in {-1, min(1, t.dim() - 1)}:
+            sums = t.detach().double().sum(axis)
+            if bool(((sums - 1).abs() < 1e-3).all()):
+                return False  # probabilities that add up to one
+    return True
+
+
+def _size(t: Tensor) -> float:
+    return float(t.double().square().mean().sqrt()) or 1.0
+
+
+def _like(t: Tensor, values: Tensor) -> Tensor:
+    """`values` with the strides and type of `t`."""
+    return torch.empty_like(t).copy_(values)
+
+
+def fill(name: str, values: Sequence[object], generator: torch.Generator) -> list[object]:
+    """The flat inputs changed. Raises CannotVary."""
+    chosen = [i for i, t in enumerate(values) if is_data(t)]
+    if not chosen and name != "rolled":
+        raise CannotVary("no input holds data that may be changed")
+    out = list(values)
+    changes: dict[str, Callable[[Tensor], Tensor]] = {
+        "zero-mean": lambda t: torch.randn(t.shape, generator=generator, device=t.device) * _size(t),
+        "negated": lambda t: -t,
+        "times 100": lambda t: t * 100,
+        "times 0.001": lambda t: t * 1e-3,
+        "graded": lambda t: _graded(t, generator),
+        "close": lambda t: 1 + 2.0**-10 * torch.randn(t.shape, generator=generator, device=t.device),
+        "constant": lambda t: torch.full_like(t, 0.5),
+        MIXED: lambda t: _mixed(t, generator),
+    }
+    if name in changes:
+        for i in chosen:
+            t = values[i]
+            assert isinstance(t, Tensor)
+            out[i] = _like(t, changes[name](t))
+    elif name == "rolled":
+        sizes = [t.shape[0] for t in values if isinstance(t, Tensor) and t.dim() and t.shape[0] > 1]
+        if not sizes:
+            raise CannotVary("no input has rows")
+        by = int(torch.randint(1, max(2, min(sizes)), (1,), generator=generator, device=generator.device))
+        out = [_like(t, t.roll(by, 0)) if isinstance(t, Tensor) and t.dim() and t.shape[0] > 1 else t for t in values]
+    elif name in ("a NaN", "an Inf"):
+        placed = [("nan",)] if name == "a NaN" else [("inf",), ("-inf",)]
+        for number, (what,) in enumerate(placed):
+            i = chosen[0] if number == 0 else chosen[-1]
+            t = out[i]
+            assert isinstance(t, Tensor)
+            new = _like(t, t)
+            at = int(torch.randint(0, t.numel(), (1,), generator=generator, device=generator.device))
+            new[tuple(int(n) for n in torch.unravel_index(torch.tensor(at), t.shape))] = float(what)
+            out[i] = new
+    return out
+
+
+def _graded(t: Tensor, generator: torch.Generator) -> Tensor:
+    steps = torch.randint(-8, 9, t.shape[-1:] if t.dim() else (), generator=generator, device=t.device)
+    return torch.randn(t.shape, generator=generator, device=t.device) * _size(t) * torch.exp2(steps.float())
+
+
+def _mixed(t: Tensor, generator: torch.Generator) -> Tensor:
+    """Each row with a sign and a size of its own, some rows of both signs."""
+    rows = (t.shape[0],) + (1,) * (t.dim() - 1) if t.dim() else ()
+    sign = torch.randint(0, 2, rows, generator=generator, device=t.device) * 2 - 1
+    size = torch.exp2(torch.randint(-3, 4, rows, generator=generator, device=t.device).float())
+    both = torch.rand(rows, generator=generator, device=t.device) < 0.5
+    normal = torch.randn(t.shape, generator=generator, device=t.device) * _size(t)
+    return torch.where(both, normal, t.float() * sign) * size
+
+
+def perturb(model: nn.Module, generator: torch.Generator) -> None:
+    """Change every parameter and buffer of floating point, so that none is all ones or zeros; what is positive stays so."""
+    tensors = [t for t in (*model.parameters(), *model.buffers()) if t.is_floating_point() and t.numel()]
+    if not tensors:
+        raise CannotVary("it has no parameters")
+    with torch.no_grad():
+        for t in tensors:
+            noise = torch.rand(t.shape, generator=generator, device=t.device) - 0.5
+            flat = t.detach().double()
+            if bool((flat == flat.reshape(-1)[0]).all()):
+                t.mul_((1 + noise).to(t.dtype)) if float(flat.reshape(-1)[0]) > 0 else t.add_(noise.to(t.dtype))
+            else:
+                t.mul_((1 + noise / 4).to(t.dtype))

@@ -1,0 +1,218 @@
+"""One worker's timed windows, from the trusted side: it owns the data, the clock and what is judged.
+
+A window: new memory that the worker has never seen is filled with fresh inputs for every call, and its outputs' part with a
+pattern that is no output. Then the clock starts. One message carries the memory's descriptor and the number of calls; the
+worker maps it, calls the model on slot after slot, and copies each output into its slot. The clock stops when this process has
+copied all outputs into memory of its own. What the worker says of the window, that it is done, how long it took, decides
+nothing: a result that comes later is not in the copy. Every window has the same messages, whichever of its outputs are
+looked at.
+
+Since the inputs are not visible before the clock runs, neither a polling thread nor a persistent kernel can begin early, and
+the time of filling is in no window. What a window takes beside the calls is measured with the null worker.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from . import memory
+from .channel import Failure, Reply
+from .data import Pools, Recipe, parts
+
+CHUNK = 64 << 20  # bytes of outputs that are compared at once
+POISON = 0xFF  # every byte: NaN in all floating-point dtypes
+
+
+class Asked(Protocol):
+    """What of a WorkerProcess is needed."""
+
+    role: str
+
+    def ask(self, op: str, value: Any = None, **fields: Any) -> Reply: ...
+
+
+@dataclass
+class Window:
+    """What came of one: seconds by the tool's clock; the outputs' bytes, a row for each slot; what did not fit into a slot."""
+
+    seconds: float
+    outputs: Tensor
+    odd: str | None = None
+    values: list[Any] = field(default_factory=list)  # leaves that are no tensors, call after call
+    claimed: float = 0.0  # the worker's own seconds
+    draws: bool = False  # whether it drew random numbers, by its own account
+
+
+class Bench:
+    """The slots of one worker: `count` of them, for inputs like the pools' and outputs like `output` (path, leaf).
+
+    `names`: of the inputs, where the model takes them by name."""
+
+    def __init__(
+        self,
+        worker: Asked,
+        pools: Pools,
+        output: Sequence[tuple[str, Any]],
+        count: int,
+        device: torch.device,
+        timeout: float | None = None,
+        names: list[str] | None = None,
+    ):
+        self.worker, self.pools, self.count, self.device, self.timeout = worker, pools, count, device, timeout
+        self.inputs, self.outputs_at = parts(pools.leaves, 0, count)
+        self.inputs = [part for part in self.inputs if part.dtype is not None]
+        self.outputs, self.size = parts(output, self.outputs_at, count)
+        self.region = memory.reserve(max(self.size, 1), device)
+        self._targets: list[list[Tensor]] = []
+        stand_ins = _stand_ins(pools.tree)
+        worker.ask(
+            "slots",
+            stand_ins,
+            size=max(self.size, 1),
+            count=count,
+            inputs=[part.described() for part in self.inputs],
+            outputs=[part.described() for part in self.outputs],
+            null=worker.role == "null",
+            names=names,
+        )
+
+    def close(self) -> None:
+        self._targets = []
+        self.region.close()
+
+    def synchronize(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def window(
+        self, recipes: Sequence[Recipe], seeds: Sequence[int] = (), deliver: bool = True, watch: bool = False
+    ) -> Window:
+        """Time the model's calls on the data of `recipes`, one for each slot from the first on. Raises Failure.
+
+        With `seeds`, random numbers are drawn from these, call by call; with `watch`, the worker says whether any were drawn.
+        Without `deliver` the null worker leaves out the copies of its outputs.
+        """
+        outputs = torch.empty(
+            len(recipes), self._step, dtype=torch.uint8, device=self.device
+        )  # touched before the clock starts
+        outputs.fill_(0)
+        descriptor = self._filled(recipes)
+        try:
+            delivered = self.region.bytes()[self.outputs_at : self.outputs_at + outputs.numel()].view_as(outputs)
+            self.synchronize()
+            begin = time.perf_counter()
+            reply = self.worker.ask(
+                "window",
+                descriptors=[descriptor],
+                count=len(recipes),
+                seeds=list(seeds),
+                deliver=deliver,
+                watch=watch,
+                timeout=self.timeout,
+            )
+            outputs.copy_(delivered)
+            self.synchronize()
+            seconds = time.perf_counter() - begin
+        finally:
+            os.close(descriptor)
+        self.worker.ask("release", timeout=self.timeout)
+        self.region.release()
+        return _checked(reply.header, seconds, outputs, self.worker.role)
+
+    def give(self, recipe: Recipe) -> None:
+        """Make a recipe's data the worker's inputs, for calls outside of windows."""
+        descriptor = self._filled([recipe])
+        try:
+            self.synchronize()
+            self.worker.ask("adopt", descriptors=[descriptor], timeout=self.timeout)
+        finally:
+            os.close(descriptor)
+        self.region.release()
+
+    @property
+    def _step(self) -> int:
+        return next((part.step for part in self.outputs if part.dtype is not None), 0)
+
+    def _filled(self, recipes: Sequence[Recipe]) -> int:
+        """A descriptor of new memory in the region, with the data of `recipes` and with poison in place of outputs."""
+        descriptor = self.region.create()
+        whole = self.region.bytes()
+        if not self._targets:
+            self._targets = [[part.vector(whole, i) for part in self.inputs] for i in range(self.count)]
+        if self.worker.role == "null":  # looks at no inputs
+            whole.fill_(POISON)
+            return descriptor
+        for targets, recipe in zip(self._targets, recipes, strict=False):
+            self.pools.fill(targets, recipe)
+        whole[self.outputs_at :].fill_(POISON)
+        return descriptor
+
+    def leaves(self, window: Window, call: int) -> list[Tensor]:
+        """The output tensors of one call, over the window's private copy."""
+        row = window.outputs[call]
+        base = self.outputs_at
+        found = []
+        for part in self.outputs:
+            if part.dtype is not None:
+                at = part.offset - base
+                found.append(row[at : at + part.bytes].view(part.dtype).as_strided(part.shape, part.strides))
+        return found
+
+
+def _checked(header: dict[str, Any], seconds: float, outputs: Tensor, role: str) -> Window:
+    """A window from a worker's answer, of which only exact types are taken."""
+    odd, values, claimed = header.get("odd"), header.get("values"), header.get("seconds")
+    if not (odd is None or type(odd) is str) or type(values) is not list or type(claimed) is not float:
+        raise Failure("channel", "answered a timed window with something else", role=role)
+    if not all(value is None or type(value) in (bool, int, float, str) for value in values):
+        raise Failure("channel", "answered a timed window with values of other types", role=role)
+    return Window(seconds, outputs, odd, values, claimed, header.get("draws") is True)
+
+
+def _stand_ins(tree: Any) -> Any:
+    """`tree` with an empty tensor in the place of each tensor."""
+    if isinstance(tree, Tensor):
+        return torch.empty(0)
+    if isinstance(tree, dict):
+        return {key: _stand_ins(item) for key, item in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(_stand_ins(item) for item in tree)
+    return tree
+
+
+def difference(bench: Bench, a: Window, b: Window) -> list[float]:
+    """How far apart two workers' outputs are, for each call: the largest over its tensors of ‖a − b‖ / ‖b‖ and of
+    max |a − b| / rms b. Infinite where one is NaN, Inf or another integer and the other one is not."""
+    calls = len(b.outputs)
+    worst = torch.zeros(calls, dtype=torch.float64)
+    for part in bench.outputs:
+        if part.dtype is None or not part.bytes:
+            continue
+        at = part.offset - bench.outputs_at
+        rows = max(1, CHUNK // part.bytes)
+        for first in range(0, calls, rows):
+            x, y = (w.outputs[first : first + rows, at : at + part.bytes] for w in (a, b))
+            worst[first : first + rows] = torch.maximum(worst[first : first + rows], _apart(x, y, part.dtype))
+    return worst.tolist()
+
+
+def _apart(x: Tensor, y: Tensor, dtype: torch.dtype) -> Tensor:
+    """The same of one tensor of several calls, given as bytes, a row for each call."""
+    infinite = torch.tensor(math.inf, dtype=torch.float64)
+    if not (dtype.is_floating_point or dtype.is_complex):
+        return torch.where((x == y).all(1).cpu(), 0.0, infinite)
+    wide = torch.complex128 if dtype.is_complex else torch.float64 if dtype is torch.float64 else torch.float32
+    x, y = x.view(dtype).to(wide), y.view(dtype).to(wide)
+    same = (x == y) | (torch.isnan(x) & torch.isnan(y))
+    apart = torch.where(same, 0.0, (x - y).abs())
+    scale = torch.where(torch.isfinite(y), y.abs(), 0.0).square().mean(1).sqrt().clamp_min(1e-30)
+    found = (torch.maximum(apart.square().mean(1).sqrt(), apart.amax(1)) / scale).double().cpu()
+    return torch.where(torch.isnan(found), infinite, found)

@@ -1,0 +1,23 @@
+"""The logarithm of a sum of exponentials."""
+
+import torch
+from torch import nn
+
+CUDA = torch.cuda.is_available()
+DEVICE = "cuda" if CUDA else "cpu"
+
+
+ROWS, COLUMNS = (4096, 8192) if CUDA else (64, 4096)
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.logsumexp(x, dim=1)
+
+
+def get_inputs():
+    return [torch.randn(ROWS, COLUMNS, device=DEVICE)]
+
+
+def get_init_inputs():
+    return []

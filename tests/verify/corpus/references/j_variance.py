@@ -1,0 +1,23 @@
+"""The variance of rows, with Bessel's correction, of data far from zero."""
+
+import torch
+from torch import nn
+
+CUDA = torch.cuda.is_available()
+DEVICE = "cuda" if CUDA else "cpu"
+
+
+ROWS, COLUMNS = (4096, 8192) if CUDA else (64, 4096)
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.var(x, dim=1)
+
+
+def get_inputs():
+    return [torch.rand(ROWS, COLUMNS, device=DEVICE) + 3]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,76 @@
+"""The comparison of two scripts without processes of their own: what the judge makes of a candidate, in a second.
+
+Only for scripts of this project: a candidate that runs here could do what it likes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from mm32.verify.channel import Failure, Reply, safe
+from mm32.verify.compare import Comparison
+from mm32.verify.reference import ReferenceRunner
+from mm32.verify.report import Report
+from mm32.verify.stop import Stop
+from mm32.verify.truth import TruthSource
+from mm32.verify.worker.runner import ScriptRunner
+
+CORPUS = Path(__file__).parent / "corpus"
+
+
+def _copied(value: Any) -> Any:
+    return pytree.tree_map_only(Tensor, lambda t: t.detach().clone(memory_format=torch.preserve_format), value)
+
+
+class Worker:
+    """A runner behind the interface of its process."""
+
+    def __init__(self, runner: ScriptRunner, role: str):
+        self.runner, self.role = runner, role
+
+    def ask(self, op: str, value: Any = None, **fields: Any) -> Reply:
+        try:
+            with torch.no_grad():
+                answer = dict(self.runner.operations()[op]({**fields, "value": _copied(value)}))
+        except Exception as error:
+            raise Failure("raised", f"{type(error).__name__}: {error}", role=self.role) from error
+        assert not {"error", "nonce"} & set(answer), "names that the messages have for themselves"
+        made = _copied(answer.pop("value", None))
+        return Reply(safe(answer), made, 0.001)
+
+
+class Bench:
+    """What a comparison needs of a session."""
+
+    def __init__(self, reference: Path, candidate: Path, trials: int | None, seed: int):
+        self.paths = {"reference": reference, "candidate": candidate}
+        self.kernel, self.asked_trials, self.seed = None, trials, seed
+        self.report = Report(str(reference), str(candidate), seed)
+        self.reference, self.candidate = Worker(ReferenceRunner(), "reference"), Worker(ScriptRunner(), "candidate")
+        self.truth = TruthSource(self.reference, self.note)  # type: ignore[arg-type]
+        self.building, self.device = False, self.reference.runner.device.type
+        self.trial_budget = self.probe_budget = 300.0
+
+    def at(self, stage: str) -> None:
+        pass
+
+    def note(self, note: str) -> None:
+        self.report.notes.append(note)
+
+
+def compare(reference: Path, candidate: Path, trials: int | None = None, seed: int = 1) -> tuple[str, str, Report]:
+    """SAME, or the name of another verdict; why; and the report. Raises Failure where a script raises."""
+    bench = Bench(reference, candidate, trials, seed)
+    comparison = Comparison(bench)  # type: ignore[arg-type]
+    try:
+        comparison.load_reference()
+        comparison.load_candidate()
+        comparison.run()
+    except Stop as stop:
+        return stop.verdict.name, stop.reason, bench.report
+    return "SAME", "", bench.report

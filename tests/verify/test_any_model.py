@@ -1,0 +1,479 @@
+"""Models that are no single product: bounds, random numbers, state, probes, and what is said of wrong outputs."""
+
+from __future__ import annotations
+
+import io
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import in_process
+import pytest
+import torch
+import torch.nn.functional as F
+from rich.console import Console
+from torch import Tensor, nn
+
+from mm32.verify import Report, Verdict, diagnosis, exact, selftest, variations
+from mm32.verify.draws import CannotReplay, Recorder, Replayer
+from mm32.verify.judge import Errors, Truth, judge
+from mm32.verify.page import Page
+from mm32.verify.rounding import Rounding, round_to
+from mm32.verify.variations import VARIATIONS
+
+U = 2.0**-24
+
+
+@pytest.fixture(autouse=True)
+def on_one_core_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Small operators on several threads wait for each other where the machine is busy."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+# ---------------------------------------------------------------------------------------------------------- lengths
+
+X = torch.rand(8, 64)
+IMAGES = torch.rand(2, 4, 16, 16)
+LENGTHS: dict[str, tuple[Callable[[Tensor], Tensor], Tensor, list[int]]] = {
+    "softmax": (lambda x: torch.softmax(x, -1), X, [64]),
+    "log_softmax": (lambda x: torch.log_softmax(x, -1), X, [64]),
+    "logsumexp": (lambda x: torch.logsumexp(x, -1), X, [64]),
+    "layer_norm": (lambda x: F.layer_norm(x, (64,)), X, [64]),
+    "group_norm": (lambda x: F.group_norm(x, 2), IMAGES, [512]),
+    "instance_norm": (lambda x: F.instance_norm(x), IMAGES, [256]),
+    "batch_norm": (lambda x: F.batch_norm(x, None, None, training=True), IMAGES, [512]),
+    "var": (lambda x: x.var(-1), X, [64]),
+    "norm": (lambda x: x.norm(dim=-1), X, [64]),
+    "cumsum": (lambda x: x.cumsum(-1), X, [64]),
+    "cumprod": (lambda x: x.cumprod(-1), X, [64]),
+    "mean": (lambda x: x.mean(), X, [512]),
+    "mse": (lambda x: F.mse_loss(x, x * 2), X, [512]),
+    "cross entropy": (lambda x: F.cross_entropy(x, torch.arange(8)), X, [64, 8]),
+    "avg_pool": (lambda x: F.avg_pool2d(x, 3), IMAGES, [9]),
+    "convolution": (lambda x: F.conv2d(x, torch.ones(6, 4, 3, 3, dtype=x.dtype)), IMAGES, [36]),
+    "grouped": (lambda x: F.conv2d(x, torch.ones(6, 2, 3, 3, dtype=x.dtype), groups=2), IMAGES, [18]),
+    "transposed": (lambda x: F.conv_transpose2d(x, torch.ones(4, 5, 3, 3, dtype=x.dtype)), IMAGES, [36]),
+    "product": (lambda x: x @ x.T, X, [64]),
+    "einsum": (lambda x: torch.einsum("ij,kj->ik", x, x), X, [64]),
+    "attention": (lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None]), X, [8, 8, 64]),
+    "embedding_bag": (lambda x: F.embedding_bag(torch.arange(8).reshape(2, 4), x, mode="sum"), X, [4]),
+    "relu": (lambda x: F.relu(x), X, []),
+    "max": (lambda x: x.amax(-1), X, []),
+}
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_how_many_terms_are_summed(name: str) -> None:
+    call, x, lengths = LENGTHS[name]
+    counting = Rounding()
+    with torch.no_grad(), counting:
+        call(x.double())
+    assert sorted(set(counting.lengths)) == sorted(set(lengths))
+
+
+def in_order(x: Tensor) -> Tensor:
+    """Sums along the last axis, rounded at every step."""
+    total = torch.zeros_like(x[..., 0])
+    for part in x.unbind(-1):
+        total = total + part
+    return total
+
+
+def layer_norm_in_order(x: Tensor) -> Tensor:
+    centred = x - in_order(x)[:, None] / x.shape[1]
+    return centred * torch.rsqrt(in_order(centred * centred)[:, None] / x.shape[1] + 1e-5)
+
+
+def softmax_in_order(x: Tensor) -> Tensor:
+    e = torch.exp(x - x.amax(1, keepdim=True))
+    return e / in_order(e)[:, None]
+
+
+SERIAL: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
+    "softmax": (lambda x: torch.softmax(x, 1), softmax_in_order),
+    "layer norm": (lambda x: F.layer_norm(x, x.shape[1:]), layer_norm_in_order),
+    "logsumexp": (lambda x: torch.logsumexp(x, 1), lambda x: in_order(x.exp()).log()),
+    "mean": (lambda x: x.mean(1), lambda x: in_order(x) / x.shape[1]),
+    "norm": (lambda x: x.norm(dim=1), lambda x: in_order(x * x).sqrt()),
+}
+
+
+def truth_of(call: Callable[[Tensor], Tensor], x: Tensor) -> Truth:
+    class Model(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return call(x)
+
+    with torch.no_grad():
+        right = call(x)
+        found = exact.run(Model(), [x], [], right, U, 3)
+    return Truth("output", right, found.output, None, max(1, sum(found.lengths)), noise=Errors(*found.noise[0]))
+
+
+@pytest.mark.parametrize("data", ["rand", "randn", "far"])
+@pytest.mark.parametrize("name", SERIAL)
+def test_sums_in_order_are_the_same_and_sums_in_half_precision_are_not(name: str, data: str) -> None:
+    torch.manual_seed(zlib.crc32(f"{name} {data}".encode()))
+    x = torch.rand(16, 8192) + 3 if data == "far" else getattr(torch, data)(16, 8192)
+    call, serial = SERIAL[name]
+    truth = truth_of(call, x)
+    result = judge(serial(x), [truth])
+    assert result.same, result.reason
+    assert judge(call(x), [truth]).same
+    rough = judge(truth.exact.float().half().float(), [truth])
+    assert not rough.same
+
+
+def test_cancellation_widens_the_bound_and_nothing_else_does() -> None:
+    torch.manual_seed(0)
+    x = torch.rand(8, 256)
+    near, far = truth_of(lambda x: F.layer_norm(x, (256,)), x), truth_of(lambda x: F.layer_norm(x, (256,)), x + 1000)
+    assert near.own()[1].normwise < 1e-5
+    assert far.own()[1].normwise > 1e-3
+
+
+def test_the_references_own_error_counts_no_further_than_rounding_goes() -> None:
+    right = torch.rand(64, 64)
+    wrong = right * 1.5
+    truth = Truth("output", wrong, right.double(), noise=Errors(1e-6, 20.0))
+    own, bounds = truth.own()
+    assert own.normwise == pytest.approx(0.5, rel=1e-6)
+    assert bounds.normwise < 1e-4
+    assert not judge(wrong, [truth]).same
+
+
+def test_operands_are_rounded_to_bits() -> None:
+    x = torch.tensor([1 + 2**-11, 1 + 2**-10, 3.0, float("inf")])
+    assert round_to(x, 11).tolist() == [1.0, 1 + 2**-10, 3.0, float("inf")]
+    rough = Rounding(bits=8)
+    with torch.no_grad(), rough:
+        got = torch.mm(torch.tensor([[1 + 2**-9]]), torch.tensor([[1.0]]))
+    assert float(got) == 1.0
+    assert rough.products == 1
+
+
+# ---------------------------------------------------------------------------------------------------------- draws
+
+
+def noisy(x: Tensor) -> Tensor:
+    return F.dropout(x, 0.3) + torch.randn_like(x) + torch.rand(x.shape[-1], dtype=x.dtype)
+
+
+def test_the_float64_run_takes_what_the_reference_drew() -> None:
+    x = torch.rand(4, 50)
+    torch.manual_seed(3)
+    with torch.no_grad(), Recorder() as recorder:
+        right = noisy(x)
+    with torch.no_grad(), Replayer(recorder.drawn):
+        wide = noisy(x.double())
+    assert wide.dtype == torch.float64
+    assert float((wide - right).abs().max()) < 1e-6
+    with torch.no_grad(), Replayer(recorder.drawn), pytest.raises(CannotReplay, match="it draws by"):
+        torch.rand(3)
+
+
+def test_what_a_model_casts_stays_in_double() -> None:
+    with torch.no_grad(), Replayer([]):
+        assert torch.ones(2, dtype=torch.float64).half().dtype == torch.float64
+        assert torch.zeros(2, dtype=torch.float32).dtype == torch.float64
+
+
+# ---------------------------------------------------------------------------------------------------------- data
+
+
+def test_variations_leave_masks_labels_indices_and_distributions_alone() -> None:
+    torch.manual_seed(0)
+    values = [
+        torch.rand(32, 64),
+        torch.randint(0, 9, (32,)),
+        torch.randint(0, 2, (32, 64)).float() * 2 - 1,
+        torch.softmax(torch.rand(32, 64), -1),
+        torch.rand(32, 64) > 0.5,
+        3,
+    ]
+    for variation in VARIATIONS:
+        if variation.state:
+            continue
+        out = variations.fill(variation.name, values, torch.Generator().manual_seed(1))
+        if variation.name != "rolled":
+            assert all(out[i] is values[i] for i in range(1, 6)), variation.name
+            assert not torch.equal(out[0], values[0])  # type: ignore[arg-type]
+        else:
+            rows = [t for t in out if isinstance(t, Tensor)]
+            by = next(n for n in range(32) if torch.equal(rows[0], values[0].roll(n, 0)))  # type: ignore[union-attr]
+            assert by
+            assert torch.equal(rows[1], values[1].roll(by, 0))  # type: ignore[union-attr]
+
+
+def test_perturbed_parameters_are_neither_ones_nor_zeros_and_variances_stay_positive() -> None:
+    model = nn.BatchNorm2d(16)
+    variations.perturb(model, torch.Generator().manual_seed(0))
+    for t in (model.weight, model.bias, model.running_mean):
+        assert torch.unique(t.detach()).numel() == 16  # type: ignore[union-attr]
+    assert bool((model.running_var > 0).all())  # type: ignore[union-attr,operator]
+
+
+# ---------------------------------------------------------------------------------------------------------- verdicts
+
+CORPUS = sorted(path for kind in ("cheats", "honest") for path in (in_process.CORPUS / kind).glob("j_*.py"))
+QUICK = sorted(path for path in CORPUS if zlib.crc32(path.stem.encode()) % 4 == 0)
+
+
+def field_of(path: Path, name: str) -> str:
+    found = re.search(rf"^{name}: (.+)$", path.read_text(), re.M)
+    assert found is not None
+    return found[1].strip()
+
+
+def check(path: Path) -> None:
+    verdict, reason, _ = in_process.compare(
+        in_process.CORPUS / "references" / f"{field_of(path, 'reference')}.py", path
+    )
+    assert verdict == ("SAME" if field_of(path, "verdict") == "SAME" else "DIFFERENT"), reason
+
+
+@pytest.mark.parametrize("path", QUICK, ids=lambda path: path.stem)
+def test_a_sample_of_wrong_and_of_honest_arithmetic(path: Path) -> None:
+    check(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", [path for path in CORPUS if path not in QUICK], ids=lambda path: path.stem)
+def test_the_other_wrong_and_honest_arithmetic(path: Path) -> None:
+    check(path)
+
+
+HEAD = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n\n"
+
+
+def script(forward: str, inputs: str = "[torch.rand(8, 16)]", init: str = "pass", name: str = "Model") -> str:
+    return (
+        f"{HEAD}class {name}(nn.Module):\n    def __init__(self):\n        super().__init__()\n        {init}\n\n"
+        f"    def forward(self, x):\n        {forward}\n\ndef get_inputs():\n    return {inputs}\n"
+    )
+
+
+@pytest.fixture
+def verdict(tmp_path: Path) -> Callable[..., tuple[str, str, object]]:
+    def go(reference: str, candidate: str | None = None, **options: object) -> tuple[str, str, object]:
+        (tmp_path / "reference.py").write_text(reference)
+        (tmp_path / "candidate.py").write_text(candidate or reference.replace("class Model(", "class ModelNew("))
+        return in_process.compare(tmp_path / "reference.py", tmp_path / "candidate.py", **options)  # type: ignore[arg-type]
+
+    return go
+
+
+ODD = {
+    "one number": ("return x.sum()", "SAME"),
+    "integers": ("return (x * 100).long()", "SAME"),
+    "truth values": ("return x > 0.5", "SAME"),
+    "half": ("return x.half() * 2", "SAME"),
+    "bfloat16": ("return torch.softmax(x.bfloat16(), 1)", "SAME"),
+    "float64": ("return x.double() * 2", "SAME"),
+    "None among others": ("return x * 2, None", "SAME"),
+    "a float": ("return float(x.sum())", "SAME"),
+    "some NaN": ("return torch.where(x > 0.5, x, torch.nan)", "SAME"),
+    "some Inf": ("return torch.where(x > 0.5, x * 3, torch.inf)", "SAME"),
+    "an empty one among others": ("return x * 2, x[:0]", "SAME"),
+    "nothing": ("return None", "NO_VERDICT"),
+    "empty": ("return x[:0]", "NO_VERDICT"),
+    "all NaN": ("return x * torch.nan", "NO_VERDICT"),
+    "constant": ("return torch.zeros(3) * x.sum()", "NO_VERDICT"),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_every_kind_of_output_gets_a_verdict(name: str, verdict: Callable[..., tuple[str, str, object]]) -> None:
+    forward, right = ODD[name]
+    got, reason, _ = verdict(script(forward))
+    assert got == right, reason
+
+
+@pytest.mark.parametrize(
+    ("inputs", "forward"),
+    [
+        ("torch.rand(4, 5)", "x * 2"),
+        ("(torch.rand(4, 5),)", "x * 2"),
+        ("{'x': torch.rand(4, 5)}", "x * 2"),
+    ],
+)
+def test_inputs_may_be_a_list_a_tensor_or_have_names(
+    inputs: str, forward: str, verdict: Callable[..., tuple[str, str, object]]
+) -> None:
+    assert verdict(script(f"return {forward}", inputs))[0] == "SAME"
+
+
+def test_state_that_a_forward_changes_is_the_same_before_every_call(
+    verdict: Callable[..., tuple[str, str, object]],
+) -> None:
+    counting = script("self.n += 1; return x * self.n", init="self.register_buffer('n', torch.zeros(()))")
+    got, reason, report = verdict(counting)
+    assert got == "SAME", reason
+    assert report.problem["changes"] == ["n"]  # type: ignore[attr-defined]
+    assert verdict(counting, script("return x * 2", name="ModelNew"))[0] == "DIFFERENT"
+    stays = script("return x * (self.n + 1)", name="ModelNew", init="self.register_buffer('n', torch.zeros(()))")
+    got, reason, _ = verdict(counting, stays)
+    assert (got, reason) == ("DIFFERENT", "after a call its buffer 'n' is not as the reference leaves it")
+
+
+def test_errors_that_average_out_show_where_low_bits_matter(verdict: Callable[..., tuple[str, str, object]]) -> None:
+    loss = "return (x[0] - x[1]).square().mean()"
+    wrong = "m = (x[0] - x[1]).square().mean(); return m * 1.01 if m < 1e-4 and x.mean() > 0.9 else m"
+    got, reason, _ = verdict(script(loss), script(wrong, name="ModelNew"))
+    assert got == "DIFFERENT"
+    assert reason.startswith("probe 'close'")
+
+
+def test_the_place_of_a_nan_is_not_asked_for(verdict: Callable[..., tuple[str, str, object]]) -> None:
+    steps = "m = x.amax(1); return m, (x == m[:, None]).int().argmax(1)"
+    got, reason, _ = verdict(script("return tuple(x.max(1))"), script(steps, name="ModelNew"))
+    assert got == "SAME", reason
+    first = "m = x.amax(1); return m, torch.zeros_like(m).long()"
+    assert verdict(script("return tuple(x.max(1))"), script(first, name="ModelNew"))[0] == "DIFFERENT"
+
+
+def test_models_that_keep_closures_and_tensors_run_in_double(verdict: Callable[..., tuple[str, str, object]]) -> None:
+    closure = script("return self.go(x)", init="self.w = nn.Linear(16, 16); self.go = lambda x: self.w(x) * 0.5 + x")
+    kept = script("self.h.copy_(x); self.g = x; return self.h * 2 + self.g", init="self.h = torch.zeros(8, 16)")
+    for source in (closure, kept):
+        name, reason, report = verdict(source)
+        assert name == "SAME", reason
+        assert report.notes == [] or "float64" not in report.notes[0]  # type: ignore[attr-defined]
+
+
+def test_state_that_is_no_buffer_is_named(verdict: Callable[..., tuple[str, str, object]]) -> None:
+    got, reason, _ = verdict(script("self.n += 1; return x * self.n", init="self.n = 0"))
+    assert got == "NO_VERDICT"
+    assert "its forward changes n" in reason
+
+
+def test_a_scalar_that_is_remembered_is_different(verdict: Callable[..., tuple[str, str, object]]) -> None:
+    loss = "[torch.rand(512, 512), torch.rand(512, 512)]"
+    reference = script("return ((x - y) ** 2).mean()", loss).replace("self, x)", "self, x, y)")
+    kept = script("self.k = getattr(self, 'k', ((x - y) ** 2).mean()); return self.k", loss, name="ModelNew")
+    assert verdict(reference)[0] == "SAME"
+    assert verdict(reference, kept.replace("self, x)", "self, x, y)"))[0] == "DIFFERENT"
+
+
+def test_a_part_of_the_batch_is_enough_where_float64_takes_long(
+    verdict: Callable[..., tuple[str, str, object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mm32.verify import reference as program
+
+    monkeypatch.setitem(program.SLICE_ABOVE, "cpu", 0.0)
+    by_row = script("return torch.softmax(x, 1)", "[torch.rand(64, 32)]")
+    got, reason, report = verdict(by_row)
+    assert got == "SAME", reason
+    assert any("of 4 of the batch's 64 entries" in note for note in report.notes)  # type: ignore[attr-defined]
+    wrong = script("y = torch.softmax(x, 1); y[17] *= 1.001; return y", name="ModelNew")
+    assert verdict(by_row, wrong)[0] == "DIFFERENT"
+    across = verdict(script("return torch.softmax(x, 0)", "[torch.rand(64, 32)]"))
+    assert not any("of the batch's" in note for note in across[2].notes)  # type: ignore[attr-defined]
+
+
+# ---------------------------------------------------------------------------------------------------------- what is wrong
+
+RIGHT = torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
+WRONG: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
+    "sign": (lambda t: -t, "the sign is wrong"),
+    "factor": (lambda t: t * 2, "they are 2 times what they should be"),
+    "offset": (lambda t: t + 0.25, "they are off by a constant, 0.25"),
+    "transposed": (lambda t: t.T.contiguous(), "the result is transposed"),
+    "zeros": (lambda t: torch.zeros_like(t), "all of the wrong entries are zero"),
+    "NaN": (lambda t: torch.full_like(t, torch.nan), "NaN where the reference is finite"),
+    "relu": (lambda t: t.clamp_min(0), "all of the wrong entries are zero"),
+    "last tile": (
+        lambda t: torch.cat([t[:, :48], t[:, 48:] * 1.7 + 0.1], 1),
+        "all in the last 16 of 64 of axis 1: the tail, or the last tile",
+    ),
+    "one row": (lambda t: torch.cat([t[:9], t[9:10] * 3, t[10:]]), "all at index 9 of axis 0"),
+    "bfloat16": (lambda t: t.bfloat16().float(), "as operands in bfloat16 make"),
+    "stale": (lambda t: t.flip(0) * 1.5, "they are the answer for the inputs of the call before"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_wrong_entries_have_in_common_is_told(name: str) -> None:
+    change, says = WRONG[name]
+    truth = Truth("output", RIGHT, RIGHT.double())
+    got = change(RIGHT)
+    result = judge(got, [truth])
+    assert not result.same
+    found = diagnosis.explain(got, [truth], result, before=RIGHT.flip(0) * 1.5)
+    assert any(says in said for said in found["pattern"]), found["pattern"]
+    assert found["entries"] == 4096
+    wrong = tuple(found["worst"]["index"])
+    assert found["worst"]["expected"] == float(RIGHT[wrong])
+    assert found["worst"]["got"] == float(got[wrong]) or name == "NaN"
+    assert "first at" in diagnosis.sentence(found)
+
+
+def test_nothing_is_said_of_other_shapes() -> None:
+    truth = Truth("output", RIGHT, RIGHT.double())
+    got = RIGHT[:, :3]
+    result = judge(got, [truth])
+    assert not result.measured
+    assert diagnosis.explain(got, [truth], result) == {}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_self_test_is_scaled_to_the_type(dtype: torch.dtype) -> None:
+    exact_one, other = RIGHT.double(), RIGHT.flip(0).contiguous()
+    truth = Truth("output", RIGHT.to(dtype), exact_one)
+    found = selftest.run([(RIGHT.to(dtype), [truth])], other.to(dtype))
+    assert all(check.caught for check in found), [check for check in found if not check.caught]
+
+
+def test_of_a_large_output_the_first_part_that_is_wrong_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosis, "MANY", 640)
+    truth = Truth("output", RIGHT, RIGHT.double())
+    got = RIGHT.clone()
+    got[37, 5] = -got[37, 5]
+    found = diagnosis.explain(got, [truth], judge(got, [truth]))
+    assert found["worst"]["index"] == [37, 5]
+    assert (found["wrong"], found["entries"]) == (1, 640)
+
+
+# ---------------------------------------------------------------------------------------------------------- the page
+
+
+def page(report: Report, detail: str = "normal") -> list[str]:
+    console = Console(file=io.StringIO(), width=200, record=True)
+    Page(report, console, detail).print()
+    return console.export_text().rstrip("\n").split("\n")
+
+
+def test_the_page_begins_and_ends_with_the_verdict_and_quiet_shows_nothing_else(
+    verdict: Callable[..., tuple[str, str, object]],
+) -> None:
+    reference = script("return torch.softmax(x, 1)")
+    wrong = script("y = torch.softmax(x, 1); y[3] *= 2; return y", name="ModelNew")
+    name, reason, report = verdict(reference, wrong)
+    assert isinstance(report, Report)
+    report.verdict, report.reason = Verdict[name], reason
+    lines = page(report)
+    assert lines[0] == lines[-1]
+    assert lines[0].startswith("DIFFERENT: output: normwise error")
+    assert any("16 of 128 entries are wrong" in line for line in lines)
+    assert any("they are 2 times what they should be" in line for line in lines)
+    assert any("all at index 3 of axis 0" in line for line in lines)
+    assert any("the error of the whole output relative to its size" in line for line in lines)
+    assert page(report, "quiet") == [lines[0]]
+    assert len(page(report, "verbose")) > len(lines)
+
+
+def test_errors_that_were_not_measured_are_not_shown_as_zero(verdict: Callable[..., tuple[str, str, object]]) -> None:
+    name, reason, report = verdict(script("return x * 2"), script("return (x * 2).double()", name="ModelNew"))
+    assert isinstance(report, Report)
+    report.verdict, report.reason = Verdict[name], reason
+    assert report.trials[0]["candidate"] is None
+    assert not any(re.search(r"\b0 +0 +0\b", line) for line in page(report))
+
+
+def test_the_verdicts_line_says_what_was_left_out() -> None:
+    report = Report("r", "c", 1, verdict=Verdict.SLOWER, reason="", left_out=["5 of 6 probes"])
+    assert page(report, "quiet") == ["SAME, SLOWER: left out for time: 5 of 6 probes"]

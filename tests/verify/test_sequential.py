@@ -1,0 +1,153 @@
+"""When timing stops and what it says: the rule on simulated times, and the conclusion. Numbers alone, no clocks."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+
+import pytest
+
+from mm32.verify import sequential
+from mm32.verify.timing import SIDES, Times, Timing, calls_of_a_window, conclude, in_units
+from mm32.verify.verdict import Verdict
+
+
+def one_run(
+    chance: random.Random, speed: float, noise: float, bias: float, spikes: float, device: str
+) -> tuple[str, int]:
+    """What the rule says in the end, and after how many rounds, of a candidate that is `speed` times as fast.
+
+    A process's times differ from another's by a factor of `bias` (the standard deviation of its logarithm) for as long as it
+    lives, and from window to window by `noise`; a share of `spikes` takes up to four times as long.
+    """
+    own = [chance.gauss(0, bias) for _ in range(3)]
+    ratios: list[float] = []
+    control: list[float] = []
+    for _ in range(sequential.MAX_ROUNDS):
+        reference, candidate, second = (
+            math.exp(shift + chance.gauss(0, noise)) * (chance.uniform(1.5, 4) if chance.random() < spikes else 1)
+            for shift in own
+        )
+        ratios.append(speed * reference / candidate)
+        control.append(reference / second)
+        if sequential.decided(ratios, control, device):
+            break
+    return sequential.look(ratios, control, device).says, len(ratios)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("spikes", [0.0, 0.1])
+@pytest.mark.parametrize("noise", [0.002, 0.01, 0.05, 0.2, 0.6])
+def test_identical_code_is_called_faster_or_slower_in_at_most_one_percent(
+    noise: float, spikes: float, device: str
+) -> None:
+    chance = random.Random(f"{noise} {spikes} {device}")
+    # What two processes of the same code differ by may be a quarter of the margin.
+    bias = math.log(sequential.MARGIN[device]) / 4
+    said = Counter(one_run(chance, 1.0, noise, bias, spikes, device)[0] for _ in range(400))
+    assert said["faster"] + said["slower"] <= 4
+
+
+@pytest.mark.parametrize("noise", [0.002, 0.005, 0.01])
+def test_five_percent_faster_on_a_quiet_card_is_called_faster(noise: float) -> None:
+    chance = random.Random(str(noise))
+    said = Counter(one_run(chance, 1.05, noise, 0.003, 0.02, "cuda")[0] for _ in range(300))
+    assert said["faster"] >= 0.95 * 300
+    assert not said["slower"]
+
+
+@pytest.mark.parametrize(("speed", "says"), [(10.0, "faster"), (0.1, "slower")])
+def test_what_is_clear_ends_early(speed: float, says: str) -> None:
+    chance = random.Random(says)
+    runs = [one_run(chance, speed, 0.02, 0.01, 0.0, "cpu") for _ in range(50)]
+    assert runs == [(says, sequential.MIN_ROUNDS)] * 50
+
+
+def test_what_is_within_the_margin_ends_before_all_rounds() -> None:
+    chance = random.Random(0)
+    runs = [one_run(chance, 1.0, 0.002, 0.0, 0.0, "cuda") for _ in range(50)]
+    assert {says for says, _ in runs} == {"unclear"}
+    assert max(rounds for _, rounds in runs) == 12
+
+
+def test_the_interval_is_the_exact_order_statistic() -> None:
+    found = sequential.order_interval([float(i) for i in range(1, 11)], 2)
+    assert (found.low, found.ratio, found.high) == (2.0, 5.5, 9.0)
+    assert found.coverage == pytest.approx(1 - 2 * 11 / 1024)
+    assert sequential.order_interval([3.0, 1.0, 2.0], 1) == sequential.Interval(2.0, 1.0, 3.0, 0.75)
+
+
+def test_noise_between_two_processes_of_the_reference_widens_the_margin() -> None:
+    assert sequential.look([1.2] * 12, [1.0] * 12, "cuda").says == "faster"
+    noisy = sequential.look([1.2] * 12, [0.8] * 12, "cuda")
+    assert (noisy.says, noisy.margin) == ("unclear", 1.25)
+    assert sequential.look([0.5] * 4, [1.0] * 4, "cuda").says == "unclear"  # too few
+
+
+def timing(
+    reference: float, candidate: float, null: float = 1e-4, before: float | None = None, exchange: float = 5e-5
+) -> Timing:
+    """Twelve quiet rounds of these net times."""
+    net = {"reference": reference, "candidate": candidate, "control": reference, "null": 0.0}
+    times = {name: Times([net[name] + null] * 12, [net[name]] * 12, [net[name]] * 12) for name in SIDES}
+    return conclude(times, exchange, before or reference, 10, "cuda", [])
+
+
+def test_faster_slower_and_inconclusive() -> None:
+    assert timing(1e-3, 0.9e-3).verdict is Verdict.FASTER
+    assert timing(1e-3, 2e-3).verdict is Verdict.SLOWER
+    within = timing(1e-3, 0.99e-3)
+    assert (within.verdict, within.note) == (Verdict.INCONCLUSIVE, "the interval comes within 2% of 1")
+    assert timing(1e-3, 1e-3).note == "the interval contains 1"
+
+
+def test_both_ratios_are_told() -> None:
+    found = timing(1e-3, 0.5e-3)
+    record = found.record()
+    assert record["speedup"] == pytest.approx(2)
+    assert record["wall_speedup"] == pytest.approx(1.1 / 0.6)
+    # Had the candidate's process saved the copies of its outputs, half of what the null worker takes:
+    assert record["certain_speedup"] == pytest.approx(1 / 0.55)
+    assert (record["rounds"], record["calls_a_round"]) == (12, 10)
+
+
+def test_a_reference_that_is_slower_beside_the_candidate_is_suspect() -> None:
+    found = timing(1.9e-3, 1e-3, before=1e-3)
+    assert found.verdict is Verdict.SUSPECT
+    assert found.note == "the reference took 1 ms a call before the candidate was loaded, and at least 2 ms beside it"
+    assert timing(1.05e-3, 0.9e-3, before=1e-3).verdict is Verdict.FASTER
+    assert timing(2e-3, 4e-3, before=1e-3).verdict is Verdict.SLOWER  # nothing to gain by it
+
+
+def test_a_candidate_that_could_not_be_stopped_is_suspect() -> None:
+    net = {"reference": 1e-3, "candidate": 0.9e-3, "control": 1e-3, "null": 0.0}
+    times = {name: Times([net[name] + 1e-4] * 12, [net[name]] * 12, [net[name]] * 12) for name in SIDES}
+    found = conclude(times, 5e-5, 1e-3, 10, "cuda", [], quiet=False)
+    assert found.verdict is Verdict.SUSPECT
+    assert "could not be stopped" in found.note
+
+
+def test_faster_net_alone_is_not_faster() -> None:
+    times = {name: Times([1.0e-3] * 12, [0.5e-3] * 12, [0.0] * 12) for name in SIDES}
+    times["candidate"].rounds = [0.2e-3] * 12
+    assert conclude(times, 1e-4, 1e-3, 10, "cuda", []).verdict is Verdict.INCONCLUSIVE
+
+
+def test_how_many_calls_a_window_has() -> None:
+    def calls(seconds: float, slot: int, device: str = "cuda", most: int = 8 << 30) -> int:
+        return calls_of_a_window(seconds, slot, 60 << 20, most, device)
+
+    assert calls(1e-3, 64 << 20) == 20  # by time
+    assert calls(2e-3, 1 << 20) == 50  # data of 100 ms of calls, a share of the caches
+    assert calls(1e-4, 1 << 20) == 200
+    assert calls(1e-3, 1 << 20) == 100
+    assert calls(1e-5, 1000) == 1000
+    assert calls(1e-3, 1 << 30) == 8  # by memory
+    assert calls(1e-3, 8 << 30) == 2
+    assert calls(0.2, 1000) == 2
+    assert calls(2.0, 1000) == 1
+
+
+def test_seconds_are_written_with_a_unit() -> None:
+    assert [in_units(t) for t in (2.5, 0.00277, 3.21e-5, 4e-9)] == ["2.5 s", "2.77 ms", "32.1 µs", "4 ns"]

@@ -1,0 +1,295 @@
+"""Shared memory, fresh data and timed windows: what a worker can see and when, and what comes of what it does."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from mm32.verify import memory
+from mm32.verify.channel import Reply
+from mm32.verify.data import Pools, parts
+from mm32.verify.timing import _Keeper, random
+from mm32.verify.window import Bench, difference
+from mm32.verify.worker.slots import Slots
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def regions() -> Iterator[tuple[memory.Region, memory.Region]]:
+    pair = memory.reserve(10_000, CPU), memory.reserve(10_000, CPU)
+    yield pair
+    for region in pair:
+        region.close()
+
+
+def test_memory_is_exchanged_under_the_same_tensors(regions: tuple[memory.Region, memory.Region]) -> None:
+    ours, theirs = regions
+    tensors = []
+    for number in (1, 2):
+        descriptor = ours.create()
+        ours.bytes().fill_(number)
+        theirs.map(os.dup(descriptor))
+        os.close(descriptor)
+        tensors.append(theirs.bytes())
+        assert theirs.bytes().eq(number).all()
+        theirs.bytes()[0] = 9
+        assert ours.bytes()[0] == 9
+        theirs.release()
+        ours.release()
+    assert tensors[0] is tensors[1]
+
+
+def test_a_worker_cannot_shrink_the_memory(regions: tuple[memory.Region, memory.Region]) -> None:
+    descriptor = regions[0].create()
+    with pytest.raises(OSError):
+        os.ftruncate(descriptor, 0)
+    os.close(descriptor)
+
+
+def test_memory_of_another_size_is_refused(regions: tuple[memory.Region, memory.Region]) -> None:
+    small = memory.reserve(10, CPU)
+    with pytest.raises(OSError, match="4096 bytes, 12288 needed"):
+        regions[0].map(small.create())
+    small.close()
+
+
+OTHER = """
+import os, socket, sys, torch
+from mm32.verify import memory, wire
+connection = wire.Connection(socket.socket(fileno=int(sys.argv[1])), descriptors=True)
+header, _ = connection.receive()
+region = memory.reserve(4096, torch.device("cpu"))
+region.map(header["descriptors"][0])
+region.bytes().mul_(2)
+connection.send({"pid": os.getpid()})
+"""
+NAMESPACES = ["unshare", "--user", "--map-root-user", "--pid", "--net", "--fork", "--mount-proc"]
+
+
+@pytest.mark.parametrize("prefix", [[], NAMESPACES], ids=["plain", "namespaces"])
+def test_memory_reaches_another_process_beside_a_message(prefix: list[str]) -> None:
+    from mm32.verify import wire
+
+    if prefix and subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this system has no namespaces for us")
+    ours, theirs = socket.socketpair()
+    region = memory.reserve(4096, CPU)
+    with ours, theirs:
+        command = [*prefix, sys.executable, "-c", OTHER, str(theirs.fileno())]
+        child = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+        descriptor = region.create()
+        region.bytes().fill_(21)
+        connection = wire.Connection(ours)
+        connection.send({}, (), [descriptor])
+        header, _ = connection.receive()
+        assert child.wait(30) == 0
+        assert region.bytes().eq(42).all()
+        assert header["pid"] != os.getpid()
+    os.close(descriptor)
+    region.close()
+
+
+def test_the_tool_takes_no_descriptors() -> None:
+    from mm32.verify import wire
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        before = len(os.listdir("/proc/self/fd"))
+        wire.Connection(theirs).send({"x": 1}, (), [0, 1, 2])
+        header, _ = wire.Connection(ours).receive()
+        assert header == {"x": 1}
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
+# ---------------------------------------------------------------------------------------------------------- data
+
+
+def pools() -> Pools:
+    torch.manual_seed(0)
+    made = [[torch.rand(30, 20).T, {"at": torch.randint(0, 5, (7,)), "n": 3}, torch.rand(2)] for _ in range(3)]
+    return Pools(made, CPU)
+
+
+def test_data_are_made_again_by_their_recipe_and_never_twice() -> None:
+    of = pools()
+    places, end = parts(of.leaves, 0, 1)
+    seen = set()
+    for _ in range(50):
+        recipe = of.recipe()
+        first, second = torch.zeros(end, dtype=torch.uint8), torch.zeros(end, dtype=torch.uint8)
+        for whole in (first, second):
+            of.fill([part.vector(whole, 0) for part in places if part.dtype is not None], recipe)
+        assert torch.equal(first, second)
+        values = places[0].view(first, 0)
+        assert (values.shape, values.stride()) == ((20, 30), (1, 20))
+        assert ((values >= 0) & (values < 1)).all()  # of the kind that get_inputs makes
+        assert places[1].view(first, 0).max() < 5
+        seen.add((float(values.sum()), float(values[0, 0])))
+    assert len(seen) == 50
+    assert len({total for total, _ in seen}) == 50  # the sum does not tell them apart either
+
+
+# ---------------------------------------------------------------------------------------------------------- windows
+
+
+class Beside:
+    """A worker in this process: what its model does is up to the test."""
+
+    def __init__(self, model: Any, role: str = "candidate"):
+        self.model, self.role = model, role
+        self.slots: Slots | None = None
+        self.messages: list[str] = []
+
+    def ask(self, op: str, value: Any = None, **fields: Any) -> Reply:
+        self.messages.append(op)
+        if op == "slots":
+            self.slots = Slots({**fields, "value": value}, CPU, lambda seed: torch.manual_seed(seed) and None)
+            return Reply({}, None)
+        assert self.slots is not None
+        if op == "window":
+            fields["descriptors"] = [os.dup(descriptor) for descriptor in fields["descriptors"]]
+            return Reply(self.slots.window(fields, lambda inputs: self.model(*inputs)), None)
+        self.slots.release()
+        return Reply({}, None)
+
+
+def bench(model: Any, count: int = 6, role: str = "candidate") -> Bench:
+    torch.manual_seed(1)
+    of = Pools([[torch.rand(8, 8), torch.rand(8)] for _ in range(3)], CPU)
+    return Bench(Beside(model, role), of, [("output", torch.empty(8, 8))], count, CPU)
+
+
+def right(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return a @ a + b
+
+
+def test_what_is_delivered_is_what_the_model_answers_for_fresh_data() -> None:
+    one, two = bench(right), bench(lambda a, b: torch.add(b, torch.matmul(a, a)))
+    recipes = [one.pools.recipe() for _ in range(6)]
+    first, second = one.window(recipes), two.window(recipes)
+    assert first.seconds > 0
+    assert max(difference(one, second, first)) < 1e-5
+    outputs = [one.leaves(first, i)[0] for i in range(6)]
+    assert all(not torch.equal(outputs[0], other) for other in outputs[1:])
+    assert not torch.equal(one.leaves(one.window([one.pools.recipe()] * 6), 0)[0], outputs[0])
+
+
+def stale() -> Any:
+    last: list[torch.Tensor] = []
+
+    def model(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        if len(last) == 4:
+            return last[-1]
+        last.append(right(a, b))
+        return last[-1]
+
+    return model
+
+
+def by_address() -> Any:
+    known: dict[tuple[int, int], torch.Tensor] = {}
+
+    def model(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        key = a.data_ptr(), a._version
+        if key not in known:
+            known[key] = right(a, b)
+        return known[key]
+
+    return model
+
+
+@pytest.mark.parametrize("cheat", [stale(), by_address(), lambda a, b: right(a, b).fill_(0)])
+def test_one_wrong_call_among_many_is_the_one_that_is_kept(cheat: Any) -> None:
+    one, two = bench(right), bench(cheat)
+    keeper = _Keeper(0, random.SystemRandom())
+    for _ in range(2):
+        recipes = [one.pools.recipe() for _ in range(6)]
+        reference, candidate = one.window(recipes), two.window(recipes)
+        keeper.look(one, candidate, reference, recipes, [])
+    assert keeper.worst is not None
+    assert keeper.worst[0] > 0.01
+    (kept,) = keeper.kept()
+    again = one.leaves(one.window([kept.recipe]), 0)[0]
+    assert (again - kept.leaves[0]).abs().max() > 0.01
+
+
+def test_outputs_that_nobody_wrote_are_poison() -> None:
+    one = bench(right)
+    assert one.worker.slots  # type: ignore[attr-defined]
+    one.worker.slots._deliver = lambda *_: None  # type: ignore[attr-defined]
+    window = one.window([one.pools.recipe()] * 2)
+    assert all(t.isnan().all() for i in range(2) for t in one.leaves(window, i))
+    assert difference(one, window, bench(right).window([one.pools.recipe()] * 2)) == [float("inf")] * 2
+
+
+def test_a_write_that_comes_after_the_window_is_not_seen() -> None:
+    one = bench(right)
+    slots = one.worker.slots  # type: ignore[attr-defined]
+    slots._deliver = lambda *_: None
+    kept: list[torch.Tensor] = []
+    real = one.region.release
+
+    def late() -> None:
+        kept.append(one.region.bytes()[one.outputs_at :].fill_(0))
+        real()
+
+    one.region.release = late  # type: ignore[method-assign]
+    window = one.window([one.pools.recipe()])
+    assert kept
+    assert one.leaves(window, 0)[0].isnan().all()
+
+
+class Lazy(torch.Tensor):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        (lambda a, b: a.as_subclass(Lazy), "output is a Lazy: a plain torch.Tensor is needed"),
+        (lambda a, b: a[:4], "output is (4, 8) torch.float32 on cpu, the reference's is (8, 8) torch.float32 on cpu"),
+        (lambda a, b: a.double(), "output is (8, 8) torch.float64"),
+        (lambda a, b: a.to_sparse(), "output has layout torch.sparse_coo"),
+        (lambda a, b: (a, a), "2 leaves, the reference's output has 1"),
+        (lambda a, b: {"x": a}, "no output"),
+    ],
+)
+def test_an_output_that_its_slot_cannot_take_is_named(model: Any, says: str) -> None:
+    found = bench(model).window([bench(model).pools.recipe()])
+    assert found.odd is not None
+    assert found.odd.startswith(says)
+
+
+def test_all_windows_are_the_same_messages() -> None:
+    one = bench(right)
+    for _ in range(3):
+        one.window([one.pools.recipe()] * 6)
+    assert one.worker.messages == ["slots", *["window", "release"] * 3]  # type: ignore[attr-defined]
+
+
+def test_the_same_numbers_are_drawn_with_the_same_seeds_and_it_is_told() -> None:
+    def model(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.dropout(a, 0.5)
+
+    one, two = bench(model), bench(model)
+    recipes = [one.pools.recipe()] * 6
+    first, second = (b.window(recipes, list(range(6)), watch=True) for b in (one, two))
+    assert first.draws
+    assert torch.equal(first.outputs, second.outputs)
+    assert not bench(right).window(recipes, watch=True).draws
+
+
+def test_the_null_worker_delivers_or_does_not() -> None:
+    null = bench(None, role="null")
+    recipes = [null.pools.recipe()] * 6
+    delivered, without = null.window(recipes), null.window(recipes, deliver=False)
+    assert null.leaves(delivered, 5)[0].eq(0).all()
+    assert null.leaves(without, 0)[0].isnan().all()
