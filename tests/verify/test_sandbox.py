@@ -170,6 +170,19 @@ def test_a_level_that_does_not_work_out_is_given_up(
     assert printed(worker) == 1
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="where CUDA starts, the first level should work")
+def test_where_cuda_does_not_start_less_is_confined(
+    start: Callable[..., WorkerProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if this machine had a GPU: CUDA is tried at every level but the last, and starts at none."""
+    monkeypatch.setattr(launch, "_has_cuda", lambda: True)
+    monkeypatch.setattr(launch, "_works", {})
+    worker = start("print('1')")
+    assert worker.isolation == [sandbox.CAPABILITIES]
+    assert printed(worker) == 1
+    assert launch._works == {LEVELS: len(LEVELS) - 1}
+
+
 DAEMONS = """
 import os, sys, time
 if os.fork() == 0:

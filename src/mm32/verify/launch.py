@@ -40,7 +40,7 @@ UNFIT = 3  # exit code of a server that cannot fork
 OBEY = 5.0  # seconds that a supervisor may take to obey
 # From most to least confined: whether namespaces, a view of the file system, and another user are tried. What the system
 # refuses is gone without at every level; a level is given up where the worker could not work there.
-LEVELS = (
+LEVELS: tuple[tuple[bool, bool, bool], ...] = (
     (True, True, True),
     (True, False, True),
     (True, True, False),
@@ -121,6 +121,7 @@ class Server:
 _lock = threading.Lock()
 _shared: tuple[Any, Server] | None = None
 _imports = 0  # the number in PRELOADED of what a server can import here
+_works: dict[tuple[tuple[bool, bool, bool], ...], int] = {}  # by LEVELS: the number of the first at which workers work
 
 
 def shared() -> Server:
@@ -272,12 +273,24 @@ def launch(order: dict[str, Any], fds: Sequence[int], waiting: Callable[[], None
 def _confined(server: Server, order: dict[str, Any], fds: Sequence[int], waiting: Callable[[], None]) -> Launched | str:
     """A worker at the first level that works; or why there is none, "" if the server has ended."""
     found: Launched | str = ""
-    for namespaces, mounts, user in LEVELS if order["confined"] else LEVELS[-1:]:
+    last = len(LEVELS) - 1
+    known = _works.get(LEVELS)
+    for number in range(known or 0, last + 1) if order["confined"] else (last,):
+        namespaces, mounts, user = LEVELS[number]
         whole = {**order, "namespaces": namespaces, "mounts": mounts, "user": user}
-        found = _attempt(server, whole, fds, waiting)
+        found = _attempt(server, {**whole, "try_cuda": known is None and number < last and _has_cuda()}, fds, waiting)
+        if isinstance(found, Launched) and order["confined"]:
+            _works[LEVELS] = number
         if not isinstance(found, str) or not found:
             break
     return found
+
+
+def _has_cuda() -> bool:
+    """Whether a worker may use a GPU here. Asks neither torch nor the driver, which would start CUDA in this process."""
+    import torch
+
+    return torch.version.cuda is not None and os.path.exists("/dev/nvidiactl")
 
 
 def _import_less(number: int) -> None:

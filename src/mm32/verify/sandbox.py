@@ -15,6 +15,7 @@ import os
 import resource
 import signal
 import stat
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -37,6 +38,7 @@ FOLDER_BYTES = 8 << 30  # of what a candidate may write, files in memory where i
 SHARED_BYTES = 8 << 30  # of /dev/shm
 COPIED_BYTES = 64 << 20  # of the files beside a script that no other user may read
 FILE_BYTES = 8 << 30
+CUDA_START = 60.0  # seconds that CUDA may take to start
 # In the report, by namespace. Separate calls: one that is refused must not cost the others.
 PID_NAMESPACE = "PID namespace"
 NAMESPACES = ((CLONE_NEWPID, PID_NAMESPACE), (CLONE_NEWNET, "no network"), (CLONE_NEWIPC, "IPC namespace"))
@@ -303,3 +305,32 @@ def check_access(paths: Iterable[str]) -> None:
             raise Refused(f"{path} cannot be read")
     if os.path.exists("/dev/nvidiactl") and not os.access("/dev/nvidiactl", os.R_OK | os.W_OK):
         raise Refused("/dev/nvidiactl cannot be used")
+
+
+def check_cuda() -> None:
+    """That CUDA starts in a process like this one. Tried in a child, since this one will use it. Raises Refused."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            driver, device, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_void_p()
+            steps = (
+                lambda: driver.cuInit(0),
+                lambda: driver.cuDeviceGet(ctypes.byref(device), 0),
+                lambda: driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device),
+            )
+            code = 0 if all(step() == 0 for step in steps) else 1
+        finally:
+            os._exit(code)
+    end = time.monotonic() + CUDA_START
+    while time.monotonic() < end:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid == child:
+            if status == 0:
+                return
+            break
+        time.sleep(0.01)
+    else:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    raise Refused("CUDA does not start in it")

@@ -150,6 +150,8 @@ class _Supervisor:
             return []
         words = sandbox.confine(self.user, sandbox.device_groups(), order["processes"])
         sandbox.check_access([path for path in (*order["needed"], order["script"]) if path])
+        if order["try_cuda"]:
+            sandbox.check_cuda()
         return words
 
     # ------------------------------------------------------------------------------------------------------ serving
