@@ -27,12 +27,15 @@ def draws(func: Any) -> bool:
 
 
 def dropped(func: Any, args: Any, kwargs: Any) -> bool:
-    """Whether this call of an operator that may draw does: attention and dropout with probability 0 draw nothing."""
+    """Whether this call of an operator that may draw does: attention, recurrent networks and dropout with probability 0 draw
+    nothing."""
     name = func._schema.name
-    if "scaled_dot_product" in name or "attention" in name:
+    if "scaled_dot_product" in name or "attention" in name or "rnn" in name:
         given = {a.name: a.default_value for a in func._schema.arguments if a.has_default_value()}
         given.update(zip([a.name for a in func._schema.arguments], args))  # noqa: B905 - defaults fill up
         given.update(kwargs)
+        if "rnn" in name:
+            return bool(given.get("train")) and float(given.get("dropout") or 0.0) > 0.0
         return float(given.get("dropout_p") or 0.0) > 0.0
     if func in DROPOUTS:
         return args[2] is not False

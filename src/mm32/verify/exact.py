@@ -37,14 +37,15 @@ def double(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def in_double() -> Iterator[None]:
-    """float64 where a script names no type, and no fused recurrent kernels, whose inside cannot be seen."""
-    default = torch.get_default_dtype()
+def in_double(recurrent: bool) -> Iterator[None]:
+    """float64 where a script names no type, and for `recurrent` models no fused kernels, whose inside cannot be seen."""
+    default, fused = torch.get_default_dtype(), torch.backends.cudnn.enabled
     try:
         torch.set_default_dtype(torch.float64)
-        with torch.backends.cudnn.flags(enabled=torch.backends.cudnn.enabled, allow_tf32=False):
-            yield
+        torch.backends.cudnn.enabled = fused and not recurrent
+        yield
     finally:
+        torch.backends.cudnn.enabled = fused
         torch.set_default_dtype(default)
 
 
@@ -61,6 +62,15 @@ class DoubleModel:
     def __enter__(self) -> DoubleModel:
         self.parameters = [(p, p.data) for p in self.model.parameters()]
         self.modules = [(m, dict(vars(m)), dict(m._buffers)) for m in self.model.modules()]
+        self.recurrent = any(isinstance(m, nn.RNNBase) for m in self.model.modules())
+        try:
+            self._turn()
+        except BaseException:  # out of memory, halfway
+            self.__exit__()
+            raise
+        return self
+
+    def _turn(self) -> None:
         for parameter, data in self.parameters:
             parameter.data = double(data)
         for module, plain, buffers in self.modules:
@@ -72,7 +82,6 @@ class DoubleModel:
                     if any(t.is_floating_point() for t in tensors):
                         setattr(module, name, pytree.tree_map(double, value))
         self.buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
-        return self
 
     def __exit__(self, *_: object) -> None:
         for parameter, data in self.parameters:
@@ -88,7 +97,7 @@ class DoubleModel:
             if name in self.buffers:
                 buffer.copy_(self.buffers[name])
         given = pytree.tree_map(double, list(inputs))
-        with in_double(), Replayer(self.drawn), mode or contextlib.nullcontext():
+        with in_double(self.recurrent), Replayer(self.drawn), mode or contextlib.nullcontext():
             return call(self.model, given, names)
 
 

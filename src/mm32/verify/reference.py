@@ -30,6 +30,10 @@ SLICE_BYTES = 1 << 30  # of an output, above which the same is done
 SHARE = 16
 
 
+# Operators that take probabilities, or rates, and on a GPU end the process's context where they are given others.
+LIMITED = {"aten::bernoulli", "aten::poisson", "aten::multinomial", "aten::binomial"}
+
+
 class ReferenceRunner(ScriptRunner):
     """The reference's model, and the truth about it."""
 
@@ -125,6 +129,7 @@ class ReferenceRunner(ScriptRunner):
         may lead ("noise", "flips"). Where a float64 run takes long, the truth is of a part of the batch: "rows" says which."""
         assert self.model is not None
         self.restore_state()
+        why_not = ""
         try:
             drawn = self._drawn(request["seed"])
             if self.last is None:  # the inputs are others than at the last forward
@@ -143,10 +148,15 @@ class ReferenceRunner(ScriptRunner):
                 "working": self.u,
             }
         except CannotReplay as error:
-            raise BuildError(str(error)) from None
+            why_not = str(error)
+        except torch.OutOfMemoryError:
+            why_not = "float64 takes more memory than the device has left"
         finally:
             self.restore_state()
-            self._free_memory()
+            if not why_not:
+                self._free_memory()
+        self._free_memory()  # what the exception's traceback held is free only now
+        raise BuildError(why_not)
 
     def _drawn(self, seed: int) -> list[Any]:
         """The random numbers that the model draws with this seed."""
@@ -279,7 +289,9 @@ class ReferenceRunner(ScriptRunner):
         generator = torch.Generator(device=self.device).manual_seed(seed)
         leaves, spec = pytree.tree_flatten(self.inputs)
         variation = variations.BY_NAME.get(name)
-        limited = self.recorder is not None and any("binary_cross_entropy" in op for op in self.recorder.names)
+        limited = self.recorder is not None and any(
+            op in LIMITED or "binary_cross_entropy" in op for op in self.recorder.names
+        )
         if limited and (variation is None or variation.outside):
             return {"why_not": "the reference takes values from 0 to 1 only"}
         try:
@@ -293,6 +305,7 @@ class ReferenceRunner(ScriptRunner):
         try:
             seed_everything(request["seed"])
             output = self.call(self.inputs)
+            self.synchronize()  # what fails on a GPU is told only now
         except Exception as error:
             return {"why_not": text.one_line(f"the reference fails on it: {error}", 160)}
         finally:

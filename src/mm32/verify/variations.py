@@ -62,14 +62,14 @@ def is_data(t: object) -> bool:
         return False  # few values: a mask, labels, a one-hot matrix
     if t.dim() and t.shape[-1] > 1 and bool((some >= 0).all()):
         for axis in {-1, min(1, t.dim() - 1)}:
-            sums = t.detach().double().sum(axis)
+            sums = t.detach().sum(axis, dtype=torch.float64)
             if bool(((sums - 1).abs() < 1e-3).all()):
                 return False  # probabilities that add up to one
     return True
 
 
 def _size(t: Tensor) -> float:
-    return float(t.double().square().mean().sqrt()) or 1.0
+    return float(torch.linalg.vector_norm(t.detach().float(), dtype=torch.float64)) / max(1, t.numel()) ** 0.5 or 1.0
 
 
 def _like(t: Tensor, values: Tensor) -> Tensor:
