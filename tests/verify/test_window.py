@@ -132,7 +132,7 @@ def test_data_are_made_again_by_their_recipe_and_never_twice() -> None:
         assert (values.shape, values.stride()) == ((20, 30), (1, 20))
         assert ((values >= 0) & (values < 1)).all()  # of the kind that get_inputs makes
         assert places[1].view(first, 0).max() < 5
-        seen.add((float(values.sum()), float(values[0, 0])))
+        seen.add((float(values.double().sum()), float(values[0, 0])))
     assert len(seen) == 50
     assert len({total for total, _ in seen}) == 50  # the sum does not tell them apart either
 

@@ -83,7 +83,11 @@ class Comparison:
         session.at("loading and compiling the candidate")
         session.building = True
         wanted = "ModelNew" if session.kernel is None else "Model"
-        self.candidate.ask("load", path=str(session.paths["candidate"]), kernel=session.kernel, class_name=wanted)
+        path = str(session.paths["candidate"])
+        loaded = self.candidate.ask("load", path=path, kernel=session.kernel, class_name=wanted).header
+        if loaded.get("device") != session.device:  # CUDA did not start there
+            why = f"the candidate's process has no {session.device} device, which the reference's process uses"
+            raise Stop(Verdict.NO_VERDICT, why)
         self._build(self.build)
         session.building = False
 

@@ -72,6 +72,7 @@ def needed() -> list[str]:
     """Files and folders that a worker reads whatever its script is: Python's and the libraries'."""
     paths = [sys.executable, os.path.realpath(sys.executable), sys.prefix, sys.base_prefix, *search_path()]
     paths += os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+    paths += [os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", "")]  # load_inline's compiler
     return [path for path in dict.fromkeys(paths) if path and os.path.exists(path)]
 
 

@@ -117,6 +117,13 @@ class _NotDumpable:
 _not_dumpable = _NotDumpable()
 
 
+def _is_a_drivers(process: int, thread: int) -> bool:
+    """Whether a thread is CUDA's, which schedules its own as it likes. Nobody outside of a process can rename its threads."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process}/task/{thread}/comm").read_text().startswith("cuda")
+    return False
+
+
 class WorkerProcess:
     """A worker's process. `role`, a name of PROGRAMS, decides which program it runs and is named in messages.
 
@@ -293,7 +300,8 @@ class WorkerProcess:
             for name in os.listdir(f"/proc/{self.launched.worker}/task"):
                 thread = int(name)
                 now = _Schedule.of(thread)
-                right = self._scheduled.setdefault(thread, now if any(pin in os.environ for pin in PINS) else main)
+                own = any(pin in os.environ for pin in PINS) or _is_a_drivers(self.launched.worker, thread)
+                right = self._scheduled.setdefault(thread, now if own else main)
                 if now != right:
                     self._disturb(f"had {right.difference(now)} changed from outside")
                     right.give(thread)

@@ -303,8 +303,9 @@ def check_access(paths: Iterable[str]) -> None:
     for path in paths:
         if not os.access(path, os.R_OK):
             raise Refused(f"{path} cannot be read")
-    if os.path.exists("/dev/nvidiactl") and not os.access("/dev/nvidiactl", os.R_OK | os.W_OK):
-        raise Refused("/dev/nvidiactl cannot be used")
+    for path in ("/dev/nvidiactl", "/dev/nvidia-uvm"):
+        if os.path.exists(path) and not os.access(path, os.R_OK | os.W_OK):
+            raise Refused(f"{path} cannot be used")
 
 
 def check_cuda() -> None:

@@ -20,6 +20,7 @@ import select
 import signal
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -141,6 +142,7 @@ class _Supervisor:
                     os.close(fd)
         os.environ.clear()
         os.environ.update(order["environment"])
+        tempfile.tempdir = None  # an import may have asked for it, under the server's environment
         os.chdir(order["folder"])
         for name in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(name, signal.SIG_DFL)

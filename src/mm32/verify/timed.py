@@ -65,7 +65,8 @@ class TimingStage:
         for number in range(1, (2 if size > LARGE else ENTRIES) if mixed else 3 * ENTRIES):
             made.append(reference.ask("make_inputs", seed=first + number).value)
         try:
-            self.pools = Pools(made, self.device)
+            with _memory_for("reference"):
+                self.pools = Pools(made, self.device)
         except ValueError as error:
             raise Failure("raised", str(error), {"type": "ValueError", "built": 0}, role="reference") from None
         with _one_thread(), _memory_for("reference"):
@@ -144,7 +145,8 @@ class TimingStage:
 
     def reference_output(self, kept: Kept) -> Any:
         """What the reference answers now for the data of a timed call, which become its inputs."""
-        self.benches["reference"].give(kept.recipe)
+        with _memory_for("candidate"):
+            self.benches["reference"].give(kept.recipe)
         return self.workers["reference"].ask("forward", seed=kept.seed).value
 
     def close(self) -> None:

@@ -79,17 +79,22 @@ def serve(connection: wire.Connection, runner: ScriptRunner) -> None:
         del request
         answer = {}  # frees the output before the next request
         connection.send(header, outgoing)
+        outgoing = []  # or the card's memory is held until the next request
 
 
 def main(arguments: list[str], runner: Callable[[], ScriptRunner] = ScriptRunner) -> None:
     """Serve with a `runner` on the socket of descriptor arguments[0]."""
     sock = socket.socket(fileno=int(arguments[0]))
     sock.set_inheritable(False)
+    code = 0
     try:
         serve(wire.Connection(sock, descriptors=True), runner())
     except wire.Closed:
         pass
+    except BaseException:  # a GPU that cannot be used, for one
+        traceback.print_exc()
+        code = 97
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        _exit(0)
+        _exit(code)

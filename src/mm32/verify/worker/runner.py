@@ -83,7 +83,7 @@ class ScriptRunner:
         self.kernel = request.get("kernel")
         sys.path.append(str(self.path.parent))  # at the end, so that files beside the script shadow no module
         self.script = script.load(self.path, request["class_name"])
-        return {}
+        return {"device": self.device.type}
 
     def build(self, request: Request) -> Answer:
         """Make the model with the constructor's arguments "init", and give it the reference's "state".
