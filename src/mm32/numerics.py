@@ -34,6 +34,7 @@ import numpy as np
 from mm32.numerics_cancel import cancels, part_edges
 from mm32.numerics_decide import (
     BF16X6,
+    BLOCK_K,
     FMA,
     FP16,
     FP16X3,
@@ -50,7 +51,7 @@ from mm32.numerics_decide import (
 )
 
 UNIT = 2.0**-24
-BLOCK_K, LO_SHIFT = 64, 11  # as in emulated/panels.cuh
+LO_SHIFT = 11  # as in emulated/panels.cuh
 KEPT_BITS, WIDTH = 25, 16  # fraction bits that Hopper keeps of what it adds, and how many products it adds at once
 LEAST_EXPONENT = {1: -14, 3: -14, 6: -126}  # of a normal fp16 or bf16 number, by number of products
 PROMOTED = {"tensorcore": 64, "mma": 32}  # of K, by kernel

@@ -13,10 +13,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from mm32.numerics_decide import RUN, SAMPLES, Array, Mask, sampled
+from mm32.numerics_decide import BLOCK_K, RUN, SAMPLES, Array, Mask, sampled
 
 CANCELS = 0.5  # of the root of P, as in emulated/cancel.cuh
-BLOCK_K = 64
 LEAST, MOST = 2.0**-100, 2.0**120  # of P times CANCELS^2; elsewhere squares leave fp32's range, and nothing is found
 
 

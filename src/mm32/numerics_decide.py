@@ -22,6 +22,7 @@ Mask = NDArray[np.bool_]
 
 # As in emulated/panels.cuh, stats.cuh, pack.cu, decide.cuh and fallback.cu; tests/test_numerics.py compares them.
 SAMPLES, TARGET, TARGET_EXACT = 128, 10, 14
+BLOCK_K = 64  # of K in a K-block
 RUN = SAMPLES // 8
 WIDE, SPARSE, FEWEST_SAMPLES, ROOM = 6, 32, 4, 5
 LEVEL, LEVELS = 5, 4
