@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
-from mm32.verify import Report, verify
+from mm32.verify import Report, launch, verify
 
 REFERENCE = """
 import torch
@@ -59,6 +61,27 @@ def forward(body: str, before: str = "") -> str:
 RIGHT = forward("return torch.relu(A.T @ B.T)")
 
 Run = Callable[..., Report]
+Leftovers = Callable[[], list[str]]
+
+
+@pytest.fixture
+def leftovers() -> Leftovers:
+    """The command lines of the processes that a test has left behind, but for the server that workers are forked from.
+
+    What ran before the test is not the test's: the tracker of resources that Python's own multiprocessing starts, say.
+    """
+    before = set(psutil.Process().children(recursive=True))
+
+    def call() -> list[str]:
+        server = launch.shared().process.pid
+        found = []
+        for one in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if one not in before and one.pid != server and one.status() != psutil.STATUS_ZOMBIE:
+                    found.append(" ".join(one.cmdline()))
+        return found
+
+    return call
 
 
 @pytest.fixture

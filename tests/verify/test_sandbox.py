@@ -18,8 +18,7 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from conftest_verify import REFERENCE, RIGHT, Run, forward
-from test_tool import leftovers
+from conftest_verify import REFERENCE, RIGHT, Leftovers, Run, forward
 
 from mm32.verify import Report, Verdict, launch, sandbox, verify
 from mm32.verify.process import Limits, WorkerProcess
@@ -205,7 +204,7 @@ def busy(mark: str) -> list[psutil.Process]:
 
 @pytest.mark.parametrize("number", [0, len(LEVELS) - 1])
 def test_daemons_are_stopped_with_the_worker_and_end_with_it(
-    start: Callable[..., WorkerProcess], monkeypatch: pytest.MonkeyPatch, number: int
+    start: Callable[..., WorkerProcess], monkeypatch: pytest.MonkeyPatch, number: int, leftovers: Leftovers
 ) -> None:
     level(monkeypatch, number)
     mark = f"mm32-test-{os.getpid()}-{number}"
@@ -228,7 +227,7 @@ def test_daemons_are_stopped_with_the_worker_and_end_with_it(
 
 
 def test_a_system_without_descriptors_of_processes(
-    start: Callable[..., WorkerProcess], monkeypatch: pytest.MonkeyPatch
+    start: Callable[..., WorkerProcess], monkeypatch: pytest.MonkeyPatch, leftovers: Leftovers
 ) -> None:
     def refuse(*_: object) -> int:
         raise OSError(38, "Function not implemented")
@@ -256,7 +255,7 @@ while time.monotonic() < end:  # always another process, never the same for long
 
 @pytest.mark.parametrize("number", [0, len(LEVELS) - 1])
 def test_a_process_that_flees_by_forking_is_stopped_and_ended(
-    start: Callable[..., WorkerProcess], monkeypatch: pytest.MonkeyPatch, number: int
+    start: Callable[..., WorkerProcess], monkeypatch: pytest.MonkeyPatch, number: int, leftovers: Leftovers
 ) -> None:
     level(monkeypatch, number)
     worker = start("import os\nif os.fork() == 0:" + FORKING.replace("\n", "\n    "))
@@ -360,7 +359,7 @@ def test_a_server_is_kept_for_variables_that_libraries_do_not_read(monkeypatch: 
     assert one.process.poll() is not None
 
 
-def test_verifications_in_several_threads(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verifications_in_several_threads(write: Write, monkeypatch: pytest.MonkeyPatch, leftovers: Leftovers) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     reference = write("reference.py", REFERENCE)
     wrong = [write(f"c{i}.py", forward(f"return torch.full((64, 96), {i}.0)")) for i in range(3)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import tempfile
@@ -10,25 +9,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
-from conftest_verify import HEAD, LINEAR, REFERENCE, RIGHT, Run, forward
+from conftest_verify import HEAD, LINEAR, REFERENCE, RIGHT, Leftovers, Run, forward
 
-from mm32.verify import Report, Verdict, compare, launch, process, verify
+from mm32.verify import Report, Verdict, compare, process, verify
 from mm32.verify.judge import Judgement
 
 SAME = {verdict for verdict in Verdict if verdict.same}
-
-
-def leftovers() -> list[str]:
-    """Command lines of the living processes below this one, but for the server that workers are forked from."""
-    server = launch.shared().process.pid
-    found = []
-    for one in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            if one.pid != server and one.status() != psutil.STATUS_ZOMBIE:
-                found.append(" ".join(one.cmdline()))
-    return found
 
 
 # ---------------------------------------------------------------------------------------------------------- same
@@ -302,7 +289,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_broken_candidates_are_reported(run: Run, name: str) -> None:
+def test_broken_candidates_are_reported(run: Run, name: str, leftovers: Leftovers) -> None:
     source, verdict, says = BROKEN[name]
     report = run(source, trials=1)
     assert report.verdict is verdict, report.reason
@@ -324,7 +311,7 @@ def test_a_failing_reference_is_not_the_candidates_fault(run: Run) -> None:
 
 
 @pytest.mark.parametrize("source", ["while True: pass\n", "import time\ntime.sleep(1000)\n"])
-def test_a_hang_is_ended(run: Run, source: str) -> None:
+def test_a_hang_is_ended(run: Run, source: str, leftovers: Leftovers) -> None:
     start = time.monotonic()
     report = run(source, timeout=4.0)
     assert report.verdict is Verdict.TIMED_OUT
@@ -333,7 +320,7 @@ def test_a_hang_is_ended(run: Run, source: str) -> None:
     assert not leftovers()
 
 
-def test_children_are_ended_with_their_parent(run: Run) -> None:
+def test_children_are_ended_with_their_parent(run: Run, leftovers: Leftovers) -> None:
     source = (
         "import subprocess, sys, os, time\n"
         "subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
@@ -344,13 +331,13 @@ def test_children_are_ended_with_their_parent(run: Run) -> None:
     assert not leftovers()
 
 
-def test_a_forked_child_does_not_answer(run: Run) -> None:
+def test_a_forked_child_does_not_answer(run: Run, leftovers: Leftovers) -> None:
     report = run(forward("import os\nos.fork()\nreturn torch.relu(A.T @ B.T)"), trials=1)
     assert report.verdict in {*SAME, Verdict.CRASHED}
     assert not leftovers()
 
 
-def test_a_fork_bomb_is_ended(run: Run) -> None:
+def test_a_fork_bomb_is_ended(run: Run, leftovers: Leftovers) -> None:
     source = (
         "import os, time\n"
         "for _ in range(1000):\n"
