@@ -1,0 +1,369 @@
+// direct: C by wgmma in one launch, for products that are too small for others to be worth it. Each block splits what it reads into
+// bf16 hi, mid and lo (bf16x6), which hold all 24 bits at fp32's own exponents: so there are no scales, nothing is decided, and
+// no operand is read before it is multiplied.
+//
+// Two consumer warpgroups multiply. With TILE_M = 128 each has 64 rows of the tile; with 64 they share the rows and take turns
+// at K-blocks. Each warp copies its own 16 rows of A to shared memory (emulated/raw_tile.cuh), splits them in registers, and
+// multiplies from there. A third warpgroup copies, splits and stores B in a ring of STAGES, where wgmma reads it. Sums are promoted
+// every 32 of K, the six products of 32 smallest first. With CLUSTER > 1 the blocks of a cluster share K. Sums meet in shared
+// memory, each block adds up some rows of the tile in a fixed order, and stores them.
+//
+// What bf16x6 cannot carry is noticed at the end: NaN and Inf make the sum NaN or Inf; elements so small that fp32 does not hold all
+// bits of a product are known from the least element that a warp has met. Such sums are computed again, one by one.
+//
+// Launch: min(multiprocessors / CLUSTER, tiles) clusters of CLUSTER blocks of 384 threads (grid-stride loop over tiles).
+// Dynamic shared memory: STAGES * STAGE + A_RAW + B_RAW + 1024 bytes (plan/emulated.py). Registers: 168 at launch; after that
+// 96 for the producers and 200 for the consumers.
+// Bound by the tensor cores (six products) with 128 x 128 tiles, with smaller ones by shared memory.
+//   MM32_TILE_M      128 or 64
+//   MM32_TILE_N      128 or 64
+//   MM32_STAGES      K-blocks of 64 of B in the ring
+//   MM32_CLUSTER     blocks that share K: 1, 2, 4 or 8
+//   MM32_A_LOAD, MM32_B_LOAD   see emulated/raw_tile.cuh
+//   MM32_C_VECTOR    1: C is contiguous along N and aligned: 16-byte stores
+//   MM32_PRODUCTS    6
+#include "common/epilogue.cuh"
+#include "common/tile_order.cuh"
+#include "emulated/raw_tile.cuh"
+#include "ptx/bulk_copy.cuh"
+#include "ptx/cluster.cuh"
+#include "ptx/pairs.cuh"
+#include "ptx/warpgroups.cuh"
+#include "ptx/wgmma_registers.cuh"
+
+constexpr int TILE_M = MM32_TILE_M, TILE_N = MM32_TILE_N, STAGES = MM32_STAGES, CLUSTER = MM32_CLUSTER;
+constexpr int BLOCK_K = RAW_K, PLANES = 3, PLANE = TILE_N * 128, STAGE = PLANES * PLANE;
+constexpr int CONSUMERS = 256, WARPS = CONSUMERS / 32, PRODUCERS = 4;  // threads; warps; warps
+constexpr int TURNS = 128 / TILE_M;  // consumer warpgroups that take turns at K-blocks
+constexpr int SHARERS = TURNS * CLUSTER;  // warps whose sums make an element of C
+constexpr int PRODUCER_TILES = TILE_N / 16 / PRODUCERS;  // raw tiles of a K-block of B that a producer warp has
+constexpr int PRODUCER_SLOTS = PRODUCER_TILES + 1;
+using RawA = RawTile<MM32_A_LOAD>;
+using RawB = RawTile<MM32_B_LOAD>;
+using Scheduler = TileScheduler<TILE_M, TILE_N, false>;
+constexpr int B_ROWS = RawB::ALONG_ROWS;
+
+// Two raw tiles for each consumer warp, or its sums of a tile: 16 rows of TILE_N.
+constexpr int A_WARP = 2 * RawA::BYTES, A_RAW = WARPS * A_WARP, B_WARP = PRODUCER_SLOTS * RawB::BYTES, B_RAW = PRODUCERS * B_WARP;
+static_assert(A_WARP >= 16 * TILE_N * 4);
+static_assert(STAGES * STAGE + A_RAW + B_RAW + 1024 + 2048 <= 227 * 1024);  // with what is not dynamic
+
+// The least and the largest magnitude of hi numbers, two at a time, as their bits; zeros do not count for the least. bf16x6 keeps
+// all bits of products of elements of at least SMALLEST.
+constexpr unsigned SMALLEST_HI = (127 - 50) << 7;
+struct Range {
+    unsigned least, most;
+
+    __device__ __forceinline__ void meet(unsigned hi) {
+        hi &= 0x7fff7fffu;
+        most = larger_pair(most, hi);
+        least = smaller_less_one(least, hi);
+    }
+    // Of the whole warp, in one number each: the least less one, and the largest.
+    __device__ __forceinline__ Range of_warp() const {
+        return {__reduce_min_sync(~0u, min(least & 0xffff, least >> 16)), __reduce_max_sync(~0u, max(most & 0xffff, most >> 16))};
+    }
+    __device__ __forceinline__ void add(const Range& other) { least = min(least, other.least), most = max(most, other.most); }
+};
+constexpr Range NOTHING{~0u, 0};
+
+// Of both operands, what a warp has met of a tile.
+struct __align__(16) Met {
+    Range a, b;
+};
+
+struct Shared {
+    unsigned long long full[STAGES], empty[STAGES];
+    Range b[STAGES][PRODUCERS];  // of the K-block in a stage, by the warps that have split it
+    Met met[WARPS];
+};
+
+// Splits two elements into hi, mid and lo, each a pair of bf16.
+__device__ __forceinline__ void split(float x, float y, unsigned& hi, unsigned& mid, unsigned& lo) {
+    hi = bf16_pair(x, y);
+    x -= __uint_as_float(hi << 16), y -= __uint_as_float(hi & 0xffff0000u);
+    mid = bf16_pair(x, y);
+    x -= __uint_as_float(mid << 16), y -= __uint_as_float(mid & 0xffff0000u);
+    lo = bf16_pair(x, y);
+}
+
+// The K-blocks that this block has of each tile.
+struct KBlocks {
+    int begin, end;
+
+    __device__ __forceinline__ explicit KBlocks(long long k) {
+        const unsigned blocks = (unsigned)ceil_div(k, BLOCK_K), rank = CLUSTER > 1 ? cluster_rank() : 0;
+        begin = (int)(blocks * rank / CLUSTER), end = (int)(blocks * (rank + 1) / CLUSTER);
+    }
+};
+
+// A warp of the third warpgroup: the rows of B that it has of every tile, copied, split and stored for wgmma.
+__device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigned raw, Shared& shared) {
+    const int warp = threadIdx.x / 32 % PRODUCERS, lane = threadIdx.x % 32;
+    const unsigned full = shared_address(shared.full), empty = shared_address(shared.empty);
+    const KBlocks blocks(p.k);
+    raw += warp * B_WARP;
+    unsigned count = 0;  // of K-blocks, over all tiles
+    for (Scheduler scheduler(p, blockIdx.x / CLUSTER); scheduler.has_tile(p, 1); scheduler.advance(p, gridDim.x / CLUSTER)) {
+        const TileOfPart tile = scheduler.tile(p);
+        const Operand b = operand_of(p, pointers_of(p, tile.matrix), 1);
+        RawB tiles[PRODUCER_TILES];
+#pragma unroll
+        for (int i = 0; i < PRODUCER_TILES; i++) tiles[i].begin(b, tile.n0 + (warp * PRODUCER_TILES + i) * 16);
+        int slot = 0;  // of the next copy
+        const auto copy = [&](int i, int kb) {
+            if (kb < blocks.end) tiles[i].copy(raw + slot * RawB::BYTES, (long long)kb * BLOCK_K, (int)min(p.k - (long long)kb * BLOCK_K, (long long)BLOCK_K));
+            else copy_commit();
+            slot = slot + 1 == PRODUCER_SLOTS ? 0 : slot + 1;
+        };
+        // One copy more than a K-block has is under way.
+#pragma unroll
+        for (int i = 0; i < PRODUCER_SLOTS - 1; i++) copy(i, blocks.begin);
+        int from = 0;
+#pragma unroll 1
+        for (int kb = blocks.begin; kb < blocks.end; kb++, count++) {
+            const unsigned stage = count % STAGES, phase = count / STAGES % 2;
+            Range range = NOTHING;
+            barrier_wait(empty + 8 * stage, phase ^ 1);
+#pragma unroll
+            for (int i = 0; i < PRODUCER_TILES; i++) {
+                copy(i, kb + 1);
+                copy_wait<PRODUCER_SLOTS - 1>();
+                __syncwarp();
+                const int row0 = (warp * PRODUCER_TILES + i) * 16;
+#pragma unroll
+                for (int j = 0; j < 4; j++) {
+                    // Neighbouring lanes read and write different banks (raw_tile.cuh, ptx/wgmma.cuh).
+                    int line, piece;
+                    unsigned to = ring + stage * STAGE;
+                    if (B_ROWS) {
+                        // Lanes 0 .. 7: places k .. k + 3 and those 32 further on; then the next four; then the other 8 rows.
+                        const int place = (lane / 8 % 2 + 2 * j) * 8 + lane % 8;
+                        line = k_of_place(place), piece = lane / 16;
+                        const int column = (row0 % 64) / 8 + piece;
+                        to += row0 / 64 * 8192 + place * 128 + ((column ^ place % 8) * 16);
+                    } else {
+                        line = lane % 8 + j % 2 * 8, piece = lane / 8 + j / 2 * 4;
+                        to += (row0 + line) * 128 + ((piece ^ line % 8) * 16);
+                    }
+                    float x[8];
+                    RawB::piece(raw + from * RawB::BYTES, line, piece, x);
+                    unsigned plane[PLANES][4];
+#pragma unroll
+                    for (int e = 0; e < 4; e++) {
+                        split(x[2 * e], x[2 * e + 1], plane[0][e], plane[1][e], plane[2][e]);
+                        range.meet(plane[0][e]);
+                    }
+#pragma unroll
+                    for (int q = 0; q < PLANES; q++) store_shared4(to + q * PLANE, plane[q]);
+                }
+                __syncwarp();  // the slot may be copied to again
+                from = from + 1 == PRODUCER_SLOTS ? 0 : from + 1;
+            }
+            range = range.of_warp();
+            if (lane == 0) shared.b[stage][warp] = range;
+            __syncwarp();
+            if (lane == 0) barrier_arrive(full + 8 * stage);
+        }
+        copy_wait<0>();
+        if (CLUSTER > 1) cluster_sync(), cluster_sync();  // with the consumers' two
+    }
+}
+
+// Six products of 32 of K, smallest first, added to the sums. plane[q][j]: plane q of 16 of K; `b`: the descriptor of hi of B.
+__device__ __forceinline__ void multiply(float (&part)[TILE_N / 2], const unsigned (&plane)[PLANES][2][4], unsigned long long b) {
+    constexpr int A[6] = {2, 1, 0, 1, 0, 0}, B[6] = {0, 1, 2, 0, 1, 0};
+    wgmma_pin(part);
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < 6; i++)
+#pragma unroll
+        for (int j = 0; j < 2; j++) wgmma<B_ROWS>(part, plane[A[i]][j], b + B[i] * (PLANE / 16) + j * WGMMA_STEP<B_ROWS>, i + j > 0);
+    wgmma_commit();
+}
+
+// Where the element (row, column) of a warp's sums lies. 16-byte pieces are permuted so that a warp's stores and loads meet no bank
+// conflict.
+__device__ __forceinline__ unsigned sum_at(unsigned row, unsigned column) {
+    return row * TILE_N * 4 + ((column / 4 ^ row % 4 * 2) * 16) + column % 4 * 4;
+}
+
+// Whether a sum of magnitude `least` or more is right as it is.
+__device__ __forceinline__ bool is_kept(float sum, float least) {
+    return fabsf(sum) >= least && fabsf(sum) < __int_as_float(0x7f800000);
+}
+
+// Those of four neighbouring sums of C that are not kept, again by multiply-adds. What is NaN early stays so.
+__device__ __noinline__ float4 compute_again(const Problem& p, int matrix, int row, int column, float4 sums, float least) {
+    const Pointers at = pointers_of(p, matrix);
+    const float* const a = at.a + row * p.a.row;
+    float sum[4] = {sums.x, sums.y, sums.z, sums.w};
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        if (is_kept(sum[e], least) || column + e >= p.n) continue;
+        const float* const b = at.b + (column + e) * p.b.col;
+        sum[e] = 0.f;
+        for (long long first = 0; first < p.k && sum[e] == sum[e]; first += 64) {
+            float part = 0.f;
+            const long long end = min(first + 64, p.k);
+#pragma unroll 8
+            for (long long k = first; k < end; k++) part = fmaf(a[k * p.a.col], b[k * p.b.row], part);
+            sum[e] += part;
+        }
+    }
+    return make_float4(sum[0], sum[1], sum[2], sum[3]);
+}
+
+// Adds up rows of a tile from all that share it, and stores them. A warp of a block alone has its own 16 rows; otherwise the rows
+// of a tile are dealt out to the cluster's blocks and their warps.
+__device__ __forceinline__ void finish(const Problem& p, const TileOfPart& tile, unsigned raw, const Shared& shared) {
+    constexpr int ROWS = SHARERS == 1 ? 16 : TILE_M / CLUSTER / WARPS, ACROSS = TILE_N / 4, AT_ONCE = 32 / ACROSS;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, rank = CLUSTER > 1 ? cluster_rank() : 0;
+    const int first = SHARERS == 1 ? warp * 16 : rank * (TILE_M / CLUSTER) + warp * ROWS, owner = first / 16;
+    const int n = lane % ACROSS * 4, column = tile.n0 + n;
+    // What decides whether a sum is kept. Of products of which fp32 does not hold all bits each loses less than 2^-123, and of an
+    // element of which bf16 does not, less than 2^-133 times what it is multiplied with.
+    Range a = NOTHING, b = NOTHING;
+#pragma unroll
+    for (int i = 0; i < SHARERS; i++) {
+        const float4 met = load_cluster4(shared_address(&shared.met[owner + i % TURNS * 4]), i / TURNS);
+        a.add({__float_as_uint(met.x), __float_as_uint(met.y)}), b.add({__float_as_uint(met.z), __float_as_uint(met.w)});
+    }
+    float bias[4] = {};
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+        if (column + e < p.n) bias[e] = bias_at(p, column + e);
+    float least = 0.f;
+    if (min(a.least, b.least) < SMALLEST_HI - 1) {
+        const float most = __uint_as_float(a.most << 16) + __uint_as_float(b.most << 16);
+        least = (float)p.k * (0x1p-99f + 0x1p-109f * most);
+    }
+    float* const c = pointers_of(p, tile.matrix).c + column * p.c.col;
+#pragma unroll 4
+    for (int i = 0; i < ROWS; i += AT_ONCE) {
+        const int in_tile = first + i + lane / ACROSS, fragment_row = in_tile % 16;
+        const unsigned from = raw + owner * A_WARP + sum_at(fragment_row, n);
+        float4 sum;
+#pragma unroll
+        for (int share = 0; share < SHARERS; share++) {
+            const float4 x = load_cluster4(from + share % TURNS * 4 * A_WARP, share / TURNS);
+            if (share == 0) sum = x;
+            else sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
+        }
+        const int row = tile.m0 + in_tile / 16 * 16 + RawA::row_of(fragment_row);
+        if (row >= p.m || column >= p.n || i + lane / ACROSS >= ROWS) continue;
+        if (!(is_kept(sum.x, least) && is_kept(sum.y, least) && is_kept(sum.z, least) && is_kept(sum.w, least)))
+            sum = compute_again(p, tile.matrix, row, column, sum, least);
+        sum = make_float4(epilogue(sum.x, bias[0]), epilogue(sum.y, bias[1]), epilogue(sum.z, bias[2]), epilogue(sum.w, bias[3]));
+        float* const to = c + row * p.c.row;
+        if (MM32_C_VECTOR && column + 3 < p.n) {
+            *reinterpret_cast<float4*>(to) = sum;
+        } else {
+            to[0] = sum.x;
+            if (column + 1 < p.n) to[p.c.col] = sum.y;
+            if (column + 2 < p.n) to[2 * p.c.col] = sum.z;
+            if (column + 3 < p.n) to[3 * p.c.col] = sum.w;
+        }
+    }
+}
+
+// A warp of the two warpgroups that multiply.
+__device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigned raw, Shared& shared) {
+    const int group = threadIdx.x / 128, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const unsigned full = shared_address(shared.full), empty = shared_address(shared.empty), own = raw + warp * A_WARP;
+    const KBlocks blocks(p.k);
+    unsigned count = 0;
+    for (Scheduler scheduler(p, blockIdx.x / CLUSTER); scheduler.has_tile(p, 1); scheduler.advance(p, gridDim.x / CLUSTER)) {
+        const TileOfPart tile = scheduler.tile(p);
+        RawA a;
+        a.begin(operand_of(p, pointers_of(p, tile.matrix), 0), tile.m0 + (TURNS == 1 ? warp : warp % 4) * 16);
+        const auto copy = [&](int kb, int slot) {
+            if (kb < blocks.end) a.copy(own + slot * RawA::BYTES, (long long)kb * BLOCK_K, (int)min(p.k - (long long)kb * BLOCK_K, (long long)BLOCK_K));
+            else copy_commit();
+        };
+        const int first = blocks.begin + (TURNS == 1 ? 0 : group);
+        copy(first, 0), copy(first + TURNS, 1);
+        int slot = 0;
+        float sum[TILE_N / 2];
+#pragma unroll
+        for (int i = 0; i < TILE_N / 2; i++) sum[i] = 0.f;
+        Range range_a = NOTHING, range_b = NOTHING;
+#pragma unroll 1
+        for (int kb = first; kb < blocks.end; kb += TURNS) {
+            const unsigned number = count + (kb - blocks.begin), stage = number % STAGES, phase = number / STAGES % 2;
+            const unsigned long long b = wgmma_operand<B_ROWS>(ring + stage * STAGE);
+            float part[TILE_N / 2];
+            unsigned plane[PLANES][2][4];
+            copy_wait<1>();
+            __syncwarp();
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+#pragma unroll
+                for (int j = 0; j < 2; j++) {
+                    float2 x[4];
+                    RawA::fragment(own + slot * RawA::BYTES, 2 * half + j, x);
+#pragma unroll
+                    for (int i = 0; i < 4; i++) {
+                        split(x[i].x, x[i].y, plane[0][j][i], plane[1][j][i], plane[2][j][i]);
+                        range_a.meet(plane[0][j][i]);
+                    }
+                }
+                if (half == 0) {
+                    barrier_wait(full + 8 * stage, phase);
+                    fence_stores_for_wgmma();  // the producers have stored what wgmma reads
+                    range_b.add(shared.b[stage][lane % PRODUCERS]);
+                }
+                multiply(part, plane, b + half * 2 * WGMMA_STEP<B_ROWS>);
+                if (half == 1) {
+                    __syncwarp();  // every lane has read the raw tile
+                    copy(kb + 2 * TURNS, slot);
+                }
+                wgmma_wait<0>();
+                wgmma_pin(part);
+                if (half == 1 && lane == 0) barrier_arrive(empty + 8 * stage);
+#pragma unroll
+                for (int i = 0; i < TILE_N / 2; i++) sum[i] += part[i];
+            }
+            slot ^= 1;
+        }
+        count += blocks.end - blocks.begin;
+        copy_wait<0>();
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < TILE_N / 8; i++)
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                store_shared2(own + sum_at(lane / 4 + 8 * h, 8 * i + lane % 4 * 2), sum[4 * i + 2 * h], sum[4 * i + 2 * h + 1]);
+        const Met met{range_a.of_warp(), {__reduce_min_sync(~0u, range_b.least), __reduce_max_sync(~0u, range_b.most)}};
+        if (lane == 0) shared.met[warp] = met;
+        const auto together = [] {  // all whose sums meet
+            if (CLUSTER > 1) cluster_sync();
+            else if (SHARERS > 1) sync_threads<1, CONSUMERS>();
+            else __syncwarp();
+        };
+        together();
+        finish(p, tile, raw, shared);
+        together();
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(CONSUMERS + 32 * PRODUCERS, 1) MM32_CLUSTER_DIMENSIONS mm32_direct(const __grid_constant__ Problem p) {
+    extern __shared__ __align__(16) char dynamic[];
+    __shared__ __align__(16) Shared shared;
+    const unsigned ring = (shared_address(dynamic) + 1023) & ~1023u, raw = ring + STAGES * STAGE;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < STAGES; i++) {
+            barrier_init(shared_address(shared.full) + 8 * i, PRODUCERS);
+            barrier_init(shared_address(shared.empty) + 8 * i, WARPS / TURNS);
+        }
+        fence_barrier_init();
+    }
+    __syncthreads();
+    if (threadIdx.x >= CONSUMERS) {
+        give_registers<96>();
+        produce(p, ring, raw + A_RAW, shared);
+    } else {
+        take_registers<200>();
+        consume(p, ring, raw, shared);
+    }
+}

@@ -1,0 +1,101 @@
+// Raw tiles: fp32 elements of an operand, 16 rows x 64 of K, in shared memory, as a warp copies them from global memory for itself
+// and reads them again to split them (emulated/direct.cu). The copies coalesce along the operand's contiguous axis, and so the
+// order in shared memory differs: along K or along rows. 16-byte pieces are permuted (XOR) so that neither the copies nor the two
+// ways of reading meet a bank conflict.
+//
+// Places of K: place p of the 64 holds k = p / 8 * 4 + p % 4 + (p % 8 < 4 ? 0 : 32), for both operands. Eight neighbouring places
+// are then two 16-byte pieces.
+#pragma once
+#include "common/operand.cuh"
+#include "ptx/shared_memory.cuh"
+
+constexpr int RAW_ROWS = 16, RAW_K = 64;
+
+__device__ __forceinline__ constexpr int k_of_place(int p) { return p / 8 * 4 + p % 4 + (p % 8 < 4 ? 0 : 32); }
+
+// LOAD is one of mm32_pack's (emulated/pack.cu): 0 and 2 are 16 bytes at a time, along rows or along K; 1 and 3 are 4 bytes.
+template <int LOAD>
+struct RawTile {
+    static constexpr bool ALONG_ROWS = LOAD < 2, VECTOR = LOAD % 2 == 0;
+    static constexpr int BYTES = ALONG_ROWS ? RAW_K * 64 + 64 : RAW_ROWS * 256;
+
+    // Where an element lies, in bytes.
+    static __device__ __forceinline__ unsigned at(unsigned row, unsigned k) {
+        if constexpr (ALONG_ROWS) return k * 64 + k / 32 * 64 + ((row / 4 ^ k / 2 % 2 * 2 ^ k / 32) * 16) + row % 4 * 4;
+        return row * 256 + k / 32 * 128 + ((k / 4 % 8 ^ row % 8 ^ k / 32 * 4) * 16) + k % 4 * 4;
+    }
+
+    // What a lane copies: its first row and place along K, and where those are in global memory.
+    const char* from;
+    unsigned row_bytes, k_bytes;  // strides. A plan sends no operand here of which a tile spans 2^32 bytes
+    int row, k, rows;             // rows: of the tile that exist, counted from the lane's first
+
+    // The tile of `x` that begins at row `row0`, at place 0 along K.
+    __device__ __forceinline__ void begin(const Operand& x, int row0) {
+        const int lane = threadIdx.x % 32;
+        row = ALONG_ROWS ? (VECTOR ? lane % 4 * 4 : lane % 16) : VECTOR ? lane / 8 : 0;
+        k = ALONG_ROWS ? (VECTOR ? lane / 4 : lane / 16) : VECTOR ? lane % 8 * 4 : lane;
+        row_bytes = 4 * (unsigned)x.row_stride, k_bytes = 4 * (unsigned)x.k_stride;
+        rows = (int)min(x.rows - row0 - row, (long long)RAW_ROWS);
+        from = reinterpret_cast<const char*>(x.data + (row0 + row) * x.row_stride + k * x.k_stride);
+    }
+
+    // Starts to copy 64 of K to `to`, as one group, from `k0` on, of which `left` exist. What does not exist becomes 0.
+    __device__ __forceinline__ void copy(unsigned to, long long k0, int left) const {
+        const char* const first = from + k0 * k_bytes;
+        left -= k;
+        if constexpr (VECTOR && !ALONG_ROWS) {
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+#pragma unroll
+                for (int h = 0; h < 2; h++)
+                    copy_async<16>(to + at(row + 4 * i, k + 32 * h),
+                                   reinterpret_cast<const float*>(first + 4 * i * row_bytes + 128 * h), 4 * i < rows && 32 * h < left);
+        } else if constexpr (VECTOR) {
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                copy_async<16>(to + at(row, k + 8 * i), reinterpret_cast<const float*>(first + 8 * i * k_bytes),
+                               0 < rows && 8 * i < left);
+        } else if constexpr (!ALONG_ROWS) {
+#pragma unroll
+            for (int i = 0; i < 16; i++)
+#pragma unroll
+                for (int h = 0; h < 2; h++)
+                    copy_async<4>(to + at(i, k + 32 * h), reinterpret_cast<const float*>(first + i * row_bytes + 32 * h * k_bytes),
+                                  i < rows && 32 * h < left);
+        } else {
+#pragma unroll
+            for (int i = 0; i < 32; i++)
+                copy_async<4>(to + at(row, k + 2 * i), reinterpret_cast<const float*>(first + 2 * i * k_bytes),
+                              0 < rows && 2 * i < left);
+        }
+        copy_commit();
+    }
+
+    // The rows that fragments give to fragment rows 0 .. 15: fragment row f holds row `row_of(f)` of the tile.
+    static __device__ __forceinline__ int row_of(int f) { return ALONG_ROWS ? f % 8 * 2 + f / 8 : f; }
+
+    // A lane's part of places 16 * step .. + 15, in the order of wgmma's operand A in registers: pairs of neighbouring places.
+    static __device__ __forceinline__ void fragment(unsigned tile, int step, float2 (&x)[4]) {
+        const unsigned lane = threadIdx.x % 32, g = lane / 4, k = 8 * step + lane % 2 * 2 + lane % 4 / 2 * 32;
+        if constexpr (ALONG_ROWS) {
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const float2 first = load_shared2(tile + at(2 * g, k + 4 * i)), second = load_shared2(tile + at(2 * g, k + 4 * i + 1));
+                x[2 * i] = make_float2(first.x, second.x), x[2 * i + 1] = make_float2(first.y, second.y);
+            }
+        } else {
+#pragma unroll
+            for (int i = 0; i < 4; i++) x[i] = load_shared2(tile + at(g + i % 2 * 8, k + i / 2 * 4));
+        }
+    }
+
+    // Eight elements that make a 16-byte piece of a plane. Along K: places 8 * piece .. + 7 of row `line`. Along rows: rows
+    // 8 * piece .. + 7 at place k = `line`.
+    static __device__ __forceinline__ void piece(unsigned tile, int line, int piece, float (&x)[8]) {
+        const unsigned first = ALONG_ROWS ? at(8 * piece, line) : at(line, 4 * piece);
+        const unsigned second = ALONG_ROWS ? at(8 * piece + 4, line) : at(line, 4 * piece + 32);
+        load_shared(tile + first, x[0], x[1], x[2], x[3]);
+        load_shared(tile + second, x[4], x[5], x[6], x[7]);
+    }
+};

@@ -1,0 +1,44 @@
+// Thread block clusters (PTX ISA, "barrier.cluster", "mapa" and "ld.shared::cluster"; sm_90 and later): blocks that run at once, wait
+// for one another and read each other's shared memory.
+#pragma once
+
+// The size of a kernel's clusters, as an attribute of the kernel.
+#if MM32_CLUSTER > 1
+#define MM32_CLUSTER_DIMENSIONS __cluster_dims__(MM32_CLUSTER, 1, 1)
+#else
+#define MM32_CLUSTER_DIMENSIONS
+#endif
+
+// The number of this block in its cluster.
+__device__ __forceinline__ unsigned cluster_rank() {
+    unsigned rank;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+// Waits for all threads of the cluster. What they wrote to shared memory before is then visible to all of them.
+__device__ __forceinline__ void cluster_sync() {
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// The address in block `rank` of what lies at `address` in this block's shared memory.
+__device__ __forceinline__ unsigned address_in(unsigned address, unsigned rank) {
+#if MM32_CLUSTER > 1
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(address), "r"(rank));
+#endif
+    return address;
+}
+
+// 16 bytes of shared memory of block `rank`.
+__device__ __forceinline__ float4 load_cluster4(unsigned address, unsigned rank) {
+    float4 x;
+#if MM32_CLUSTER > 1
+    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+                 : "r"(address_in(address, rank))
+                 : "memory");
+#else
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "r"(address) : "memory");
+#endif
+    return x;
+}
