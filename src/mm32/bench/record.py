@@ -23,6 +23,7 @@ SOURCES = {
     "tiled": ("fma/tiled.cu",),
     "simt": ("fma/simt.cu", "fma/fixup.cu", "fma/narrow.cu", "common/reduce.cu"),
     "mma": ("emulated/pack.cu", "emulated/mma.cu", "common/reduce.cu", "emulated/fallback.cu"),
+    "direct": ("emulated/direct.cu",),
     "tensorcore": ("emulated/pack.cu", "emulated/tensorcore.cu", "common/reduce.cu", "emulated/fallback.cu"),
 }
 

@@ -11,7 +11,7 @@ from functools import partial
 from operator import itemgetter
 
 from mm32.gemm import Gemm, Matrix
-from mm32.plan import cost, emulated, fma
+from mm32.plan import cost, direct, emulated, fma
 from mm32.plan.card import OLDEST, Card
 from mm32.plan.cost import Work
 from mm32.plan.plan import EMULATED_KERNELS, KERNELS, Plan, Unplannable, check_kernel, unsupported
@@ -57,7 +57,7 @@ def plan(
     if torch not in (None, "fp32", "tf32"):
         raise ValueError(f"torch's own product has precision 'fp32' or 'tf32', got {torch!r}")
     names = KERNELS if kernel == "auto" else (kernel,)
-    refused = {name: why for name in names if (why := unsupported(name, card) or emulated.unsuited(name, gemm))}
+    refused = {name: why for name in names if (why := unsupported(name, card) or _unsuited(name, gemm))}
     work = Work(gemm)
     if any(prepacked) and kernel in ("auto", *EMULATED_KERNELS):
         name = emulated.emulated_kernel(card) if kernel == "auto" else kernel
@@ -80,7 +80,7 @@ def plan(
         estimates.append(("torch", options[-1].seconds))
     fastest = min(range(len(options)), key=lambda i: estimates[i][1])
     reason = "asked for by name" if kernel != "auto" else f"least estimated time of {len(options)} kernels"
-    if gemm.k == 0 and options[fastest].kernel in EMULATED_KERNELS:
+    if gemm.k == 0 and options[fastest].kernel in ("direct", *EMULATED_KERNELS):
         reason += "; K is 0, and simt computes what is left, the epilogue"
     return replace(
         options[fastest].assemble(),
@@ -103,6 +103,8 @@ def candidates(gemm: Gemm, card: Card, kernel: str, torch: str = "fp32") -> list
     work = Work(gemm)
     if kernel == "simt":
         return [(c.label, c.seconds, partial(fma.assemble, c, gemm, card)) for c in fma.candidates(work, card)]
+    if kernel == "direct":
+        return [(d.label, d.seconds, partial(direct.assemble, d, gemm, card)) for d in direct.candidates(work, card)]
     if kernel in EMULATED_KERNELS:
         listed = emulated.candidates(kernel, work, card)
         return [(c.label, c.seconds, partial(emulated.assemble, c, gemm, card)) for c in listed]
@@ -113,12 +115,19 @@ def candidates(gemm: Gemm, card: Card, kernel: str, torch: str = "fp32") -> list
 # ---------------------------------------------------------------------------------------------------------------------
 
 
+def _unsuited(kernel: str, gemm: Gemm) -> str | None:
+    """Why a kernel cannot compute `gemm`, or None if it can."""
+    return direct.unsuited(gemm) if kernel == "direct" else emulated.unsuited(kernel, gemm)
+
+
 def _left_out(kernel: str, gemm: Gemm, card: Card) -> str | None:
     """Why "auto" does not consider a kernel that could run, or None."""
     if kernel in _RUNGS and not card.measured:
         return "simt computes all that it does, and nobody has timed it on this card"
     if kernel in _RUNGS and gemm.flops > fma.TRIVIAL:
         return f"above {fma.TRIVIAL:.3g} FLOP simt is at least as fast"
+    if kernel == "direct":
+        return "nobody has timed it yet"
     if kernel in EMULATED_KERNELS and (why := emulated.too_short(kernel, gemm)):
         return why
     if kernel == "mma" and unsupported("tensorcore", card) is None:
@@ -134,6 +143,9 @@ def _option(kernel: str, work: Work, card: Card) -> Option:
     if kernel == "simt":
         chosen = min(fma.candidates(work, card), key=_seconds)
         return Option(kernel, chosen.seconds, lambda: fma.assemble(chosen, gemm, card))
+    if kernel == "direct" and gemm.k > 0 and not gemm.empty:
+        best = min(direct.candidates(work, card), key=_seconds)
+        return Option(kernel, best.seconds, lambda: direct.assemble(best, gemm, card))
     return _emulated(kernel, work, card)
 
 

@@ -68,6 +68,21 @@ SHARES: dict[str, float] = {
     "tensorcore.128x6.launches": 0.8333333,
     "tensorcore.64x6": 0.6,
     "tensorcore.64x6.launches": 1.1666667,
+    # direct, by tile, of fp16; a tile's begin and end, a call, and one where a cluster adds up, in launches; of memory, what it reads
+    # and stores, and what its tiles read from L2. Guesses.
+    "direct.128x128": 0.6,
+    "direct.128x128.launches": 0.8,
+    "direct.128x64": 0.5,
+    "direct.128x64.launches": 0.7,
+    "direct.64x128": 0.5,
+    "direct.64x128.launches": 0.7,
+    "direct.64x64": 0.4,
+    "direct.64x64.launches": 0.6,
+    "direct.launches": 1.0,
+    "direct.cluster.launches": 0.5,
+    "direct.unaligned": 0.6,
+    "direct.memory": 0.75,
+    "direct.l2": 1.1,
     "tensorcore.256x1": 0.8355313,
     "tensorcore.256x1.launches": 1.6666667,
     "tensorcore.128x1": 0.6220067,
@@ -348,6 +363,19 @@ class Model:
         ahead = packed / self.pack_ahead
         together = max(multiply + self.pack_exposed * packed / self.pack_beside, ahead) + self.beside
         return min(together, in_turn) + rest, together < in_turn
+
+    def direct(self, work: Work, tile: Tile, tiles: int, cluster: int, unaligned: bool) -> float:
+        """bf16x6 in one launch: `tiles` tiles, K of each shared by `cluster` blocks."""
+        s, card = self.shares, self.card
+        flops = 12.0 * tile.m * tile.n * tile.k  # of 64 of K, six products
+        step = flops / (card.fp16 / self.sms * s[tile.label])
+        if unaligned:
+            step /= s["direct.unaligned"]
+        waves = -(-tiles // (self.sms // cluster))
+        around = s[tile.label + ".launches"] + (s["direct.cluster.launches"] if cluster > 1 else 0.0)
+        multiply = waves * (-(-work.k // (tile.k * cluster)) * step + around * self.launch)
+        from_l2 = 4.0 * tiles * (tile.m + tile.n) * work.k / (card.memory * s["direct.l2"])
+        return max(multiply, work.traffic / (card.memory * s["direct.memory"]), from_l2) + s["direct.launches"] * self.launch
 
     # -----------------------------------------------------------------------------------------------------------------
     # torch's own product (cuBLAS)

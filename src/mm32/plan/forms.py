@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from mm32 import activations
-from mm32.plan import emulated, fma
+from mm32.plan import direct, emulated, fma
 from mm32.plan.plan import NO_EPILOGUE, Constants
 
 Form = dict[str, int]
@@ -154,6 +154,8 @@ def _emulated_tiles(tiles: tuple[emulated.Tile, ...], inline: bool) -> Axis:
 
 PACKED_TILE = _emulated_tiles(emulated.TENSOR_TILES, inline=False)
 INLINE_TILE = _emulated_tiles(emulated.TENSOR_TILES, inline=True)
+DIRECT_TILE = Axis(tuple((("TILE_M", t.m), ("TILE_N", t.n), ("STAGES", t.stages)) for t in direct.TILES))
+CLUSTER = _axis("CLUSTER", *direct.CLUSTERS)
 MMA_TILE = _emulated_tiles(emulated.MMA_TILES, inline=False)
 
 _LAST = ("BIAS", "ACTIVATION")
@@ -261,6 +263,11 @@ SOURCES = (
         (EPILOGUE, A_LOAD, B_LOAD, INLINE_TILE, SPLIT_K, C_VECTOR, TIERS),
         ((INLINE_TILE, A_LOAD, B_LOAD), (INLINE_TILE, SPLIT_K, C_VECTOR, ENDS), (INLINE_TILE, TIERS)), _threads(512),
         _tensorcore_allowed,
+    ),
+    Source(
+        "direct", "emulated/direct.cu", (*_LAST, "PRODUCTS", "A_LOAD", "B_LOAD", *DIRECT_TILE.names, "CLUSTER", "C_VECTOR"),
+        (EPILOGUE, SIX, A_LOAD, B_LOAD, DIRECT_TILE, CLUSTER, C_VECTOR),
+        ((DIRECT_TILE, A_LOAD, B_LOAD), (DIRECT_TILE, CLUSTER, C_VECTOR, ENDS), (EACH,)), _threads(direct.THREADS),
     ),
     Source(
         "mma", "emulated/mma.cu", (*_LAST, *MMA_TILE.names, *_STORE), (EPILOGUE, MMA_TILE, SPLIT_K, C_VECTOR),

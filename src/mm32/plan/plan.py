@@ -12,7 +12,7 @@ from mm32.gemm import Gemm
 from mm32.plan import card as cards
 from mm32.plan.card import OLDEST, Card
 
-KERNELS = ("naive", "dot", "tiled", "simt", "mma", "tensorcore")
+KERNELS = ("naive", "dot", "tiled", "simt", "mma", "direct", "tensorcore")
 EMULATED_KERNELS = ("mma", "tensorcore")  # fp32 emulated by fp16 products on the tensor cores
 
 Constants = tuple[tuple[str, int], ...]
@@ -159,6 +159,8 @@ class Plan:
         or "fp16" (one); None for others."""
         if not any(launch.source.startswith("emulated/") for launch in self.launches):  # simt does what has no products
             return None
+        if self.kernel == "direct":
+            return "bf16x6"
         return {"tf32": "fp16", "bf16x6": "bf16x6"}.get(self.gemm.precision, "fp16x3")
 
     def explain(self) -> str:
@@ -205,11 +207,9 @@ def unsupported(kernel: str, card: Card) -> str | None:
     major, minor = card.capability
     if card.capability < OLDEST:
         return f"mm32's kernels are compiled for compute capability 8.0 and later; {card.name} has {major}.{minor}"
-    if kernel == "tensorcore" and card.capability != (9, 0):
-        return (
-            f"it is made of Hopper's wgmma instructions, compute capability 9.0; {card.name} has {major}.{minor}: "
-            "kernel 'mma' is the same scheme for it"
-        )
+    if kernel in ("direct", "tensorcore") and card.capability != (9, 0):
+        instead = ": kernel 'mma' is the same scheme for it" if kernel == "tensorcore" else ""
+        return f"it is made of Hopper's wgmma instructions, compute capability 9.0; {card.name} has {major}.{minor}{instead}"
     return None
 
 
