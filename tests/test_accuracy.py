@@ -416,6 +416,27 @@ def test_cancelling_family(name: str, sizes: tuple[int, int, int], seed: int) ->
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_cancellation_is_found_beside_a_bad_row(bad: float, seed: int) -> None:
+    a, b = offset(2048, 1024, 2048, "cuda")
+    a[3] = bad
+    c, _ = on_card("tensorcore", a, b)
+    rest = torch.arange(len(a), device="cuda") != 3
+    truth, size = a[rest].double() @ b.double(), a[rest].double().abs() @ b.double().abs()
+    ours, theirs = gauges(c[rest], truth, size), gauges(torch_fp32(a, b)[rest], truth, size)
+    assert all(x <= max(2 * y, floor) for x, y, floor in zip(ours, theirs, floors("offset"), strict=True)), (ours, theirs)
+
+
+@pytest.mark.gpu
+def test_three_products_have_no_steep_rows(seed: int) -> None:
+    """Below 4 of K no row is recomputed for what it lacks; the bits do not depend on other rows."""
+    a, b = randn(300, 3, device="cuda"), randn(3, 260, device="cuda")
+    a[5], a[6] = torch.tensor([1e3, 1e-3, 1e-7]), torch.tensor([1.0, 1e-6, 1e-7])
+    alone = mm32.matmul(a[:128].contiguous(), b, kernel="tensorcore")
+    assert torch.equal(mm32.matmul(a, b, kernel="tensorcore")[:128], alone)
+
+
+@pytest.mark.gpu
 def test_cancelling_batch(seed: int) -> None:
     pairs = [offset(256, 192, 1024, "cuda") for _ in range(3)]
     a, b = (torch.stack(x) for x in zip(*pairs, strict=True))

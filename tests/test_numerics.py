@@ -485,6 +485,8 @@ def test_cancellation_is_told_from_random_signs(k: int, parts: int, rng: np.rand
     assert not cancelling.cancels(f32(2.0**70 * cancelled[0]), cancelled[1], parts)  # squares overflow
     assert cancelling.least_power(np.zeros_like(a), b) == 0
     assert not cancelling.cancels(a * np.nan, b, parts)
+    cancelled[0][3], cancelled[0][5] = np.nan, np.inf  # of other rows they say nothing
+    assert cancelling.cancels(*cancelled, parts)
 
 
 def test_bound_is_below_that_of_any_fp32_matmul_from_64_on() -> None:

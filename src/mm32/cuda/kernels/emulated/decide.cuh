@@ -66,7 +66,7 @@ __device__ __forceinline__ void load_partners(const Params& s, int thread, const
 
 // Whether a row, which is not alone, is not accepted with at least half of PARTNERS rows of the other operand.
 __device__ __forceinline__ bool is_steep(const TestedRow& x, int side, const AcceptTest& test, const Deciding& d) {
-    if (PLANES != 2 || x.small == 0.f || test.accept(as_group(x, test.k), d.worst_partner[1 - side])) return false;
+    if (PLANES != 2 || !test.required || x.small == 0.f || test.accept(as_group(x, test.k), d.worst_partner[1 - side])) return false;
     int rejected = 0;
 #pragma unroll 1
     for (int j = 0; j < PARTNERS; j++) {

@@ -350,7 +350,7 @@ __device__ __forceinline__ void consume(const Params& s, bool scaled_lo, unsigne
 }
 
 extern "C" __global__ void __launch_bounds__(TILE_N > 128 ? 384 : 512, 1) mm32_tensorcore(const __grid_constant__ Params s) {
-    extern __shared__ char dynamic[];
+    extern __shared__ __align__(16) char dynamic[];
     __shared__ __align__(8) unsigned long long barriers[2 * STAGES];
     __shared__ __align__(16) ModerateColumns columns[2];  // one for each consumer
     __shared__ __align__(16) float staging[2][4 * STAGING];
