@@ -340,6 +340,7 @@ __device__ __forceinline__ void consume(const Params& s, bool scaled_lo, unsigne
     }
     if (WATCHED) {
         float power = power_of_thread(staging + warp * STAGING);
+        if (!(power < __int_as_float(0x7f800000))) power = 0.f;  // what is NaN or Inf says nothing of the others
 #pragma unroll
         for (int offset = 16; offset > 0; offset /= 2) power += __shfl_xor_sync(~0u, power, offset);
         if (lane == 0) staging[warp] = power;

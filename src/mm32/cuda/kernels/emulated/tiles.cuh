@@ -134,7 +134,7 @@ __device__ __forceinline__ void store(const Problem& p, const TileOfPart& tile, 
             }
         }
     }
-    if (WATCH && power < __int_as_float(0x7f800000)) power_of_thread(staging) += power;  // NaN and Inf say nothing of the others
+    if (WATCH) power_of_thread(staging) += power;
 }
 
 // The same with the single factor too, for columns whose exponent is moderate.
@@ -183,5 +183,5 @@ __device__ __forceinline__ void store_moderate(float* to, long long stride, cons
             }
         }
     }
-    if (WATCH && power < __int_as_float(0x7f800000)) power_of_thread(staging) += power;  // NaN and Inf say nothing of the others
+    if (WATCH) power_of_thread(staging) += power;
 }
