@@ -43,9 +43,12 @@ using RawB = RawTile<MM32_B_LOAD>;
 using Scheduler = TileScheduler<TILE_M, TILE_N, false>;
 constexpr int B_ROWS = RawB::ALONG_ROWS;
 
-// Two raw tiles for each consumer warp, or its sums of a tile: 16 rows of TILE_N.
+// Each consumer warp has two raw tiles. Its sums leave through the same memory: all at once where they meet others'; otherwise 64 columns
+// at a time through the second, while the first is filled for the next tile.
+constexpr int AT_ONCE = SHARERS > 1 ? TILE_N : 64;
 constexpr int A_WARP = 2 * RawA::BYTES, A_RAW = WARPS * A_WARP, B_WARP = PRODUCER_SLOTS * RawB::BYTES, B_RAW = PRODUCERS * B_WARP;
-static_assert(A_WARP >= 16 * TILE_N * 4);
+constexpr int SUMS = SHARERS > 1 ? 0 : RawA::BYTES;  // where a warp's sums begin
+static_assert(A_WARP - SUMS >= 16 * AT_ONCE * 4);
 static_assert(STAGES * STAGE + A_RAW + B_RAW + 1024 + 2048 <= 227 * 1024);  // with what is not dynamic
 
 // The least and the largest magnitude of hi numbers, two at a time, as their bits; zeros do not count for the least. bf16x6 keeps
@@ -185,7 +188,7 @@ __device__ __forceinline__ void multiply(float (&part)[TILE_N / 2], const unsign
 // Where the element (row, column) of a warp's sums lies. 16-byte pieces are permuted so that a warp's stores and loads meet no bank
 // conflict.
 __device__ __forceinline__ unsigned sum_at(unsigned row, unsigned column) {
-    return row * TILE_N * 4 + ((column / 4 ^ row % 4 * 2) * 16) + column % 4 * 4;
+    return row * AT_ONCE * 4 + ((column / 4 ^ row % 4 * 2) * 16) + column % 4 * 4;
 }
 
 // Whether a sum of magnitude `least` or more is right as it is.
@@ -214,13 +217,13 @@ __device__ __noinline__ float4 compute_again(const Problem& p, int matrix, int r
     return make_float4(sum[0], sum[1], sum[2], sum[3]);
 }
 
-// Adds up rows of a tile from all that share it, and stores them. A warp of a block alone has its own 16 rows; otherwise the rows
+// Adds up rows of AT_ONCE columns of a tile, from column `n0` on, of all that share it, and stores them. A warp of a block alone has its own 16 rows; otherwise the rows
 // of a tile are dealt out to the cluster's blocks and their warps.
-__device__ __forceinline__ void finish(const Problem& p, const TileOfPart& tile, unsigned raw, const Shared& shared) {
-    constexpr int ROWS = SHARERS == 1 ? 16 : TILE_M / CLUSTER / WARPS, ACROSS = TILE_N / 4, AT_ONCE = 32 / ACROSS;
+__device__ __forceinline__ void finish(const Problem& p, const TileOfPart& tile, int n0, unsigned raw, const Shared& shared) {
+    constexpr int ROWS = SHARERS == 1 ? 16 : TILE_M / CLUSTER / WARPS, ACROSS = AT_ONCE / 4, STEP = 32 / ACROSS;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, rank = CLUSTER > 1 ? cluster_rank() : 0;
     const int first = SHARERS == 1 ? warp * 16 : rank * (TILE_M / CLUSTER) + warp * ROWS, owner = first / 16;
-    const int n = lane % ACROSS * 4, column = tile.n0 + n;
+    const int n = lane % ACROSS * 4, column = tile.n0 + n0 + n;
     // What decides whether a sum is kept. Of products of which fp32 does not hold all bits each loses less than 2^-123, and of an
     // element of which bf16 does not, less than 2^-133 times what it is multiplied with.
     Range a = NOTHING, b = NOTHING;
@@ -240,9 +243,9 @@ __device__ __forceinline__ void finish(const Problem& p, const TileOfPart& tile,
     }
     float* const c = pointers_of(p, tile.matrix).c + column * p.c.col;
 #pragma unroll 4
-    for (int i = 0; i < ROWS; i += AT_ONCE) {
+    for (int i = 0; i < ROWS; i += STEP) {
         const int in_tile = first + i + lane / ACROSS, fragment_row = in_tile % 16;
-        const unsigned from = raw + owner * A_WARP + sum_at(fragment_row, n);
+        const unsigned from = raw + owner * A_WARP + SUMS + sum_at(fragment_row, n);
         float4 sum;
 #pragma unroll
         for (int share = 0; share < SHARERS; share++) {
@@ -273,16 +276,21 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
     const unsigned full = shared_address(shared.full), empty = shared_address(shared.empty), own = raw + warp * A_WARP;
     const KBlocks blocks(p.k);
     unsigned count = 0;
-    for (Scheduler scheduler(p, blockIdx.x / CLUSTER); scheduler.has_tile(p, 1); scheduler.advance(p, gridDim.x / CLUSTER)) {
-        const TileOfPart tile = scheduler.tile(p);
-        RawA a;
+    const int first = blocks.begin + (TURNS == 1 ? 0 : group);
+    RawA a;
+    const auto copy = [&](int kb, int slot) {
+        if (kb < blocks.end) a.copy(own + slot * RawA::BYTES, (long long)kb * BLOCK_K, (int)min(p.k - (long long)kb * BLOCK_K, (long long)BLOCK_K));
+        else copy_commit();
+    };
+    const auto begin = [&](const TileOfPart& tile) {
         a.begin(operand_of(p, pointers_of(p, tile.matrix), 0), tile.m0 + (TURNS == 1 ? warp : warp % 4) * 16);
-        const auto copy = [&](int kb, int slot) {
-            if (kb < blocks.end) a.copy(own + slot * RawA::BYTES, (long long)kb * BLOCK_K, (int)min(p.k - (long long)kb * BLOCK_K, (long long)BLOCK_K));
-            else copy_commit();
-        };
-        const int first = blocks.begin + (TURNS == 1 ? 0 : group);
-        copy(first, 0), copy(first + TURNS, 1);
+        copy(first, 0);
+    };
+    Scheduler scheduler(p, blockIdx.x / CLUSTER);
+    if (scheduler.has_tile(p, 1)) begin(scheduler.tile(p));
+    while (scheduler.has_tile(p, 1)) {
+        const TileOfPart tile = scheduler.tile(p);
+        copy(first + TURNS, 1);
         int slot = 0;
         float sum[TILE_N / 2];
 #pragma unroll
@@ -327,13 +335,9 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
             slot ^= 1;
         }
         count += blocks.end - blocks.begin;
-        copy_wait<0>();
-        __syncwarp();
-#pragma unroll
-        for (int i = 0; i < TILE_N / 8; i++)
-#pragma unroll
-            for (int h = 0; h < 2; h++)
-                store_shared2(own + sum_at(lane / 4 + 8 * h, 8 * i + lane % 4 * 2), sum[4 * i + 2 * h], sum[4 * i + 2 * h + 1]);
+        scheduler.advance(p, gridDim.x / CLUSTER);
+        const bool more = scheduler.has_tile(p, 1);
+        if (SHARERS == 1 && more) begin(scheduler.tile(p));
         const Met met{range_a.of_warp(), {__reduce_min_sync(~0u, range_b.least), __reduce_max_sync(~0u, range_b.most)}};
         if (lane == 0) shared.met[warp] = met;
         const auto together = [] {  // all whose sums meet
@@ -341,10 +345,22 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
             else if (SHARERS > 1) sync_threads<1, CONSUMERS>();
             else __syncwarp();
         };
-        together();
-        finish(p, tile, raw, shared);
-        together();
+#pragma unroll
+        for (int n0 = 0; n0 < TILE_N; n0 += AT_ONCE) {
+#pragma unroll
+            for (int i = 0; i < AT_ONCE / 8; i++)
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    const float* const from = sum + n0 / 2 + 4 * i + 2 * h;
+                    store_shared2(own + SUMS + sum_at(lane / 4 + 8 * h, 8 * i + lane % 4 * 2), from[0], from[1]);
+                }
+            together();
+            finish(p, tile, n0, raw, shared);
+            together();
+        }
+        if (SHARERS > 1 && more) begin(scheduler.tile(p));
     }
+    copy_wait<0>();
 }
 
 extern "C" __global__ void __launch_bounds__(CONSUMERS + 32 * PRODUCERS, 1) MM32_CLUSTER_DIMENSIONS mm32_direct(const __grid_constant__ Problem p) {
