@@ -10,13 +10,14 @@ WORKERS ?= auto
 # Beside the NVRTC of constraints.txt: the one that the H200's records were made with, which tests/resources.json has budgets for too.
 OTHER_NVRTC := .venv/nvrtc-13.0.88
 
-.PHONY: help setup demo test test-all budgets lint format tables docs clean
+.PHONY: help setup demo test test-all budgets cubins lint format tables docs clean
 
 help:
 	@echo "make demo      set up, then verify CASE=$(CASE) with mm32's own kernel and show the page"
 	@echo "make test      set up, then run the tests (GPU tests too where there is a GPU); PYTEST=... adds arguments"
 	@echo "make test-all  lint, docs and every test, what make test leaves out too; writes tests/record.json"
 	@echo "make budgets   record registers, spills and shared memory of new and changed kernels, for two NVRTCs"
+	@echo "make cubins    compile the usual forms of the kernels for a wheel to hold (some 20 minutes on two cores)"
 	@echo "make lint      ruff and mypy"
 	@echo "make format    ruff's formatter and its fixes"
 	@echo "make tables    rewrite the tables in README.md and docs/ from benchmarks/results/"
@@ -71,6 +72,9 @@ test-all: lint docs $(OTHER_NVRTC)
 budgets: $(OTHER_NVRTC)
 	$(BIN)/python tests/test_resources.py --record
 	MM32_TEST_NVRTC=$(OTHER_NVRTC) $(BIN)/python tests/test_resources.py --record
+
+cubins: setup
+	$(BIN)/python benchmarks/prebuild.py
 
 lint: .venv/.lint
 	@$(BIN)/python tests/shares.py lint sh -exc '$(BIN)/ruff check .; $(BIN)/ruff format --check .; $(BIN)/mypy'

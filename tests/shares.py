@@ -51,6 +51,7 @@ AREAS = {
     "test_links": "records",
     "test_shares": "records",
     "test_compile.": "kernels",
+    "test_prebuilt": "kernels",
     "test_launch": "kernels",
     "test_devices": "kernels",
     "test_sanitizer": "kernels",

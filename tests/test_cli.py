@@ -150,8 +150,10 @@ def test_env_as_a_page_and_as_json(run, tmp_path, monkeypatch):
 
 def test_cache_path_list_clear(run, tmp_path, monkeypatch):
     from mm32.cuda import compile as compiler
+    from mm32.cuda import prebuilt
 
     monkeypatch.setenv("MM32_CACHE_DIR", str(tmp_path / "cubins"))
+    monkeypatch.setattr(prebuilt, "FOLDER", tmp_path / "came")
     assert run("cache", "path").stdout == f"{tmp_path / 'cubins'}\n"
     assert run("cache", "list").stdout == f"0 entries, 0 bytes in {tmp_path / 'cubins'}\n"
     plan = planning.plan(gemm.from_layout("nn", 8, 8, 8), planning.H200, "naive")
@@ -161,6 +163,11 @@ def test_cache_path_list_clear(run, tmp_path, monkeypatch):
     assert entry.bytes > len(code)
     for shown in ("fma/naive.cu", "sm_90a", "BIAS=0 ACTIVATION=0 ALONG_M=0", f"1 entry, {entry.bytes} bytes"):
         assert shown in listed
+    assert "(compiled here, " in listed
+    size = prebuilt.keep(plan.launches[0].source, plan.launches[0].constants, "sm_80").stat().st_size
+    listed = run("cache", "list").stdout
+    assert f"1 entry, {size} bytes came with mm32 ({tmp_path / 'came'})" in listed
+    assert "(came with mm32, " in listed
     assert run("cache", "clear").stdout == f"removed 1 entry from {tmp_path / 'cubins'}\n"
     assert compiler.entries() == []
 

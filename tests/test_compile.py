@@ -299,7 +299,7 @@ DAMAGE = {
     "flipped_sum": lambda data: data[:20] + bytes([data[20] ^ 1]) + data[21:],
     "flipped_header": lambda data: data.replace(b'"fma/naive.cu"', b'"naive.cv"'),
     "header_without_cubin": lambda data: data[: len(compiler.MAGIC) + 65] + b"{}\n",
-    "header_is_not_a_dict": lambda data: compiler._pack(b"cubin", ["fma/naive.cu"]),
+    "header_is_not_a_dict": lambda data: compiler.pack(b"cubin", ["fma/naive.cu"]),
     "header_is_not_text": lambda data: compiler.MAGIC + b"\xff\xfe\xfa\n" + data,
     "twice": lambda data: data + data,
 }
@@ -402,7 +402,7 @@ def test_eight_processes_at_once(cache: Path, right: bytes) -> None:
         gate = manager.Barrier(8)
         found = [f.result() for f in [pool.submit(_compile_at_the_gate, gate, str(cache)) for _ in range(8)]]
     assert set(found) == {hashlib.sha256(right).hexdigest()}
-    assert compiler._unpack(only_entry(cache).read_bytes())[0] == right
+    assert compiler.unpack(only_entry(cache).read_bytes())[0] == right
 
 
 # ---------------------------------------------------------------------------------------------------------------------

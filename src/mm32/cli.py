@@ -268,13 +268,18 @@ if typer is not None:
 
     @cache.command("list")
     def cache_list() -> None:
-        """List the compiled kernels, oldest first."""
+        """List the compiled kernels: those that came with mm32, then those compiled here, oldest first."""
         from mm32.cuda import compile as compiler
+        from mm32.cuda import prebuilt
 
-        entries = compiler.entries()
-        for entry in entries:
-            print(f"{entry.bytes:>9}  {entry.arch:<8}  {entry.kernel:<16}  {entry.constants}  ({entry.compiler})")
-        print(f"{_entries(len(entries))}, {sum(e.bytes for e in entries)} bytes in {compiler.cache_dir()}")
+        came, made = prebuilt.entries(), compiler.entries()
+        for origin, entries in (("came with mm32", came), ("compiled here", made)):
+            for entry in entries:
+                by = f"{origin}, {entry.compiler}"
+                print(f"{entry.bytes:>9}  {entry.arch:<8}  {entry.kernel:<16}  {entry.constants}  ({by})")
+        if came:
+            print(f"{_entries(len(came))}, {sum(e.bytes for e in came)} bytes came with mm32 ({prebuilt.FOLDER})")
+        print(f"{_entries(len(made))}, {sum(e.bytes for e in made)} bytes in {compiler.cache_dir()}")
 
     @cache.command("clear")
     def cache_clear() -> None:

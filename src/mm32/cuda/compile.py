@@ -161,7 +161,14 @@ def compile_cubin(source: str, constants: Constants, arch: str, *, verbose: bool
     return code, report.getvalue()
 
 
-def _pack(cubin: bytes, header: dict[str, str]) -> bytes:
+def header(source: str, constants: Constants, arch: str, version: str) -> dict[str, str]:
+    """What an entry says of itself."""
+    text = " ".join(f"{k}={v}" for k, v in constants)
+    return {"kernel": source, "arch": arch, "constants": text, "compiler": version}
+
+
+def pack(cubin: bytes, header: dict[str, str]) -> bytes:
+    """An entry's bytes."""
     body = json.dumps(header, sort_keys=True).encode() + b"\n" + cubin
     return _sum(body) + body
 
@@ -170,7 +177,7 @@ def _sum(body: bytes) -> bytes:
     return MAGIC + hashlib.sha256(body).hexdigest().encode() + b"\n"
 
 
-def _unpack(data: bytes) -> tuple[bytes, dict[str, str]]:
+def unpack(data: bytes) -> tuple[bytes, dict[str, str]]:
     """Cubin and header of an entry; ValueError if it is not whole."""
     body = data[len(MAGIC) + 65 :]
     if not data.startswith(_sum(body)):
@@ -215,7 +222,7 @@ def _write(path: Path, data: bytes) -> None:
 def _read(path: Path) -> bytes | None:
     """The cubin of an entry, None where there is none that is whole."""
     try:
-        return _unpack(path.read_bytes())[0]
+        return unpack(path.read_bytes())[0]
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -235,27 +242,21 @@ def cubin(source: str, constants: Constants, arch: str) -> bytes:
     if version != expected and (found := _read(path)) is not None:
         return found
     code, _ = compile_cubin(source, constants, arch)
-    header = {
-        "kernel": source,
-        "arch": arch,
-        "constants": " ".join(f"{k}={v}" for k, v in constants),
-        "compiler": version,
-    }
-    _write(path, _pack(code, header))
+    _write(path, pack(code, header(source, constants, arch, version)))
     return code
 
 
-def entries() -> list[Entry]:
-    """What the cache holds, oldest first; entries that are not whole are left out."""
+def entries(folder: Path | None = None) -> list[Entry]:
+    """What a folder, by default the cache's, holds, oldest first; entries that are not whole are left out."""
     found = []
-    folder = cache_dir()
+    folder = cache_dir() if folder is None else folder
     for path in folder.glob("*.cubin") if folder.is_dir() else []:
         try:
             data, made = path.read_bytes(), path.stat().st_mtime
-            _, header = _unpack(data)
+            _, about = unpack(data)
         except (OSError, ValueError):
             continue
-        named = (header.get(name, "?") for name in ("kernel", "arch", "constants", "compiler"))
+        named = (about.get(name, "?") for name in ("kernel", "arch", "constants", "compiler"))
         found.append((made, Entry(path, len(data), *named)))
     return [entry for _, entry in sorted(found, key=lambda f: f[0])]
 

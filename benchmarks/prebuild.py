@@ -1,0 +1,122 @@
+"""Compiles the usual forms of the kernels for each architecture, to come with a wheel (`make cubins`, mm32/cuda/prebuilt.py).
+
+Which forms are usual is derived: the products of the records under results/ are planned for a card of each architecture, and of
+the plans' forms those are taken that SHARE of the plans need, the cheapest first. Files of other forms or of older sources are
+removed. `--list` prints the forms and compiles nothing.
+
+    python benchmarks/prebuild.py [--arch sm_90a ...] [--list]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mm32 import gemm
+from mm32.cuda import prebuilt
+from mm32.gemm import Gemm
+from mm32.plan import Card, plan
+from mm32.plan import card as cards
+
+RESULTS = Path(__file__).parent / "results"
+RECORDS = ("main", "shapes", "auto", "ieee")
+CARDS = (cards.A100, cards.A10, cards.L40S, cards.H200, cards.B200, cards.RTX_5090)  # one of each architecture
+SHARE = 0.95  # of the plans of the records' products
+MOST_BYTES = 20 * 2**20  # of all cubins, compressed
+
+Form = tuple[str, tuple[tuple[str, int], ...]]  # source, constants
+
+
+def products() -> Iterator[Gemm]:
+    """What the records hold, each product once, as contiguous aligned operands."""
+    seen = set()
+    for path in sorted(RESULTS.glob("*/*.json")):
+        if path.stem not in RECORDS:
+            continue
+        for row in json.loads(path.read_text())["rows"]:
+            key = tuple(row[name] for name in ("m", "n", "k", "layout", "bias", "activation", "batch"))
+            if key not in seen:
+                seen.add(key)
+                yield _gemm(row)
+
+
+def _gemm(row: dict[str, Any]) -> Gemm:
+    batch = (row["batch"],) if row["batch"] > 1 else ()
+
+    def stored(rows: int, columns: int, transposed: bool) -> torch.Tensor:
+        return torch.empty(*batch, columns, rows).mT if transposed else torch.empty(*batch, rows, columns)
+
+    with torch.device("meta"):
+        a, b = (
+            stored(rows, columns, letter == "t")
+            for rows, columns, letter in zip((row["m"], row["k"]), (row["k"], row["n"]), row["layout"], strict=True)
+        )
+        bias = torch.empty(row["n"]) if row["bias"] else None
+        return gemm.describe(a, b, bias, torch.empty(*batch, row["m"], row["n"]), row["activation"])
+
+
+def usual(card: Card, share: float = SHARE) -> list[Form]:
+    """The fewest forms, or nearly, with which `share` of the plans for `card` need none else. Torch's own product needs none."""
+    plans: Counter[frozenset[Form]] = Counter()
+    for product in products():
+        forms = frozenset((launch.source, launch.constants) for launch in plan(product, card, torch="fp32").launches)
+        plans[forms] += bool(forms)
+    chosen: frozenset[Form] = frozenset()
+    while sum(count for forms, count in plans.items() if forms <= chosen) < share * sum(plans.values()):
+        left = {forms: count for forms, count in plans.items() if not forms <= chosen}
+        ranked = []  # by how many forms more each plan costs that could then run
+        for forms in left:
+            gained = sum(count for other, count in left.items() if other <= chosen | forms)
+            ranked.append((len(forms - chosen) / max(gained, 0.5), sorted(forms)))
+        chosen |= frozenset(min(ranked)[1])
+    return sorted(chosen)
+
+
+def _keep(source: str, constants: tuple[tuple[str, int], ...], arch: str) -> int:
+    return prebuilt.keep(source, constants, arch).stat().st_size
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    known = [card.arch for card in CARDS]
+    parser.add_argument("--arch", nargs="+", choices=known, default=known, help="architectures; by default all")
+    parser.add_argument("--list", action="store_true", help="print the forms only")
+    args = parser.parse_args()
+    wanted = [(*form, card.arch) for card in CARDS if card.arch in args.arch for form in usual(card)]
+    if args.list:
+        for source, constants, arch in wanted:
+            print(arch, source, *(f"{name}={value}" for name, value in constants))
+        return 0
+    paths = {prebuilt.path(*form) for form in wanted}
+    for old in prebuilt.FOLDER.glob("*"):
+        if old not in paths:
+            old.unlink()
+    missing = [form for form in wanted if not prebuilt.path(*form).exists()]
+    print(f"{len(wanted)} cubins, {len(missing)} to compile", flush=True)
+    start = time.monotonic()
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        futures = [pool.submit(_keep, *form) for form in missing]
+        for number, future in enumerate(as_completed(futures), 1):
+            future.result()
+            if number % 10 == 0 or number == len(missing):
+                print(f"{number} of {len(missing)}, {time.monotonic() - start:.0f} s", flush=True)
+    size = sum(path.stat().st_size for path in paths)
+    print(f"{len(paths)} cubins, {size / 2**20:.1f} MiB in {prebuilt.FOLDER}")
+    if size > MOST_BYTES:
+        print(f"that is more than {MOST_BYTES / 2**20:.0f} MiB", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

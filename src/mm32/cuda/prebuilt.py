@@ -1,0 +1,55 @@
+"""Cubins that come with the package: those of the usual forms, for every architecture that a wheel is built for.
+
+A wheel has them in the folder cubins/, made by `make cubins` (benchmarks/prebuild.py); a checkout has none unless that was
+run. They are found by the hash of all that decides what they compute, as in the cache on disk (compile.py), but for the version
+of the compiler: NVRTC is not even loaded where one is found. What is not of today's sources is never found.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from pathlib import Path
+
+from mm32.cuda import compile as compiler
+from mm32.cuda.compile import Constants
+
+FOLDER = Path(__file__).with_name("cubins")
+ANY_COMPILER = "any compiler"
+
+log = logging.getLogger("mm32")
+
+
+def path(source: str, constants: Constants, arch: str) -> Path:
+    """Where the cubin of a form is, if it came with the package."""
+    return FOLDER / f"{compiler.key(source, constants, arch, ANY_COMPILER)}.cubin"
+
+
+def find(source: str, constants: Constants, arch: str) -> bytes | None:
+    """The cubin of a form that came with the package, None where none did or its file is damaged."""
+    at = path(source, constants, arch)
+    try:
+        return zlib.decompress(compiler.unpack(at.read_bytes())[0])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, zlib.error) as error:
+        log.info("the cubin %s that came with mm32 is not usable (%s): compiling", at, error)
+        return None
+
+
+def keep(source: str, constants: Constants, arch: str) -> Path:
+    """Compiles a form and keeps it in the folder, compressed. Raises `CompileError`, and OSError where it cannot be written."""
+    at = path(source, constants, arch)
+    code, _ = compiler.compile_cubin(source, constants, arch)
+    data = compiler.pack(zlib.compress(code, 9), compiler.header(source, constants, arch, compiler.compiler_version()))
+    at.parent.mkdir(exist_ok=True)
+    temporary = at.with_suffix(".writing")
+    temporary.write_bytes(data)
+    temporary.replace(at)
+    return at
+
+
+def entries() -> list[compiler.Entry]:
+    """What came with the package, by architecture and kernel."""
+    found = compiler.entries(FOLDER)
+    return sorted(found, key=lambda entry: (entry.arch, entry.kernel, entry.constants))
