@@ -424,7 +424,10 @@ def test_cancellation_is_found_beside_a_bad_row(bad: float, seed: int) -> None:
     rest = torch.arange(len(a), device="cuda") != 3
     truth, size = a[rest].double() @ b.double(), a[rest].double().abs() @ b.double().abs()
     ours, theirs = gauges(c[rest], truth, size), gauges(torch_fp32(a, b)[rest], truth, size)
-    assert all(x <= max(2 * y, floor) for x, y, floor in zip(ours, theirs, floors("offset"), strict=True)), (ours, theirs)
+    assert all(x <= max(2 * y, floor) for x, y, floor in zip(ours, theirs, floors("offset"), strict=True)), (
+        ours,
+        theirs,
+    )
 
 
 @pytest.mark.gpu

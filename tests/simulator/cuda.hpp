@@ -65,7 +65,7 @@ inline unsigned __float_as_uint(float x) {
 
 namespace simulator {
 
-constexpr unsigned BYTES = 227 * 1024, BASE = 1024;  // of shared memory; its first address
+constexpr unsigned BYTES = 227 * 1024, BASE = 1024;  // of shared memory, at most; its first address
 constexpr int STACK = 128 * 1024;
 
 [[noreturn]] inline void fail(const char* what) {
@@ -101,7 +101,7 @@ struct Block {
     std::map<int, Rendezvous> named;
     std::vector<Warp> warps;
     std::vector<Warpgroup> warpgroups;
-    unsigned index, rank, used = 0;
+    unsigned index, rank;
 };
 
 struct Thread {
@@ -118,7 +118,7 @@ inline ucontext_t scheduler;
 inline Thread* current;
 inline std::vector<Block*> cluster;
 inline Rendezvous cluster_meeting;
-inline unsigned threads_of_block, blocks_of_grid;
+inline unsigned threads_of_block, blocks_of_grid, dynamic_bytes;
 inline long events;  // anything that may end another thread's wait
 inline std::function<void()> kernel;
 
@@ -147,16 +147,22 @@ inline unsigned char* at(unsigned address, unsigned bytes) {
     if (address % bytes) fail("a shared address that is not aligned");
     return block->memory + offset;
 }
-// Room for what a kernel declares as __shared__.
+// The same, of this block's dynamic shared memory.
+inline unsigned char* dynamic_at(unsigned address, unsigned bytes) {
+    if (address - BASE + bytes > dynamic_bytes) fail("an address outside dynamic shared memory");
+    return at(address, bytes);
+}
+// Room for what a kernel declares as __shared__, behind what is dynamic.
 template <typename T>
 T& place() {
-    return *reinterpret_cast<T*>(current->block->memory + BYTES - sizeof(T) / 16 * 16 - 16);
+    if (dynamic_bytes + sizeof(T) > BYTES) fail("more shared memory than a block has");
+    return *reinterpret_cast<T*>(current->block->memory + dynamic_bytes);
 }
 inline char* dynamic() { return reinterpret_cast<char*>(current->block->memory); }
 
-inline void run(unsigned blocks, unsigned threads, std::function<void()> what) {
+inline void run(unsigned blocks, unsigned threads, unsigned dynamic, std::function<void()> what) {
     kernel = std::move(what);
-    threads_of_block = threads, blocks_of_grid = blocks;
+    threads_of_block = threads, blocks_of_grid = blocks, dynamic_bytes = (dynamic + 15) / 16 * 16;
     if (blocks % MM32_CLUSTER) fail("a grid of parts of clusters");
     for (unsigned first = 0; first < blocks; first += MM32_CLUSTER) {
         std::vector<std::unique_ptr<Block>> made;
@@ -237,24 +243,24 @@ void copy_wait() {
     auto& pending = simulator::current->pending;
     for (; pending.size() > PENDING; pending.pop_front())
         for (const auto& copy : pending.front()) {
-            unsigned char* const to = simulator::at(copy.to, copy.bytes);
+            unsigned char* const to = simulator::dynamic_at(copy.to, copy.bytes);
             if (copy.exists) memcpy(to, copy.from, copy.bytes);
             else memset(to, 0, copy.bytes);
         }
 }
 inline void load_shared(unsigned from, float& x, float& y, float& z, float& w) {
-    const float* const f = reinterpret_cast<const float*>(simulator::at(from, 16));
+    const float* const f = reinterpret_cast<const float*>(simulator::dynamic_at(from, 16));
     x = f[0], y = f[1], z = f[2], w = f[3];
 }
 inline float2 load_shared2(unsigned from) {
-    const float* const f = reinterpret_cast<const float*>(simulator::at(from, 8));
+    const float* const f = reinterpret_cast<const float*>(simulator::dynamic_at(from, 8));
     return {f[0], f[1]};
 }
 inline void store_shared2(unsigned to, float x, float y) {
-    float* const f = reinterpret_cast<float*>(simulator::at(to, 8));
+    float* const f = reinterpret_cast<float*>(simulator::dynamic_at(to, 8));
     f[0] = x, f[1] = y;
 }
-inline void store_shared4(unsigned to, const unsigned (&x)[4]) { memcpy(simulator::at(to, 16), x, 16); }
+inline void store_shared4(unsigned to, const unsigned (&x)[4]) { memcpy(simulator::dynamic_at(to, 16), x, 16); }
 
 // ---------------------------------------------------------------------------------------------------------------------
 // ptx/bulk_copy.cuh (barriers alone), warpgroups.cuh, cluster.cuh
@@ -331,7 +337,7 @@ void wgmma(float (&d)[COUNT], const unsigned (&a)[4], unsigned long long b, int 
         const unsigned logical = ALONG_ROWS ? base + n / 64 * leading + k / 8 * stride + k % 8 * 128 + n % 64 * 2
                                             : base + n / 8 * stride + n % 8 * 128 + k * 2;
         unsigned short bits;
-        memcpy(&bits, simulator::at(logical ^ (logical >> 7 & 7) << 4, 2), 2);
+        memcpy(&bits, simulator::dynamic_at(logical ^ (logical >> 7 & 7) << 4, 2), 2);
         return __uint_as_float((unsigned)bits << 16);
     };
     for (int h = 0; h < 2; h++) {

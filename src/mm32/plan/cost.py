@@ -68,8 +68,8 @@ SHARES: dict[str, float] = {
     "tensorcore.128x6.launches": 0.8333333,
     "tensorcore.64x6": 0.6,
     "tensorcore.64x6.launches": 1.1666667,
-    # direct, by tile, of fp16; a tile's begin and end, a call, and one where a cluster adds up, in launches; of memory, what it reads
-    # and stores, and what its tiles read from L2. Guesses.
+    # direct, by tile, of fp16; a tile's begin and end, a call, and what a cluster adds, in launches; of memory, what it reads and
+    # stores, and what its tiles read from L2. Guesses.
     "direct.128x128": 0.6,
     "direct.128x128.launches": 0.8,
     "direct.128x64": 0.5,
@@ -375,7 +375,10 @@ class Model:
         around = s[tile.label + ".launches"] + (s["direct.cluster.launches"] if cluster > 1 else 0.0)
         multiply = waves * (-(-work.k // (tile.k * cluster)) * step + around * self.launch)
         from_l2 = 4.0 * tiles * (tile.m + tile.n) * work.k / (card.memory * s["direct.l2"])
-        return max(multiply, work.traffic / (card.memory * s["direct.memory"]), from_l2) + s["direct.launches"] * self.launch
+        return (
+            max(multiply, work.traffic / (card.memory * s["direct.memory"]), from_l2)
+            + s["direct.launches"] * self.launch
+        )
 
     # -----------------------------------------------------------------------------------------------------------------
     # torch's own product (cuBLAS)

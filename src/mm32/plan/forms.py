@@ -265,9 +265,11 @@ SOURCES = (
         _tensorcore_allowed,
     ),
     Source(
+        # warps of their own load each operand
         "direct", "emulated/direct.cu", (*_LAST, "PRODUCTS", "A_LOAD", "B_LOAD", *DIRECT_TILE.names, "CLUSTER", "C_VECTOR"),
         (EPILOGUE, SIX, A_LOAD, B_LOAD, DIRECT_TILE, CLUSTER, C_VECTOR),
-        ((DIRECT_TILE, A_LOAD, B_LOAD), (DIRECT_TILE, CLUSTER, C_VECTOR, ENDS), (EACH,)), _threads(direct.THREADS),
+        ((DIRECT_TILE, A_LOAD), (DIRECT_TILE, B_LOAD), (DIRECT_TILE, CLUSTER), (CLUSTER, C_VECTOR, ENDS), (EACH,)),
+        _threads(direct.THREADS),
     ),
     Source(
         "mma", "emulated/mma.cu", (*_LAST, *MMA_TILE.names, *_STORE), (EPILOGUE, MMA_TILE, SPLIT_K, C_VECTOR),

@@ -1,0 +1,226 @@
+"""The kernel direct: on the host by the simulator (simulated.py), and on a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+import mm32
+import simulated
+from mm32 import gemm, numerics
+from mm32.cuda import launch
+from mm32.plan import H200, Unplannable, direct, plan
+from mm32.plan.cost import Work
+
+simulate = pytest.mark.skipif(simulated.COMPILER is None, reason="no C++ compiler")
+Array = np.ndarray
+
+
+class Product(NamedTuple):
+    m: int
+    k: int
+    n: int
+    layout: str = "nt"
+    offset: int = 0  # of A and B from a multiple of 16 bytes, in floats
+    batch: int = 1
+
+
+def operands(product: Product, rng: np.random.Generator) -> tuple[Array, Array]:
+    shapes = (product.batch, product.m, product.k), (product.batch, product.k, product.n)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in shapes)
+    return a, b
+
+
+def stored(x: Array, transposed: bool, offset: int) -> tuple[torch.Tensor, Array]:
+    """x as a tensor in memory of its own, with its last two axes swapped there if `transposed`; and that memory."""
+    memory = simulated.aligned(x.size, offset)
+    lies = x.swapaxes(1, 2) if transposed else x
+    memory[:] = lies.ravel()
+    view = torch.from_numpy(memory).view(*lies.shape)
+    return view.mT if transposed else view, memory
+
+
+def on_host(
+    product: Product, a: Array, b: Array, tile: direct.Tile, cluster: int, folder: Path, blocks: int | None = None,
+    bias: Array | None = None, activation: str | None = None,
+) -> Array:  # fmt: skip
+    """C (batch, M, N) by one tile and cluster. blocks: clusters of the grid, fewer than a card would have."""
+    of_a, of_b = (
+        stored(a, product.layout[0] == "t", product.offset),
+        stored(b, product.layout[1] == "t", product.offset),
+    )
+    memory = simulated.aligned(product.batch * product.m * product.n)
+    memory[:] = np.nan
+    c = torch.from_numpy(memory).view(product.batch, product.m, product.n)
+    asked = gemm.describe(of_a[0], of_b[0], None if bias is None else torch.from_numpy(bias), c, activation)
+    made = direct.assemble(direct.Candidate(0.0, tile, cluster), asked, H200)
+    if blocks is not None:
+        made = replace(made, launches=(replace(made.launches[0], blocks=blocks * cluster),))
+    simulated.run(made, asked, of_a[1], of_b[1], memory, bias, folder)
+    return memory.reshape(c.shape)
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("simulated")
+
+
+LARGE, WIDE, FLAT, SMALL = direct.TILES
+# Every tile, load, cluster, layout; edges of M, N and K; more tiles than blocks; batches.
+CASES = {
+    "one tile": (Product(128, 200, 128), LARGE, 1, None),
+    "unaligned": (Product(130, 75, 257, "nt", 1), LARGE, 1, 1),
+    "along rows": (Product(140, 70, 132, "tn"), WIDE, 1, 1),
+    "along rows, unaligned": (Product(65, 129, 66, "tn", 1, 2), SMALL, 1, 2),
+    "K shared by two": (Product(72, 300, 132, "tn"), FLAT, 2, 1),
+    "K shared by eight": (Product(100, 700, 72), SMALL, 8, 1),
+    "less of K than blocks": (Product(64, 40, 128), FLAT, 8, 1),
+    "one product": (Product(1, 1, 1, "nn"), SMALL, 1, None),
+}
+MORE = {
+    "both layouts": (Product(132, 128, 100, "tt"), LARGE, 1, 1),
+    "the others": (Product(130, 256, 192, "nn"), LARGE, 2, 1),
+    "four": (Product(128, 700, 128), LARGE, 4, 1),
+    "wide, four": (Product(200, 333, 130, "nn", 3), WIDE, 4, 1),
+    "small in batches": (Product(16, 16, 16, "nt", 0, 5), SMALL, 1, 2),
+    "flat": (Product(64, 520, 256, "nn"), FLAT, 1, 1),
+}
+
+
+def check(c: Array, a: Array, b: Array) -> None:
+    """Within the bound of bf16x6 with sums promoted every 32 of K, and rounding of the partial sums of a cluster."""
+    for i in range(len(c)):
+        assert numerics.componentwise(c[i], a[i], b[i]) <= 4
+        assert numerics.normwise(c[i], a[i], b[i]) <= 2e-7
+
+
+@simulate
+@pytest.mark.parametrize("name", [*CASES, *(pytest.param(name, marks=pytest.mark.slow) for name in MORE)])
+def test_sums_are_right(name: str, libraries: Path, rng: np.random.Generator, seed: int) -> None:
+    product, tile, cluster, blocks = (CASES | MORE)[name]
+    a, b = operands(product, np.random.default_rng(seed))
+    check(on_host(product, a, b, tile, cluster, libraries, blocks), a, b)
+
+
+@simulate
+@pytest.mark.parametrize("cluster", [1, 2])
+def test_what_bf16x6_cannot_carry_is_computed_again(cluster: int, libraries: Path, seed: int) -> None:
+    product, rng = Product(72, 256, 68), np.random.default_rng(seed)
+    a, b = operands(product, rng)
+    a[0, 3] *= 1e-36
+    b[0, :, 9] *= 1e-3
+    a[0, 5, 7] = np.nan
+    a[0, 6, :128] = np.inf
+    b[0, 100, 11] = -np.inf
+    a[0, 8] = 0
+    a[0, 8, 0] = 3.4e38  # which rounds to an infinite bf16
+    a[0, 12] = 0
+    with np.errstate(invalid="ignore", over="ignore"):
+        truth = (a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32)
+        c = on_host(product, a, b, SMALL, cluster, libraries, 1)
+        assert np.array_equal(np.isnan(c), np.isnan(truth))
+        assert np.array_equal(c == np.inf, truth == np.inf)
+        assert np.array_equal(c == -np.inf, truth == -np.inf)
+        finite = np.isfinite(truth[0]).all(axis=1)
+        size = np.abs(a[0][finite]).astype(np.float64) @ np.abs(b[0]).astype(np.float64)
+        error = np.abs(c[0][finite] - a[0][finite].astype(np.float64) @ b[0].astype(np.float64))
+    columns = np.isfinite(b[0]).all(axis=0)
+    assert (error <= numerics.UNIT * 16 * size + 2.0**-140)[:, columns].all()
+    assert not c[0][12][columns].any()
+
+
+@simulate
+def test_bias_and_activation(libraries: Path, seed: int) -> None:
+    product, rng = Product(70, 100, 67), np.random.default_rng(seed)
+    a, b = operands(product, rng)
+    bias = rng.standard_normal(67).astype(np.float32)
+    c = on_host(product, a, b, SMALL, 2, libraries, 1, bias, "relu")
+    assert np.abs(c - np.maximum(a.astype(np.float64) @ b + bias, 0)).max() < 1e-5
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Plans
+
+
+def test_a_plan_is_one_launch_without_a_workspace() -> None:
+    made = plan(gemm.from_layout("nt", 512, 512, 512), H200, "direct")
+    (launch,) = made.launches
+    assert made.workspace is None
+    assert made.scheme == "bf16x6"
+    assert launch.blocks is not None
+    assert launch.blocks <= H200.sms
+    assert launch.shared <= H200.shared_memory - 2048  # what is not dynamic
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (64, 4096, 4096), (1024, 1024, 1024), (65536, 256, 256), (100, 30, 9)])
+def test_clusters_share_k_where_tiles_are_few(sizes: tuple[int, int, int]) -> None:
+    asked = gemm.from_layout("nn", *sizes)
+    for candidate in direct.candidates(Work(asked), H200):
+        (launch,) = direct.assemble(candidate, asked, H200).launches
+        tiles = -(-asked.m // candidate.tile.m) * -(-asked.n // candidate.tile.n)
+        assert launch.blocks is not None
+        assert launch.blocks % candidate.cluster == 0
+        assert candidate.cluster == 1 or (tiles * candidate.cluster <= H200.sms and candidate.cluster * 64 <= asked.k)
+
+
+@pytest.mark.parametrize("precision", ["ieee", "tf32"])
+def test_it_is_bf16x6_only(precision: str) -> None:
+    with pytest.raises(Unplannable, match="it computes bf16x6"):
+        plan(gemm.from_layout("nn", 64, 64, 64, precision=precision), H200, "direct")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# On a GPU
+
+SIZES = [(512, 512, 512), (777, 1333, 555), (64, 4096, 4096), (1000, 64, 3000), (33, 17, 65), (2048, 2048, 2048)]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize("sizes", SIZES)
+def test_on_a_gpu(sizes: tuple[int, int, int], layout: str, seed: int) -> None:
+    m, k, n = sizes
+    a = torch.randn(m, k, device="cuda") if layout[0] == "n" else torch.randn(k, m, device="cuda").T
+    b = torch.randn(k, n, device="cuda") if layout[1] == "n" else torch.randn(n, k, device="cuda").T
+    bias = torch.randn(n, device="cuda")
+    truth, size = a.double() @ b.double(), a.double().abs() @ b.double().abs()
+    asked = gemm.from_layout(layout, m, n, k)
+    c = mm32.matmul(a, b, kernel="direct")
+    assert float(((c - truth).abs() / size).max()) <= 4 * numerics.UNIT
+    assert torch.equal(c, mm32.matmul(a, b, kernel="direct"))
+    with_bias = mm32.matmul(a, b, bias=bias, activation="relu", kernel="direct")
+    assert torch.allclose(with_bias.double(), (truth + bias).relu(), rtol=0, atol=float(size.max()) * 4 * numerics.UNIT)
+    card = launch.card_of(0)
+    for candidate in direct.candidates(Work(asked), card):
+        out = torch.full((m, n), float("nan"), device="cuda")
+        launch.Executable(direct.assemble(candidate, asked, card), 0)(a, b, None, out)
+        assert float(((out - truth).abs() / size).max()) <= 4 * numerics.UNIT, candidate
+
+
+@pytest.mark.gpu
+def test_data_of_any_kind_on_a_gpu(seed: int) -> None:
+    a, b = torch.randn(300, 500, device="cuda"), torch.randn(500, 260, device="cuda")
+    a[3], a[7, 9], a[9, 4] = 1e-36 * a[3], float("nan"), float("inf")
+    b[:, 5] = 1e30
+    c, truth = mm32.matmul(a, b, kernel="direct"), (a.double() @ b.double()).float()
+    assert torch.equal(c.isnan(), truth.isnan())
+    assert torch.equal(c.isinf(), truth.isinf())
+    rows = truth.isfinite().all(1)
+    size = a[rows].double().abs() @ b.double().abs()
+    assert float(((c[rows] - truth[rows]).abs() / size).max()) <= 16 * numerics.UNIT
+
+
+@pytest.mark.gpu
+def test_batches_and_views_on_a_gpu(seed: int) -> None:
+    a, b = torch.randn(7, 3, 200, 96, device="cuda"), torch.randn(3, 130, 96, device="cuda").mT
+    truth = a.double() @ b.double()
+    assert float((mm32.matmul(a, b, kernel="direct") - truth).abs().max()) < 1e-4
+    out = torch.zeros(200, 130, device="cuda").T
+    x, y = torch.randn(131, 96, device="cuda")[1:], torch.randn(96, 401, device="cuda")[:, 1::2]
+    mm32.matmul(x, y, out=out, kernel="direct")
+    assert float((out - x.double() @ y.double()).abs().max()) < 1e-4
