@@ -341,9 +341,9 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
         const Met met{range_a.of_warp(), {__reduce_min_sync(~0u, range_b.least), __reduce_max_sync(~0u, range_b.most)}};
         if (lane == 0) shared.met[warp] = met;
         const auto together = [] {  // all whose sums meet
+            __syncwarp();
             if (CLUSTER > 1) cluster_sync();
             else if (SHARERS > 1) sync_threads<1, CONSUMERS>();
-            else __syncwarp();
         };
 #pragma unroll
         for (int n0 = 0; n0 < TILE_N; n0 += AT_ONCE) {
