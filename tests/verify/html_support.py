@@ -46,7 +46,7 @@ def _compared(body: str | None) -> dict[str, Any]:
         name, reason, report = in_process.compare(reference, candidate, trials=2)
     report.verdict = Verdict.FASTER if name == "SAME" else Verdict[name]
     report.reason, report.seconds, report.isolation = reason, 5.5, ["PID namespace", "no network"]
-    report.reference, report.candidate = "/work/reference.py", "/work/candidate.py"
+    report.reference, report.candidate = "/home/you/reference.py", "/home/you/candidate.py"
     if report.verdict.same:
         report.timing = timed()
     return report.as_dict()

@@ -403,7 +403,7 @@ def test_an_index_has_a_row_for_each_report_and_links() -> None:
     main = parsed.text()
     assert "nightly: 4 reports" in main
     assert "1 SAME, FASTER, 1 DIFFERENT, 1 CRASHED." in main
-    for said in ("work/candidate.py : reference.py", "a tile", "it raised", "SKIPPED"):
+    for said in ("you/candidate.py : reference.py", "a tile", "it raised", "SKIPPED"):
         assert said in main
     values = [a["data-v"] for a in parsed.of("td") if "data-v" in a]
     assert float(values[0]) == pytest.approx(made[0]["timing"]["speedup"])

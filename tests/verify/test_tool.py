@@ -216,6 +216,11 @@ def test_wrong_candidates_are_different(run: Run, name: str) -> None:
     assert report.verdict is Verdict.DIFFERENT, (report.verdict, report.reason)
     assert report.exit_code == 5
     assert any(part in report.reason for part in says.split("|")), report.reason
+    if report.wrong or name == "caches late":
+        assert report.picture is not None
+        assert not report.picture["same"]
+        assert report.picture["outputs"][0]["wrong"] > 0
+        assert (report.picture["of"] == "a timed call") == (name == "caches late")
 
 
 def test_a_check_that_could_not_have_failed_gives_no_verdict(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,12 +36,12 @@ def paint(got: Any, truths: list[Truth], judgement: Judgement, of: str) -> dict[
     """The pictures of an output that `judge` has judged. `of` names it: "trial 1".
 
     Returns "of", "same", "outputs" and "left_out", a count of tensors that are not drawn. Each of "outputs" has "path", "shape",
-    "dtype", and either "why_not" or what `_drawn` makes.
+    "dtype", and either "why_not" or what `_drawn` makes. None where the output is built differently from the reference's.
     """
-    found = [leaf for _, leaf in leaves(got)]
     made: dict[str, Any] = {"of": of, "same": judgement.same, "outputs": [], "left_out": 0}
-    if len(found) != len(truths):
+    if [path for path, _ in leaves(got)] != [truth.path for truth in truths]:
         return made
+    found = [leaf for _, leaf in leaves(got)]
     numbers = [judgement.leaf, *(n for n in range(len(truths)) if n != judgement.leaf)][:OUTPUTS]
     for number in sorted(numbers):
         truth = truths[number]
