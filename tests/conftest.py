@@ -14,12 +14,14 @@ from pathlib import Path
 import pytest
 import torch
 
+import browser
 import shares
 
 NO_GPU = "no CUDA device here"
 NO_SANITIZER = "no compute-sanitizer on the PATH"
 ONLY_ALL = "only by make test-all"
-LEFT_OUT = {"gpu": NO_GPU, "sanitizer": NO_SANITIZER, "slow": ONLY_ALL}
+NO_BROWSER = "no Chromium on the PATH: make browser installs Debian's"
+LEFT_OUT = {"gpu": NO_GPU, "sanitizer": NO_SANITIZER, "browser": NO_BROWSER, "slow": ONLY_ALL}
 MEMORY_OF_A_WORKER = 2 * 2**30  # bytes, torch's own and what a test of a model or of verify takes
 
 
@@ -84,6 +86,8 @@ def why_left_out(item: pytest.Item) -> str | None:
         return NO_GPU
     if item.get_closest_marker("sanitizer") and shutil.which("compute-sanitizer") is None:
         return NO_SANITIZER
+    if item.get_closest_marker("browser") and browser.find() is None:
+        return NO_BROWSER
     if item.get_closest_marker("slow") and not item.config.option.all:
         return ONLY_ALL
     return None

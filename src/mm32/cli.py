@@ -83,6 +83,10 @@ if typer is not None:
         json: Annotated[
             Path | None, typer.Option(metavar="FILE", help="Write the report as JSON; - for standard output.")
         ] = None,
+        html: Annotated[
+            Path | None,
+            typer.Option(metavar="FILE", help="Write the report as one HTML file, with pictures of the errors."),
+        ] = None,
         timeout: Annotated[
             float, typer.Option(min=1, metavar="SECONDS", help="For any one step of the candidate, compiling included.")
         ] = 300.0,
@@ -101,8 +105,14 @@ if typer is not None:
         to_stdout = json is not None and str(json) == "-"
         if json is not None and not to_stdout and (why := unwritable(json)) is not None:
             raise typer.BadParameter(why, param_hint="--json")
+        if html is not None and (why := unwritable(html)) is not None:
+            raise typer.BadParameter(why, param_hint="--html")
         from mm32.verify import entry
+        from mm32.verify import html as reports
         from mm32.verify.page import Page
+
+        # As they are before anything runs: a candidate may be able to write over its own file.
+        sources = [None if path is None else reports.read(path) for path in (candidate, reference)] if html else []
 
         try:
             with _progress() as progress:
@@ -122,6 +132,8 @@ if typer is not None:
                 sys.stdout.write(report.json() + "\n")
             elif json is not None:
                 json.write_text(report.json() + "\n")
+            if html is not None:
+                html.write_text(reports.page(report.as_dict(), *sources), encoding="utf-8")
         except entry.WrongArgument as error:
             raise typer.BadParameter(str(error)) from error
         except Exception:

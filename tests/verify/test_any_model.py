@@ -477,3 +477,14 @@ def test_errors_that_were_not_measured_are_not_shown_as_zero(verdict: Callable[.
 def test_the_verdicts_line_says_what_was_left_out() -> None:
     report = Report("r", "c", 1, verdict=Verdict.SLOWER, reason="", left_out=["5 of 6 probes"])
     assert page(report, "quiet") == ["SAME, SLOWER: left out for time: 5 of 6 probes"]
+
+
+def test_complex_outputs_have_a_float64_truth(tmp_path: Path) -> None:
+    script = "import torch\nclass {}(torch.nn.Module):\n    def forward(self, x):\n        return torch.fft.fft(x){}\n"
+    inputs = "def get_inputs():\n    return [torch.randn(16, 64)]\n"
+    (tmp_path / "reference.py").write_text(script.format("Model", " * 2") + inputs)
+    for scale, verdict in ((" + torch.fft.fft(x)", "SAME"), (" * (2 + 1e-4j)", "DIFFERENT")):
+        (tmp_path / "candidate.py").write_text(script.format("ModelNew", scale))
+        found, why, report = in_process.compare(tmp_path / "reference.py", tmp_path / "candidate.py")
+        assert found == verdict, why
+        assert report.notes == []

@@ -54,6 +54,12 @@ def test_the_trusted_side_only_starts_the_programs_of_the_workers(name: str) -> 
     assert not {other for other in found if other.split(".")[0] in ("worker", "reference")}
 
 
+@pytest.mark.parametrize("path", sorted((PACKAGE / "html").glob("*.py")), ids=lambda path: path.stem)
+def test_pages_are_made_of_records_alone(path: Path) -> None:
+    """What makes HTML runs nothing and asks no process."""
+    assert imports(path) <= {"html", "picture", "timing", "verdict"}
+
+
 def test_the_references_program_is_the_one_that_shares_the_workers_code() -> None:
     assert {name for name in imports(PACKAGE / "reference.py") if name.startswith("worker")} == {
         "worker.main",

@@ -75,6 +75,17 @@ def test_a_single_sum_that_cancels_has_a_wider_relative_bound() -> None:
     assert not judge(torch.tensor([[2e-4]]), [truth]).same
 
 
+def test_complex_outputs_are_judged_by_their_distance() -> None:
+    exact = torch.randn(30, 40, dtype=torch.complex128, generator=torch.Generator().manual_seed(1))
+    truth = Truth("output", exact.to(torch.complex64), exact, k=16)
+    assert judge(truth.reference.clone(), [truth]).same
+    turned = truth.reference.clone()
+    turned[3, 4] *= 1 + 1e-3j
+    result = judge(turned, [truth])
+    assert not result.same
+    assert result.errors.componentwise > 1e3
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_one_odd_value_is_different(value: float) -> None:
     _, _, truth = problem(64, "rand")

@@ -18,7 +18,8 @@ reference's (reference.py) and the candidate's (worker/), which can lie. Of both
     timed, timing, sequential   faster or not: which processes, their rounds, and when it is clear
     window, data, memory   timed calls: the tool's clock, fresh inputs, memory that two processes map
     device_lock            measuring alone
-    verdict, report, page, text   the outcome, for a machine and for a person
+    picture                where an output is off and by how much, small enough to keep
+    verdict, report, page, html, text   the outcome, for a machine and for a person
 
 The names below are imported when they are first used: a worker must not load the trusted side, and `import mm32` stays fast.
 """
@@ -29,16 +30,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from . import html
     from .entry import verify
     from .report import Report
     from .verdict import Verdict
 
-__all__ = ["Report", "Verdict", "verify"]
+__all__ = ["Report", "Verdict", "html", "verify"]
 
 _MODULES = {"Report": "report", "Verdict": "verdict", "verify": "entry"}
 
 
 def __getattr__(name: str) -> object:
+    if name == "html":
+        return import_module(".html", __name__)
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f".{_MODULES[name]}", __name__), name)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from . import diagnosis, selftest
+from . import diagnosis, picture, selftest
 from .judge import Judgement, Truth, judge, same_bits, shape_of
 from .probes import PROBES, Probe, skip_reason
 from .report import judgement_record
@@ -136,7 +136,7 @@ class Comparison:
             self._keep(truths)
             self._give(self.inputs)
             got = self._output(seed, first=number == 0)
-            result = self._judge(got, truths)
+            result = self._judge(got, truths, f"trial {number + 1}")
             if result.same and number == 1 and self.report.problem["changes"]:
                 said = self._compare_state(left)
                 result = Judgement(False, said) if said else result
@@ -245,14 +245,21 @@ class Comparison:
             self.cases = []
         self.cases.append((self.right, truths))
 
-    def _judge(self, got: Any, truths: list[Truth], teach: bool = True) -> Judgement:
-        """Judge a candidate's output; where it differs, the report gets what its wrong entries have in common."""
+    def _judge(self, got: Any, truths: list[Truth], of: str) -> Judgement:
+        """Judge a candidate's output; `of` says which. The first that differs, else the first, is drawn for the report; where one
+        differs, the report gets what its wrong entries have in common."""
         result = judge(got, truths)
-        if not result.same and teach and not self.report.wrong:
+        self.draw(got, truths, result, of)
+        if not result.same and not self.report.wrong:
             self.report.wrong = diagnosis.explain(got, truths, result, self.before)
             said = diagnosis.sentence(self.report.wrong)
             result.reason = f"{result.reason}. {said}" if said else result.reason
         return result
+
+    def draw(self, got: Any, truths: list[Truth], result: Judgement, of: str) -> None:
+        drawn = self.report.picture
+        if drawn is None or (drawn["same"] and not result.same):
+            self.report.picture = picture.paint(got, truths, result, of)
 
     def _output(self, seed: int, first: bool = False) -> Any:
         """The candidate's output for the inputs that it has. At its `first` call it may still compile."""
@@ -367,7 +374,7 @@ class Comparison:
             self._keep(truths)
         self._give(self.inputs)
         got = self._output(seed)
-        result = self._judge(got, truths)
+        result = self._judge(got, truths, f"probe {variation.name}")
         record |= {"status": "same" if result.same else "different", **judgement_record(result)}
         if variation.name == "zero-mean":
             self._coarse(seed, truths, result)
@@ -444,7 +451,7 @@ class Comparison:
         truths = self.truth.of_probe(probe, seed, right)
         if probe.name == "randn":
             self._spoil(truths, right)
-        result = self._judge(self._output(seed), truths)
+        result = self._judge(self._output(seed), truths, f"probe {probe.name}")
         if probe.judged == "relative" and result.measured and math.isfinite(result.errors.normwise):
             largest = result.errors.normwise
             self.seen.append(min(24.0, -math.log2(largest)) if largest > 0 else 24.0)

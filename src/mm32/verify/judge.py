@@ -99,7 +99,8 @@ class Truth:
         difference = norm = gauge_norm = worst = 0.0
         for c, r, x, g in _chunks(got, own, exact, gauge):
             x = _wide(x)
-            d = (_wide(c) - x).abs_()
+            d = _wide(c) - x
+            d = d.abs() if d.is_complex() else d.abs_()
             size = x if not x.is_complex() else x.abs()
             unit = g if g is not None else size.abs() + self._scale
             sums = [float(d.square().sum()), float(size.square().sum()), float(unit.square().sum())]

@@ -12,8 +12,9 @@ from .verdict import Verdict
 
 # Version 2: "wrong", "left_out", "precision", "parameters_by", "isolation"; a judgement's errors are null where none could be
 # measured; "data" of trials; "draws" and "changes" of the problem; "timing" as Timing.record makes it, with a control.
+# Version 3: "picture".
 # docs/verifying.md describes the fields.
-SCHEMA = "mm32.verify/2"
+SCHEMA = "mm32.verify/3"
 
 
 def judgement_record(judgement: Judgement) -> dict[str, Any]:
@@ -46,6 +47,7 @@ class Report:
     probes: list[dict[str, Any]] = field(default_factory=list)
     timed_outputs: list[dict[str, Any]] = field(default_factory=list)
     wrong: dict[str, Any] = field(default_factory=dict)  # of the first output that differs: diagnosis.explain
+    picture: dict[str, Any] | None = None  # of the first output that differs, else of the first: picture.paint
     precision: dict[str, Any] | None = None  # how many bits the candidate's products carry: "bits", "of" 24
     parameters_by: str = "copy"  # or "seed", where the candidate's names or shapes differ
     left_out: list[str] = field(default_factory=list)  # what there was no time for

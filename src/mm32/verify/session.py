@@ -186,7 +186,7 @@ class Session:
             verdict = Verdict.DIFFERENT if odd.role == "candidate" else Verdict.REFERENCE_FAILED
             raise Stop(verdict, f"the {odd.role}'s output of a timed call: {one_line(odd)}") from None
         self.report.timing = measured.record()
-        self._judge_timed(measured)
+        self._judge_timed(measured, comparison)
         if measured.verdict is Verdict.FASTER and not measured.certain > 1:
             self.note(
                 f"of a call's time, the tool's copy of the output is {in_units(measured.null - measured.exchange)}: a candidate "
@@ -194,14 +194,16 @@ class Session:
             )
         raise Stop(measured.verdict, measured.note)
 
-    def _judge_timed(self, measured: Timing) -> None:
+    def _judge_timed(self, measured: Timing, comparison: Comparison) -> None:
         """Judge outputs of timed calls like all others: a call that was timed must also be right."""
         for kept in measured.kept:
             self.at("judging timed calls' outputs")
             right = self.timing.reference_output(kept)
-            result = judge(timed.rebuilt(right, iter(kept.leaves)), self.truth.of(kept.seed, right))
+            got, truths = timed.rebuilt(right, iter(kept.leaves)), self.truth.of(kept.seed, right)
+            result = judge(got, truths)
             self.report.timed_outputs.append({"why": kept.why, **judgement_record(result)})
             if not result.same:
+                comparison.draw(got, truths, result, "a timed call")
                 raise Stop(
                     Verdict.DIFFERENT, f"the output of a timed call, on fresh data in the same storage: {result.reason}"
                 )

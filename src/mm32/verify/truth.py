@@ -116,4 +116,5 @@ def _kind(value: Any) -> Any:
     """What a float64 result has in common with the reference's own, precision aside: shape and dtype, or type."""
     if not isinstance(value, Tensor):
         return type(value)
-    return tuple(value.shape), "floating point" if value.is_floating_point() else value.dtype
+    kind = "floating point" if value.is_floating_point() else "complex" if value.is_complex() else value.dtype
+    return tuple(value.shape), kind
