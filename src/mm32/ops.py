@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from mm32 import cpu, dispatch, gemm, prepared, transforms
+from mm32 import cpu, dispatch, gemm, prepared, sharding, transforms
 from mm32 import plan as planning
 from mm32.cuda import cublas
 from mm32.packed import PackedOperand, unwrap
@@ -281,6 +281,10 @@ def matmul(
         run = dispatch.implementation(tensors)
     if run is not None:
         return run(a, b, bias, activation, precision, kernel, None, None, out)
+    if sharding.among(*tensors):
+        gemm.check_options(activation, precision)
+        planning.check_kernel(kernel)
+        return sharding.matmul(a, b, bias, activation, precision, kernel, out)
     packed: tuple[torch.Tensor | None, ...] = ()
     if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
         a, b, *packed = unwrap(a, b, precision, kernel)  # type: ignore[assignment]
@@ -356,8 +360,12 @@ def explain(
 ) -> str:
     """What `matmul` would do with these arguments, and why: the plan as a page of text. Nothing is computed.
 
-    Raises as `matmul` does.
+    Raises as `matmul` does; RuntimeError for DTensors.
     """
+    if sharding.among(a, b, bias):
+        raise RuntimeError(
+            "mm32.explain speaks of one rank's product: call it on local tensors, t.to_local(), as placed by mm32.matmul"
+        )
     prepacked, notes = (False, False), ""
     if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
         notes = "".join(f"\npacked     {x!r}" for x in (a, b) if isinstance(x, PackedOperand))

@@ -1,0 +1,322 @@
+"""mm32's operators on DTensors (torch.distributed.tensor): which shards of operands make which shards of the result.
+
+`cases` is the one table of that, for one dimension of a mesh; torch combines it over the dimensions. It has two readers. The
+operators are registered with torch's `register_sharding`, and torch then chooses the case that moves the least. Where an operand
+or the result may not move (packed operands, `out=`), `_pinned` chooses here and multiplies the local tensors.
+
+A sum over K that is spread over ranks is `Partial`: nothing is added up until somebody needs the sum. A bias takes part in it,
+an activation has to wait for it. torch keeps the choice for operands of the same placements, and tells calls apart by arguments
+that are integers, not by strings; so DTensors go by an operator of their own, `mm32::sharded_matmul`, whose activation is a
+number. `mm32::matmul` itself, called on DTensors past autograd, never leaves a sum open.
+
+Importing this module does not import torch.distributed.tensor: that is done when the first DTensor comes.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from mm32 import activations, cpu, gemm
+from mm32.packed import PackedOperand, local_of, ready
+
+
+def among(*operands: object) -> bool:
+    """Whether a DTensor, packed or not, is among them."""
+    return any(gemm.is_dtensor(t.source if isinstance(t, PackedOperand) else t) for t in operands)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The table
+
+
+class Case(NamedTuple):
+    """Placements on one dimension of a mesh that go together; `bias` for a call that has one."""
+
+    name: str
+    out: Any
+    a: Any
+    b: Any
+    bias: Any
+
+
+def cases(a: Sequence[Any], b: Sequence[Any], sums: bool) -> list[Case]:
+    """What may be sharded over one dimension of a mesh, for operands of (global) shapes `a` and `b`: nothing, rows, columns, each
+    batch dimension and, with `sums`, K."""
+    from torch.distributed.tensor import Partial, Replicate, Shard
+
+    whole, shape = Replicate(), gemm.result_shape(a, b)
+    found = [Case("replicated", whole, whole, whole, whole)]  # first: it is taken where others would be as cheap
+    if len(a) > 1:
+        rows = len(shape) - (2 if len(b) > 1 else 1)
+        found.append(Case("rows", Shard(rows), Shard(len(a) - 2), whole, whole))
+    if len(b) > 1:
+        found.append(Case("columns", Shard(len(shape) - 1), whole, Shard(len(b) - 1), Shard(0)))
+    rank = max(len(a), len(b), 2) - 2
+    for i in range(rank):
+        sides = []
+        for operand in (a, b):
+            own = i - (rank - max(len(operand) - 2, 0))
+            sides.append(Shard(own) if own >= 0 and not gemm.known(operand[own] == 1) else whole)
+        if sides != [whole, whole]:
+            found.append(Case(f"batch {i}", Shard(i), *sides, whole))
+    if sums:
+        found.append(Case("K", Partial(), Shard(len(a) - 1), Shard(max(len(b) - 2, 0)), Partial()))
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The operators' strategies
+
+torch.library.define(
+    "mm32::sharded_matmul",
+    "(Tensor a, Tensor b, Tensor? bias, int activation, str precision, str kernel) -> Tensor",
+    tags=(torch.Tag.needs_exact_strides,) if hasattr(torch.Tag, "needs_exact_strides") else (),
+)
+
+
+@torch.library.impl("mm32::sharded_matmul", "CompositeExplicitAutograd")
+def _sharded_matmul(
+    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: int, precision: str, kernel: str
+) -> torch.Tensor:
+    return torch.ops.mm32.matmul(a, b, bias, activations.name(activation), precision, kernel)
+
+
+@torch.library.register_fake("mm32::sharded_matmul")
+def _sharded_matmul_fake(
+    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: int, precision: str, kernel: str
+) -> torch.Tensor:
+    return a.new_empty(gemm.check_inputs(a, b, bias, activations.name(activation), precision))
+
+
+def _strategies_of_sharded_matmul(a: Any, b: Any, bias: Any, activation: int, precision: str, kernel: str) -> list:
+    return [
+        ([case.out], [case.a, case.b, None if bias is None else case.bias, None, None, None])
+        for case in cases(a.shape, b.shape, sums=activation == 0)
+    ]
+
+
+def _strategies_of_matmul(
+    a: Any, b: Any, bias: Any, activation: Any, precision: Any, kernel: Any, packed_a: Any = None, packed_b: Any = None
+) -> list:
+    """An activation is a string here, which torch does not tell calls apart by: no sum is left open. Panels are of a whole
+    operand, so one that comes packed stays whole."""
+    from torch.distributed.tensor import Replicate
+
+    whole, found = Replicate(), []
+    for case in cases(a.shape, b.shape, sums=False):
+        if (packed_a is None or case.a == whole) and (packed_b is None or case.b == whole):
+            packed = [None if t is None else whole for t in (packed_a, packed_b)]
+            found.append(([case.out], [case.a, case.b, None if bias is None else case.bias, None, None, None, *packed]))
+    return found
+
+
+def _strategies_of_matmul_out(
+    a: Any,
+    b: Any,
+    bias: Any,
+    activation: Any,
+    precision: Any,
+    kernel: Any,
+    out: Any,
+    packed_a: Any = None,
+    packed_b: Any = None,
+) -> list:
+    """`out` may not be moved: what was written to a copy of it would be lost. With one placement for all dimensions of the mesh
+    that can be said here; `mm32.matmul(out=)` takes any."""
+    found = []
+    if len(set(out.placements)) == 1:
+        for (wanted,), operands in _strategies_of_matmul(
+            a, b, bias, activation, precision, kernel, packed_a, packed_b
+        ):
+            if wanted == out.placements[0]:
+                found.append(([], [*operands[:6], wanted, *operands[6:]]))
+    if not found:
+        raise RuntimeError(
+            f"mm32::matmul_out cannot write to an out of placements {tuple(out.placements)}: call mm32.matmul(..., out=out), "
+            "which takes any but Partial"
+        )
+    return found
+
+
+def _strategies_of_pack(operand: Any, side: Any, precision: Any) -> list:
+    """The panels of a shard are no shard of the panels: `mm32.pack` packs each rank's own. The operator packs the whole."""
+    from torch.distributed.tensor import Replicate
+
+    return [([Replicate()], [Replicate(), None, None])]
+
+
+@functools.cache
+def register() -> None:
+    """Registers the operators with torch.distributed.tensor, once in a process."""
+    from torch.distributed.tensor.experimental import register_sharding
+
+    own = torch.ops.mm32
+    register_sharding(own.sharded_matmul.default)(_strategies_of_sharded_matmul)
+    register_sharding(own.matmul.default)(_strategies_of_matmul)
+    register_sharding(own.matmul_out.default)(_strategies_of_matmul_out)
+    register_sharding(own.pack.default)(_strategies_of_pack)
+
+
+def product(
+    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str | None, precision: str, kernel: str
+) -> torch.Tensor:
+    """mm32::matmul of DTensors, below autograd: what `transforms.autograd` calls."""
+    register()
+    run = torch.ops.mm32.sharded_matmul
+    if activation is not None and _sums_over_ranks(a, b):
+        return cpu.activate(run(a, b, bias, 0, precision, kernel), activation)  # torch adds up before the activation
+    return run(a, b, bias, activations.number(activation), precision, kernel)
+
+
+def _sums_over_ranks(a: Any, b: Any) -> bool:
+    """Whether K is sharded, and what is not can be without moving: then the sum moves, not the operands."""
+    if not (gemm.is_dtensor(a) and gemm.is_dtensor(b)):
+        return False
+    k_a, k_b = a.dim() - 1, max(b.dim() - 2, 0)
+    for p, q in zip(a.placements, b.placements, strict=True):
+        of_k = p.is_shard(k_a), q.is_shard(k_b)
+        if any(of_k) and (of_k[0] or p.is_replicate()) and (of_k[1] or q.is_replicate()):
+            return True
+    return False
+
+
+def splits_inner_rows(*tensors: Any) -> bool:
+    """Whether a dimension between the first and the last is sharded: those cannot be merged with the first without moving."""
+    return any(
+        gemm.is_dtensor(t) and any(p.is_shard(d) for p in t.placements for d in range(1, t.dim() - 1)) for t in tensors
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What mm32.matmul does with DTensors
+
+
+def matmul(
+    a: Any, b: Any, bias: Any, activation: str | None, precision: str, kernel: str, out: torch.Tensor | None
+) -> torch.Tensor:
+    """mm32.matmul where a DTensor is among the operands; options are checked."""
+    packed = [t for t in (a, b) if isinstance(t, PackedOperand)]
+    sources = [t.source if isinstance(t, PackedOperand) else t for t in (a, b)]
+    gemm.check_tensors("mm32.matmul", a=sources[0], b=sources[1], bias=bias, out=out)
+    tensors = [t for t in (*sources, bias, out) if t is not None]
+    if packed or out is not None:
+        _check_all_sharded(tensors, bool(packed))
+        if out is not None:
+            gemm.check_out_form(out, gemm.check_inputs(*sources, bias, activation, precision), sources[0])
+        recorded = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+        if recorded and out is not None:
+            raise RuntimeError(
+                "matmul(): functions with out=... arguments don't support automatic differentiation, but one of the arguments "
+                "requires grad. (mm32.matmul)"
+            )
+        # While gradients are recorded or a program is traced, a packed operand is read as it was before packing.
+        if not (recorded or torch.compiler.is_dynamo_compiling()):
+            for t in packed:
+                t.check()
+            done = _pinned(a, b, bias, activation, precision, kernel, out)
+            if done is not None:
+                return done
+    x, y = sources
+    if torch.is_inference_mode_enabled() and not torch.compiler.is_dynamo_compiling():  # which leaves autograd's key out
+        result = product(x, y, bias, activation, precision, kernel)
+    else:
+        result = torch.ops.mm32.matmul(x, y, bias, activation, precision, kernel)
+    if out is None:
+        return result
+    target: Any = out
+    moved: Any = result
+    return target.copy_(moved.redistribute(placements=target.placements))
+
+
+def _check_all_sharded(tensors: list[Any], packed: bool) -> None:
+    for t in tensors:
+        if not gemm.is_dtensor(t):
+            what = "mm32.pack of the DTensor packs each rank's shard" if packed else "distribute_tensor makes it one"
+            raise RuntimeError(
+                f"mm32.matmul got mixed torch.Tensor and DTensor: all tensors have to be DTensors, and one of shape "
+                f"{tuple(t.shape)} is none ({what})"
+            )
+        if t.device_mesh != tensors[0].device_mesh:
+            raise RuntimeError(f"mm32.matmul: DTensors on two meshes, {tensors[0].device_mesh} and {t.device_mesh}")
+        if t is tensors[-1] and any(p.is_partial() for p in t.placements) and not packed:
+            raise RuntimeError(
+                f"mm32.matmul cannot write to an out of placements {tuple(t.placements)}: a result is not a sum to be added up; "
+                "give an out that is sharded or replicated"
+            )
+
+
+def _pinned(
+    a: Any, b: Any, bias: Any, activation: str | None, precision: str, kernel: str, out: Any
+) -> torch.Tensor | None:
+    """The product of local tensors, with packed operands and `out` left where they are. None where no case leaves `out` there
+    and moves nothing else: the result is then made on its own, and copied."""
+    from torch.distributed.tensor import DTensor
+
+    from mm32 import ops
+
+    sources = [t.source if isinstance(t, PackedOperand) else t for t in (a, b)]
+    mesh = sources[0].device_mesh
+    table = cases(sources[0].shape, sources[1].shape, sums=out is None)
+    chosen = []
+    for dim in range(mesh.ndim):
+        costs = [_cost(case, dim, (a, b, bias), out) for case in table]
+        best = min(range(len(table)), key=costs.__getitem__)
+        if costs[best] == math.inf or (out is not None and costs[best] > 0):
+            if out is not None:
+                return None
+            raise RuntimeError(
+                f"mm32.matmul: operands packed as {tuple(sources[0].placements)} and {tuple(sources[1].placements)} do not go "
+                "together on this mesh, and a packed operand does not move: pack them as they are to be multiplied"
+            )
+        chosen.append(table[best])
+    summed = [dim for dim, case in enumerate(chosen) if case.name == "K"]
+    with torch.no_grad():
+        operands = [
+            t.shard if isinstance(t, PackedOperand) else _local(t, [getattr(case, name) for case in chosen])
+            for name, t in (("a", a), ("b", b))
+        ]
+        own_bias = None if bias is None else _local(bias, [case.bias for case in chosen], summed)
+        if any(mesh.get_local_rank(dim) for dim in summed):
+            own_bias = None  # of the ranks whose results are added up, the first adds it
+        fused = None if summed else activation
+        options: dict[str, Any] = {"bias": own_bias, "activation": fused, "precision": precision, "kernel": kernel}
+        local = ops.matmul(*operands, **options, out=None if out is None else local_of(out))
+        if out is not None:
+            return out
+        shape = gemm.result_shape(sources[0].shape, sources[1].shape)
+        strides = torch.empty(shape, device="meta").stride()
+        result = DTensor.from_local(
+            ready(local), mesh, [case.out for case in chosen], run_check=False, shape=torch.Size(shape), stride=strides
+        )
+        return result if not summed else cpu.activate(result, activation)
+
+
+def _cost(case: Case, dim: int, operands: tuple[Any, Any, Any], out: Any) -> float:
+    """Elements that have to move so that a case holds on dimension `dim` of the mesh; infinite where one may not."""
+    if out is not None and out.placements[dim] != case.out:
+        return math.inf
+    cost = 0.0
+    for t, wanted in zip(operands, (case.a, case.b, case.bias), strict=True):
+        if t is None:
+            continue
+        packed = isinstance(t, PackedOperand)
+        now = (t.source if packed else t).placements[dim]
+        if now == wanted or (wanted.is_partial() and now.is_replicate()):
+            continue
+        if packed:
+            return math.inf
+        cost += 0.0 if now.is_replicate() else t.numel()
+    return cost
+
+
+def _local(t: Any, placements: list[Any], whole: Sequence[int] = ()) -> torch.Tensor:
+    """This rank's part of `t` at `placements`, replicated over the mesh's dimensions `whole`."""
+    from torch.distributed.tensor import Replicate
+
+    placements = [Replicate() if dim in whole else p for dim, p in enumerate(placements)]
+    return local_of(t.redistribute(placements=placements))
