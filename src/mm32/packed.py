@@ -51,8 +51,8 @@ class PackedOperand:
         self.memory = memory
         self.shard = shard
         self._was = source.detach()  # keeps the memory that was packed: no other tensor can come to lie there
-        self._version = None if shard is not None or _uncounted(source) else source._version
-        if self._version is not None and not (isinstance(memory, FakeTensor) or _wrapped(memory)):
+        self._version = None if _uncounted(source) else source._version
+        if shard is None and self._version is not None and not (isinstance(memory, FakeTensor) or _wrapped(memory)):
             self.form, self.memory_form = prepared.form(source), prepared.form(memory)
             self.keys = dispatch.keys(source), dispatch.keys(memory)
             self._address = source.data_ptr()
@@ -98,7 +98,7 @@ class PackedOperand:
         Nothing is checked under torch.compile, for a source that a transform of torch.func made, and for an inference tensor,
         which does not count its changes.
         """
-        if self.shard is not None:  # changes of a DTensor are changes of its local tensors
+        if self.shard is not None:  # the addresses are those of local tensors
             self.shard.check()
         if self._version is None or _uncounted(self.source):
             return

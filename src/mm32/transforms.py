@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch._functorch.autograd_function import enable_single_level_autograd_function
+from torch.autograd import forward_ad
 from torch.autograd.forward_ad import _set_fwd_grad_enabled, unpack_dual
 from torch.autograd.function import _SingleLevelFunction
 
@@ -140,8 +141,11 @@ _unpack = torch._VF._unpack_dual
 
 
 def _has_tangent(t: torch.Tensor | None) -> bool:
-    """Asked of the tensor: torch.autograd.forward_ad's level is not kept up inside programs that torch.compile has traced."""
-    return t is not None and _unpack(t, level=0)[1] is not None
+    """Asked of the tensor: torch.autograd.forward_ad's level is not kept up inside programs that torch.compile has traced.
+    Not of a DTensor where it need not be: to ask is an operation that DTensors lack up to torch 2.9."""
+    if t is None or (gemm.is_dtensor(t) and forward_ad._current_level < 0):
+        return False
+    return _unpack(t, level=0)[1] is not None
 
 
 def autograd(
