@@ -189,10 +189,11 @@ def _takes(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None)
     for t in (input, weight, bias):
         if t is None:
             continue
-        if t.dtype is not torch.float32 or t.layout is not torch.strided or t.is_nested:
-            return False
         if not (type(t) in _TENSORS or gemm.is_dtensor(t) or type(t).__name__ == "AsyncCollectiveTensor"):
-            _say_left_to_torch(type(t))
+            if isinstance(t, torch.Tensor) and t.dtype is torch.float32:
+                _say_left_to_torch(type(t))
+            return False
+        if t.dtype is not torch.float32 or t.layout is not torch.strided or t.is_nested:
             return False
     device = input.device.type
     return device in ("cuda", "cpu", "meta") and not (device != "meta" and torch.is_autocast_enabled(device))

@@ -52,7 +52,8 @@ class PackedOperand:
         self.shard = shard
         self._was = source.detach()  # keeps the memory that was packed: no other tensor can come to lie there
         self._version = None if _uncounted(source) else source._version
-        if shard is None and self._version is not None and not (isinstance(memory, FakeTensor) or _wrapped(memory)):
+        plain = dispatch.keys(source) != 0 and dispatch.keys(memory) != 0
+        if plain and self._version is not None and not (isinstance(memory, FakeTensor) or _wrapped(memory)):
             self.form, self.memory_form = prepared.form(source), prepared.form(memory)
             self.keys = dispatch.keys(source), dispatch.keys(memory)
             self._address = source.data_ptr()
@@ -102,7 +103,7 @@ class PackedOperand:
             self.shard.check()
         if self._version is None or _uncounted(self.source):
             return
-        if self._version != self.source._version or self._was.data_ptr() != self.source.data_ptr():
+        if self._version != self.source._version or _address(self._was) != _address(self.source):
             raise RuntimeError(
                 f"the source of this {self._words()} was modified in place (or given other memory) after mm32.pack: the "
                 "packed form is of what it was before. Pack it again"
@@ -142,6 +143,11 @@ def _again(source: torch.Tensor, side: str, precision: str) -> PackedOperand:
 def _uncounted(t: torch.Tensor) -> bool:
     """Whether changes of a tensor cannot be seen from outside it."""
     return torch.compiler.is_compiling() or t.is_inference() or isinstance(t, FakeTensor) or _wrapped(t)
+
+
+def _address(t: torch.Tensor) -> int:
+    """Of the first element; 0 for a subclass that has no memory of its own."""
+    return t.data_ptr() if torch._C._has_storage(t) and dispatch.keys(t) != 0 else 0
 
 
 def _wrapped(t: torch.Tensor) -> bool:

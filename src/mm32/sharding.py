@@ -281,8 +281,8 @@ def _pinned(
             for name, t in (("a", a), ("b", b))
         ]
         own_bias = None if bias is None else _local(bias, [case.bias for case in chosen], summed)
-        if any(mesh.get_local_rank(dim) for dim in summed):
-            own_bias = None  # of the ranks whose results are added up, the first adds it
+        if own_bias is not None and summed:  # its share: as torch divides what is replicated into a sum
+            own_bias = own_bias / math.prod(mesh.size(dim) for dim in summed)
         fused = None if summed else activation
         options: dict[str, Any] = {"bias": own_bias, "activation": fused, "precision": precision, "kernel": kernel}
         local = ops.matmul(*operands, **options, out=None if out is None else local_of(out))
