@@ -114,7 +114,7 @@ PAIRS = [(None, None), (0, None), (None, 0), (0, 1), (1, 0), (1, 1), (0, 0), (1,
 @pytest.mark.parametrize("biased", [False, True])
 def test_meshes_of_two_dimensions(activation: str | None, biased: bool, mesh: Any, seed: int) -> None:
     """Every dimension of each operand over either dimension of the mesh, and over both."""
-    a, b, bias = integers(12, 24), integers(24, 6), integers(6)
+    a, b, bias = integers(12, 24), integers(24, 6), 3 * integers(6)
     wanted = a @ b + (bias if biased else 0)
     wanted = wanted if activation is None else wanted.relu()
     for i, j in itertools.product(PAIRS, PAIRS[:: 4 if biased else 3]):

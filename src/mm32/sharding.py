@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import torch
 
 from mm32 import activations, cpu, gemm
-from mm32.packed import PackedOperand, local_of, ready
+from mm32.packed import PackedOperand, local_of, ready, unwrap
 
 
 def among(*operands: object) -> bool:
@@ -201,7 +201,7 @@ def matmul(
 ) -> torch.Tensor:
     """mm32.matmul where a DTensor is among the operands; options are checked."""
     packed = [t for t in (a, b) if isinstance(t, PackedOperand)]
-    sources = [t.source if isinstance(t, PackedOperand) else t for t in (a, b)]
+    sources = unwrap(a, b, precision, kernel)[:2] if packed else (a, b)
     gemm.check_tensors("mm32.matmul", a=sources[0], b=sources[1], bias=bias, out=out)
     tensors = [t for t in (*sources, bias, out) if t is not None]
     if packed or out is not None:
@@ -216,13 +216,11 @@ def matmul(
             )
         # While gradients are recorded or a program is traced, a packed operand is read as it was before packing.
         if not (recorded or torch.compiler.is_dynamo_compiling()):
-            for t in packed:
-                t.check()
             done = _pinned(a, b, bias, activation, precision, kernel, out)
             if done is not None:
                 return done
     x, y = sources
-    if torch.is_inference_mode_enabled() and not torch.compiler.is_dynamo_compiling():  # which leaves autograd's key out
+    if not torch.compiler.is_dynamo_compiling() and torch.is_inference_mode_enabled():  # which leaves autograd's key out
         result = product(x, y, bias, activation, precision, kernel)
     else:
         result = torch.ops.mm32.matmul(x, y, bias, activation, precision, kernel)
