@@ -5,13 +5,18 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import importlib
 import itertools
 import logging
 import os
+import shlex
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -482,6 +487,73 @@ def test_a_layer_says_what_it_leaves_to_torch(caplog: pytest.LogCaptureFixture) 
         for _ in range(2):
             layer(x)
     assert caplog.messages == ["mm32.nn.Linear leaves products of Quantized, a subclass of torch.Tensor, to torch"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Programs
+
+SCRIPTS = Path(__file__).parent.parent / "examples" / "distributed"
+PAGE = SCRIPTS.parent.parent / "docs" / "distributed.md"
+
+
+def example(name: str) -> Any:
+    if str(SCRIPTS) not in sys.path:
+        sys.path.insert(0, str(SCRIPTS))
+    return importlib.import_module(name)
+
+
+def on_ranks_gaussian_process(points: int, judge: int) -> tuple:
+    """The example in small: blocks that do not divide the points, a part compared with float64, and here the whole too."""
+    gp = example("gp")
+    with products() as seen:
+        found = gp.run(mesh_of(), points=points, block=64, at=50, judge=judge)
+    assert any(shape == (64, 64, 64) for shape in seen), "the factorisation's products are mm32's"
+    assert found["mean error"] <= gp.PROMISE
+    assert found["variance error"] <= gp.PROMISE
+    assert found["residuals"][-1] <= gp.TOLERANCE
+    assert len(found["residuals"]) <= 4
+    assert found["mean"].placements[0].is_shard(0)
+    return found["mean"].full_tensor(), found["variance"].full_tensor(), found["condition"]
+
+
+def test_a_gaussian_process_over_ranks(ranks: Ranks) -> None:
+    """Of two and three ranks, the same answers; the condition number is at least that of the matrix's own diagonal."""
+    (mean, variance, condition), *others = [
+        answer for world in (2, 3) for answer in ranks.run(on_ranks_gaussian_process, 500, 330, world=world)
+    ]
+    assert condition > 100
+    for other in others:
+        close(other[0], mean, 1e-6)
+        close(other[1], variance, 1e-5)
+    # ... which are those of all 500 points, not of the part that was judged.
+    gp = example("gp")
+    generator = torch.Generator().manual_seed(0)
+    x, at = (torch.randn(n, 8, generator=generator, dtype=torch.float64) for n in (500, 50))
+    y = torch.sin(x.sum(1) * (2 / 8**0.5)) + gp.NOISE * torch.randn(500, generator=generator, dtype=torch.float64)
+    for got, truth in zip((mean, variance), gp.exact(x, y, at), strict=True):
+        close(got, truth, gp.PROMISE)
+
+
+def on_ranks_muon() -> None:
+    muon = example("muon")
+    with products() as seen:
+        assert muon.run(mesh_of(), width=32) <= muon.PROMISE
+    assert len(seen) > 2 * 3 * 15, "the iterations' products are mm32's"
+
+
+test_a_muon_step_over_shards = run(on_ranks_muon)
+
+
+@pytest.mark.slow
+def test_the_lines_of_the_page_run_as_they_are_written() -> None:
+    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("torchrun") and "--device cpu" in line]
+    assert len(lines) >= 3
+    for line in lines:
+        command = shlex.split(line.partition("  #")[0])
+        command[0:1] = [sys.executable, "-m", "torch.distributed.run"]
+        done = subprocess.run(command, cwd=SCRIPTS.parent.parent, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        assert "float64" in done.stdout
 
 
 # ---------------------------------------------------------------------------------------------------------------------
