@@ -6,9 +6,12 @@ torch. Ranks meet in a file, so no port can be taken. What a rank raises is rais
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import importlib
 import multiprocessing
 import os
+import pickle
 import signal
 import tempfile
 import time
@@ -19,7 +22,6 @@ from typing import Any
 
 TIMEOUT = 120.0  # seconds for a run
 COLLECTIVE = 60.0  # seconds until torch gives up a collective
-DIED = "died"
 
 
 class RankError(Exception):
@@ -48,7 +50,7 @@ class Ranks:
     def said(self, function: Callable[..., Any], *args: Any, world: int = 2, backend: str = "gloo") -> list[tuple]:
         """Of each rank ("answer", what it returned), ("error", its traceback) or ("died", its exit code)."""
         self._here.send((function, args, world, backend))
-        return self._here.recv()
+        return [pickle.loads(each) for each in self._here.recv()]
 
     def run(self, function: Callable[..., Any], *args: Any, world: int = 2, backend: str = "gloo") -> list[Any]:
         said = self.said(function, *args, world=world, backend=backend)
@@ -69,20 +71,27 @@ class Ranks:
 _ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 
 
+# What ranks use, imported once: a second or two each.
+_IMPORTED = (
+    "torch._dynamo",
+    "torch.distributed.checkpoint",
+    "torch.distributed.fsdp",
+    "torch.distributed.tensor.parallel",
+    "mm32.distributed",
+)
+
+
 def _serve(connection: Connection) -> None:
-    import torch._dynamo
-    import torch.distributed.checkpoint
-    import torch.distributed.fsdp
-    import torch.distributed.tensor.parallel
-
-    import mm32.distributed  # noqa: F401
-
+    for name in _IMPORTED:
+        importlib.import_module(name)
     while (asked := connection.recv()) is not None:
         connection.send(_fork(*asked))
+    os._exit(0)  # past what a second's worth of modules has to say in the end
 
 
-def _fork(function: Callable[..., Any], args: tuple, world: int, backend: str) -> list[tuple]:
-    said: list[tuple] = [(DIED, None)] * world
+def _fork(function: Callable[..., Any], args: tuple, world: int, backend: str) -> list[bytes]:
+    """What each rank said, pickled: multiprocessing's own pickles hold tensors by memory that goes when the rank does."""
+    said: list[bytes | None] = [None] * world
     with tempfile.TemporaryDirectory() as folder:
         pids, pipes = [], {}
         for rank in range(world):
@@ -98,18 +107,15 @@ def _fork(function: Callable[..., Any], args: tuple, world: int, backend: str) -
         while pipes and (ready := wait(list(pipes), max(0.0, end - time.monotonic()))):
             for pipe in ready:
                 rank = pipes.pop(pipe)
-                try:
-                    said[rank] = pipe.recv()
-                except EOFError:
-                    pass  # without a word
+                with contextlib.suppress(EOFError):  # it went without a word
+                    said[rank] = pipe.recv_bytes()
         for rank, pid in enumerate(pids):
             if rank in pipes.values():
                 os.kill(pid, signal.SIGKILL)
-                said[rank] = ("error", f"nothing for {TIMEOUT:g} s")
+                said[rank] = pickle.dumps(("error", f"nothing for {TIMEOUT:g} s"))
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-            if said[rank][0] == DIED:
-                said[rank] = (DIED, code)
-    return said
+            said[rank] = said[rank] or pickle.dumps(("died", code))
+    return [each for each in said if each is not None]
 
 
 def _be(rank: int, function: Callable[..., Any], args: tuple, world: int, backend: str, store: str, pipe: Any) -> None:
@@ -129,5 +135,5 @@ def _be(rank: int, function: Callable[..., Any], args: tuple, world: int, backen
         dist.destroy_process_group()
     except BaseException:
         said = ("error", traceback.format_exc())
-    pipe.send(said)
+    pipe.send_bytes(pickle.dumps(said))
     os._exit(0)

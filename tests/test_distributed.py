@@ -297,7 +297,10 @@ def on_ranks_tensor_parallel() -> None:
         model.mlp[0].weight.mul_(1)
         model(sharded)
     assert len(packs) == 1
-    for options in ({"foreach": True}, {"fused": True}):  # which torch counts on neither the DTensor nor its local tensor
+    for options in (
+        {"foreach": True},
+        {"fused": True},
+    ):  # which torch counts on neither the DTensor nor its local tensor
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, **options)
         model(sharded).full_tensor().sum().backward()
         optimizer.step()
@@ -331,7 +334,7 @@ def on_ranks_after_rowwise() -> None:
     model = nn.Sequential(mm32.nn.Linear(16, 16), mm32.nn.Linear(16, 8, activation="relu"))
     x = torch.randn(4, 16)
     wanted = copy.deepcopy(model).double()(x.double())
-    parallelize_module(model, mesh_of(), {"0": RowwiseParallel(input_layouts=None or _replicated())})
+    parallelize_module(model, mesh_of(), {"0": RowwiseParallel(input_layouts=_replicated())})
     with products() as seen, torch.no_grad():
         close(model(x), wanted)
     assert len(seen) == 2
@@ -507,7 +510,7 @@ def on_ranks_gaussian_process(points: int, judge: int) -> tuple:
     gp = example("gp")
     with products() as seen:
         found = gp.run(mesh_of(), points=points, block=64, at=50, judge=judge)
-    assert any(shape == (64, 64, 64) for shape in seen), "the factorisation's products are mm32's"
+    assert any(shape[0] > 64 and shape[1:] == (64, 64) for shape in seen), "the factorisation's products are mm32's"
     assert found["mean error"] <= gp.PROMISE
     assert found["variance error"] <= gp.PROMISE
     assert found["residuals"][-1] <= gp.TOLERANCE
@@ -586,7 +589,7 @@ def test_ranks_that_differ_are_told_on_all_ranks(ranks: Ranks) -> None:
 
 
 def test_a_check_without_a_group_is_refused() -> None:
-    with pytest.raises(RuntimeError, match="there is none: call torch.distributed.init_process_group"):
+    with pytest.raises(RuntimeError, match=r"there is none: call torch.distributed.init_process_group"):
         mm32.distributed.check()
 
 

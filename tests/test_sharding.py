@@ -96,7 +96,9 @@ def test_the_result_lies_as_its_operands_do(layout: str, mesh: Any, seed: int) -
     a, b = integers(6, 8), integers(8, 4)
     for (i, j), wanted in CHOSEN.items():
         x, y = [
-            distribute_tensor(t.T.contiguous(), mesh, [R if d is None else S(1 - "mk".index(d) if t is a else 1 - "kn".index(d))]).T
+            distribute_tensor(
+                t.T.contiguous(), mesh, [R if d is None else S(1 - "mk".index(d) if t is a else 1 - "kn".index(d))]
+            ).T
             if flag == "t"
             else distribute_tensor(t, mesh, [R if d is None else S("mk".index(d) if t is a else "kn".index(d))])
             for t, d, flag in ((a, i, layout[0]), (b, j, layout[1]))
@@ -173,7 +175,9 @@ def test_the_operator_that_writes_says_what_it_cannot(mesh: Any) -> None:
     x = distribute_tensor(integers(4, 4), mesh, [R, R])
     out = distribute_tensor(torch.zeros(4, 4), mesh, [S(0), S(1)])
     sharding.register()
-    with pytest.raises(RuntimeError, match=r"cannot write to an out of placements .*: call mm32.matmul\(..., out=out\)"):
+    with pytest.raises(
+        RuntimeError, match=r"cannot write to an out of placements .*: call mm32.matmul\(..., out=out\)"
+    ):
         torch.ops.mm32.matmul_out(x, x, None, None, "fp32", "auto", out)
     assert torch.equal(whole(mm32.matmul(x, x, out=out)), whole(x) @ whole(x))
 
@@ -185,7 +189,9 @@ def test_out_of_any_placement(place: tuple, mesh: Any, seed: int) -> None:
     for i, j in itertools.product(PAIRS[:5], PAIRS[:5:2]):
         x, y = distribute_tensor(a, mesh, placed(a, *i)), distribute_tensor(b, mesh, placed(b, *j))
         z, out = distribute_tensor(bias, mesh, [R, R]), distribute_tensor(torch.zeros(6, 4), mesh, placed(a, *place))
+        version = out._version
         assert mm32.matmul(x, y, bias=z, activation="relu", out=out) is out
+        assert out._version > version
         assert torch.equal(whole(out), (a @ b + bias).relu()), f"{i}, {j}"
 
 
@@ -204,7 +210,8 @@ def test_packed_operands_do_not_move(side: str, mesh: Any, seed: int) -> None:
         for options, wanted in (({}, a @ b), ({"bias": z, "activation": "relu"}, (a @ b + bias).relu())):
             operands = (packed, y) if side == "left" else (x, packed)
             assert torch.equal(whole(mm32.matmul(*operands, **options)), wanted), f"{i}, {j}"
-    both = mm32.matmul(mm32.pack(distribute_tensor(a, mesh, [S(0), R]), side="left"), mm32.pack(distribute_tensor(b, mesh, [R, S(1)])))
+    x, y = distribute_tensor(a, mesh, [S(0), R]), distribute_tensor(b, mesh, [R, S(1)])
+    both = mm32.matmul(mm32.pack(x, side="left"), mm32.pack(y))
     assert both.placements == (S(0), S(1))
     assert torch.equal(whole(both), a @ b)
 
@@ -213,27 +220,29 @@ def test_packed_operands_do_not_move(side: str, mesh: Any, seed: int) -> None:
 def test_what_is_refused(mesh: Any, seed: int) -> None:
     x, plain = distribute_tensor(integers(4, 4), mesh, [S(0)]), integers(4, 4)
     rows = mm32.pack(x, side="left")
-    with pytest.raises(RuntimeError, match="do not go together on this mesh, and a packed operand does not move"):
+    with pytest.raises(RuntimeError, match=r"do not go together on this mesh, and a packed operand does not move"):
         mm32.matmul(rows, mm32.pack(distribute_tensor(plain, mesh, [S(1)])))
-    with pytest.raises(RuntimeError, match="mixed torch.Tensor and DTensor.*mm32.pack of the DTensor packs each rank's shard"):
+    with pytest.raises(
+        RuntimeError, match=r"mixed torch.Tensor and DTensor.*mm32.pack of the DTensor packs each rank's shard"
+    ):
         mm32.matmul(x, mm32.pack(plain))
-    with pytest.raises(RuntimeError, match="mixed torch.Tensor and DTensor"):
+    with pytest.raises(RuntimeError, match=r"mixed torch.Tensor and DTensor"):
         mm32.matmul(x, plain)
-    with pytest.raises(RuntimeError, match="mixed torch.Tensor and DTensor.*distribute_tensor makes it one"):
+    with pytest.raises(RuntimeError, match=r"mixed torch.Tensor and DTensor.*distribute_tensor makes it one"):
         mm32.matmul(x, x, out=plain)
     summed = mm32.matmul(distribute_tensor(plain, mesh, [S(1)]), x)
     assert summed.placements == (P,)
-    with pytest.raises(RuntimeError, match="a sum that is not added up yet.*redistribute it first"):
+    with pytest.raises(RuntimeError, match=r"a sum that is not added up yet.*redistribute it first"):
         mm32.pack(summed)
-    with pytest.raises(RuntimeError, match="cannot write to an out of placements"):
+    with pytest.raises(RuntimeError, match=r"cannot write to an out of placements"):
         mm32.matmul(x, x, out=summed)
-    with pytest.raises(RuntimeError, match="speaks of one rank's product"):
+    with pytest.raises(RuntimeError, match=r"speaks of one rank's product"):
         mm32.explain(x, x)
-    with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied"):
+    with pytest.raises(RuntimeError, match=r"mat1 and mat2 shapes cannot be multiplied"):
         mm32.matmul(x, distribute_tensor(integers(5, 4), mesh, [R]))
-    with pytest.raises(ValueError, match="unknown activation 'relo'"):
+    with pytest.raises(ValueError, match=r"unknown activation 'relo'"):
         mm32.matmul(x, x, activation="relo")
-    with pytest.raises(RuntimeError, match="packed for the|packed as the left operand"):
+    with pytest.raises(RuntimeError, match=r"packed for the|packed as the left operand"):
         mm32.matmul(x, rows)
     with torch.no_grad():
         x.mul_(2)

@@ -104,7 +104,9 @@ class Cholesky:
             if k in self.columns:
                 column = self.columns[k]
                 column[:width] = torch.linalg.cholesky(column[:width])
-                column[width:] = torch.linalg.solve_triangular(column[:width].mT, column[width:], upper=True, left=False)
+                column[width:] = torch.linalg.solve_triangular(
+                    column[:width].mT, column[width:], upper=True, left=False
+                )
                 panel = column[width:].contiguous()
             else:
                 panel = torch.empty(len(x) - start - width, width, device=x.device)
@@ -119,7 +121,9 @@ class Cholesky:
     def solve(self, right: dict[int, torch.Tensor], count: int) -> dict[int, torch.Tensor]:
         """L^-1 B for B (n, count) in blocks of rows, `right[k]` on the rank of column k; and so is the result."""
         problem = self.problem
-        sums = torch.zeros(len(problem.x), count, device=problem.x.device)  # what this rank's columns take from rows to come
+        sums = torch.zeros(
+            len(problem.x), count, device=problem.x.device
+        )  # what this rank's columns take from rows to come
         solved = {}
         for k in range(len(problem.starts)):
             rows = problem.rows(k)

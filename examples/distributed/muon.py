@@ -27,7 +27,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 import mm32
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "models"))
-from newton_schulz import COEFFICIENTS, orthogonalised  # noqa: E402
+from newton_schulz import COEFFICIENTS, orthogonalised
 
 RATE, PROMISE = 0.02, 1e-5
 

@@ -166,8 +166,8 @@ def _state(weight: torch.Tensor) -> tuple | None:
     return local.data_ptr(), *counts, weight.shape, weight.stride()
 
 
-# Of weights that were packed: how many steps an optimizer has made with them. Fused and multi-tensor steps change a weight without
-# torch's counting it.
+# Of weights that were packed: how many steps an optimizer has made with them. Torch does not count what fused and multi-tensor
+# steps change.
 _steps = WeakIdKeyDictionary()
 
 

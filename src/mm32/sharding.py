@@ -58,12 +58,13 @@ def cases(a: Sequence[Any], b: Sequence[Any], sums: bool) -> list[Case]:
         found.append(Case("columns", Shard(len(shape) - 1), whole, Shard(len(b) - 1), Shard(0)))
     rank = max(len(a), len(b), 2) - 2
     for i in range(rank):
-        sides = []
-        for operand in (a, b):
-            own = i - (rank - max(len(operand) - 2, 0))
-            sides.append(Shard(own) if own >= 0 and not gemm.known(operand[own] == 1) else whole)
-        if sides != [whole, whole]:
-            found.append(Case(f"batch {i}", Shard(i), *sides, whole))
+        own = [i - (rank - max(len(operand) - 2, 0)) for operand in (a, b)]
+        of_a, of_b = (
+            Shard(d) if d >= 0 and not gemm.known(operand[d] == 1) else whole
+            for operand, d in zip((a, b), own, strict=True)
+        )
+        if (of_a, of_b) != (whole, whole):
+            found.append(Case(f"batch {i}", Shard(i), of_a, of_b, whole))
     if sums:
         found.append(Case("K", Partial(), Shard(len(a) - 1), Shard(max(len(b) - 2, 0)), Partial()))
     return found
@@ -107,7 +108,8 @@ def _strategies_of_matmul(
     operand, so one that comes packed stays whole."""
     from torch.distributed.tensor import Replicate
 
-    whole, found = Replicate(), []
+    whole = Replicate()
+    found: list[tuple] = []
     for case in cases(a.shape, b.shape, sums=False):
         if (packed_a is None or case.a == whole) and (packed_b is None or case.b == whole):
             packed = [None if t is None else whole for t in (packed_a, packed_b)]
@@ -128,11 +130,9 @@ def _strategies_of_matmul_out(
 ) -> list:
     """`out` may not be moved: what was written to a copy of it would be lost. With one placement for all dimensions of the mesh
     that can be said here; `mm32.matmul(out=)` takes any."""
-    found = []
+    found: list[tuple] = []
     if len(set(out.placements)) == 1:
-        for (wanted,), operands in _strategies_of_matmul(
-            a, b, bias, activation, precision, kernel, packed_a, packed_b
-        ):
+        for (wanted,), operands in _strategies_of_matmul(a, b, bias, activation, precision, kernel, packed_a, packed_b):
             if wanted == out.placements[0]:
                 found.append(([], [*operands[:6], wanted, *operands[6:]]))
     if not found:
@@ -201,13 +201,19 @@ def matmul(
 ) -> torch.Tensor:
     """mm32.matmul where a DTensor is among the operands; options are checked."""
     packed = [t for t in (a, b) if isinstance(t, PackedOperand)]
-    sources = unwrap(a, b, precision, kernel)[:2] if packed else (a, b)
+    sources: Any = unwrap(a, b, precision, kernel)[:2] if packed else (a, b)
     gemm.check_tensors("mm32.matmul", a=sources[0], b=sources[1], bias=bias, out=out)
     tensors = [t for t in (*sources, bias, out) if t is not None]
     if packed or out is not None:
         _check_all_sharded(tensors, bool(packed))
         if out is not None:
-            gemm.check_out_form(out, gemm.check_inputs(*sources, bias, activation, precision), sources[0])
+            x, y = sources
+            if any(p.is_partial() for p in tensors[-1].placements):
+                raise RuntimeError(
+                    f"mm32.matmul cannot write to an out of placements {tuple(tensors[-1].placements)}: a result is not a sum "
+                    "that is still to be added up; give an out that is sharded or replicated"
+                )
+            gemm.check_out_form(out, gemm.check_inputs(x, y, bias, activation, precision), x)
         recorded = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
         if recorded and out is not None:
             raise RuntimeError(
@@ -220,7 +226,8 @@ def matmul(
             if done is not None:
                 return done
     x, y = sources
-    if not torch.compiler.is_dynamo_compiling() and torch.is_inference_mode_enabled():  # which leaves autograd's key out
+    # Inference mode leaves autograd's key out, by which mm32::matmul finds the operator of DTensors.
+    if not torch.compiler.is_dynamo_compiling() and torch.is_inference_mode_enabled():
         result = product(x, y, bias, activation, precision, kernel)
     else:
         result = torch.ops.mm32.matmul(x, y, bias, activation, precision, kernel)
@@ -241,11 +248,6 @@ def _check_all_sharded(tensors: list[Any], packed: bool) -> None:
             )
         if t.device_mesh != tensors[0].device_mesh:
             raise RuntimeError(f"mm32.matmul: DTensors on two meshes, {tensors[0].device_mesh} and {t.device_mesh}")
-        if t is tensors[-1] and any(p.is_partial() for p in t.placements) and not packed:
-            raise RuntimeError(
-                f"mm32.matmul cannot write to an out of placements {tuple(t.placements)}: a result is not a sum to be added up; "
-                "give an out that is sharded or replicated"
-            )
 
 
 def _pinned(
@@ -257,7 +259,7 @@ def _pinned(
 
     from mm32 import ops
 
-    sources = [t.source if isinstance(t, PackedOperand) else t for t in (a, b)]
+    sources: list[Any] = [t.source if isinstance(t, PackedOperand) else t for t in (a, b)]
     mesh = sources[0].device_mesh
     table = cases(sources[0].shape, sources[1].shape, sums=out is None)
     chosen = []
@@ -274,7 +276,7 @@ def _pinned(
         chosen.append(table[best])
     summed = [dim for dim, case in enumerate(chosen) if case.name == "K"]
     with torch.no_grad():
-        operands = [
+        operands: list[Any] = [
             t.shard if isinstance(t, PackedOperand) else _local(t, [getattr(case, name) for case in chosen])
             for name, t in (("a", a), ("b", b))
         ]
@@ -285,6 +287,8 @@ def _pinned(
         options: dict[str, Any] = {"bias": own_bias, "activation": fused, "precision": precision, "kernel": kernel}
         local = ops.matmul(*operands, **options, out=None if out is None else local_of(out))
         if out is not None:
+            if not out.is_inference():
+                torch.autograd.graph.increment_version(out)  # of the DTensor: its local tensor's is another
             return out
         shape = gemm.result_shape(sources[0].shape, sources[1].shape)
         strides = torch.empty(shape, device="meta").stride()
