@@ -119,7 +119,7 @@ def test_meshes_of_two_dimensions(activation: str | None, biased: bool, mesh: An
     a, b, bias = integers(12, 24), integers(24, 6), 3 * integers(6)
     wanted = a @ b + (bias if biased else 0)
     wanted = wanted if activation is None else wanted.relu()
-    for i, j in itertools.product(PAIRS, PAIRS[:: 4 if biased else 3]):
+    for i, j in itertools.product(PAIRS, PAIRS[::4]):
         x, y = distribute_tensor(a, mesh, placed(a, *i)), distribute_tensor(b, mesh, placed(b, *j))
         z = distribute_tensor(bias, mesh, [R, S(0) if i == j else R]) if biased else None
         result = mm32.matmul(x, y, bias=z, activation=activation)
