@@ -17,6 +17,7 @@ import mm32
 from mm32 import cpu, dropin
 from mm32.cuda import compile as compiler
 from mm32.cuda import launch
+from mm32.errors import CompileError
 
 __all__ = ["check"]
 
@@ -71,9 +72,16 @@ def _facts(device: str | None) -> dict[str, str]:
         return facts | {"device": device or "cpu", "torch's products": cpu.torch_precision("cpu")}
     return facts | {
         "device": str(launch.card_of(torch.cuda.current_device())),
-        "compiler": compiler.compiler_version(),
+        "compiler": _compiler(),
         "torch's products": cpu.torch_precision("cuda"),
     }
+
+
+def _compiler() -> str:
+    try:
+        return compiler.compiler_version()
+    except CompileError:  # then products are torch's, on this rank
+        return "missing"
 
 
 def _sources() -> str:

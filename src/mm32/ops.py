@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from mm32 import cpu, dispatch, gemm, prepared, sharding, transforms
+from mm32 import activations, cpu, dispatch, gemm, prepared, sharding, transforms
 from mm32 import plan as planning
 from mm32.cuda import cublas
 from mm32.packed import PackedOperand, unwrap
@@ -183,9 +183,19 @@ def _into(run: dispatch.Implementation) -> Any:
     return run_into
 
 
+def _on_shards(run: dispatch.Implementation) -> Any:
+    def run_on_shards(
+        a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: int, precision: str, kernel: str
+    ) -> torch.Tensor:
+        return run(a, b, bias, activations.name(activation), precision, kernel)
+
+    return run_on_shards
+
+
 for _device, _run in (("CUDA", _run_cuda), ("CPU", _run_torch), ("CompositeExplicitAutograd", _run_torch)):
     torch.library.impl("mm32::matmul", _device, _run)
     torch.library.impl("mm32::matmul_out", _device, _into(_run))
+    torch.library.impl("mm32::sharded_matmul", _device, _on_shards(_run))
 dispatch.learn("cpu", _run_torch)
 
 

@@ -52,11 +52,12 @@ class PackedOperand:
         self.shard = shard
         self._was = source.detach()  # keeps the memory that was packed: no other tensor can come to lie there
         self._version = None if _uncounted(source) else source._version
-        plain = dispatch.keys(source) != 0 and dispatch.keys(memory) != 0
-        if plain and self._version is not None and not (isinstance(memory, FakeTensor) or _wrapped(memory)):
-            self.form, self.memory_form = prepared.form(source), prepared.form(memory)
-            self.keys = dispatch.keys(source), dispatch.keys(memory)
-            self._address = source.data_ptr()
+        if self._version is not None and not (isinstance(memory, FakeTensor) or _wrapped(memory)):
+            keys = dispatch.keys(source), dispatch.keys(memory)
+            if all(keys):
+                self.keys = keys
+                self.form, self.memory_form = prepared.form(source), prepared.form(memory)
+                self._address = source.data_ptr()
 
     @property
     def shape(self) -> torch.Size:

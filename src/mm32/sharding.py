@@ -80,13 +80,6 @@ torch.library.define(
 )
 
 
-@torch.library.impl("mm32::sharded_matmul", "CompositeExplicitAutograd")
-def _sharded_matmul(
-    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: int, precision: str, kernel: str
-) -> torch.Tensor:
-    return torch.ops.mm32.matmul(a, b, bias, activations.name(activation), precision, kernel)
-
-
 @torch.library.register_fake("mm32::sharded_matmul")
 def _sharded_matmul_fake(
     a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: int, precision: str, kernel: str
@@ -105,16 +98,20 @@ def _strategies_of_matmul(
     a: Any, b: Any, bias: Any, activation: Any, precision: Any, kernel: Any, packed_a: Any = None, packed_b: Any = None
 ) -> list:
     """An activation is a string here, which torch does not tell calls apart by: no sum is left open. Panels are of a whole
-    operand, so one that comes packed stays whole."""
-    from torch.distributed.tensor import Replicate
-
-    whole = Replicate()
-    found: list[tuple] = []
-    for case in cases(a.shape, b.shape, sums=False):
-        if (packed_a is None or case.a == whole) and (packed_b is None or case.b == whole):
-            packed = [None if t is None else whole for t in (packed_a, packed_b)]
-            found.append(([case.out], [case.a, case.b, None if bias is None else case.bias, None, None, None, *packed]))
-    return found
+    operand: with one that comes packed, nothing is sharded."""
+    table = cases(a.shape, b.shape, sums=False)
+    if not (packed_a is None and packed_b is None):
+        table = table[:1]
+    return [
+        (
+            [case.out],
+            [
+                *(case.a, case.b, None if bias is None else case.bias, None, None, None),
+                *(None if t is None else case.out for t in (packed_a, packed_b)),
+            ],
+        )
+        for case in table
+    ]
 
 
 def _strategies_of_matmul_out(
@@ -250,6 +247,18 @@ def _check_all_sharded(tensors: list[Any], packed: bool) -> None:
             raise RuntimeError(f"mm32.matmul: DTensors on two meshes, {tensors[0].device_mesh} and {t.device_mesh}")
 
 
+class _Choice(NamedTuple):
+    """Where a product's tensors go, for each dimension of the mesh; over which dimensions the result is a sum; its shape."""
+
+    a: tuple[Any, ...]
+    b: tuple[Any, ...]
+    bias: tuple[Any, ...]
+    out: tuple[Any, ...]
+    summed: tuple[int, ...]
+    shape: torch.Size
+    strides: tuple[int, ...]
+
+
 def _pinned(
     a: Any, b: Any, bias: Any, activation: str | None, precision: str, kernel: str, out: Any
 ) -> torch.Tensor | None:
@@ -259,66 +268,91 @@ def _pinned(
 
     from mm32 import ops
 
-    sources: list[Any] = [t.source if isinstance(t, PackedOperand) else t for t in (a, b)]
-    mesh = sources[0].device_mesh
-    table = cases(sources[0].shape, sources[1].shape, sums=out is None)
-    chosen = []
-    for dim in range(mesh.ndim):
-        costs = [_cost(case, dim, (a, b, bias), out) for case in table]
-        best = min(range(len(table)), key=costs.__getitem__)
-        if costs[best] == math.inf or (out is not None and costs[best] > 0):
-            if out is not None:
-                return None
-            raise RuntimeError(
-                f"mm32.matmul: operands packed as {tuple(sources[0].placements)} and {tuple(sources[1].placements)} do not go "
-                "together on this mesh, and a packed operand does not move: pack them as they are to be multiplied"
-            )
-        chosen.append(table[best])
-    summed = [dim for dim, case in enumerate(chosen) if case.name == "K"]
+    packed = isinstance(a, PackedOperand), isinstance(b, PackedOperand)
+    x, y = a.source if packed[0] else a, b.source if packed[1] else b
+    mesh = x.device_mesh
+    given = (x.placements, y.placements, None if bias is None else bias.placements)
+    choice = _choose(tuple(x.shape), tuple(y.shape), given, packed, None if out is None else out.placements)
+    if choice is None:
+        if out is not None:
+            return None
+        raise RuntimeError(
+            f"mm32.matmul: operands of placements {tuple(x.placements)} and {tuple(y.placements)} do not go together on this "
+            "mesh, and a packed operand does not move: pack them as they are to be multiplied"
+        )
     with torch.no_grad():
-        operands: list[Any] = [
-            t.shard if isinstance(t, PackedOperand) else _local(t, [getattr(case, name) for case in chosen])
-            for name, t in (("a", a), ("b", b))
-        ]
-        own_bias = None if bias is None else _local(bias, [case.bias for case in chosen], summed)
-        if own_bias is not None and summed:  # its share: as torch divides what is replicated into a sum
-            own_bias = own_bias / math.prod(mesh.size(dim) for dim in summed)
-        fused = None if summed else activation
-        options: dict[str, Any] = {"bias": own_bias, "activation": fused, "precision": precision, "kernel": kernel}
-        local = ops.matmul(*operands, **options, out=None if out is None else local_of(out))
+        local_a = a.shard if packed[0] else _local(a, choice.a)
+        local_b = b.shard if packed[1] else _local(b, choice.b)
+        own_bias = None if bias is None else _local(bias, choice.bias)
+        if own_bias is not None and choice.summed:  # its share: as torch divides what is replicated into a sum
+            own_bias = own_bias / math.prod(mesh.size(dim) for dim in choice.summed)
+        local = ops.matmul(
+            local_a,
+            local_b,
+            bias=own_bias,
+            activation=None if choice.summed else activation,
+            precision=precision,
+            kernel=kernel,
+            out=None if out is None else local_of(out),
+        )
         if out is not None:
             if not out.is_inference():
                 torch.autograd.graph.increment_version(out)  # of the DTensor: its local tensor's is another
             return out
-        shape = gemm.result_shape(sources[0].shape, sources[1].shape)
-        strides = torch.empty(shape, device="meta").stride()
         result = DTensor.from_local(
-            ready(local), mesh, [case.out for case in chosen], run_check=False, shape=torch.Size(shape), stride=strides
+            ready(local), mesh, choice.out, run_check=False, shape=choice.shape, stride=choice.strides
         )
-        return result if not summed else cpu.activate(result, activation)
+        return cpu.activate(result, activation) if choice.summed else result
 
 
-def _cost(case: Case, dim: int, operands: tuple[Any, Any, Any], out: Any) -> float:
-    """Elements that have to move so that a case holds on dimension `dim` of the mesh; infinite where one may not."""
-    if out is not None and out.placements[dim] != case.out:
-        return math.inf
-    cost = 0.0
-    for t, wanted in zip(operands, (case.a, case.b, case.bias), strict=True):
-        if t is None:
-            continue
-        packed = isinstance(t, PackedOperand)
-        now = (t.source if packed else t).placements[dim]
-        if now == wanted or (wanted.is_partial() and now.is_replicate()):
-            continue
-        if packed:
-            return math.inf
-        cost += 0.0 if now.is_replicate() else t.numel()
-    return cost
-
-
-def _local(t: Any, placements: list[Any], whole: Sequence[int] = ()) -> torch.Tensor:
-    """This rank's part of `t` at `placements`, replicated over the mesh's dimensions `whole`."""
+@functools.lru_cache(maxsize=1024)
+def _choose(
+    a: tuple[int, ...],
+    b: tuple[int, ...],
+    given: tuple[Sequence[Any], Sequence[Any], Sequence[Any] | None],
+    packed: tuple[bool, bool],
+    out: Sequence[Any] | None,
+) -> _Choice | None:
+    """The cases that move least, for operands of (global) shapes `a` and `b`; with `out`, its placements, only ones that move
+    nothing. `given` are the placements of a, b and the bias. None if what may not move fits no case."""
     from torch.distributed.tensor import Replicate
 
-    placements = [Replicate() if dim in whole else p for dim, p in enumerate(placements)]
-    return local_of(t.redistribute(placements=placements))
+    table, sizes = cases(a, b, sums=out is None), (math.prod(a), math.prod(b), b[-1])
+
+    def cost(case: Case, dim: int) -> float:
+        """Elements that have to move so that the case holds on this dimension of the mesh; infinite where one may not."""
+        if out is not None and out[dim] != case.out:
+            return math.inf
+        total = 0.0
+        wanted = (case.a, case.b, case.bias)
+        for size, placements, to, fixed in zip(sizes, given, wanted, (*packed, False), strict=True):
+            now = None if placements is None else placements[dim]
+            if now is None or now == to or (to.is_partial() and now.is_replicate()):
+                continue
+            if fixed:
+                return math.inf
+            total += 0 if now.is_replicate() else size
+        return total
+
+    chosen = []
+    for dim in range(len(given[0])):
+        costs = [cost(case, dim) for case in table]
+        least = min(costs)
+        if least == math.inf or (out is not None and least > 0):
+            return None
+        chosen.append(table[costs.index(least)])
+    shape = torch.Size(gemm.result_shape(a, b))
+    return _Choice(
+        tuple(case.a for case in chosen),
+        tuple(case.b for case in chosen),
+        tuple(Replicate() if case.name == "K" else case.bias for case in chosen),
+        tuple(case.out for case in chosen),
+        tuple(dim for dim, case in enumerate(chosen) if case.name == "K"),
+        shape,
+        torch.empty(shape, device="meta").stride(),
+    )
+
+
+def _local(t: Any, placements: tuple[Any, ...]) -> torch.Tensor:
+    """This rank's part of `t` at `placements`."""
+    return local_of(t if t.placements == placements else t.redistribute(placements=placements))
