@@ -140,6 +140,47 @@ def on_ranks_batches() -> None:
 test_batches = run(on_ranks_batches)
 
 
+def on_ranks_communication() -> None:
+    """What docs/distributed.md says is sent, and nothing else: counted."""
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+    from torch.distributed.tensor.debug import CommDebugMode
+
+    mesh, r = mesh_of(), Replicate()
+
+    def sent(call: Callable[[], Any]) -> dict[str, int]:
+        with CommDebugMode() as counted:
+            call()
+        return {operator.__name__: count for operator, count in counted.get_comm_counts().items() if count}
+
+    def placed(shape: tuple[int, ...], place: Any) -> Any:
+        return distribute_tensor(torch.randn(shape), mesh, [place])
+
+    bias = placed((4,), r)
+    for a, b in ((r, r), (Shard(1), r), (Shard(0), r), (r, Shard(1))):  # with the bias and the activation fused
+        x, y = placed((2, 6, 8), a), placed((8, 4), b)
+        assert sent(lambda x=x, y=y: mm32.matmul(x, y, bias=bias, activation="gelu")) == {}, (a, b)
+    x, y = placed((2, 6, 8), Shard(2)), placed((8, 4), Shard(0))
+    assert sent(lambda: mm32.matmul(x, y, bias=bias)) == {}
+    summed = mm32.matmul(x, y, bias=bias)
+    assert sent(lambda: summed.redistribute(placements=[Shard(1)])) == {"reduce_scatter_tensor": 1}
+    assert sent(lambda: mm32.matmul(x, y, bias=bias, activation="gelu")) == {"all_reduce": 1}
+    rows, columns = placed((6, 8), Shard(0)), placed((8, 400), Shard(1))
+    assert sent(lambda: mm32.matmul(rows, columns)) == {"all_gather_into_tensor": 1}
+    packed, out = mm32.pack(y), placed((2, 6, 4), Shard(1))
+    assert sent(lambda: mm32.pack(y)) == {}
+    assert sent(lambda: mm32.matmul(x, packed, bias=bias)) == {}
+    left, right = placed((2, 6, 8), Shard(1)), placed((8, 4), r)
+    assert sent(lambda: mm32.matmul(left, right, out=out)) == {}
+    # Gradients: of one b for a batch that is sharded in its middle dimension, a sum that is left open.
+    x, y = placed((2, 6, 8), Shard(1)).requires_grad_(), placed((8, 4), r).requires_grad_()
+    result = mm32.matmul(x, y)
+    grad = torch.ones_like(result)
+    assert sent(lambda: torch.autograd.grad(result, (x, y), grad)) == {}
+
+
+test_communication = run(on_ranks_communication)
+
+
 def on_ranks_errors_of_sums() -> tuple[float, float, float]:
     """K over the ranks: the worst element's error in units of u |a||b|, and the norm's, beside one process's."""
     from torch.distributed.tensor import Shard, distribute_tensor

@@ -133,13 +133,11 @@ def on_cards_fsdp() -> None:
         with torch.no_grad():
             close(model(x), plain(x.double()), 8 * U)
         assert len(packs) == 2 * (step + 1)
-        torch.cuda.synchronize()
-        held = torch.cuda.memory_allocated()
         assert model[0]._kept is None
+        assert model[2]._kept is None
         optimizer.zero_grad()
         model(x).square().mean().backward()
         optimizer.step()
-        assert held < 2 * 4 * (2 * 1024 * 4096) * 4, "packed weights were let go"
 
 
 def test_fsdp(ranks: Ranks) -> None:

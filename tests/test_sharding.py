@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 import mm32
 from mm32 import sharding
-from mm32.activations import names
+from mm32.activations import names, number
 from op_support import SHAPES
 
 local_tensor = pytest.importorskip("torch.distributed._local_tensor", reason="torch 2.9 has no LocalTensor")
@@ -140,8 +140,9 @@ def test_a_sum_over_ranks_has_the_bias_once_and_the_activation_last(mesh: Any, s
 
 
 @meshes((2,))
-def test_the_operators_of_the_first_torch(mesh: Any, seed: int) -> None:
-    """Called by themselves, in inference mode too, where autograd's key is left out: no sum is left open."""
+def test_the_operators_by_themselves(mesh: Any, seed: int) -> None:
+    """In inference mode, where autograd's key is left out: mm32::matmul leaves no sum open, the operator of DTensors only one
+    that no activation waits for, whichever was called before."""
     a, b = integers(6, 8), integers(8, 4)
     x, y = distribute_tensor(a, mesh, [S(1)]), distribute_tensor(b, mesh, [S(0)])
     sharding.register()
@@ -152,6 +153,9 @@ def test_the_operators_of_the_first_torch(mesh: Any, seed: int) -> None:
             wanted = a @ b if activation is None else (a @ b).relu()
             assert torch.equal(whole(result), wanted)
             assert torch.equal(whole(mm32.matmul(x, y, activation=activation)), wanted)
+            by_number = torch.ops.mm32.sharded_matmul(x, y, None, number(activation), "fp32", "auto")
+            assert by_number.placements[0].is_partial() == (activation is None)
+            assert torch.equal(whole(by_number), wanted)
     memory = torch.ops.mm32.pack(y, "right", "fp32")
     assert memory.placements == (R,)
     result = torch.ops.mm32.matmul(x, y, None, None, "fp32", "auto", None, memory)
