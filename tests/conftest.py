@@ -16,6 +16,7 @@ import torch
 
 import browser
 import shares
+from ranks import Ranks
 
 NO_GPU = "no CUDA device here"
 NO_SANITIZER = "no compute-sanitizer on the PATH"
@@ -182,6 +183,16 @@ def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     base: Path = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "kernels"
     os.environ.setdefault("MM32_CACHE_DIR", str(folder))
+
+
+@pytest.fixture(scope="session")
+def ranks() -> Iterator[Ranks]:
+    """Runs functions on the ranks of process groups (ranks.py)."""
+    server = Ranks()
+    shares.SERVERS.append(lambda: server.pid)
+    yield server
+    shares.SERVERS.pop()
+    server.close()
 
 
 @pytest.fixture

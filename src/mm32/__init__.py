@@ -14,6 +14,7 @@ __all__ = [
     "PackedOperand",
     "__version__",
     "disable",
+    "distributed",
     "enable",
     "enabled",
     "explain",
@@ -45,12 +46,12 @@ except Exception as error:
     _failure = error
 
 if TYPE_CHECKING:
-    from mm32 import verify
+    from mm32 import distributed, verify
 else:  # a type checker would take any name for an attribute
 
     def __getattr__(name: str) -> object:
-        if name == "verify":  # a package of its own, loaded when it is first used
-            return importlib.import_module("mm32.verify")
+        if name in ("distributed", "verify"):  # loaded when they are first used
+            return importlib.import_module(f"mm32.{name}")
         if _failure is not None and name in __all__:
             raise ImportError(
                 f"mm32.{name} needs torch, and that failed: {type(_failure).__name__}: {_failure} "

@@ -102,6 +102,11 @@ def number(name: str | None) -> int:
     return 0 if name is None else _BY_NAME[name].number
 
 
+def name(number: int) -> str | None:
+    """The name of the activation of a number; None for 0. IndexError if there is none."""
+    return None if number == 0 else ACTIVATIONS[number - 1].name
+
+
 def named(name: str) -> Activation:
     """The activation of that name; KeyError if there is none."""
     return _BY_NAME[name]

@@ -190,6 +190,11 @@ class DropIn:
             self._requests.clear()
             self._update()
 
+    def words(self) -> str:
+        if not self._requests:
+            return "off"
+        return "on" if self._precision is None else f"on with precision {self._precision!r}"
+
     def _update(self) -> None:
         if not self._requests:
             if self._library is not None:
@@ -425,6 +430,11 @@ def disable() -> None:
     """Turns mm32 off, whoever turned it on: torch's kernels are registered as they were before. `mm32.enabled` blocks that are
     still open stay off."""
     _dropin.withdraw_all()
+
+
+def state() -> str:
+    """Whether `enable` is on, and with which precision, in a few words."""
+    return _dropin.words()
 
 
 @contextlib.contextmanager

@@ -27,6 +27,7 @@ class PackedOperand:
         side: "right" or "left" of the product.
         precision: of the calls that it is for.
         memory: the panels and what belongs to them, uint8 on the source's device; no element if `reason` is not None.
+        shard: of a DTensor, this rank's local tensor, packed; else None. `memory` is then that of the shard.
     """
 
     # What a call needs to know of it, found out once: the forms of source and memory (prepared.form), their dispatch keys, and
@@ -36,17 +37,27 @@ class PackedOperand:
     memory_form: tuple | None = None
     _address = 0
 
-    def __init__(self, source: torch.Tensor, side: str, precision: str, memory: torch.Tensor) -> None:
+    def __init__(
+        self,
+        source: torch.Tensor,
+        side: str,
+        precision: str,
+        memory: torch.Tensor,
+        shard: PackedOperand | None = None,
+    ) -> None:
         self.source = source
         self.side = side
         self.precision = precision
         self.memory = memory
+        self.shard = shard
         self._was = source.detach()  # keeps the memory that was packed: no other tensor can come to lie there
         self._version = None if _uncounted(source) else source._version
         if self._version is not None and not (isinstance(memory, FakeTensor) or _wrapped(memory)):
-            self.form, self.memory_form = prepared.form(source), prepared.form(memory)
-            self.keys = dispatch.keys(source), dispatch.keys(memory)
-            self._address = source.data_ptr()
+            keys = dispatch.keys(source), dispatch.keys(memory)
+            if all(keys):
+                self.keys = keys
+                self.form, self.memory_form = prepared.form(source), prepared.form(memory)
+                self._address = source.data_ptr()
 
     @property
     def shape(self) -> torch.Size:
@@ -68,6 +79,8 @@ class PackedOperand:
     @property
     def reason(self) -> str | None:
         """Why it was not packed, so that calls take the source as it is; None if it was packed."""
+        if self.shard is not None:
+            return self.shard.reason
         if self.memory.numel():
             return None
         if self.device.type != "cuda":
@@ -87,9 +100,11 @@ class PackedOperand:
         Nothing is checked under torch.compile, for a source that a transform of torch.func made, and for an inference tensor,
         which does not count its changes.
         """
+        if self.shard is not None:  # the addresses are those of local tensors
+            self.shard.check()
         if self._version is None or _uncounted(self.source):
             return
-        if self._version != self.source._version or self._was.data_ptr() != self.source.data_ptr():
+        if self._version != self.source._version or _address(self._was) != _address(self.source):
             raise RuntimeError(
                 f"the source of this {self._words()} was modified in place (or given other memory) after mm32.pack: the "
                 "packed form is of what it was before. Pack it again"
@@ -131,6 +146,11 @@ def _uncounted(t: torch.Tensor) -> bool:
     return torch.compiler.is_compiling() or t.is_inference() or isinstance(t, FakeTensor) or _wrapped(t)
 
 
+def _address(t: torch.Tensor) -> int:
+    """Of the first element; 0 for a subclass that has no memory of its own."""
+    return t.data_ptr() if torch._C._has_storage(t) and dispatch.keys(t) != 0 else 0
+
+
 def _wrapped(t: torch.Tensor) -> bool:
     """Whether a tensor is one of torch.func's transforms own, which has no memory to ask about."""
     return torch._C._functorch.is_functorch_wrapped_tensor(t)
@@ -166,7 +186,36 @@ def pack(b: torch.Tensor, *, side: str = "right", precision: str = "fp32") -> Pa
         mm32.CompileError, mm32.LaunchError: the compiler or driver failed; the message has its log.
     """
     gemm.check_packable(b, side, precision)
+    if gemm.is_dtensor(b):
+        return _pack_shard(b, side, precision)
     return PackedOperand(b, side, precision, torch.ops.mm32.pack(b.detach(), side, precision))
+
+
+def _pack_shard(b: Any, side: str, precision: str) -> PackedOperand:
+    """Each rank packs its own shard of a DTensor and keeps it: nothing is communicated."""
+    if any(p.is_partial() for p in b.placements):
+        raise RuntimeError(
+            f"mm32.pack takes a DTensor that is sharded or replicated, and this one is a sum that is not added up yet, "
+            f"{tuple(b.placements)}: redistribute it first"
+        )
+    local = local_of(b)
+    if local.numel() == 0:  # where a dimension is shorter than the mesh
+        shard = PackedOperand(local, side, precision, local.new_empty(0, dtype=torch.uint8))
+    else:
+        shard = pack(local, side=side, precision=precision)
+    return PackedOperand(b, side, precision, shard.memory, shard)
+
+
+def local_of(t: Any) -> torch.Tensor:
+    """The local tensor of a DTensor itself, without gradient, once the collective that makes it is done."""
+    with torch.no_grad():
+        return ready(t.to_local())
+
+
+def ready(t: torch.Tensor) -> torch.Tensor:
+    """What a collective returns, once it is done: torch hands it out before."""
+    wait = getattr(t, "trigger_wait", None)
+    return t if wait is None else wait()
 
 
 def unwrap(
