@@ -54,6 +54,15 @@ class Limits:
     timeout: float = 300.0
     memory_gib: float = 16.0
 
+    def running(self, reference_seconds: float) -> float:
+        """Seconds for a call of a model whose reference takes so many, building apart."""
+        return 60 + 50 * reference_seconds
+
+    @property
+    def first_call(self) -> float | None:
+        """Seconds for a model's first call, in which it may still compile; None: `timeout`."""
+        return None
+
 
 class Drain(threading.Thread):
     """Reads what a worker prints, so that the worker never blocks, and keeps the first and the last 32 KiB of it."""
@@ -129,6 +138,7 @@ class WorkerProcess:
 
     `script` is what it will load, which it may read with the files beside it; `hidden` a file that it must not see.
     `beside` are the other workers of the verification; trusted ones among them are looked after whenever this one is paused.
+    `folder` is its folder, by default a new one; `extra` are environment variables beside the usual ones.
     `isolation` says how it is confined: words for the report. `disturbed` says what was done to a trusted worker from outside.
     """
 
@@ -140,6 +150,8 @@ class WorkerProcess:
         script: Path | None = None,
         hidden: Path | None = None,
         beside: Sequence[WorkerProcess] = (),
+        folder: Path | None = None,
+        extra: dict[str, str] | None = None,
     ):
         self.role = role
         self.limits = limits
@@ -153,13 +165,14 @@ class WorkerProcess:
         self._scheduled: dict[int, _Schedule] = {}
         self._below: list[psutil.Process] = []
         _not_dumpable.hold()
-        self.folder = Path(os.path.realpath(tempfile.mkdtemp(prefix=f"mm32-verify-{role}-")))
+        self.folder = folder or Path(os.path.realpath(tempfile.mkdtemp(prefix=f"mm32-verify-{role}-")))
+        self.folder.mkdir(mode=0o700, exist_ok=True)
         ours, theirs = socket.socketpair()
         pipes = [os.pipe(), os.pipe()]
         order = {
             "program": PROGRAMS[role],
             "confined": not self.trusted,
-            "environment": variables(self.folder),
+            "environment": variables(self.folder) | (extra or {}),
             "folder": str(self.folder),
             "temporary": [str(self.folder.parent)],
             "needed": needed(),

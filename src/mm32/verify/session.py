@@ -53,6 +53,7 @@ class Session:
         )
         self.guard = Guard(self.paths.values())
         self.workers: list[WorkerProcess] = []
+        self.candidate_place: dict[str, Any] = {}  # "folder" and "extra" of the candidate's process
         self.lock: DeviceLock | None = None
         self.timing: timed.TimingStage
 
@@ -112,6 +113,7 @@ class Session:
             script,
             self.paths["reference"],
             self.workers,
+            **(self.candidate_place if role == "candidate" else {}),
         )
         self.workers.append(worker)
         return worker
