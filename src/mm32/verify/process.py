@@ -33,6 +33,7 @@ PROGRAMS = {
     "candidate": "mm32.verify.worker.main",
     "reference": "mm32.verify.reference",
     "control": "mm32.verify.reference",  # a second process of the reference, timed against the first
+    "baseline": "mm32.verify.reference",  # likewise, compiled or with TF32
     "null": "mm32.verify.worker.main",  # no script: what a timed window takes without a model
 }
 TRUSTED_PROGRAMS = ("mm32.verify.reference",)  # not confined, and guarded against being meddled with
