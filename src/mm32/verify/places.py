@@ -1,9 +1,9 @@
 """How many verifications run at once on this machine: the rest wait for a place.
 
 A reward function is called from many threads and processes at once, and each verification has four processes that import
-torch. A place is a lock on a file in the folder for temporary files, of this user and card; a turnstile, a lock on one more file, lets
-one caller at a time look for a free place, so that nobody looks on and on while others pass. The locks end with their process,
-however that ends. Where no such file can be made or locked, nobody waits.
+torch. A place is a lock on a file in the folder for temporary files, of this user and card; a turnstile, a lock on one more
+file, lets one caller at a time look for a free place. The locks end with their process, however that ends. Where no such file
+can be made or locked, nobody waits.
 """
 
 from __future__ import annotations
