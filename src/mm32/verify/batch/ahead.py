@@ -1,8 +1,8 @@
-"""Building a candidate before its turn: loading its script in a process that sees no card, and keeping what its build left behind.
+"""Building a candidate before its turn: loading its script in a process that sees no card, and keeping what its build left.
 
 What takes long in most candidates is load_inline's compiler, which needs no card. The process that is judged later finds the
-finished build in its caches, at the same path. A process that sees no card cannot disturb what is timed on it. Where the CPU is what
-is timed, the building stands still meanwhile.
+finished build in its caches, at the same path. A process that sees no card cannot disturb what is timed on it. Where the CPU is
+what is timed, the building stands still meanwhile.
 """
 
 from __future__ import annotations

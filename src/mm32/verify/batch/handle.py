@@ -17,7 +17,10 @@ from typing import Any
 from ..launch import search_path
 from .cards import Card
 
-BOOT = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); from mm32.verify.batch.runner import main; main(sys.argv[1:])"
+BOOT = (
+    "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); "
+    "from mm32.verify.batch.runner import main; main(sys.argv[1:])"
+)
 SILENCE = 300.0  # seconds without a line of progress, after which a runner hangs: it says something about every second
 ENDING = 20.0  # seconds that a runner has to end its processes
 

@@ -1,7 +1,7 @@
 """Files of JSON lines: a header, then one record a line, each on the disk before the next step is taken.
 
-A line that a process was about to write when it was ended is torn: it is the last one of its file, and is left out. A file has one
-writer, which never comes back to it.
+A line that a process was about to write when it was ended is torn: it is the last one of its file, and is left out. A file has
+one writer, which never comes back to it.
 """
 
 from __future__ import annotations

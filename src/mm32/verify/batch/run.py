@@ -164,11 +164,12 @@ def verify_many(
             time) a call here, and a first call, which may compile, two minutes.
         gpus: how many cards to use, or "all", the default; without any, the CPU.
         builders: how many candidates are built at once; by default as the cores and cards allow.
-        store: a folder in which everything is kept as it is done, to go on from when it is given again; by default a temporary one.
+        store: a folder in which everything is kept as it is done, to go on from when it is given again; by default a
+            temporary one.
         progress: called from several threads with a candidate's name and what is being done with it.
 
-    Returns an iterator of reports as they are done, in no certain order: one for each pair (equal pairs have one), TOOL FAILED where this tool failed
-    twice. Raises ValueError for wrong arguments, FileNotFoundError for a script that does not exist, and from the iterator
+    Returns an iterator of reports as they are done, in no certain order: one for each pair (equal pairs have one), TOOL FAILED
+    where this tool failed twice. Raises ValueError for wrong arguments, FileNotFoundError for a script that does not exist, and from the iterator
     RuntimeError where no card could be worked on.
     """
     options = Options(trials, seed, timeout, memory_gib, tuple(baselines))

@@ -1,4 +1,4 @@
-"""The program that verifies one job after another on one card, with CUDA in its own process: it may break, and a new one is started.
+"""The program that verifies one job after another on one card. CUDA is in its own process: if that breaks, a new one is started.
 
 It has imported torch, and keeps its fork server and the reference's truths from one candidate to the next. It reads jobs from a
 socket and writes lines of JSON to it: progress, then what came of it. When the socket closes it ends whatever it does.

@@ -5,8 +5,8 @@ computed wrongly on purpose. They are found again by the contents of everything 
 parameters, the inputs, its fp32 output, the seed of the call), so that a reference which answers differently is asked anew. They
 stay in the tool's own process, which no candidate can read.
 
-What is not shared: the reference's processes (a candidate that disturbed one would disturb the judgement of the next); times, which
-only tell something beside those of the same minutes; and the data of timed windows, which are secret.
+What is not shared: the reference's processes (a candidate that disturbed one would disturb the judgement of the next); times,
+which only tell something beside those of the same minutes; and the data of timed windows, which are secret.
 """
 
 from __future__ import annotations
