@@ -169,8 +169,8 @@ def verify_many(
         progress: called from several threads with a candidate's name and what is being done with it.
 
     Returns an iterator of reports as they are done, in no certain order: one for each pair (equal pairs have one), TOOL FAILED
-    where this tool failed twice. Raises ValueError for wrong arguments, FileNotFoundError for a script that does not exist, and from the iterator
-    RuntimeError where no card could be worked on.
+    where this tool failed twice. Raises ValueError for wrong arguments, FileNotFoundError for a script that does not exist, and
+    from the iterator RuntimeError where no card could be worked on.
     """
     options = Options(trials, seed, timeout, memory_gib, tuple(baselines))
     told = progress or (lambda name, doing: None)
