@@ -6,6 +6,7 @@ import concurrent.futures
 import json
 import os
 import pickle
+import socket
 import threading
 import time
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 import torch
 from conftest_verify import HEAD, REFERENCE, RIGHT, Leftovers, forward
 
-from mm32.verify import NoReward, Report, Verdict, places, verify, verify_many
+from mm32.verify import NoReward, Report, Verdict, launch, places, verify, verify_many
 from mm32.verify.batch import handle, kernelbench, run, store, table, truths
 from mm32.verify.batch.cards import CPU, Card, chosen
 from mm32.verify.batch.command import Progress, duration
@@ -504,6 +505,28 @@ def test_candidates_are_verified_and_kept(scripts: tuple[Path, Path], tmp_path: 
     assert Store(tmp_path / "store").take(WHO) is None
 
 
+EXTENSION = """
+import glob, os, time
+from torch.utils.cpp_extension import load_inline
+began = time.time()
+source = "torch::Tensor product(torch::Tensor a, torch::Tensor b) { return torch::relu(torch::matmul(a.t(), b.t())); }"
+built = load_inline(name="built", cpp_sources=source, functions=["product"])
+objects = glob.glob(os.environ["TORCH_EXTENSIONS_DIR"] + "/**/*.o", recursive=True)
+compiled_ahead = bool(objects) and all(os.path.getmtime(path) < began for path in objects)
+"""
+
+
+@pytest.mark.slow
+def test_what_load_inline_compiles_is_compiled_ahead(tmp_path: Path) -> None:
+    """A C++ compiler's work, done by the builder, is not done again by the process that is judged."""
+    (tmp_path / "reference.py").write_text(REFERENCE)
+    body = "assert compiled_ahead, 'compiled again'\nreturn built.product(A, B)"
+    (tmp_path / "candidate.py").write_text(forward(body, EXTENSION))
+    with verify_many([(tmp_path / "reference.py", tmp_path / "candidate.py")], trials=1) as reports:
+        (report,) = reports
+    assert report.verdict.same, report.reason
+
+
 BREAKING = (
     "import sys, json, os, time; sys.path[:] = json.loads(sys.argv.pop(1)); "
     "from mm32.verify.batch import judged, runner; whole = judged.verify_job\n"
@@ -566,6 +589,24 @@ def test_pairs_that_cannot_be_read_are_refused_before_anything_runs(tmp_path: Pa
     assert Pair(tmp_path, tmp_path, "x").place == {}
 
 
+def test_a_process_that_sees_no_card_is_not_tried_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or no level of confinement would do for the builders, and what is known of them would be taken for the others."""
+    monkeypatch.setattr(launch, "_has_cuda", lambda: True)
+    monkeypatch.setattr(launch, "_works", {})
+    tried: list[bool] = []
+    here = launch.Launched(socket.socketpair()[0], 0, -1, 0, [])
+
+    def attempt(server: object, order: dict[str, Any], fds: object, waiting: object) -> launch.Launched:
+        tried.append(order["try_cuda"])
+        return here
+
+    monkeypatch.setattr(launch, "_attempt", attempt)
+    for visible in ({"CUDA_VISIBLE_DEVICES": ""}, {}, {"CUDA_VISIBLE_DEVICES": "1"}, {"CUDA_VISIBLE_DEVICES": ""}):
+        order = {"confined": True, "environment": visible}
+        assert launch._confined(None, order, [], lambda: None) is here  # type: ignore[arg-type]
+    assert tried == [False, True, False, False]
+
+
 # ---------------------------------------------------------------------------------------------------------- baselines
 
 
@@ -623,3 +664,39 @@ def test_64_callers_in_threads_and_processes(scripts: tuple[Path, Path], leftove
     assert set(found) == set(range(64))
     for number, name in enumerate(names):
         assert found[number] in right[name]
+
+
+# ---------------------------------------------------------------------------------------------------------- on a card
+
+
+@pytest.mark.gpu
+def test_a_batch_on_a_card(tmp_path: Path, leftovers: Leftovers) -> None:
+    """A file that mm32 exports, built by nvcc ahead, beside plain ones; against eager torch and torch in TF32."""
+    from mm32.export import export
+
+    large = REFERENCE.replace("M, K, N = 64, 80, 96", "M, K, N = 1024, 4096, 2048")
+    (tmp_path / "reference.py").write_text(large)
+    folder = tmp_path / "candidates"
+    folder.mkdir()
+    sources = {
+        "exported.py": export("tt", 1024, 2048, 4096, activation="relu", kernel="simt"),
+        "torch.py": RIGHT,
+        "zeros.py": forward("return torch.zeros(1024, 2048, device=A.device)"),
+        "tf32.py": forward("return torch.relu(A.T @ B.T)", "torch.backends.cuda.matmul.allow_tf32 = True"),
+        "fault.py": forward("return torch.relu(A.T @ B.T)[torch.full((1024,), 10**6, device=A.device)]"),
+    }
+    for name, source in sources.items():
+        (folder / name).write_text(source)
+    pairs = [(tmp_path / "reference.py", path) for path in sorted(folder.iterdir())]
+    with verify_many(pairs, trials=2, gpus=1, baselines=("eager", "tf32"), store=tmp_path / "store") as reports:
+        found = {Path(report.candidate).name: report for report in reports}
+    assert found["exported.py"].verdict.same, found["exported.py"].reason
+    assert found["torch.py"].verdict in (Verdict.INCONCLUSIVE, Verdict.SUSPECT), found["torch.py"].reason
+    assert found["torch.py"].baselines["tf32"]["speedup"] < 1
+    assert found["zeros.py"].verdict is Verdict.DIFFERENT
+    assert found["tf32.py"].verdict is Verdict.DIFFERENT
+    assert found["fault.py"].verdict is Verdict.CRASHED
+    assert {report.environment["card"] for report in found.values() if report.environment} != set()
+    (record,) = [one for one in Store(tmp_path / "store").new_records() if one["name"].endswith("exported.py")]
+    assert record["card"].startswith("GPU-")
+    assert not leftovers()

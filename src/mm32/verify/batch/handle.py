@@ -53,8 +53,12 @@ class Runner:
             )
         finally:
             theirs.close()
-        while "ready" not in self._hear(lambda text: None):
-            pass
+        try:
+            while "ready" not in self._hear(lambda text: None):
+                pass
+        except BaseException:
+            self.kill()
+            raise
 
     def verify(self, order: dict[str, Any], progress: Callable[[str], None]) -> dict[str, Any]:
         """What it says of a job: "report", or "error". Raises Broken."""

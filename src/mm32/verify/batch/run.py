@@ -160,8 +160,12 @@ def verify_many(
 
     Args:
         pairs: (reference, candidate), paths of scripts as for `verify`. `report.candidate` tells which a report is of.
-        trials, seed, timeout, memory_gib, baselines: as for `verify`. Running takes at most max(5 s, 100 times the reference's
-            time) a call here, and a first call, which may compile, two minutes.
+        trials: as for `verify`.
+        seed: as for `verify`; by default one for all candidates of a reference.
+        timeout: as for `verify`; but a call may take max(5 s, 100 times the reference's time) here, and a first call, which may
+            compile, two minutes.
+        memory_gib: as for `verify`.
+        baselines: as for `verify`.
         gpus: how many cards to use, or "all", the default; without any, the CPU.
         builders: how many candidates are built at once; by default as the cores and cards allow.
         store: a folder in which everything is kept as it is done, to go on from when it is given again; by default a

@@ -74,6 +74,7 @@ class Worker:
         # As many are built beyond those that are being built as there are cards.
         self.room = threading.Semaphore(self.builders + 2 * len(self.cards))
         self.ready: queue.Queue[tuple[Lease, Built]] = queue.Queue()
+        self.needed = threading.Event()  # there is something to do
         self.problem = ""  # why the worker had to give up, if it had
         self.shared = {card: [0, 0] for card in self.cards}  # of the float64 truths: found, asked for
 
@@ -141,6 +142,7 @@ class Worker:
             if wrong:
                 self._failed(lease, wrong, "")
                 continue
+            self.needed.set()
             self.told(lease.job.name, "building")
             lease.begin()
             try:
@@ -172,6 +174,11 @@ class Worker:
         runner: Runner | None = None
         broken = 0
         try:
+            while not self.needed.wait(0.1):
+                if self.stopping.is_set():
+                    return
+            with suppress(Broken):  # it imports torch while the first candidates are built; what is wrong shows below
+                runner = Runner(card, self.arch, self.stopping.is_set, self.silence)
             while not self.stopping.is_set():
                 try:
                     lease, built = self.ready.get(timeout=0.2)

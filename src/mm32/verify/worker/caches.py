@@ -13,6 +13,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+# ninja compares times of files with those in its log to the nanosecond, which tarfile's own field cannot hold.
+TIME = "MM32.mtime_ns"
+
 
 def _folder() -> Path:
     """The folder of all caches, as process.variables() laid them out."""
@@ -25,9 +28,13 @@ def pack(limit: int) -> Tensor | None:
     if not any(path.is_file() for path in folder.rglob("*")):
         return None
     buffer = io.BytesIO()
-    # PAX keeps a file's time as a fraction of a second: ninja compares times.
+
+    def timed(member: tarfile.TarInfo) -> tarfile.TarInfo:
+        member.pax_headers = {TIME: str(os.lstat(folder / member.name).st_mtime_ns)}
+        return member
+
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        archive.add(folder, arcname=".")
+        archive.add(folder, arcname=".", filter=timed)
     if buffer.tell() > limit:
         return None
     return torch.frombuffer(bytearray(buffer.getvalue()), dtype=torch.uint8)
@@ -41,3 +48,7 @@ def unpack(packed: Tensor) -> None:
             archive.extractall(folder, filter="data")
         else:
             archive.extractall(folder)
+        for member in archive.getmembers():
+            if member.isfile() and TIME in member.pax_headers:
+                time = int(member.pax_headers[TIME])
+                os.utime(folder / member.name, ns=(time, time))
