@@ -349,6 +349,10 @@ def test_kernelbenchs_layout_is_found(bench: Path) -> None:
     (bench / "level_1_problem_7_sample_0_kernel.py").write_text(RIGHT)
     with pytest.raises(WrongArgument, match="there is no problem 7 in"):
         kernelbench.pairs(bench)
+    (bench / "level_1_problem_7_sample_0_kernel.py").unlink()
+    (bench.parent.parent / "KernelBench" / "level1" / "10_Again.py").write_text(REFERENCE)
+    with pytest.raises(WrongArgument, match="has two problems 10: 10_Again.py and 10_More.py"):
+        kernelbench.pairs(bench)
     with pytest.raises(WrongArgument, match="there is no level_L_problem_P_sample_S_kernel"):
         kernelbench.pairs(bench.parent)
 

@@ -34,12 +34,13 @@ def find_problems(run: Path) -> Path:
 
 
 def problems_of(problems: Path, level: int) -> dict[int, Path]:
-    """The problems of a level by their numbers."""
+    """The problems of a level by their numbers. Raises WrongArgument where two have one number."""
     found: dict[int, Path] = {}
     for path in sorted((problems / f"level{level}").glob("*.py")):
         number = path.name.split("_")[0]
         if number.isdigit():
-            found[int(number)] = path
+            if (other := found.setdefault(int(number), path)) != path:
+                raise WrongArgument(f"{path.parent} has two problems {int(number)}: {other.name} and {path.name}")
     return found
 
 
