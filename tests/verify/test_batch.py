@@ -16,8 +16,8 @@ import pytest
 import torch
 from conftest_verify import HEAD, REFERENCE, RIGHT, Leftovers, forward
 
-from mm32.verify import NoReward, Report, Verdict, launch, places, verify, verify_many
-from mm32.verify.batch import handle, kernelbench, run, store, table, truths
+from mm32.verify import NoReward, Report, Verdict, launch, places, process, verify, verify_many
+from mm32.verify.batch import ahead, handle, kernelbench, run, store, table, truths
 from mm32.verify.batch.cards import CPU, Card, chosen
 from mm32.verify.batch.command import Progress, duration
 from mm32.verify.batch.jobs import Options, Pair, in_folder, make
@@ -351,7 +351,7 @@ def test_kernelbenchs_layout_is_found(bench: Path) -> None:
         kernelbench.pairs(bench)
     (bench / "level_1_problem_7_sample_0_kernel.py").unlink()
     (bench.parent.parent / "KernelBench" / "level1" / "10_Again.py").write_text(REFERENCE)
-    with pytest.raises(WrongArgument, match="has two problems 10: 10_Again.py and 10_More.py"):
+    with pytest.raises(WrongArgument, match=r"has two problems 10: 10_Again\.py and 10_More\.py"):
         kernelbench.pairs(bench)
     with pytest.raises(WrongArgument, match="there is no level_L_problem_P_sample_S_kernel"):
         kernelbench.pairs(bench.parent)
@@ -531,6 +531,31 @@ def test_what_load_inline_compiles_is_compiled_ahead(tmp_path: Path) -> None:
     assert report.verdict.same, report.reason
 
 
+def test_a_folder_that_was_replaced_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A candidate that is no root, and has put a link to somewhere else in its folder's place."""
+    monkeypatch.setattr(ahead.tempfile, "mkdtemp", lambda prefix: str(made.mkdir() or made))
+    made, other = tmp_path / "new", tmp_path / "other"
+    other.mkdir()
+    (other / "precious").touch()
+    link, whole = tmp_path / "link", tmp_path / "whole"
+    link.symlink_to(other)
+    whole.mkdir()
+    built = ahead.Built(str(link), "caches")
+    ahead._check_folder(built)
+    assert (built.folder, built.caches) == (str(made), "")
+    kept = ahead.Built(str(whole), "caches")
+    ahead._check_folder(kept)
+    assert (kept.folder, kept.caches) == (str(whole), "caches")
+    for folder in (link, whole):
+        (whole / "left" / "over").mkdir(parents=True, exist_ok=True)
+        (whole / "a link").symlink_to(other) if folder is whole else None
+        worker = object.__new__(process.WorkerProcess)
+        worker.given, worker.folder = True, folder
+        worker._remove_folder()
+    assert list(whole.iterdir()) == []
+    assert (other / "precious").exists()
+
+
 BREAKING = (
     "import sys, json, os, time; sys.path[:] = json.loads(sys.argv.pop(1)); "
     "from mm32.verify.batch import judged, runner; whole = judged.verify_job\n"
@@ -649,7 +674,7 @@ def test_a_few_threads_may_call_at_once(scripts: tuple[Path, Path], leftovers: L
 
 @pytest.mark.slow
 def test_64_callers_in_threads_and_processes(scripts: tuple[Path, Path], leftovers: Leftovers) -> None:
-    """48 threads here, 16 in two processes of their own: each gets its own verdict."""
+    """48 threads here at once, 16 calls by two processes: each gets its own verdict."""
     import multiprocessing
 
     reference, folder = scripts

@@ -50,7 +50,7 @@ def place(waiting: Callable[[float], None] = lambda seconds: None, folder: Path 
 def _take(waiting: Callable[[float], None], folder: Path, files: list[int]) -> int:
     """The number of the place whose lock is then in `files`."""
     of = card()
-    name = f"mm32-verify-{os.getuid()}-{re.sub(r'[^A-Za-z0-9-]', '_', of)}"
+    name = f"mm32-place-{os.getuid()}-{re.sub(r'[^A-Za-z0-9-]', '_', of)}"
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     begin = time.monotonic()
     turn = os.open(folder / f"{name}.turn", flags, 0o600)
@@ -60,7 +60,7 @@ def _take(waiting: Callable[[float], None], folder: Path, files: list[int]) -> i
             time.sleep(POLL)
         while True:
             for number in range(count(of)):
-                file = os.open(folder / f"{name}.{number}.place", flags, 0o600)
+                file = os.open(folder / f"{name}.{number}.lock", flags, 0o600)
                 if _locked(file):
                     files.append(file)
                     return number

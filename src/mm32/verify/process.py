@@ -139,7 +139,8 @@ class WorkerProcess:
 
     `script` is what it will load, which it may read with the files beside it; `hidden` a file that it must not see.
     `beside` are the other workers of the verification; trusted ones among them are looked after whenever this one is paused.
-    `folder` is its folder, by default a new one; `extra` are environment variables beside the usual ones.
+    `folder` is its folder, an empty one that the caller has made and removes; by default a new one. `extra` are
+    environment variables beside the usual ones.
     `isolation` says how it is confined: words for the report. `disturbed` says what was done to a trusted worker from outside.
     """
 
@@ -166,8 +167,8 @@ class WorkerProcess:
         self._scheduled: dict[int, _Schedule] = {}
         self._below: list[psutil.Process] = []
         _not_dumpable.hold()
+        self.given = folder is not None
         self.folder = folder or Path(os.path.realpath(tempfile.mkdtemp(prefix=f"mm32-verify-{role}-")))
-        self.folder.mkdir(mode=0o700, exist_ok=True)
         ours, theirs = socket.socketpair()
         pipes = [os.pipe(), os.pipe()]
         order = {
@@ -189,7 +190,7 @@ class WorkerProcess:
             ours.close()
             for read, _ in pipes:
                 os.close(read)
-            shutil.rmtree(self.folder, ignore_errors=True)
+            self._remove_folder()
             _not_dumpable.release()
             raise
         finally:
@@ -367,8 +368,27 @@ class WorkerProcess:
             with contextlib.suppress(OSError):
                 if not drain.is_alive():
                     os.close(drain.fd)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._remove_folder()
         _not_dumpable.release()
+
+    def _remove_folder(self) -> None:
+        """A folder that was given is emptied and made this user's again. A link in its place, the worker's doing, stays."""
+        if not self.given:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            return
+        with contextlib.suppress(OSError):
+            fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                with contextlib.suppress(OSError):
+                    os.fchown(fd, os.geteuid(), os.getegid())
+                os.fchmod(fd, 0o700)
+            finally:
+                os.close(fd)
+            for entry in list(os.scandir(self.folder)):
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                else:
+                    os.unlink(entry.path)
 
 
 @dataclass(frozen=True)

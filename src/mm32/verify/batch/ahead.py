@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Callable
@@ -51,8 +53,24 @@ class Built:
 def build(job: Job, limits: Limits, on_cpu: bool, arch: str, work: Path, stopped: Callable[[], bool]) -> Built:
     """Load a job's candidate, in its time and memory. Raises Stopped, NoStart."""
     begin = time.monotonic()
-    folder = Path(os.path.realpath(tempfile.mkdtemp(prefix="mm32-verify-candidate-")))
-    built = Built(str(folder))
+    built = Built(_new_folder())
+    try:
+        _load(built, job, limits, on_cpu, arch, work, stopped)
+    except BaseException:
+        shutil.rmtree(built.folder, ignore_errors=True)
+        raise
+    built.seconds = time.monotonic() - begin
+    return built
+
+
+def _new_folder() -> str:
+    return os.path.realpath(tempfile.mkdtemp(prefix="mm32-verify-candidate-"))
+
+
+def _load(
+    built: Built, job: Job, limits: Limits, on_cpu: bool, arch: str, work: Path, stopped: Callable[[], bool]
+) -> None:
+    """Load the script, and write down in `built` what came of it."""
     lock = DeviceLock(CPU) if on_cpu else None
     worker: WorkerProcess | None = None
 
@@ -77,7 +95,7 @@ def build(job: Job, limits: Limits, on_cpu: bool, arch: str, work: Path, stopped
             lock.acquire_shared(check)
         extra = {"CUDA_VISIBLE_DEVICES": "", **({"TORCH_CUDA_ARCH_LIST": arch} if arch else {})}
         script, hidden = Path(job.candidate), Path(job.reference)
-        worker = WorkerProcess("candidate", limits, waiting, script, hidden, folder=folder, extra=extra)
+        worker = WorkerProcess("candidate", limits, waiting, script, hidden, folder=Path(built.folder), extra=extra)
         try:
             worker.ask("load", path=job.candidate, kernel=None, class_name="ModelNew")
             packed = worker.ask("pack_caches", limit=MOST, max_payload=MOST + (1 << 20), timeout=60).value
@@ -92,12 +110,21 @@ def build(job: Job, limits: Limits, on_cpu: bool, arch: str, work: Path, stopped
                 built.caches = str(path)
     finally:
         with contextlib.ExitStack() as stack:
+            stack.callback(_check_folder, built)
             if lock is not None:
                 stack.callback(lock.release)
             if worker is not None:
                 stack.callback(worker.close)
-    built.seconds = time.monotonic() - begin
-    return built
+
+
+def _check_folder(built: Built) -> None:
+    """After its process has ended: a candidate that has put something else in its folder's place gets another folder, and
+    nothing of what it built."""
+    with contextlib.suppress(OSError):
+        found = os.lstat(built.folder)
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid():
+            return
+    built.folder, built.caches = _new_folder(), ""
 
 
 def _is_final(failure: Failure, on_cpu: bool) -> bool:

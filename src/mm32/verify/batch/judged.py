@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -56,8 +55,7 @@ class BatchSession(Session):
         self.truths = truths
         self.suspicious = False
         extra = {"TORCH_CUDA_ARCH_LIST": arch} if arch else {}
-        if os.path.isdir(built.folder) or not os.path.exists(built.folder):
-            self.candidate_place = {"folder": Path(built.folder), "extra": extra}
+        self.candidate_place = {"folder": Path(built.folder), "extra": extra}
 
     def run(self) -> Report:
         report = super().run()

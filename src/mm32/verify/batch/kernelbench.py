@@ -38,9 +38,8 @@ def problems_of(problems: Path, level: int) -> dict[int, Path]:
     found: dict[int, Path] = {}
     for path in sorted((problems / f"level{level}").glob("*.py")):
         number = path.name.split("_")[0]
-        if number.isdigit():
-            if (other := found.setdefault(int(number), path)) != path:
-                raise WrongArgument(f"{path.parent} has two problems {int(number)}: {other.name} and {path.name}")
+        if number.isdigit() and (other := found.setdefault(int(number), path)) != path:
+            raise WrongArgument(f"{path.parent} has two problems {int(number)}: {other.name} and {path.name}")
     return found
 
 
