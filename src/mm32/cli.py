@@ -63,14 +63,14 @@ if typer is not None:
     @app.command(epilog=EXIT_CODES.replace("\n 0 ", "\n\n 0 ").replace("\n", "\n\n"))
     def verify(
         reference: Annotated[
-            Path,
+            Path | None,
             typer.Argument(
                 exists=True, dir_okay=False, readable=True, help="Script with class Model, get_inputs, get_init_inputs."
             ),
-        ],
+        ] = None,
         candidate: Annotated[
             Path | None,
-            typer.Argument(exists=True, dir_okay=False, readable=True, help="Script with class ModelNew."),
+            typer.Argument(exists=True, readable=True, help="Script with class ModelNew, or a folder of such scripts."),
         ] = None,
         kernel: Annotated[
             str | None,
@@ -85,7 +85,7 @@ if typer is not None:
         ] = None,
         html: Annotated[
             Path | None,
-            typer.Option(metavar="FILE", help="Write the report as one HTML file, with pictures of the errors."),
+            typer.Option(metavar="FILE", help="Write the report as HTML, with pictures; of many: a table, and a folder of pages."),
         ] = None,
         timeout: Annotated[
             float, typer.Option(min=1, metavar="SECONDS", help="For any one step of the candidate, compiling included.")
@@ -100,6 +100,49 @@ if typer is not None:
         verbose: Annotated[
             bool, typer.Option("--verbose", help="Show every check, also those that went well.")
         ] = False,
+        baseline: Annotated[
+            list[str] | None,
+            typer.Option(
+                metavar="NAME",
+                help="Faster than what: eager, compile (torch.compile of it) or tf32. Again for more; the first decides.",
+            ),
+        ] = None,
+        kernelbench: Annotated[
+            Path | None,
+            typer.Option(
+                metavar="RUN", exists=True, file_okay=False, help="Instead: every candidate of this KernelBench run."
+            ),
+        ] = None,
+        problems: Annotated[
+            Path | None,
+            typer.Option(
+                metavar="FOLDER", exists=True, file_okay=False, help="KernelBench's problems. Default: looked for."
+            ),
+        ] = None,
+        store: Annotated[
+            Path | None,
+            typer.Option(metavar="FOLDER", help="Of many: where all is kept. Default: beside the candidates' folder."),
+        ] = None,
+        worker: Annotated[
+            Path | None,
+            typer.Option(metavar="STORE", exists=True, file_okay=False, help="Instead: do the jobs of this store."),
+        ] = None,
+        submit: Annotated[
+            bool, typer.Option("--submit", help="Of many: only put the jobs into the store, for workers.")
+        ] = False,
+        gpus: Annotated[
+            str | None, typer.Option(metavar="N|all", help="Of many: cards to use. Default: all; the CPU without any.")
+        ] = None,
+        builders: Annotated[
+            int | None, typer.Option(min=1, help="Of many: how many to build at once. Default: as cores allow.")
+        ] = None,
+        exit_rule: Annotated[
+            str,
+            typer.Option("--exit-code", metavar="RULE", help="Of many: by the worst verdict, the tool's own, or none."),
+        ] = "worst",
+        eval_results: Annotated[
+            Path | None, typer.Option(metavar="FILE", help="Of --kernelbench: write its eval_results.json here.")
+        ] = None,
     ) -> None:
         """Compare a candidate with a reference: same outputs? faster? The verdict is the last line."""
         to_stdout = json is not None and str(json) == "-"
@@ -111,6 +154,50 @@ if typer is not None:
         from mm32.verify import html as reports
         from mm32.verify.page import Page
 
+        baselines = tuple(baseline or ["eager"])
+        many = worker is not None or kernelbench is not None or (candidate is not None and candidate.is_dir())
+        only_many = {"--problems": problems, "--store": store, "--gpus": gpus, "--builders": builders}
+        given = [name for name, value in only_many.items() if value is not None] + ["--submit"] * submit
+        if not many and given:
+            raise typer.BadParameter(f"{given[0]} is for many candidates: give a folder, --kernelbench or --worker")
+        if many and kernel is not None:
+            raise typer.BadParameter("--kernel is for one reference alone")
+        if worker is not None and reference is not None:
+            raise typer.BadParameter("--worker takes its jobs from the store: give no scripts")
+        if many:
+            from mm32.verify.batch import command as batch
+
+            try:
+                if worker is not None:
+                    raise typer.Exit(batch.work(worker, gpus, builders))
+                options = batch.Options(trials, seed, timeout, memory, baselines)
+                code = batch.run(
+                    reference,
+                    candidate,
+                    kernelbench,
+                    problems,
+                    store,
+                    options,
+                    gpus,
+                    builders,
+                    submit,
+                    exit_rule,
+                    json,
+                    eval_results,
+                    html,
+                    quiet,
+                    to_stdout,
+                )
+            except entry.WrongArgument as error:
+                raise typer.BadParameter(str(error)) from error
+            except (typer.Exit, KeyboardInterrupt):
+                raise
+            except Exception:
+                traceback.print_exc()
+                raise typer.Exit(70) from None
+            raise typer.Exit(code)
+        if reference is None:
+            raise typer.BadParameter("give a REFERENCE, --kernelbench or --worker")
         # As they are before anything runs: a candidate may be able to write over its own file.
         sources = [None if path is None else reports.read(path) for path in (candidate, reference)] if html else []
 
@@ -124,6 +211,7 @@ if typer is not None:
                     seed=seed,
                     timeout=timeout,
                     memory_gib=memory,
+                    baselines=baselines,
                     progress=progress,
                 )
             detail = "quiet" if quiet else "verbose" if verbose else "normal"

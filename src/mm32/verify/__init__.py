@@ -17,8 +17,9 @@ reference's (reference.py) and the candidate's (worker/), which can lie. Of both
     diagnosis              what is wrong with an output
     timed, timing, sequential   faster or not: which processes, their rounds, and when it is clear
     window, data, memory   timed calls: the tool's clock, fresh inputs, memory that two processes map
-    device_lock            measuring alone
+    device_lock, places    measuring alone; how many verifications run at once
     picture                where an output is off and by how much, small enough to keep
+    batch/                 many candidates, on many cards and machines
     verdict, report, page, html, text   the outcome, for a machine and for a person
 
 The names below are imported when they are first used: a worker must not load the trusted side, and `import mm32` stays fast.
@@ -31,13 +32,25 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from . import html
+    from .batch.reward import NoReward, Reward
+    from .batch.run import Reports, verify_many
+    from .batch.worker import work
     from .entry import verify
     from .report import Report
     from .verdict import Verdict
 
-__all__ = ["Report", "Verdict", "html", "verify"]
+__all__ = ["NoReward", "Report", "Reports", "Reward", "Verdict", "html", "verify", "verify_many", "work"]
 
-_MODULES = {"Report": "report", "Verdict": "verdict", "verify": "entry"}
+_MODULES = {
+    "NoReward": "batch.reward",
+    "Report": "report",
+    "Reports": "batch.run",
+    "Reward": "batch.reward",
+    "Verdict": "verdict",
+    "verify": "entry",
+    "verify_many": "batch.run",
+    "work": "batch.worker",
+}
 
 
 def __getattr__(name: str) -> object:

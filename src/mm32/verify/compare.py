@@ -265,7 +265,7 @@ class Comparison:
         """The candidate's output for the inputs that it has. At its `first` call it may still compile."""
         limits = self.limits(self.reference_seconds)
         if first:
-            limits["timeout"] = None
+            limits["timeout"] = self.session.limits.first_call
         reply = self.candidate.ask("forward", seed=seed, limit=limits["max_payload"] - (1 << 20), **limits)
         if "too_large" in reply.header:
             raise Stop(
@@ -277,9 +277,9 @@ class Comparison:
         return reply.value
 
     def limits(self, reference_seconds: float) -> dict[str, Any]:
-        """How large and how late an output may be: 4 times the reference's size, 50 times its time, and some more."""
+        """How large and how late an output may be: 4 times the reference's size and some more; as the limits say."""
         size = _bytes(self.right)
-        return {"max_payload": 4 * size + (64 << 20), "timeout": 60 + 50 * reference_seconds}
+        return {"max_payload": 4 * size + (64 << 20), "timeout": self.session.limits.running(reference_seconds)}
 
     def _compare_inputs(self, inputs: Any, number: int) -> None:
         size = _bytes(inputs)

@@ -51,6 +51,7 @@ class ReferenceRunner(ScriptRunner):
             **super().operations(),
             "machine": self.machine,
             "keep_changed_state": self.keep_changed_state,
+            "baseline": self.run_as_baseline,
             "construct": self.construct_from_script,
             "make_inputs": self.make_inputs,
             "truth": self.truth,
@@ -83,6 +84,18 @@ class ReferenceRunner(ScriptRunner):
         self.model = self.construct(init).to(self.device)
         self.keep_state([name for name, _ in self.model.named_buffers()])
         return {"value": {"init": init, "state": dict(self.model.state_dict())}}
+
+    def run_as_baseline(self, request: Request) -> Answer:
+        """From now on the model runs "how": "compile", by torch.compile, or "tf32", its products and convolutions in TF32."""
+        assert self.model is not None
+        if request["how"] == "compile":
+            self.model.compile(dynamic=False)
+        elif self.device.type != "cuda":
+            raise BuildError("TF32 is a GPU's: there is no such baseline on a CPU")
+        else:
+            torch.set_float32_matmul_precision("high")
+            torch.backends.cudnn.allow_tf32 = True
+        return {}
 
     def keep_changed_state(self, request: Request) -> Answer:
         """From now on, calls find the buffers that the last forward changed as they were before it; no others are kept."""

@@ -53,8 +53,10 @@ class Session:
         )
         self.guard = Guard(self.paths.values())
         self.workers: list[WorkerProcess] = []
+        self.candidate_place: dict[str, Any] = {}  # "folder" and "extra" of the candidate's process
         self.lock: DeviceLock | None = None
-        self.timing: timed.TimingStage
+        self.baselines: tuple[str, ...] = ("eager",)  # the first decides the verdict
+        self.stages: dict[str, timed.TimingStage] = {}  # by baseline
 
     def run(self) -> Report:
         start = time.monotonic()
@@ -70,8 +72,8 @@ class Session:
         except Failure as failure:
             self._conclude(self._failed(failure))
         finally:
-            if hasattr(self, "timing"):
-                self.timing.close()
+            for stage in self.stages.values():
+                stage.close()
             close_all(self.workers)
             if self.lock is not None:
                 self.lock.release()
@@ -104,7 +106,9 @@ class Session:
         return Stop(Verdict.CRASHED, f"the candidate failed while {self.stage}: {failure.message}", details)
 
     def _start(self, role: str, limits: Limits) -> WorkerProcess:
-        script = self.paths.get({"control": "reference"}.get(role, role))  # none for the null worker
+        script = self.paths.get(
+            {"control": "reference", "baseline": "reference"}.get(role, role)
+        )  # none for the null worker
         worker = WorkerProcess(
             role,
             limits,
@@ -112,6 +116,7 @@ class Session:
             script,
             self.paths["reference"],
             self.workers,
+            **(self.candidate_place if role == "candidate" else {}),
         )
         self.workers.append(worker)
         return worker
@@ -136,7 +141,7 @@ class Session:
         self.candidate_ran = True
         comparison.load_candidate()
         self._lock_device()
-        comparison.run(self.timing.start_others)
+        comparison.run(self._start_others)
         self._time(comparison)
 
     @property
@@ -167,12 +172,28 @@ class Session:
         def start(role: str) -> WorkerProcess:
             return self._start(role, Limits(max(self.limits.timeout, 300.0), float("inf")))
 
-        self.timing = timed.TimingStage(self.reference, self.paths["reference"], self.seed, self.device, start, self.at)
+        self.report.baseline = self.baselines[0]
         self._lock_device()
-        self.timing.prepare()
+        for baseline in self.baselines:
+            stage = timed.TimingStage(
+                self.reference, self.paths["reference"], self.seed, self.device, start, self.at, baseline
+            )
+            try:
+                stage.prepare()
+            except Failure as failure:
+                if baseline == self.baselines[0]:
+                    raise
+                self.report.baselines[baseline] = {"failed": failure.message}
+                stage.close()
+            else:
+                self.stages[baseline] = stage
         assert self.lock is not None
         self.lock.release()  # the candidate may compile for long
         self.reference.ask("build", build, seed=self.seed)  # as it was before these calls
+
+    def _start_others(self) -> None:
+        for stage in self.stages.values():
+            stage.start_others()
 
     def _time(self, comparison: Comparison) -> None:
         assert self.lock is not None
@@ -180,13 +201,19 @@ class Session:
         self.at("timing")
         seconds = comparison.reference_seconds
         timeout = comparison.limits(seconds * 50)["timeout"]
-        try:
-            measured = self.timing.measure(self.candidate, self.timing_budget, 1 if seconds > SLOW else 3, timeout)
-        except Odd as odd:
-            verdict = Verdict.DIFFERENT if odd.role == "candidate" else Verdict.REFERENCE_FAILED
-            raise Stop(verdict, f"the {odd.role}'s output of a timed call: {one_line(odd)}") from None
+        first, *others = self.stages
+        measured = self._measure(first, seconds, timeout, comparison)
         self.report.timing = measured.record()
-        self._judge_timed(measured, comparison)
+        for name in others:
+            try:
+                other = self._measure(name, seconds, timeout, comparison)
+            except Failure as failure:
+                if failure.role == "candidate":
+                    raise
+                self.report.baselines[name] = {"failed": failure.message}
+            else:
+                said = {"verdict": other.verdict.name, "note": other.note}
+                self.report.baselines[name] = {**said, **other.record()}
         if measured.verdict is Verdict.FASTER and not measured.certain > 1:
             self.note(
                 f"of a call's time, the tool's copy of the output is {in_units(measured.null - measured.exchange)}: a candidate "
@@ -194,11 +221,23 @@ class Session:
             )
         raise Stop(measured.verdict, measured.note)
 
-    def _judge_timed(self, measured: Timing, comparison: Comparison) -> None:
+    def _measure(self, baseline: str, seconds: float, timeout: float, comparison: Comparison) -> Timing:
+        """Time the candidate against a baseline, and judge its outputs."""
+        stage = self.stages[baseline]
+        try:
+            measured = stage.measure(self.candidate, self.timing_budget, 1 if seconds > SLOW else 3, timeout)
+        except Odd as odd:
+            verdict = Verdict.DIFFERENT if odd.role == "candidate" else Verdict.REFERENCE_FAILED
+            raise Stop(verdict, f"the {odd.role}'s output of a timed call: {one_line(odd)}") from None
+        self._judge_timed(stage, measured, comparison)
+        stage.close()
+        return measured
+
+    def _judge_timed(self, stage: timed.TimingStage, measured: Timing, comparison: Comparison) -> None:
         """Judge outputs of timed calls like all others: a call that was timed must also be right."""
         for kept in measured.kept:
             self.at("judging timed calls' outputs")
-            right = self.timing.reference_output(kept)
+            right = stage.reference_output(kept)
             got, truths = timed.rebuilt(right, iter(kept.leaves)), self.truth.of(kept.seed, right)
             result = judge(got, truths)
             self.report.timed_outputs.append({"why": kept.why, **judgement_record(result)})

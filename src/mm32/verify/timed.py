@@ -6,6 +6,7 @@ The reference is timed before the candidate's script is loaded, so that a candid
 from __future__ import annotations
 
 import contextlib
+import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,16 +22,17 @@ from .timing import Kept, Timing
 from .window import Bench
 from .wire import leaves
 
-FIRST = 500  # behind the seeds of trials
 ENTRIES = 3  # results of get_inputs in a pool; 2 where they are large, more where nothing can be mixed
 LARGE = 256 << 20
 POOLED_CALLS = 64 << 20  # bytes of a window's slots on a CPU
+BASELINES = ("eager", "compile", "tf32")  # how the reference is run where it is timed
 CACHE = 2 << 20  # bytes of a CPU's caches that a window is to exceed, at most
 
 
 class TimingStage:
     """Times a candidate against a reference: `prepare` before the candidate's script is loaded, `start_others` when timing
-    is near, then `measure`. `start` starts a worker of the role that it is given."""
+    is near, then `measure`. `start` starts a worker of the role that it is given. `baseline`, a name of BASELINES, says how the
+    reference is run where it is timed: what is right stays the eager reference's to say."""
 
     def __init__(
         self,
@@ -40,7 +42,10 @@ class TimingStage:
         device: str,
         start: Callable[[str], WorkerProcess],
         progress: Callable[[str], None],
+        baseline: str = "eager",
     ):
+        self.eager = reference
+        self.baseline = baseline
         self.workers = {"reference": reference}
         self.script = script
         self.seed = seed
@@ -53,8 +58,9 @@ class TimingStage:
     def prepare(self) -> None:
         """Make the pools, and time the reference alone. Raises Failure."""
         self.progress("timing the reference alone")
-        reference = self.workers["reference"]
-        first = self.seed + FIRST
+        reference = self.eager
+        # Not behind the trials' seeds: the candidate's process is told those, and could make the pool's data itself.
+        first = secrets.randbelow(2**31)
         reply = reference.ask("make_inputs", seed=first)
         made, self.names = [reply.value], reply.header.get("names")
         output = reference.ask("forward", seed=first).value
@@ -69,6 +75,9 @@ class TimingStage:
                 self.pools = Pools(made, self.device)
         except ValueError as error:
             raise Failure("raised", str(error), {"type": "ValueError", "built": 0}, role="reference") from None
+        if self.baseline != "eager":
+            self.workers["reference"] = self.start("baseline")
+            self._load("reference")
         with _one_thread(), _memory_for("reference"):
             self._slots(("reference",), 4)
             self.seconds, self.draws = timing.cost(self.benches["reference"], self.pools)
@@ -80,11 +89,14 @@ class TimingStage:
         for role in ("control", "null"):
             self.workers[role] = self.start(role)
 
-    def _load_control(self) -> None:
-        """Make the control's model as the reference's was made."""
-        self.workers["control"].ask("load", path=str(self.script), class_name="Model")
-        self.workers["control"].ask("construct", seed=self.seed)
-        self.workers["control"].ask("keep_state", names=self.state)
+    def _load(self, name: str) -> None:
+        """Make another process's model as the reference's was made, and run it as the baseline says."""
+        worker = self.workers[name]
+        worker.ask("load", path=str(self.script), class_name="Model")
+        worker.ask("construct", seed=self.seed)
+        worker.ask("keep_state", names=self.state)
+        if self.baseline != "eager":
+            worker.ask("baseline", how=self.baseline)
 
     def _calls(self, seconds: float) -> int:
         slot = self.pools.bytes + sum(t.nbytes for _, t in self.output if isinstance(t, Tensor))
@@ -111,15 +123,14 @@ class TimingStage:
         Raises Failure, and timing.Odd for an output that a timed call may not give.
         """
         self.workers["candidate"] = candidate
-        self._load_control()
+        self._load("control")
         with _one_thread(), _memory_for("candidate"):
             self._slots(("candidate",), 4)
             slower = max(self.seconds, self._candidates_cost())
             calls = self.benches["reference"].count
             if slower * calls > timing.MOST:
                 calls = max(1 if slower > timing.LONG else 2, min(calls, int(timing.MOST / slower)))
-            same = calls == self.benches["reference"].count
-            self._slots(tuple(name for name in timing.SIDES if not (same and name == "reference")), calls)
+            self._slots(timing.SIDES, calls)
             self.benches["candidate"].timeout = timeout
             for name in timing.SIDES:
                 self._first(name)
@@ -146,8 +157,10 @@ class TimingStage:
     def reference_output(self, kept: Kept) -> Any:
         """What the reference answers now for the data of a timed call, which become its inputs."""
         with _memory_for("candidate"):
-            self.benches["reference"].give(kept.recipe)
-        return self.workers["reference"].ask("forward", seed=kept.seed).value
+            if self.baseline != "eager" and "eager" not in self.benches:
+                self.benches["eager"] = Bench(self.eager, self.pools, self.output, 1, self.device, names=self.names)
+            self.benches.get("eager", self.benches["reference"]).give(kept.recipe)
+        return self.eager.ask("forward", seed=kept.seed).value
 
     def close(self) -> None:
         for bench in self.benches.values():
