@@ -85,7 +85,9 @@ if typer is not None:
         ] = None,
         html: Annotated[
             Path | None,
-            typer.Option(metavar="FILE", help="Write the report as HTML, with pictures; of many: a table, and a folder of pages."),
+            typer.Option(
+                metavar="FILE", help="Write the report as HTML, with pictures; of many: a table and its pages."
+            ),
         ] = None,
         timeout: Annotated[
             float, typer.Option(min=1, metavar="SECONDS", help="For any one step of the candidate, compiling included.")

@@ -12,12 +12,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import html_support
 import pytest
 import torch
 from conftest_verify import HEAD, REFERENCE, RIGHT, Leftovers, forward
 
 from mm32.verify import NoReward, Report, Verdict, launch, places, process, verify, verify_many
-from mm32.verify.batch import ahead, handle, kernelbench, run, store, table, truths
+from mm32.verify.batch import ahead, handle, kernelbench, pages, run, store, table, truths
 from mm32.verify.batch.cards import CPU, Card, chosen
 from mm32.verify.batch.command import Progress, duration
 from mm32.verify.batch.jobs import Options, Pair, in_folder, make
@@ -77,6 +78,28 @@ def test_jobs_are_told_apart_by_contents_and_options(scripts: tuple[Path, Path])
     assert changed[1].id == first[1].id
     reference.write_text(REFERENCE + "\n")
     assert make(pairs, Options())[1].id != first[1].id
+
+
+def test_pages_of_a_batch_lead_to_one_another(scripts: tuple[Path, Path], tmp_path: Path) -> None:
+    reference, folder = scripts
+    jobs = {job.id: job for job in make(in_folder(reference, folder), Options())}
+    right, wrong = jobs
+    records = [
+        {"id": right, "report": html_support.record()},
+        {"id": wrong, "report": html_support.record("tile")},
+    ]
+    Path(jobs[wrong].candidate).write_text("# not what was verified\n")
+    index = tmp_path / "all.html"
+    for _ in range(2):  # over what is there
+        pages.write(index, jobs, records)
+    table = index.read_text()
+    for id_, name in ((right, "a.py"), (wrong, "b.py")):
+        assert f'href="all-pages/{id_}.html"' in table
+        page = (tmp_path / "all-pages" / f"{id_}.html").read_text()
+        assert 'href="../all.html"' in page
+        assert name in table
+    assert "class ModelNew" in (tmp_path / "all-pages" / f"{right}.html").read_text()
+    assert "not what was verified" not in (tmp_path / "all-pages" / f"{wrong}.html").read_text()
 
 
 def test_a_reference_among_the_candidates_is_none(tmp_path: Path) -> None:
