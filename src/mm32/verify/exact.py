@@ -159,12 +159,14 @@ def call(model: nn.Module, inputs: Sequence[Any], names: list[str] | None) -> An
     return model(*inputs) if names is None else model(**dict(zip(names, inputs, strict=True)))
 
 
-def record(model: nn.Module, inputs: Sequence[Any], names: list[str] | None = None) -> Recorder:
-    """What the model draws, and the types that it computes in, for these inputs; the generators must be seeded before."""
+def record(
+    model: nn.Module, inputs: Sequence[Any], names: list[str] | None = None, beside: Any = None
+) -> tuple[Recorder, Any]:
+    """What the model draws, and the types that it computes in, for these inputs; and its output. The generators must be
+    seeded before. `beside`: another mode that sees the same operators."""
     recorder = Recorder()
-    with recorder:
-        call(model, inputs, names)
-    return recorder
+    with recorder, beside or contextlib.nullcontext():
+        return recorder, call(model, inputs, names)
 
 
 def coarsest(model: nn.Module, inputs: Sequence[Any], recorder: Recorder) -> float:

@@ -164,7 +164,7 @@ class ReferenceRunner(ScriptRunner):
         if self.recorder is not None and not self.recorder.drawn:
             return []
         seed_everything(seed)
-        recorder = exact.record(self.model, self.inputs, self.names)
+        recorder, _ = exact.record(self.model, self.inputs, self.names)
         if recorder.opaque:
             raise CannotReplay(f"it draws random numbers inside of {recorder.opaque}")
         return recorder.drawn
@@ -190,37 +190,30 @@ class ReferenceRunner(ScriptRunner):
         """What the model is, after its first forward: a contraction or why not, what it draws, what state its forward changes."""
         assert self.model is not None
         self.contraction = None
-        answer = self._state(request.get("seed", 0))
+        values, names = oracle.flat_inputs(self.model, self.inputs)
+        tracer = oracle.Tracer(values)
+        answer, output = self._state(request.get("seed", 0), tracer)
         try:
-            values, names = oracle.flat_inputs(self.model, self.inputs)
             if self.names is not None:
                 raise oracle.NotAContraction("its inputs have names")
-            plain = [(module, dict(vars(module))) for module in self.model.modules()]
-            try:
-                graph = oracle.trace(self.model, self.inputs)
-            finally:  # a forward that keeps a tensor would have kept a traced one
-                for module, attributes in plain:
-                    vars(module).update(attributes)
-            contraction = oracle.find_contraction(graph, names)
+            contraction = oracle.find_contraction(tracer.graph(output), names)
             outputs = [leaf for _, leaf in wire.leaves(self.last)]
             if len(outputs) != 1 or not _close(contraction.run(values), outputs[0]):
                 raise oracle.NotAContraction("its trace computes something else")
         except oracle.NotAContraction as error:
             return {**answer, "why_not": str(error)}
-        except Exception as error:
-            said = text.one_line((str(error).splitlines() or ["no message"])[0], 200)
-            return {**answer, "why_not": f"it cannot be traced ({type(error).__name__}: {said})"}
         self.contraction = contraction
         return {**answer, "contraction": contraction.describe()}
 
-    def _state(self, seed: int) -> Answer:
-        """Which buffers and plain attributes a forward changes, whether the attributes matter, and what the model draws."""
+    def _state(self, seed: int, tracer: oracle.Tracer) -> tuple[Answer, Any]:
+        """Which buffers and plain attributes a forward changes, whether the attributes matter, and what the model draws; and
+        the output of the forward that `tracer` has seen."""
         assert self.model is not None
         changed = self.changed_state()
         self.restore_state()
         before = plain_attributes(self.model)
         seed_everything(seed)
-        self.recorder = exact.record(self.model, self.inputs, self.names)
+        self.recorder, output = exact.record(self.model, self.inputs, self.names, tracer)
         self.u = exact.coarsest(self.model, self.inputs, self.recorder)
         self.restore_state()
         seed_everything(seed)
@@ -237,7 +230,7 @@ class ReferenceRunner(ScriptRunner):
             "hidden": [] if steady else hidden or ["something that is no buffer"],
             "draws": sorted({name for name, _ in self.recorder.drawn}),
             "working": self.u,
-        }
+        }, output
 
     def gauge(self, request: Request) -> Answer:
         contraction, values = self._traced()

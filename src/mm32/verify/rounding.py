@@ -19,9 +19,10 @@ import torch
 from torch import Tensor
 from torch._decomp import decomposition_table
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes
 
 from .draws import draws, dropped
+from .mode import Mode
 
 U32 = 2.0**-24
 # Terms that one fp32 accumulator may sum in order. A longer sum of positive numbers stops growing: at 2^24 ones, for instance.
@@ -241,7 +242,7 @@ def sum_length(func: Any, args: Any, out: Any) -> int:
     return max(1, max(given, default=1) // max(1, max(made, default=1)))
 
 
-class Rounding(TorchDispatchMode):
+class Rounding(Mode):
     """Disturbs the results of operators by `u` and by sums' errors; with `u` 0 it only adds up `lengths`.
 
     With `bits` it rounds the operands of every product to that many bits instead: what TF32 (11) or bfloat16 (8) would do.
