@@ -10,7 +10,7 @@ makes the same data again, which the tool keeps instead of copies.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,13 +53,12 @@ class Part:
     def view(self, memory: Tensor, slot: int) -> Tensor:
         """The tensor of a slot, over `memory`, the region's bytes."""
         assert self.dtype is not None
-        return self.vector(memory, slot).as_strided(self.shape, self.strides)
+        at = self.at(slot)
+        return memory[at : at + self.bytes].view(self.dtype).as_strided(self.shape, self.strides)
 
-    def vector(self, memory: Tensor, slot: int) -> Tensor:
-        """The same entries, in the order of memory."""
-        assert self.dtype is not None
-        at = self.offset + slot * self.step
-        return memory[at : at + self.bytes].view(self.dtype)
+    def at(self, slot: int) -> int:
+        """Its first byte in a slot."""
+        return self.offset + slot * self.step
 
 
 def parts(values: Sequence[tuple[str, Any]], start: int, count: int) -> tuple[list[Part], int]:
@@ -129,12 +128,13 @@ class Pools:
             found.append((first, draw(n), other, draw(n), begin, begin + length))
         return tuple(found)
 
-    def fill(self, targets: Sequence[Tensor], recipe: Recipe) -> None:
-        """Write a recipe's data into `targets`, vectors in the order of memory."""
-        for target, pool, (first, *rest) in zip(targets, self.pools, recipe, strict=True):
+    def pieces(self, recipe: Recipe) -> Iterator[list[Tensor]]:
+        """Of each tensor of a recipe the vectors that it is made of, one after the other in the order of memory."""
+        for pool, (first, *rest) in zip(self.pools, recipe, strict=True):
             if not rest:
-                target.copy_(pool[first])
+                yield [pool[first]]
                 continue
             offset, other, from_, begin, end = rest
-            target.copy_(pool[first][offset : offset + target.numel()])
-            target[begin:end].copy_(pool[other][from_ : from_ + end - begin])
+            of, n = pool[first], pool[first].numel() // 2
+            between = pool[other][from_ : from_ + end - begin]
+            yield [of[offset : offset + begin], between, of[offset + end : offset + n]]

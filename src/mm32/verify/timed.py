@@ -70,9 +70,10 @@ class TimingStage:
         except ValueError as error:
             raise Failure("raised", str(error), {"type": "ValueError", "built": 0}, role="reference") from None
         with _one_thread(), _memory_for("reference"):
-            self._slots(("reference",), 4)
+            self._slots(("reference",), self._tried())
             self.seconds, self.draws = timing.cost(self.benches["reference"], self.pools)
             self._slots(("reference",), self._calls(self.seconds))
+            self._first("reference")
             self.alone = timing.alone(self.benches["reference"], self.pools, self.calls, self.draws)
 
     def start_others(self) -> None:
@@ -86,8 +87,17 @@ class TimingStage:
         self.workers["control"].ask("construct", seed=self.seed)
         self.workers["control"].ask("keep_state", names=self.state)
 
+    @property
+    def _slot(self) -> int:
+        """Bytes of one call's inputs and outputs."""
+        return self.pools.bytes + sum(t.nbytes for _, t in self.output if isinstance(t, Tensor))
+
+    def _tried(self) -> int:
+        """Slots to find out in what a call costs: one where it is large, which a window's own work takes little beside."""
+        return 4 if 4 * self._slot <= POOLED_CALLS else 1
+
     def _calls(self, seconds: float) -> int:
-        slot = self.pools.bytes + sum(t.nbytes for _, t in self.output if isinstance(t, Tensor))
+        slot = self._slot
         if self.kind == "cuda":
             cache = torch.cuda.get_device_properties(self.device).L2_cache_size
             most = min(8 << 30, torch.cuda.mem_get_info(self.device)[0] // 16)
@@ -113,7 +123,7 @@ class TimingStage:
         self.workers["candidate"] = candidate
         self._load_control()
         with _one_thread(), _memory_for("candidate"):
-            self._slots(("candidate",), 4)
+            self._slots(("candidate",), self._tried())
             slower = max(self.seconds, self._candidates_cost())
             calls = self.benches["reference"].count
             if slower * calls > timing.MOST:

@@ -153,16 +153,23 @@ def in_units(t: float) -> str:
 
 
 def cost(bench: Bench, pools: Pools) -> tuple[float, bool]:
-    """About the seconds of one call of a bench of four slots or more, and whether the model draws random numbers."""
-    ones, fours, draws = [], [], False
-    for _ in range(3):
+    """About the seconds of one call of a bench, and whether the model draws random numbers. Of a bench of one slot the
+    seconds are a whole window's."""
+    ones, many, draws = [], [], False
+    n = bench.count
+    for number in range(3):
         one = bench.window([pools.recipe()], watch=True)
-        ones.append(one.seconds)
         draws |= one.draws
+        if number == 0 and LONG < one.seconds < 4 * LONG:  # its first call: memory is touched, and code is loaded
+            one = bench.window([pools.recipe()])
+        ones.append(one.seconds)
         if one.seconds > LONG:
             return min(ones), draws
-        fours.append(bench.window([pools.recipe() for _ in range(4)]).seconds)
-    return max((min(fours) - min(ones)) / 3, min(fours) / 12), draws
+        if n > 1:
+            many.append(bench.window([pools.recipe() for _ in range(n)]).seconds)
+    if n == 1:
+        return min(ones), draws
+    return max((min(many) - min(ones)) / (n - 1), min(many) / (3 * n)), draws
 
 
 def calls_of_a_window(seconds: float, slot: int, cache: int, most: int, device: str) -> int:
