@@ -66,7 +66,7 @@ def reserve(size: int, device: torch.device) -> Region:
 # ---------------------------------------------------------------------------------------------------------- host
 
 _FIXED, _ANONYMOUS, _NORESERVE, _SHARED, _PRIVATE, _POPULATE = 0x10, 0x20, 0x4000, 0x01, 0x02, 0x8000
-_SEAL = (1033, 0x1 | 0x2 | 0x4)  # F_ADD_SEALS: no seals after these, no shrinking, no growing
+_ADD_SEALS, _NO_MORE, _NO_SHRINKING, _NO_GROWING, _NO_WRITING = 1033, 0x1, 0x2, 0x4, 0x8
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
@@ -104,6 +104,24 @@ def read_file(descriptor: int, out: memoryview, at: int) -> None:
         out, at = out[done:], at + done
 
 
+def new_file(size: int | None = None) -> int:
+    """An anonymous file in memory: of `size` bytes for good, or as large as what is written to it."""
+    descriptor = os.memfd_create("mm32", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        if size is not None:
+            os.ftruncate(descriptor, size)
+            fcntl.fcntl(descriptor, _ADD_SEALS, _NO_MORE | _NO_SHRINKING | _NO_GROWING)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def freeze(descriptor: int) -> None:
+    """Nobody can change the file any more."""
+    fcntl.fcntl(descriptor, _ADD_SEALS, _NO_MORE | _NO_SHRINKING | _NO_GROWING | _NO_WRITING)
+
+
 class HostRegion:
     """Memory of the machine."""
 
@@ -116,13 +134,7 @@ class HostRegion:
     def create(self) -> int:
         if self._descriptor >= 0:
             os.close(self._descriptor)
-        self._descriptor = os.memfd_create("mm32", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        try:
-            os.ftruncate(self._descriptor, self.size)
-            fcntl.fcntl(self._descriptor, *_SEAL)
-        except BaseException:
-            self.release()
-            raise
+        self._descriptor = new_file(self.size)
         return self._descriptor
 
     def write(self, at: int, values: Tensor) -> None:

@@ -129,7 +129,7 @@ class Contraction:
         return self._replay(inputs, a, b, bias, activation, stop=None)
 
     def gauge(self, inputs: Sequence[Any]) -> Tensor:
-        """|A||B| + |bias|, with the shape of the output, as float64.
+        """|A||B| + |bias|, with the shape of the output.
 
         The product is computed in the operands' own precision, which costs half as much. The terms are not negative, so
         the relative error is at most K u, 0.05 % at K = 8192. It is computed in float64 if it overflows.
@@ -138,7 +138,7 @@ class Contraction:
         if result.dtype not in (torch.float32, torch.float64) or not bool(torch.isfinite(result.sum())):
             doubled = [t.double() if isinstance(t, Tensor) and t.is_floating_point() else t for t in inputs]
             result = self._replay(doubled, torch.abs, torch.abs, torch.abs, False, stop=None)
-        return result.double()
+        return result if isinstance(result, Tensor) and result.dtype is torch.float32 else result.double()
 
     def views(self, inputs: Sequence[Any]) -> tuple[Tensor, Tensor]:
         """A and B as the product's operands: views of `inputs`, unless the model copies them before the product."""

@@ -27,6 +27,9 @@ from .mode import Mode
 U32 = 2.0**-24
 # Terms that one fp32 accumulator may sum in order. A longer sum of positive numbers stops growing: at 2^24 ones, for instance.
 LONGEST = 1 << 22
+# Numbers that are drawn to disturb one tensor; a larger one takes them again and again. A prime, so that no row and no
+# column meets the same one twice.
+DRAWN = 1048573
 
 TAKEN_APART = [
     "_softmax",
@@ -309,15 +312,23 @@ class Rounding(Mode):
         return pytree.tree_map_only(Tensor, lambda t: self._noisy(t, size), out)
 
     def _noisy(self, t: Tensor, size: float) -> Tensor:
+        """`t` with every entry times 1 + a number of standard deviation `size`."""
         if not t.is_floating_point() or not size or self.generator is None or t.device != self.generator.device:
             return t  # a number that the host keeps beside a model on a card is exact
-        return t * self._factor(t, size)
-
-    def _factor(self, t: Tensor, size: float) -> Tensor:
-        """1 + a number of standard deviation `size` for every entry."""
         with _disable_current_modes():  # these are no draws of the model's
-            noise = torch.rand(t.shape, generator=self.generator, device=t.device, dtype=torch.float64)
-            return noise.sub_(0.5).mul_(size * math.sqrt(12)).add_(1.0)
+            factors = self._uniform(min(t.numel(), DRAWN), t.device).mul_(size * math.sqrt(12)).add_(1.0)
+            if t.numel() <= DRAWN:
+                return t * factors.view(t.shape)
+            out = torch.empty(t.shape, dtype=torch.promote_types(t.dtype, torch.float64), device=t.device)
+            source, target = t.contiguous().view(-1), out.view(-1)
+            for at in range(0, t.numel(), DRAWN):
+                piece = source[at : at + DRAWN]
+                torch.mul(piece, factors[: piece.numel()], out=target[at : at + DRAWN])
+            return out
+
+    def _uniform(self, count: int, device: torch.device) -> Tensor:
+        """Numbers from -1/2 to 1/2."""
+        return torch.rand(count, generator=self.generator, device=device, dtype=torch.float64).sub_(0.5)
 
 
 def round_to(t: Any, bits: int) -> Any:

@@ -157,7 +157,7 @@ def cost(bench: Bench, pools: Pools) -> tuple[float, bool]:
     seconds are a whole window's."""
     ones, many, draws = [], [], False
     n = bench.count
-    for number in range(3):
+    for number in range(3 if n > 1 else 2):
         one = bench.window([pools.recipe()], watch=True)
         draws |= one.draws
         if number == 0 and LONG < one.seconds < 4 * LONG:  # its first call: memory is touched, and code is loaded
@@ -175,9 +175,10 @@ def cost(bench: Bench, pools: Pools) -> tuple[float, bool]:
 def calls_of_a_window(seconds: float, slot: int, cache: int, most: int, device: str) -> int:
     """How many calls of `seconds` a window has, where a slot has `slot` bytes, the caches `cache`, and a window at most `most`.
 
-    So many that they last long enough for the clock, and their data are more than the caches hold; but not too long.
+    So many that they last long enough for the clock, and their data are more than the caches hold; but not too long. One call
+    with more data than a whole window should have is a window.
     """
-    if seconds > LONG:
+    if seconds > LONG or slot > most:
         return 1
     wanted = max(TARGET[device] / seconds, min(2 * cache / max(slot, 1), COLD / seconds))
     return max(2, min(math.ceil(wanted), MOST_CALLS, most // max(slot, 1), max(2, int(MOST / seconds))))
