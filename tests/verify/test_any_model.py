@@ -19,6 +19,7 @@ from mm32.verify import Report, Verdict, diagnosis, exact, selftest, variations
 from mm32.verify.draws import CannotReplay, Recorder, Replayer
 from mm32.verify.judge import Errors, Truth, judge
 from mm32.verify.page import Page
+from mm32.verify.reference import ReferenceRunner
 from mm32.verify.rounding import Rounding, round_to
 from mm32.verify.variations import VARIATIONS
 
@@ -477,3 +478,34 @@ def test_errors_that_were_not_measured_are_not_shown_as_zero(verdict: Callable[.
 def test_the_verdicts_line_says_what_was_left_out() -> None:
     report = Report("r", "c", 1, verdict=Verdict.SLOWER, reason="", left_out=["5 of 6 probes"])
     assert page(report, "quiet") == ["SAME, SLOWER: left out for time: 5 of 6 probes"]
+
+
+def test_statistics_of_an_fp16_copy_are_found_whatever_the_seed() -> None:
+    """Off by 1e-5 on the script's own data, which some seeds let through; infinite on data that fp16 does not hold."""
+    reference, cheat = (
+        in_process.CORPUS / "references/b_batch_norm.py",
+        in_process.CORPUS / "cheats/b_statistics_in_half.py",
+    )
+    verdict, _, report = in_process.compare(reference, cheat, trials=1, seed=1)
+    assert verdict == "DIFFERENT"
+    assert {p["name"]: p["status"] for p in report.probes}["times 100000"] == "different"
+
+
+def test_what_a_reference_draws_is_not_kept() -> None:
+    runner = ReferenceRunner()
+    runner.model, runner.inputs = nn.Dropout(0.5), [torch.rand(64)]
+    with torch.no_grad():
+        runner.forward({"seed": 0})
+        assert runner.examine({"seed": 0})["draws"] == ["aten::bernoulli_"]
+        assert runner.recorder is not None
+        assert runner.recorder.drawn == [("aten::bernoulli_", [])]
+        found = runner.truth({"seed": 0})["value"]["exact"]  # drawn anew
+    assert torch.equal(found.float(), runner.last)
+
+
+def test_where_a_model_computes() -> None:
+    """A generator on another device than the data would disturb nothing."""
+    elsewhere = torch.empty(2, device="meta")
+    assert exact.device_of([elsewhere], []) == elsewhere.device
+    assert exact.device_of([3, 0.5], [elsewhere]) == elsewhere.device
+    assert exact.device_of([3], [1.5]) == torch.device("cpu")

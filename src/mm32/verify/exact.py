@@ -131,10 +131,8 @@ def _run(
     small = any(isinstance(leaf, Tensor) and leaf.numel() <= FEW for leaf in found)
     repeats = REPEATS if small else 1
     for number in range(repeats):
-        device = next(
-            (t.device for t in pytree.tree_leaves(list(inputs)) if isinstance(t, Tensor)), torch.device("cpu")
-        )
-        moved = [leaf for _, leaf in leaves(twin(inputs, Rounding(u, seed + number, device=device), names))]
+        mode = Rounding(u, seed + number, device=device_of(inputs, truth))
+        moved = [leaf for _, leaf in leaves(twin(inputs, mode, names))]
         for i, (own, right64, other) in enumerate(zip(found, truth, moved, strict=True)):
             if not isinstance(own, Tensor) or not isinstance(other, Tensor) or not own.numel():
                 continue
@@ -148,6 +146,12 @@ def _run(
             squares[i] = (squares[i][0] + errors.normwise**2, max(squares[i][1], errors.componentwise))
     exact.noise = [((square / repeats) ** 0.5, worst) for square, worst in squares]
     return exact
+
+
+def device_of(inputs: Sequence[Any], outputs: Sequence[Any]) -> torch.device:
+    """Where a model computes: its outputs' device, or its inputs' where it returns no tensor. Inputs may be numbers alone."""
+    given = pytree.tree_leaves([list(outputs), list(inputs)])
+    return next((t.device for t in given if isinstance(t, Tensor)), torch.device("cpu"))
 
 
 def _shape(value: Any) -> Any:

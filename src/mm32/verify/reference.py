@@ -215,6 +215,9 @@ class ReferenceRunner(ScriptRunner):
         seed_everything(seed)
         self.recorder, output = exact.record(self.model, self.inputs, self.names, tracer)
         self.u = exact.coarsest(self.model, self.inputs, self.recorder)
+        self.recorder.drawn = [
+            (name, []) for name, _ in self.recorder.drawn
+        ]  # as large as the data, and drawn anew later
         self.restore_state()
         seed_everything(seed)
         again = self.call(self.inputs)
