@@ -509,3 +509,29 @@ def test_where_a_model_computes() -> None:
     assert exact.device_of([elsewhere], []) == elsewhere.device
     assert exact.device_of([3, 0.5], [elsewhere]) == elsewhere.device
     assert exact.device_of([3], [1.5]) == torch.device("cpu")
+
+
+def test_weights_that_are_added_up_before_the_product_are_the_same(tmp_path: Path) -> None:
+    """Inf in the inputs becomes Inf there, and NaN in the reference, which subtracts Inf from Inf. It is no other answer."""
+    model = """
+import torch
+from torch import nn
+class {name}(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(64, 48))
+    def forward(self, x):
+        return {body}
+def get_inputs():
+    return [torch.rand(32, 48)]
+"""
+    reference, same, zeros = tmp_path / "reference.py", tmp_path / "same.py", tmp_path / "zeros.py"
+    reference.write_text(model.format(name="Model", body="(x @ self.weight.T / 2).sum(1)"))
+    same.write_text(model.format(name="ModelNew", body="x @ (self.weight.sum(0) / 2)"))
+    zeros.write_text(
+        model.format(name="ModelNew", body="(x @ (self.weight.sum(0) / 2)).nan_to_num(posinf=0, neginf=0)")
+    )
+    verdict, why, report = in_process.compare(reference, same, trials=1)
+    assert verdict == "SAME", why
+    assert {p["name"]: p["status"] for p in report.probes}["an Inf"] == "same"
+    assert in_process.compare(reference, zeros, trials=1)[0] == "DIFFERENT"

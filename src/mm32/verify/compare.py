@@ -356,6 +356,10 @@ class Comparison:
             self._build({"init": self.build["init"], "state": self.varied["state"]})
         self._forward(seed)
         truths = self.truth.of(seed, self.right)
+        for truth in truths:
+            # A sum of Inf and -Inf is NaN; by whoever adds up the weights before the product, which is the same but for
+            # these, it is Inf. Data that hold a NaN are another matter.
+            truth.either = variation.name == "an Inf"
         for truth in truths if variation.name == "a NaN" else ():
             if isinstance(truth.reference, Tensor) and truth.u == 0 and truth.reference.dtype != torch.bool:
                 truth.flips = truth.reference.numel()  # the place of a NaN is whatever it is

@@ -64,8 +64,9 @@ class Truth:
     `noise` is how far honest rounding may lead (rounding.py), `working` the coarsest unit roundoff that the model computes in,
     `flips` how many integers such rounding changes. With `rows`, `exact` is of those entries of the first axis only.
     Without `exact` there is no float64 truth, and the reference's result is taken instead; without `gauge` the model is
-    no contraction. Two other rules take the place of the bounds: with `bitwise` every value must equal the reference's,
-    with `relative` |C - reference| <= relative * max(|reference|, floor) must hold for every entry.
+    no contraction. With `either`, an infinite number is as right as a NaN of the reference's. Two other rules take the place
+    of the bounds: with `bitwise` every value must equal the reference's, with `relative`
+    |C - reference| <= relative * max(|reference|, floor) must hold for every entry.
     """
 
     path: str
@@ -80,6 +81,7 @@ class Truth:
     working: float = 0.0
     flips: int = 0
     rows: Tensor | None = None
+    either: bool = False
     _own: tuple[Errors, Errors] | None = None
     _scale: float | None = None
     _finite: bool | None = None
@@ -333,6 +335,8 @@ def _decided(got: Tensor, truth: Truth) -> tuple[Tensor, Tensor]:
     right is what the reference has, or a number as near to the truth as any other entry has to be.
     """
     reference, exact = truth.reference, truth.exact
+    if truth.either:
+        got = torch.where(reference.isnan() & got.isinf(), reference, got)
     if (
         not isinstance(exact, Tensor)
         or truth.rows is not None
