@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from rich.console import Console
 from torch import Tensor, nn
 
-from mm32.verify import Report, Verdict, diagnosis, exact, selftest, variations
+from mm32.verify import Report, Verdict, compare, diagnosis, exact, selftest, variations
 from mm32.verify.draws import CannotReplay, Recorder, Replayer
 from mm32.verify.judge import Errors, Truth, judge
 from mm32.verify.page import Page
@@ -535,3 +535,23 @@ def get_inputs():
     assert verdict == "SAME", why
     assert {p["name"]: p["status"] for p in report.probes}["an Inf"] == "same"
     assert in_process.compare(reference, zeros, trials=1)[0] == "DIFFERENT"
+
+
+def test_the_self_test_of_large_outputs_does_not_end_with_a_constant_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only one output is kept where they are large. Of the probe 'constant' it would be one number, right for any constant."""
+    monkeypatch.setattr(compare, "KEPT_BYTES", 1 << 10)
+    model = """
+import torch
+class {name}(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x) * 2
+def get_inputs():
+    return [torch.randn(64, 48)]
+"""
+    scripts = [tmp_path / "reference.py", tmp_path / "candidate.py"]
+    for path, name in zip(scripts, ("Model", "ModelNew"), strict=True):
+        path.write_text(model.format(name=name))
+    verdict, why, _ = in_process.compare(*scripts)
+    assert verdict == "SAME", why

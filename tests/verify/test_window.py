@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from mm32.verify import memory
-from mm32.verify.channel import Reply
+from mm32.verify import memory, timed
+from mm32.verify.channel import Failure, Reply
 from mm32.verify.data import Pools, parts
 from mm32.verify.timing import _Keeper, random
 from mm32.verify.window import Bench, difference
@@ -314,3 +314,11 @@ def test_the_null_worker_delivers_or_does_not() -> None:
     assert null.leaves(delivered, 5)[0].eq(0).all()
     without = null.window(recipes, deliver=False)
     assert null.leaves(without, 0)[0].isnan().all()
+
+
+def test_data_that_the_machine_cannot_hold_are_named() -> None:
+    timed.check_memory(1 << 30, 1 << 30, 20 << 30)
+    timed.check_memory(16 << 20, 16 << 20, 0)  # never refused
+    with pytest.raises(Failure, match=r"2.0 GiB of inputs and 1.0 GiB of outputs take about 24 GiB .* 20 GiB are free"):
+        timed.check_memory(2 << 30, 1 << 30, 20 << 30)
+    assert 0 < timed.available_memory() < 1 << 50

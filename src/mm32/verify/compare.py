@@ -44,6 +44,7 @@ class Comparison:
         self.names: list[str] | None = None  # of the inputs, where get_inputs() gives a dict
         self.right: Any = None  # the reference's output of the last trial
         self.before: Any = None  # its output of the trial before
+        self.varied: Any = None  # inputs and parameters of the last variation
         self.cases: list[tuple[Any, list[Truth]]] = []  # outputs of the reference for several inputs, and their truths
         self.made: list[tuple[str, Any, list[Truth]]] = []  # outputs computed wrongly on purpose
         self.copied = True  # the candidate has the reference's parameters
@@ -68,6 +69,11 @@ class Comparison:
                 Verdict.NO_VERDICT,
                 f"{why}the check could not have failed: the judge would have passed {', '.join(uncaught)}",
             )
+
+    def forget(self) -> None:
+        """Give back the memory of inputs and outputs: nothing more is compared."""
+        self.inputs = self.right = self.before = self.varied = None
+        self.made, self.cases = [], []
 
     # ------------------------------------------------------------------------------------------------------ loading
 
@@ -117,7 +123,7 @@ class Comparison:
             session.at(f"comparing, trial {number + 1} of {wanted}")
             self.inputs = self._own_inputs(seed)
             mixed = number == wanted - 1 and number >= 2 and self._vary(MIXED, seed) is None
-            self.before = self.right
+            self.before = self.right if _bytes(self.right) <= KEPT_BYTES else None
             self._forward(seed)
             if number == 0:
                 self._examine(seed)
@@ -238,10 +244,13 @@ class Comparison:
             "precision inside, such as TF32, or what it computes depends on how it is rounded"
         )
 
-    def _keep(self, truths: list[Truth]) -> None:
-        """Keep this trial's output and truths for the self-test, instead of older ones where they are large."""
+    def _keep(self, truths: list[Truth], trial: bool = True) -> None:
+        """Keep this output and its truths for the self-test. Where they are large, a trial's take the place of older ones, and
+        others are not kept: those of a variation may all be zero, or one number, and a wrong output right for them."""
         size = _bytes(self.right) * 5
         if self.cases and size * (len(self.cases) + 1) > KEPT_BYTES:
+            if not trial:
+                return
             self.cases = []
         self.cases.append((self.right, truths))
 
@@ -368,7 +377,7 @@ class Comparison:
             record |= {"status": "skipped", "reason": "rounding decides the reference's own answer there"}
             return None
         if not variation.odd:
-            self._keep(truths)
+            self._keep(truths, trial=False)
         self._give(self.inputs)
         got = self._output(seed)
         result = self._judge(got, truths)

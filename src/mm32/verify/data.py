@@ -83,6 +83,12 @@ def _aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
+def _range(t: Tensor, begin: int, length: int) -> list[Tensor]:
+    """So many entries of a vector from `begin` on, and on from its beginning where it ends."""
+    found = [t[begin : begin + length], t[: max(0, begin + length - t.numel())]]
+    return [piece for piece in found if piece.numel()]
+
+
 class Pools:
     """`inputs`: two or more results of get_inputs(), with tensors alike; kept on `device`."""
 
@@ -98,7 +104,7 @@ class Pools:
         self.mixed = [t.is_floating_point() and t.numel() >= SMALL for t in tensors[0]]
         self.orders = [axis_order(t) for t in tensors[0]]
         self.pools = [
-            [self._memory(one[i].to(device), self.orders[i], self.mixed[i]) for one in tensors]
+            [one[i].to(device).detach().permute(self.orders[i]).contiguous().reshape(-1) for one in tensors]
             for i in range(len(tensors[0]))
         ]
 
@@ -106,11 +112,6 @@ class Pools:
     def bytes(self) -> int:
         """Of one call's inputs."""
         return sum(leaf.nbytes for _, leaf in self.leaves if isinstance(leaf, Tensor))
-
-    def _memory(self, t: Tensor, order: list[int], mixed: bool) -> Tensor:
-        """The entries in the order of memory; twice, one after the other, where ranges of them are to be read."""
-        flat = t.detach().permute(order).contiguous().reshape(-1)
-        return torch.cat([flat, flat]) if mixed else flat
 
     def recipe(self) -> Recipe:
         """A new one, by a generator that nobody can predict."""
@@ -121,7 +122,7 @@ class Pools:
             if not mixed:
                 found.append((first,))
                 continue
-            n = pool[0].numel() // 2
+            n = pool[0].numel()
             other = (first + draw(1, self.entries)) % self.entries
             length = draw(n // 4, n // 2 + 1)
             begin = draw(n - length + 1)
@@ -135,6 +136,9 @@ class Pools:
                 yield [pool[first]]
                 continue
             offset, other, from_, begin, end = rest
-            of, n = pool[first], pool[first].numel() // 2
-            between = pool[other][from_ : from_ + end - begin]
-            yield [of[offset : offset + begin], between, of[offset + end : offset + n]]
+            of, n = pool[first], pool[first].numel()
+            yield [
+                *_range(of, offset, begin),
+                *_range(pool[other], from_, end - begin),
+                *_range(of, (offset + end) % n, n - end),
+            ]

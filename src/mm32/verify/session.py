@@ -182,6 +182,7 @@ class Session:
         seconds = comparison.reference_seconds
         few = seconds > SLOW or comparison.trial_seconds > SLOW_TRIAL
         timeout = comparison.limits(seconds * 50)["timeout"]
+        comparison.forget()
         try:
             measured = self.timing.measure(self.candidate, self.timing_budget, 1 if few else 3, timeout)
         except Odd as odd:

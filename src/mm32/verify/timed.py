@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 from torch import Tensor
 
@@ -21,6 +22,8 @@ from .timing import Kept, Timing
 from .window import Bench
 from .wire import leaves
 
+# How many times their size inputs and outputs are held at most, over all processes; and what needs no look at the memory.
+INPUTS_HELD, OUTPUTS_HELD, SURELY = 6, 12, 1 << 30
 FIRST = 500  # behind the seeds of trials
 ENTRIES = 3  # results of get_inputs in a pool; 2 where they are large, more where nothing can be mixed
 LARGE = 256 << 20
@@ -59,8 +62,10 @@ class TimingStage:
         made, self.names = [reply.value], reply.header.get("names")
         output = reference.ask("forward", seed=first).value
         self.state = reference.ask("keep_changed_state").header["buffers"]
-        self.output = leaves(output)
+        self.output = [(path, _described(leaf)) for path, leaf in leaves(output)]
+        del output
         size = sum(t.nbytes for _, t in leaves(made[0]) if isinstance(t, Tensor))
+        check_memory(size, sum(t.nbytes for _, t in self.output if isinstance(t, Tensor)), available_memory())
         mixed = any(isinstance(t, Tensor) and t.is_floating_point() for _, t in leaves(made[0]))
         for number in range(1, (2 if size > LARGE else ENTRIES) if mixed else 3 * ENTRIES):
             made.append(reference.ask("make_inputs", seed=first + number).value)
@@ -163,6 +168,38 @@ class TimingStage:
         for bench in self.benches.values():
             bench.close()
         self.benches = {}
+
+
+def available_memory() -> int:
+    """Bytes that processes may still take here, a container's limit included."""
+    free = int(psutil.virtual_memory().available)
+    for limit, used in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ):
+        with contextlib.suppress(OSError, ValueError):  # "max" is no number
+            free = min(free, int(Path(limit).read_text()) - int(Path(used).read_text()))
+    return max(free, 0)
+
+
+def check_memory(inputs: int, outputs: int, free: int) -> None:
+    """Raise Failure where a verification with so many bytes of inputs and outputs needs more memory than is `free`."""
+    needed = INPUTS_HELD * inputs + OUTPUTS_HELD * outputs
+    if needed > max(free, SURELY):
+        parts = f"{inputs / 2**30:.1f} GiB of inputs and {outputs / 2**30:.1f} GiB of outputs"
+        raise Failure(
+            "memory",
+            f"{parts} take about {needed / 2**30:.0f} GiB of the host's memory to verify, and {free / 2**30:.0f} GiB are "
+            "free: smaller shapes show the same",
+            role="reference",
+        )
+
+
+def _described(leaf: Any) -> Any:
+    """A leaf of an output with the same shape, strides and type, and no data."""
+    if not isinstance(leaf, Tensor):
+        return leaf
+    return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
 
 
 def rebuilt(tree: Any, found: Iterator[Any]) -> Any:

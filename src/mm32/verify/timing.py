@@ -19,6 +19,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from . import sequential
@@ -38,6 +39,9 @@ TRUSTED_SHARE = 0.05  # of a window: no smaller net time is believed
 # Times the reference's time before a candidate was loaded: above it, FASTER is not believed.
 SLOWED = {"cpu": 1.5, "cuda": 1.2}
 OUTLIER = 4.0  # times the median difference between both sides' outputs: judged even where time is short
+
+
+NO_OUTPUTS = torch.empty(0, 0, dtype=torch.uint8)
 
 
 class Odd(Exception):
@@ -225,6 +229,8 @@ def measure(
                 quiet = quiet and stopped
                 for name in names:
                     windows[name] = benches[name].window(recipes, seeds)
+                    if name in ("control", "null"):
+                        windows[name].outputs = NO_OUTPUTS  # nobody looks at them, and they may be large
                     if name == "null" and number < sequential.MIN_ROUNDS:
                         exchange.append(benches[name].window(recipes, seeds, deliver=False).seconds / calls)
         for name, window in windows.items():

@@ -30,6 +30,7 @@ from .data import Pools, Recipe, parts
 BLOCK = (
     1 << 20
 )  # bytes of outputs that are compared at once on a CPU, whose caches hold them; 64 times as many on a GPU
+KEPT = 256 << 20  # bytes of outputs whose memory is kept from window to window
 POISON = 0xFF  # every byte: NaN in all floating-point dtypes
 
 
@@ -136,10 +137,13 @@ class Bench:
             self.region.release()
 
     def _outputs(self, calls: int) -> Tensor:
-        """Memory of this process for so many calls' outputs, which has been touched before: the same in every window."""
-        if self._kept is None:
-            self._kept = torch.empty(self.count, self._step, dtype=torch.uint8, device=self.device).fill_(0)
-        return self._kept[:calls]
+        """Memory of this process for so many calls' outputs, which has been touched before; unless it is much, the same in
+        every window."""
+        kept = self._kept
+        if kept is None:
+            kept = torch.empty(self.count, self._step, dtype=torch.uint8, device=self.device).fill_(0)
+            self._kept = kept if kept.numel() <= KEPT else None
+        return kept[:calls]
 
     def _ranges(self, calls: int) -> list[tuple[int, int]]:
         """The bytes of the region that so many calls use."""

@@ -222,7 +222,7 @@ def from_file(descriptor: int, metas: Any, trusted: bool, limit: int | None = No
     places, end = _places([size for *_, size in checked])
     if limit is not None and end > limit + ALIGNED * len(checked):
         raise ProtocolError(f"a payload of {end} bytes, where at most {limit} were expected")
-    last = places[-1] + checked[-1][-1] if checked else 0
+    last = max((at + size for at, (*_, size) in zip(places, checked, strict=True) if size), default=0)
     if os.fstat(descriptor).st_size < last:
         raise ProtocolError("a file in memory that is too short")
     if trusted and last:
