@@ -111,9 +111,11 @@ class TimingStage:
         return timing.calls_of_a_window(seconds, slot, cache, most, self.kind)
 
     def _slots(self, names: tuple[str, ...], calls: int) -> None:
-        """New benches of `calls` slots for the workers of these names."""
+        """Benches of `calls` slots for the workers of these names: those that there are, or new ones."""
         self.calls = calls
         for name in names:
+            if name in self.benches and self.benches[name].count == calls:
+                continue
             if name in self.benches:
                 self.benches.pop(name).close()
             self.benches[name] = Bench(
@@ -133,8 +135,7 @@ class TimingStage:
             calls = self.benches["reference"].count
             if slower * calls > timing.MOST:
                 calls = max(1 if slower > timing.LONG else 2, min(calls, int(timing.MOST / slower)))
-            same = calls == self.benches["reference"].count
-            self._slots(tuple(name for name in timing.SIDES if not (same and name == "reference")), calls)
+            self._slots(timing.SIDES, calls)
             self.benches["candidate"].timeout = timeout
             for name in timing.SIDES:
                 self._first(name)
@@ -155,8 +156,9 @@ class TimingStage:
         return timing.cost(self.benches["candidate"], self.pools)[0]
 
     def _first(self, name: str) -> None:
-        """A window that does not count, in which memory is touched for the first time."""
-        self.benches[name].window([self.pools.recipe() for _ in range(self.calls)])
+        """A window that does not count, in which memory is touched for the first time. None where one has been made."""
+        if not self.benches[name].used:
+            self.benches[name].window([self.pools.recipe() for _ in range(self.calls)])
 
     def reference_output(self, kept: Kept) -> Any:
         """What the reference answers now for the data of a timed call, which become its inputs."""

@@ -164,7 +164,7 @@ def cost(bench: Bench, pools: Pools) -> tuple[float, bool]:
     for number in range(3 if n > 1 else 2):
         one = bench.window([pools.recipe()], watch=True)
         draws |= one.draws
-        if number == 0 and LONG < one.seconds < 4 * LONG:  # its first call: memory is touched, and code is loaded
+        if number == 0 and LONG < one.seconds < 2 * LONG:  # its first call: memory is touched, and code is loaded
             one = bench.window([pools.recipe()])
         ones.append(one.seconds)
         if one.seconds > LONG:

@@ -75,6 +75,7 @@ class Bench:
         self.outputs_at = -(-self.outputs_at // mmap.PAGESIZE) * mmap.PAGESIZE
         self.outputs, self.size = parts(output, self.outputs_at, count)
         self.region = memory.reserve(max(self.size, 1), device)
+        self.used = False  # whether a window has been made
         self._kept: Tensor | None = None  # memory for a window's outputs
         stand_ins = _stand_ins(pools.tree)
         worker.ask(
@@ -104,6 +105,7 @@ class Bench:
         With `seeds`, random numbers are drawn from these, call by call; with `watch`, the worker says whether any were drawn.
         Without `deliver` the null worker leaves out the copies of its outputs.
         """
+        self.used = True
         outputs = self._outputs(len(recipes))
         descriptor = self._filled(recipes)
         try:
