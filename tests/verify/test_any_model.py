@@ -555,3 +555,39 @@ def get_inputs():
         path.write_text(model.format(name=name))
     verdict, why, _ = in_process.compare(*scripts)
     assert verdict == "SAME", why
+
+
+def test_an_output_that_is_zero_but_for_rounding_is_compared_with_other_parameters(tmp_path: Path) -> None:
+    """The mean of what a norm without weights of its own gives (KernelBench's Conv3d_GroupNorm_Mean)."""
+    model = """
+import torch
+from torch import nn
+class {name}(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.GroupNorm(2, 4)
+    def forward(self, x):
+        return {body}
+def get_inputs():
+    return [torch.rand(8, 4, 6, 6)]
+"""
+    paths = {name: tmp_path / f"{name}.py" for name in ("reference", "same", "zeros")}
+    paths["reference"].write_text(model.format(name="Model", body="self.norm(x).mean((1, 2, 3))"))
+    paths["same"].write_text(model.format(name="ModelNew", body="self.norm(x).flatten(1).sum(1) / 144"))
+    paths["zeros"].write_text(model.format(name="ModelNew", body="x.new_zeros(len(x))"))
+    verdict, why, report = in_process.compare(paths["reference"], paths["same"])
+    assert verdict == "SAME", why
+    assert any("with other parameters" in note for note in report.notes)
+    verdict, why, _ = in_process.compare(paths["reference"], paths["zeros"])
+    assert (verdict, why[:18]) == ("DIFFERENT", "probe 'parameters'")
+
+
+def test_exponentials_of_very_large_values_are_not_asked_for(tmp_path: Path) -> None:
+    """exp2 of x log2 e is honest, and off by the rounding of x log2 e: by 2^-8 where x is 100000."""
+    reference, honest = (
+        in_process.CORPUS / "references/j_softmax.py",
+        in_process.CORPUS / "honest/j_softmax_exp2.py",
+    )
+    verdict, why, report = in_process.compare(reference, honest, trials=1, seed=5)
+    assert verdict == "SAME", why
+    assert {p["name"]: p["status"] for p in report.probes}["times 100000"] == "skipped"
