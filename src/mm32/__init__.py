@@ -1,6 +1,7 @@
 """fp32 matrix multiplication for PyTorch on NVIDIA GPUs: any transposition, fused epilogues, and proof that it is right."""
 
 import importlib
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,9 @@ __all__ = [
 
 # The command `mm32 verify` needs a second process that has imported torch: it does so while this one does. Two seconds of five.
 if sys.argv[1:2] == ["verify"] and sys.argv[0].endswith("/mm32") and "--help" not in sys.argv:
+    os.environ.setdefault(
+        "OMP_WAIT_POLICY", "passive"
+    )  # threads that spin take cores from the processes that are verified
     importlib.import_module("mm32.verify.launch").shared()
 
 # Where torch is missing or broken, the package can still be imported, so that `mm32 env` can say so: the error waits for the

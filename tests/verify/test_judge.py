@@ -146,6 +146,25 @@ def test_bitwise_truth() -> None:
     assert not judge(torch.nextafter(right, right + 1), [Truth("output", right, bitwise=True)]).same
 
 
+def test_a_nan_that_the_reference_spreads_further_than_it_has_to_may_be_missing() -> None:
+    """A convolution by tiles makes NaN of a whole tile, a direct one of what the NaN reaches."""
+    exact = torch.tensor([1.0, 2.0, 3.0, math.nan, math.inf], dtype=torch.float64)
+    reference = torch.tensor([1.0, math.nan, math.nan, math.nan, math.nan])
+
+    def same(*values: float) -> bool:
+        return judge(torch.tensor(values), [Truth("output", reference, exact)]).same
+
+    nan, inf = math.nan, math.inf
+    assert same(1, nan, nan, nan, nan)
+    assert same(1, 2, 3, nan, inf)
+    assert same(1, 2, nan, nan, -inf)
+    assert not same(1, 2.001, 3, nan, nan)  # a number there has to be right
+    assert not same(1, 2, inf, nan, nan)
+    assert not same(nan, 2, 3, nan, nan)
+    assert not same(1, 2, 3, 4, nan)
+    assert not same(1, 2, 3, nan, 5)
+
+
 # ---------------------------------------------------------------------------------------------------------- self-test
 
 

@@ -10,10 +10,10 @@ reference's (reference.py) and the candidate's (worker/), which can lie. Of both
     supervisor, sandbox    the process above a worker; what the worker may see and do
     guard                  whether somebody meddled with it all
     truth, exact, rounding what is right: float64 results, and how far honest rounding leads from them
-    draws                  random numbers, recorded and given again
+    draws, mode            random numbers, recorded and given again; operators as they are seen
     oracle, probes         the product that a model is, and data made for it
     variations             other data for any model
-    judge, selftest        same or different, and whether that check could have failed
+    judge, pieces, selftest   same or different, piece by piece, and whether that check could have failed
     diagnosis              what is wrong with an output
     timed, timing, sequential   faster or not: which processes, their rounds, and when it is clear
     window, data, memory   timed calls: the tool's clock, fresh inputs, memory that two processes map

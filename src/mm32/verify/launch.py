@@ -25,9 +25,9 @@ from typing import Any
 
 from .sandbox import PID_NAMESPACE
 
-# What servers import before they fork, in the order in which it is tried. What torch imports when it traces a model takes half
-# as long as torch itself. A server that finds CUDA in use after its imports ends, and the next one imports less.
-PRELOADED = (("mm32.verify.worker.main", "torch._inductor.decomposition"), ("mm32.verify.worker.main",), ())
+# What servers import before they fork, in the order in which it is tried. A server that finds CUDA in use after its imports
+# ends, and the next one imports less.
+PRELOADED = (("mm32.verify.worker.main",), ())
 BOOT = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); from mm32.verify.forkserver import main; main(sys.argv[1:])"
 # Environment variables that make products of fp32 matrices TF32 ones.
 TF32_SWITCHES = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")

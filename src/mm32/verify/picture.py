@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .judge import CHUNK, Judgement, Truth, _as_tensors, _decided, _rms, _wide
+from .judge import Judgement, Truth, _as_tensors, _decided, _rms, _wide
+from .pieces import size_of_pieces
 from .wire import leaves
 
 SIDE = 128  # cells of a map in each direction
@@ -86,7 +87,7 @@ def _drawn(got: Tensor, truth: Truth, judgement: Judgement | None) -> dict[str, 
     down, across = math.ceil(rows / high), math.ceil(columns / wide)
     worst = torch.zeros(down, across, dtype=torch.float64)
     counts = {"candidate": torch.zeros(257, dtype=torch.int64), "reference": torch.zeros(257, dtype=torch.int64)}
-    parts = blocks(rows, columns, high, wide, CHUNK if got.device.type == "cpu" else CHUNK << 8)
+    parts = blocks(rows, columns, high, wide, size_of_pieces(got))
     for number, (top, bottom, left, right) in enumerate(parts):
         ratio = measure.ratio(mine, top, bottom, left, right, columns)
         counts["candidate"] += _bins(ratio)
@@ -251,6 +252,6 @@ def _odd(c: Tensor, r: Tensor, x: Tensor, truth: Truth) -> Tensor:
     """Where NaN and Inf of `c` are not as the reference's, as the judge sees it."""
     if c.is_complex():
         return c.isfinite() != r.isfinite()
-    part = Truth(truth.path, r, x)
+    part = Truth(truth.path, r, x, either=truth.either)
     c, r = _decided(c, part)
     return (c.isnan() != r.isnan()) | ((c == math.inf) != (r == math.inf)) | ((c == -math.inf) != (r == -math.inf))

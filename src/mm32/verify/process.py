@@ -199,7 +199,7 @@ class WorkerProcess:
                 os.close(write)
         self.isolation: list[str] = [text.one_line(word) for word in self.launched.isolation]
         self.printed = [Drain(read) for read, _ in pipes]
-        self.channel = Channel(ours, self._idle)
+        self.channel = Channel(ours, self._idle, self.trusted)
         self._open = True
         self.check_undisturbed()  # as it is now is how it is to stay
 

@@ -23,7 +23,8 @@ from .verdict import Verdict
 
 # Seconds that trials, probes and timing may take before they are cut short, which hardly ever happens on a GPU.
 BUDGETS = {"cpu": (14.0, 22.0, 4.0), "cuda": (60.0, 120.0, 15.0)}
-SLOW = 0.2  # seconds of one call, above which fewer are made
+# Seconds of one call, and of a trial with its judging, above which fewer timed calls are judged.
+SLOW, SLOW_TRIAL = 0.2, 3.0
 
 
 class Session:
@@ -200,13 +201,15 @@ class Session:
         self._wait_for(self.lock.acquire_exclusive)
         self.at("timing")
         seconds = comparison.reference_seconds
+        few = seconds > SLOW or comparison.trial_seconds > SLOW_TRIAL
         timeout = comparison.limits(seconds * 50)["timeout"]
+        comparison.forget()
         first, *others = self.stages
-        measured = self._measure(first, seconds, timeout, comparison)
+        measured = self._measure(first, few, timeout, comparison)
         self.report.timing = measured.record()
         for name in others:
             try:
-                other = self._measure(name, seconds, timeout, comparison)
+                other = self._measure(name, few, timeout, comparison)
             except Failure as failure:
                 if failure.role == "candidate":
                     raise
@@ -221,11 +224,11 @@ class Session:
             )
         raise Stop(measured.verdict, measured.note)
 
-    def _measure(self, baseline: str, seconds: float, timeout: float, comparison: Comparison) -> Timing:
+    def _measure(self, baseline: str, few: bool, timeout: float, comparison: Comparison) -> Timing:
         """Time the candidate against a baseline, and judge its outputs."""
         stage = self.stages[baseline]
         try:
-            measured = stage.measure(self.candidate, self.timing_budget, 1 if seconds > SLOW else 3, timeout)
+            measured = stage.measure(self.candidate, self.timing_budget, 1 if few else 3, timeout)
         except Odd as odd:
             verdict = Verdict.DIFFERENT if odd.role == "candidate" else Verdict.REFERENCE_FAILED
             raise Stop(verdict, f"the {odd.role}'s output of a timed call: {one_line(odd)}") from None

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 from torch import Tensor
 
@@ -22,6 +23,8 @@ from .timing import Kept, Timing
 from .window import Bench
 from .wire import leaves
 
+# How many times their size inputs and outputs are held at most, over all processes; and what needs no look at the memory.
+INPUTS_HELD, OUTPUTS_HELD, SURELY = 6, 12, 1 << 30
 ENTRIES = 3  # results of get_inputs in a pool; 2 where they are large, more where nothing can be mixed
 LARGE = 256 << 20
 POOLED_CALLS = 64 << 20  # bytes of a window's slots on a CPU
@@ -65,8 +68,10 @@ class TimingStage:
         made, self.names = [reply.value], reply.header.get("names")
         output = reference.ask("forward", seed=first).value
         self.state = reference.ask("keep_changed_state").header["buffers"]
-        self.output = leaves(output)
+        self.output = [(path, _described(leaf)) for path, leaf in leaves(output)]
+        del output
         size = sum(t.nbytes for _, t in leaves(made[0]) if isinstance(t, Tensor))
+        check_memory(size, sum(t.nbytes for _, t in self.output if isinstance(t, Tensor)), available_memory())
         mixed = any(isinstance(t, Tensor) and t.is_floating_point() for _, t in leaves(made[0]))
         for number in range(1, (2 if size > LARGE else ENTRIES) if mixed else 3 * ENTRIES):
             made.append(reference.ask("make_inputs", seed=first + number).value)
@@ -79,9 +84,10 @@ class TimingStage:
             self.workers["reference"] = self.start("baseline")
             self._load("reference")
         with _one_thread(), _memory_for("reference"):
-            self._slots(("reference",), 4)
+            self._slots(("reference",), self._tried())
             self.seconds, self.draws = timing.cost(self.benches["reference"], self.pools)
             self._slots(("reference",), self._calls(self.seconds))
+            self._first("reference")
             self.alone = timing.alone(self.benches["reference"], self.pools, self.calls, self.draws)
 
     def start_others(self) -> None:
@@ -98,8 +104,17 @@ class TimingStage:
         if self.baseline != "eager":
             worker.ask("baseline", how=self.baseline)
 
+    @property
+    def _slot(self) -> int:
+        """Bytes of one call's inputs and outputs."""
+        return self.pools.bytes + sum(t.nbytes for _, t in self.output if isinstance(t, Tensor))
+
+    def _tried(self) -> int:
+        """Slots to find out in what a call costs: one where it is large, which a window's own work takes little beside."""
+        return 4 if 4 * self._slot <= POOLED_CALLS else 1
+
     def _calls(self, seconds: float) -> int:
-        slot = self.pools.bytes + sum(t.nbytes for _, t in self.output if isinstance(t, Tensor))
+        slot = self._slot
         if self.kind == "cuda":
             cache = torch.cuda.get_device_properties(self.device).L2_cache_size
             most = min(8 << 30, torch.cuda.mem_get_info(self.device)[0] // 16)
@@ -108,9 +123,11 @@ class TimingStage:
         return timing.calls_of_a_window(seconds, slot, cache, most, self.kind)
 
     def _slots(self, names: tuple[str, ...], calls: int) -> None:
-        """New benches of `calls` slots for the workers of these names."""
+        """Benches of `calls` slots for the workers of these names: those that there are, or new ones."""
         self.calls = calls
         for name in names:
+            if name in self.benches and self.benches[name].count == calls:
+                continue
             if name in self.benches:
                 self.benches.pop(name).close()
             self.benches[name] = Bench(
@@ -125,7 +142,7 @@ class TimingStage:
         self.workers["candidate"] = candidate
         self._load("control")
         with _one_thread(), _memory_for("candidate"):
-            self._slots(("candidate",), 4)
+            self._slots(("candidate",), self._tried())
             slower = max(self.seconds, self._candidates_cost())
             calls = self.benches["reference"].count
             if slower * calls > timing.MOST:
@@ -151,8 +168,9 @@ class TimingStage:
         return timing.cost(self.benches["candidate"], self.pools)[0]
 
     def _first(self, name: str) -> None:
-        """A window that does not count, in which memory is touched for the first time."""
-        self.benches[name].window([self.pools.recipe() for _ in range(self.calls)])
+        """A window that does not count, in which memory is touched for the first time. None where one has been made."""
+        if not self.benches[name].used:
+            self.benches[name].window([self.pools.recipe() for _ in range(self.calls)])
 
     def reference_output(self, kept: Kept) -> Any:
         """What the reference answers now for the data of a timed call, which become its inputs."""
@@ -166,6 +184,38 @@ class TimingStage:
         for bench in self.benches.values():
             bench.close()
         self.benches = {}
+
+
+def available_memory() -> int:
+    """Bytes that processes may still take here, a container's limit included."""
+    free = int(psutil.virtual_memory().available)
+    for limit, used in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ):
+        with contextlib.suppress(OSError, ValueError):  # "max" is no number
+            free = min(free, int(Path(limit).read_text()) - int(Path(used).read_text()))
+    return max(free, 0)
+
+
+def check_memory(inputs: int, outputs: int, free: int) -> None:
+    """Raise Failure where a verification with so many bytes of inputs and outputs needs more memory than is `free`."""
+    needed = INPUTS_HELD * inputs + OUTPUTS_HELD * outputs
+    if needed > max(free, SURELY):
+        parts = f"{inputs / 2**30:.1f} GiB of inputs and {outputs / 2**30:.1f} GiB of outputs"
+        raise Failure(
+            "memory",
+            f"{parts} take about {needed / 2**30:.0f} GiB of the host's memory to verify, and {free / 2**30:.0f} GiB are "
+            "free: smaller shapes show the same",
+            role="reference",
+        )
+
+
+def _described(leaf: Any) -> Any:
+    """A leaf of an output with the same shape, strides and type, and no data."""
+    if not isinstance(leaf, Tensor):
+        return leaf
+    return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
 
 
 def rebuilt(tree: Any, found: Iterator[Any]) -> Any:

@@ -66,7 +66,7 @@ class TruthSource:
         if self.contraction is not None:
             gauge = self.reference.ask("gauge").value
             if self.smooth:
-                gauge = gauge + torch.nan_to_num(truths[0].reference.double().abs(), nan=0.0, posinf=0.0)
+                gauge = gauge.double() + torch.nan_to_num(truths[0].reference.double().abs(), nan=0.0, posinf=0.0)
             truths[0].gauge = gauge
         return truths
 
