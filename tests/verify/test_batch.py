@@ -94,9 +94,9 @@ def test_pages_of_a_batch_lead_to_one_another(scripts: tuple[Path, Path], tmp_pa
         pages.write(index, jobs, records)
     table = index.read_text()
     for id_, name in ((right, "a.py"), (wrong, "b.py")):
-        assert f'href="all-pages/{id_}.html"' in table
+        assert f'href="./all-pages/{id_}.html"' in table
         page = (tmp_path / "all-pages" / f"{id_}.html").read_text()
-        assert 'href="../all.html"' in page
+        assert 'href="./../all.html"' in page
         assert name in table
     assert "class ModelNew" in (tmp_path / "all-pages" / f"{right}.html").read_text()
     assert "not what was verified" not in (tmp_path / "all-pages" / f"{wrong}.html").read_text()

@@ -144,7 +144,7 @@ def test_a_page_of_a_right_and_fast_one() -> None:
     main = parsed.text()
     first = main[: main.index("Candidate")]
     assert first.strip().startswith("SAME, FASTER ")
-    assert "× as fast as reference.py (its class Model in torch " in first
+    assert "× as fast as reference.py (its class Model in eager torch " in first
     order = (
         "Figures",
         "Where the errors are",
