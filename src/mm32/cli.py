@@ -201,7 +201,7 @@ if typer is not None:
         k: Sizes = 8192,
     ) -> None:
         """Say which kernel would compute a product, how, and why. Nothing is computed."""
-        from mm32 import collect_env, gemm, plan
+        from mm32 import collect_env, gemm, plan, settings
 
         device, present = collect_env.planning_device()
         try:
@@ -212,6 +212,8 @@ if typer is not None:
         print(planned.explain())
         if not present:
             print(f"no CUDA device here: planned for an {device.name}")
+        if off := settings.disabled():
+            print(f"{off}: mm32.matmul leaves this product to torch")
 
     @app.command()
     def bench(
