@@ -107,18 +107,18 @@ def _about(plan: Plan, layout: str, linear: bool) -> dict[str, str]:
         "CAPABILITY": f"compute capability {major}.{minor}{'' if specific else ' or later'}",
         "PLAN": "\n".join(WRAP.fill(line) for line in plan.explain().splitlines()),
         "VERSION": __version__,
-        "COMMAND": _command(plan, layout, linear, plan.kernel),
-        "ANOTHER": _command(plan, layout, linear, None),
+        "LAYOUT": layout,
+        "OPTIONS": _options(plan, linear, plan.kernel),
+        "ANOTHER": _options(plan, linear, None),
     }
 
 
-def _command(plan: Plan, layout: str, linear: bool, kernel: str | None) -> str:
-    """The command that writes this file, without its sizes; with no kernel, the command for the one that is then best."""
+def _options(plan: Plan, linear: bool, kernel: str | None) -> str:
+    """Those of the command that writes this file, after its sizes and layout; with no kernel, for the one that is then best."""
     g = plan.gemm
-    words = ["mm32 export", f"--layout {layout}"]
-    words += [f"--kernel {kernel}"] if kernel else []
+    words = [f"--kernel {kernel}"] if kernel else []
     words += ["--linear"] if linear else []
     words += ["--bias"] if g.bias is not None else []
     words += [f"--activation {g.activation}"] if g.activation else []
     words += [f"--precision {g.precision}"] if g.precision != "fp32" else []
-    return " ".join(words)
+    return "".join(f" {word}" for word in words)
