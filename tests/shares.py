@@ -49,6 +49,7 @@ AREAS = {
     "test_collect_env": "command line",
     "test_records": "records",
     "test_links": "records",
+    "test_project": "records",
     "test_shares": "records",
     "test_compile.": "kernels",
     "test_prebuilt": "kernels",
