@@ -52,6 +52,7 @@ AREAS = {
     "test_links": "records",
     "test_project": "records",
     "test_package": "records",
+    "test_types": "records",
     "test_shares": "records",
     "test_compile.": "kernels",
     "test_prebuilt": "kernels",

@@ -25,6 +25,7 @@ from mm32 import plan as planning
 from mm32.cuda import launch
 from mm32.errors import CompileError, LaunchError
 from mm32.gemm import Gemm
+from mm32.options import Precision
 
 log = logging.getLogger("mm32")
 
@@ -420,7 +421,7 @@ _tiers_before: dict[str, int] = {}  # the last reset
 _ENABLE = "enable"
 
 
-def enable(precision: str | None = None) -> None:
+def enable(precision: Precision | None = None) -> None:
     """Turns mm32 on for the whole process: every float32 product of torch on CUDA (mm, addmm, bmm, baddbmm and what is made of
     them, in forward, backward and compiled code) runs by mm32 where it is expected to be at least as fast.
 
@@ -443,7 +444,7 @@ def disable() -> None:
 
 
 @contextlib.contextmanager
-def enabled(precision: str | None = None) -> Iterator[None]:
+def enabled(precision: Precision | None = None) -> Iterator[None]:
     """`enable` for a block: ``with mm32.enabled(): ...``, or as a decorator.
 
     It holds for the whole process, because backward passes run in threads of autograd's own. Where blocks overlap, nested or

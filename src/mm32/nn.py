@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
 from mm32 import activations, cpu, dispatch, gemm, ops
+from mm32.options import Activation
 from mm32.packed import PackedOperand, pack
 
 log = logging.getLogger("mm32")
@@ -55,7 +56,7 @@ class Linear(torch.nn.Linear):
     """
 
     # Type comments: torch.jit.script evaluates annotations of attributes, and cannot evaluate these.
-    activation = None  # type: str | None
+    activation = None  # type: Activation | None
     _frozen = False
     _kept = None  # type: _Kept | None
 
@@ -67,7 +68,7 @@ class Linear(torch.nn.Linear):
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
         *,
-        activation: str | None = None,
+        activation: Activation | None = None,
     ) -> None:
         gemm.check_options(activation, "fp32")
         super().__init__(in_features, out_features, bias, device, dtype)

@@ -16,6 +16,7 @@ from pathlib import Path
 from mm32 import gemm
 from mm32 import plan as planning
 from mm32.export import host, python
+from mm32.options import Activation, Kernel, Layout, Precision
 from mm32.plan import Card, Plan
 from mm32.plan.card import OLDEST
 
@@ -24,15 +25,15 @@ WRAP = textwrap.TextWrapper(120, initial_indent=" " * 4, subsequent_indent=" " *
 
 
 def export(
-    layout: str,
+    layout: Layout,
     m: int,
     n: int,
     k: int,
     *,
     bias: bool = False,
-    activation: str | None = None,
-    precision: str = "fp32",
-    kernel: str = "auto",
+    activation: Activation | None = None,
+    precision: Precision = "fp32",
+    kernel: Kernel = "auto",
     linear: bool = False,
     device: Card = planning.H200,
 ) -> str:
