@@ -53,6 +53,7 @@ AREAS = {
     "test_project": "records",
     "test_package": "records",
     "test_types": "records",
+    "test_error_messages": "records",
     "test_shares": "records",
     "test_compile.": "kernels",
     "test_prebuilt": "kernels",
