@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import mm32
 from mm32 import collect_env, prepared, settings
 from mm32 import plan as planning
+from mm32.cli import app
 from mm32.cuda import compile as compiler
 from mm32.cuda import prebuilt
 from mm32.dropin import DropIn, Left
@@ -75,6 +77,13 @@ def test_a_plan_says_that_it_is_off(off, monkeypatch) -> None:
     plan = prepared.planned(from_layout("nn", 4096, 4096, 4096), 0)
     assert (plan.kernel, plan.reason) == ("torch", OFF)
     assert f"kernel     torch: {OFF}" in plan.explain()
+
+
+def test_the_command_explain_says_that_it_is_off(off) -> None:
+    done = CliRunner().invoke(app, ["explain", "4096x4096x4096"])
+    assert done.exit_code == 0
+    assert done.stdout.splitlines()[-1] == f"{OFF}: mm32.matmul leaves this product to torch"
+    assert "kernel     tensorcore" in done.stdout or torch.cuda.is_available()
 
 
 def test_the_drop_in_takes_nothing_and_says_so_once(off, caplog) -> None:
