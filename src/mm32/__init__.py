@@ -5,6 +5,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from mm32 import settings
 from mm32.errors import CompileError, LaunchError
 
 __version__ = "0.1.0"
@@ -29,6 +30,8 @@ __all__ = [
     "unfreeze",
     "verify",
 ]
+
+settings.apply()
 
 # The command `mm32 verify` needs a second process that has imported torch: it does so while this one does. Two seconds of five.
 if sys.argv[1:2] == ["verify"] and sys.argv[0].endswith("/mm32") and "--help" not in sys.argv:

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from mm32 import options as types
+
 _aten = torch.ops.aten
 
 
@@ -19,7 +21,7 @@ _aten = torch.ops.aten
 class Activation:
     """One element-wise function that mm32 fuses, named as torch names it."""
 
-    name: str
+    name: types.Activation
     number: int
     """MM32_ACTIVATION in the kernels' epilogue.cuh. 0 stands for none."""
     function: Callable[..., torch.Tensor]
@@ -89,7 +91,7 @@ ACTIVATIONS: tuple[Activation, ...] = (
                _aten.sigmoid.default, (torch.sigmoid, F.sigmoid, "sigmoid")),
 )
 # fmt: on
-_BY_NAME = {activation.name: activation for activation in ACTIVATIONS}
+_BY_NAME: dict[str, Activation] = {activation.name: activation for activation in ACTIVATIONS}
 
 
 def names() -> tuple[str, ...]:

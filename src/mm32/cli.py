@@ -232,16 +232,44 @@ if typer is not None:
             raise typer.Exit(70) from None
         raise typer.Exit(report.exit_code)
 
-    Sizes = Annotated[int, typer.Option(help="Size of the product that the plan is made for.")]
+    Product = Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MxKxN[:layout]",
+            show_default=False,
+            help="(M, K) times (K, N), such as 2048x8192x4096:tt. The layout says how A and B are stored: n as multiplied, "
+            "t transposed; nn (default), nt, tn or tt.",
+        ),
+    ]
+    # The older way to say it, which works but is not shown.
+    Layout = Annotated[str | None, typer.Option(metavar="AB", hidden=True)]
+    Size = Annotated[int | None, typer.Option(hidden=True)]
     Bias = Annotated[bool, typer.Option("--bias", help="Add a bias of shape (N,).")]
     Activation = Annotated[str | None, typer.Option(metavar="NAME", help="Apply relu, gelu, ... to the result.")]
     Precision = Annotated[str, typer.Option(metavar="NAME", help="What error is allowed: fp32, bf16x6, ieee or tf32.")]
     Kernel = Annotated[str, typer.Option(metavar="NAME", help="A kernel by name, or auto.")]
-    LAYOUT = "How A and B are stored: n as multiplied, t transposed; nn, nt, tn or tt."
+
+    def _product(
+        product: str | None, layout: str | None, m: int | None, n: int | None, k: int | None, default: str | None
+    ) -> tuple[str, int, int, int]:
+        """Layout, M, N and K, as `gemm.from_layout` takes them. `default` is the layout where none is given, None for nn."""
+        from mm32 import sizes
+
+        older = {"--layout": layout, "--m": m, "--n": n, "--k": k}
+        given = ", ".join(option for option, value in older.items() if value is not None)
+        if product is not None:
+            if given:
+                raise typer.BadParameter(f"{product} has the sizes and the layout: leave out {given}")
+            asked = sizes.parse(product)
+            return asked.layout or default or "nn", asked.m, asked.n, asked.k
+        if layout is None and default is None:
+            raise typer.BadParameter(f"give the product's sizes and layout, such as {sizes.EXAMPLE}")
+        sizes_of = (2048 if m is None else m, 4096 if n is None else n, 8192 if k is None else k)
+        return layout or default or "nn", *sizes_of
 
     @app.command()
     def export(
-        layout: Annotated[str | None, typer.Option(metavar="AB", help=LAYOUT)] = None,
+        product: Product = None,
         bias: Bias = False,
         activation: Activation = None,
         precision: Precision = "fp32",
@@ -249,17 +277,16 @@ if typer is not None:
         linear: Annotated[
             bool, typer.Option("--linear", help="A layer: layout nt, weight and bias held as parameters.")
         ] = False,
-        m: Sizes = 2048,
-        n: Sizes = 4096,
-        k: Sizes = 8192,
+        layout: Layout = None,
+        m: Size = None,
+        n: Size = None,
+        k: Size = None,
         output: Annotated[
             Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: standard output.")
         ] = None,
         force: Annotated[bool, typer.Option("--force", help="Write over FILE if it exists.")] = False,
     ) -> None:
         """Write one self-contained script: class ModelNew with the CUDA source inside, built by load_inline."""
-        if layout is None and not linear:
-            raise typer.BadParameter("give --layout nn, nt, tn or tt, or --linear")
         from mm32 import collect_env
         from mm32.export import export as script
         from mm32.export import write
@@ -267,7 +294,8 @@ if typer is not None:
         device, present = collect_env.planning_device()
         options = {"bias": bias, "activation": activation, "precision": precision, "kernel": kernel, "linear": linear}
         try:
-            text = script(layout or "nt", m, n, k, device=device, **options)  # type: ignore[arg-type]
+            asked = _product(product, layout, m, n, k, "nt" if linear else None)
+            text = script(*asked, device=device, **options)  # type: ignore[arg-type]
             if output is None:
                 sys.stdout.write(text)
                 return
@@ -281,27 +309,31 @@ if typer is not None:
 
     @app.command()
     def explain(
-        layout: Annotated[str, typer.Option(metavar="AB", help=LAYOUT)],
+        product: Product = None,
         bias: Bias = False,
         activation: Activation = None,
         precision: Precision = "fp32",
         kernel: Kernel = "auto",
-        m: Sizes = 2048,
-        n: Sizes = 4096,
-        k: Sizes = 8192,
+        layout: Layout = None,
+        m: Size = None,
+        n: Size = None,
+        k: Size = None,
     ) -> None:
         """Say which kernel would compute a product, how, and why. Nothing is computed."""
-        from mm32 import collect_env, gemm, plan
+        from mm32 import collect_env, gemm, plan, settings
 
         device, present = collect_env.planning_device()
         try:
-            asked = gemm.from_layout(layout, m, n, k, bias=bias, activation=activation, precision=precision)
+            sizes = _product(product, layout, m, n, k, None)
+            asked = gemm.from_layout(*sizes, bias=bias, activation=activation, precision=precision)
             planned = plan.plan(asked, device, kernel, torch="fp32")
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
         print(planned.explain())
         if not present:
             print(f"no CUDA device here: planned for an {device.name}")
+        if off := settings.disabled():
+            print(f"{off}: mm32.matmul leaves this product to torch")
 
     @app.command()
     def bench(
@@ -309,7 +341,7 @@ if typer is not None:
             str | None,
             typer.Option(
                 metavar="LIST",
-                help="Sets (quick, main, shapes, ladder, ieee, auto) and shapes MxKxN[:layout][:distribution], separated by "
+                help="Sets (quick, main, shapes, ladder, ieee, auto) and sizes MxKxN[:layout][:distribution], separated by "
                 "commas, such as 2048x8192x4096:tt,1000x1000x1000:rand. Default: quick, under a minute.",
             ),
         ] = None,

@@ -18,6 +18,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.weak import WeakIdKeyDictionary
 
 from mm32 import activations, cpu, dispatch, gemm, ops
+from mm32.options import Activation
 from mm32.packed import PackedOperand, local_of, pack
 
 log = logging.getLogger("mm32")
@@ -60,7 +61,7 @@ class Linear(torch.nn.Linear):
     """
 
     # Type comments: torch.jit.script evaluates annotations of attributes, and cannot evaluate these.
-    activation = None  # type: str | None
+    activation = None  # type: Activation | None
     _frozen = False
     _kept = None  # type: _Kept | None
 
@@ -72,7 +73,7 @@ class Linear(torch.nn.Linear):
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
         *,
-        activation: str | None = None,
+        activation: Activation | None = None,
     ) -> None:
         gemm.check_options(activation, "fp32")
         super().__init__(in_features, out_features, bias, device, dtype)

@@ -13,6 +13,7 @@ import torch
 from mm32 import activations, cpu, dispatch, gemm, prepared, sharding, transforms
 from mm32 import plan as planning
 from mm32.cuda import cublas
+from mm32.options import Activation, Kernel, Precision
 from mm32.packed import PackedOperand, unwrap
 
 torch.library.define(
@@ -249,9 +250,9 @@ def matmul(
     b: torch.Tensor | PackedOperand,
     *,
     bias: torch.Tensor | None = None,
-    activation: str | None = None,
-    precision: str = "fp32",
-    kernel: str = "auto",
+    activation: Activation | None = None,
+    precision: Precision = "fp32",
+    kernel: Kernel = "auto",
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """``activation(a @ b + bias)`` in float32, bias and activation fused, for operands of any strides.
@@ -334,9 +335,9 @@ def linear(
     weight: torch.Tensor | PackedOperand,
     bias: torch.Tensor | None = None,
     *,
-    activation: str | None = None,
-    precision: str = "fp32",
-    kernel: str = "auto",
+    activation: Activation | None = None,
+    precision: Precision = "fp32",
+    kernel: Kernel = "auto",
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """``activation(x @ weight.T + bias)``: torch.nn.functional.linear with the activation fused, the nt layout.
@@ -364,9 +365,9 @@ def explain(
     b: torch.Tensor | PackedOperand,
     *,
     bias: torch.Tensor | None = None,
-    activation: str | None = None,
-    precision: str = "fp32",
-    kernel: str = "auto",
+    activation: Activation | None = None,
+    precision: Precision = "fp32",
+    kernel: Kernel = "auto",
 ) -> str:
     """What `matmul` would do with these arguments, and why: the plan as a page of text. Nothing is computed.
 

@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from mm32 import dispatch, gemm, prepared
 from mm32 import plan as planning
 from mm32.cuda import launch
+from mm32.options import Precision, Side
 
 torch.library.define("mm32::pack", "(Tensor operand, str side, str precision) -> Tensor")
 
@@ -137,7 +138,7 @@ class PackedOperand:
         return _again, (self.source, self.side, self.precision)  # a copy's source has memory, and panels, of its own
 
 
-def _again(source: torch.Tensor, side: str, precision: str) -> PackedOperand:
+def _again(source: torch.Tensor, side: Side, precision: Precision) -> PackedOperand:
     return pack(source, side=side, precision=precision)
 
 
@@ -156,7 +157,7 @@ def _wrapped(t: torch.Tensor) -> bool:
     return torch._C._functorch.is_functorch_wrapped_tensor(t)
 
 
-def pack(b: torch.Tensor, *, side: str = "right", precision: str = "fp32") -> PackedOperand:
+def pack(b: torch.Tensor, *, side: Side = "right", precision: Precision = "fp32") -> PackedOperand:
     """Makes `b`, of shape (K, N), ready to be the right operand of many calls: ``mm32.matmul(a, mm32.pack(b))``.
 
     Such a call does not read `b` and split it into hi and lo again. It always takes the card's tensor-core kernel, "tensorcore"
