@@ -16,7 +16,7 @@ import torch
 from mm32 import plan as planning
 from mm32 import settings
 from mm32.cuda import compile as compiler
-from mm32.cuda import cublas, launch
+from mm32.cuda import cublas, launch, prebuilt
 from mm32.errors import CompileError
 from mm32.gemm import Gemm
 
@@ -240,7 +240,10 @@ def executable(plan: planning.Plan, index: int, kernel: str = "auto") -> Run:
             raise
         if kernel != "auto":
             raise error if isinstance(error, CompileError) else CompileError(f"{missing} ({error})") from error
-        _missing = missing
+        if not (
+            prebuilt.there() and _has_driver()
+        ):  # what came with the package needs no compiler: other forms may run
+            _missing = missing
         return executable(_by_torch(plan.gemm, index, missing), index)
 
 
@@ -262,6 +265,14 @@ def _log(plan: planning.Plan, index: int) -> None:
     )
     if log.isEnabledFor(logging.DEBUG):
         log.debug("%s", plan.explain())
+
+
+def _has_driver() -> bool:
+    try:
+        from cuda.bindings import driver  # noqa: F401
+    except (ImportError, RuntimeError):
+        return False
+    return True
 
 
 def _what_is_missing(error: BaseException | None) -> str | None:

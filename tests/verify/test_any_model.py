@@ -602,3 +602,27 @@ def test_exponentials_of_very_large_values_are_not_asked_for(tmp_path: Path) -> 
     verdict, why, report = in_process.compare(reference, honest, trials=1, seed=5)
     assert verdict == "SAME", why
     assert {p["name"]: p["status"] for p in report.probes}["times 100000"] == "skipped"
+
+
+def test_parameters_that_a_probe_could_not_use_are_taken_back(tmp_path: Path) -> None:
+    """With other parameters the reference overflows: that probe is skipped, and those after it have the parameters as they were."""
+    model = """
+import torch
+from torch import nn
+class {name}(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((8,), 0.1))
+    def forward(self, x):
+        return x * torch.exp(8000 * self.scale * self.scale)
+def get_inputs():
+    return [torch.rand(16, 8)]
+"""
+    paths = [tmp_path / "reference.py", tmp_path / "candidate.py"]
+    for path, name in zip(paths, ("Model", "ModelNew"), strict=True):
+        path.write_text(model.format(name=name))
+    verdict, why, report = in_process.compare(*paths)
+    statuses = {p["name"]: p["status"] for p in report.probes}
+    assert statuses["parameters"] == "skipped"
+    assert list(statuses).index("parameters") < len(statuses) - 1
+    assert verdict == "SAME", why

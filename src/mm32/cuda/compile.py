@@ -234,13 +234,17 @@ def _read(path: Path) -> bytes | None:
     return found
 
 
+def kept(source: str, constants: Constants, arch: str) -> bytes | None:
+    """The compiled kernel, if the cache has it of the compiler that is expected here, which is not loaded to ask; else None."""
+    expected = expected_version()
+    return None if expected is None else _read(cache_dir() / f"{key(source, constants, arch, expected)}.cubin")
+
+
 def cubin(source: str, constants: Constants, arch: str) -> bytes:
     """The compiled kernel, from the cache or newly made and kept under the version of the compiler that made it."""
     folder, expected = cache_dir(), expected_version()
-    if expected is not None:
-        found = _read(folder / f"{key(source, constants, arch, expected)}.cubin")
-        if found is not None:
-            return found
+    if (found := kept(source, constants, arch)) is not None:
+        return found
     version = compiler_version()
     path = folder / f"{key(source, constants, arch, version)}.cubin"
     if version != expected and (found := _read(path)) is not None:

@@ -51,6 +51,11 @@ def keep(source: str, constants: Constants, arch: str) -> Path:
     return at
 
 
+def there() -> bool:
+    """Whether any came with the package."""
+    return FOLDER.is_dir() and any(FOLDER.glob("*.cubin"))
+
+
 def entries() -> list[compiler.Entry]:
     """What came with the package, by architecture and kernel."""
     found = compiler.entries(FOLDER)

@@ -361,18 +361,22 @@ class Comparison:
             reason = LATE if self._late(begin) else None
             if reason is None and variation.state and not self.copied:
                 reason = "the candidate's parameters cannot be set"
-            if reason is None:
-                self.inputs = own
-                reason = self._vary(variation.name, seed)
             if reason is not None:
                 record |= {"status": "skipped", "reason": reason}
                 continue
-            result = self._judge_variation(variation, seed, record)
-            if result is not None and not result.same and worst.same:
-                worst = Judgement(False, f"probe {variation.name!r}: {result.reason}")
+            self.inputs = own
+            reason = self._vary(variation.name, seed)
+            if reason is not None:
+                record |= {"status": "skipped", "reason": reason}
+            else:
+                result = self._judge_variation(variation, seed, record)
+                if result is not None and not result.same and worst.same:
+                    worst = Judgement(False, f"probe {variation.name!r}: {result.reason}")
+            # Also where it was skipped: the reference may have found that only once it was changed.
             if variation.state:
                 self.reference.ask("build", self.build, seed=self.session.seed)
-                self._build(self.build)
+                if reason is None:
+                    self._build(self.build)
             self.reference.ask("set_inputs", own, names=self.names)
         return worst
 

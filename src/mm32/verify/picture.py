@@ -81,6 +81,8 @@ def _drawn(got: Tensor, truth: Truth, judgement: Judgement | None) -> dict[str, 
     where it is the truth itself; of a sample where there are many entries) the counts of "bins" and of entries that are "exact".
     """
     measure = _Measure(truth, judgement)
+    if not math.isfinite(measure.scale):
+        return {"why_not": "its numbers are too large to square"}
     mine, theirs = (t.detach().reshape(-1) for t in (got, truth.reference))
     rows, columns, split = view(list(got.shape))
     high, wide = cell(rows, columns)
