@@ -41,8 +41,8 @@ class PackedOperand:
     def __init__(
         self,
         source: torch.Tensor,
-        side: str,
-        precision: str,
+        side: Side,
+        precision: Precision,
         memory: torch.Tensor,
         shard: PackedOperand | None = None,
     ) -> None:
@@ -192,7 +192,7 @@ def pack(b: torch.Tensor, *, side: Side = "right", precision: Precision = "fp32"
     return PackedOperand(b, side, precision, torch.ops.mm32.pack(b.detach(), side, precision))
 
 
-def _pack_shard(b: Any, side: str, precision: str) -> PackedOperand:
+def _pack_shard(b: Any, side: Side, precision: Precision) -> PackedOperand:
     """Each rank packs its own shard of a DTensor and keeps it: nothing is communicated."""
     if any(p.is_partial() for p in b.placements):
         raise RuntimeError(
