@@ -354,6 +354,50 @@ def on_ranks_tensor_parallel() -> None:
 test_tensor_parallel = run(on_ranks_tensor_parallel)
 
 
+def on_ranks_frozen_in_inference_mode() -> None:
+    """A frozen tensor parallel layer packs again there, and mm32.pack takes a parameter; then the layers are moved."""
+    from torch.distributed.tensor import Shard, distribute_tensor
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    mesh, x, model = mesh_of(), torch.randn(4, 16), perceptron()
+    parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    packs = counted_packs()
+    mm32.freeze(model.eval())
+    assert len(packs) == 2
+    with torch.inference_mode():
+        model(x)
+    with torch.no_grad():
+        for layer in (model[0], model[2]):
+            layer.weight.mul_(-2)
+    alone = perceptron()
+    alone.load_state_dict({name: t.full_tensor() for name, t in model.state_dict().items()})
+    with torch.inference_mode():
+        for _ in range(2):
+            close(model(x), alone(x))
+        assert len(packs) == 4
+        weight = distribute_tensor(torch.randn(16, 8), mesh, [Shard(1)])
+        close(mm32.matmul(distribute_tensor(x, mesh, [_replicated()]), mm32.pack(weight)), x @ weight.full_tensor())
+    packed = mm32.pack(model[0].weight)
+    with torch.inference_mode():
+        packed = mm32.pack(model[0].weight)
+    packed.check()
+    with torch.no_grad():
+        model[0].weight.mul_(2)
+        with pytest.raises(RuntimeError, match="was modified in place"):
+            packed.check()
+        model[0].weight.div_(2)
+        # torch swaps parameters that are DTensors, and refuses where anything refers to them weakly.
+        model(x)
+        model.double().float().to("cpu")
+        before = len(packs)
+        close(model(x), alone(x))
+    assert len(packs) == before + 2
+    mm32.unfreeze(model).double()
+
+
+test_frozen_in_inference_mode = run(on_ranks_frozen_in_inference_mode)
+
+
 def counted_packs() -> list[tuple]:
     """The shapes that layers pack from now on."""
     seen, before = [], layers.pack
@@ -427,6 +471,9 @@ def on_ranks_fsdp(tensor_parallel: bool) -> None:
         full = {name: t.full_tensor() for name, t in model.state_dict().items()}
         alone.load_state_dict(full)
         close(got, alone(x))
+        with torch.inference_mode():
+            close(model(x), got, 0.0)
+        packs[:] = packs[: 2 * (step + 1)]
         model(x).square().mean().backward()
         optimizer.step()
     width = 16 if tensor_parallel else 32
