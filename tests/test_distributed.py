@@ -9,6 +9,7 @@ import importlib
 import itertools
 import logging
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -674,6 +675,44 @@ def test_ranks_that_differ_are_told_on_all_ranks(ranks: Ranks) -> None:
         f"mm32 is {mm32.__version__} on ranks 0, 1, 2, 0.0.9 on rank 3"
     )
     assert ranks.run(on_ranks_check, True, world=4) == [wanted] * 4
+
+
+def on_ranks_check_of(part: str, folder: str) -> str | None:
+    from mm32 import distributed, settings
+    from mm32.cuda import prebuilt
+
+    if dist.get_rank() == 1:
+        if part == "planner":
+            distributed.planning.__file__ = f"{folder}/__init__.py"
+        elif part == "compiled kernels":
+            prebuilt.FOLDER = Path(folder)
+        elif part == "disabled":
+            settings._disabled = True
+        else:
+            distributed.cpu.torch_precision = lambda device: 1 // 0
+    try:
+        mm32.distributed.check()
+    except RuntimeError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize(
+    ("part", "wanted"),
+    [
+        ("planner", r"would not compute alike with mm32: mm32's planner is \w{12} on rank 0, \w{12} on rank 1"),
+        ("compiled kernels", r"alike with mm32: mm32's compiled kernels is \w+ on rank 0, \w{12} on rank 1"),
+        ("disabled", r"alike with mm32: MM32_DISABLE is off on rank 0, on on rank 1"),
+        ("failed", r"ranks failed to find out how they compute, rank 1: ZeroDivisionError: .*`mm32 env`"),
+    ],
+)
+def test_what_a_check_compares(part: str, wanted: str, ranks: Ranks, tmp_path: Path) -> None:
+    """And a rank that fails leaves no other waiting."""
+    (tmp_path / "choose.py").write_text("other = True\n")
+    (tmp_path / "0123.cubin").write_bytes(b"")
+    first, second = ranks.run(on_ranks_check_of, part, str(tmp_path))
+    assert first == second
+    assert re.search(wanted, first)
 
 
 def test_a_check_without_a_group_is_refused() -> None:
