@@ -504,6 +504,21 @@ def test_fsdp_over_tensor_parallel(ranks: Ranks) -> None:
     ranks.run(on_ranks_fsdp, True, world=4)
 
 
+def on_ranks_fsdp1_frozen() -> None:
+    """FSDP1's sharded weights are no matrices: freeze leaves them, and calls read what was gathered."""
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    x, alone, packs = torch.randn(4, 16), perceptron(), counted_packs()
+    model = FullyShardedDataParallel(perceptron(), use_orig_params=True, device_id=torch.device("cpu")).eval()
+    mm32.freeze(model)
+    with torch.no_grad():
+        close(model(x), alone(x))
+    assert packs == []
+
+
+test_fsdp1_frozen = run(on_ranks_fsdp1_frozen)
+
+
 def on_ranks_ddp() -> None:
     """Each rank its part of the batch: training as on one process with all of it."""
     from torch.nn.parallel import DistributedDataParallel

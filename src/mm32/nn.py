@@ -242,9 +242,11 @@ def freeze(model: torch.nn.Module) -> torch.nn.Module:
     weight again when torch counted a change of it (operations in place, ``load_state_dict``, a new parameter), after a step of
     an optimizer of torch's that has it, and when it was moved. A weight that FSDP2 shards (``fully_shard``) is packed when it has
     been gathered, and its packed form goes when the gathered weight does. **Torch does not count** writes through
-    ``weight.data``, writes by other libraries or by a replayed CUDA graph, some multi-tensor operations on a GPU and on DTensors,
-    such as the ``torch._foreach_lerp_`` of ``AveragedModel.update_parameters`` (seen with torch 2.11). After a write in one of
-    these ways, results are those of the old weights until the model is frozen again, which packs all weights anew, or unfrozen.
+    ``weight.data``, writes by other libraries or by a replayed CUDA graph, collectives in place (``torch.distributed.broadcast``,
+    ``all_reduce``, ``scatter`` of a weight, or of the ``to_local()`` of one), some multi-tensor operations on a GPU and on
+    DTensors, such as the ``torch._foreach_lerp_`` of ``AveragedModel.update_parameters`` (seen with torch 2.11). After a write in
+    one of these ways, results are those of the old weights until you call `mm32.freeze` again, which packs all weights anew, or
+    unfreeze the model.
 
     `unfreeze` and ``train()`` let the packed weights go. State dicts do not have them; copies and pickles are not frozen. A call
     does not use the packed weight while gradients are recorded, under torch.compile, transforms of torch.func and dispatch

@@ -177,8 +177,9 @@ def pack(b: torch.Tensor, *, side: Side = "right", precision: Precision = "fp32"
     kernel is "mma"). `PackedOperand.reason`, its repr and `explain` say so.
 
     `b` must not change while it is packed. A call raises if torch counted a change in place. Torch does not count writes through
-    ``b.data``, writes by other libraries or by a replayed CUDA graph, and nothing is checked under torch.compile: a result would
-    be that of the old `b`. A CUDA graph of a call keeps multiplying the panels that were captured, and they must outlive it.
+    ``b.data``, writes by other libraries or by a replayed CUDA graph, collectives in place (``torch.distributed.broadcast``) and
+    what FSDP2 gathers into a weight, and nothing is checked under torch.compile: a result would be that of the old `b` until it
+    is packed again. A CUDA graph of a call keeps multiplying the panels that were captured, and they must outlive it.
 
     Args:
         side: "right" for b (K, N); "left" for the left operand of matmul, then (M, K).
