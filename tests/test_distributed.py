@@ -9,6 +9,7 @@ import importlib
 import itertools
 import logging
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -354,6 +355,50 @@ def on_ranks_tensor_parallel() -> None:
 test_tensor_parallel = run(on_ranks_tensor_parallel)
 
 
+def on_ranks_frozen_in_inference_mode() -> None:
+    """A frozen tensor parallel layer packs again there, and mm32.pack takes a parameter; then the layers are moved."""
+    from torch.distributed.tensor import Shard, distribute_tensor
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    mesh, x, model = mesh_of(), torch.randn(4, 16), perceptron()
+    parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    packs = counted_packs()
+    mm32.freeze(model.eval())
+    assert len(packs) == 2
+    with torch.inference_mode():
+        model(x)
+    with torch.no_grad():
+        for layer in (model[0], model[2]):
+            layer.weight.mul_(-2)
+    alone = perceptron()
+    alone.load_state_dict({name: t.full_tensor() for name, t in model.state_dict().items()})
+    with torch.inference_mode():
+        for _ in range(2):
+            close(model(x), alone(x))
+        assert len(packs) == 4
+        weight = distribute_tensor(torch.randn(16, 8), mesh, [Shard(1)])
+        close(mm32.matmul(distribute_tensor(x, mesh, [_replicated()]), mm32.pack(weight)), x @ weight.full_tensor())
+    packed = mm32.pack(model[0].weight)
+    with torch.inference_mode():
+        packed = mm32.pack(model[0].weight)
+    packed.check()
+    with torch.no_grad():
+        model[0].weight.mul_(2)
+        with pytest.raises(RuntimeError, match="was modified in place"):
+            packed.check()
+        model[0].weight.div_(2)
+        # torch swaps parameters that are DTensors, and refuses where anything refers to them weakly.
+        model(x)
+        model.double().float().to("cpu")
+        before = len(packs)
+        close(model(x), alone(x))
+    assert len(packs) == before + 2
+    mm32.unfreeze(model).double()
+
+
+test_frozen_in_inference_mode = run(on_ranks_frozen_in_inference_mode)
+
+
 def counted_packs() -> list[tuple]:
     """The shapes that layers pack from now on."""
     seen, before = [], layers.pack
@@ -427,6 +472,9 @@ def on_ranks_fsdp(tensor_parallel: bool) -> None:
         full = {name: t.full_tensor() for name, t in model.state_dict().items()}
         alone.load_state_dict(full)
         close(got, alone(x))
+        with torch.inference_mode():
+            close(model(x), got, 0.0)
+        packs[:] = packs[: 2 * (step + 1)]
         model(x).square().mean().backward()
         optimizer.step()
     width = 16 if tensor_parallel else 32
@@ -454,6 +502,21 @@ def test_fsdp(ranks: Ranks) -> None:
 
 def test_fsdp_over_tensor_parallel(ranks: Ranks) -> None:
     ranks.run(on_ranks_fsdp, True, world=4)
+
+
+def on_ranks_fsdp1_frozen() -> None:
+    """FSDP1's sharded weights are no matrices: freeze leaves them, and calls read what was gathered."""
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    x, alone, packs = torch.randn(4, 16), perceptron(), counted_packs()
+    model = FullyShardedDataParallel(perceptron(), use_orig_params=True, device_id=torch.device("cpu")).eval()
+    mm32.freeze(model)
+    with torch.no_grad():
+        close(model(x), alone(x))
+    assert packs == []
+
+
+test_fsdp1_frozen = run(on_ranks_fsdp1_frozen)
 
 
 def on_ranks_ddp() -> None:
@@ -627,6 +690,44 @@ def test_ranks_that_differ_are_told_on_all_ranks(ranks: Ranks) -> None:
         f"mm32 is {mm32.__version__} on ranks 0, 1, 2, 0.0.9 on rank 3"
     )
     assert ranks.run(on_ranks_check, True, world=4) == [wanted] * 4
+
+
+def on_ranks_check_of(part: str, folder: str) -> str | None:
+    from mm32 import distributed, settings
+    from mm32.cuda import prebuilt
+
+    if dist.get_rank() == 1:
+        if part == "planner":
+            distributed.planning.__file__ = f"{folder}/__init__.py"
+        elif part == "compiled kernels":
+            prebuilt.FOLDER = Path(folder)
+        elif part == "disabled":
+            settings._disabled = True
+        else:
+            distributed.cpu.torch_precision = lambda device: 1 // 0
+    try:
+        mm32.distributed.check()
+    except RuntimeError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize(
+    ("part", "wanted"),
+    [
+        ("planner", r"would not compute alike with mm32: mm32's planner is \w{12} on rank 0, \w{12} on rank 1"),
+        ("compiled kernels", r"alike with mm32: mm32's compiled kernels is \w+ on rank 0, \w{12} on rank 1"),
+        ("disabled", r"alike with mm32: MM32_DISABLE is off on rank 0, on on rank 1"),
+        ("failed", r"ranks failed to find out how they compute, rank 1: ZeroDivisionError: .*`mm32 env`"),
+    ],
+)
+def test_what_a_check_compares(part: str, wanted: str, ranks: Ranks, tmp_path: Path) -> None:
+    """And a rank that fails leaves no other waiting."""
+    (tmp_path / "choose.py").write_text("other = True\n")
+    (tmp_path / "0123.cubin").write_bytes(b"")
+    first, second = ranks.run(on_ranks_check_of, part, str(tmp_path))
+    assert first == second
+    assert re.search(wanted, first)
 
 
 def test_a_check_without_a_group_is_refused() -> None:

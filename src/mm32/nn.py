@@ -6,6 +6,8 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
+import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple, Optional, cast
@@ -15,7 +17,6 @@ import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.utils.weak import WeakIdKeyDictionary
 
 from mm32 import activations, cpu, dispatch, gemm, ops
 from mm32.options import Activation
@@ -64,6 +65,8 @@ class Linear(torch.nn.Linear):
     activation = None  # type: Activation | None
     _frozen = False
     _kept = None  # type: _Kept | None
+    _packed_id = 0  # of the weight that was packed last. No weak reference: torch does not swap tensors that have one.
+    _steps = 0  # that an optimizer has made with it: torch does not count what fused and multi-tensor steps change
 
     def __init__(
         self,
@@ -121,15 +124,15 @@ class Linear(torch.nn.Linear):
         ):
             return None
         stream = torch._C._cuda_getCurrentRawStream(weight.device.index) if weight.is_cuda else 0
-        kept, state = self._kept, _state(weight)
+        kept, state = self._kept, _state(weight, self._steps)
         # The kept operand keeps the memory that was packed, so no other weight can have its address.
         if kept is None or kept.weight != state:
             if _why_not(weight) is not None:
                 return None
             self._kept = None  # its memory can be used for what comes
-            _count_steps()
-            _steps.setdefault(weight, 0)
-            packed = pack(weight.detach().T)
+            self._packed_id = id(weight)  # before it is read: a step meanwhile counts
+            with torch.inference_mode(False), torch.no_grad():  # DTensors cannot be detached in inference mode
+                packed = pack(weight.detach().T)
             done = torch.cuda.current_stream(weight.device).record_event() if weight.is_cuda else None
             kept = self._kept = _Kept(packed, state, stream, done)
         elif kept.stream != stream and kept.packing_done is not None:
@@ -138,8 +141,16 @@ class Linear(torch.nn.Linear):
             kept.packed.memory.record_stream(current)
         return kept.packed
 
+    def _freeze(self) -> None:
+        _count_steps()
+        with _lock:
+            _frozen_layers.add(self)
+        self._frozen, self._kept = True, None
+
     def _let_go(self) -> None:
         self._frozen, self._kept = False, None
+        with _lock:
+            _frozen_layers.discard(self)
 
     def train(self, mode: bool = True) -> Linear:
         """As torch.nn.Module.train. In training mode a layer is not frozen (`mm32.freeze`)."""
@@ -152,24 +163,23 @@ class Linear(torch.nn.Linear):
         return super()._apply(fn, recurse)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_kept", "_frozen")}
+        return {name: value for name, value in self.__dict__.items() if name not in _OF_FROZEN}
 
     def extra_repr(self) -> str:
         return super().extra_repr() + (f", activation={self.activation!r}" if self.activation is not None else "")
 
 
-def _state(weight: torch.Tensor) -> tuple | None:
-    """What a write that torch counts, or a move, changes of a weight; None where torch does not count."""
+def _state(weight: torch.Tensor, steps: int) -> tuple | None:
+    """What a write that torch counts, a move or an optimizer's step changes of a weight; None where torch does not count."""
     if weight.is_inference():
         return None
     local = local_of(weight) if gemm.is_dtensor(weight) else weight
-    counts = weight._version, local._version, _steps.get(weight, 0)
-    return local.data_ptr(), *counts, weight.shape, weight.stride()
+    return local.data_ptr(), weight._version, local._version, steps, weight.shape, weight.stride()
 
 
-# Of weights that were packed: how many steps an optimizer has made with them. Torch does not count what fused and multi-tensor
-# steps change.
-_steps = WeakIdKeyDictionary()
+_OF_FROZEN = ("_frozen", "_kept", "_packed_id", "_steps")
+_frozen_layers: weakref.WeakSet[Linear] = weakref.WeakSet()
+_lock = threading.Lock()  # of the set
 
 
 @functools.cache
@@ -177,10 +187,12 @@ def _count_steps() -> None:
     """From now on, in this process."""
 
     def count(optimizer: torch.optim.Optimizer, args: tuple, kwargs: dict) -> None:
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                if parameter in _steps:
-                    _steps[parameter] += 1
+        stepped = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        with _lock:
+            layers = list(_frozen_layers)
+        for layer in layers:
+            if layer._packed_id in stepped:
+                layer._steps += 1
 
     register_optimizer_step_post_hook(count)
 
@@ -230,9 +242,11 @@ def freeze(model: torch.nn.Module) -> torch.nn.Module:
     weight again when torch counted a change of it (operations in place, ``load_state_dict``, a new parameter), after a step of
     an optimizer of torch's that has it, and when it was moved. A weight that FSDP2 shards (``fully_shard``) is packed when it has
     been gathered, and its packed form goes when the gathered weight does. **Torch does not count** writes through
-    ``weight.data``, writes by other libraries or by a replayed CUDA graph, some multi-tensor operations on a GPU and on DTensors,
-    such as the ``torch._foreach_lerp_`` of ``AveragedModel.update_parameters`` (seen with torch 2.11). After a write in one of
-    these ways, results are those of the old weights until the model is frozen again, which packs all weights anew, or unfrozen.
+    ``weight.data``, writes by other libraries or by a replayed CUDA graph, collectives in place (``torch.distributed.broadcast``,
+    ``all_reduce``, ``scatter`` of a weight, or of the ``to_local()`` of one), some multi-tensor operations on a GPU and on
+    DTensors, such as the ``torch._foreach_lerp_`` of ``AveragedModel.update_parameters`` (seen with torch 2.11). After a write in
+    one of these ways, results are those of the old weights until you call `mm32.freeze` again, which packs all weights anew, or
+    unfreeze the model.
 
     `unfreeze` and ``train()`` let the packed weights go. State dicts do not have them; copies and pickles are not frozen. A call
     does not use the packed weight while gradients are recorded, under torch.compile, transforms of torch.func and dispatch
@@ -261,7 +275,7 @@ def freeze(model: torch.nn.Module) -> torch.nn.Module:
     left: dict[str, list[str]] = {}
     gathered = _gathered_by_fsdp(model)
     for name, layer in layers:
-        layer._frozen, layer._kept = True, None
+        layer._freeze()
         weight = layer.weight
         if layer in gathered:
             continue
@@ -302,6 +316,8 @@ def _why_not(weight: torch.Tensor) -> str | None:
         return "the weight is computed for each call, or is a subclass of torch.Tensor"
     if weight.dtype is not torch.float32:
         return f"the weight is {weight.dtype}"
+    if weight.dim() != 2:
+        return f"the weight is no matrix but of shape {tuple(weight.shape)}, as one that is sharded flat"
     if weight.is_inference():
         return "the weight is an inference tensor, whose changes torch does not count"
     return None

@@ -10,6 +10,7 @@ from typing import Any, final
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from mm32 import dispatch, gemm, prepared
 from mm32 import plan as planning
@@ -41,8 +42,8 @@ class PackedOperand:
     def __init__(
         self,
         source: torch.Tensor,
-        side: str,
-        precision: str,
+        side: Side,
+        precision: Precision,
         memory: torch.Tensor,
         shard: PackedOperand | None = None,
     ) -> None:
@@ -51,7 +52,8 @@ class PackedOperand:
         self.precision = precision
         self.memory = memory
         self.shard = shard
-        self._was = source.detach()  # keeps the memory that was packed: no other tensor can come to lie there
+        # Keeps the memory that was packed: no other tensor can come to lie there. A shard does so itself.
+        self._was = source.detach() if shard is None else None
         self._version = None if _uncounted(source) else source._version
         if self._version is not None and not (isinstance(memory, FakeTensor) or _wrapped(memory)):
             keys = dispatch.keys(source), dispatch.keys(memory)
@@ -101,11 +103,12 @@ class PackedOperand:
         Nothing is checked under torch.compile, for a source that a transform of torch.func made, and for an inference tensor,
         which does not count its changes.
         """
-        if self.shard is not None:  # the addresses are those of local tensors
+        if self.shard is not None:  # the memory is that of the local tensor
             self.shard.check()
         if self._version is None or _uncounted(self.source):
             return
-        if self._version != self.source._version or _address(self._was) != _address(self.source):
+        moved = self._was is not None and _address(self._was) != _address(self.source)
+        if moved or self._version != self.source._version:
             raise RuntimeError(
                 f"the source of this {self._words()} was modified in place (or given other memory) after mm32.pack: the "
                 "packed form is of what it was before. Pack it again"
@@ -148,8 +151,8 @@ def _uncounted(t: torch.Tensor) -> bool:
 
 
 def _address(t: torch.Tensor) -> int:
-    """Of the first element; 0 for a subclass that has no memory of its own."""
-    return t.data_ptr() if torch._C._has_storage(t) and dispatch.keys(t) != 0 else 0
+    """Of the first element; 0 for a subclass that wraps other tensors and has no memory of its own."""
+    return t.data_ptr() if torch._C._has_storage(t) and not is_traceable_wrapper_subclass(t) else 0
 
 
 def _wrapped(t: torch.Tensor) -> bool:
@@ -174,8 +177,9 @@ def pack(b: torch.Tensor, *, side: Side = "right", precision: Precision = "fp32"
     kernel is "mma"). `PackedOperand.reason`, its repr and `explain` say so.
 
     `b` must not change while it is packed. A call raises if torch counted a change in place. Torch does not count writes through
-    ``b.data``, writes by other libraries or by a replayed CUDA graph, and nothing is checked under torch.compile: a result would
-    be that of the old `b`. A CUDA graph of a call keeps multiplying the panels that were captured, and they must outlive it.
+    ``b.data``, writes by other libraries or by a replayed CUDA graph, collectives in place (``torch.distributed.broadcast``) and
+    what FSDP2 gathers into a weight, and nothing is checked under torch.compile: a result would be that of the old `b` until it
+    is packed again. A CUDA graph of a call keeps multiplying the panels that were captured, and they must outlive it.
 
     Args:
         side: "right" for b (K, N); "left" for the left operand of matmul, then (M, K).
@@ -192,7 +196,7 @@ def pack(b: torch.Tensor, *, side: Side = "right", precision: Precision = "fp32"
     return PackedOperand(b, side, precision, torch.ops.mm32.pack(b.detach(), side, precision))
 
 
-def _pack_shard(b: Any, side: str, precision: str) -> PackedOperand:
+def _pack_shard(b: Any, side: Side, precision: Precision) -> PackedOperand:
     """Each rank packs its own shard of a DTensor and keeps it: nothing is communicated."""
     if any(p.is_partial() for p in b.placements):
         raise RuntimeError(

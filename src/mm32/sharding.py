@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import torch
 
 from mm32 import activations, cpu, gemm
+from mm32.options import Activation, Kernel, Precision
 from mm32.packed import PackedOperand, local_of, ready, unwrap
 
 
@@ -194,7 +195,13 @@ def splits_inner_rows(*tensors: Any) -> bool:
 
 
 def matmul(
-    a: Any, b: Any, bias: Any, activation: str | None, precision: str, kernel: str, out: torch.Tensor | None
+    a: Any,
+    b: Any,
+    bias: Any,
+    activation: Activation | None,
+    precision: Precision,
+    kernel: Kernel,
+    out: torch.Tensor | None,
 ) -> torch.Tensor:
     """mm32.matmul where a DTensor is among the operands; options are checked."""
     packed = [t for t in (a, b) if isinstance(t, PackedOperand)]
@@ -260,7 +267,7 @@ class _Choice(NamedTuple):
 
 
 def _pinned(
-    a: Any, b: Any, bias: Any, activation: str | None, precision: str, kernel: str, out: Any
+    a: Any, b: Any, bias: Any, activation: Activation | None, precision: Precision, kernel: Kernel, out: Any
 ) -> torch.Tensor | None:
     """The product of local tensors, with packed operands and `out` left where they are. None where no case leaves `out` there
     and moves nothing else: the result is then made on its own, and copied."""
