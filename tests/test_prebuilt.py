@@ -38,7 +38,7 @@ def made(*constants: tuple[tuple[str, int], ...]) -> tuple[Launch, ...]:
 
 
 class Driver:
-    """The driver's part in loading: it takes any cubin but those of `refuses`; `lazy`: it says so when a function is asked for."""
+    """The driver's part in loading: it takes any cubin but those of `refuses`; `lazy`: it says so at the function."""
 
     def __init__(self) -> None:
         self.refuses: list[bytes] = []

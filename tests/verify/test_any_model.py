@@ -605,7 +605,7 @@ def test_exponentials_of_very_large_values_are_not_asked_for(tmp_path: Path) -> 
 
 
 def test_parameters_that_a_probe_could_not_use_are_taken_back(tmp_path: Path) -> None:
-    """With other parameters the reference overflows: that probe is skipped, and those after it have the parameters as they were."""
+    """With other parameters the reference overflows: that probe is skipped, and those after it have the parameters as before."""
     model = """
 import torch
 from torch import nn
