@@ -10,11 +10,12 @@ WORKERS ?= auto
 # Beside the NVRTC of constraints.txt: the one that the H200's records were made with, which tests/resources.json has budgets for too.
 OTHER_NVRTC := .venv/nvrtc-13.0.88
 
-.PHONY: help setup demo test test-all budgets cubins lint format tables docs clean
+.PHONY: help setup demo test browser test-all budgets cubins lint format tables docs clean
 
 help:
 	@echo "make demo      set up, then verify CASE=$(CASE) with mm32's own kernel and show the page"
 	@echo "make test      set up, then run the tests (GPU tests too where there is a GPU); PYTEST=... adds arguments"
+	@echo "make browser   install Chromium from Debian's packages, for the tests of HTML reports, if there is none"
 	@echo "make test-all  lint, docs and every test, what make test leaves out too; writes tests/record.json"
 	@echo "make budgets   record registers, spills and shared memory of new and changed kernels, for two NVRTCs"
 	@echo "make cubins    compile the usual forms of the kernels for a wheel to hold (some 20 minutes on two cores)"
@@ -60,6 +61,17 @@ RUN_TESTS = $(BIN)/python -m pytest -n $(WORKERS)
 
 test: setup
 	$(RUN_TESTS) $(PYTEST)
+
+# Of tests/browser.py. A failure says what to do; tests that need a browser are then left out, and counted.
+browser:
+	@if $(PYTHON) tests/browser.py; then exit 0; fi; \
+	if [ "`id -u`" != 0 ] || ! command -v apt-get >/dev/null; then \
+	    echo "no Chromium, and no apt-get as root to install it with: install Chromium, so that it is on the PATH" >&2; exit 1; \
+	fi; \
+	echo "[browser] apt-get install chromium"; apt="timeout 120 apt-get -qq -o Acquire::Retries=1 -o Acquire::http::Timeout=10"; \
+	export DEBIAN_FRONTEND=noninteractive; $$apt update >/dev/null; \
+	$$apt install -y --no-install-recommends chromium >/dev/null; \
+	$(PYTHON) tests/browser.py || { echo "no Chromium: apt-get could not install it (is there a network?)" >&2; exit 1; }
 
 $(OTHER_NVRTC): | .venv/.ready
 	@echo "[setup] $@"

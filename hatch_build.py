@@ -1,7 +1,8 @@
-"""Makes the package's long description from README.md: a package index has no repository that relative links could lead into.
+"""What a build makes beyond pyproject.toml: the package's long description, from README.md, and the wheel's folder of examples.
 
-Each relative link of README.md has the path that it leads to as its text, so without the link the reader still has the path,
-in the source distribution. Links with a URL stay.
+A package index has no repository that relative links could lead into. Where pyproject.toml names one, `urls.Source`, they lead
+there, to the files of this version. Otherwise each becomes its text, which is the path that it leads to (a test sees to that), so
+the reader still has the path, in the source distribution. Links with a URL stay.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ import re
 from pathlib import Path
 from typing import Any
 
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-RELATIVE_LINK = re.compile(r"\[([^\]]+)\]\((?!https?://)[^)]+\)")
+RELATIVE_LINK = re.compile(r"\[([^\]]+)\]\((?!https?://)/?([^)]+)\)")
 
 
-def long_description(readme: str) -> str:
+def long_description(readme: str, files: str | None = None) -> str:
+    """The text for a package index. `files` is the URL of the folder that the repository's files are in, if there is one."""
+    if files is not None:
+        return RELATIVE_LINK.sub(lambda link: f"[{link[1]}]({files}/{link[2]})", readme)
     note = "\n\nPaths in this description are those of the source distribution.\n"
     return RELATIVE_LINK.sub(r"\1", readme).rstrip() + note
 
@@ -23,4 +28,14 @@ def long_description(readme: str) -> str:
 class LongDescription(MetadataHookInterface):
     def update(self, metadata: dict[str, Any]) -> None:
         readme = Path(self.root, "README.md").read_text(encoding="utf-8")
-        metadata["readme"] = {"content-type": "text/markdown", "text": long_description(readme)}
+        source = metadata.get("urls", {}).get("Source")
+        files = None if source is None else f"{source.rstrip('/')}/blob/v{metadata['version']}"
+        metadata["readme"] = {"content-type": "text/markdown", "text": long_description(readme, files)}
+
+
+class Examples(BuildHookInterface):
+    """Not pyproject.toml's force-include: an editable install would get copies, which then differ from the checkout's."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if version != "editable":
+            build_data["force_include"][str(Path(self.root, "examples"))] = "mm32/examples"

@@ -1,8 +1,8 @@
 """Compiles the usual forms of the kernels for each architecture, to come with a wheel (`make cubins`, mm32/cuda/prebuilt.py).
 
 Which forms are usual is derived: the products of the records under results/ are planned for a card of each architecture, and of
-the plans' forms those are taken that SHARE of the plans need, the cheapest first. Files of other forms or of older sources are
-removed. `--list` prints the forms and compiles nothing.
+the plans' forms those are taken that SHARE of the plans need, the cheapest first. Of the architectures asked for, files of other
+forms, of older sources and of another compiler are removed. `--list` prints the forms and compiles nothing.
 
     python benchmarks/prebuild.py [--arch sm_90a ...] [--list]
 """
@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from mm32 import gemm
+from mm32.cuda import compile as compiler
 from mm32.cuda import prebuilt
 from mm32.gemm import Gemm
 from mm32.plan import Card, plan
@@ -98,8 +99,11 @@ def main() -> int:
             print(arch, source, *(f"{name}={value}" for name, value in constants))
         return 0
     paths = {prebuilt.path(*form) for form in wanted}
+    version = compiler.compiler_version()
+    there = {entry.path: entry for entry in prebuilt.entries()}
     for old in prebuilt.FOLDER.glob("*"):
-        if old not in paths:
+        entry = there.get(old)
+        if entry is None or (entry.arch in args.arch and (old not in paths or entry.compiler != version)):
             old.unlink()
     missing = [form for form in wanted if not prebuilt.path(*form).exists()]
     print(f"{len(wanted)} cubins, {len(missing)} to compile", flush=True)

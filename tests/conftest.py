@@ -14,12 +14,15 @@ from pathlib import Path
 import pytest
 import torch
 
+import browser
 import shares
+from ranks import Ranks
 
 NO_GPU = "no CUDA device here"
 NO_SANITIZER = "no compute-sanitizer on the PATH"
 ONLY_ALL = "only by make test-all"
-LEFT_OUT = {"gpu": NO_GPU, "sanitizer": NO_SANITIZER, "slow": ONLY_ALL}
+NO_BROWSER = "no Chromium on the PATH: make browser installs Debian's"
+LEFT_OUT = {"gpu": NO_GPU, "sanitizer": NO_SANITIZER, "browser": NO_BROWSER, "slow": ONLY_ALL}
 MEMORY_OF_A_WORKER = 2 * 2**30  # bytes, torch's own and what a test of a model or of verify takes
 
 
@@ -84,6 +87,8 @@ def why_left_out(item: pytest.Item) -> str | None:
         return NO_GPU
     if item.get_closest_marker("sanitizer") and shutil.which("compute-sanitizer") is None:
         return NO_SANITIZER
+    if item.get_closest_marker("browser") and browser.find() is None:
+        return NO_BROWSER
     if item.get_closest_marker("slow") and not item.config.option.all:
         return ONLY_ALL
     return None
@@ -178,6 +183,16 @@ def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     base: Path = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "kernels"
     os.environ.setdefault("MM32_CACHE_DIR", str(folder))
+
+
+@pytest.fixture(scope="session")
+def ranks() -> Iterator[Ranks]:
+    """Runs functions on the ranks of process groups (ranks.py)."""
+    server = Ranks()
+    shares.SERVERS.append(lambda: server.pid)
+    yield server
+    shares.SERVERS.pop()
+    server.close()
 
 
 @pytest.fixture

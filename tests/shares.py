@@ -15,7 +15,7 @@ import platform
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +47,20 @@ AREAS = {
     "test_fit": "planner",
     "test_cli": "command line",
     "test_collect_env": "command line",
+    "test_settings": "command line",
     "test_records": "records",
     "test_links": "records",
+    "test_project": "records",
+    "test_package": "records",
+    "test_types": "records",
+    "test_error_messages": "records",
     "test_shares": "records",
     "test_compile.": "kernels",
     "test_prebuilt": "kernels",
     "test_launch": "kernels",
     "test_devices": "kernels",
+    "test_distributed": "distributed",
+    "test_sharding": "distributed",
     "test_sanitizer": "kernels",
     "": "operators",
 }
@@ -90,18 +97,29 @@ def rank(nodeid: str) -> int:
 
 
 def used() -> float:
-    """Seconds of processors: this process's, those of its children that have ended, and of the server of `mm32 verify`."""
+    """Seconds of processors: this process's, those of its children that have ended, and of servers that fork for tests."""
     return sum(os.times()[:4]) + _servers()
 
 
-def _servers() -> float:
-    """Those of the process that workers of `mm32 verify` are forked from, and of the workers that have ended."""
+def _verifier() -> int | None:
+    """The process that workers of `mm32 verify` are forked from."""
     shared = getattr(sys.modules.get("mm32.verify.launch"), "_shared", None)
     if shared is None or shared[0][0] != os.getpid() or shared[1].process.poll() is not None:
+        return None
+    return shared[1].process.pid
+
+
+SERVERS: list[Callable[[], int | None]] = [_verifier]  # each gives the id of a process while it lives
+
+
+def _servers() -> float:
+    """Those of servers, and of what they forked and has ended."""
+    pids = [pid for server in SERVERS if (pid := server()) is not None]
+    if not pids:
         return 0.0
     import psutil
 
-    return sum(psutil.Process(shared[1].process.pid).cpu_times()[:4])
+    return sum(sum(psutil.Process(pid).cpu_times()[:4]) for pid in pids)
 
 
 def steps() -> dict[str, float]:

@@ -35,21 +35,7 @@ def here() -> planning.Card:
 
 def test_export_writes_the_file_once(run, tmp_path):
     path = tmp_path / "model_new.py"
-    request = (
-        "export",
-        "--layout",
-        "tn",
-        "--activation",
-        "relu",
-        "--kernel",
-        "simt",
-        "--m",
-        "96",
-        "--n",
-        "80",
-        "--k",
-        "64",
-    )
+    request = ("export", "96x64x80:tn", "--activation", "relu", "--kernel", "simt")
     done = run(*request, "--bias", "-o", str(path))
     assert done.exit_code == 0, done.output
     expected = export("tn", 96, 80, 64, bias=True, activation="relu", kernel="simt", device=here())
@@ -66,26 +52,31 @@ def test_export_writes_the_file_once(run, tmp_path):
 
 
 def test_export_to_stdout_is_the_file_and_nothing_else(run):
-    done = run("export", "--layout", "tt", "--kernel", "naive")
+    done = run("export", "2048x8192x4096:tt", "--kernel", "naive")
     assert done.exit_code == 0
     assert done.stdout == export("tt", 2048, 4096, 8192, kernel="naive", device=here())
     ast.parse(done.stdout)
 
 
 def test_export_linear_is_layout_nt(run):
-    done = run("export", "--linear", "--bias", "--kernel", "naive", "--m", "12", "--n", "8", "--k", "16")
+    done = run("export", "12x16x8", "--linear", "--bias", "--kernel", "naive")
     assert done.stdout == export("nt", 12, 8, 16, bias=True, linear=True, kernel="naive", device=here())
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (("8x8x8:xt",), "'8x8x8:xt': 'xt' is not a layout (nn, nt, tn, tt); an example is 2048x8192x4096:tt"),
+        (("8x8",), "'8x8' is not of the form MxKxN[:layout], such as 2048x8192x4096:tt"),
+        (("tt",), "'tt' is not of the form MxKxN[:layout], such as 2048x8192x4096:tt"),
+        (("8x8x8:tt", "--k", "4"), "8x8x8:tt has the sizes and the layout: leave out --k"),
         (("--layout", "xt"), "unknown layout 'xt': mm32 has nn, nt, tn, tt"),
-        (("--layout", "tt", "--kernel", "fast"), "unknown kernel 'fast': mm32 has 'auto', 'naive'"),
-        (("--layout", "tt", "--activation", "swish"), "unknown activation 'swish': mm32 fuses None, 'relu'"),
-        (("--layout", "tt", "--precision", "fp8"), "unknown precision 'fp8': mm32 has 'fp32', 'bf16x6', 'ieee'"),
+        (("8x8x8:tt", "--kernel", "fast"), "unknown kernel 'fast': mm32 has 'auto', 'naive'"),
+        (("8x8x8:tt", "--activation", "swish"), "unknown activation 'swish': mm32 fuses None, 'relu'"),
+        (("8x8x8:tt", "--precision", "fp8"), "unknown precision 'fp8': mm32 has 'fp32', 'bf16x6', 'ieee'"),
         (("--layout", "tt", "--m", "-1"), "M must not be negative, got -1"),
-        ((), "--layout"),
+        ((), "give the product's sizes and layout, such as 2048x8192x4096:tt"),
+        (("--m", "8"), "give the product's sizes and layout, such as 2048x8192x4096:tt"),
     ],
 )
 @pytest.mark.parametrize("command", ["export", "explain"])
@@ -97,14 +88,14 @@ def test_what_is_unknown_is_named_with_what_is_known(run, command, arguments, me
 
 
 def test_export_to_a_folder_that_is_not_there(run, tmp_path):
-    done = run("export", "--layout", "tt", "-o", str(tmp_path / "no" / "file.py"))
+    done = run("export", "8x8x8", "-o", str(tmp_path / "no" / "file.py"))
     assert done.exit_code == 2
     assert "No such file or directory" in done.output
 
 
 def test_explain_is_the_plan_and_names_the_card(run):
-    request = ("--m", "300", "--n", "200", "--k", "100", "--bias", "--activation", "gelu", "--kernel", "simt")
-    done = run("explain", "--layout", "nt", *request)
+    request = ("--bias", "--activation", "gelu", "--kernel", "simt")
+    done = run("explain", "300x100x200:nt", *request)
     asked = gemm.from_layout("nt", 300, 200, 100, bias=True, activation="gelu")
     assert done.exit_code == 0
     assert planning.plan(asked, here(), "simt").explain() in done.output
@@ -113,13 +104,25 @@ def test_explain_is_the_plan_and_names_the_card(run):
     assert here().name in done.output
 
 
-@pytest.mark.parametrize("size", ["--m", "--n"])
-def test_explain_of_an_empty_result_launches_nothing(run, size):
-    done = run("explain", "--layout", "nn", size, "0", "--kernel", "simt")
+@pytest.mark.parametrize("command", ["export", "explain"])
+def test_the_older_options_say_the_same(run, command):
+    def output(*arguments):
+        done = run(command, *arguments, "--kernel", "naive")
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    assert output("--layout", "tn", "--m", "12", "--k", "16", "--n", "8") == output("12x16x8:tn")
+    assert output("--layout", "nn", "--m", "12") == output("12x8192x4096")
+    assert "--layout" not in run(command, "--help").output
+
+
+@pytest.mark.parametrize("sizes", ["0x8x8", "8x8x0"])
+def test_explain_of_an_empty_result_launches_nothing(run, sizes):
+    done = run("explain", sizes, "--kernel", "simt")
     assert done.exit_code == 0
     assert "nothing is computed or launched" in done.output
     assert "launch " not in done.output
-    assert "unknown kernel 'fast'" in run("explain", "--layout", "nn", size, "0", "--kernel", "fast").output
+    assert "unknown kernel 'fast'" in run("explain", sizes, "--kernel", "fast").output
 
 
 def test_version(run):
@@ -197,7 +200,7 @@ def test_what_speaks_against_writing_a_file(tmp_path, monkeypatch):
 
 def test_in_a_process_of_its_own(tmp_path):
     source = Path(mm32.__file__).parent.parent
-    command = [sys.executable, "-c", "from mm32.cli import main; main()", "explain", "--layout", "tt"]
+    command = [sys.executable, "-c", "from mm32.cli import main; main()", "explain", "2048x8192x4096:tt"]
     paths = os.pathsep.join([str(source), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths}, cwd=tmp_path
@@ -205,8 +208,8 @@ def test_in_a_process_of_its_own(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "M=2048 N=4096 K=8192, layout tt, epilogue none, precision fp32" in done.stdout
     failed = subprocess.run(
-        [*command[:-1], "zz"], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths}
+        [*command[:-1], "1x2x3:zz"], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths}
     )
     assert failed.returncode == 2
-    assert "unknown layout 'zz'" in failed.stderr
+    assert "'zz' is not a layout" in failed.stderr
     assert failed.stdout == ""

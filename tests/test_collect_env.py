@@ -41,7 +41,7 @@ def test_cache_entries_are_counted(tmp_path, monkeypatch):
 
     monkeypatch.setenv("MM32_CACHE_DIR", str(tmp_path))
     header = {"kernel": "fma/naive.cu", "arch": "sm_90a", "constants": "", "compiler": "nvrtc"}
-    (tmp_path / "a.cubin").write_bytes(compiler._pack(b"cubin", header))
+    (tmp_path / "a.cubin").write_bytes(compiler.pack(b"cubin", header))
     (tmp_path / "b.cubin").write_bytes(b"not one")
     report = collect_env.collect()
     assert report["cache"]["entries"] == 1
@@ -60,16 +60,24 @@ def test_every_probe_may_fail(monkeypatch):
     def broken(*_, **__):
         raise OSError("libfoo.so.1: cannot open shared object file")
 
-    for name in ("_mm32", "_torch", "_torch_cuda", "_nvrtc", "_driver", "_devices", "_compiler", "_cache", "_missing"):
-        monkeypatch.setattr(collect_env, name, broken)
+    probes = ("mm32", "torch", "torch_cuda", "nvrtc", "driver", "devices", "compiler", "cache", "settings", "missing")
+    for name in probes:
+        monkeypatch.setattr(collect_env, f"_{name}", broken)
     monkeypatch.setattr(collect_env.importlib.metadata, "version", broken)
     monkeypatch.setattr(collect_env.platform, "platform", broken)
     report = collect_env.collect()
     said = "failed: OSError: libfoo.so.1: cannot open shared object file"
     assert report["versions"]["torch"] == said
     assert report["versions"]["cuda-core"] == said
-    assert report["devices"] == report["cache"] == report["missing"] == report["compilers"]["nvcc"] == said
-    assert collect_env.text(report).count(said) >= 12
+    assert (
+        report["devices"]
+        == report["cache"]
+        == report["missing"]
+        == report["settings"]
+        == report["compilers"]["nvcc"]
+        == said
+    )
+    assert collect_env.text(report).count(said) >= 13
 
 
 def test_missing_parts_come_with_the_line_that_brings_them(monkeypatch):

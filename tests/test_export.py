@@ -70,7 +70,7 @@ def test_docstring_tells_the_plan_and_the_command():
     for line in plan.explain().splitlines():
         assert " ".join(line.split()) in said
     assert said.startswith("gelu(A.T @ B) in float32")
-    assert "mm32 export --layout tn --kernel simt --activation gelu --m 96 --n 80 --k 64" in said
+    assert "mm32 export 96x64x80:tn --kernel simt --activation gelu" in said
     assert "M and N in multiples of 4" in said
     assert "by one CUDA kernel" in said
     for form in forms():
@@ -82,7 +82,7 @@ def test_docstring_of_a_file_with_a_workspace():
     assert said.startswith("A.T @ B.T in float32, with TF32's accuracy, by 4 CUDA kernels")
     assert "Sizes M=2048 N=4096 K=8192, no other" in said
     assert "a card of compute capability 9.0;" in said
-    assert "mm32 export --layout tt --kernel tensorcore --precision tf32 --m 2048 --n 4096 --k 8192" in said
+    assert "mm32 export 2048x8192x4096:tt --kernel tensorcore --precision tf32" in said
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ruff") is None, reason="ruff is not installed")
@@ -177,7 +177,7 @@ def test_a_file_is_overwritten_only_with_force(tmp_path):
         ([(64, 96), (1, 80, 64), (80,)], r"B must be a float32 tensor of shape \(N, K\); got torch.float32 of shape \(1, 80"),
         ([(64, 96), (80, 64), (81,)], r"bias must have shape \(N,\) = \(80,\).*got \(81,\)"),
         ([(64, 96), (80, 64), (1, 80)], r"bias must be a float32 tensor of shape \(N,\); got torch.float32 of shape \(1, 80\)"),
-        ([(64, 97), (80, 64), (80,)], r"take M in multiples of 4; got M=97.*mm32 export --layout tt.* --m 97 --n 80 --k 64"),
+        ([(64, 97), (80, 64), (80,)], r"take M in multiples of 4; got M=97.*mm32 export 97x64x80:tt --kernel simt --bias"),
         ([(64, 96), (81, 64), (81,)], r"take N in multiples of 4; got N=81"),
     ],
 )  # fmt: skip
@@ -196,7 +196,7 @@ def test_a_file_with_a_workspace_takes_its_own_sizes_only(load, no_build, sizes)
     m, n, k = sizes
     for words in ("for M=96 N=80 K=64", f"got M={m} N={n} K={k}"):
         assert words in str(raised.value)
-    assert str(raised.value).endswith(f": mm32 export --layout tn --activation relu --m {m} --n {n} --k {k}")
+    assert str(raised.value).endswith(f": mm32 export {m}x{k}x{n}:tn --activation relu")
 
 
 def test_dtype_and_device_are_refused(load, no_build):

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 LINK = re.compile(r"\[([^\]]+)\]\(((?!https?://|#)[^)]+)\)")
 
 
@@ -37,13 +37,32 @@ def test_links_lead_to_files_of_the_repository(page: Path) -> None:
         assert at.exists(), f"{page.name} links to {target}"
 
 
-def test_a_package_index_shows_paths_instead_of_links(monkeypatch: pytest.MonkeyPatch) -> None:
-    interface = ModuleType("hatchling.metadata.plugin.interface")
-    interface.MetadataHookInterface = object  # type: ignore[attr-defined]
-    for name in ("hatchling", "hatchling.metadata", "hatchling.metadata.plugin"):
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    monkeypatch.setitem(sys.modules, interface.__name__, interface)
-    text = module("hatch_build").long_description((ROOT / "README.md").read_text())
+@pytest.fixture
+def hatch_build(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The module, where hatchling need not be installed."""
+    for name, attribute in (
+        ("metadata.plugin", "MetadataHookInterface"),
+        ("builders.hooks.plugin", "BuildHookInterface"),
+    ):
+        interface = ModuleType("interface")
+        setattr(interface, attribute, object)
+        parts = ["hatchling", *name.split(".")]
+        for end in range(len(parts)):
+            monkeypatch.setitem(sys.modules, ".".join(parts[: end + 1]), ModuleType(parts[end]))
+        monkeypatch.setitem(sys.modules, f"hatchling.{name}.interface", interface)
+    return module("hatch_build")
+
+
+def test_a_package_index_shows_links_into_the_repository_that_is_named(hatch_build: ModuleType) -> None:
+    readme = (ROOT / "README.md").read_text()
+    text = hatch_build.long_description(readme, "https://host/mm32/blob/v1.2.3")
+    assert LINK.findall(text) == []
+    for shown, target in links(ROOT / "README.md"):
+        assert f"[{shown}](https://host/mm32/blob/v1.2.3/{target.removeprefix('/')})" in text
+
+
+def test_a_package_index_shows_paths_instead_of_links(hatch_build: ModuleType) -> None:
+    text = hatch_build.long_description((ROOT / "README.md").read_text())
     assert LINK.findall(text) == []
     found = links(ROOT / "README.md")
     assert len(found) > 10

@@ -468,6 +468,60 @@ def test_an_optimizer_step_is_seen(device: str, packings: list, seed: int) -> No
     assert len(packings) == 3
 
 
+class Quiet(torch.optim.SGD):
+    """Whose steps torch does not count, as it does not those of fused optimizers on a GPU."""
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.data.neg_()
+
+
+def test_a_step_is_seen_by_every_layer_that_has_the_weight(packings: list, seed: int) -> None:
+    """Also of a weight that a call was given, and not by layers that are no longer frozen or have another."""
+    one, two, other = (frozen_layer(300, 7, bias=False) for _ in range(3))
+    two.weight = one.weight
+    given, x = nn.Parameter(torch.randn(7, 300)), torch.randn(5, 300)
+    with torch.no_grad():
+        for layer in (one, two, other):
+            layer(x)
+        torch.func.functional_call(other, {"weight": given}, x)
+        before = len(packings)
+        Quiet([one.weight], 0.1).step()
+        for layer in (one, two):
+            close(layer(x), x @ one.weight.T)
+        torch.func.functional_call(other, {"weight": given}, x)
+        assert len(packings) == before + 2
+        Quiet([given], 0.1).step()
+        close(torch.func.functional_call(other, {"weight": given}, x), x @ given.T)
+    assert len(packings) == before + 3
+    steps = one._steps
+    mm32.unfreeze(one)
+    Quiet([one.weight], 0.1).step()
+    assert (one._steps, two._steps) == (steps, steps + 1)
+
+
+@pytest.mark.parametrize("frozen", [False, True], ids=["unfrozen_again", "frozen"])
+def test_torch_can_swap_a_frozen_weight(frozen: bool, packings: list, seed: int) -> None:
+    """As Module.to does with DTensors, and with all parameters where this is set: two layers have one weight here."""
+    model = nn.Sequential(mm32.nn.Linear(300, 300, bias=False), mm32.nn.Linear(300, 300, bias=False)).eval()
+    model[1].weight, x = model[0].weight, torch.randn(5, 300)
+    mm32.freeze(model)
+    with torch.no_grad():
+        expected = model(x)
+        if not frozen:
+            mm32.unfreeze(model)
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        try:
+            model.double().float()
+        finally:
+            torch.__future__.set_swap_module_params_on_conversion(False)
+        before = len(packings)
+        close(model(x), expected)
+    assert len(packings) == before + 2 * frozen
+
+
 def test_a_change_of_the_bias_needs_no_packing(packings: list, seed: int) -> None:
     layer, x = frozen_layer(20, 7), torch.randn(5, 20)
     with torch.no_grad():
@@ -513,6 +567,18 @@ def test_inference_tensors_are_not_kept(packings: list, seed: int) -> None:
         layer(x)
         layer.weight.zero_()
         close(layer(x), layer.bias.expand(5, 7))
+    assert packings == []
+
+
+def test_a_weight_that_is_no_matrix_is_not_packed(packings: list, caplog: pytest.LogCaptureFixture) -> None:
+    """As FSDP1 leaves them between calls."""
+    layer = mm32.nn.Linear(3, 3).eval()
+    layer.weight = nn.Parameter(torch.randn(9))
+    with caplog.at_level(logging.WARNING, "mm32"):
+        mm32.freeze(layer)
+    assert caplog.messages == [
+        "mm32.freeze did not pack the model: the weight is no matrix but of shape (9,), as one that is sharded flat"
+    ]
     assert packings == []
 
 

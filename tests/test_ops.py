@@ -404,6 +404,7 @@ def test_verify_is_loaded_when_it_is_used() -> None:
 import sys
 import mm32
 assert "verify" in mm32.__all__ and not any(name.startswith("mm32.verify") for name in sys.modules)
+assert not any(name.startswith("torch.distributed.tensor") for name in sys.modules), "DTensors take a second to import"
 from mm32.verify import verify
 assert mm32.verify.verify is verify
 """
@@ -412,10 +413,10 @@ assert mm32.verify.verify is verify
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_the_operators_are_two() -> None:
-    """Packed operands are optional arguments, not operators of their own."""
+def test_the_operators_are_three() -> None:
+    """Packed operands are optional arguments, not operators of their own. DTensors have one of theirs."""
     names = {name.split("::")[1] for name in torch._C._dispatch_get_all_op_names() if name.startswith("mm32::")}
-    assert names == {"matmul", "matmul_out", "pack"}
+    assert names == {"matmul", "matmul_out", "pack", "sharded_matmul"}
     for name, first in (("matmul", 6), ("matmul_out", 7)):
         arguments = getattr(torch.ops.mm32, name).default._schema.arguments
         assert [argument.name for argument in arguments[first:]] == ["packed_a", "packed_b"]

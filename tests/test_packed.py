@@ -260,6 +260,20 @@ def test_a_changed_source_is_refused(sides: str, change: str) -> None:
         mm32.explain(x, y)
 
 
+class Plain(torch.Tensor):
+    """A subclass with memory of its own."""
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_source_of_a_subclass_is_refused(change: str) -> None:
+    b = torch.randn(5, 4).as_subclass(Plain)
+    packed = mm32.pack(b)
+    packed.check()
+    CHANGES[change](b)
+    with pytest.raises(RuntimeError, match="was modified in place"):
+        packed.check()
+
+
 def test_an_optimizer_step_is_a_change(seed: int) -> None:
     weight = torch.nn.Parameter(torch.randn(7, 9))
     packed_weight = mm32.pack(weight.T)

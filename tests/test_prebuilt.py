@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -37,25 +38,40 @@ def made(*constants: tuple[tuple[str, int], ...]) -> tuple[Launch, ...]:
 
 
 class Driver:
-    """The driver's part in loading: it takes any cubin but those of `refuses`."""
+    """The driver's part in loading: it takes any cubin but those of `refuses`; `lazy`: it says so at the function."""
 
     def __init__(self) -> None:
-        self.loaded: list[bytes] = []
         self.refuses: list[bytes] = []
+        self.lazy = False
 
-    def load(self, result: Any, what: str) -> bytes:
-        if result in self.refuses:
-            raise LaunchError(f"{what}: CUDA_ERROR_NO_BINARY_FOR_GPU")
-        self.loaded.append(result)
-        return result
+    def load(self, code: bytes, *_: object) -> tuple[bool, bytes]:
+        return self.lazy or code not in self.refuses, code
+
+    def kernel(self, library: bytes, name: bytes) -> tuple[bool, bytes]:
+        assert name == b"mm32_naive"
+        return True, library
+
+    def function(self, kernel: bytes) -> tuple[bool, bytes]:
+        return kernel not in self.refuses, kernel
 
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     bindings = pytest.importorskip("cuda.bindings.driver")
     driver = Driver()
-    monkeypatch.setattr(bindings, "cuLibraryLoadData", lambda code, *_: code)
-    monkeypatch.setattr(launch, "_checked", driver.load)
+
+    def checked(result: tuple[bool, bytes], what: str) -> bytes:
+        if not result[0]:
+            raise LaunchError(f"{what}: CUDA_ERROR_NO_BINARY_FOR_GPU")
+        return result[1]
+
+    for name, function in (
+        ("cuLibraryLoadData", driver.load),
+        ("cuLibraryGetKernel", driver.kernel),
+        ("cuKernelGetFunction", driver.function),
+    ):
+        monkeypatch.setattr(bindings, name, function)
+    monkeypatch.setattr(launch, "_checked", checked)
     return driver
 
 
@@ -109,22 +125,21 @@ def test_a_launch_takes_what_came_with_the_package(driver: Driver, monkeypatch: 
     assert launch._library(one, ARCH, {}, "a test") == code
 
 
-def test_what_the_driver_refuses_is_compiled(driver: Driver) -> None:
+@pytest.mark.parametrize("lazy", [False, True])
+def test_what_the_driver_refuses_is_compiled(driver: Driver, lazy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     prebuilt.keep(SOURCE, CONSTANTS, ARCH)
     (one,) = made(CONSTANTS)
     damaged = prebuilt.find(SOURCE, CONSTANTS, ARCH)
     assert damaged is not None
     driver.refuses.append(damaged)
+    driver.lazy = lazy
     right = b"of this machine"
-    monkey = pytest.MonkeyPatch()
-    with monkey.context() as patch:
-        patch.setattr(compiler, "cubin", lambda *_: right)
-        assert launch._library(one, ARCH, {}, "a test") == right
+    monkeypatch.setattr(compiler, "cubin", lambda *_: right)
+    assert launch._library(one, ARCH, {}, "a test") == right
     driver.refuses.append(right)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiler, "cubin", lambda *_: right)
-        with pytest.raises(LaunchError, match="NO_BINARY"):
-            launch._library(one, ARCH, {}, "a test")
+    driver.lazy = False
+    with pytest.raises(LaunchError, match="NO_BINARY"):
+        launch._library(one, ARCH, {}, "a test")
 
 
 def test_a_plan_compiles_its_launches_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,6 +153,24 @@ def test_a_plan_compiles_its_launches_side_by_side(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(compiler, "cubin", compile_one)
     launches = (*made(CONSTANTS, OTHER), *made(CONSTANTS))
     assert launch._cubins(launches, ARCH) == {(SOURCE, each): repr(each).encode() for each in (CONSTANTS, OTHER)}
+
+
+def test_where_no_thread_may_start_launches_compile_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", refuse)
+    monkeypatch.setattr(compiler, "cubin", lambda source, constants, arch: repr(constants).encode())
+    assert launch._cubins(made(CONSTANTS, OTHER), ARCH) == {
+        (SOURCE, each): repr(each).encode() for each in (CONSTANTS, OTHER)
+    }
+
+
+def test_what_the_cache_has_is_read_without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    for each in (CONSTANTS, OTHER):
+        compiler.cubin(SOURCE, each, ARCH)
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", lambda *_: pytest.fail("a thread"))
+    assert len(launch._cubins(made(CONSTANTS, OTHER), ARCH)) == 2
 
 
 def test_an_error_of_one_compilation_is_raised() -> None:

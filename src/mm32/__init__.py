@@ -1,9 +1,11 @@
 """fp32 matrix multiplication for PyTorch on NVIDIA GPUs: any transposition, fused epilogues, and proof that it is right."""
 
 import importlib
+import os
 import sys
 from typing import TYPE_CHECKING
 
+from mm32 import settings
 from mm32.errors import CompileError, LaunchError
 
 __version__ = "0.1.0"
@@ -14,6 +16,7 @@ __all__ = [
     "PackedOperand",
     "__version__",
     "disable",
+    "distributed",
     "enable",
     "enabled",
     "explain",
@@ -28,8 +31,13 @@ __all__ = [
     "verify",
 ]
 
+settings.apply()
+
 # The command `mm32 verify` needs a second process that has imported torch: it does so while this one does. Two seconds of five.
 if sys.argv[1:2] == ["verify"] and sys.argv[0].endswith("/mm32") and "--help" not in sys.argv:
+    os.environ.setdefault(
+        "OMP_WAIT_POLICY", "passive"
+    )  # threads that spin take cores from the processes that are verified
     importlib.import_module("mm32.verify.launch").shared()
 
 # Where torch is missing or broken, the package can still be imported, so that `mm32 env` can say so: the error waits for the
@@ -45,12 +53,12 @@ except Exception as error:
     _failure = error
 
 if TYPE_CHECKING:
-    from mm32 import verify
+    from mm32 import distributed, verify
 else:  # a type checker would take any name for an attribute
 
     def __getattr__(name: str) -> object:
-        if name == "verify":  # a package of its own, loaded when it is first used
-            return importlib.import_module("mm32.verify")
+        if name in ("distributed", "verify"):  # loaded when they are first used
+            return importlib.import_module(f"mm32.{name}")
         if _failure is not None and name in __all__:
             raise ImportError(
                 f"mm32.{name} needs torch, and that failed: {type(_failure).__name__}: {_failure} "

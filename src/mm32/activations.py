@@ -12,6 +12,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from mm32 import options as types
+
 _aten = torch.ops.aten
 
 
@@ -19,7 +21,7 @@ _aten = torch.ops.aten
 class Activation:
     """One element-wise function that mm32 fuses, named as torch names it."""
 
-    name: str
+    name: types.Activation
     number: int
     """MM32_ACTIVATION in the kernels' epilogue.cuh. 0 stands for none."""
     function: Callable[..., torch.Tensor]
@@ -89,7 +91,7 @@ ACTIVATIONS: tuple[Activation, ...] = (
                _aten.sigmoid.default, (torch.sigmoid, F.sigmoid, "sigmoid")),
 )
 # fmt: on
-_BY_NAME = {activation.name: activation for activation in ACTIVATIONS}
+_BY_NAME: dict[str, Activation] = {activation.name: activation for activation in ACTIVATIONS}
 
 
 def names() -> tuple[str, ...]:
@@ -100,6 +102,11 @@ def names() -> tuple[str, ...]:
 def number(name: str | None) -> int:
     """MM32_ACTIVATION for an activation's name; 0 for None."""
     return 0 if name is None else _BY_NAME[name].number
+
+
+def name(number: int) -> str | None:
+    """The name of the activation of a number; None for 0. IndexError if there is none."""
+    return None if number == 0 else ACTIVATIONS[number - 1].name
 
 
 def named(name: str) -> Activation:

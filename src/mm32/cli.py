@@ -63,14 +63,14 @@ if typer is not None:
     @app.command(epilog=EXIT_CODES.replace("\n 0 ", "\n\n 0 ").replace("\n", "\n\n"))
     def verify(
         reference: Annotated[
-            Path,
+            Path | None,
             typer.Argument(
                 exists=True, dir_okay=False, readable=True, help="Script with class Model, get_inputs, get_init_inputs."
             ),
-        ],
+        ] = None,
         candidate: Annotated[
             Path | None,
-            typer.Argument(exists=True, dir_okay=False, readable=True, help="Script with class ModelNew."),
+            typer.Argument(exists=True, readable=True, help="Script with class ModelNew, or a folder of such scripts."),
         ] = None,
         kernel: Annotated[
             str | None,
@@ -82,6 +82,12 @@ if typer is not None:
         seed: Annotated[int | None, typer.Option(min=0, help="Seed of the first trial. Default: a random one.")] = None,
         json: Annotated[
             Path | None, typer.Option(metavar="FILE", help="Write the report as JSON; - for standard output.")
+        ] = None,
+        html: Annotated[
+            Path | None,
+            typer.Option(
+                metavar="FILE", help="Write the report as HTML, with pictures; of many: a table and its pages."
+            ),
         ] = None,
         timeout: Annotated[
             float, typer.Option(min=1, metavar="SECONDS", help="For any one step of the candidate, compiling included.")
@@ -96,13 +102,106 @@ if typer is not None:
         verbose: Annotated[
             bool, typer.Option("--verbose", help="Show every check, also those that went well.")
         ] = False,
+        baseline: Annotated[
+            list[str] | None,
+            typer.Option(
+                metavar="NAME",
+                help="Faster than what: eager, compile (torch.compile of it) or tf32. Again for more; the first decides.",
+            ),
+        ] = None,
+        kernelbench: Annotated[
+            Path | None,
+            typer.Option(
+                metavar="RUN", exists=True, file_okay=False, help="Instead: every candidate of this KernelBench run."
+            ),
+        ] = None,
+        problems: Annotated[
+            Path | None,
+            typer.Option(
+                metavar="FOLDER", exists=True, file_okay=False, help="KernelBench's problems. Default: looked for."
+            ),
+        ] = None,
+        store: Annotated[
+            Path | None,
+            typer.Option(metavar="FOLDER", help="Of many: where all is kept. Default: beside the candidates' folder."),
+        ] = None,
+        worker: Annotated[
+            Path | None,
+            typer.Option(metavar="STORE", exists=True, file_okay=False, help="Instead: do the jobs of this store."),
+        ] = None,
+        submit: Annotated[
+            bool, typer.Option("--submit", help="Of many: only put the jobs into the store, for workers.")
+        ] = False,
+        gpus: Annotated[
+            str | None, typer.Option(metavar="N|all", help="Of many: cards to use. Default: all; the CPU without any.")
+        ] = None,
+        builders: Annotated[
+            int | None, typer.Option(min=1, help="Of many: how many to build at once. Default: as cores allow.")
+        ] = None,
+        exit_rule: Annotated[
+            str,
+            typer.Option("--exit-code", metavar="RULE", help="Of many: by the worst verdict, the tool's own, or none."),
+        ] = "worst",
+        eval_results: Annotated[
+            Path | None, typer.Option(metavar="FILE", help="Of --kernelbench: write its eval_results.json here.")
+        ] = None,
     ) -> None:
         """Compare a candidate with a reference: same outputs? faster? The verdict is the last line."""
         to_stdout = json is not None and str(json) == "-"
         if json is not None and not to_stdout and (why := unwritable(json)) is not None:
             raise typer.BadParameter(why, param_hint="--json")
+        if html is not None and (why := unwritable(html)) is not None:
+            raise typer.BadParameter(why, param_hint="--html")
         from mm32.verify import entry
+        from mm32.verify import html as reports
         from mm32.verify.page import Page
+
+        baselines = tuple(baseline or ["eager"])
+        many = worker is not None or kernelbench is not None or (candidate is not None and candidate.is_dir())
+        only_many = {"--problems": problems, "--store": store, "--gpus": gpus, "--builders": builders}
+        given = [name for name, value in only_many.items() if value is not None] + ["--submit"] * submit
+        if not many and given:
+            raise typer.BadParameter(f"{given[0]} is for many candidates: give a folder, --kernelbench or --worker")
+        if many and kernel is not None:
+            raise typer.BadParameter("--kernel is for one reference alone")
+        if worker is not None and reference is not None:
+            raise typer.BadParameter("--worker takes its jobs from the store: give no scripts")
+        if many:
+            from mm32.verify.batch import command as batch
+
+            try:
+                if worker is not None:
+                    raise typer.Exit(batch.work(worker, gpus, builders))
+                options = batch.Options(trials, seed, timeout, memory, baselines)
+                code = batch.run(
+                    reference,
+                    candidate,
+                    kernelbench,
+                    problems,
+                    store,
+                    options,
+                    gpus,
+                    builders,
+                    submit,
+                    exit_rule,
+                    json,
+                    eval_results,
+                    html,
+                    quiet,
+                    to_stdout,
+                )
+            except entry.WrongArgument as error:
+                raise typer.BadParameter(str(error)) from error
+            except (typer.Exit, KeyboardInterrupt):
+                raise
+            except Exception:
+                traceback.print_exc()
+                raise typer.Exit(70) from None
+            raise typer.Exit(code)
+        if reference is None:
+            raise typer.BadParameter("give a REFERENCE, --kernelbench or --worker")
+        # As they are before anything runs: a candidate may be able to write over its own file.
+        sources = [None if path is None else reports.read(path) for path in (candidate, reference)] if html else []
 
         try:
             with _progress() as progress:
@@ -114,6 +213,7 @@ if typer is not None:
                     seed=seed,
                     timeout=timeout,
                     memory_gib=memory,
+                    baselines=baselines,
                     progress=progress,
                 )
             detail = "quiet" if quiet else "verbose" if verbose else "normal"
@@ -122,6 +222,8 @@ if typer is not None:
                 sys.stdout.write(report.json() + "\n")
             elif json is not None:
                 json.write_text(report.json() + "\n")
+            if html is not None:
+                html.write_text(reports.page(report.as_dict(), *sources), encoding="utf-8")
         except entry.WrongArgument as error:
             raise typer.BadParameter(str(error)) from error
         except Exception:
@@ -130,16 +232,44 @@ if typer is not None:
             raise typer.Exit(70) from None
         raise typer.Exit(report.exit_code)
 
-    Sizes = Annotated[int, typer.Option(help="Size of the product that the plan is made for.")]
+    Product = Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MxKxN[:layout]",
+            show_default=False,
+            help="(M, K) times (K, N), such as 2048x8192x4096:tt. The layout says how A and B are stored: n as multiplied, "
+            "t transposed; nn (default), nt, tn or tt.",
+        ),
+    ]
+    # The older way to say it, which works but is not shown.
+    Layout = Annotated[str | None, typer.Option(metavar="AB", hidden=True)]
+    Size = Annotated[int | None, typer.Option(hidden=True)]
     Bias = Annotated[bool, typer.Option("--bias", help="Add a bias of shape (N,).")]
     Activation = Annotated[str | None, typer.Option(metavar="NAME", help="Apply relu, gelu, ... to the result.")]
     Precision = Annotated[str, typer.Option(metavar="NAME", help="What error is allowed: fp32, bf16x6, ieee or tf32.")]
     Kernel = Annotated[str, typer.Option(metavar="NAME", help="A kernel by name, or auto.")]
-    LAYOUT = "How A and B are stored: n as multiplied, t transposed; nn, nt, tn or tt."
+
+    def _product(
+        product: str | None, layout: str | None, m: int | None, n: int | None, k: int | None, default: str | None
+    ) -> tuple[str, int, int, int]:
+        """Layout, M, N and K, as `gemm.from_layout` takes them. `default` is the layout where none is given, None for nn."""
+        from mm32 import sizes
+
+        older = {"--layout": layout, "--m": m, "--n": n, "--k": k}
+        given = ", ".join(option for option, value in older.items() if value is not None)
+        if product is not None:
+            if given:
+                raise typer.BadParameter(f"{product} has the sizes and the layout: leave out {given}")
+            asked = sizes.parse(product)
+            return asked.layout or default or "nn", asked.m, asked.n, asked.k
+        if layout is None and default is None:
+            raise typer.BadParameter(f"give the product's sizes and layout, such as {sizes.EXAMPLE}")
+        sizes_of = (2048 if m is None else m, 4096 if n is None else n, 8192 if k is None else k)
+        return layout or default or "nn", *sizes_of
 
     @app.command()
     def export(
-        layout: Annotated[str | None, typer.Option(metavar="AB", help=LAYOUT)] = None,
+        product: Product = None,
         bias: Bias = False,
         activation: Activation = None,
         precision: Precision = "fp32",
@@ -147,17 +277,16 @@ if typer is not None:
         linear: Annotated[
             bool, typer.Option("--linear", help="A layer: layout nt, weight and bias held as parameters.")
         ] = False,
-        m: Sizes = 2048,
-        n: Sizes = 4096,
-        k: Sizes = 8192,
+        layout: Layout = None,
+        m: Size = None,
+        n: Size = None,
+        k: Size = None,
         output: Annotated[
             Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: standard output.")
         ] = None,
         force: Annotated[bool, typer.Option("--force", help="Write over FILE if it exists.")] = False,
     ) -> None:
         """Write one self-contained script: class ModelNew with the CUDA source inside, built by load_inline."""
-        if layout is None and not linear:
-            raise typer.BadParameter("give --layout nn, nt, tn or tt, or --linear")
         from mm32 import collect_env
         from mm32.export import export as script
         from mm32.export import write
@@ -165,7 +294,8 @@ if typer is not None:
         device, present = collect_env.planning_device()
         options = {"bias": bias, "activation": activation, "precision": precision, "kernel": kernel, "linear": linear}
         try:
-            text = script(layout or "nt", m, n, k, device=device, **options)  # type: ignore[arg-type]
+            asked = _product(product, layout, m, n, k, "nt" if linear else None)
+            text = script(*asked, device=device, **options)  # type: ignore[arg-type]
             if output is None:
                 sys.stdout.write(text)
                 return
@@ -179,27 +309,31 @@ if typer is not None:
 
     @app.command()
     def explain(
-        layout: Annotated[str, typer.Option(metavar="AB", help=LAYOUT)],
+        product: Product = None,
         bias: Bias = False,
         activation: Activation = None,
         precision: Precision = "fp32",
         kernel: Kernel = "auto",
-        m: Sizes = 2048,
-        n: Sizes = 4096,
-        k: Sizes = 8192,
+        layout: Layout = None,
+        m: Size = None,
+        n: Size = None,
+        k: Size = None,
     ) -> None:
         """Say which kernel would compute a product, how, and why. Nothing is computed."""
-        from mm32 import collect_env, gemm, plan
+        from mm32 import collect_env, gemm, plan, settings
 
         device, present = collect_env.planning_device()
         try:
-            asked = gemm.from_layout(layout, m, n, k, bias=bias, activation=activation, precision=precision)
+            sizes = _product(product, layout, m, n, k, None)
+            asked = gemm.from_layout(*sizes, bias=bias, activation=activation, precision=precision)
             planned = plan.plan(asked, device, kernel, torch="fp32")
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
         print(planned.explain())
         if not present:
             print(f"no CUDA device here: planned for an {device.name}")
+        if off := settings.disabled():
+            print(f"{off}: mm32.matmul leaves this product to torch")
 
     @app.command()
     def bench(
@@ -207,7 +341,7 @@ if typer is not None:
             str | None,
             typer.Option(
                 metavar="LIST",
-                help="Sets (quick, main, shapes, ladder, ieee, auto) and shapes MxKxN[:layout][:distribution], separated by "
+                help="Sets (quick, main, shapes, ladder, ieee, auto) and sizes MxKxN[:layout][:distribution], separated by "
                 "commas, such as 2048x8192x4096:tt,1000x1000x1000:rand. Default: quick, under a minute.",
             ),
         ] = None,

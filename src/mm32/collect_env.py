@@ -25,8 +25,9 @@ CLI_PARTS = ("typer", "rich", "ninja", "psutil", "setuptools")
 
 
 def collect() -> dict[str, Any]:
-    """The report, ready for JSON: "versions" and "compilers" by name, "devices" a list, "cache", "missing" (what, and how to
-    get it). What is not there is None; what could not be found out is "failed: " and the error."""
+    """The report, ready for JSON: "versions" and "compilers" by name, "devices" a list, "cache", "settings" (the environment
+    variables that mm32 reads, None if not set), "missing" (what, and how to get it). What is not there is None; what could not be
+    found out is "failed: " and the error."""
     versions: dict[str, str | None] = {
         "mm32": _probe(_mm32),
         "Python": platform.python_version(),
@@ -44,6 +45,7 @@ def collect() -> dict[str, Any]:
         "devices": _probe(_devices),
         "compilers": compilers,
         "cache": _probe(_cache),
+        "settings": _probe(_settings),
         "missing": _probe(lambda: _missing(versions, compilers)),
     }
 
@@ -67,6 +69,11 @@ def text(report: dict[str, Any]) -> str:
         can = "writable" if cache["writable"] else "NOT writable: kernels are compiled in every process"
         cache = f"{cache['folder']}: {cache['entries']} entries, {cache['bytes']} bytes, {can}"
     lines.append(f"{'cache':<14} {cache}")
+    settings = report["settings"]
+    if isinstance(settings, str):
+        lines.append(f"{'settings':<14} {settings}")
+    else:
+        lines += [f"{name:<14} {value or 'not set'}" for name, value in settings.items()]
     missing = report["missing"]
     if isinstance(missing, str):
         lines.append(f"{'missing':<14} {missing}")
@@ -203,6 +210,12 @@ def _cache() -> dict[str, Any]:
         "bytes": sum(e.bytes for e in entries),
         "writable": there.is_dir() and os.access(there, os.W_OK | os.X_OK),
     }
+
+
+def _settings() -> dict[str, str | None]:
+    from mm32.settings import SETTINGS
+
+    return {s.name: s.unknown or s.text or None for s in SETTINGS}
 
 
 def _missing(versions: dict[str, str | None], compilers: dict[str, str | None]) -> list[dict[str, str]]:

@@ -9,6 +9,7 @@ mm32 goes to the kernel that was registered before, captured with torch.library.
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 import warnings
@@ -19,11 +20,14 @@ from typing import Any
 
 import torch
 
-from mm32 import cpu, gemm, prepared
+from mm32 import cpu, gemm, prepared, settings
 from mm32 import plan as planning
 from mm32.cuda import launch
 from mm32.errors import CompileError, LaunchError
 from mm32.gemm import Gemm
+from mm32.options import Precision
+
+log = logging.getLogger("mm32")
 
 OPERATORS = ("mm", "mm.out", "addmm", "addmm.out", "bmm", "bmm.out", "baddbmm", "baddbmm.out")
 HOLD = 10.0  # seconds
@@ -145,6 +149,11 @@ class _Operation:
         self.rank = 3 if "bmm" in name else 2
 
 
+def _named(key: tuple, a: torch.Tensor, b: torch.Tensor) -> tuple[str, str]:
+    """The operator of a call and its operands' shapes, for the log."""
+    return key[0].name, f"{tuple(a.shape)} and {tuple(b.shape)}"
+
+
 def _scale(value: Any) -> int | None:
     """0 and 1 as they are, 2 for any other number that is finite in float32, None for what is left to torch."""
     if not isinstance(value, (int, float)) or not abs(value) <= _FLOAT32_MAX:
@@ -175,6 +184,9 @@ class DropIn:
         """Turns mm32 on for `who`, or changes the precision that `who` asked for."""
         if precision is not None:
             gemm.check_options(None, precision)
+        if (off := settings.disabled()) is not None:
+            prepared.say_once(off, "mm32.enable() has no effect, torch's products stay its own: %s")
+            return
         with self._lock:
             self._requests.pop(who, None)
             self._requests[who] = precision
@@ -189,6 +201,11 @@ class DropIn:
         with self._lock:
             self._requests.clear()
             self._update()
+
+    def words(self) -> str:
+        if not self._requests:
+            return "off"
+        return "on" if self._precision is None else f"on with precision {self._precision!r}"
 
     def _update(self) -> None:
         if not self._requests:
@@ -280,6 +297,7 @@ class DropIn:
             try:
                 choice.run(a, b, addend if choice.fused else None, result)
             except torch.OutOfMemoryError:  # for the workspace: nothing was launched
+                log.info("%s of %s is left to torch: no memory for mm32's workspace", *_named(key, a, b))
                 self._tally(self._reasons, "no memory for mm32's workspace").calls += 1
                 return None
             if addend is not None and not choice.fused:
@@ -305,6 +323,7 @@ class DropIn:
         found, shape, fused = self._ask(prepared.Call.of(key), addend, a, b, out)
         if isinstance(found, Left):
             choice = _Choice(self._tally(self._reasons, found.reason))
+            log.info("%s of %s is left to torch: %s", *_named(key, a, b), found.reason)
             if found.for_now:
                 return choice
         else:
@@ -407,7 +426,7 @@ _tiers_before: dict[str, int] = {}  # the last reset
 _ENABLE = "enable"
 
 
-def enable(precision: str | None = None) -> None:
+def enable(precision: Precision | None = None) -> None:
     """Turns mm32 on for the whole process: every float32 product of torch on CUDA (mm, addmm, bmm, baddbmm and what is made of
     them, in forward, backward and compiled code) runs by mm32 where it is expected to be at least as fast.
 
@@ -416,7 +435,9 @@ def enable(precision: str | None = None) -> None:
             allow_tf32 or torch.set_float32_matmul_precision): "tf32" where that is TF32, else "fp32". "fp32", "bf16x6", "ieee" or
             "tf32" holds for mm32's part whatever torch was asked for, as in `mm32.matmul`. torch's settings are not touched.
 
-    Calling it again changes the precision. Raises ValueError for an unknown one.
+    Calling it again changes the precision. Where MM32_DISABLE=1 is set it has no effect, and the log "mm32" says so.
+
+    Raises ValueError for an unknown precision.
     """
     _dropin.request(_ENABLE, precision)
 
@@ -427,8 +448,13 @@ def disable() -> None:
     _dropin.withdraw_all()
 
 
+def state() -> str:
+    """Whether `enable` is on, and with which precision, in a few words."""
+    return _dropin.words()
+
+
 @contextlib.contextmanager
-def enabled(precision: str | None = None) -> Iterator[None]:
+def enabled(precision: Precision | None = None) -> Iterator[None]:
     """`enable` for a block: ``with mm32.enabled(): ...``, or as a decorator.
 
     It holds for the whole process, because backward passes run in threads of autograd's own. Where blocks overlap, nested or

@@ -90,7 +90,7 @@ def _dims(shape: Sequence[Any]) -> str:
     return "x".join(str(s) for s in shape)
 
 
-def _known(condition: Any) -> bool:
+def known(condition: Any) -> bool:
     """The outcome of a comparison of sizes (ints or SymInts). Where tracing cannot know it, False, as in torch."""
     if isinstance(condition, bool):
         return condition
@@ -102,7 +102,7 @@ def _known(condition: Any) -> bool:
 
 def _differ(x: Any, y: Any) -> bool:
     """Whether two sizes differ. Where tracing cannot know, they are taken to be equal, and compared when the program runs."""
-    if _known(x != y):
+    if known(x != y):
         return True
     torch._check(x == y)
     return False
@@ -133,7 +133,7 @@ def result_shape(a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
     batch_b = [1] * (rank - len(batch_b)) + batch_b
     batch = []
     for dim, (x, y) in enumerate(zip(batch_a, batch_b, strict=True)):
-        x_one, y_one = _known(x == 1), _known(y == 1)
+        x_one, y_one = known(x == 1), known(y == 1)
         if not (x_one or y_one) and _differ(x, y):
             raise RuntimeError(
                 f"The size of tensor a ({x}) must match the size of tensor b ({y}) at non-singleton dimension {dim} "
@@ -141,6 +141,12 @@ def result_shape(a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
             )
         batch.append(y if x_one else x)
     return batch + ([a[-2]] if len(a) > 1 else []) + ([b[-1]] if len(b) > 1 else [])
+
+
+def is_dtensor(t: object) -> bool:
+    """Whether `t` is a DTensor. By its name: to ask for its class would import torch.distributed.tensor."""
+    kind = type(t)
+    return kind.__name__ == "DTensor" and kind.__module__.startswith("torch.distributed")
 
 
 def check_tensors(caller: str, **tensors: object) -> None:

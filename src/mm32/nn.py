@@ -3,8 +3,11 @@ model; `freeze`, which packs its weights."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
+import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple, Optional, cast
@@ -13,15 +16,18 @@ import torch
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from mm32 import activations, cpu, dispatch, gemm, ops
-from mm32.packed import PackedOperand, pack
+from mm32.options import Activation
+from mm32.packed import PackedOperand, local_of, pack
 
 log = logging.getLogger("mm32")
 
-# What tensors are, and what stands for them while they are traced. Other subclasses (DTensor, quantized weights) implement
-# torch's operators, not mm32's.
+# What tensors are, and what stands for them while they are traced. Other subclasses (quantized weights) implement torch's
+# operators, not mm32's; but for DTensors, and what a collective returns before it is done, which implement any.
 _TENSORS = (torch.Tensor, torch.nn.Parameter, FakeTensor, FunctionalTensor)
+_left_to_torch: set[type] = set()  # subclasses that were logged
 
 
 class _Kept(NamedTuple):
@@ -37,8 +43,9 @@ class Linear(torch.nn.Linear):
     """``activation(x @ weight.T + bias)``: torch.nn.Linear, its activation fused into the product where no gradient is needed.
 
     Parameters, their names and their initialization are torch.nn.Linear's, so state dicts fit both ways. Where mm32 does not
-    apply it computes what torch.nn.Linear would: parameters or input that are not float32, subclasses of torch.Tensor, autocast,
-    types of devices without kernels.
+    apply it computes what torch.nn.Linear would: parameters or input that are not float32, subclasses of torch.Tensor that only
+    know torch's operators (the logger "mm32" names them once), autocast, types of devices without kernels. DTensors are taken:
+    docs/distributed.md.
 
     The layer reads its weight anew in every call, whoever wrote it. `mm32.freeze` packs the weights of a model for faster calls.
 
@@ -55,9 +62,11 @@ class Linear(torch.nn.Linear):
     """
 
     # Type comments: torch.jit.script evaluates annotations of attributes, and cannot evaluate these.
-    activation = None  # type: str | None
+    activation = None  # type: Activation | None
     _frozen = False
     _kept = None  # type: _Kept | None
+    _packed_id = 0  # of the weight that was packed last. No weak reference: torch does not swap tensors that have one.
+    _steps = 0  # that an optimizer has made with it: torch does not count what fused and multi-tensor steps change
 
     def __init__(
         self,
@@ -67,7 +76,7 @@ class Linear(torch.nn.Linear):
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
         *,
-        activation: str | None = None,
+        activation: Activation | None = None,
     ) -> None:
         gemm.check_options(activation, "fp32")
         super().__init__(in_features, out_features, bias, device, dtype)
@@ -99,6 +108,13 @@ class Linear(torch.nn.Linear):
     # -----------------------------------------------------------------------------------------------------------------
     # Frozen
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        # FSDP2 sets the weight whenever it has gathered it, and again when it lets it go; in between it writes to the gathered
+        # one past torch's count of changes. Because this method is here it calls it, and the packed form goes with the weight.
+        if name == "weight" and self._kept is not None:
+            self._kept = None
+        super().__setattr__(name, value)
+
     def _packed_weight(self, weight: torch.Tensor) -> PackedOperand | None:
         """The frozen weight packed, from an earlier call or newly; None where it is not to be used."""
         if (
@@ -108,23 +124,33 @@ class Linear(torch.nn.Linear):
         ):
             return None
         stream = torch._C._cuda_getCurrentRawStream(weight.device.index) if weight.is_cuda else 0
-        kept = self._kept
+        kept, state = self._kept, _state(weight, self._steps)
         # The kept operand keeps the memory that was packed, so no other weight can have its address.
-        if kept is None or kept.weight != _state(weight):
+        if kept is None or kept.weight != state:
             if _why_not(weight) is not None:
                 return None
             self._kept = None  # its memory can be used for what comes
-            packed = pack(weight.detach().T)
+            self._packed_id = id(weight)  # before it is read: a step meanwhile counts
+            with torch.inference_mode(False), torch.no_grad():  # DTensors cannot be detached in inference mode
+                packed = pack(weight.detach().T)
             done = torch.cuda.current_stream(weight.device).record_event() if weight.is_cuda else None
-            kept = self._kept = _Kept(packed, _state(weight), stream, done)
+            kept = self._kept = _Kept(packed, state, stream, done)
         elif kept.stream != stream and kept.packing_done is not None:
             current = torch.cuda.current_stream(weight.device)
             current.wait_event(kept.packing_done)
             kept.packed.memory.record_stream(current)
         return kept.packed
 
+    def _freeze(self) -> None:
+        _count_steps()
+        with _lock:
+            _frozen_layers.add(self)
+        self._frozen, self._kept = True, None
+
     def _let_go(self) -> None:
         self._frozen, self._kept = False, None
+        with _lock:
+            _frozen_layers.discard(self)
 
     def train(self, mode: bool = True) -> Linear:
         """As torch.nn.Module.train. In training mode a layer is not frozen (`mm32.freeze`)."""
@@ -137,26 +163,60 @@ class Linear(torch.nn.Linear):
         return super()._apply(fn, recurse)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_kept", "_frozen")}
+        return {name: value for name, value in self.__dict__.items() if name not in _OF_FROZEN}
 
     def extra_repr(self) -> str:
         return super().extra_repr() + (f", activation={self.activation!r}" if self.activation is not None else "")
 
 
-def _state(weight: torch.Tensor) -> tuple | None:
-    """What a write that torch counts, or a move, changes of a weight; None where torch does not count."""
-    return None if weight.is_inference() else (weight.data_ptr(), weight._version, weight.shape, weight.stride())
+def _state(weight: torch.Tensor, steps: int) -> tuple | None:
+    """What a write that torch counts, a move or an optimizer's step changes of a weight; None where torch does not count."""
+    if weight.is_inference():
+        return None
+    local = local_of(weight) if gemm.is_dtensor(weight) else weight
+    return local.data_ptr(), weight._version, local._version, steps, weight.shape, weight.stride()
+
+
+_OF_FROZEN = ("_frozen", "_kept", "_packed_id", "_steps")
+_frozen_layers: weakref.WeakSet[Linear] = weakref.WeakSet()
+_lock = threading.Lock()  # of the set
+
+
+@functools.cache
+def _count_steps() -> None:
+    """From now on, in this process."""
+
+    def count(optimizer: torch.optim.Optimizer, args: tuple, kwargs: dict) -> None:
+        stepped = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        with _lock:
+            layers = list(_frozen_layers)
+        for layer in layers:
+            if layer._packed_id in stepped:
+                layer._steps += 1
+
+    register_optimizer_step_post_hook(count)
 
 
 def _takes(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> bool:
     """Whether the layer is mm32's to compute."""
     for t in (input, weight, bias):
-        if t is not None and (
-            type(t) not in _TENSORS or t.dtype is not torch.float32 or t.layout is not torch.strided or t.is_nested
-        ):
+        if t is None:
+            continue
+        if not (type(t) in _TENSORS or gemm.is_dtensor(t) or type(t).__name__ == "AsyncCollectiveTensor"):
+            if isinstance(t, torch.Tensor) and t.dtype is torch.float32:
+                _say_left_to_torch(type(t))
+            return False
+        if t.dtype is not torch.float32 or t.layout is not torch.strided or t.is_nested:
             return False
     device = input.device.type
     return device in ("cuda", "cpu", "meta") and not (device != "meta" and torch.is_autocast_enabled(device))
+
+
+def _say_left_to_torch(kind: type) -> None:
+    """A line in the log, once for each class, that torch computes in mm32's place."""
+    if kind not in _left_to_torch and not torch.compiler.is_compiling():
+        _left_to_torch.add(kind)
+        log.warning("mm32.nn.Linear leaves products of %s, a subclass of torch.Tensor, to torch", kind.__name__)
 
 
 def _scripted(
@@ -179,12 +239,14 @@ def freeze(model: torch.nn.Module) -> torch.nn.Module:
     gradients are faster, and their weights take twice the memory.
 
     The packed form of a weight (N, K) takes 4 bytes of device memory for each element (`mm32.pack`). A frozen layer packs its
-    weight again when torch counted a change of it (operations in place, ``load_state_dict``, a new parameter, a step of most
-    optimizers) and when it was moved. **Torch does not count** writes through ``weight.data``, writes by other libraries or by a
-    replayed CUDA graph, FSDP's gathering of shards and, on a GPU, steps of optimizers with ``fused=True`` and some multi-tensor
-    operations, such as the ``torch._foreach_lerp_`` of ``AveragedModel.update_parameters`` (seen with torch 2.11). After a write
-    in one of these ways, results are those of the old weights until the model is frozen again, which packs all weights anew, or
-    unfrozen.
+    weight again when torch counted a change of it (operations in place, ``load_state_dict``, a new parameter), after a step of
+    an optimizer of torch's that has it, and when it was moved. A weight that FSDP2 shards (``fully_shard``) is packed when it has
+    been gathered, and its packed form goes when the gathered weight does. **Torch does not count** writes through
+    ``weight.data``, writes by other libraries or by a replayed CUDA graph, collectives in place (``torch.distributed.broadcast``,
+    ``all_reduce``, ``scatter`` of a weight, or of the ``to_local()`` of one), some multi-tensor operations on a GPU and on
+    DTensors, such as the ``torch._foreach_lerp_`` of ``AveragedModel.update_parameters`` (seen with torch 2.11). After a write in
+    one of these ways, results are those of the old weights until you call `mm32.freeze` again, which packs all weights anew, or
+    unfreeze the model.
 
     `unfreeze` and ``train()`` let the packed weights go. State dicts do not have them; copies and pickles are not frozen. A call
     does not use the packed weight while gradients are recorded, under torch.compile, transforms of torch.func and dispatch
@@ -211,9 +273,12 @@ def freeze(model: torch.nn.Module) -> torch.nn.Module:
             "mm32.freeze found no mm32.nn.Linear in %s: mm32.replace_linear puts them there", type(model).__name__
         )
     left: dict[str, list[str]] = {}
+    gathered = _gathered_by_fsdp(model)
     for name, layer in layers:
-        layer._frozen, layer._kept = True, None
+        layer._freeze()
         weight = layer.weight
+        if layer in gathered:
+            continue
         why = _why_not(weight)
         if why is None:
             with torch.no_grad():
@@ -239,12 +304,20 @@ def _linear_layers(model: torch.nn.Module, caller: str) -> list[tuple[str, Linea
     return [(name or "the model", layer) for name, layer in model.named_modules() if isinstance(layer, Linear)]
 
 
+def _gathered_by_fsdp(model: torch.nn.Module) -> set[torch.nn.Module]:
+    """Modules whose parameters FSDP2 gathers before they are used: here a part of them lies at most."""
+    sharded = [m for m in model.modules() if any(kind.__name__ == "FSDPModule" for kind in type(m).__mro__)]
+    return {module for each in sharded for module in each.modules()}
+
+
 def _why_not(weight: torch.Tensor) -> str | None:
     """Why a weight is not packed, or None."""
-    if type(weight) is not torch.nn.Parameter:
+    if not (type(weight) is torch.nn.Parameter or gemm.is_dtensor(weight)):
         return "the weight is computed for each call, or is a subclass of torch.Tensor"
     if weight.dtype is not torch.float32:
         return f"the weight is {weight.dtype}"
+    if weight.dim() != 2:
+        return f"the weight is no matrix but of shape {tuple(weight.shape)}, as one that is sharded flat"
     if weight.is_inference():
         return "the weight is an inference tensor, whose changes torch does not count"
     return None

@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
-from mm32 import cpu, dispatch, gemm, prepared, transforms
+from mm32 import activations, cpu, dispatch, gemm, prepared, sharding, transforms
 from mm32 import plan as planning
 from mm32.cuda import cublas
+from mm32.options import Activation, Kernel, Precision
 from mm32.packed import PackedOperand, unwrap
 
 torch.library.define(
@@ -183,9 +184,19 @@ def _into(run: dispatch.Implementation) -> Any:
     return run_into
 
 
+def _on_shards(run: dispatch.Implementation) -> Any:
+    def run_on_shards(
+        a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: int, precision: str, kernel: str
+    ) -> torch.Tensor:
+        return run(a, b, bias, activations.name(activation), precision, kernel)
+
+    return run_on_shards
+
+
 for _device, _run in (("CUDA", _run_cuda), ("CPU", _run_torch), ("CompositeExplicitAutograd", _run_torch)):
     torch.library.impl("mm32::matmul", _device, _run)
     torch.library.impl("mm32::matmul_out", _device, _into(_run))
+    torch.library.impl("mm32::sharded_matmul", _device, _on_shards(_run))
 dispatch.learn("cpu", _run_torch)
 
 
@@ -239,9 +250,9 @@ def matmul(
     b: torch.Tensor | PackedOperand,
     *,
     bias: torch.Tensor | None = None,
-    activation: str | None = None,
-    precision: str = "fp32",
-    kernel: str = "auto",
+    activation: Activation | None = None,
+    precision: Precision = "fp32",
+    kernel: Kernel = "auto",
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """``activation(a @ b + bias)`` in float32, bias and activation fused, for operands of any strides.
@@ -281,6 +292,10 @@ def matmul(
         run = dispatch.implementation(tensors)
     if run is not None:
         return run(a, b, bias, activation, precision, kernel, None, None, out)
+    if sharding.among(*tensors):
+        gemm.check_options(activation, precision)
+        planning.check_kernel(kernel)
+        return sharding.matmul(a, b, bias, activation, precision, kernel, out)
     packed: tuple[torch.Tensor | None, ...] = ()
     if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
         a, b, *packed = unwrap(a, b, precision, kernel)  # type: ignore[assignment]
@@ -320,9 +335,9 @@ def linear(
     weight: torch.Tensor | PackedOperand,
     bias: torch.Tensor | None = None,
     *,
-    activation: str | None = None,
-    precision: str = "fp32",
-    kernel: str = "auto",
+    activation: Activation | None = None,
+    precision: Precision = "fp32",
+    kernel: Kernel = "auto",
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """``activation(x @ weight.T + bias)``: torch.nn.functional.linear with the activation fused, the nt layout.
@@ -350,14 +365,18 @@ def explain(
     b: torch.Tensor | PackedOperand,
     *,
     bias: torch.Tensor | None = None,
-    activation: str | None = None,
-    precision: str = "fp32",
-    kernel: str = "auto",
+    activation: Activation | None = None,
+    precision: Precision = "fp32",
+    kernel: Kernel = "auto",
 ) -> str:
     """What `matmul` would do with these arguments, and why: the plan as a page of text. Nothing is computed.
 
-    Raises as `matmul` does.
+    Raises as `matmul` does; RuntimeError for DTensors.
     """
+    if sharding.among(a, b, bias):
+        raise RuntimeError(
+            "mm32.explain speaks of one rank's product: call it on local tensors, t.to_local(), as placed by mm32.matmul"
+        )
     prepacked, notes = (False, False), ""
     if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
         notes = "".join(f"\npacked     {x!r}" for x in (a, b) if isinstance(x, PackedOperand))

@@ -10,10 +10,12 @@ from typing import Any, final
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from mm32 import dispatch, gemm, prepared
 from mm32 import plan as planning
 from mm32.cuda import launch
+from mm32.options import Precision, Side
 
 torch.library.define("mm32::pack", "(Tensor operand, str side, str precision) -> Tensor")
 
@@ -27,6 +29,7 @@ class PackedOperand:
         side: "right" or "left" of the product.
         precision: of the calls that it is for.
         memory: the panels and what belongs to them, uint8 on the source's device; no element if `reason` is not None.
+        shard: of a DTensor, this rank's local tensor, packed; else None. `memory` is then that of the shard.
     """
 
     # What a call needs to know of it, found out once: the forms of source and memory (prepared.form), their dispatch keys, and
@@ -36,17 +39,28 @@ class PackedOperand:
     memory_form: tuple | None = None
     _address = 0
 
-    def __init__(self, source: torch.Tensor, side: str, precision: str, memory: torch.Tensor) -> None:
+    def __init__(
+        self,
+        source: torch.Tensor,
+        side: Side,
+        precision: Precision,
+        memory: torch.Tensor,
+        shard: PackedOperand | None = None,
+    ) -> None:
         self.source = source
         self.side = side
         self.precision = precision
         self.memory = memory
-        self._was = source.detach()  # keeps the memory that was packed: no other tensor can come to lie there
+        self.shard = shard
+        # Keeps the memory that was packed: no other tensor can come to lie there. A shard does so itself.
+        self._was = source.detach() if shard is None else None
         self._version = None if _uncounted(source) else source._version
         if self._version is not None and not (isinstance(memory, FakeTensor) or _wrapped(memory)):
-            self.form, self.memory_form = prepared.form(source), prepared.form(memory)
-            self.keys = dispatch.keys(source), dispatch.keys(memory)
-            self._address = source.data_ptr()
+            keys = dispatch.keys(source), dispatch.keys(memory)
+            if all(keys):
+                self.keys = keys
+                self.form, self.memory_form = prepared.form(source), prepared.form(memory)
+                self._address = source.data_ptr()
 
     @property
     def shape(self) -> torch.Size:
@@ -68,6 +82,8 @@ class PackedOperand:
     @property
     def reason(self) -> str | None:
         """Why it was not packed, so that calls take the source as it is; None if it was packed."""
+        if self.shard is not None:
+            return self.shard.reason
         if self.memory.numel():
             return None
         if self.device.type != "cuda":
@@ -87,9 +103,12 @@ class PackedOperand:
         Nothing is checked under torch.compile, for a source that a transform of torch.func made, and for an inference tensor,
         which does not count its changes.
         """
+        if self.shard is not None:  # the memory is that of the local tensor
+            self.shard.check()
         if self._version is None or _uncounted(self.source):
             return
-        if self._version != self.source._version or self._was.data_ptr() != self.source.data_ptr():
+        moved = self._was is not None and _address(self._was) != _address(self.source)
+        if moved or self._version != self.source._version:
             raise RuntimeError(
                 f"the source of this {self._words()} was modified in place (or given other memory) after mm32.pack: the "
                 "packed form is of what it was before. Pack it again"
@@ -122,7 +141,7 @@ class PackedOperand:
         return _again, (self.source, self.side, self.precision)  # a copy's source has memory, and panels, of its own
 
 
-def _again(source: torch.Tensor, side: str, precision: str) -> PackedOperand:
+def _again(source: torch.Tensor, side: Side, precision: Precision) -> PackedOperand:
     return pack(source, side=side, precision=precision)
 
 
@@ -131,12 +150,17 @@ def _uncounted(t: torch.Tensor) -> bool:
     return torch.compiler.is_compiling() or t.is_inference() or isinstance(t, FakeTensor) or _wrapped(t)
 
 
+def _address(t: torch.Tensor) -> int:
+    """Of the first element; 0 for a subclass that wraps other tensors and has no memory of its own."""
+    return t.data_ptr() if torch._C._has_storage(t) and not is_traceable_wrapper_subclass(t) else 0
+
+
 def _wrapped(t: torch.Tensor) -> bool:
     """Whether a tensor is one of torch.func's transforms own, which has no memory to ask about."""
     return torch._C._functorch.is_functorch_wrapped_tensor(t)
 
 
-def pack(b: torch.Tensor, *, side: str = "right", precision: str = "fp32") -> PackedOperand:
+def pack(b: torch.Tensor, *, side: Side = "right", precision: Precision = "fp32") -> PackedOperand:
     """Makes `b`, of shape (K, N), ready to be the right operand of many calls: ``mm32.matmul(a, mm32.pack(b))``.
 
     Such a call does not read `b` and split it into hi and lo again. It always takes the card's tensor-core kernel, "tensorcore"
@@ -153,8 +177,9 @@ def pack(b: torch.Tensor, *, side: str = "right", precision: str = "fp32") -> Pa
     kernel is "mma"). `PackedOperand.reason`, its repr and `explain` say so.
 
     `b` must not change while it is packed. A call raises if torch counted a change in place. Torch does not count writes through
-    ``b.data``, writes by other libraries or by a replayed CUDA graph, and nothing is checked under torch.compile: a result would
-    be that of the old `b`. A CUDA graph of a call keeps multiplying the panels that were captured, and they must outlive it.
+    ``b.data``, writes by other libraries or by a replayed CUDA graph, collectives in place (``torch.distributed.broadcast``) and
+    what FSDP2 gathers into a weight, and nothing is checked under torch.compile: a result would be that of the old `b` until it
+    is packed again. A CUDA graph of a call keeps multiplying the panels that were captured, and they must outlive it.
 
     Args:
         side: "right" for b (K, N); "left" for the left operand of matmul, then (M, K).
@@ -166,7 +191,36 @@ def pack(b: torch.Tensor, *, side: str = "right", precision: str = "fp32") -> Pa
         mm32.CompileError, mm32.LaunchError: the compiler or driver failed; the message has its log.
     """
     gemm.check_packable(b, side, precision)
+    if gemm.is_dtensor(b):
+        return _pack_shard(b, side, precision)
     return PackedOperand(b, side, precision, torch.ops.mm32.pack(b.detach(), side, precision))
+
+
+def _pack_shard(b: Any, side: Side, precision: Precision) -> PackedOperand:
+    """Each rank packs its own shard of a DTensor and keeps it: nothing is communicated."""
+    if any(p.is_partial() for p in b.placements):
+        raise RuntimeError(
+            f"mm32.pack takes a DTensor that is sharded or replicated, and this one is a sum that is not added up yet, "
+            f"{tuple(b.placements)}: redistribute it first"
+        )
+    local = local_of(b)
+    if local.numel() == 0:  # where a dimension is shorter than the mesh
+        shard = PackedOperand(local, side, precision, local.new_empty(0, dtype=torch.uint8))
+    else:
+        shard = pack(local, side=side, precision=precision)
+    return PackedOperand(b, side, precision, shard.memory, shard)
+
+
+def local_of(t: Any) -> torch.Tensor:
+    """The local tensor of a DTensor itself, without gradient, once the collective that makes it is done."""
+    with torch.no_grad():
+        return ready(t.to_local())
+
+
+def ready(t: torch.Tensor) -> torch.Tensor:
+    """What a collective returns, once it is done: torch hands it out before."""
+    wait = getattr(t, "trigger_wait", None)
+    return t if wait is None else wait()
 
 
 def unwrap(

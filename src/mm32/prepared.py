@@ -14,8 +14,9 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from mm32 import plan as planning
+from mm32 import settings
 from mm32.cuda import compile as compiler
-from mm32.cuda import cublas, launch
+from mm32.cuda import cublas, launch, prebuilt
 from mm32.errors import CompileError
 from mm32.gemm import Gemm
 
@@ -170,16 +171,18 @@ _said: set[str] = set()
 
 def unavailable(index: int) -> str | None:
     """Why none of mm32's kernels runs on CUDA device `index` in this process, or None."""
+    if (off := settings.disabled()) is not None:
+        return off
     if torch.version.hip is not None:
         return "mm32's kernels are for NVIDIA GPUs, and this torch is built for AMD's (ROCm)"
     return planning.unsupported("simt", launch.card_of(index)) or _missing
 
 
-def say_once(reason: str) -> None:
+def say_once(reason: str, line: str = "mm32 leaves its products to torch, in fp32: %s") -> None:
     """A line in the log "mm32", once in a process, that torch computes in mm32's place."""
-    if reason not in _said:
-        _said.add(reason)
-        log.warning("mm32 leaves its products to torch, in fp32: %s", reason)
+    if (said := line % reason) not in _said:
+        _said.add(said)
+        log.warning("%s", said)
 
 
 def planned(
@@ -202,6 +205,8 @@ def planned(
         card = launch.card_of(index)
         return planning.plan(problem, card, kernel, prepacked, torch=torch, passes=passes, drop_in=drop_in)
     if kernel != "auto":
+        if why == settings.disabled():
+            why += ": unset it, or ask for kernel 'auto', which is torch's product then"
         raise planning.Unplannable(f"kernel {kernel!r} cannot run here: {why}")
     return _by_torch(problem, index, why)
 
@@ -222,6 +227,7 @@ def executable(plan: planning.Plan, index: int, kernel: str = "auto") -> Run:
     Raises `CompileError` or `LaunchError`; `CompileError` too if something is missing for a kernel asked for by name.
     """
     global _missing
+    _log(plan, index)
     if plan.kernel == "torch":
         if not plan.estimates:  # there was nothing to choose
             say_once(plan.reason)
@@ -234,8 +240,39 @@ def executable(plan: planning.Plan, index: int, kernel: str = "auto") -> Run:
             raise
         if kernel != "auto":
             raise error if isinstance(error, CompileError) else CompileError(f"{missing} ({error})") from error
-        _missing = missing
+        if not (
+            prebuilt.there() and _has_driver()
+        ):  # what came with the package needs no compiler: other forms may run
+            _missing = missing
         return executable(_by_torch(plan.gemm, index, missing), index)
+
+
+def _log(plan: planning.Plan, index: int) -> None:
+    g = plan.gemm
+    log.info(
+        "M=%s N=%s K=%s%s, layout %s, precision %s on cuda:%s: kernel %s (%s)",
+        *(
+            g.m,
+            g.n,
+            g.k,
+            f" batch {g.batches}" if g.batch else "",
+            g.layout,
+            g.precision,
+            index,
+            plan.kernel,
+            plan.reason,
+        ),
+    )
+    if log.isEnabledFor(logging.DEBUG):
+        log.debug("%s", plan.explain())
+
+
+def _has_driver() -> bool:
+    try:
+        from cuda.bindings import driver  # noqa: F401
+    except (ImportError, RuntimeError):
+        return False
+    return True
 
 
 def _what_is_missing(error: BaseException | None) -> str | None:

@@ -17,10 +17,11 @@ from typing import Any
 
 import torch
 from torch._functorch.autograd_function import enable_single_level_autograd_function
+from torch.autograd import forward_ad
 from torch.autograd.forward_ad import _set_fwd_grad_enabled, unpack_dual
 from torch.autograd.function import _SingleLevelFunction
 
-from mm32 import activations, cpu, gemm
+from mm32 import activations, cpu, gemm, sharding
 
 
 def _slope_of_result(activation: str | None) -> bool:
@@ -31,6 +32,24 @@ def _slope_of_result(activation: str | None) -> bool:
 def _times_slope(grad: torch.Tensor, value: torch.Tensor, activation: str) -> torch.Tensor:
     """grad * act'(z), differentiable again; `value` is act(z) where the slope is a function of it, else z."""
     return activations.named(activation).times_slope(grad, value)
+
+
+def _below(
+    keyset: Any,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    precision: str,
+    kernel: str,
+    packed: tuple[torch.Tensor | None, ...],
+) -> torch.Tensor:
+    """The operator with autograd done: what the dispatcher would call next; DTensors by the operator that is theirs."""
+    if packed == () and sharding.among(a, b, bias):
+        return sharding.product(a, b, bias, activation, precision, kernel)
+    return torch.ops.mm32.matmul.default.redispatch(
+        keyset & torch._C._after_autograd_keyset, a, b, bias, activation, precision, kernel, *packed
+    )
 
 
 class Mm32Matmul(_SingleLevelFunction):
@@ -54,9 +73,7 @@ class Mm32Matmul(_SingleLevelFunction):
         # with them off, second derivatives would be zeros.
         below = torch._C._AutoDispatchBelowAutograd()
         with below, torch.set_grad_enabled(modes[0]), _set_fwd_grad_enabled(modes[1]):
-            result = torch.ops.mm32.matmul.default.redispatch(
-                keyset & torch._C._after_autograd_keyset, a, b, bias, activation, precision, kernel, *packed
-            )
+            result = _below(keyset, a, b, bias, activation, precision, kernel, packed)
         ctx.set_materialize_grads(False)
         ctx.activation, ctx.options = activation, (None, precision, kernel)
         ctx.shapes, ctx.forward_mode = (a.shape, b.shape), modes[1]
@@ -88,7 +105,8 @@ class Mm32Matmul(_SingleLevelFunction):
             grad_bias = grad.sum(dim=list(range(grad.dim() - 1)))
         if need_b:
             rows = a if len(a_shape) > 1 else a.unsqueeze(0)
-            if len(b_shape) <= 2:  # one B for the batch: one product over all rows, not one for each matrix, summed
+            # One B for the batch: one product over all rows, not one for each matrix, summed.
+            if len(b_shape) <= 2 and not sharding.splits_inner_rows(rows, grad):
                 count = math.prod(grad.shape[:-1])
                 rows, grad = rows.reshape(count, rows.shape[-1]), grad.reshape(count, grad.shape[-1])
             grad_b = torch.ops.mm32.matmul(rows.mT, grad, None, *ctx.options)
@@ -123,8 +141,11 @@ _unpack = torch._VF._unpack_dual
 
 
 def _has_tangent(t: torch.Tensor | None) -> bool:
-    """Asked of the tensor: torch.autograd.forward_ad's level is not kept up inside programs that torch.compile has traced."""
-    return t is not None and _unpack(t, level=0)[1] is not None
+    """Asked of the tensor: torch.autograd.forward_ad's level is not kept up inside programs that torch.compile has traced.
+    Not of a DTensor where it need not be: to ask is an operation that DTensors lack up to torch 2.9."""
+    if t is None or (gemm.is_dtensor(t) and forward_ad._current_level < 0):
+        return False
+    return _unpack(t, level=0)[1] is not None
 
 
 def autograd(
@@ -148,8 +169,7 @@ def autograd(
     plain = not (torch._C._are_functorch_transforms_active() or torch._C._len_torch_dispatch_stack())
     if plain and not recorded and not (_has_tangent(a) or _has_tangent(b) or _has_tangent(bias)):
         with torch._C._AutoDispatchBelowAutograd():
-            below = keyset & torch._C._after_autograd_keyset
-            return torch.ops.mm32.matmul.default.redispatch(below, a, b, bias, activation, precision, kernel, *packed)
+            return _below(keyset, a, b, bias, activation, precision, kernel, packed)
     modes = torch.is_grad_enabled(), torch._C._is_fwd_grad_enabled()
     with enable_single_level_autograd_function():
         return Mm32Matmul.apply(  # type: ignore[attr-defined]
@@ -179,6 +199,8 @@ def autograd_out(
             "Trying to use forward AD with mm32::matmul_out that does not support it because it is an out= function: call "
             "mm32.matmul without out"
         )
+    if sharding.among(a, b, bias, out):
+        sharding.register()
     with torch._C._AutoDispatchBelowAutograd():
         torch.ops.mm32.matmul_out.default.redispatch(
             keyset & torch._C._after_autograd_keyset, a, b, bias, activation, precision, kernel, out, *packed

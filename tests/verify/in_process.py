@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 from mm32.verify.channel import Failure, Reply, safe
 from mm32.verify.compare import Comparison
+from mm32.verify.process import Limits
 from mm32.verify.reference import ReferenceRunner
 from mm32.verify.report import Report
 from mm32.verify.stop import Stop
@@ -55,6 +56,7 @@ class Bench:
         self.truth = TruthSource(self.reference, self.note)  # type: ignore[arg-type]
         self.building, self.device = False, self.reference.runner.device.type
         self.trial_budget = self.probe_budget = 300.0
+        self.limits = Limits(300.0, 16.0)
 
     def at(self, stage: str) -> None:
         pass

@@ -43,15 +43,21 @@ def test_the_worker_imports_only_the_message_format_and_shared_memory(name: str)
     assert other <= {"wire", "memory"}
 
 
-@pytest.mark.parametrize("name", ["wire", "memory"])
-def test_what_both_sides_import_imports_nothing(name: str) -> None:
-    assert imports(PACKAGE / f"{name}.py") == set()
+def test_what_both_sides_import_imports_nothing_else() -> None:
+    assert imports(PACKAGE / "memory.py") == set()
+    assert imports(PACKAGE / "wire.py") == {"memory"}
 
 
 @pytest.mark.parametrize("name", [name for name in TRUSTED if name != "reference"])
 def test_the_trusted_side_only_starts_the_programs_of_the_workers(name: str) -> None:
     found = imports(PACKAGE / f"{name}.py")
     assert not {other for other in found if other.split(".")[0] in ("worker", "reference")}
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "html").glob("*.py")), ids=lambda path: path.stem)
+def test_pages_are_made_of_records_alone(path: Path) -> None:
+    """What makes HTML runs nothing and asks no process."""
+    assert imports(path) <= {"html", "picture", "timing", "verdict"}
 
 
 def test_the_references_program_is_the_one_that_shares_the_workers_code() -> None:

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from mm32 import cli
 from mm32.install import pip_install
-from mm32.verify import entry, page, verify
+from mm32.verify import entry, html, page, verify
 from mm32.verify.verdict import EXIT_MEANINGS
 
 COMMAND = [sys.executable, "-c", "from mm32.cli import main; main()"]
@@ -38,7 +38,8 @@ def scripts(write: Write) -> tuple[Path, Path]:
 
 
 def test_a_page_with_the_verdict_last_and_progress_on_stderr(scripts: tuple[Path, Path], tmp_path: Path) -> None:
-    done = mm32("verify", *scripts, "--trials", "1", "--seed", "5", "--json", tmp_path / "report.json")
+    files = ("--json", tmp_path / "report.json", "--html", tmp_path / "report.html")
+    done = mm32("verify", *scripts, "--trials", "1", "--seed", "5", *files)
     record = json.loads((tmp_path / "report.json").read_text())
     assert done.returncode == record["exit_code"]
     assert done.returncode in (0, 1, 3, 4), done.stdout
@@ -54,7 +55,11 @@ def test_a_page_with_the_verdict_last_and_progress_on_stderr(scripts: tuple[Path
         assert part in done.stdout
     assert "mm32: comparing, trial 1 of 1" in done.stderr
     assert "\x1b" not in done.stdout
-    assert (record["schema"], record["same"], record["seed"]) == ("mm32.verify/2", True, 5)
+    assert (record["schema"], record["same"], record["seed"]) == ("mm32.verify/3", True, 5)
+    (drawn,) = record["picture"]["outputs"]
+    assert (drawn["path"], drawn["shape"], drawn["wrong"], drawn["cells"]) == ("output", [64, 96], 0, [64, 96])
+    sources = [script.read_text() for script in reversed(scripts)]
+    assert (tmp_path / "report.html").read_text() == html.page(record, *sources)
 
 
 def test_json_on_standard_output_stands_alone(write: Write) -> None:
@@ -76,6 +81,7 @@ def test_wrong_usage_is_exit_code_2(scripts: tuple[Path, Path], tmp_path: Path) 
         ([reference, candidate, "--seed", str(2**62)], f"seed must be from 0 to 2^62 - 1, got {2**62}"),
         ([reference, candidate, "--json", tmp_path / "none" / "x.json"], "there is no folder"),
         ([reference, candidate, "--json", tmp_path], f"{tmp_path} is a folder"),
+        ([reference, candidate, "--html", tmp_path / "none" / "x.html"], "there is no folder"),
     ):
         done = mm32("verify", *arguments)
         assert done.returncode == 2, arguments
@@ -102,6 +108,9 @@ class _Verified:
     def json(self) -> str:
         return "{}"
 
+    def as_dict(self) -> dict[str, object]:
+        return {}
+
 
 def test_an_error_of_the_tool_itself_is_exit_code_70(
     scripts: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -111,14 +120,18 @@ def test_an_error_of_the_tool_itself_is_exit_code_70(
     def fail(*_: object, **__: object) -> None:
         raise ValueError("inside")
 
-    def run(json: str) -> int:
-        return CliRunner().invoke(cli.app, ["verify", *map(str, scripts), "--json", json]).exit_code
+    def run(file: str, option: str = "--json") -> int:
+        return CliRunner().invoke(cli.app, ["verify", *map(str, scripts), option, file]).exit_code
 
     monkeypatch.setattr(entry.Session, "run", lambda self: _Verified())
     monkeypatch.setattr(page.Page, "print", lambda self: None)
     assert run(str(tmp_path / "report.json")) == 0
     assert (tmp_path / "report.json").read_text() == "{}\n"
     assert run("/dev/full") == 70
+    monkeypatch.setattr(html, "page", lambda *_: "<!DOCTYPE html>")
+    assert run(str(tmp_path / "report.html"), "--html") == 0
+    assert (tmp_path / "report.html").read_text() == "<!DOCTYPE html>"
+    assert run("/dev/full", "--html") == 70
     monkeypatch.setattr(page.Page, "print", fail)
     assert run("-") == 70
     monkeypatch.setattr(entry.Session, "run", fail)

@@ -75,6 +75,17 @@ def test_a_single_sum_that_cancels_has_a_wider_relative_bound() -> None:
     assert not judge(torch.tensor([[2e-4]]), [truth]).same
 
 
+def test_complex_outputs_are_judged_by_their_distance() -> None:
+    exact = torch.randn(30, 40, dtype=torch.complex128, generator=torch.Generator().manual_seed(1))
+    truth = Truth("output", exact.to(torch.complex64), exact, k=16)
+    assert judge(truth.reference.clone(), [truth]).same
+    turned = truth.reference.clone()
+    turned[3, 4] *= 1 + 1e-3j
+    result = judge(turned, [truth])
+    assert not result.same
+    assert result.errors.componentwise > 1e3
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_one_odd_value_is_different(value: float) -> None:
     _, _, truth = problem(64, "rand")
@@ -133,6 +144,25 @@ def test_bitwise_truth() -> None:
     right = torch.tensor([1.0, 2.0])
     assert judge(right.clone(), [Truth("output", right, bitwise=True)]).same
     assert not judge(torch.nextafter(right, right + 1), [Truth("output", right, bitwise=True)]).same
+
+
+def test_a_nan_that_the_reference_spreads_further_than_it_has_to_may_be_missing() -> None:
+    """A convolution by tiles makes NaN of a whole tile, a direct one of what the NaN reaches."""
+    exact = torch.tensor([1.0, 2.0, 3.0, math.nan, math.inf], dtype=torch.float64)
+    reference = torch.tensor([1.0, math.nan, math.nan, math.nan, math.nan])
+
+    def same(*values: float) -> bool:
+        return judge(torch.tensor(values), [Truth("output", reference, exact)]).same
+
+    nan, inf = math.nan, math.inf
+    assert same(1, nan, nan, nan, nan)
+    assert same(1, 2, 3, nan, inf)
+    assert same(1, 2, nan, nan, -inf)
+    assert not same(1, 2.001, 3, nan, nan)  # a number there has to be right
+    assert not same(1, 2, inf, nan, nan)
+    assert not same(nan, 2, 3, nan, nan)
+    assert not same(1, 2, 3, 4, nan)
+    assert not same(1, 2, 3, nan, 5)
 
 
 # ---------------------------------------------------------------------------------------------------------- self-test

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
@@ -72,12 +71,14 @@ def test_memory_of_the_card_reaches_another_process() -> None:
         connection = wire.Connection(ours)
         for number in (1, 2):
             descriptor = region.create()
-            region.bytes().fill_(number)
+            region.fill(0, region.size, number)
+            region.write(8, torch.full((8,), number, dtype=torch.uint8, device=device))
             torch.cuda.synchronize()
             connection.send({}, (), [descriptor])
-            os.close(descriptor)
             connection.receive()
-            assert region.bytes().eq(10 * number).all()
+            seen = torch.zeros(region.size, dtype=torch.uint8, device=device)
+            region.read(0, seen)
+            assert seen.eq(10 * number).all()
             region.release()
         ours.shutdown(socket.SHUT_WR)
         assert child.wait(60) == 0
@@ -94,7 +95,7 @@ while True:
         header, _ = connection.receive()
     except wire.Closed:
         break
-    region.map(header["descriptors"][0])
+    region.map(header["descriptors"][0], [(0, region.size)])
     region.bytes().mul_(10)
     torch.cuda.synchronize()
     region.release()

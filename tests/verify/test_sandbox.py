@@ -176,10 +176,11 @@ def test_where_cuda_does_not_start_less_is_confined(
     """As if this machine had a GPU: CUDA is tried at every level but the last, and starts at none."""
     monkeypatch.setattr(launch, "_has_cuda", lambda: True)
     monkeypatch.setattr(launch, "_works", {})
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")  # a worker that is to see none is not tried
     worker = start("print('1')")
     assert worker.isolation == [sandbox.CAPABILITIES]
     assert printed(worker) == 1
-    assert launch._works == {LEVELS: len(LEVELS) - 1}
+    assert launch._works == {(LEVELS, True): len(LEVELS) - 1}
 
 
 DAEMONS = """

@@ -57,12 +57,12 @@ def answer(header: dict[str, Any]) -> Any:
     thread = threading.Thread(target=work)
     thread.start()
     try:
-        return Channel(ours, lambda: None).ask("forward", None, {}, None, False)
+        return Channel(ours, lambda: None).ask("forward", None, {}, None)
     except Failure as failure:
         return failure
     finally:
+        ours.close()  # ends the other end's wait
         thread.join()
-        ours.close()
         theirs.close()
 
 

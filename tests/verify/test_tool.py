@@ -216,6 +216,11 @@ def test_wrong_candidates_are_different(run: Run, name: str) -> None:
     assert report.verdict is Verdict.DIFFERENT, (report.verdict, report.reason)
     assert report.exit_code == 5
     assert any(part in report.reason for part in says.split("|")), report.reason
+    if report.wrong or name == "caches late":
+        assert report.picture is not None
+        assert not report.picture["same"]
+        assert report.picture["outputs"][0]["wrong"] > 0
+        assert (report.picture["of"] == "a timed call") == (name == "caches late")
 
 
 def test_a_check_that_could_not_have_failed_gives_no_verdict(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -492,7 +497,7 @@ def test_a_reference_without_a_matmul_cannot_take_a_kernel(run: Run) -> None:
 def test_the_json_record(run: Run, write: Callable[[str, str], Path]) -> None:
     report = run(MUTANTS["all NaN"][0], trials=1)
     record = json.loads(report.json())
-    assert record["schema"] == "mm32.verify/2"
+    assert record["schema"] == "mm32.verify/3"
     assert (record["verdict"], record["exit_code"], record["same"]) == ("DIFFERENT", 5, False)
     assert record["trials"][0]["candidate"]["normwise"] == "nan"
     assert set(record) == {"schema", "verdict", "exit_code", "same", *(set(vars(report)) - {"verdict"})}

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from mm32.verify import memory
-from mm32.verify.channel import Reply
+from mm32.verify import memory, timed
+from mm32.verify.channel import Failure, Reply
 from mm32.verify.data import Pools, parts
 from mm32.verify.timing import _Keeper, random
 from mm32.verify.window import Bench, difference
@@ -35,13 +35,16 @@ def test_memory_is_exchanged_under_the_same_tensors(regions: tuple[memory.Region
     tensors = []
     for number in (1, 2):
         descriptor = ours.create()
-        ours.bytes().fill_(number)
-        theirs.map(os.dup(descriptor))
-        os.close(descriptor)
+        ours.fill(0, ours.size, number)
+        ours.write(8, torch.tensor([1.5, 2.5]))
+        theirs.map(os.dup(descriptor), [(0, ours.size)])
         tensors.append(theirs.bytes())
-        assert theirs.bytes().eq(number).all()
+        assert theirs.bytes()[8:16].view(torch.float32).tolist() == [1.5, 2.5]
+        assert theirs.bytes()[16:].eq(number).all()
         theirs.bytes()[0] = 9
-        assert ours.bytes()[0] == 9
+        seen = torch.zeros(4, dtype=torch.uint8)
+        ours.read(0, seen)
+        assert seen.tolist() == [9, number, number, number]
         theirs.release()
         ours.release()
     assert tensors[0] is tensors[1]
@@ -51,13 +54,25 @@ def test_a_worker_cannot_shrink_the_memory(regions: tuple[memory.Region, memory.
     descriptor = regions[0].create()
     with pytest.raises(OSError):
         os.ftruncate(descriptor, 0)
-    os.close(descriptor)
+
+
+def test_only_what_is_used_takes_memory() -> None:
+    """A window of one call in slots for four must not pay for four."""
+    ours, theirs = memory.reserve(64 << 20, CPU), memory.reserve(64 << 20, CPU)
+    descriptor = ours.create()
+    ours.write(1 << 20, torch.ones(1 << 10))
+    theirs.map(os.dup(descriptor), [(1 << 20, (1 << 20) + 4096), (32 << 20, (32 << 20) + 1)])
+    theirs.bytes()[32 << 20] = 1
+    assert theirs.bytes()[1 << 20 : (1 << 20) + 4096].view(torch.float32).eq(1).all()
+    assert os.fstat(descriptor).st_blocks * 512 == 2 * 4096
+    ours.close()
+    theirs.close()
 
 
 def test_memory_of_another_size_is_refused(regions: tuple[memory.Region, memory.Region]) -> None:
     small = memory.reserve(10, CPU)
     with pytest.raises(OSError, match="4096 bytes, 12288 needed"):
-        regions[0].map(small.create())
+        regions[0].map(os.dup(small.create()), [(0, 4096)])
     small.close()
 
 
@@ -67,7 +82,7 @@ from mm32.verify import memory, wire
 connection = wire.Connection(socket.socket(fileno=int(sys.argv[1])), descriptors=True)
 header, _ = connection.receive()
 region = memory.reserve(4096, torch.device("cpu"))
-region.map(header["descriptors"][0])
+region.map(header["descriptors"][0], [(0, 4096)])
 region.bytes().mul_(2)
 connection.send({"pid": os.getpid()})
 """
@@ -86,14 +101,15 @@ def test_memory_reaches_another_process_beside_a_message(prefix: list[str]) -> N
         command = [*prefix, sys.executable, "-c", OTHER, str(theirs.fileno())]
         child = subprocess.Popen(command, pass_fds=[theirs.fileno()])
         descriptor = region.create()
-        region.bytes().fill_(21)
+        region.fill(0, 4096, 21)
         connection = wire.Connection(ours)
         connection.send({}, (), [descriptor])
         header, _ = connection.receive()
         assert child.wait(30) == 0
-        assert region.bytes().eq(42).all()
+        seen = torch.zeros(4096, dtype=torch.uint8)
+        region.read(0, seen)
+        assert seen.eq(42).all()
         assert header["pid"] != os.getpid()
-    os.close(descriptor)
     region.close()
 
 
@@ -126,7 +142,9 @@ def test_data_are_made_again_by_their_recipe_and_never_twice() -> None:
         recipe = of.recipe()
         first, second = torch.zeros(end, dtype=torch.uint8), torch.zeros(end, dtype=torch.uint8)
         for whole in (first, second):
-            of.fill([part.vector(whole, 0) for part in places if part.dtype is not None], recipe)
+            tensors = [part for part in places if part.dtype is not None]
+            for part, pieces in zip(tensors, of.pieces(recipe), strict=True):
+                whole[part.at(0) : part.at(0) + part.bytes] = torch.cat(pieces).view(torch.uint8)
         assert torch.equal(first, second)
         values = places[0].view(first, 0)
         assert (values.shape, values.stride()) == ((20, 30), (1, 20))
@@ -177,7 +195,7 @@ def test_what_is_delivered_is_what_the_model_answers_for_fresh_data() -> None:
     first, second = one.window(recipes), two.window(recipes)
     assert first.seconds > 0
     assert max(difference(one, second, first)) < 1e-5
-    outputs = [one.leaves(first, i)[0] for i in range(6)]
+    outputs = [one.leaves(first, i)[0].clone() for i in range(6)]
     assert all(not torch.equal(outputs[0], other) for other in outputs[1:])
     assert not torch.equal(one.leaves(one.window([one.pools.recipe()] * 6), 0)[0], outputs[0])
 
@@ -234,11 +252,13 @@ def test_a_write_that_comes_after_the_window_is_not_seen() -> None:
     one = bench(right)
     slots = one.worker.slots  # type: ignore[attr-defined]
     slots._deliver = lambda *_: None
-    kept: list[torch.Tensor] = []
+    kept: list[str] = []
     real = one.region.release
 
     def late() -> None:
-        kept.append(one.region.bytes()[one.outputs_at :].fill_(0))
+        if not kept:
+            kept.append("late")
+            one.region.fill(one.outputs_at, one.size, 0)
         real()
 
     one.region.release = late  # type: ignore[method-assign]
@@ -290,6 +310,15 @@ def test_the_same_numbers_are_drawn_with_the_same_seeds_and_it_is_told() -> None
 def test_the_null_worker_delivers_or_does_not() -> None:
     null = bench(None, role="null")
     recipes = [null.pools.recipe()] * 6
-    delivered, without = null.window(recipes), null.window(recipes, deliver=False)
+    delivered = null.window(recipes)
     assert null.leaves(delivered, 5)[0].eq(0).all()
+    without = null.window(recipes, deliver=False)
     assert null.leaves(without, 0)[0].isnan().all()
+
+
+def test_data_that_the_machine_cannot_hold_are_named() -> None:
+    timed.check_memory(1 << 30, 1 << 30, 20 << 30)
+    timed.check_memory(16 << 20, 16 << 20, 0)  # never refused
+    with pytest.raises(Failure, match=r"2.0 GiB of inputs and 1.0 GiB of outputs take about 24 GiB .* 20 GiB are free"):
+        timed.check_memory(2 << 30, 1 << 30, 20 << 30)
+    assert 0 < timed.available_memory() < 1 << 50

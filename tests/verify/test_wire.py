@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
 from typing import Any
@@ -10,7 +11,21 @@ from typing import Any
 import pytest
 import torch
 
-from mm32.verify.wire import MAGIC, PREFIX, Closed, Connection, ProtocolError, Unsupported, leaves, pack, unpack
+from mm32.verify import memory
+from mm32.verify.channel import Channel
+from mm32.verify.wire import (
+    MAGIC,
+    PREFIX,
+    Closed,
+    Connection,
+    ProtocolError,
+    Unsupported,
+    from_file,
+    leaves,
+    pack,
+    to_file,
+    unpack,
+)
 
 
 def round_trip(value: Any) -> Any:
@@ -121,3 +136,61 @@ def test_deep_values_are_refused() -> None:
         node = {"list": [node]}
     with pytest.raises(ProtocolError):
         unpack(node, [])
+
+
+# ---------------------------------------------------------------------------------------------------------- files
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_tensors_travel_in_a_file(trusted: bool) -> None:
+    sent = [torch.arange(5, dtype=torch.uint8), torch.rand(300, 200).T, torch.tensor([True, False]), torch.empty(0, 3)]
+    file = memory.new_file()
+    metas = to_file(file, sent)
+    memory.freeze(file)
+    with pytest.raises(OSError):
+        os.pwrite(file, b"x", 0)
+    got = from_file(file, json.loads(json.dumps(metas)), trusted)
+    os.close(file)
+    assert [(t.shape, t.stride(), t.dtype) for t in got] == [(t.shape, t.stride(), t.dtype) for t in sent]
+    assert all(torch.equal(a, b) for a, b in zip(got, sent, strict=True))
+    assert all(t.data_ptr() % 64 == 0 for t in got[:2]) or not trusted
+    got[1][0, 0] = 7  # one's own, whoever wrote the file
+    assert float(got[1][0, 0]) == 7
+
+
+def test_a_copy_does_not_change_behind_us() -> None:
+    """A candidate may write to its answer's file after it has answered."""
+    file = memory.new_file(1 << 20)
+    metas = to_file(file, [torch.zeros(1000)])
+    (got,) = from_file(file, metas, trusted=False, limit=1 << 20)
+    os.pwrite(file, b"\xff" * 4000, 0)
+    os.close(file)
+    assert got.eq(0).all()
+
+
+def test_files_that_are_too_short_or_too_large_are_refused() -> None:
+    file = memory.new_file(8192)
+    with pytest.raises(ProtocolError, match="too short"):
+        from_file(file, [{"dtype": "float32", "shape": [4096], "order": [0]}], trusted=False)
+    with pytest.raises(ProtocolError, match="at most 100 were expected"):
+        from_file(file, [{"dtype": "float32", "shape": [1024], "order": [0]}], trusted=False, limit=100)
+    with pytest.raises(ProtocolError, match="malformed"):
+        from_file(file, {"dtype": "float32"}, trusted=False)
+    with pytest.raises(OSError):
+        to_file(file, [torch.rand(4096)])  # the tool's file does not grow
+    os.close(file)
+
+
+def test_an_answer_in_a_file_that_nobody_gave_is_refused() -> None:
+    ours, theirs = socket.socketpair()
+
+    def answer() -> None:
+        connection = Connection(theirs, descriptors=True)
+        header, _ = connection.receive()
+        connection.send({"nonce": header["nonce"], "value": {"value": None}, "in_file": []})
+
+    worker = threading.Thread(target=answer)
+    worker.start()
+    with ours, theirs, pytest.raises(ProtocolError, match="not asked for"):
+        Channel(ours, lambda: None).ask("window", None, {}, 1 << 20)
+    worker.join()

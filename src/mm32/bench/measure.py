@@ -22,6 +22,7 @@ from mm32 import plan as planning
 from mm32.bench import peers
 from mm32.cuda import launch
 from mm32.errors import CompileError, LaunchError
+from mm32.options import Activation
 
 U = 2.0**-24
 FLUSH_BYTES = 512 * 2**20
@@ -45,7 +46,7 @@ class Case:
     layout: str = "nn"
     distribution: str = "randn"
     bias: bool = False
-    activation: str | None = None
+    activation: Activation | None = None
     batch: int = 1
 
     @property

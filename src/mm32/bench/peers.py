@@ -11,6 +11,7 @@ import torch
 import mm32
 from mm32 import cpu, gemm
 from mm32 import plan as planning
+from mm32.options import Activation
 
 Call = Callable[[], torch.Tensor]
 BASELINE = "torch"  # what the others' times are compared with
@@ -33,7 +34,7 @@ class Unavailable(RuntimeError):
 
 
 def call(
-    name: str, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None = None, activation: str | None = None
+    name: str, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None = None, activation: Activation | None = None
 ) -> Call:
     """A function that computes act(a @ b + bias) once, by the implementation of that name. `a` (M, K) and `b` (K, N), or
     (batch, M, K) and (batch, K, N); Unavailable if it cannot run here, ValueError if there is none of that name."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
+from mm32 import sizes
 from mm32.bench.measure import Case
 from mm32.bench.peers import BASELINE, IMPLEMENTATIONS
 from mm32.gemm import LAYOUTS
@@ -115,8 +115,6 @@ SETS: dict[str, tuple[list[Case], list[str]]] = {
 }
 
 DISTRIBUTIONS = ("randn", "rand")
-EXAMPLE = "2048x8192x4096:tt"
-_SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)((?::\w+)*)")
 
 
 def parse(shapes: str, against: str | None = None) -> tuple[list[Case], list[str]]:
@@ -147,24 +145,7 @@ def _items(text: str, what: str) -> Sequence[str]:
 
 
 def _case(text: str) -> Case:
-    found = _SHAPE.fullmatch(text)
-    if not found:
-        known = ", ".join(SETS)
-        raise ValueError(
-            f"{text!r} is neither a set ({known}) nor a shape MxKxN[:layout][:distribution], such as {EXAMPLE}"
-        )
-    m, k, n = (int(size) for size in found.groups()[:3])
-    if not (m and k and n):
+    asked = sizes.parse(text, f"a set ({', '.join(SETS)})", distribution=DISTRIBUTIONS)
+    if not (asked.m and asked.k and asked.n):
         raise ValueError(f"{text!r}: there is nothing to time in a size of 0")
-    options: dict[str, str] = {}
-    for option in found[4].split(":")[1:]:
-        kind = "layout" if option in LAYOUTS else "distribution" if option in DISTRIBUTIONS else None
-        if kind is None:
-            raise ValueError(
-                f"{text!r}: {option!r} is neither a layout ({', '.join(LAYOUTS)}) nor a distribution "
-                f"({', '.join(DISTRIBUTIONS)})"
-            )
-        if kind in options:
-            raise ValueError(f"{text!r} has two {kind}s, {options[kind]!r} and {option!r}")
-        options[kind] = option
-    return Case(m, n, k, options.get("layout", "nn"), options.get("distribution", "randn"))
+    return Case(asked.m, asked.n, asked.k, asked.layout or "nn", asked.words.get("distribution", "randn"))

@@ -18,9 +18,11 @@ import logging
 import os
 import re
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from mm32 import settings
 from mm32.errors import CompileError
 from mm32.install import pip_install
 
@@ -49,7 +51,7 @@ class Entry:
 
 def cache_dir() -> Path:
     """Where cubins are kept: $MM32_CACHE_DIR, or mm32/cubins in the user's cache folder ($XDG_CACHE_HOME or ~/.cache)."""
-    if named := os.environ.get("MM32_CACHE_DIR"):
+    if named := settings.CACHE_DIR.text:
         return Path(named)
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "mm32" / "cubins"
@@ -222,26 +224,34 @@ def _write(path: Path, data: bytes) -> None:
 def _read(path: Path) -> bytes | None:
     """The cubin of an entry, None where there is none that is whole."""
     try:
-        return unpack(path.read_bytes())[0]
+        found = unpack(path.read_bytes())[0]
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         log.info("cache entry %s is not usable (%s): compiling again", path, error)
         return None
+    log.debug("from the cache: %s", path)
+    return found
+
+
+def kept(source: str, constants: Constants, arch: str) -> bytes | None:
+    """The compiled kernel, if the cache has it of the compiler that is expected here, which is not loaded to ask; else None."""
+    expected = expected_version()
+    return None if expected is None else _read(cache_dir() / f"{key(source, constants, arch, expected)}.cubin")
 
 
 def cubin(source: str, constants: Constants, arch: str) -> bytes:
     """The compiled kernel, from the cache or newly made and kept under the version of the compiler that made it."""
     folder, expected = cache_dir(), expected_version()
-    if expected is not None:
-        found = _read(folder / f"{key(source, constants, arch, expected)}.cubin")
-        if found is not None:
-            return found
+    if (found := kept(source, constants, arch)) is not None:
+        return found
     version = compiler_version()
     path = folder / f"{key(source, constants, arch, version)}.cubin"
     if version != expected and (found := _read(path)) is not None:
         return found
+    start = time.perf_counter()
     code, _ = compile_cubin(source, constants, arch)
+    log.info("compiled %s for %s by %s in %.2f s", source, arch, version, time.perf_counter() - start)
     _write(path, pack(code, header(source, constants, arch, version)))
     return code
 

@@ -15,7 +15,7 @@ import torch
 
 from mm32.cuda import compile as compiler
 from mm32.cuda import prebuilt
-from mm32.errors import LaunchError
+from mm32.errors import CompileError, LaunchError
 from mm32.gemm import MAX_BATCH_RANK, Gemm, Matrix
 from mm32.plan import PARAMS, Card, Field, Launch, Plan, Workspace
 from mm32.plan import card as cards
@@ -150,19 +150,33 @@ def _at(launch: Launch, arch: str, index: int) -> tuple:
     return launch.source, launch.entry, launch.constants, launch.shared, arch, index
 
 
+def _not_loaded(plan: Plan, arch: str, index: int) -> tuple[Launch, ...]:
+    return tuple(launch for launch in plan.launches if _at(launch, arch, index) not in _kernels)
+
+
 def _cubins(launches: tuple[Launch, ...], arch: str) -> dict[_Code, bytes]:
     """The cubins of launches, without those that came with the package. What has to be compiled is compiled side by side, which
     NVRTC allows: the launches of a plan take 2.5 to 3.1 s one after another."""
     wanted = {(launch.source, launch.constants): None for launch in launches}
-    missing = [code for code in wanted if not prebuilt.path(code[0], code[1], arch).exists()]
-    if len(missing) < 2:
-        return {(source, constants): compiler.cubin(source, constants, arch) for source, constants in missing}
-    with ThreadPoolExecutor(min(len(missing), os.cpu_count() or 1), "mm32-compile") as pool:
-        return dict(zip(missing, pool.map(lambda code: compiler.cubin(code[0], code[1], arch), missing), strict=True))
+    here = [code for code in wanted if not prebuilt.path(code[0], code[1], arch).exists()]
+    missing = [code for code in here if compiler.kept(code[0], code[1], arch) is None]
+    if len(missing) > 1:
+        compiler.compiler_version()  # loads NVRTC, once: its bindings are not made for several threads doing that
+        try:
+            with ThreadPoolExecutor(min(len(missing), os.cpu_count() or 1), "mm32-compile") as pool:
+                futures = {code: pool.submit(compiler.cubin, code[0], code[1], arch) for code in missing}
+            made = {code: future.result() for code, future in futures.items()}
+            return made | {code: compiler.cubin(code[0], code[1], arch) for code in here if code not in made}
+        except RuntimeError as error:  # no thread may be started: the interpreter ends, or a limit is reached
+            if isinstance(error, CompileError):
+                raise
+            log.info("kernels are compiled one after another: %s", error)
+    return {code: compiler.cubin(code[0], code[1], arch) for code in here}
 
 
 def _library(launch: Launch, arch: str, cubins: dict[_Code, bytes], what: str) -> object:
-    """The loaded cubin of a launch: of those at hand, or the one that came with the package, unless the driver refuses that."""
+    """The loaded cubin of a launch: of those at hand, or the one that came with the package, unless the driver refuses that. The
+    device's context is current."""
     from cuda.bindings import driver
 
     def load(code: bytes) -> object:
@@ -171,7 +185,11 @@ def _library(launch: Launch, arch: str, cubins: dict[_Code, bytes], what: str) -
     code = cubins.get((launch.source, launch.constants))
     if code is None and (built := prebuilt.find(launch.source, launch.constants, arch)) is not None:
         try:
-            return load(built)
+            library = load(built)
+            # The driver may load lazily, and say only now that it cannot.
+            kernel = _checked(driver.cuLibraryGetKernel(library, launch.entry.encode()), f"loading {what}")
+            _checked(driver.cuKernelGetFunction(kernel), f"loading {what}")
+            return library
         except LaunchError as error:
             log.info("the driver does not take the cubin that came with mm32 (%s): compiling", error)
     return load(code or compiler.cubin(launch.source, launch.constants, arch))
@@ -257,9 +275,12 @@ class Executable:
         self._problem = _template(plan.gemm)
         self._steps = []
         arch = plan.card.arch
-        with torch.cuda.device(index), _lock:
-            missing = tuple(launch for launch in plan.launches if _at(launch, arch, index) not in _kernels)
-            cubins = _cubins(missing, arch)
+        with torch.cuda.device(index):
+            cubins: dict[_Code, bytes] = {}
+            if _not_loaded(plan, arch, index):  # else another thread's compilation is not waited for
+                torch.cuda.set_device(index)  # makes its context current in a thread that has not used CUDA yet
+                with _lock:
+                    cubins = _cubins(_not_loaded(plan, arch, index), arch)
             for launch in plan.launches:
                 kernel = _kernel(launch, arch, index, _what(plan, launch), cubins).function
                 self._steps.append((launch, kernel, launch.grid(plan.gemm)))

@@ -29,12 +29,14 @@ def find(source: str, constants: Constants, arch: str) -> bytes | None:
     """The cubin of a form that came with the package, None where none did or its file is damaged."""
     at = path(source, constants, arch)
     try:
-        return zlib.decompress(compiler.unpack(at.read_bytes())[0])
+        code = zlib.decompress(compiler.unpack(at.read_bytes())[0])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, zlib.error) as error:
         log.info("the cubin %s that came with mm32 is not usable (%s): compiling", at, error)
         return None
+    log.debug("came with mm32: %s", at)
+    return code
 
 
 def keep(source: str, constants: Constants, arch: str) -> Path:
@@ -47,6 +49,11 @@ def keep(source: str, constants: Constants, arch: str) -> Path:
     temporary.write_bytes(data)
     temporary.replace(at)
     return at
+
+
+def there() -> bool:
+    """Whether any came with the package."""
+    return FOLDER.is_dir() and any(FOLDER.glob("*.cubin"))
 
 
 def entries() -> list[compiler.Entry]:

@@ -132,7 +132,7 @@ EXACT = """\
         raise RuntimeError(
             "ModelNew: this file is for M=@M@ N=@N@ K=@K@ only, on which its launches and workspace depend; "
             f"got M={m} N={n} K={k}. For these sizes, export another file: "
-            f"@ANOTHER@ --m {m} --n {n} --k {k}"
+            f"mm32 export {m}x{k}x{n}:@LAYOUT@@ANOTHER@"
         )
 """
 
@@ -142,8 +142,7 @@ MULTIPLES = """\
         if size % 4:
             raise RuntimeError(
                 f"ModelNew: this file's 16-byte loads and stores take {axis} in multiples of 4; got {axis}={size}. For "
-                "these sizes, export another file: @COMMAND@ "
-                f"--m {m} --n {n} --k {k}"
+                f"these sizes, export another file: mm32 export {m}x{k}x{n}:@LAYOUT@@OPTIONS@"
             )
 """
 

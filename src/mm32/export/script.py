@@ -16,6 +16,7 @@ from pathlib import Path
 from mm32 import gemm
 from mm32 import plan as planning
 from mm32.export import host, python
+from mm32.options import Activation, Kernel, Layout, Precision
 from mm32.plan import Card, Plan
 from mm32.plan.card import OLDEST
 
@@ -24,15 +25,15 @@ WRAP = textwrap.TextWrapper(120, initial_indent=" " * 4, subsequent_indent=" " *
 
 
 def export(
-    layout: str,
+    layout: Layout,
     m: int,
     n: int,
     k: int,
     *,
     bias: bool = False,
-    activation: str | None = None,
-    precision: str = "fp32",
-    kernel: str = "auto",
+    activation: Activation | None = None,
+    precision: Precision = "fp32",
+    kernel: Kernel = "auto",
     linear: bool = False,
     device: Card = planning.H200,
 ) -> str:
@@ -107,18 +108,18 @@ def _about(plan: Plan, layout: str, linear: bool) -> dict[str, str]:
         "CAPABILITY": f"compute capability {major}.{minor}{'' if specific else ' or later'}",
         "PLAN": "\n".join(WRAP.fill(line) for line in plan.explain().splitlines()),
         "VERSION": __version__,
-        "COMMAND": _command(plan, layout, linear, plan.kernel),
-        "ANOTHER": _command(plan, layout, linear, None),
+        "LAYOUT": layout,
+        "OPTIONS": _options(plan, linear, plan.kernel),
+        "ANOTHER": _options(plan, linear, None),
     }
 
 
-def _command(plan: Plan, layout: str, linear: bool, kernel: str | None) -> str:
-    """The command that writes this file, without its sizes; with no kernel, the command for the one that is then best."""
+def _options(plan: Plan, linear: bool, kernel: str | None) -> str:
+    """Those of the command that writes this file, after its sizes and layout; with no kernel, for the one that is then best."""
     g = plan.gemm
-    words = ["mm32 export", f"--layout {layout}"]
-    words += [f"--kernel {kernel}"] if kernel else []
+    words = [f"--kernel {kernel}"] if kernel else []
     words += ["--linear"] if linear else []
     words += ["--bias"] if g.bias is not None else []
     words += [f"--activation {g.activation}"] if g.activation else []
     words += [f"--precision {g.precision}"] if g.precision != "fp32" else []
-    return " ".join(words)
+    return "".join(f" {word}" for word in words)

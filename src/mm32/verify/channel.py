@@ -8,6 +8,8 @@ str, stay as they are, to be compared; whoever shows one uses `text.one_line`.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import secrets
 import socket
 import time
@@ -17,13 +19,17 @@ from typing import Any
 
 from torch import Tensor
 
-from . import text, wire
+from . import memory, text, wire
 
 # What a worker says of an exception: each field with the function that makes it safe.
 ERROR_FIELDS: dict[str, Callable[[object], str]] = {
     **dict.fromkeys(("type", "message", "hint", "script", "source"), text.one_line),
     **dict.fromkeys(("context", "traceback"), text.log),
 }
+
+
+# Requests whose answers hold no tensors, and that may be timed: no file is made for them.
+SMALL = {"window", "release", "slots", "adopt", "set_inputs", "load", "build", "keep_state"}
 
 
 class Failure(Exception):
@@ -50,10 +56,12 @@ class Reply:
 
 
 class Channel:
-    """Asks a worker. `idle` is called while an answer is awaited, and raises to end the wait."""
+    """Asks a worker. `idle` is called while an answer is awaited, and raises to end the wait. Of a `trusted` one large answers
+    are not copied."""
 
-    def __init__(self, sock: socket.socket, idle: Callable[[], None]):
+    def __init__(self, sock: socket.socket, idle: Callable[[], None], trusted: bool = False):
         self.sock = sock
+        self.trusted = trusted
         self._connection = wire.Connection(sock, idle)
 
     def ask(
@@ -67,12 +75,34 @@ class Channel:
         tensors: list[Tensor] = []
         nonce = secrets.token_hex(8)
         request = {"op": op, "nonce": nonce, "value": wire.pack(value, tensors), **fields}
-        self._connection.send(request, tensors, descriptors)
-        start = time.perf_counter()
-        header, arrived = self._receive(nonce, max_payload)
-        wall = time.perf_counter() - start
+        with contextlib.ExitStack() as files:
+            sent = list(descriptors)
+            if wire.size_of(tensors) >= wire.LARGE:
+                file = memory.new_file()
+                files.callback(os.close, file)
+                request["value_in_file"] = wire.to_file(file, tensors)
+                memory.freeze(file)
+                sent.append(file)
+                tensors = []
+            answer = -1
+            if op not in SMALL:
+                answer = memory.new_file(None if self.trusted else max_payload)
+                files.callback(os.close, answer)
+                request["answer_to_file"] = True
+                sent.append(answer)
+            self._connection.send(request, tensors, sent)
+            start = time.perf_counter()
+            header, arrived = self._receive(nonce, max_payload)
+            if "in_file" in header:
+                arrived = self._from_file(answer, header.pop("in_file"), max_payload)
+            wall = time.perf_counter() - start
         node = header.pop("value", None)
         return Reply(safe(header), wire.unpack(node, arrived), wall)
+
+    def _from_file(self, answer: int, metas: Any, max_payload: int | None) -> list[Tensor]:
+        if answer < 0:
+            raise wire.ProtocolError("an answer in a file that was not asked for")
+        return wire.from_file(answer, metas, self.trusted, max_payload)
 
     def _receive(self, nonce: str, max_payload: int | None) -> tuple[dict[str, Any], list[Tensor]]:
         header, tensors = self._connection.receive(max_payload)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from . import diagnosis, selftest
+from . import diagnosis, picture, selftest
 from .judge import Judgement, Truth, judge, same_bits, shape_of
 from .probes import PROBES, Probe, skip_reason
 from .report import judgement_record
@@ -44,9 +44,11 @@ class Comparison:
         self.names: list[str] | None = None  # of the inputs, where get_inputs() gives a dict
         self.right: Any = None  # the reference's output of the last trial
         self.before: Any = None  # its output of the trial before
+        self.varied: Any = None  # inputs and parameters of the last variation
         self.cases: list[tuple[Any, list[Truth]]] = []  # outputs of the reference for several inputs, and their truths
         self.made: list[tuple[str, Any, list[Truth]]] = []  # outputs computed wrongly on purpose
         self.copied = True  # the candidate has the reference's parameters
+        self.undecided = ""  # how far rounding moves the output on the script's own data, if nothing can be said there
         self.trial_seconds = 0.0
         self.reference_seconds = 0.0
         self.seen: list[float] = []  # bits that the candidate's products carry, by each kind of data that shows it
@@ -57,6 +59,12 @@ class Comparison:
         if judgement.same:
             after_trials()
             judgement = self.probes()
+        if self.undecided and judgement.same:
+            if not any(p["name"] == "parameters" and p["status"] == "same" for p in self.report.probes):
+                raise Stop(Verdict.NO_VERDICT, f"{self.undecided}: nothing can be said of another's")
+            self.session.note(
+                f"{self.undecided} on its own data: what was compared is its answer with other parameters"
+            )
         self.self_test()
         if not judgement.same:
             raise Stop(Verdict.DIFFERENT, judgement.reason)
@@ -68,6 +76,11 @@ class Comparison:
                 Verdict.NO_VERDICT,
                 f"{why}the check could not have failed: the judge would have passed {', '.join(uncaught)}",
             )
+
+    def forget(self) -> None:
+        """Give back the memory of inputs and outputs: nothing more is compared."""
+        self.inputs = self.right = self.before = self.varied = None
+        self.made, self.cases = [], []
 
     # ------------------------------------------------------------------------------------------------------ loading
 
@@ -117,26 +130,26 @@ class Comparison:
             session.at(f"comparing, trial {number + 1} of {wanted}")
             self.inputs = self._own_inputs(seed)
             mixed = number == wanted - 1 and number >= 2 and self._vary(MIXED, seed) is None
-            self.before = self.right
+            self.before = self.right if _bytes(self.right) <= KEPT_BYTES else None
             self._forward(seed)
             if number == 0:
                 self._examine(seed)
             left = self.reference.ask("get_state").value if number == 1 else {}
             truths = self.truth.of(seed, self.right)
             self.report.problem["k"] = self.truth.k
-            why_not = self._own_error(truths)
+            why_not = self._own_error(truths, trial=not mixed)
             if why_not and mixed:  # rounding decides too much there: back to the script's own
                 mixed = False
                 self.inputs = self._own_inputs(seed)
                 self._forward(seed)
                 truths = self.truth.of(seed, self.right)
-                why_not = self._own_error(truths)
+                why_not = self._own_error(truths, trial=True)
             if why_not:
                 raise Stop(Verdict.NO_VERDICT, why_not)
             self._keep(truths)
             self._give(self.inputs)
             got = self._output(seed, first=number == 0)
-            result = self._judge(got, truths)
+            result = self._judge(got, truths, f"trial {number + 1}")
             if result.same and number == 1 and self.report.problem["changes"]:
                 said = self._compare_state(left)
                 result = Judgement(False, said) if said else result
@@ -221,16 +234,18 @@ class Comparison:
                 "takes the numbers that the reference drew"
             )
 
-    def _own_error(self, truths: list[Truth]) -> str:
-        """Why the reference's own output cannot be held to these truths; empty if it can."""
+    def _own_error(self, truths: list[Truth], trial: bool = False) -> str:
+        """Why the reference's own output cannot be held to these truths; empty if it can. In a `trial` that rounding decides
+        what it is may be left to other parameters to mend: a mean of normalised values is 0 with the usual ones."""
         own = judge(self.right, truths)
         if own.same:
             loose = [t.own()[1].normwise for t in truths if t.noise is not None and t.u > 0]
             if loose and min(loose) > DECIDED:
-                return (
-                    f"rounding alone moves the reference's output by {min(loose):.2g} of its size: "
-                    "nothing can be said of another's"
-                )
+                said = f"rounding alone moves the reference's output by {min(loose):.2g} of its size"
+                if trial and self.build["state"]:
+                    self.undecided = said
+                    return ""
+                return f"{said}: nothing can be said of another's"
             return ""
         return (
             f"the reference's own result is further from its float64 run than rounding explains ({own.reason}): it"
@@ -238,27 +253,37 @@ class Comparison:
             "precision inside, such as TF32, or what it computes depends on how it is rounded"
         )
 
-    def _keep(self, truths: list[Truth]) -> None:
-        """Keep this trial's output and truths for the self-test, instead of older ones where they are large."""
+    def _keep(self, truths: list[Truth], trial: bool = True) -> None:
+        """Keep this output and its truths for the self-test. Where they are large, a trial's take the place of older ones, and
+        others are not kept: those of a variation may all be zero, or one number, and a wrong output right for them."""
         size = _bytes(self.right) * 5
         if self.cases and size * (len(self.cases) + 1) > KEPT_BYTES:
+            if not trial:
+                return
             self.cases = []
         self.cases.append((self.right, truths))
 
-    def _judge(self, got: Any, truths: list[Truth], teach: bool = True) -> Judgement:
-        """Judge a candidate's output; where it differs, the report gets what its wrong entries have in common."""
+    def _judge(self, got: Any, truths: list[Truth], of: str) -> Judgement:
+        """Judge a candidate's output; `of` says which. The first that differs, else the first, is drawn for the report; where one
+        differs, the report gets what its wrong entries have in common."""
         result = judge(got, truths)
-        if not result.same and teach and not self.report.wrong:
+        self.draw(got, truths, result, of)
+        if not result.same and not self.report.wrong:
             self.report.wrong = diagnosis.explain(got, truths, result, self.before)
             said = diagnosis.sentence(self.report.wrong)
             result.reason = f"{result.reason}. {said}" if said else result.reason
         return result
 
+    def draw(self, got: Any, truths: list[Truth], result: Judgement, of: str) -> None:
+        drawn = self.report.picture
+        if drawn is None or (drawn["same"] and not result.same):
+            self.report.picture = picture.paint(got, truths, result, of)
+
     def _output(self, seed: int, first: bool = False) -> Any:
         """The candidate's output for the inputs that it has. At its `first` call it may still compile."""
         limits = self.limits(self.reference_seconds)
         if first:
-            limits["timeout"] = None
+            limits["timeout"] = self.session.limits.first_call
         reply = self.candidate.ask("forward", seed=seed, limit=limits["max_payload"] - (1 << 20), **limits)
         if "too_large" in reply.header:
             raise Stop(
@@ -270,9 +295,9 @@ class Comparison:
         return reply.value
 
     def limits(self, reference_seconds: float) -> dict[str, Any]:
-        """How large and how late an output may be: 4 times the reference's size, 50 times its time, and some more."""
+        """How large and how late an output may be: 4 times the reference's size and some more; as the limits say."""
         size = _bytes(self.right)
-        return {"max_payload": 4 * size + (64 << 20), "timeout": 60 + 50 * reference_seconds}
+        return {"max_payload": 4 * size + (64 << 20), "timeout": self.session.limits.running(reference_seconds)}
 
     def _compare_inputs(self, inputs: Any, number: int) -> None:
         size = _bytes(inputs)
@@ -336,18 +361,22 @@ class Comparison:
             reason = LATE if self._late(begin) else None
             if reason is None and variation.state and not self.copied:
                 reason = "the candidate's parameters cannot be set"
-            if reason is None:
-                self.inputs = own
-                reason = self._vary(variation.name, seed)
             if reason is not None:
                 record |= {"status": "skipped", "reason": reason}
                 continue
-            result = self._judge_variation(variation, seed, record)
-            if result is not None and not result.same and worst.same:
-                worst = Judgement(False, f"probe {variation.name!r}: {result.reason}")
+            self.inputs = own
+            reason = self._vary(variation.name, seed)
+            if reason is not None:
+                record |= {"status": "skipped", "reason": reason}
+            else:
+                result = self._judge_variation(variation, seed, record)
+                if result is not None and not result.same and worst.same:
+                    worst = Judgement(False, f"probe {variation.name!r}: {result.reason}")
+            # Also where it was skipped: the reference may have found that only once it was changed.
             if variation.state:
                 self.reference.ask("build", self.build, seed=self.session.seed)
-                self._build(self.build)
+                if reason is None:
+                    self._build(self.build)
             self.reference.ask("set_inputs", own, names=self.names)
         return worst
 
@@ -356,6 +385,10 @@ class Comparison:
             self._build({"init": self.build["init"], "state": self.varied["state"]})
         self._forward(seed)
         truths = self.truth.of(seed, self.right)
+        for truth in truths:
+            # A sum of Inf and -Inf is NaN; by whoever adds up the weights before the product, which is the same but for
+            # these, it is Inf. Data that hold a NaN are another matter.
+            truth.either = variation.name == "an Inf"
         for truth in truths if variation.name == "a NaN" else ():
             if isinstance(truth.reference, Tensor) and truth.u == 0 and truth.reference.dtype != torch.bool:
                 truth.flips = truth.reference.numel()  # the place of a NaN is whatever it is
@@ -364,10 +397,10 @@ class Comparison:
             record |= {"status": "skipped", "reason": "rounding decides the reference's own answer there"}
             return None
         if not variation.odd:
-            self._keep(truths)
+            self._keep(truths, trial=False)
         self._give(self.inputs)
         got = self._output(seed)
-        result = self._judge(got, truths)
+        result = self._judge(got, truths, f"probe {variation.name}")
         record |= {"status": "same" if result.same else "different", **judgement_record(result)}
         if variation.name == "zero-mean":
             self._coarse(seed, truths, result)
@@ -444,7 +477,7 @@ class Comparison:
         truths = self.truth.of_probe(probe, seed, right)
         if probe.name == "randn":
             self._spoil(truths, right)
-        result = self._judge(self._output(seed), truths)
+        result = self._judge(self._output(seed), truths, f"probe {probe.name}")
         if probe.judged == "relative" and result.measured and math.isfinite(result.errors.normwise):
             largest = result.errors.normwise
             self.seen.append(min(24.0, -math.log2(largest)) if largest > 0 else 24.0)

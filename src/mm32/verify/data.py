@@ -10,7 +10,7 @@ makes the same data again, which the tool keeps instead of copies.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,13 +53,12 @@ class Part:
     def view(self, memory: Tensor, slot: int) -> Tensor:
         """The tensor of a slot, over `memory`, the region's bytes."""
         assert self.dtype is not None
-        return self.vector(memory, slot).as_strided(self.shape, self.strides)
+        at = self.at(slot)
+        return memory[at : at + self.bytes].view(self.dtype).as_strided(self.shape, self.strides)
 
-    def vector(self, memory: Tensor, slot: int) -> Tensor:
-        """The same entries, in the order of memory."""
-        assert self.dtype is not None
-        at = self.offset + slot * self.step
-        return memory[at : at + self.bytes].view(self.dtype)
+    def at(self, slot: int) -> int:
+        """Its first byte in a slot."""
+        return self.offset + slot * self.step
 
 
 def parts(values: Sequence[tuple[str, Any]], start: int, count: int) -> tuple[list[Part], int]:
@@ -84,6 +83,12 @@ def _aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
+def _range(t: Tensor, begin: int, length: int) -> list[Tensor]:
+    """So many entries of a vector from `begin` on, and on from its beginning where it ends."""
+    found = [t[begin : begin + length], t[: max(0, begin + length - t.numel())]]
+    return [piece for piece in found if piece.numel()]
+
+
 class Pools:
     """`inputs`: two or more results of get_inputs(), with tensors alike; kept on `device`."""
 
@@ -99,7 +104,7 @@ class Pools:
         self.mixed = [t.is_floating_point() and t.numel() >= SMALL for t in tensors[0]]
         self.orders = [axis_order(t) for t in tensors[0]]
         self.pools = [
-            [self._memory(one[i].to(device), self.orders[i], self.mixed[i]) for one in tensors]
+            [one[i].to(device).detach().permute(self.orders[i]).contiguous().reshape(-1) for one in tensors]
             for i in range(len(tensors[0]))
         ]
 
@@ -107,11 +112,6 @@ class Pools:
     def bytes(self) -> int:
         """Of one call's inputs."""
         return sum(leaf.nbytes for _, leaf in self.leaves if isinstance(leaf, Tensor))
-
-    def _memory(self, t: Tensor, order: list[int], mixed: bool) -> Tensor:
-        """The entries in the order of memory; twice, one after the other, where ranges of them are to be read."""
-        flat = t.detach().permute(order).contiguous().reshape(-1)
-        return torch.cat([flat, flat]) if mixed else flat
 
     def recipe(self) -> Recipe:
         """A new one, by a generator that nobody can predict."""
@@ -122,19 +122,23 @@ class Pools:
             if not mixed:
                 found.append((first,))
                 continue
-            n = pool[0].numel() // 2
+            n = pool[0].numel()
             other = (first + draw(1, self.entries)) % self.entries
             length = draw(n // 4, n // 2 + 1)
             begin = draw(n - length + 1)
             found.append((first, draw(n), other, draw(n), begin, begin + length))
         return tuple(found)
 
-    def fill(self, targets: Sequence[Tensor], recipe: Recipe) -> None:
-        """Write a recipe's data into `targets`, vectors in the order of memory."""
-        for target, pool, (first, *rest) in zip(targets, self.pools, recipe, strict=True):
+    def pieces(self, recipe: Recipe) -> Iterator[list[Tensor]]:
+        """Of each tensor of a recipe the vectors that it is made of, one after the other in the order of memory."""
+        for pool, (first, *rest) in zip(self.pools, recipe, strict=True):
             if not rest:
-                target.copy_(pool[first])
+                yield [pool[first]]
                 continue
             offset, other, from_, begin, end = rest
-            target.copy_(pool[first][offset : offset + target.numel()])
-            target[begin:end].copy_(pool[other][from_ : from_ + end - begin])
+            of, n = pool[first], pool[first].numel()
+            yield [
+                *_range(of, offset, begin),
+                *_range(pool[other], from_, end - begin),
+                *_range(of, (offset + end) % n, n - end),
+            ]

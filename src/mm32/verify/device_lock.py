@@ -70,6 +70,17 @@ class DeviceLock:
             waiting()
             time.sleep(POLL)
 
+    def wanted(self) -> bool:
+        """Whether somebody waits to measure: who can stop what it does, and holds the shared lock, lets it go meanwhile."""
+        if not self._files:
+            return False
+        try:
+            fcntl.flock(self._files[1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        fcntl.flock(self._files[1], fcntl.LOCK_UN)
+        return False
+
     def release(self) -> None:
         for file in self._files:
             os.close(file)

@@ -15,15 +15,16 @@ MANY = 1 << 26  # entries that are looked at at once: the first so many that hol
 
 
 def explain(got: Any, truths: list[Truth], judgement: Judgement, before: Any = None) -> dict[str, Any]:
-    """The wrong entries of the tensor that `judgement` speaks of; empty where shapes or types differ.
+    """The wrong entries of the tensor that `judgement` speaks of; empty where shapes, types or how the
+    output is built differ.
 
     `before` is the reference's output for the inputs of the call before. Returns "path", "wrong" and "entries"
     (counts), "first" and
     "worst" (each with "index", "got", "expected") and "pattern", a list of short sentences.
     """
-    found = [leaf for _, leaf in leaves(got)]
-    if judgement.leaf >= len(truths) or len(found) != len(truths):
+    if [path for path, _ in leaves(got)] != [truth.path for truth in truths] or judgement.leaf >= len(truths):
         return {}
+    found = [leaf for _, leaf in leaves(got)]
     c, truth = found[judgement.leaf], truths[judgement.leaf]
     r = truth.reference
     if (

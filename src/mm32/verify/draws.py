@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from .mode import Mode
 
 aten = torch.ops.aten
 DROPOUTS = {aten.native_dropout.default}
@@ -42,7 +43,7 @@ def dropped(func: Any, args: Any, kwargs: Any) -> bool:
     return True
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(Mode):
     """Records what operators draw, and the coarsest floating-point type that any operator returns."""
 
     def __init__(self) -> None:
@@ -66,7 +67,7 @@ class Recorder(TorchDispatchMode):
         return out
 
 
-class Replayer(TorchDispatchMode):
+class Replayer(Mode):
     """Gives what a Recorder recorded, in float64 where it is of floating point. Raises CannotReplay where the calls differ.
 
     What a model casts to a lower floating-point type by itself stays in float64.

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import psutil
 
+from .places import place
 from .process import Limits
 from .report import Report
 from .session import Session
+from .timed import BASELINES
 
 LARGEST_SEED = 2**62 - 1  # torch takes 64 bits, and later trials and probes add to the seed
 
@@ -28,6 +30,7 @@ def verify(
     seed: int | None = None,
     timeout: float = 300.0,
     memory_gib: float | None = None,
+    baselines: Sequence[str] = ("eager",),
     progress: Callable[[str], None] | None = None,
 ) -> Report:
     """Compare a candidate with a reference: same outputs? faster?
@@ -40,9 +43,14 @@ def verify(
         seed: seed of the first trial, from 0 to 2^62 - 1; by default a random one, which is in the report.
         timeout: seconds that the candidate may take for any one step, compiling included.
         memory_gib: host memory that the candidate's processes may use together; by default 16, or 3/4 of the machine's.
+        baselines: what it has to be faster than: "eager" torch, "compile" (torch.compile of the reference), "tf32" (the reference
+            with TF32 allowed, on a GPU). The first decides the verdict, the others are timed too. What is right is always
+            judged by the eager fp32 reference.
         progress: called with a line of text whenever a stage begins, and while it lasts.
 
-    Returns the report; `report.verdict.exit_code` is the command's exit code. No error of the scripts is raised.
+    Returns the report; `report.verdict.exit_code` is the command's exit code. No error of the scripts is raised. It may be
+    called from any number of threads and processes: as many verifications run at once as the machine takes (two on a card; half
+    as many as cores without one, but two), the others wait for a place.
 
     Raises ValueError for wrong arguments and FileNotFoundError for a script that does not exist.
     """
@@ -59,6 +67,30 @@ def verify(
     for path in paths:
         if not path.is_file():
             raise FileNotFoundError(f"there is no script {path}")
+    memory_gib = check_options(trials, seed, timeout, memory_gib, baselines)
+    say = progress or (lambda text: None)
+    session = Session(
+        paths[0],
+        paths[1] if candidate is not None else None,
+        kernel,
+        trials,
+        secrets.randbelow(2**31) if seed is None else seed,
+        Limits(timeout, memory_gib),
+        say,
+    )
+    session.baselines = tuple(baselines)
+
+    def waiting(seconds: float) -> None:
+        say(f"waiting for a place: as many verifications run as this machine takes ({seconds:.0f} s)")
+
+    with place(waiting):
+        return session.run()
+
+
+def check_options(
+    trials: int | None, seed: int | None, timeout: float, memory_gib: float | None, baselines: Sequence[str]
+) -> float:
+    """The host memory in GiB that a candidate may use. Raises WrongArgument for what no verification can be run with."""
     if trials is not None and trials < 1:
         raise WrongArgument(f"trials must be at least 1, got {trials}")
     if seed is not None and not 0 <= seed <= LARGEST_SEED:
@@ -69,13 +101,7 @@ def verify(
         memory_gib = min(16.0, psutil.virtual_memory().total / 2**30 * 0.75)
     if not memory_gib > 0:
         raise WrongArgument(f"memory_gib must be positive, got {memory_gib}")
-    session = Session(
-        paths[0],
-        paths[1] if candidate is not None else None,
-        kernel,
-        trials,
-        secrets.randbelow(2**31) if seed is None else seed,
-        Limits(timeout, memory_gib),
-        progress or (lambda text: None),
-    )
-    return session.run()
+    unknown = [name for name in baselines if name not in BASELINES]
+    if unknown or not baselines or len(set(baselines)) < len(baselines):
+        raise WrongArgument(f"baselines are some of {', '.join(BASELINES)}, each once, got {list(baselines)}")
+    return memory_gib

@@ -131,10 +131,8 @@ def _run(
     small = any(isinstance(leaf, Tensor) and leaf.numel() <= FEW for leaf in found)
     repeats = REPEATS if small else 1
     for number in range(repeats):
-        device = next(
-            (t.device for t in pytree.tree_leaves(list(inputs)) if isinstance(t, Tensor)), torch.device("cpu")
-        )
-        moved = [leaf for _, leaf in leaves(twin(inputs, Rounding(u, seed + number, device=device), names))]
+        mode = Rounding(u, seed + number, device=device_of(inputs, truth))
+        moved = [leaf for _, leaf in leaves(twin(inputs, mode, names))]
         for i, (own, right64, other) in enumerate(zip(found, truth, moved, strict=True)):
             if not isinstance(own, Tensor) or not isinstance(other, Tensor) or not own.numel():
                 continue
@@ -150,6 +148,12 @@ def _run(
     return exact
 
 
+def device_of(inputs: Sequence[Any], outputs: Sequence[Any]) -> torch.device:
+    """Where a model computes: its outputs' device, or its inputs' where it returns no tensor. Inputs may be numbers alone."""
+    given = pytree.tree_leaves([list(outputs), list(inputs)])
+    return next((t.device for t in given if isinstance(t, Tensor)), torch.device("cpu"))
+
+
 def _shape(value: Any) -> Any:
     return tuple(value.shape) if isinstance(value, Tensor) else type(value)
 
@@ -159,12 +163,14 @@ def call(model: nn.Module, inputs: Sequence[Any], names: list[str] | None) -> An
     return model(*inputs) if names is None else model(**dict(zip(names, inputs, strict=True)))
 
 
-def record(model: nn.Module, inputs: Sequence[Any], names: list[str] | None = None) -> Recorder:
-    """What the model draws, and the types that it computes in, for these inputs; the generators must be seeded before."""
+def record(
+    model: nn.Module, inputs: Sequence[Any], names: list[str] | None = None, beside: Any = None
+) -> tuple[Recorder, Any]:
+    """What the model draws, and the types that it computes in, for these inputs; and its output. The generators must be
+    seeded before. `beside`: another mode that sees the same operators."""
     recorder = Recorder()
-    with recorder:
-        call(model, inputs, names)
-    return recorder
+    with recorder, beside or contextlib.nullcontext():
+        return recorder, call(model, inputs, names)
 
 
 def coarsest(model: nn.Module, inputs: Sequence[Any], recorder: Recorder) -> float:

@@ -25,9 +25,9 @@ from typing import Any
 
 from .sandbox import PID_NAMESPACE
 
-# What servers import before they fork, in the order in which it is tried. What torch imports when it traces a model takes half
-# as long as torch itself. A server that finds CUDA in use after its imports ends, and the next one imports less.
-PRELOADED = (("mm32.verify.worker.main", "torch._inductor.decomposition"), ("mm32.verify.worker.main",), ())
+# What servers import before they fork, in the order in which it is tried. A server that finds CUDA in use after its imports
+# ends, and the next one imports less.
+PRELOADED = (("mm32.verify.worker.main",), ())
 BOOT = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); from mm32.verify.forkserver import main; main(sys.argv[1:])"
 # Environment variables that make products of fp32 matrices TF32 ones.
 TF32_SWITCHES = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
@@ -122,7 +122,8 @@ class Server:
 _lock = threading.Lock()
 _shared: tuple[Any, Server] | None = None
 _imports = 0  # the number in PRELOADED of what a server can import here
-_works: dict[tuple[tuple[bool, bool, bool], ...], int] = {}  # by LEVELS: the number of the first at which workers work
+# By LEVELS, and whether workers use CUDA: the number of the first at which they work.
+_works: dict[tuple[tuple[tuple[bool, bool, bool], ...], bool], int] = {}
 
 
 def shared() -> Server:
@@ -275,13 +276,14 @@ def _confined(server: Server, order: dict[str, Any], fds: Sequence[int], waiting
     """A worker at the first level that works; or why there is none, "" if the server has ended."""
     found: Launched | str = ""
     last = len(LEVELS) - 1
-    known = _works.get(LEVELS)
+    key = (LEVELS, _has_cuda() and order["environment"].get("CUDA_VISIBLE_DEVICES") not in ("", "-1"))
+    known = _works.get(key)
     for number in range(known or 0, last + 1) if order["confined"] else (last,):
         namespaces, mounts, user = LEVELS[number]
         whole = {**order, "namespaces": namespaces, "mounts": mounts, "user": user}
-        found = _attempt(server, {**whole, "try_cuda": known is None and number < last and _has_cuda()}, fds, waiting)
+        found = _attempt(server, {**whole, "try_cuda": known is None and number < last and key[1]}, fds, waiting)
         if isinstance(found, Launched) and order["confined"]:
-            _works[LEVELS] = number
+            _works[key] = number
         if not isinstance(found, str) or not found:
             break
     return found

@@ -11,6 +11,7 @@ Runs in the reference's process.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,8 +19,12 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from mm32 import activations
+
+from .mode import Mode
 
 aten = torch.ops.aten
 
@@ -124,7 +129,7 @@ class Contraction:
         return self._replay(inputs, a, b, bias, activation, stop=None)
 
     def gauge(self, inputs: Sequence[Any]) -> Tensor:
-        """|A||B| + |bias|, with the shape of the output, as float64.
+        """|A||B| + |bias|, with the shape of the output.
 
         The product is computed in the operands' own precision, which costs half as much. The terms are not negative, so
         the relative error is at most K u, 0.05 % at K = 8192. It is computed in float64 if it overflows.
@@ -133,7 +138,7 @@ class Contraction:
         if result.dtype not in (torch.float32, torch.float64) or not bool(torch.isfinite(result.sum())):
             doubled = [t.double() if isinstance(t, Tensor) and t.is_floating_point() else t for t in inputs]
             result = self._replay(doubled, torch.abs, torch.abs, torch.abs, False, stop=None)
-        return result.double()
+        return result if isinstance(result, Tensor) and result.dtype is torch.float32 else result.double()
 
     def views(self, inputs: Sequence[Any]) -> tuple[Tensor, Tensor]:
         """A and B as the product's operands: views of `inputs`, unless the model copies them before the product."""
@@ -155,7 +160,7 @@ class Contraction:
             if node.op == "placeholder":
                 env[node] = next(feed)
             elif node.op == "output":
-                return env[pytree.tree_leaves(node.args[0])[0]]
+                return env[node.args[0][0]]
             else:
                 if stop is not None and node is self.product:
                     continue
@@ -194,24 +199,61 @@ def flat_inputs(model: nn.Module, inputs: Sequence[Any]) -> tuple[list[Any], lis
     return values, names
 
 
-def trace(model: nn.Module, inputs: Sequence[Any]) -> fx.GraphModule:
-    """The model's aten graph, traced with fake tensors: nothing is computed."""
-    from torch.fx.experimental.proxy_tensor import make_fx
+class Tracer(Mode):
+    """Records a model's operators as a graph while it computes. `values` are the graph's inputs (see flat_inputs).
 
-    state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    torch's own tracer, make_fx, would import the compilers with it: a second for each verification.
+    """
 
-    def call(state: dict[str, Tensor], inputs: list[Any]) -> Any:
-        return torch.func.functional_call(model, state, tuple(inputs))
+    def __init__(self, values: Sequence[Any]) -> None:
+        super().__init__()
+        self._graph = fx.Graph()
+        self._nodes = WeakTensorKeyDictionary()
+        self._decides: str | None = None
+        for i, value in enumerate(values):
+            node = self._graph.placeholder(f"value_{i}")
+            if isinstance(value, Tensor):
+                self._set(value, node)
 
-    with torch.no_grad():
-        made = make_fx(call, tracing_mode="fake", _allow_non_fake_inputs=True)(state, list(inputs))
-    made.graph.eliminate_dead_code()
-    return made
+    def _set(self, t: Tensor, node: fx.Node) -> None:
+        node.meta["val"] = torch.empty(t.shape, dtype=t.dtype, device="meta")
+        self._nodes[t] = node
+
+    def _node(self, value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        if value not in self._nodes:
+            self._set(value, self._graph.create_node("get_attr", "constant"))
+        return self._nodes[value]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        with _disable_current_modes():
+            given, named = pytree.tree_map(self._node, (tuple(args), dict(kwargs)))
+            node = self._graph.create_node("call_function", func, given, named)
+            if isinstance(out, Tensor):
+                self._set(out, node)
+            elif isinstance(out, (bool, int, float, complex)):
+                self._decides = func._schema.name.split("::")[-1]
+            else:
+                for i, item in enumerate(pytree.tree_leaves(out)):
+                    if isinstance(item, Tensor):
+                        self._set(item, self._graph.create_node("call_function", operator.getitem, (node, i)))
+        return out
+
+    def graph(self, output: Any) -> fx.Graph:
+        """The graph, of which `output` is the model's. Raises NotAContraction where it holds for these numbers only."""
+        if self._decides is not None:
+            raise NotAContraction(f"what it computes depends on its numbers ({self._decides})")
+        with _disable_current_modes():
+            self._graph.output([self._node(leaf) for leaf in pytree.tree_leaves(output)])
+        self._graph.eliminate_dead_code()
+        return self._graph
 
 
-def find_contraction(made: fx.GraphModule, names: list[str]) -> Contraction:
+def find_contraction(graph: fx.Graph, names: list[str]) -> Contraction:
     """The traced model as one product with an epilogue. Raises NotAContraction, with the reason, if it is none."""
-    graph = made.graph
     source: dict[fx.Node, int] = {}
     product: fx.Node | None = None
     after: set[fx.Node] = set()
@@ -225,7 +267,7 @@ def find_contraction(made: fx.GraphModule, names: list[str]) -> Contraction:
             source[node] = placeholders
             placeholders += 1
         elif node.op == "output":
-            if [item in after for item in pytree.tree_leaves(node.args[0])] != [True]:
+            if [item in after for item in node.args[0]] != [True]:
                 raise NotAContraction("its output is not one tensor that a matmul computes")
         elif node.op != "call_function":
             raise NotAContraction(f"it holds a constant ({node.target})")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 BAR = "  | "
 CONTROL = "the reference's own"
+THAN = {"eager": "eager torch", "compile": "torch.compile", "tf32": "torch in TF32"}  # baselines, after a factor
 PRINTED = 8  # last lines of the candidate's output that are shown
 
 
@@ -205,6 +206,13 @@ class Page:
             f"  speedup {t['speedup']:.3f}x net, {t['coverage']:.1%} interval {low:.3f} .. {high:.3f}; whole windows "
             f"{t['wall_speedup']:.3f}x ({t['rounds']} rounds, calls in each: {t['calls_a_round']})"
         )
+        for name, other in self.report.baselines.items():
+            if "failed" in other:
+                self.line(f"  against {THAN[name]}: not timed ({other['failed']})")
+                continue
+            low, high = other["interval"]
+            said = Verdict[other["verdict"]].value.removeprefix("SAME, ")
+            self.line(f"  against {THAN[name]}: {other['speedup']:.3f}x, {low:.3f} .. {high:.3f}: {said}")
 
     def environment(self) -> None:
         e = self.report.environment
@@ -238,7 +246,9 @@ class Page:
     def verdict(self) -> None:
         r = self.report
         good = {Verdict.FASTER: "bold green", Verdict.SLOWER: "bold yellow", Verdict.INCONCLUSIVE: "bold yellow"}
-        speed = f" {r.timing['speedup']:.2f}x" if r.timing and r.verdict in good else ""
+        speed = f" {r.timing['speedup']:.2f}x {THAN[r.baseline]}" if r.timing and r.verdict in good else ""
+        for name, t in r.baselines.items() if speed else ():
+            speed += f", {t['speedup']:.2f}x {THAN[name]}" if "speedup" in t else f", no time of {name}"
         said = [r.reason] if r.reason else []
         if r.verdict.same and r.left_out:
             said.append(f"left out for time: {', '.join(r.left_out)}")

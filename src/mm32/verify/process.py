@@ -33,6 +33,7 @@ PROGRAMS = {
     "candidate": "mm32.verify.worker.main",
     "reference": "mm32.verify.reference",
     "control": "mm32.verify.reference",  # a second process of the reference, timed against the first
+    "baseline": "mm32.verify.reference",  # likewise, compiled or with TF32
     "null": "mm32.verify.worker.main",  # no script: what a timed window takes without a model
 }
 TRUSTED_PROGRAMS = ("mm32.verify.reference",)  # not confined, and guarded against being meddled with
@@ -53,6 +54,15 @@ class Limits:
 
     timeout: float = 300.0
     memory_gib: float = 16.0
+
+    def running(self, reference_seconds: float) -> float:
+        """Seconds for a call of a model whose reference takes so many, building apart."""
+        return 60 + 50 * reference_seconds
+
+    @property
+    def first_call(self) -> float | None:
+        """Seconds for a model's first call, in which it may still compile; None: `timeout`."""
+        return None
 
 
 class Drain(threading.Thread):
@@ -129,6 +139,8 @@ class WorkerProcess:
 
     `script` is what it will load, which it may read with the files beside it; `hidden` a file that it must not see.
     `beside` are the other workers of the verification; trusted ones among them are looked after whenever this one is paused.
+    `folder` is its folder, an empty one that the caller has made and removes; by default a new one. `extra` are
+    environment variables beside the usual ones.
     `isolation` says how it is confined: words for the report. `disturbed` says what was done to a trusted worker from outside.
     """
 
@@ -140,6 +152,8 @@ class WorkerProcess:
         script: Path | None = None,
         hidden: Path | None = None,
         beside: Sequence[WorkerProcess] = (),
+        folder: Path | None = None,
+        extra: dict[str, str] | None = None,
     ):
         self.role = role
         self.limits = limits
@@ -153,13 +167,14 @@ class WorkerProcess:
         self._scheduled: dict[int, _Schedule] = {}
         self._below: list[psutil.Process] = []
         _not_dumpable.hold()
-        self.folder = Path(os.path.realpath(tempfile.mkdtemp(prefix=f"mm32-verify-{role}-")))
+        self.given = folder is not None
+        self.folder = folder or Path(os.path.realpath(tempfile.mkdtemp(prefix=f"mm32-verify-{role}-")))
         ours, theirs = socket.socketpair()
         pipes = [os.pipe(), os.pipe()]
         order = {
             "program": PROGRAMS[role],
             "confined": not self.trusted,
-            "environment": variables(self.folder),
+            "environment": variables(self.folder) | (extra or {}),
             "folder": str(self.folder),
             "temporary": [str(self.folder.parent)],
             "needed": needed(),
@@ -175,7 +190,7 @@ class WorkerProcess:
             ours.close()
             for read, _ in pipes:
                 os.close(read)
-            shutil.rmtree(self.folder, ignore_errors=True)
+            self._remove_folder()
             _not_dumpable.release()
             raise
         finally:
@@ -184,7 +199,7 @@ class WorkerProcess:
                 os.close(write)
         self.isolation: list[str] = [text.one_line(word) for word in self.launched.isolation]
         self.printed = [Drain(read) for read, _ in pipes]
-        self.channel = Channel(ours, self._idle)
+        self.channel = Channel(ours, self._idle, self.trusted)
         self._open = True
         self.check_undisturbed()  # as it is now is how it is to stay
 
@@ -353,8 +368,27 @@ class WorkerProcess:
             with contextlib.suppress(OSError):
                 if not drain.is_alive():
                     os.close(drain.fd)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._remove_folder()
         _not_dumpable.release()
+
+    def _remove_folder(self) -> None:
+        """A folder that was given is emptied and made this user's again. A link in its place, the worker's doing, stays."""
+        if not self.given:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            return
+        with contextlib.suppress(OSError):
+            fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                with contextlib.suppress(OSError):
+                    os.fchown(fd, os.geteuid(), os.getegid())
+                os.fchmod(fd, 0o700)
+            finally:
+                os.close(fd)
+            for entry in list(os.scandir(self.folder)):
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                else:
+                    os.unlink(entry.path)
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .judge import Judgement
 from .verdict import Verdict
 
+if TYPE_CHECKING:
+    from .batch.reward import Reward
+
 # Version 2: "wrong", "left_out", "precision", "parameters_by", "isolation"; a judgement's errors are null where none could be
 # measured; "data" of trials; "draws" and "changes" of the problem; "timing" as Timing.record makes it, with a control.
+# Version 3: "picture".
 # docs/verifying.md describes the fields.
-SCHEMA = "mm32.verify/2"
+SCHEMA = "mm32.verify/3"
 
 
 def judgement_record(judgement: Judgement) -> dict[str, Any]:
@@ -46,12 +50,15 @@ class Report:
     probes: list[dict[str, Any]] = field(default_factory=list)
     timed_outputs: list[dict[str, Any]] = field(default_factory=list)
     wrong: dict[str, Any] = field(default_factory=dict)  # of the first output that differs: diagnosis.explain
+    picture: dict[str, Any] | None = None  # of the first output that differs, else of the first: picture.paint
     precision: dict[str, Any] | None = None  # how many bits the candidate's products carry: "bits", "of" 24
     parameters_by: str = "copy"  # or "seed", where the candidate's names or shapes differ
     left_out: list[str] = field(default_factory=list)  # what there was no time for
     inputs_unmodified: bool | None = None
     deterministic: bool | None = None
     timing: dict[str, Any] | None = None
+    baseline: str = "eager"  # how the reference was run for `timing` and the verdict: timed.BASELINES
+    baselines: dict[str, Any] = field(default_factory=dict)  # of further ones: as `timing`, with "verdict"; or "failed"
     environment: dict[str, Any] = field(default_factory=dict)
     isolation: list[str] = field(default_factory=list)  # how the candidate was confined; sandbox.py has the words
     notes: list[str] = field(default_factory=list)
@@ -62,6 +69,18 @@ class Report:
     @property
     def exit_code(self) -> int:
         return self.verdict.exit_code
+
+    def reward(self, wrong: float = 0.0, same: float = 0.3, speed: float = 1.0, most: float = 10.0) -> Reward:
+        """A number for reinforcement learning: `wrong` where the candidate is different, does not build, crashes or takes too
+        long; `same + speed * factor` where it is the same. The factor is what is proven of its speed: of FASTER the lower end of
+        the speedup's interval, at most `most`; of SLOWER and INCONCLUSIVE the upper end, at most 1; of SUSPECT nothing.
+
+        Returns a float whose `reason` says what it is for. Raises NoReward where nothing is known of the candidate: the
+        reference failed, the check could not have failed, or this tool failed.
+        """
+        from .batch.reward import reward
+
+        return reward(self, wrong, same, speed, most)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values. NaN and infinities, which JSON cannot write, are the strings "nan", "inf", "-inf"."""

@@ -19,13 +19,17 @@ import torch
 from torch import Tensor
 from torch._decomp import decomposition_table
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes
 
 from .draws import draws, dropped
+from .mode import Mode
 
 U32 = 2.0**-24
 # Terms that one fp32 accumulator may sum in order. A longer sum of positive numbers stops growing: at 2^24 ones, for instance.
 LONGEST = 1 << 22
+# Numbers that are drawn to disturb one tensor; a larger one takes them again and again. A prime, so that no row and no
+# column meets the same one twice.
+DRAWN = 1048573
 
 TAKEN_APART = [
     "_softmax",
@@ -241,7 +245,7 @@ def sum_length(func: Any, args: Any, out: Any) -> int:
     return max(1, max(given, default=1) // max(1, max(made, default=1)))
 
 
-class Rounding(TorchDispatchMode):
+class Rounding(Mode):
     """Disturbs the results of operators by `u` and by sums' errors; with `u` 0 it only adds up `lengths`.
 
     With `bits` it rounds the operands of every product to that many bits instead: what TF32 (11) or bfloat16 (8) would do.
@@ -308,15 +312,23 @@ class Rounding(TorchDispatchMode):
         return pytree.tree_map_only(Tensor, lambda t: self._noisy(t, size), out)
 
     def _noisy(self, t: Tensor, size: float) -> Tensor:
+        """`t` with every entry times 1 + a number of standard deviation `size`."""
         if not t.is_floating_point() or not size or self.generator is None or t.device != self.generator.device:
             return t  # a number that the host keeps beside a model on a card is exact
-        return t * self._factor(t, size)
-
-    def _factor(self, t: Tensor, size: float) -> Tensor:
-        """1 + a number of standard deviation `size` for every entry."""
         with _disable_current_modes():  # these are no draws of the model's
-            noise = torch.rand(t.shape, generator=self.generator, device=t.device, dtype=torch.float64)
-            return noise.sub_(0.5).mul_(size * math.sqrt(12)).add_(1.0)
+            factors = self._uniform(min(t.numel(), DRAWN), t.device).mul_(size * math.sqrt(12)).add_(1.0)
+            if t.numel() <= DRAWN:
+                return t * factors.view(t.shape)
+            out = torch.empty(t.shape, dtype=torch.promote_types(t.dtype, torch.float64), device=t.device)
+            source, target = t.contiguous().view(-1), out.view(-1)
+            for at in range(0, t.numel(), DRAWN):
+                piece = source[at : at + DRAWN]
+                torch.mul(piece, factors[: piece.numel()], out=target[at : at + DRAWN])
+            return out
+
+    def _uniform(self, count: int, device: torch.device) -> Tensor:
+        """Numbers from -1/2 to 1/2."""
+        return torch.rand(count, generator=self.generator, device=device, dtype=torch.float64).sub_(0.5)
 
 
 def round_to(t: Any, bits: int) -> Any:

@@ -6,13 +6,15 @@ passes its comparison, or its tolerance is larger than the answer) proves nothin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from . import pieces
 from .judge import FLIPS, ROUNDOFF, U32, Judgement, Truth, judge
 from .wire import leaves
 
@@ -62,10 +64,9 @@ def _one_wrong(t: Tensor, count: int = 1) -> Tensor:
     if not t.is_floating_point() and not t.is_complex():
         flat[:count] += 1
         return out
-    sizes = torch.nan_to_num(flat.abs().double(), nan=0.0, posinf=0.0)
-    at = int(sizes.argmax())
+    at = pieces.largest(flat)
     step = OFF.get(t.dtype, 0.01)
-    flat[at] = flat[at] * (1 + step) if float(sizes[at]) > 0 else 1.0
+    flat[at] = flat[at] * (1 + step) if bool(torch.isfinite(flat[at])) and bool(flat[at] != 0) else 1.0
     return out
 
 
@@ -79,8 +80,14 @@ def _one_nan(t: Tensor) -> Tensor:
 def _constant(t: Tensor) -> Tensor:
     if t.is_complex() or t.dtype == torch.bool:
         return torch.ones_like(t)
-    finite = t[torch.isfinite(t)].double()
-    return torch.full_like(t, finite.mean().item() if finite.numel() else 1.0)
+
+    def of(piece: Tensor) -> tuple[float, int]:
+        finite = piece[torch.isfinite(piece)]
+        return float(finite.sum(dtype=torch.float64)), finite.numel()
+
+    sums = pieces.over(of, t)
+    count = sum(n for _, n in sums)
+    return torch.full_like(t, math.fsum(total for total, _ in sums) / count if count else 1.0)
 
 
 OFF = {torch.float16: 0.1, torch.bfloat16: 0.25}  # by how much one entry is off; by 1 % in fp32
@@ -91,11 +98,14 @@ def _rounded(t: Tensor) -> Tensor:
     """The significand rounded to a few bits: 8 of fp32's 24, fewer where the type has fewer."""
     if t.dtype not in BITS:
         return _one_wrong(t)
-    mantissa, exponent = torch.frexp(t.double())
     scale = 2.0 ** BITS[t.dtype]
-    return torch.where(t.isfinite(), torch.ldexp(torch.round(mantissa * scale) / scale, exponent), t.double()).to(
-        t.dtype
-    )
+
+    def of(piece: Tensor) -> Tensor:
+        mantissa, exponent = torch.frexp(piece.double())
+        rounded = torch.ldexp(torch.round(mantissa * scale) / scale, exponent)
+        return torch.where(piece.isfinite(), rounded, piece.double())
+
+    return pieces.changed(of, t)
 
 
 def run(
@@ -135,13 +145,13 @@ def run(
     if floats and not any(name == "half of K" for name, *_ in made):
         names.append(("rounded to fewer bits", lambda right: substitute(right, _rounded)))
     for name, change in names:
-        outcomes = [judge(change(right), against) for right, against in cases]
-        checks.append(_check(name, outcomes))
+        checks.append(_check(name, (judge(change(right), against) for right, against in cases)))
     for name in dict.fromkeys(name for name, *_ in made):
-        checks.append(_check(name, [judge(output, against) for other, output, against in made if other == name]))
+        checks.append(_check(name, (judge(output, against) for other, output, against in made if other == name)))
     return checks
 
 
-def _check(name: str, outcomes: Sequence[Judgement]) -> Check:
-    caught = [outcome for outcome in outcomes if not outcome.same]
-    return Check(name, bool(caught), caught[0].reason if caught else "passed as the same")
+def _check(name: str, outcomes: Iterable[Judgement]) -> Check:
+    """Whether one of the outcomes is a rejection; those behind it are not computed."""
+    caught = next((outcome for outcome in outcomes if not outcome.same), None)
+    return Check(name, caught is not None, caught.reason if caught else "passed as the same")

@@ -23,7 +23,8 @@ from .verdict import Verdict
 
 # Seconds that trials, probes and timing may take before they are cut short, which hardly ever happens on a GPU.
 BUDGETS = {"cpu": (14.0, 22.0, 4.0), "cuda": (60.0, 120.0, 15.0)}
-SLOW = 0.2  # seconds of one call, above which fewer are made
+# Seconds of one call, and of a trial with its judging, above which fewer timed calls are judged.
+SLOW, SLOW_TRIAL = 0.2, 3.0
 
 
 class Session:
@@ -53,8 +54,10 @@ class Session:
         )
         self.guard = Guard(self.paths.values())
         self.workers: list[WorkerProcess] = []
+        self.candidate_place: dict[str, Any] = {}  # "folder" and "extra" of the candidate's process
         self.lock: DeviceLock | None = None
-        self.timing: timed.TimingStage
+        self.baselines: tuple[str, ...] = ("eager",)  # the first decides the verdict
+        self.stages: dict[str, timed.TimingStage] = {}  # by baseline
 
     def run(self) -> Report:
         start = time.monotonic()
@@ -70,8 +73,8 @@ class Session:
         except Failure as failure:
             self._conclude(self._failed(failure))
         finally:
-            if hasattr(self, "timing"):
-                self.timing.close()
+            for stage in self.stages.values():
+                stage.close()
             close_all(self.workers)
             if self.lock is not None:
                 self.lock.release()
@@ -104,7 +107,9 @@ class Session:
         return Stop(Verdict.CRASHED, f"the candidate failed while {self.stage}: {failure.message}", details)
 
     def _start(self, role: str, limits: Limits) -> WorkerProcess:
-        script = self.paths.get({"control": "reference"}.get(role, role))  # none for the null worker
+        script = self.paths.get(
+            {"control": "reference", "baseline": "reference"}.get(role, role)
+        )  # none for the null worker
         worker = WorkerProcess(
             role,
             limits,
@@ -112,6 +117,7 @@ class Session:
             script,
             self.paths["reference"],
             self.workers,
+            **(self.candidate_place if role == "candidate" else {}),
         )
         self.workers.append(worker)
         return worker
@@ -136,7 +142,7 @@ class Session:
         self.candidate_ran = True
         comparison.load_candidate()
         self._lock_device()
-        comparison.run(self.timing.start_others)
+        comparison.run(self._start_others)
         self._time(comparison)
 
     @property
@@ -167,26 +173,50 @@ class Session:
         def start(role: str) -> WorkerProcess:
             return self._start(role, Limits(max(self.limits.timeout, 300.0), float("inf")))
 
-        self.timing = timed.TimingStage(self.reference, self.paths["reference"], self.seed, self.device, start, self.at)
+        self.report.baseline = self.baselines[0]
         self._lock_device()
-        self.timing.prepare()
+        for baseline in self.baselines:
+            stage = timed.TimingStage(
+                self.reference, self.paths["reference"], self.seed, self.device, start, self.at, baseline
+            )
+            try:
+                stage.prepare()
+            except Failure as failure:
+                if baseline == self.baselines[0]:
+                    raise
+                self.report.baselines[baseline] = {"failed": failure.message}
+                stage.close()
+            else:
+                self.stages[baseline] = stage
         assert self.lock is not None
         self.lock.release()  # the candidate may compile for long
         self.reference.ask("build", build, seed=self.seed)  # as it was before these calls
+
+    def _start_others(self) -> None:
+        for stage in self.stages.values():
+            stage.start_others()
 
     def _time(self, comparison: Comparison) -> None:
         assert self.lock is not None
         self._wait_for(self.lock.acquire_exclusive)
         self.at("timing")
         seconds = comparison.reference_seconds
+        few = seconds > SLOW or comparison.trial_seconds > SLOW_TRIAL
         timeout = comparison.limits(seconds * 50)["timeout"]
-        try:
-            measured = self.timing.measure(self.candidate, self.timing_budget, 1 if seconds > SLOW else 3, timeout)
-        except Odd as odd:
-            verdict = Verdict.DIFFERENT if odd.role == "candidate" else Verdict.REFERENCE_FAILED
-            raise Stop(verdict, f"the {odd.role}'s output of a timed call: {one_line(odd)}") from None
+        comparison.forget()
+        first, *others = self.stages
+        measured = self._measure(first, few, timeout, comparison)
         self.report.timing = measured.record()
-        self._judge_timed(measured)
+        for name in others:
+            try:
+                other = self._measure(name, few, timeout, comparison)
+            except Failure as failure:
+                if failure.role == "candidate":
+                    raise
+                self.report.baselines[name] = {"failed": failure.message}
+            else:
+                said = {"verdict": other.verdict.name, "note": other.note}
+                self.report.baselines[name] = {**said, **other.record()}
         if measured.verdict is Verdict.FASTER and not measured.certain > 1:
             self.note(
                 f"of a call's time, the tool's copy of the output is {in_units(measured.null - measured.exchange)}: a candidate "
@@ -194,14 +224,28 @@ class Session:
             )
         raise Stop(measured.verdict, measured.note)
 
-    def _judge_timed(self, measured: Timing) -> None:
+    def _measure(self, baseline: str, few: bool, timeout: float, comparison: Comparison) -> Timing:
+        """Time the candidate against a baseline, and judge its outputs."""
+        stage = self.stages[baseline]
+        try:
+            measured = stage.measure(self.candidate, self.timing_budget, 1 if few else 3, timeout)
+        except Odd as odd:
+            verdict = Verdict.DIFFERENT if odd.role == "candidate" else Verdict.REFERENCE_FAILED
+            raise Stop(verdict, f"the {odd.role}'s output of a timed call: {one_line(odd)}") from None
+        self._judge_timed(stage, measured, comparison)
+        stage.close()
+        return measured
+
+    def _judge_timed(self, stage: timed.TimingStage, measured: Timing, comparison: Comparison) -> None:
         """Judge outputs of timed calls like all others: a call that was timed must also be right."""
         for kept in measured.kept:
             self.at("judging timed calls' outputs")
-            right = self.timing.reference_output(kept)
-            result = judge(timed.rebuilt(right, iter(kept.leaves)), self.truth.of(kept.seed, right))
+            right = stage.reference_output(kept)
+            got, truths = timed.rebuilt(right, iter(kept.leaves)), self.truth.of(kept.seed, right)
+            result = judge(got, truths)
             self.report.timed_outputs.append({"why": kept.why, **judgement_record(result)})
             if not result.same:
+                comparison.draw(got, truths, result, "a timed call")
                 raise Stop(
                     Verdict.DIFFERENT, f"the output of a timed call, on fresh data in the same storage: {result.reason}"
                 )

@@ -6,10 +6,12 @@ The reference is timed before the candidate's script is loaded, so that a candid
 from __future__ import annotations
 
 import contextlib
+import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 from torch import Tensor
 
@@ -21,16 +23,19 @@ from .timing import Kept, Timing
 from .window import Bench
 from .wire import leaves
 
-FIRST = 500  # behind the seeds of trials
+# How many times their size inputs and outputs are held at most, over all processes; and what needs no look at the memory.
+INPUTS_HELD, OUTPUTS_HELD, SURELY = 6, 12, 1 << 30
 ENTRIES = 3  # results of get_inputs in a pool; 2 where they are large, more where nothing can be mixed
 LARGE = 256 << 20
 POOLED_CALLS = 64 << 20  # bytes of a window's slots on a CPU
+BASELINES = ("eager", "compile", "tf32")  # how the reference is run where it is timed
 CACHE = 2 << 20  # bytes of a CPU's caches that a window is to exceed, at most
 
 
 class TimingStage:
     """Times a candidate against a reference: `prepare` before the candidate's script is loaded, `start_others` when timing
-    is near, then `measure`. `start` starts a worker of the role that it is given."""
+    is near, then `measure`. `start` starts a worker of the role that it is given. `baseline`, a name of BASELINES, says how the
+    reference is run where it is timed: what is right stays the eager reference's to say."""
 
     def __init__(
         self,
@@ -40,7 +45,10 @@ class TimingStage:
         device: str,
         start: Callable[[str], WorkerProcess],
         progress: Callable[[str], None],
+        baseline: str = "eager",
     ):
+        self.eager = reference
+        self.baseline = baseline
         self.workers = {"reference": reference}
         self.script = script
         self.seed = seed
@@ -53,14 +61,17 @@ class TimingStage:
     def prepare(self) -> None:
         """Make the pools, and time the reference alone. Raises Failure."""
         self.progress("timing the reference alone")
-        reference = self.workers["reference"]
-        first = self.seed + FIRST
+        reference = self.eager
+        # Not behind the trials' seeds: the candidate's process is told those, and could make the pool's data itself.
+        first = secrets.randbelow(2**31)
         reply = reference.ask("make_inputs", seed=first)
         made, self.names = [reply.value], reply.header.get("names")
         output = reference.ask("forward", seed=first).value
         self.state = reference.ask("keep_changed_state").header["buffers"]
-        self.output = leaves(output)
+        self.output = [(path, _described(leaf)) for path, leaf in leaves(output)]
+        del output
         size = sum(t.nbytes for _, t in leaves(made[0]) if isinstance(t, Tensor))
+        check_memory(size, sum(t.nbytes for _, t in self.output if isinstance(t, Tensor)), available_memory())
         mixed = any(isinstance(t, Tensor) and t.is_floating_point() for _, t in leaves(made[0]))
         for number in range(1, (2 if size > LARGE else ENTRIES) if mixed else 3 * ENTRIES):
             made.append(reference.ask("make_inputs", seed=first + number).value)
@@ -69,10 +80,14 @@ class TimingStage:
                 self.pools = Pools(made, self.device)
         except ValueError as error:
             raise Failure("raised", str(error), {"type": "ValueError", "built": 0}, role="reference") from None
+        if self.baseline != "eager":
+            self.workers["reference"] = self.start("baseline")
+            self._load("reference")
         with _one_thread(), _memory_for("reference"):
-            self._slots(("reference",), 4)
+            self._slots(("reference",), self._tried())
             self.seconds, self.draws = timing.cost(self.benches["reference"], self.pools)
             self._slots(("reference",), self._calls(self.seconds))
+            self._first("reference")
             self.alone = timing.alone(self.benches["reference"], self.pools, self.calls, self.draws)
 
     def start_others(self) -> None:
@@ -80,14 +95,26 @@ class TimingStage:
         for role in ("control", "null"):
             self.workers[role] = self.start(role)
 
-    def _load_control(self) -> None:
-        """Make the control's model as the reference's was made."""
-        self.workers["control"].ask("load", path=str(self.script), class_name="Model")
-        self.workers["control"].ask("construct", seed=self.seed)
-        self.workers["control"].ask("keep_state", names=self.state)
+    def _load(self, name: str) -> None:
+        """Make another process's model as the reference's was made, and run it as the baseline says."""
+        worker = self.workers[name]
+        worker.ask("load", path=str(self.script), class_name="Model")
+        worker.ask("construct", seed=self.seed)
+        worker.ask("keep_state", names=self.state)
+        if self.baseline != "eager":
+            worker.ask("baseline", how=self.baseline)
+
+    @property
+    def _slot(self) -> int:
+        """Bytes of one call's inputs and outputs."""
+        return self.pools.bytes + sum(t.nbytes for _, t in self.output if isinstance(t, Tensor))
+
+    def _tried(self) -> int:
+        """Slots to find out in what a call costs: one where it is large, which a window's own work takes little beside."""
+        return 4 if 4 * self._slot <= POOLED_CALLS else 1
 
     def _calls(self, seconds: float) -> int:
-        slot = self.pools.bytes + sum(t.nbytes for _, t in self.output if isinstance(t, Tensor))
+        slot = self._slot
         if self.kind == "cuda":
             cache = torch.cuda.get_device_properties(self.device).L2_cache_size
             most = min(8 << 30, torch.cuda.mem_get_info(self.device)[0] // 16)
@@ -96,9 +123,11 @@ class TimingStage:
         return timing.calls_of_a_window(seconds, slot, cache, most, self.kind)
 
     def _slots(self, names: tuple[str, ...], calls: int) -> None:
-        """New benches of `calls` slots for the workers of these names."""
+        """Benches of `calls` slots for the workers of these names: those that there are, or new ones."""
         self.calls = calls
         for name in names:
+            if name in self.benches and self.benches[name].count == calls:
+                continue
             if name in self.benches:
                 self.benches.pop(name).close()
             self.benches[name] = Bench(
@@ -111,15 +140,14 @@ class TimingStage:
         Raises Failure, and timing.Odd for an output that a timed call may not give.
         """
         self.workers["candidate"] = candidate
-        self._load_control()
+        self._load("control")
         with _one_thread(), _memory_for("candidate"):
-            self._slots(("candidate",), 4)
+            self._slots(("candidate",), self._tried())
             slower = max(self.seconds, self._candidates_cost())
             calls = self.benches["reference"].count
             if slower * calls > timing.MOST:
                 calls = max(1 if slower > timing.LONG else 2, min(calls, int(timing.MOST / slower)))
-            same = calls == self.benches["reference"].count
-            self._slots(tuple(name for name in timing.SIDES if not (same and name == "reference")), calls)
+            self._slots(timing.SIDES, calls)
             self.benches["candidate"].timeout = timeout
             for name in timing.SIDES:
                 self._first(name)
@@ -140,19 +168,54 @@ class TimingStage:
         return timing.cost(self.benches["candidate"], self.pools)[0]
 
     def _first(self, name: str) -> None:
-        """A window that does not count, in which memory is touched for the first time."""
-        self.benches[name].window([self.pools.recipe() for _ in range(self.calls)])
+        """A window that does not count, in which memory is touched for the first time. None where one has been made."""
+        if not self.benches[name].used:
+            self.benches[name].window([self.pools.recipe() for _ in range(self.calls)])
 
     def reference_output(self, kept: Kept) -> Any:
         """What the reference answers now for the data of a timed call, which become its inputs."""
         with _memory_for("candidate"):
-            self.benches["reference"].give(kept.recipe)
-        return self.workers["reference"].ask("forward", seed=kept.seed).value
+            if self.baseline != "eager" and "eager" not in self.benches:
+                self.benches["eager"] = Bench(self.eager, self.pools, self.output, 1, self.device, names=self.names)
+            self.benches.get("eager", self.benches["reference"]).give(kept.recipe)
+        return self.eager.ask("forward", seed=kept.seed).value
 
     def close(self) -> None:
         for bench in self.benches.values():
             bench.close()
         self.benches = {}
+
+
+def available_memory() -> int:
+    """Bytes that processes may still take here, a container's limit included."""
+    free = int(psutil.virtual_memory().available)
+    for limit, used in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ):
+        with contextlib.suppress(OSError, ValueError):  # "max" is no number
+            free = min(free, int(Path(limit).read_text()) - int(Path(used).read_text()))
+    return max(free, 0)
+
+
+def check_memory(inputs: int, outputs: int, free: int) -> None:
+    """Raise Failure where a verification with so many bytes of inputs and outputs needs more memory than is `free`."""
+    needed = INPUTS_HELD * inputs + OUTPUTS_HELD * outputs
+    if needed > max(free, SURELY):
+        parts = f"{inputs / 2**30:.1f} GiB of inputs and {outputs / 2**30:.1f} GiB of outputs"
+        raise Failure(
+            "memory",
+            f"{parts} take about {needed / 2**30:.0f} GiB of the host's memory to verify, and {free / 2**30:.0f} GiB are "
+            "free: smaller shapes show the same",
+            role="reference",
+        )
+
+
+def _described(leaf: Any) -> Any:
+    """A leaf of an output with the same shape, strides and type, and no data."""
+    if not isinstance(leaf, Tensor):
+        return leaf
+    return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
 
 
 def rebuilt(tree: Any, found: Iterator[Any]) -> Any:

@@ -19,6 +19,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from . import sequential
@@ -38,6 +39,9 @@ TRUSTED_SHARE = 0.05  # of a window: no smaller net time is believed
 # Times the reference's time before a candidate was loaded: above it, FASTER is not believed.
 SLOWED = {"cpu": 1.5, "cuda": 1.2}
 OUTLIER = 4.0  # times the median difference between both sides' outputs: judged even where time is short
+
+
+NO_OUTPUTS = torch.empty(0, 0, dtype=torch.uint8)
 
 
 class Odd(Exception):
@@ -153,24 +157,32 @@ def in_units(t: float) -> str:
 
 
 def cost(bench: Bench, pools: Pools) -> tuple[float, bool]:
-    """About the seconds of one call of a bench of four slots or more, and whether the model draws random numbers."""
-    ones, fours, draws = [], [], False
-    for _ in range(3):
+    """About the seconds of one call of a bench, and whether the model draws random numbers. Of a bench of one slot the
+    seconds are a whole window's."""
+    ones, many, draws = [], [], False
+    n = bench.count
+    for number in range(3 if n > 1 else 2):
         one = bench.window([pools.recipe()], watch=True)
-        ones.append(one.seconds)
         draws |= one.draws
+        if number == 0 and LONG < one.seconds < 2 * LONG:  # its first call: memory is touched, and code is loaded
+            one = bench.window([pools.recipe()])
+        ones.append(one.seconds)
         if one.seconds > LONG:
             return min(ones), draws
-        fours.append(bench.window([pools.recipe() for _ in range(4)]).seconds)
-    return max((min(fours) - min(ones)) / 3, min(fours) / 12), draws
+        if n > 1:
+            many.append(bench.window([pools.recipe() for _ in range(n)]).seconds)
+    if n == 1:
+        return min(ones), draws
+    return max((min(many) - min(ones)) / (n - 1), min(many) / (3 * n)), draws
 
 
 def calls_of_a_window(seconds: float, slot: int, cache: int, most: int, device: str) -> int:
     """How many calls of `seconds` a window has, where a slot has `slot` bytes, the caches `cache`, and a window at most `most`.
 
-    So many that they last long enough for the clock, and their data are more than the caches hold; but not too long.
+    So many that they last long enough for the clock, and their data are more than the caches hold; but not too long. One call
+    with more data than a whole window should have is a window.
     """
-    if seconds > LONG:
+    if seconds > LONG or slot > most:
         return 1
     wanted = max(TARGET[device] / seconds, min(2 * cache / max(slot, 1), COLD / seconds))
     return max(2, min(math.ceil(wanted), MOST_CALLS, most // max(slot, 1), max(2, int(MOST / seconds))))
@@ -217,6 +229,8 @@ def measure(
                 quiet = quiet and stopped
                 for name in names:
                     windows[name] = benches[name].window(recipes, seeds)
+                    if name in ("control", "null"):
+                        windows[name].outputs = NO_OUTPUTS  # nobody looks at them, and they may be large
                     if name == "null" and number < sequential.MIN_ROUNDS:
                         exchange.append(benches[name].window(recipes, seeds, deliver=False).seconds / calls)
         for name, window in windows.items():

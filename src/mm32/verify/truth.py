@@ -66,7 +66,7 @@ class TruthSource:
         if self.contraction is not None:
             gauge = self.reference.ask("gauge").value
             if self.smooth:
-                gauge = gauge + torch.nan_to_num(truths[0].reference.double().abs(), nan=0.0, posinf=0.0)
+                gauge = gauge.double() + torch.nan_to_num(truths[0].reference.double().abs(), nan=0.0, posinf=0.0)
             truths[0].gauge = gauge
         return truths
 
@@ -116,4 +116,5 @@ def _kind(value: Any) -> Any:
     """What a float64 result has in common with the reference's own, precision aside: shape and dtype, or type."""
     if not isinstance(value, Tensor):
         return type(value)
-    return tuple(value.shape), "floating point" if value.is_floating_point() else value.dtype
+    kind = "floating point" if value.is_floating_point() else "complex" if value.is_complex() else value.dtype
+    return tuple(value.shape), kind

@@ -18,10 +18,16 @@ class Verdict(str, Enum):
     TIMED_OUT = "TIMED OUT"
     REFERENCE_FAILED = "REFERENCE FAILED"
     NO_VERDICT = "NO VERDICT"
+    TOOL_FAILED = "TOOL FAILED"
 
     @property
     def exit_code(self) -> int:
         return EXIT_CODES[self]
+
+    @property
+    def of_candidate(self) -> bool:
+        """Whether it says something of the candidate: not where the reference, the check or this tool failed."""
+        return self not in (Verdict.REFERENCE_FAILED, Verdict.NO_VERDICT, Verdict.TOOL_FAILED)
 
     @property
     def same(self) -> bool:
@@ -40,6 +46,7 @@ EXIT_CODES = {
     Verdict.TIMED_OUT: 8,
     Verdict.REFERENCE_FAILED: 9,
     Verdict.NO_VERDICT: 10,
+    Verdict.TOOL_FAILED: 70,
 }
 EXIT_MEANINGS = {
     0: "same and faster",

@@ -14,7 +14,7 @@ the time of filling is in no window. What a window takes beside the calls is mea
 from __future__ import annotations
 
 import math
-import os
+import mmap
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,7 +27,10 @@ from . import memory
 from .channel import Failure, Reply
 from .data import Pools, Recipe, parts
 
-CHUNK = 64 << 20  # bytes of outputs that are compared at once
+BLOCK = (
+    1 << 20
+)  # bytes of outputs that are compared at once on a CPU, whose caches hold them; 64 times as many on a GPU
+KEPT = 256 << 20  # bytes of outputs whose memory is kept from window to window
 POISON = 0xFF  # every byte: NaN in all floating-point dtypes
 
 
@@ -69,9 +72,11 @@ class Bench:
         self.worker, self.pools, self.count, self.device, self.timeout = worker, pools, count, device, timeout
         self.inputs, self.outputs_at = parts(pools.leaves, 0, count)
         self.inputs = [part for part in self.inputs if part.dtype is not None]
+        self.outputs_at = -(-self.outputs_at // mmap.PAGESIZE) * mmap.PAGESIZE
         self.outputs, self.size = parts(output, self.outputs_at, count)
         self.region = memory.reserve(max(self.size, 1), device)
-        self._targets: list[list[Tensor]] = []
+        self.used = False  # whether a window has been made
+        self._kept: Tensor | None = None  # memory for a window's outputs
         stand_ins = _stand_ins(pools.tree)
         worker.ask(
             "slots",
@@ -85,7 +90,7 @@ class Bench:
         )
 
     def close(self) -> None:
-        self._targets = []
+        self._kept = None
         self.region.close()
 
     def synchronize(self) -> None:
@@ -100,31 +105,28 @@ class Bench:
         With `seeds`, random numbers are drawn from these, call by call; with `watch`, the worker says whether any were drawn.
         Without `deliver` the null worker leaves out the copies of its outputs.
         """
-        outputs = torch.empty(
-            len(recipes), self._step, dtype=torch.uint8, device=self.device
-        )  # touched before the clock starts
-        outputs.fill_(0)
+        self.used = True
+        outputs = self._outputs(len(recipes))
         descriptor = self._filled(recipes)
         try:
-            delivered = self.region.bytes()[self.outputs_at : self.outputs_at + outputs.numel()].view_as(outputs)
             self.synchronize()
             begin = time.perf_counter()
             reply = self.worker.ask(
                 "window",
                 descriptors=[descriptor],
+                ranges=self._ranges(len(recipes)),
                 count=len(recipes),
                 seeds=list(seeds),
                 deliver=deliver,
                 watch=watch,
                 timeout=self.timeout,
             )
-            outputs.copy_(delivered)
+            self.region.read(self.outputs_at, outputs)
             self.synchronize()
             seconds = time.perf_counter() - begin
+            self.worker.ask("release", timeout=self.timeout)
         finally:
-            os.close(descriptor)
-        self.worker.ask("release", timeout=self.timeout)
-        self.region.release()
+            self.region.release()
         return _checked(reply.header, seconds, outputs, self.worker.role)
 
     def give(self, recipe: Recipe) -> None:
@@ -132,10 +134,26 @@ class Bench:
         descriptor = self._filled([recipe])
         try:
             self.synchronize()
-            self.worker.ask("adopt", descriptors=[descriptor], timeout=self.timeout)
+            self.worker.ask("adopt", descriptors=[descriptor], ranges=self._ranges(1), timeout=self.timeout)
         finally:
-            os.close(descriptor)
-        self.region.release()
+            self.region.release()
+
+    def _outputs(self, calls: int) -> Tensor:
+        """Memory of this process for so many calls' outputs, which has been touched before; unless it is much, the same in
+        every window."""
+        kept = self._kept
+        if kept is None:
+            kept = torch.empty(self.count, self._step, dtype=torch.uint8, device=self.device).fill_(0)
+            self._kept = kept if kept.numel() <= KEPT else None
+        return kept[:calls]
+
+    def _ranges(self, calls: int) -> list[tuple[int, int]]:
+        """The bytes of the region that so many calls use."""
+        inputs = next((part.step for part in self.inputs), 0)
+        if calls == self.count:
+            return [(0, self.size)] if self.size else []
+        found = [(0, inputs * calls), (self.outputs_at, self.outputs_at + self._step * calls)]
+        return [(begin, end) for begin, end in found if end > begin]
 
     @property
     def _step(self) -> int:
@@ -144,15 +162,17 @@ class Bench:
     def _filled(self, recipes: Sequence[Recipe]) -> int:
         """A descriptor of new memory in the region, with the data of `recipes` and with poison in place of outputs."""
         descriptor = self.region.create()
-        whole = self.region.bytes()
-        if not self._targets:
-            self._targets = [[part.vector(whole, i) for part in self.inputs] for i in range(self.count)]
         if self.worker.role == "null":  # looks at no inputs
-            whole.fill_(POISON)
+            for begin, end in self._ranges(len(recipes)):
+                self.region.fill(begin, end, POISON)
             return descriptor
-        for targets, recipe in zip(self._targets, recipes, strict=False):
-            self.pools.fill(targets, recipe)
-        whole[self.outputs_at :].fill_(POISON)
+        for slot, recipe in enumerate(recipes):
+            for part, pieces in zip(self.inputs, self.pools.pieces(recipe), strict=True):
+                at = part.at(slot)
+                for piece in pieces:
+                    self.region.write(at, piece)
+                    at += piece.numel() * piece.element_size()
+        self.region.fill(self.outputs_at, self.outputs_at + self._step * len(recipes), POISON)
         return descriptor
 
     def leaves(self, window: Window, call: int) -> list[Tensor]:
@@ -189,30 +209,50 @@ def _stand_ins(tree: Any) -> Any:
 
 
 def difference(bench: Bench, a: Window, b: Window) -> list[float]:
-    """How far apart two workers' outputs are, for each call: the largest over its tensors of ‖a − b‖ / ‖b‖ and of
-    max |a − b| / rms b. Infinite where one is NaN, Inf or another integer and the other one is not."""
+    """How far apart two workers' outputs are, for each call: the largest over its tensors of max |a - b| / rms b.
+    Infinite where one is NaN, Inf or another integer and the other one is not."""
     calls = len(b.outputs)
     worst = torch.zeros(calls, dtype=torch.float64)
+    block = BLOCK if b.outputs.device.type == "cpu" else BLOCK << 6
     for part in bench.outputs:
         if part.dtype is None or not part.bytes:
             continue
         at = part.offset - bench.outputs_at
-        rows = max(1, CHUNK // part.bytes)
+        rows = max(1, block // part.bytes)
         for first in range(0, calls, rows):
             x, y = (w.outputs[first : first + rows, at : at + part.bytes] for w in (a, b))
-            worst[first : first + rows] = torch.maximum(worst[first : first + rows], _apart(x, y, part.dtype))
+            worst[first : first + rows] = torch.maximum(worst[first : first + rows], _apart(x, y, part.dtype, block))
     return worst.tolist()
 
 
-def _apart(x: Tensor, y: Tensor, dtype: torch.dtype) -> Tensor:
-    """The same of one tensor of several calls, given as bytes, a row for each call."""
-    infinite = torch.tensor(math.inf, dtype=torch.float64)
-    if not (dtype.is_floating_point or dtype.is_complex):
-        return torch.where((x == y).all(1).cpu(), 0.0, infinite)
-    wide = torch.complex128 if dtype.is_complex else torch.float64 if dtype is torch.float64 else torch.float32
-    x, y = x.view(dtype).to(wide), y.view(dtype).to(wide)
-    same = (x == y) | (torch.isnan(x) & torch.isnan(y))
-    apart = torch.where(same, 0.0, (x - y).abs())
-    scale = torch.where(torch.isfinite(y), y.abs(), 0.0).square().mean(1).sqrt().clamp_min(1e-30)
-    found = (torch.maximum(apart.square().mean(1).sqrt(), apart.amax(1)) / scale).double().cpu()
-    return torch.where(torch.isnan(found), infinite, found)
+def _apart(x: Tensor, y: Tensor, dtype: torch.dtype, block: int) -> Tensor:
+    """The same of one tensor of several calls, given as bytes, a row for each call; `block` bytes at a time."""
+    floating = dtype.is_floating_point or dtype.is_complex
+    rows, size = x.shape
+    largest = torch.zeros(rows, dtype=torch.float64)
+    squares = torch.zeros(rows, dtype=torch.float64)
+    step = max(block // rows // dtype.itemsize, 1) * dtype.itemsize
+    for begin in range(0, size, step):
+        p, q = (t[:, begin : begin + step].view(dtype) for t in (x, y))
+        if not floating:
+            largest[(p != q).any(1).cpu()] = math.inf
+            continue
+        p, q = _single(p), _single(q)
+        norm = torch.linalg.vector_norm(q, dim=1).double().cpu()
+        apart = torch.linalg.vector_norm(p - q, math.inf, dim=1).double().cpu()
+        if not bool(torch.isfinite(norm + apart).all()):  # NaN, Inf, or squares that overflow
+            wide = torch.complex128 if dtype.is_complex else torch.float64
+            p, q = p.to(wide), q.to(wide)
+            same = (p == q) | (torch.isnan(p) & torch.isnan(q))
+            apart = torch.where(same, 0.0, (p - q).abs()).amax(1).cpu()
+            norm = torch.linalg.vector_norm(torch.where(torch.isfinite(q), q.abs(), 0.0), dim=1).cpu()
+        largest = torch.maximum(largest, torch.where(torch.isnan(apart), math.inf, apart))
+        squares += norm.square()
+    if not floating:
+        return largest
+    return largest / (squares / (size // dtype.itemsize)).sqrt().clamp_min(1e-30)
+
+
+def _single(t: Tensor) -> Tensor:
+    """Without a copy where it is of a type in which its errors can be told."""
+    return t.float() if t.dtype in (torch.float16, torch.bfloat16) else t

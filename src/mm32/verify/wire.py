@@ -1,6 +1,6 @@
 """The format in which the tool and its workers exchange values: length-prefixed frames of JSON and raw tensor bytes.
 
-Both sides of the border import this module (see worker/__init__.py). It imports nothing else of this package.
+Both sides of the border import this module (see worker/__init__.py). It imports nothing else of this package but memory.py.
 Nothing that arrives is ever unpickled or evaluated, because the other end may be running a candidate's code. A frame is
 
     4 bytes   b"MM32"
@@ -8,6 +8,10 @@ Nothing that arrives is ever unpickled or evaluated, because the other end may b
     u64       length of the payload
     header    JSON object; its "tensors" list gives dtype, shape and axis order of every tensor in the payload
     payload   the tensors' bytes, one after the other
+
+Large tensors do not travel in the payload, but in a file in memory whose descriptor the tool sends with its request: its own
+tensors in one that nobody can change any more, a worker's answer in another one of the tool's; see `to_file`. A worker sends no
+descriptors.
 
 Values (a list of inputs, a tuple of outputs, a constructor's arguments) are a tree of tagged nodes in the header, whose
 leaves are plain values or the numbers of tensors in the payload; see `pack`.
@@ -17,6 +21,8 @@ from __future__ import annotations
 
 import json
 import math
+import mmap
+import os
 import socket
 import struct
 import time
@@ -26,12 +32,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import memory
+
 MAGIC = b"MM32"
 PREFIX = struct.Struct("<4sIQ")
 MAX_HEADER = 4 << 20
 MAX_NODES = 100_000
 MAX_DEPTH = 32
 CHUNK = 1 << 20
+LARGE = 1 << 20  # bytes of a value, from which on its tensors travel in a file
+LARGEST_FILE = 4 << 30  # bytes of an answer; a worker may write no larger files than 8 GiB
+ALIGNED = 64  # bytes, in a file
 
 DTYPES: dict[str, torch.dtype] = {
     str(dtype).removeprefix("torch."): dtype
@@ -173,11 +184,63 @@ def _from_bytes(buffer: memoryview, dtype: torch.dtype, shape: list[int], order:
     return flat.reshape(stored).permute([order.index(axis) for axis in range(len(order))])
 
 
+# ---------------------------------------------------------------------------------------------------------- files
+
+
+def size_of(tensors: Sequence[Tensor]) -> int:
+    """Their entries' bytes together."""
+    return sum(t.numel() * t.element_size() for t in tensors)
+
+
+def _places(sizes: Sequence[int]) -> tuple[list[int], int]:
+    """Where tensors of so many bytes begin in a file, and where the last one ends."""
+    places, at = [], 0
+    for size in sizes:
+        places.append(at)
+        at += -(-size // ALIGNED) * ALIGNED
+    return places, at
+
+
+def to_file(descriptor: int, tensors: Sequence[Tensor]) -> list[dict[str, Any]]:
+    """Write tensors to a file in memory; what `from_file` needs to know of them. Raises OSError where there is no room."""
+    metas = [_meta(t) for t in tensors]
+    places, _ = _places([t.numel() * t.element_size() for t in tensors])
+    for t, meta, at in zip(tensors, metas, places, strict=True):
+        memory.write_file(descriptor, _bytes(t, meta["order"]), at)
+    return metas
+
+
+def from_file(descriptor: int, metas: Any, trusted: bool, limit: int | None = None) -> list[Tensor]:
+    """The tensors that `to_file` has written. A copy, unless whoever wrote them is `trusted` not to change them behind us:
+    then they lie over the file's own memory, and a write to one of them makes a copy of its page.
+
+    Raises ProtocolError where `metas` are malformed or have more than `limit` bytes, OSError where the file is too short.
+    """
+    if not isinstance(metas, list):
+        raise ProtocolError("malformed description of a file")
+    checked = [_check_meta(meta) for meta in metas]
+    places, end = _places([size for *_, size in checked])
+    if limit is not None and end > limit + ALIGNED * len(checked):
+        raise ProtocolError(f"a payload of {end} bytes, where at most {limit} were expected")
+    last = max((at + size for at, (*_, size) in zip(places, checked, strict=True) if size), default=0)
+    if os.fstat(descriptor).st_size < last:
+        raise ProtocolError("a file in memory that is too short")
+    if trusted and last:
+        whole = memoryview(mmap.mmap(descriptor, last, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE))
+    else:
+        whole = memory.buffer_of(torch.empty(last, dtype=torch.uint8))
+        memory.read_file(descriptor, whole, 0)
+    return [
+        _from_bytes(whole[at : at + size], dtype, shape, order)
+        for (dtype, shape, order, size), at in zip(checked, places, strict=True)
+    ]
+
+
 # ---------------------------------------------------------------------------------------------------------- frames
 
 
 class Connection:
-    """One end of a stream socket that carries frames.
+    """One end of a stream socket that carries frames. How large values travel beside them: `to_file`.
 
     `idle` is called about ten times a second while `send` and `receive` wait; an exception that it raises ends the wait.
     File descriptors travel beside a frame (SCM_RIGHTS). Only an end with `descriptors` takes them, a worker's; it finds their
@@ -194,7 +257,7 @@ class Connection:
     def send(self, header: dict[str, Any], tensors: Sequence[Tensor] = (), descriptors: Sequence[int] = ()) -> None:
         metas = [_meta(t) for t in tensors]
         head = json.dumps({**header, "tensors": metas}).encode()
-        total = sum(t.numel() * t.element_size() for t in tensors)
+        total = size_of(tensors)
         start = memoryview(PREFIX.pack(MAGIC, len(head), total) + head)
         self._send(start[self._send_descriptors(start, descriptors) :] if descriptors else start)
         for t, meta in zip(tensors, metas, strict=True):

@@ -6,6 +6,7 @@ error; if it kills the process, the tool sees that.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -23,6 +24,7 @@ from .runner import BuildError, ScriptRunner
 from .script import ScriptError, where_in
 
 # Bound before any script is loaded, which may replace them.
+_close = os.close
 _exit = os._exit
 _getpid = os.getpid
 SHORT = 2000
@@ -53,6 +55,15 @@ def _packed(value: Any, outgoing: list[Tensor]) -> dict[str, Any]:
     return wire.pack(value, outgoing)
 
 
+def _to_file(file: int, header: dict[str, Any], tensors: list[Tensor]) -> list[Tensor]:
+    """Write large tensors to the tool's file, which `header` then says; what is left to be sent."""
+    if wire.LARGE <= wire.size_of(tensors) <= wire.LARGEST_FILE:
+        with contextlib.suppress(OSError):  # more than the tool takes, as it will say
+            header["in_file"] = wire.to_file(file, tensors)
+            return []
+    return tensors
+
+
 def serve(connection: wire.Connection, runner: ScriptRunner) -> None:
     """Answer requests until the tool closes the connection."""
     operations = runner.operations()
@@ -64,6 +75,11 @@ def serve(connection: wire.Connection, runner: ScriptRunner) -> None:
             return
         nonce = request.get("nonce")
         outgoing: list[Tensor] = []
+        file = request["descriptors"].pop() if request.get("answer_to_file") else -1
+        if "value_in_file" in request:
+            given = request["descriptors"].pop()
+            tensors = wire.from_file(given, request.pop("value_in_file"), trusted=True)
+            _close(given)
         try:
             request["value"] = wire.unpack(request.get("value"), tensors)
             del tensors
@@ -78,6 +94,9 @@ def serve(connection: wire.Connection, runner: ScriptRunner) -> None:
             _exit(0)  # a child that the script forked has returned here: only the parent answers
         del request
         answer = {}  # frees the output before the next request
+        if file >= 0:
+            outgoing = _to_file(file, header, outgoing)
+            _close(file)
         connection.send(header, outgoing)
         outgoing = []  # or the card's memory is held until the next request
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from .. import wire
-from . import script
+from . import caches, script
 from .slots import Slots
 
 Request = dict[str, Any]  # the fields of a message, its "value" unpacked
@@ -73,6 +73,8 @@ class ScriptRunner:
             "window": self.window,
             "release": self.release,
             "adopt": self.adopt,
+            "pack_caches": self.pack_caches,
+            "unpack_caches": self.unpack_caches,
         }
 
     # ------------------------------------------------------------------------------------------------------ loading
@@ -84,6 +86,14 @@ class ScriptRunner:
         sys.path.append(str(self.path.parent))  # at the end, so that files beside the script shadow no module
         self.script = script.load(self.path, request["class_name"])
         return {"device": self.device.type}
+
+    def pack_caches(self, request: Request) -> Answer:
+        return {"value": caches.pack(request["limit"])}
+
+    def unpack_caches(self, request: Request) -> Answer:
+        """Before a script is loaded: what its build left in another process."""
+        caches.unpack(request["value"])
+        return {}
 
     def build(self, request: Request) -> Answer:
         """Make the model with the constructor's arguments "init", and give it the reference's "state".

@@ -100,7 +100,7 @@ class Slots:
 
     def _map(self, request: dict[str, Any]) -> None:
         (descriptor,) = request["descriptors"]
-        self.region.map(descriptor)
+        self.region.map(descriptor, request["ranges"])
         if not self.outputs:
             self._make()
 

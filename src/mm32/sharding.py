@@ -1,0 +1,365 @@
+"""mm32's operators on DTensors (torch.distributed.tensor): which shards of operands make which shards of the result.
+
+`cases` is the one table of that, for one dimension of a mesh; torch combines it over the dimensions. It has two readers. The
+operators are registered with torch's `register_sharding`, and torch then chooses the case that moves the least. Where an operand
+or the result may not move (packed operands, `out=`), `_pinned` chooses here and multiplies the local tensors.
+
+A sum over K that is spread over ranks is `Partial`: nothing is added up until somebody needs the sum. A bias takes part in it,
+an activation has to wait for it. torch keeps the choice for operands of the same placements, and tells calls apart by arguments
+that are integers, not by strings; so DTensors go by an operator of their own, `mm32::sharded_matmul`, whose activation is a
+number. `mm32::matmul` itself, called on DTensors past autograd, never leaves a sum open.
+
+Importing this module does not import torch.distributed.tensor: that is done when the first DTensor comes.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from mm32 import activations, cpu, gemm
+from mm32.options import Activation, Kernel, Precision
+from mm32.packed import PackedOperand, local_of, ready, unwrap
+
+
+def among(*operands: object) -> bool:
+    """Whether a DTensor, packed or not, is among them."""
+    return any(gemm.is_dtensor(t.source if isinstance(t, PackedOperand) else t) for t in operands)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The table
+
+
+class Case(NamedTuple):
+    """Placements on one dimension of a mesh that go together; `bias` for a call that has one."""
+
+    name: str
+    out: Any
+    a: Any
+    b: Any
+    bias: Any
+
+
+def cases(a: Sequence[Any], b: Sequence[Any], sums: bool) -> list[Case]:
+    """What may be sharded over one dimension of a mesh, for operands of (global) shapes `a` and `b`: nothing, rows, columns, each
+    batch dimension and, with `sums`, K."""
+    from torch.distributed.tensor import Partial, Replicate, Shard
+
+    whole, shape = Replicate(), gemm.result_shape(a, b)
+    found = [Case("replicated", whole, whole, whole, whole)]  # first: it is taken where others would be as cheap
+    if len(a) > 1:
+        rows = len(shape) - (2 if len(b) > 1 else 1)
+        found.append(Case("rows", Shard(rows), Shard(len(a) - 2), whole, whole))
+    if len(b) > 1:
+        found.append(Case("columns", Shard(len(shape) - 1), whole, Shard(len(b) - 1), Shard(0)))
+    rank = max(len(a), len(b), 2) - 2
+    for i in range(rank):
+        own = [i - (rank - max(len(operand) - 2, 0)) for operand in (a, b)]
+        of_a, of_b = (
+            Shard(d) if d >= 0 and not gemm.known(operand[d] == 1) else whole
+            for operand, d in zip((a, b), own, strict=True)
+        )
+        if (of_a, of_b) != (whole, whole):
+            found.append(Case(f"batch {i}", Shard(i), of_a, of_b, whole))
+    if sums:
+        found.append(Case("K", Partial(), Shard(len(a) - 1), Shard(max(len(b) - 2, 0)), Partial()))
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The operators' strategies
+
+torch.library.define(
+    "mm32::sharded_matmul",
+    "(Tensor a, Tensor b, Tensor? bias, int activation, str precision, str kernel) -> Tensor",
+    tags=(torch.Tag.needs_exact_strides,) if hasattr(torch.Tag, "needs_exact_strides") else (),
+)
+
+
+@torch.library.register_fake("mm32::sharded_matmul")
+def _sharded_matmul_fake(
+    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: int, precision: str, kernel: str
+) -> torch.Tensor:
+    return a.new_empty(gemm.check_inputs(a, b, bias, activations.name(activation), precision))
+
+
+def _strategies_of_sharded_matmul(a: Any, b: Any, bias: Any, activation: int, precision: str, kernel: str) -> list:
+    return [
+        ([case.out], [case.a, case.b, None if bias is None else case.bias, None, None, None])
+        for case in cases(a.shape, b.shape, sums=activation == 0)
+    ]
+
+
+def _strategies_of_matmul(
+    a: Any, b: Any, bias: Any, activation: Any, precision: Any, kernel: Any, packed_a: Any = None, packed_b: Any = None
+) -> list:
+    """An activation is a string here, which torch does not tell calls apart by: no sum is left open. Panels are of a whole
+    operand: with one that comes packed, nothing is sharded."""
+    table = cases(a.shape, b.shape, sums=False)
+    if not (packed_a is None and packed_b is None):
+        table = table[:1]
+    return [
+        (
+            [case.out],
+            [
+                *(case.a, case.b, None if bias is None else case.bias, None, None, None),
+                *(None if t is None else case.out for t in (packed_a, packed_b)),
+            ],
+        )
+        for case in table
+    ]
+
+
+def _strategies_of_matmul_out(
+    a: Any,
+    b: Any,
+    bias: Any,
+    activation: Any,
+    precision: Any,
+    kernel: Any,
+    out: Any,
+    packed_a: Any = None,
+    packed_b: Any = None,
+) -> list:
+    """`out` may not be moved: what was written to a copy of it would be lost. With one placement for all dimensions of the mesh
+    that can be said here; `mm32.matmul(out=)` takes any."""
+    found: list[tuple] = []
+    if len(set(out.placements)) == 1:
+        for (wanted,), operands in _strategies_of_matmul(a, b, bias, activation, precision, kernel, packed_a, packed_b):
+            if wanted == out.placements[0]:
+                found.append(([], [*operands[:6], wanted, *operands[6:]]))
+    if not found:
+        raise RuntimeError(
+            f"mm32::matmul_out cannot write to an out of placements {tuple(out.placements)}: call mm32.matmul(..., out=out), "
+            "which takes any but Partial"
+        )
+    return found
+
+
+def _strategies_of_pack(operand: Any, side: Any, precision: Any) -> list:
+    """The panels of a shard are no shard of the panels: `mm32.pack` packs each rank's own. The operator packs the whole."""
+    from torch.distributed.tensor import Replicate
+
+    return [([Replicate()], [Replicate(), None, None])]
+
+
+@functools.cache
+def register() -> None:
+    """Registers the operators with torch.distributed.tensor, once in a process."""
+    from torch.distributed.tensor.experimental import register_sharding
+
+    own = torch.ops.mm32
+    register_sharding(own.sharded_matmul.default)(_strategies_of_sharded_matmul)
+    register_sharding(own.matmul.default)(_strategies_of_matmul)
+    register_sharding(own.matmul_out.default)(_strategies_of_matmul_out)
+    register_sharding(own.pack.default)(_strategies_of_pack)
+
+
+def product(
+    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str | None, precision: str, kernel: str
+) -> torch.Tensor:
+    """mm32::matmul of DTensors, below autograd: what `transforms.autograd` calls."""
+    register()
+    run = torch.ops.mm32.sharded_matmul
+    if activation is not None and _sums_over_ranks(a, b):
+        return cpu.activate(run(a, b, bias, 0, precision, kernel), activation)  # torch adds up before the activation
+    return run(a, b, bias, activations.number(activation), precision, kernel)
+
+
+def _sums_over_ranks(a: Any, b: Any) -> bool:
+    """Whether K is sharded, and what is not can be without moving: then the sum moves, not the operands."""
+    if not (gemm.is_dtensor(a) and gemm.is_dtensor(b)):
+        return False
+    k_a, k_b = a.dim() - 1, max(b.dim() - 2, 0)
+    for p, q in zip(a.placements, b.placements, strict=True):
+        of_k = p.is_shard(k_a), q.is_shard(k_b)
+        if any(of_k) and (of_k[0] or p.is_replicate()) and (of_k[1] or q.is_replicate()):
+            return True
+    return False
+
+
+def splits_inner_rows(*tensors: Any) -> bool:
+    """Whether a dimension between the first and the last is sharded: those cannot be merged with the first without moving."""
+    return any(
+        gemm.is_dtensor(t) and any(p.is_shard(d) for p in t.placements for d in range(1, t.dim() - 1)) for t in tensors
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What mm32.matmul does with DTensors
+
+
+def matmul(
+    a: Any,
+    b: Any,
+    bias: Any,
+    activation: Activation | None,
+    precision: Precision,
+    kernel: Kernel,
+    out: torch.Tensor | None,
+) -> torch.Tensor:
+    """mm32.matmul where a DTensor is among the operands; options are checked."""
+    packed = [t for t in (a, b) if isinstance(t, PackedOperand)]
+    sources: Any = unwrap(a, b, precision, kernel)[:2] if packed else (a, b)
+    gemm.check_tensors("mm32.matmul", a=sources[0], b=sources[1], bias=bias, out=out)
+    tensors = [t for t in (*sources, bias, out) if t is not None]
+    if packed or out is not None:
+        _check_all_sharded(tensors, bool(packed))
+        if out is not None:
+            x, y = sources
+            if any(p.is_partial() for p in tensors[-1].placements):
+                raise RuntimeError(
+                    f"mm32.matmul cannot write to an out of placements {tuple(tensors[-1].placements)}: a result is not a sum "
+                    "that is still to be added up; give an out that is sharded or replicated"
+                )
+            gemm.check_out_form(out, gemm.check_inputs(x, y, bias, activation, precision), x)
+        recorded = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+        if recorded and out is not None:
+            raise RuntimeError(
+                "matmul(): functions with out=... arguments don't support automatic differentiation, but one of the arguments "
+                "requires grad. (mm32.matmul)"
+            )
+        # While gradients are recorded or a program is traced, a packed operand is read as it was before packing.
+        if not (recorded or torch.compiler.is_dynamo_compiling()):
+            done = _pinned(a, b, bias, activation, precision, kernel, out)
+            if done is not None:
+                return done
+    x, y = sources
+    # Inference mode leaves autograd's key out, by which mm32::matmul finds the operator of DTensors.
+    if not torch.compiler.is_dynamo_compiling() and torch.is_inference_mode_enabled():
+        result = product(x, y, bias, activation, precision, kernel)
+    else:
+        result = torch.ops.mm32.matmul(x, y, bias, activation, precision, kernel)
+    if out is None:
+        return result
+    target: Any = out
+    moved: Any = result
+    return target.copy_(moved.redistribute(placements=target.placements))
+
+
+def _check_all_sharded(tensors: list[Any], packed: bool) -> None:
+    for t in tensors:
+        if not gemm.is_dtensor(t):
+            what = "mm32.pack of the DTensor packs each rank's shard" if packed else "distribute_tensor makes it one"
+            raise RuntimeError(
+                f"mm32.matmul got mixed torch.Tensor and DTensor: all tensors have to be DTensors, and one of shape "
+                f"{tuple(t.shape)} is none ({what})"
+            )
+        if t.device_mesh != tensors[0].device_mesh:
+            raise RuntimeError(f"mm32.matmul: DTensors on two meshes, {tensors[0].device_mesh} and {t.device_mesh}")
+
+
+class _Choice(NamedTuple):
+    """Where a product's tensors go, for each dimension of the mesh; over which dimensions the result is a sum; its shape."""
+
+    a: tuple[Any, ...]
+    b: tuple[Any, ...]
+    bias: tuple[Any, ...]
+    out: tuple[Any, ...]
+    summed: tuple[int, ...]
+    shape: torch.Size
+    strides: tuple[int, ...]
+
+
+def _pinned(
+    a: Any, b: Any, bias: Any, activation: Activation | None, precision: Precision, kernel: Kernel, out: Any
+) -> torch.Tensor | None:
+    """The product of local tensors, with packed operands and `out` left where they are. None where no case leaves `out` there
+    and moves nothing else: the result is then made on its own, and copied."""
+    from torch.distributed.tensor import DTensor
+
+    from mm32 import ops
+
+    packed = isinstance(a, PackedOperand), isinstance(b, PackedOperand)
+    x, y = a.source if packed[0] else a, b.source if packed[1] else b
+    mesh = x.device_mesh
+    given = (x.placements, y.placements, None if bias is None else bias.placements)
+    choice = _choose(tuple(x.shape), tuple(y.shape), given, packed, None if out is None else out.placements)
+    if choice is None:
+        if out is not None:
+            return None
+        raise RuntimeError(
+            f"mm32.matmul: operands of placements {tuple(x.placements)} and {tuple(y.placements)} do not go together on this "
+            "mesh, and a packed operand does not move: pack them as they are to be multiplied"
+        )
+    with torch.no_grad():
+        local_a = a.shard if packed[0] else _local(a, choice.a)
+        local_b = b.shard if packed[1] else _local(b, choice.b)
+        own_bias = None if bias is None else _local(bias, choice.bias)
+        if own_bias is not None and choice.summed:  # its share: as torch divides what is replicated into a sum
+            own_bias = own_bias / math.prod(mesh.size(dim) for dim in choice.summed)
+        local = ops.matmul(
+            local_a,
+            local_b,
+            bias=own_bias,
+            activation=None if choice.summed else activation,
+            precision=precision,
+            kernel=kernel,
+            out=None if out is None else local_of(out),
+        )
+        if out is not None:
+            if not out.is_inference():
+                torch.autograd.graph.increment_version(out)  # of the DTensor: its local tensor's is another
+            return out
+        result = DTensor.from_local(
+            ready(local), mesh, choice.out, run_check=False, shape=choice.shape, stride=choice.strides
+        )
+        return cpu.activate(result, activation) if choice.summed else result
+
+
+@functools.lru_cache(maxsize=1024)
+def _choose(
+    a: tuple[int, ...],
+    b: tuple[int, ...],
+    given: tuple[Sequence[Any], Sequence[Any], Sequence[Any] | None],
+    packed: tuple[bool, bool],
+    out: Sequence[Any] | None,
+) -> _Choice | None:
+    """The cases that move least, for operands of (global) shapes `a` and `b`; with `out`, its placements, only ones that move
+    nothing. `given` are the placements of a, b and the bias. None if what may not move fits no case."""
+    from torch.distributed.tensor import Replicate
+
+    table, sizes = cases(a, b, sums=out is None), (math.prod(a), math.prod(b), b[-1])
+
+    def cost(case: Case, dim: int) -> float:
+        """Elements that have to move so that the case holds on this dimension of the mesh; infinite where one may not."""
+        if out is not None and out[dim] != case.out:
+            return math.inf
+        total = 0.0
+        wanted = (case.a, case.b, case.bias)
+        for size, placements, to, fixed in zip(sizes, given, wanted, (*packed, False), strict=True):
+            now = None if placements is None else placements[dim]
+            if now is None or now == to or (to.is_partial() and now.is_replicate()):
+                continue
+            if fixed:
+                return math.inf
+            total += 0 if now.is_replicate() else size
+        return total
+
+    chosen = []
+    for dim in range(len(given[0])):
+        costs = [cost(case, dim) for case in table]
+        least = min(costs)
+        if least == math.inf or (out is not None and least > 0):
+            return None
+        chosen.append(table[costs.index(least)])
+    shape = torch.Size(gemm.result_shape(a, b))
+    return _Choice(
+        tuple(case.a for case in chosen),
+        tuple(case.b for case in chosen),
+        tuple(Replicate() if case.name == "K" else case.bias for case in chosen),
+        tuple(case.out for case in chosen),
+        tuple(dim for dim, case in enumerate(chosen) if case.name == "K"),
+        shape,
+        torch.empty(shape, device="meta").stride(),
+    )
+
+
+def _local(t: Any, placements: tuple[Any, ...]) -> torch.Tensor:
+    """This rank's part of `t` at `placements`."""
+    return local_of(t if t.placements == placements else t.redistribute(placements=placements))

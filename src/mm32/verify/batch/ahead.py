@@ -1,0 +1,134 @@
+"""Building a candidate before its turn: loading its script in a process that sees no card, and keeping what its build left.
+
+What takes long in most candidates is load_inline's compiler, which needs no card. The process that is judged later finds the
+finished build in its caches, at the same path. A process that sees no card cannot disturb what is timed on it. Where the CPU is
+what is timed, the building stands still meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from ..channel import Failure
+from ..device_lock import DeviceLock
+from ..process import Limits, WorkerProcess
+from .cards import CPU
+from .jobs import Job
+
+MOST = 512 << 20  # bytes of caches that are handed on
+# What loading raises whether or not there is a card.
+WITHOUT_CARD = ("SyntaxError", "IndentationError", "TabError", "ScriptError")
+
+
+class Stopped(Exception):
+    """The worker is to end."""
+
+
+@dataclass
+class Built:
+    """What came of it. `folder` is where the candidate's process will live; `caches` a file; `failure` what ended the
+    building, where it would end the candidate's own process too."""
+
+    folder: str
+    caches: str = ""
+    failure: dict[str, Any] | None = None
+    printed: str = ""
+    seconds: float = 0.0
+
+    def record(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def build(job: Job, limits: Limits, on_cpu: bool, arch: str, work: Path, stopped: Callable[[], bool]) -> Built:
+    """Load a job's candidate, in its time and memory. Raises Stopped, NoStart."""
+    begin = time.monotonic()
+    built = Built(_new_folder())
+    try:
+        _load(built, job, limits, on_cpu, arch, work, stopped)
+    except BaseException:
+        shutil.rmtree(built.folder, ignore_errors=True)
+        raise
+    built.seconds = time.monotonic() - begin
+    return built
+
+
+def _new_folder() -> str:
+    return os.path.realpath(tempfile.mkdtemp(prefix="mm32-verify-candidate-"))
+
+
+def _load(
+    built: Built, job: Job, limits: Limits, on_cpu: bool, arch: str, work: Path, stopped: Callable[[], bool]
+) -> None:
+    """Load the script, and write down in `built` what came of it."""
+    lock = DeviceLock(CPU) if on_cpu else None
+    worker: WorkerProcess | None = None
+
+    def check() -> None:
+        if stopped():
+            raise Stopped
+
+    def waiting(_: float) -> None:
+        check()
+        if lock is None or worker is None or not lock.wanted():
+            return
+        since = time.monotonic()
+        with worker.paused():
+            lock.release()
+            lock.acquire_shared(check)
+        spent = time.monotonic() - since
+        worker.asked += spent
+        worker.deadline += spent
+
+    try:
+        if lock is not None:
+            lock.acquire_shared(check)
+        extra = {"CUDA_VISIBLE_DEVICES": "", **({"TORCH_CUDA_ARCH_LIST": arch} if arch else {})}
+        script, hidden = Path(job.candidate), Path(job.reference)
+        worker = WorkerProcess("candidate", limits, waiting, script, hidden, folder=Path(built.folder), extra=extra)
+        try:
+            worker.ask("load", path=job.candidate, kernel=None, class_name="ModelNew")
+            packed = worker.ask("pack_caches", limit=MOST, max_payload=MOST + (1 << 20), timeout=60).value
+        except Failure as failure:
+            if _is_final(failure, on_cpu):
+                said = {"kind": failure.kind, "message": failure.message, "details": failure.details}
+                built.failure, built.printed = said, worker.output()
+        else:
+            if isinstance(packed, Tensor) and packed.dim() == 1 and packed.element_size() == 1:
+                path = work / f"{job.id}.caches"
+                path.write_bytes(packed.contiguous().numpy().tobytes())
+                built.caches = str(path)
+    finally:
+        with contextlib.ExitStack() as stack:
+            stack.callback(_check_folder, built)
+            if lock is not None:
+                stack.callback(lock.release)
+            if worker is not None:
+                stack.callback(worker.close)
+
+
+def _check_folder(built: Built) -> None:
+    """After its process has ended: a candidate that has put something else in its folder's place gets another folder, and
+    nothing of what it built."""
+    with contextlib.suppress(OSError):
+        found = os.lstat(built.folder)
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid():
+            return
+    built.folder, built.caches = _new_folder(), ""
+
+
+def _is_final(failure: Failure, on_cpu: bool) -> bool:
+    """Whether the candidate's own process, which may see a card, would fail in this way too."""
+    if on_cpu or failure.kind == "timeout":
+        return True
+    return failure.kind == "raised" and failure.details.get("type") in WITHOUT_CARD

@@ -1,0 +1,266 @@
+"""`mm32 verify` for many candidates: what is done with the command line's options. The exit code is what it returns."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..entry import WrongArgument
+from ..text import one_line
+from ..verdict import Verdict
+from . import kernelbench, pages
+from .cards import chosen
+from .jobs import Options, Pair, in_folder
+from .records import write_whole
+from .run import RESULTS, Batch
+from .store import Store
+from .table import EXIT_RULES, Row, exit_code, lines, summary
+from .worker import Worker
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+EVERY = 0.5  # seconds between two looks of the line on a terminal
+
+
+def duration(seconds: float) -> str:
+    """For a person: 45 s, 12 min, 3 h 20 min."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
+class Progress:
+    """How far a run is, at what rate, and when it may end: of what this run has done itself."""
+
+    def __init__(self, total: int, before: int):
+        self.doing: dict[str, str] = {}
+        self.lock = threading.Lock()
+        self.begun(total, before)
+
+    def begun(self, total: int, before: int) -> None:
+        self.total, self.done, self.here = total, before, 0
+        self.begin = time.monotonic()
+
+    def told(self, name: str, doing: str) -> None:
+        with self.lock:
+            self.doing[name] = doing
+
+    def finished(self, name: str, new: bool) -> None:
+        with self.lock:
+            self.doing.pop(name, None)
+            if new:
+                self.done += 1
+                self.here += 1
+
+    @property
+    def rate(self) -> float:
+        """Candidates a minute."""
+        return self.here / max(time.monotonic() - self.begin, 1e-9) * 60
+
+    def line(self) -> str:
+        said = f"{self.done} of {self.total}"
+        if self.here:
+            left = (self.total - self.done) / self.rate * 60
+            said += f", {self.rate:.1f} a minute, {duration(left)} left"
+        with self.lock:
+            now = [f"{name}: {doing}" for name, doing in self.doing.items() if name]
+        return one_line(" | ".join([said, *now[:3]]), 200)
+
+
+def run(
+    reference: Path | None,
+    folder: Path | None,
+    run_dir: Path | None,
+    problems: Path | None,
+    store: Path | None,
+    options: Options,
+    gpus: str | None,
+    builders: int | None,
+    submit: bool,
+    rule: str,
+    results: Path | None,
+    eval_results: Path | None,
+    html: Path | None,
+    quiet: bool,
+    to_stdout: bool,
+) -> int:
+    """Verify a folder's candidates, or those of a KernelBench run. Raises WrongArgument."""
+    if rule not in EXIT_RULES:
+        raise WrongArgument(f"--exit-code is one of {', '.join(EXIT_RULES)}, got {rule}")
+    pairs, tasks, where = _asked(reference, folder, run_dir, problems)
+    if eval_results is not None and run_dir is None:
+        raise WrongArgument("--eval-results is for --kernelbench")
+    where = store or where
+    import rich.console
+
+    page = rich.console.Console(stderr=to_stdout)
+    status = rich.console.Console(stderr=True)
+    progress = Progress(0, 0)
+    batch = Batch(pairs, options, where, gpus, builders, progress.told, submit)
+    progress.begun(batch.total, batch.before)
+    _say(status, _beginning(batch, where, submit))
+    rows: dict[str, Row] = {}
+    try:
+        batch.start()
+        with _shown(progress, status):
+            for record in batch.records():
+                row = rows[record["id"]] = Row.of(record)
+                new = len(rows) > batch.before
+                progress.finished(row.name, new)
+                if new and not status.is_terminal:
+                    _say(status, f"{row.name}: {row.verdict.value} ({progress.line().split(' | ')[0]})")
+    except KeyboardInterrupt:
+        _say(status, f"ending: {len(rows)} of {batch.total} are done and kept in {where}; the same command goes on")
+        raise
+    finally:
+        batch.close()
+    if submit and len(rows) < batch.total:
+        return 0
+    ordered = [rows[id_] for id_ in batch.jobs if id_ in rows]
+    found = _found(batch, where)
+    _write(batch, where, found, results, eval_results, run_dir is not None, to_stdout)
+    if html is not None:
+        pages.write(html, batch.jobs, [found[id_] for id_ in batch.jobs if id_ in found])
+    counted = kernelbench.first_samples(ordered) if run_dir is not None else ordered
+    for line in ([] if quiet else lines(ordered)[: -len(summary(ordered))]) + summary(ordered):
+        _say(page, line)
+    if run_dir is not None:
+        _say(page, f"as KernelBench counts, sample 0 of {tasks} problems:")
+        for line in summary(counted, tasks):
+            _say(page, f"  {line}")
+    return exit_code(ordered, rule)
+
+
+def _asked(
+    reference: Path | None, folder: Path | None, run_dir: Path | None, problems: Path | None
+) -> tuple[list[Pair], int, Path]:
+    """The pairs, how many tasks fast_p is of, and where the store is by default: beside the candidates, not among them."""
+    if run_dir is not None:
+        if reference is not None or folder is not None:
+            raise WrongArgument("--kernelbench has its references in the problems' folder: give no REFERENCE")
+        pairs = kernelbench.pairs(run_dir, problems)
+        return pairs, kernelbench.tasks(pairs), _beside(run_dir)
+    if problems is not None:
+        raise WrongArgument("--problems is for --kernelbench")
+    assert reference is not None
+    assert folder is not None
+    pairs = in_folder(reference, folder)
+    return pairs, len(pairs), _beside(folder)
+
+
+def _beside(folder: Path) -> Path:
+    whole = folder.resolve()
+    return whole.with_name(f"{whole.name}.mm32-verify")
+
+
+def _beginning(batch: Batch, where: Path, submit: bool) -> str:
+    said = f"{batch.total} candidates, kept in {where}"
+    if batch.before:
+        said += f"; {batch.before} of them were done before, with the same contents and options"
+    if batch.others:
+        said += f"; {batch.others} more there are of other contents or options, and stay as they are"
+    if submit:
+        said += f"; workers: mm32 verify --worker {where}"
+    return said
+
+
+def _found(batch: Batch, where: Path) -> dict[str, dict[str, Any]]:
+    """The batch's records, by id, as the store has them."""
+    found: dict[str, dict[str, Any]] = {}
+    for record in Store(where).new_records():
+        if record["id"] in batch.jobs:
+            found.setdefault(record["id"], record)
+    return found
+
+
+def _write(
+    batch: Batch,
+    where: Path,
+    found: dict[str, dict[str, Any]],
+    results: Path | None,
+    eval_results: Path | None,
+    of_kernelbench: bool,
+    to_stdout: bool,
+) -> None:
+    """Results in our form and in KernelBench's."""
+    batch.write_results(where / RESULTS, found.values())
+    if to_stdout:
+        sys.stdout.write((where / RESULTS).read_text())
+    elif results is not None:
+        write_whole(results, (where / RESULTS).read_text())
+    if of_kernelbench:
+        texts = kernelbench.results(list(found.values()))
+        for level, text in texts.items():
+            name = "eval_results.json" if len(texts) == 1 else f"eval_results_level_{level}.json"
+            write_whole(where / name, text + "\n")
+            if eval_results is not None:
+                write_whole(eval_results if len(texts) == 1 else eval_results.with_name(name), text + "\n")
+
+
+def work(folder: Path, gpus: str | None, builders: int | None) -> int:
+    """A worker for a store, until all of its jobs are done. Raises WrongArgument."""
+    import rich.console
+
+    status = rich.console.Console(stderr=True)
+    store = Store(folder)
+
+    def told(name: str, doing: str) -> None:
+        if doing in ("building", "starting") or "failed" in doing or not name:
+            _say(status, f"{name}: {doing}")
+
+    worker = Worker(store, chosen(gpus), builders, "worker", told)
+    _say(status, f"worker {worker.who['name']}, cards {', '.join(worker.who['cards'])}")
+    thread = threading.Thread(target=_keep, args=(worker,), daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(0.2)
+    finally:
+        worker.stop()
+        thread.join()
+    if worker.problem:
+        _say(status, worker.problem)
+        return Verdict.TOOL_FAILED.exit_code
+    return 0
+
+
+def _keep(worker: Worker) -> None:
+    with contextlib.suppress(RuntimeError):  # `problem` says why
+        worker.run()
+
+
+def _say(console: Console, text: str) -> None:
+    for line in text.split("\n"):
+        prefix = "mm32: " if console.stderr else ""
+        console.print(prefix + one_line(line, None), markup=False, highlight=False, soft_wrap=True, emoji=False)
+
+
+@contextlib.contextmanager
+def _shown(progress: Progress, console: Console) -> Iterator[None]:
+    """One line on a terminal that changes."""
+    if not console.is_terminal:
+        yield
+        return
+    import rich.markup
+
+    ended = threading.Event()
+    with console.status("starting") as line:
+
+        def show() -> None:
+            while not ended.wait(EVERY):
+                line.update(rich.markup.escape(progress.line()))
+
+        thread = threading.Thread(target=show, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()

@@ -1,0 +1,120 @@
+"""What a batch verifies: pairs of scripts, told apart by their contents, with the options that they are verified with."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import mm32
+
+from ..entry import LARGEST_SEED, WrongArgument, check_options
+
+
+@dataclass(frozen=True)
+class Options:
+    """As for `verify`. `seed`: of the first trial; None: one for each reference and run, drawn when its jobs are made."""
+
+    trials: int | None = None
+    seed: int | None = None
+    timeout: float = 300.0
+    memory_gib: float | None = None
+    baselines: tuple[str, ...] = ("eager",)
+
+    def __post_init__(self) -> None:
+        check_options(self.trials, self.seed, self.timeout, self.memory_gib, self.baselines)
+
+    def record(self) -> dict[str, Any]:
+        return {**asdict(self), "baselines": list(self.baselines)}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One candidate to verify. `id` stands for the contents of both scripts, the options and `name`.
+
+    `place` says where it belongs in KernelBench's order: level, problem, sample; empty otherwise.
+    """
+
+    id: str
+    name: str
+    reference: str
+    candidate: str
+    reference_sha256: str
+    candidate_sha256: str
+    options: dict[str, Any]
+    seed: int
+    place: dict[str, int] = field(default_factory=dict)
+
+    def record(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A reference and a candidate, with the name that the candidate is listed by."""
+
+    reference: Path
+    candidate: Path
+    name: str
+    place: dict[str, int] = field(default_factory=dict)
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def in_folder(reference: Path, folder: Path) -> list[Pair]:
+    """Every *.py of a folder, as candidates for one reference; the reference itself, if it lies there, is none."""
+    found = sorted(path for path in folder.glob("*.py") if path.is_file() and not path.samefile(reference))
+    if not found:
+        raise WrongArgument(f"there are no candidates, *.py, in {folder}")
+    return [Pair(reference, path, path.name) for path in found]
+
+
+def of_pairs(pairs: Iterable[Pair | Sequence[str | Path]]) -> list[Pair]:
+    """Pairs of paths, as `verify_many` takes them. Raises FileNotFoundError."""
+    found = []
+    for pair in pairs:
+        if not isinstance(pair, Pair):
+            reference, candidate = (Path(path).resolve() for path in pair)
+            pair = Pair(reference, candidate, str(candidate))
+        for path in (pair.reference, pair.candidate):
+            if not path.is_file():
+                raise FileNotFoundError(f"there is no script {path}")
+        found.append(pair)
+    return found
+
+
+def make(pairs: Sequence[Pair], options: Options) -> list[Job]:
+    """The jobs of these pairs. Candidates of one reference share a seed, which nobody has known before now.
+
+    A candidate's own process is told its seed in any case, so that another one's seed tells it nothing; but a candidate that was
+    written after a seed was used must not meet that seed again. A job that a store has already keeps the seed that it has there.
+    """
+    seeds: dict[str, int] = {}
+    hashes = {path: digest(path) for pair in pairs for path in (pair.reference, pair.candidate)}
+    said = json.dumps({"mm32": mm32.__version__, **options.record()}, sort_keys=True)
+    jobs = []
+    for pair in pairs:
+        reference, candidate = hashes[pair.reference], hashes[pair.candidate]
+        key = "\0".join([reference, candidate, said, pair.name])
+        drawn = seeds.setdefault(reference, secrets.randbelow(2**31))
+        jobs.append(
+            Job(
+                hashlib.sha256(key.encode()).hexdigest()[:24],
+                pair.name,
+                str(pair.reference.resolve()),
+                str(pair.candidate.resolve()),
+                reference,
+                candidate,
+                options.record(),
+                drawn if options.seed is None else options.seed,
+                dict(pair.place),
+            )
+        )
+    assert all(0 <= job.seed <= LARGEST_SEED for job in jobs)
+    return jobs

@@ -1,0 +1,97 @@
+"""One verification in a batch: a session that takes over what was built ahead, and has a batch's time limits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..channel import Failure
+from ..entry import check_options
+from ..process import Limits, WorkerProcess
+from ..report import Report
+from ..session import Session
+from ..verdict import Verdict
+from .ahead import Built
+from .jobs import Job
+from .truths import Truths
+
+FIRST_CALL = 120.0  # seconds in which a model's first call may compile
+TRANSIENT = ("timeout", "crashed", "killed", "channel", "memory")
+
+
+@dataclass
+class BatchLimits(Limits):
+    """Of a batch: what hangs must not hold a card for minutes."""
+
+    def running(self, reference_seconds: float) -> float:
+        return max(5.0, 100 * reference_seconds)
+
+    @property
+    def first_call(self) -> float | None:
+        return min(self.timeout, FIRST_CALL)
+
+
+def limits(job: Job) -> BatchLimits:
+    options = job.options
+    memory = check_options(
+        options["trials"], options["seed"], options["timeout"], options["memory_gib"], options["baselines"]
+    )
+    return BatchLimits(options["timeout"], memory)
+
+
+class BatchSession(Session):
+    """`suspicious` after a run: the reference failed in a way that may be the card's doing, or this process's."""
+
+    def __init__(self, job: Job, built: Built, arch: str, truths: Truths, progress: Callable[[str], None]):
+        trials = job.options["trials"]
+        super().__init__(Path(job.reference), Path(job.candidate), None, trials, job.seed, limits(job), progress)
+        self.baselines = tuple(job.options["baselines"])
+        self.built = built
+        self.truths = truths
+        self.suspicious = False
+        extra = {"TORCH_CUDA_ARCH_LIST": arch} if arch else {}
+        self.candidate_place = {"folder": Path(built.folder), "extra": extra}
+
+    def run(self) -> Report:
+        report = super().run()
+        if self.built.failure is not None and not report.printed:
+            report.printed = self.built.printed
+        return report
+
+    def _start(self, role: str, limits: Limits) -> WorkerProcess:
+        worker = super()._start(role, limits)
+        if role == "reference":
+            self.truths.watch(worker, str(self.paths["reference"]))
+        return worker
+
+    def _prepare_timing(self, build: dict[str, Any]) -> None:
+        if self.built.failure is not None:  # the reference is known to load; the candidate is known not to
+            self.candidate_ran = self.building = True
+            self.at("loading and compiling the candidate")
+            raise Failure(**self.built.failure, role="candidate")
+        super()._prepare_timing(build)
+        if self.built.caches:
+            packed = torch.frombuffer(bytearray(Path(self.built.caches).read_bytes()), dtype=torch.uint8)
+            self.candidate.ask("unpack_caches", packed)
+
+    def _failed(self, failure: Failure) -> Any:
+        stop = super()._failed(failure)
+        broken = failure.kind in TRANSIENT or "CUDA error" in failure.message
+        self.suspicious = stop.verdict is Verdict.REFERENCE_FAILED and broken
+        return stop
+
+
+def verify_job(
+    job: Job, built: Built, arch: str, truths: Truths, progress: Callable[[str], None]
+) -> tuple[Report, bool]:
+    """The report of a job, and whether another card should be asked as well."""
+    begin = time.monotonic()
+    session = BatchSession(job, built, arch, truths, progress)
+    report = session.run()
+    report.seconds = time.monotonic() - begin + built.seconds
+    return report, session.suspicious

@@ -1,0 +1,182 @@
+"""A whole run on this machine: jobs into a store, a worker, and the records as they come."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..report import Report
+from .cards import chosen
+from .jobs import Options, Pair, make, of_pairs
+from .records import header, report_of, write_whole
+from .store import LEASE, Store
+from .worker import Worker
+
+POLL = 0.1
+RESULTS = "results.jsonl"
+
+
+class Batch:
+    """Candidates that are verified side by side. Iterating gives their records as they are done, in no certain order.
+
+    What a store has already of the same contents and options is not done again: `before` of `total` are there. With `submit`,
+    nothing is run here: others do, and `records` waits for nothing. Where no `store` is given, it is a temporary folder.
+    """
+
+    def __init__(
+        self,
+        pairs: Sequence[Pair],
+        options: Options,
+        store: Path | None = None,
+        gpus: int | str | None = None,
+        builders: int | None = None,
+        told: Callable[[str, str], None] = lambda name, doing: None,
+        submit: bool = False,
+        lease_s: float = LEASE,
+    ):
+        cards = chosen(gpus)
+        jobs = make(pairs, options)  # before anything is written: an unreadable script is an error now
+        self.temporary = store is None
+        self.folder = Path(tempfile.mkdtemp(prefix="mm32-verify-store-")) if store is None else store
+        self.store = Store(self.folder, create=True, lease_s=lease_s)
+        self.others = len(self.store.jobs().keys() - {job.id for job in jobs})
+        self.jobs = {job.id: job for job in self.store.add(jobs)}
+        self.total = len(self.jobs)
+        self.before = len(self.jobs.keys() & self.store.done())
+        self.worker = None if submit else Worker(self.store, cards, builders, "run", told)
+        self.thread: threading.Thread | None = None
+        self.error: BaseException | None = None
+        self.begin = time.monotonic()
+
+    def __len__(self) -> int:
+        return self.total
+
+    def start(self) -> None:
+        """Begin in the background; `close` ends it."""
+        if self.worker is not None and self.thread is None:
+            self.begin = time.monotonic()
+            self.thread = threading.Thread(target=self._work, daemon=True)
+            self.thread.start()
+
+    def _work(self) -> None:
+        assert self.worker is not None
+        try:
+            self.worker.run()
+        except BaseException as error:
+            self.error = error
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """One record for each job. Raises RuntimeError where the worker had to give up."""
+        seen: set[str] = set()
+        while len(seen) < self.total:
+            alive = self.thread is not None and self.thread.is_alive()
+            found = False
+            for record in self.store.new_records():
+                if record["id"] in self.jobs and record["id"] not in seen:
+                    seen.add(record["id"])
+                    found = True
+                    yield record
+            if not alive and not found:
+                if self.error is not None:
+                    raise RuntimeError(str(self.error)) from self.error
+                return
+            if not found:
+                time.sleep(POLL)
+
+    def close(self) -> None:
+        """End all that runs. What is done is kept; what is not is nobody's."""
+        if self.worker is not None:
+            self.worker.stop()
+        if self.thread is not None:
+            self.thread.join()
+            self.thread = None
+        if self.temporary:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def write_results(self, path: Path, records: Iterable[dict[str, Any]]) -> None:
+        """All records of this batch in one file, in the order of the jobs, behind a header."""
+        found = {record["id"]: record for record in records}
+        lines = [header(total=self.total, done=len(found))]
+        lines += [found[id_] for id_ in self.jobs if id_ in found]
+        write_whole(path, "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines))
+
+
+class Reports:
+    """The reports of `verify_many`, as they are done; `len` is how many there will be. Use it as a context, or exhaust it, or
+    `close` it: until then candidates are verified in the background."""
+
+    def __init__(self, batch: Batch):
+        self.batch = batch
+        batch.start()
+        self._records = batch.records()
+
+    def __len__(self) -> int:
+        return self.batch.total
+
+    def __iter__(self) -> Reports:
+        return self
+
+    def __next__(self) -> Report:
+        try:
+            return report_of(next(self._records))
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Reports:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.batch.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "batch", None) is not None and self.batch.worker is not None:
+            self.batch.worker.stop()
+
+
+def verify_many(
+    pairs: Iterable[Sequence[str | Path]],
+    *,
+    trials: int | None = None,
+    seed: int | None = None,
+    timeout: float = 300.0,
+    memory_gib: float | None = None,
+    baselines: Sequence[str] = ("eager",),
+    gpus: int | str | None = None,
+    builders: int | None = None,
+    store: str | Path | None = None,
+    progress: Callable[[str, str], None] | None = None,
+) -> Reports:
+    """Compare many candidates with their references, on all cards of this machine.
+
+    Args:
+        pairs: (reference, candidate), paths of scripts as for `verify`. `report.candidate` tells which a report is of.
+        trials: as for `verify`.
+        seed: as for `verify`; by default one for all candidates of a reference.
+        timeout: as for `verify`; but a call may take max(5 s, 100 times the reference's time) here, and a first call, which may
+            compile, two minutes.
+        memory_gib: as for `verify`.
+        baselines: as for `verify`.
+        gpus: how many cards to use, or "all", the default; without any, the CPU.
+        builders: how many candidates are built at once; by default as the cores and cards allow.
+        store: a folder in which everything is kept as it is done, to go on from when it is given again; by default a
+            temporary one.
+        progress: called from several threads with a candidate's name and what is being done with it.
+
+    Returns an iterator of reports as they are done, in no certain order: one for each pair (equal pairs have one), TOOL FAILED
+    where this tool failed twice. Raises ValueError for wrong arguments, FileNotFoundError for a script that does not exist, and
+    from the iterator RuntimeError where no card could be worked on.
+    """
+    options = Options(trials, seed, timeout, memory_gib, tuple(baselines))
+    told = progress or (lambda name, doing: None)
+    folder = None if store is None else Path(store)
+    return Reports(Batch(of_pairs(pairs), options, folder, gpus, builders, told))

@@ -1,0 +1,103 @@
+"""What came of a batch: a row of each candidate, fast_p, the exit code."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..verdict import Verdict
+
+THRESHOLDS = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
+EXIT_RULES = ("worst", "tool", "none")
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the table needs of a record, which may be large."""
+
+    id: str
+    name: str
+    verdict: Verdict
+    reason: str
+    seconds: float
+    speedup: float | None = None  # of the baseline that decides
+    low: float | None = None
+    high: float | None = None
+    baseline: str = "eager"
+    others: dict[str, float] = field(default_factory=dict)  # speedups over further baselines
+    place: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, record: dict[str, Any]) -> Row:
+        report = record["report"]
+        timing = report.get("timing") or {}
+        low, high = (float(end) for end in timing["interval"]) if timing else (None, None)
+        return cls(
+            record["id"],
+            record["name"],
+            Verdict[report["verdict"]],
+            report["reason"],
+            float(report["seconds"]),
+            float(timing["speedup"]) if timing else None,
+            low,
+            high,
+            report.get("baseline", "eager"),
+            {n: float(t["speedup"]) for n, t in report.get("baselines", {}).items() if "speedup" in t},
+            record["place"],
+        )
+
+    @property
+    def believed(self) -> float:
+        """The speedup that fast_p counts: nothing where the times are suspect."""
+        return self.speedup if self.speedup is not None and self.verdict is not Verdict.SUSPECT else 0.0
+
+
+def fast_p(rows: Sequence[Row], p: float, of: int | None = None) -> float:
+    """The share of tasks whose candidate is correct and faster than `p` times, as KernelBench defines it; fast_0 is the share of
+    correct ones. `of`: how many tasks there are, where some have no candidate."""
+    count = len(rows) if of is None else of
+    return sum(row.verdict.same and (p == 0 or row.believed > p) for row in rows) / count if count else 0.0
+
+
+def proven_p(rows: Sequence[Row], p: float, of: int | None = None) -> float:
+    """As `fast_p`, of those whose whole interval is above `p` and whose verdict is FASTER."""
+    count = len(rows) if of is None else of
+    found = sum(row.verdict is Verdict.FASTER and row.low is not None and row.low > p for row in rows)
+    return found / count if count else 0.0
+
+
+def exit_code(rows: Sequence[Row], rule: str) -> int:
+    """By the worst verdict; by the worst that says nothing of a candidate ("tool"); or 0."""
+    order = list(Verdict)
+    counted = [row.verdict for row in rows if rule == "worst" or (rule == "tool" and not row.verdict.of_candidate)]
+    return max(counted, key=order.index).exit_code if counted else 0
+
+
+def lines(rows: Sequence[Row], of: int | None = None) -> list[str]:
+    """The table, and what follows from it. Texts of candidates are one line each, in the middle of a line."""
+    cells = [["candidate", "verdict", "speedup", "interval", "seconds", "why"]]
+    for row in rows:
+        speed = f"{row.speedup:.2f}x" if row.speedup is not None else ""
+        between = f"{row.low:.2f} .. {row.high:.2f}" if row.low is not None else ""
+        cells.append([row.name, row.verdict.value, speed, between, f"{row.seconds:.1f}", row.reason[:100]])
+    widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
+    found = ["  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
+    return [line.rstrip() for line in found] + ["", *summary(rows, of)]
+
+
+def summary(rows: Sequence[Row], of: int | None = None) -> list[str]:
+    counts = Counter(row.verdict for row in rows)
+    said = ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict if counts[verdict])
+    shares = [f"fast_{p:g} {fast_p(rows, p, of):.3f}" for p in THRESHOLDS]
+    proven = [f"{proven_p(rows, p, of):.3f} by {p:g}" for p in (1.0, 1.5, 2.0)]
+    tasks = len(rows) if of is None else of
+    found = [f"{len(rows)} candidates: {said}", f"of {tasks}: {', '.join(shares)}", f"proven: {', '.join(proven)}"]
+    baselines = sorted({row.baseline for row in rows if row.speedup is not None})
+    if baselines:
+        found[1] += f" ({' and '.join(baselines)} torch is what was to be beaten)"
+    for name in sorted({name for row in rows for name in row.others}):
+        faster = sum(row.verdict.same and row.others.get(name, 0.0) > 1 for row in rows)
+        found.append(f"against {name}: {faster} correct and faster")
+    return found

@@ -1,0 +1,125 @@
+"""The reference's float64 truth, made once for all candidates that are given the same data.
+
+What is kept is what a trusted process has answered: the float64 results with how far rounding may lead, gauges, and outputs
+computed wrongly on purpose. They are found again by the contents of everything that they follow from (the reference's script, its
+parameters, the inputs, its fp32 output, the seed of the call), so that a reference which answers differently is asked anew. They
+stay in the tool's own process, which no candidate can read.
+
+What is not shared: the reference's processes (a candidate that disturbed one would disturb the judgement of the next); times,
+which only tell something beside those of the same minutes; and the data of timed windows, which are secret.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..channel import Reply
+from ..process import WorkerProcess
+from ..wire import leaves
+from .jobs import digest
+
+KEPT = ("truth", "gauge", "spoiled", "coarse")  # requests that change nothing in the reference's process
+MOST = 1 << 30  # bytes of answers that are kept
+
+
+def fingerprint(tree: Any) -> bytes:
+    """Of the contents of a value: structure, types, shapes and bits."""
+    found = hashlib.blake2b(digest_size=16)
+    for path, leaf in leaves(tree):
+        if isinstance(leaf, Tensor):
+            found.update(f"{path} {leaf.dtype} {tuple(leaf.shape)}\0".encode())
+            plain = leaf.detach().cpu().contiguous().reshape(-1)
+            found.update(plain.view(torch.uint8).numpy().data)
+        else:
+            found.update(f"{path} {type(leaf).__name__} {leaf!r}\0".encode())
+    return found.digest()
+
+
+class Truths:
+    """Answers of the last references, at most MOST bytes of them."""
+
+    def __init__(self, most: int = MOST):
+        self.most = most
+        self.answers: OrderedDict[tuple[Any, ...], Reply] = OrderedDict()
+        self.bytes = 0
+        self.asked = self.found = 0
+
+    def watch(self, worker: WorkerProcess, script: str) -> None:
+        """From now on, what this reference's process is asked is answered from here where it can be."""
+        original = worker.ask
+        state = _State(digest(Path(script)))
+
+        def ask(op: str, value: Any = None, **fields: Any) -> Reply:
+            key = (state.key(), op, json.dumps(fields, sort_keys=True)) if op in KEPT else None
+            if key is not None:
+                self.asked += 1
+                if (kept := self.answers.get(key)) is not None:
+                    self.found += 1
+                    self.answers.move_to_end(key)
+                    return Reply(dict(kept.header), kept.value, kept.wall)
+            reply = original(op, value, **fields)
+            state.follow(op, value, fields, reply)
+            if key is not None:
+                self._keep(key, reply)
+            return reply
+
+        worker.ask = ask  # type: ignore[method-assign]
+
+    def _keep(self, key: tuple[Any, ...], reply: Reply) -> None:
+        size = _bytes(reply)
+        if size > self.most:
+            return
+        self.answers[key] = reply
+        self.bytes += size
+        while self.bytes > self.most:
+            self.bytes -= _bytes(self.answers.popitem(last=False)[1])
+
+
+def _bytes(reply: Reply) -> int:
+    return sum(leaf.nbytes for _, leaf in leaves(reply.value) if isinstance(leaf, Tensor)) + 4096
+
+
+class _State:
+    """What the answers of a reference's process follow from, as its requests and answers tell."""
+
+    def __init__(self, script: str):
+        self.script = script
+        self.model = self.inputs = self.output = self.other = b""
+
+    def key(self) -> tuple[Any, ...]:
+        return self.script, self.model, self.inputs, self.output, self.other
+
+    def follow(self, op: str, value: Any, fields: dict[str, Any], reply: Reply) -> None:
+        found = reply.value
+        if op == "construct":
+            self.model = fingerprint([found["init"], found["state"]])
+        elif op == "build":
+            self.model = fingerprint([value["init"], value["state"]])
+        elif op in ("vary", "probe"):
+            if "why_not" in reply.header:  # it may have been changed in part
+                self._unknown()
+            else:
+                self.inputs, self.model = fingerprint(found["inputs"]), fingerprint(found["state"])
+        elif op == "make_inputs":
+            self.inputs = fingerprint(found)
+        elif op == "set_inputs":
+            self.inputs = fingerprint(value)
+        elif op == "forward":
+            self.output = fingerprint(found) + str(fields.get("seed")).encode()
+        elif op in ("examine", "keep_changed_state", "keep_state"):
+            said = {name: item for name, item in reply.header.items() if name != "nonce"}
+            self.other += hashlib.blake2b(json.dumps([op, said], sort_keys=True, default=str).encode()).digest()[:8]
+        elif op not in KEPT and op not in ("load", "machine", "slots", "window", "release"):
+            self._unknown()  # adopt, say
+
+    def _unknown(self) -> None:
+        """Nothing is known of the inputs and parameters until both are set again: no answer is found or kept for later."""
+        self.inputs = self.model = secrets.token_bytes(16)

@@ -1,0 +1,279 @@
+"""A worker: takes jobs from a store, builds ahead side by side, has each verified on a card, and keeps what comes of it.
+
+It holds no state that is not in the store. Its own process uses no card and runs nothing of a candidate: what may break are the
+runners, one for each card, which are started again.
+
+    builders (threads)  take a job - build it, without a card - put it into the queue
+    cards (threads)     take it from the queue - have its runner verify it - keep the record
+    a heart (thread)    gives the store a sign for each job that is held
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import secrets
+import shutil
+import socket
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ..launch import NoStart
+from .ahead import Built, Stopped, build
+from .cards import CPU, Card, arches
+from .handle import SILENCE, Broken, Runner
+from .judged import limits
+from .store import Lease, Store, me
+
+IDLE = 1.0  # seconds between two looks for a job that somebody may have left
+ON_A_CARD = 4  # builders for each card, where there are cores
+BROKEN = 3  # runners in a row that came to nothing on a card, after which the card is left alone
+
+Told = Callable[[str, str], None]  # a candidate's name, and what is being done with it
+
+
+def builders_for(cards: Sequence[Card]) -> int:
+    """How many candidates are built at once: on a CPU one, since it is what is timed; else by the cores that cards leave."""
+    if any(card.name == CPU for card in cards):
+        return 1
+    return max(1, min(len(os.sched_getaffinity(0)) - 2 * len(cards), ON_A_CARD * len(cards)))
+
+
+class Worker:
+    """`run` works until all jobs of the store are done, or `stop` is called from another thread. `kind`: run or worker."""
+
+    def __init__(
+        self,
+        store: Store,
+        cards: Sequence[Card],
+        builders: int | None = None,
+        kind: str = "worker",
+        told: Told = lambda name, doing: None,
+        silence: float = SILENCE,
+    ):
+        self.store = store
+        self.cards = list(cards)
+        self.builders = builders or builders_for(cards)
+        self.arch = arches(self.cards)
+        self.told = told
+        self.silence = silence
+        host = socket.gethostname()
+        name = f"{host}-{os.getpid()}-{secrets.token_hex(2)}"
+        # A machine's CPU is a card of that machine's.
+        self.names = {card: f"{host}:{CPU}" if card.name == CPU else card.name for card in self.cards}
+        self.who = {**me(kind), "name": name, "cards": sorted(self.names.values())}
+        self.stopping = threading.Event()
+        self.held: list[Lease] = []
+        self.lock = threading.Lock()
+        # As many are built beyond those that are being built as there are cards.
+        self.room = threading.Semaphore(self.builders + 2 * len(self.cards))
+        self.ready: queue.Queue[tuple[Lease, Built]] = queue.Queue()
+        self.needed = threading.Event()  # there is something to do
+        self.problem = ""  # why the worker had to give up, if it had
+        self.shared = {card: [0, 0] for card in self.cards}  # of the float64 truths: found, asked for
+
+    def stop(self) -> None:
+        self.stopping.set()
+
+    def run(self) -> None:
+        """Returns when nothing is left to do. Raises RuntimeError where no card could be worked on."""
+        self.lines = self.store.lines(self.who)
+        self.work = Path(tempfile.mkdtemp(prefix="mm32-batch-"))
+        self.store.beat([], self.who)
+        threads = [threading.Thread(target=self._guarded, args=(self._beat,))]
+        threads += [threading.Thread(target=self._guarded, args=(self._build,)) for _ in range(self.builders)]
+        threads += [threading.Thread(target=self._guarded, args=(self._card, card)) for card in self.cards]
+        for thread in threads:
+            thread.start()
+        try:
+            while any(thread.is_alive() for thread in threads):
+                threads[-1].join(0.2)
+                time.sleep(0.01)
+        finally:
+            self.stop()
+            for thread in threads:
+                thread.join()
+            while not self.ready.empty():
+                self._discard(self.ready.get()[1])
+            self.store.leave(self.held, self.who)
+            self.lines.close()
+            shutil.rmtree(self.work, ignore_errors=True)
+        if self.problem:
+            raise RuntimeError(self.problem)
+
+    def _guarded(self, target: Callable[..., None], *arguments: Any) -> None:
+        try:
+            target(*arguments)
+        except BaseException:
+            self.problem = self.problem or f"a thread of the worker failed:\n{traceback.format_exc()}"
+            self.stop()
+
+    def _beat(self) -> None:
+        every = min(10.0, self.store.lease_s / 6)
+        while not self.stopping.wait(every):
+            with self.lock:
+                held = list(self.held)
+            self.store.beat(held, self.who)
+
+    # ------------------------------------------------------------------------------------------------------ building
+
+    def _build(self) -> None:
+        on_cpu = any(card.name == CPU for card in self.cards)
+        while not self.stopping.is_set():
+            if not self.room.acquire(timeout=0.2):
+                continue
+            lease = self.store.take(self.who)
+            if lease is None:
+                self.room.release()
+                if set(self.store.jobs()) <= self.store.done():
+                    self.stop()
+                    return
+                self.stopping.wait(min(IDLE, self.store.lease_s / 4))
+                continue
+            with self.lock:
+                self.held.append(lease)
+            wrong = self._changed(lease)
+            if wrong:
+                self._failed(lease, wrong, "")
+                continue
+            self.needed.set()
+            self.told(lease.job.name, "building")
+            lease.begin()
+            try:
+                built = build(lease.job, limits(lease.job), on_cpu, self.arch, self.work, self.stopping.is_set)
+            except Stopped:
+                return
+            except (NoStart, OSError) as error:
+                self._failed(lease, f"no process for the building: {error}", "")
+                continue
+            lease.pause()
+            self.ready.put((lease, built))
+
+    def _changed(self, lease: Lease) -> str:
+        """Why the scripts are not what the job was made of; "" if they are."""
+        from .jobs import digest
+
+        job = lease.job
+        for path, right in ((job.reference, job.reference_sha256), (job.candidate, job.candidate_sha256)):
+            try:
+                if digest(Path(path)) != right:
+                    return f"{path} has other contents than when the job was made"
+            except OSError as error:
+                return f"{path} cannot be read on {self.who['host']}: {error.strerror}"
+        return ""
+
+    # ------------------------------------------------------------------------------------------------------ cards
+
+    def _card(self, card: Card) -> None:
+        runner: Runner | None = None
+        broken = 0
+        try:
+            while not self.needed.wait(0.1):
+                if self.stopping.is_set():
+                    return
+            with suppress(Broken):  # it imports torch while the first candidates are built; what is wrong shows below
+                runner = Runner(card, self.arch, self.stopping.is_set, self.silence)
+            while not self.stopping.is_set():
+                try:
+                    lease, built = self.ready.get(timeout=0.2)
+                except queue.Empty:
+                    continue
+                if self._avoids(card, lease):
+                    self.ready.put((lease, built))
+                    self.stopping.wait(0.2)
+                    continue
+                said: dict[str, Any] = {}
+                begun = False
+                try:
+                    self.told(lease.job.name, "starting")
+                    runner = runner or Runner(card, self.arch, self.stopping.is_set, self.silence)
+                    lease.begin()
+                    begun = True
+                    order = {"job": lease.job.record(), "built": built.record()}
+                    name = lease.job.name
+                    said = runner.verify(order, lambda text, name=name: self.told(name, text))  # type: ignore[misc]
+                    reason = str(said.get("error", ""))
+                except Broken as error:
+                    reason = str(error)
+                if self.stopping.is_set() and "report" not in said:
+                    self._discard(built)
+                    return
+                if not begun:  # no runner: nothing of the candidate's, which another card may take
+                    self.ready.put((lease, built))
+                    broken += 1
+                    if broken == BROKEN:
+                        self._leave_alone(card, reason)
+                        return
+                    continue
+                if "report" not in said:
+                    assert runner is not None
+                    runner.close()
+                    runner = None
+                self._discard(built)
+                if "report" in said and not (said["suspicious"] and lease.attempt == 1):
+                    broken = 0
+                    self.shared[card] = said["shared"]
+                    self._finish(lease, said["report"], self.names[card])
+                    continue
+                if "report" in said:
+                    reason = f"{said['report']['verdict']}: {said['report']['reason']}"
+                self._failed(lease, reason, self.names[card])
+        finally:
+            if runner is not None:
+                runner.close()
+
+    def _avoids(self, card: Card, lease: Lease) -> bool:
+        """Whether another card of this worker is to try what has failed on this one."""
+        failed = {failure.get("card", "") for failure in lease.failures}
+        return self.names[card] in failed and any(
+            name not in failed for other, name in self.names.items() if other != card and other in self.shared
+        )
+
+    def _leave_alone(self, card: Card, reason: str) -> None:
+        with self.lock:
+            self.shared.pop(card)
+            left = bool(self.shared)
+        self.told("", f"card {self.names[card]} is left alone: {reason}")
+        if not left:
+            self.problem = f"no card could be worked on; the last one: {reason}"
+            self.stop()
+
+    def _finish(self, lease: Lease, report: dict[str, Any], card: str) -> None:
+        self.store.finish(self.lines, lease, self.who, report, card)
+        self._drop(lease)
+
+    def _failed(self, lease: Lease, reason: str, card: str) -> None:
+        """The tool, not the candidate: another worker tries it, or the record says so."""
+        self.told(lease.job.name, f"the tool failed: {reason}")
+        self.store.fail(self.lines, lease, self.who, reason, card)
+        self._drop(lease)
+
+    def _drop(self, lease: Lease) -> None:
+        with self.lock:
+            self.held.remove(lease)
+        self.room.release()
+
+    def _discard(self, built: Built) -> None:
+        shutil.rmtree(built.folder, ignore_errors=True)
+        if built.caches:
+            with suppress(OSError):
+                os.unlink(built.caches)
+
+
+def work(folder: str | Path, gpus: int | str | None = None, builders: int | None = None) -> str:
+    """Run a worker on this machine until all jobs of a store are done; its name. For a scheduler of the reader's own.
+
+    `gpus`: cards to use, a number or "all", of those that CUDA_VISIBLE_DEVICES leaves visible; the CPU where there is none.
+    Raises ValueError where the folder is no store, RuntimeError where no card could be worked on.
+    """
+    from .cards import chosen
+
+    worker = Worker(Store(Path(folder)), chosen(gpus), builders)
+    worker.run()
+    return str(worker.who["name"])

@@ -1,0 +1,39 @@
+"""The base of the modes that see every operator of a model: torch's, without an import of its compiler.
+
+torch hides each such mode from its compiler, dynamo, and imports it to do so: over a second in every verification, of a module
+that most references never use. Here the mode is hidden where dynamo has been imported, and nothing has to be where it has not.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class Mode(TorchDispatchMode):
+    """A TorchDispatchMode; see above."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """torch asks this before it hides the mode itself. Where it does not ask, the import is made after all."""
+        return False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        raw = cls.__torch_dispatch__
+        hidden: list[Any] = []
+
+        @functools.wraps(raw)
+        def dispatch(*args: Any, **kwargs: Any) -> Any:
+            if "torch._dynamo" not in sys.modules:
+                return raw(*args, **kwargs)
+            if not hidden:
+                import torch._dynamo
+
+                hidden.append(torch._dynamo.disable(raw))
+            return hidden[0](*args, **kwargs)
+
+        cls.__torch_dispatch__ = dispatch  # type: ignore[method-assign]
+        super().__init_subclass__(**options)

@@ -1,0 +1,67 @@
+"""Large tensors in pieces that a core's cache holds, so that judging one takes neither minutes nor several times its memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+from torch import Tensor
+
+CHUNK = 1 << 17  # entries of a piece on a CPU: a megabyte of float64
+ON_A_GPU = 256  # times as many there
+MANY = 4  # pieces, from which on threads are worth while
+CORES = min(os.cpu_count() or 1, 32)
+
+
+def over(function: Callable[..., Any], *tensors: Tensor | None) -> list[Any]:
+    """`function` of each piece of the tensors, as vectors; in order.
+
+    On a CPU every core takes pieces, and each operator has one thread. torch's own threads would meet at every operator, and,
+    where somebody else uses a core, wait for it each time: 14 s instead of 0.2 for 16 million entries, beside another program.
+    """
+    flat = [t if t is None else t.detach().reshape(-1) for t in tensors]
+    first = next(t for t in flat if t is not None)
+    chunk = size_of_pieces(first)
+    places = range(0, first.numel(), chunk)
+
+    @torch.no_grad()
+    def at(place: int) -> Any:
+        return function(*(t if t is None else t[place : place + chunk] for t in flat))
+
+    if first.device.type != "cpu" or len(places) < MANY:
+        return [at(place) for place in places]
+    with ThreadPoolExecutor(min(CORES, len(places)), initializer=lambda: torch.set_num_threads(1)) as pool:
+        return list(pool.map(at, places))
+
+
+def finite(t: Tensor) -> bool:
+    """Whether no entry is NaN or infinite."""
+    if not (t.is_floating_point() or t.is_complex()):
+        return True
+
+    def of(piece: Tensor) -> bool:  # a sum is one pass, and seldom overflows
+        return bool(torch.isfinite(piece.sum())) or bool(torch.isfinite(piece).all())
+
+    return all(over(of, t))
+
+
+def changed(function: Callable[[Tensor], Tensor], t: Tensor) -> Tensor:
+    """A contiguous tensor with `function` of each piece of `t`, which gives as many entries."""
+    out = torch.empty(t.shape, dtype=t.dtype, device=t.device)
+    over(lambda piece, place: place.copy_(function(piece)), t, out)
+    return out
+
+
+def largest(t: Tensor) -> int:
+    """Where the largest finite entry by size is, in the order of entries."""
+    found = over(lambda piece: torch.nan_to_num(piece.abs().double(), nan=0.0, posinf=0.0).max(0), t)
+    best = max(range(len(found)), key=lambda i: float(found[i].values))
+    return best * size_of_pieces(t) + int(found[best].indices)
+
+
+def size_of_pieces(t: Tensor) -> int:
+    """How many entries a piece of `t` has."""
+    return CHUNK if t.device.type == "cpu" else CHUNK * ON_A_GPU

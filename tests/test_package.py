@@ -1,0 +1,123 @@
+"""The wheel and the source distribution: what they hold, what they say of themselves, and that the wheel works alone.
+
+`twine check --strict`, which renders the description too, runs in the release workflow: twine needs twenty packages.
+"""
+
+from __future__ import annotations
+
+import email
+import email.policy
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from email.message import Message
+from pathlib import Path
+
+import pytest
+
+import mm32
+
+ROOT = Path(__file__).parent.parent
+pytestmark = pytest.mark.slow
+
+
+def call(*command: object, **options: object) -> str:
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300, **options)  # type: ignore[call-overload]
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The wheel, made from the source distribution, and that."""
+    folder = tmp_path_factory.mktemp("dist")
+    call(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT)
+    (wheel,), (sdist,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
+    return wheel, sdist
+
+
+def inside(wheel: Path) -> list[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.namelist()
+
+
+def metadata(wheel: Path) -> Message:
+    with zipfile.ZipFile(wheel) as archive:
+        text = archive.read(f"mm32-{mm32.__version__}.dist-info/METADATA").decode()
+    return email.message_from_string(text, policy=email.policy.compat32)
+
+
+def test_the_wheel_has_the_package_and_the_examples(built: tuple[Path, Path]) -> None:
+    names = {name for name in inside(built[0]) if ".dist-info/" not in name and "/cubins/" not in name}
+    of_package = {
+        path.relative_to(ROOT / "src").as_posix()
+        for path in (ROOT / "src" / "mm32").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and "cubins" not in path.parts
+    }
+    examples = {
+        f"mm32/examples/{path.relative_to(ROOT / 'examples').as_posix()}" for path in ROOT.glob("examples/**/*.py")
+    }
+    assert len(examples) >= 10
+    assert names == of_package | examples
+    assert "mm32/py.typed" in names
+
+
+def test_the_source_distribution_has_what_the_repository_has(built: tuple[Path, Path]) -> None:
+    with tarfile.open(built[1]) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    if not (ROOT / ".git").exists():
+        pytest.skip("no repository to compare with")
+    tracked = set(call("git", "-C", ROOT, "ls-files", "--cached", "--others", "--exclude-standard").split("\n")) - {""}
+    assert names - {"PKG-INFO"} == {name for name in tracked if (ROOT / name).exists()}
+
+
+def test_what_an_index_shows(built: tuple[Path, Path]) -> None:
+    said = metadata(built[0])
+    assert (said["Name"], said["Version"], said["License-Expression"]) == ("mm32", mm32.__version__, "Apache-2.0")
+    assert said["Description-Content-Type"] == "text/markdown"
+    assert said["Requires-Python"] == "<3.14,>=3.10"
+    assert {"cu12", "cu13", "cli"} <= set(said.get_all("Provides-Extra") or ())
+    text = said.get_payload()
+    assert isinstance(text, str)
+    assert text.lstrip().startswith("# mm32\n")
+    assert re.findall(r"\]\((?!https?://)[^)]*\)", text) == []
+    for address in said.get_all("Project-URL") or ():
+        assert re.fullmatch(r"\w+, https://\S+", address)
+
+
+def test_the_wheel_works_without_a_checkout(built: tuple[Path, Path], tmp_path: Path) -> None:
+    """In an environment of its own, which finds torch and the rest in this one's, as packages without their .pth files."""
+    venv.create(tmp_path / "bare", with_pip=True)
+    python = tmp_path / "bare" / "bin" / "python"
+    bare = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MM32"))}
+
+    def run(*command: object) -> str:
+        return call(*command, cwd=tmp_path, env=bare)
+
+    run(python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", built[0])
+    (site,) = (tmp_path / "bare").glob("lib/python*/site-packages")
+    (site / "others.pth").write_text("\n".join(dict.fromkeys([sysconfig.get_path("purelib"), *_parents()])) + "\n")
+    code = (
+        "import mm32, torch; print(mm32.__file__); print(mm32.matmul(torch.ones(2, 3), torch.ones(3, 2)).sum().item());"
+        "print(mm32.explain(torch.ones(2, 3), torch.ones(3, 2)))"
+    )
+    where, total, how = run(python, "-c", code).splitlines()
+    assert Path(where) == site / "mm32" / "__init__.py"
+    assert (total, how.split()[0]) == ("12.0", "device")
+    command = site.parents[2] / "bin" / "mm32"
+    assert run(command, "--version") == f"mm32 {mm32.__version__}\n"
+    assert "verify" in run(command, "--help")
+    assert "kernel     simt" in run(command, "explain", "64x64x64", "--kernel", "simt")
+    assert "class ModelNew" in run(command, "export", "64x64x64:tt", "--kernel", "simt")
+    example = site / "mm32" / "examples" / "matmul_tt.py"
+    assert "get_inputs" in example.read_text()
+
+
+def _parents() -> list[str]:
+    """The folders of packages that this environment sees beyond its own, of an environment that it was made from."""
+    return [path for path in sys.path if path.endswith("-packages")]

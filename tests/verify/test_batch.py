@@ -1,0 +1,754 @@
+"""Many candidates: the store and its leases, records, tables, KernelBench's layout, rewards; and whole runs, on the CPU."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import os
+import pickle
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import html_support
+import pytest
+import torch
+from conftest_verify import HEAD, REFERENCE, RIGHT, Leftovers, forward
+
+from mm32.verify import NoReward, Report, Verdict, launch, places, process, verify, verify_many
+from mm32.verify.batch import ahead, handle, kernelbench, pages, run, store, table, truths
+from mm32.verify.batch.cards import CPU, Card, chosen
+from mm32.verify.batch.command import Progress, duration
+from mm32.verify.batch.jobs import Options, Pair, in_folder, make
+from mm32.verify.batch.records import SCHEMA, Lines, Reader, report_of
+from mm32.verify.batch.store import Store
+from mm32.verify.batch.worker import Worker
+from mm32.verify.channel import Reply
+from mm32.verify.entry import WrongArgument
+
+WHO = {"name": "w1", "host": "h1", "boot": "b", "pid": 1, "started": 0.0, "kind": "worker", "cards": ["h1:cpu"]}
+OTHER = {**WHO, "name": "w2", "host": "h2", "cards": ["h2:cpu"]}
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.node.get_closest_marker("gpu") is None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+
+@pytest.fixture
+def scripts(tmp_path: Path) -> tuple[Path, Path]:
+    """A reference, and a folder with two candidates."""
+    folder = tmp_path / "candidates"
+    folder.mkdir()
+    (tmp_path / "reference.py").write_text(REFERENCE)
+    (folder / "a.py").write_text(RIGHT)
+    (folder / "b.py").write_text(forward("return torch.zeros(64, 96)"))
+    return tmp_path / "reference.py", folder
+
+
+def opened(scripts: tuple[Path, Path], folder: Path, lease_s: float = 100.0) -> Store:
+    found = Store(folder, create=True, lease_s=lease_s)
+    found.add(make(in_folder(*scripts), Options()))
+    return found
+
+
+def old(path: Path, seconds: float = 1000) -> None:
+    then = time.time() - seconds
+    os.utime(path, (then, then))
+
+
+# ---------------------------------------------------------------------------------------------------------- jobs
+
+
+def test_jobs_are_told_apart_by_contents_and_options(scripts: tuple[Path, Path]) -> None:
+    reference, folder = scripts
+    pairs = in_folder(reference, folder)
+    assert [pair.name for pair in pairs] == ["a.py", "b.py"]
+    first, again, other = make(pairs, Options()), make(pairs, Options()), make(pairs, Options(trials=2))
+    assert [job.id for job in first] == [job.id for job in again]
+    assert not {job.id for job in first} & {job.id for job in other}
+    assert first[0].seed == first[1].seed  # of one reference in one run
+    assert first[0].seed != again[0].seed  # nobody has met it before
+    (folder / "a.py").write_text(RIGHT + "\n")
+    changed = make(pairs, Options())
+    assert changed[0].id != first[0].id
+    assert changed[1].id == first[1].id
+    reference.write_text(REFERENCE + "\n")
+    assert make(pairs, Options())[1].id != first[1].id
+
+
+def test_pages_of_a_batch_lead_to_one_another(scripts: tuple[Path, Path], tmp_path: Path) -> None:
+    reference, folder = scripts
+    jobs = {job.id: job for job in make(in_folder(reference, folder), Options())}
+    right, wrong = jobs
+    records = [
+        {"id": right, "report": html_support.record()},
+        {"id": wrong, "report": html_support.record("tile")},
+    ]
+    Path(jobs[wrong].candidate).write_text("# not what was verified\n")
+    index = tmp_path / "all.html"
+    for _ in range(2):  # over what is there
+        pages.write(index, jobs, records)
+    table = index.read_text()
+    for id_, name in ((right, "a.py"), (wrong, "b.py")):
+        assert f'href="./all-pages/{id_}.html"' in table
+        page = (tmp_path / "all-pages" / f"{id_}.html").read_text()
+        assert 'href="./../all.html"' in page
+        assert name in table
+    assert "class ModelNew" in (tmp_path / "all-pages" / f"{right}.html").read_text()
+    assert "not what was verified" not in (tmp_path / "all-pages" / f"{wrong}.html").read_text()
+
+
+def test_a_reference_among_the_candidates_is_none(tmp_path: Path) -> None:
+    (tmp_path / "reference.py").write_text(REFERENCE)
+    with pytest.raises(WrongArgument, match="there are no candidates"):
+        in_folder(tmp_path / "reference.py", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"trials": 0}, "trials must be at least 1, got 0"),
+        ({"timeout": -1.0}, "timeout must be positive"),
+        ({"baselines": ("eager", "fast")}, "baselines are some of eager, compile, tf32"),
+        ({"baselines": ("eager", "eager")}, "each once"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(WrongArgument, match=says):
+        Options(**options)
+
+
+def test_cards_that_are_not_there_are_refused() -> None:
+    assert chosen(None) == [Card(CPU, "")]
+    with pytest.raises(WrongArgument, match="there are 0 cards here, 2 were asked for"):
+        chosen("2")
+    with pytest.raises(WrongArgument, match="a number or"):
+        chosen("both")
+
+
+# ---------------------------------------------------------------------------------------------------------- records
+
+
+def test_a_torn_last_line_is_left_out_and_the_rest_is_read(tmp_path: Path) -> None:
+    lines = Lines(tmp_path / "r.jsonl", worker="w")
+    reader = Reader(tmp_path / "r.jsonl")
+    lines.append({"id": "1"})
+    with (tmp_path / "r.jsonl").open("ab") as file:
+        file.write(b'{"id": "2", "rep')
+    assert [record["id"] for record in reader.new()] == ["1"]
+    assert list(reader.new()) == []
+    with (tmp_path / "r.jsonl").open("ab") as file:
+        file.write(b'ort": 0}\n')
+    assert [record["id"] for record in reader.new()] == ["2"]
+    assert json.loads((tmp_path / "r.jsonl").read_text().splitlines()[0])["schema"] == SCHEMA
+
+
+def test_a_report_survives_its_record() -> None:
+    report = Report("r.py", "c.py", 7, Verdict.FASTER, "why", notes=["n"])
+    report.timing = {"speedup": 2.0, "interval": [1.5, float("inf")]}
+    again = report_of(json.loads(json.dumps({"report": report.as_dict()})))
+    assert (again.verdict, again.seed, again.notes) == (Verdict.FASTER, 7, ["n"])
+    assert again.timing == {"speedup": 2.0, "interval": [1.5, "inf"]}
+    assert again.reward() == pytest.approx(0.3 + 1.5)
+
+
+# ---------------------------------------------------------------------------------------------------------- leases
+
+
+def test_a_job_has_one_worker_at_a_time(scripts: tuple[Path, Path], tmp_path: Path) -> None:
+    mine, theirs = opened(scripts, tmp_path / "s"), Store(tmp_path / "s")
+    first, second = mine.take(WHO), theirs.take(OTHER)
+    assert first is not None
+    assert second is not None
+    assert {first.job.name, second.job.name} == {"a.py", "b.py"}
+    assert mine.take(WHO) is None
+    mine.leave([first], WHO)  # given back: it counts as never taken
+    again = theirs.take(OTHER)
+    assert again is not None
+    assert (again.job.name, again.attempt) == (first.job.name, 1)
+
+
+def test_one_of_many_takers_gets_a_job(scripts: tuple[Path, Path], tmp_path: Path) -> None:
+    opened(scripts, tmp_path / "s")
+    takers = [Store(tmp_path / "s") for _ in range(8)]
+    barrier = threading.Barrier(8)
+
+    def take(one: Store) -> object:
+        barrier.wait()
+        return one.take(WHO)
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert sum(lease is not None for lease in pool.map(take, takers)) == 2
+
+
+def test_a_dead_workers_candidate_is_tried_once_more_and_then_recorded(
+    scripts: tuple[Path, Path], tmp_path: Path
+) -> None:
+    (scripts[1] / "b.py").unlink()
+    found = opened(scripts, tmp_path / "s")
+    lease = found.take(WHO)
+    assert lease is not None
+    lease.begin()
+    assert Store(tmp_path / "s").take(OTHER) is None  # it is alive
+    old(lease.path)
+    assert Store(tmp_path / "s").take(OTHER) is None  # which notes the failure
+    second = Store(tmp_path / "s").take(OTHER)
+    assert second is not None
+    assert second.attempt == 2
+    assert second.failures == [
+        {"reason": "worker w1 on h1 was no longer there", "worker": "w1", "host": "h1", "card": "h1:cpu"}
+    ]
+    second.begin()
+    old(second.path)
+    third = Store(tmp_path / "s")
+    assert third.take(WHO) is None
+    assert third.take(WHO) is None
+    (record,) = third.new_records()
+    assert record["report"]["verdict"] == "TOOL_FAILED"
+    assert record["report"]["reason"] == (
+        "tried twice: on w1 h1:cpu: worker w1 on h1 was no longer there; then on w2 h2:cpu: worker w2 on h2 was no longer there"
+    )
+    assert third.done() == {lease.job.id}
+    with pytest.raises(NoReward, match="TOOL FAILED: tried twice"):
+        report_of(record).reward()
+
+
+def test_what_waited_with_a_dead_worker_was_not_tried(scripts: tuple[Path, Path], tmp_path: Path) -> None:
+    (scripts[1] / "b.py").unlink()
+    found = opened(scripts, tmp_path / "s")
+    lease = found.take(WHO)
+    assert lease is not None
+    old(lease.path)
+    again = Store(tmp_path / "s").take(OTHER)
+    assert again is not None
+    assert again.attempt == 1
+
+
+def test_the_end_of_the_whole_tool_is_no_attempt(scripts: tuple[Path, Path], tmp_path: Path) -> None:
+    """A run that was killed on this machine: its process is gone, and no candidate did it."""
+    (scripts[1] / "b.py").unlink()
+    found = opened(scripts, tmp_path / "s")
+    ended = {**store.me("run"), "name": "old", "cards": ["x"], "pid": 2**22 + 1}
+    lease = found.take(ended)
+    assert lease is not None
+    lease.begin()
+    again = Store(tmp_path / "s").take(OTHER)
+    assert again is not None
+    assert (again.attempt, again.failures) == (1, [])
+
+
+def test_what_failed_on_a_card_is_left_to_another_one(scripts: tuple[Path, Path], tmp_path: Path) -> None:
+    (scripts[1] / "b.py").unlink()
+    found = opened(scripts, tmp_path / "s")
+    lease = found.take(WHO)
+    assert lease is not None
+    lines = found.lines(WHO)
+    assert not found.fail(lines, lease, WHO, "the card hangs", "h1:cpu")
+    found.beat([], OTHER)
+    assert found.take(WHO) is None
+    old(tmp_path / "s" / "workers" / "w2.json")  # nobody else is there any more
+    again = found.take(WHO)
+    assert again is not None
+    assert again.attempt == 2
+
+
+def test_a_folder_that_is_no_store_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(WrongArgument, match="not empty"):
+        Store(tmp_path, create=True)
+    with pytest.raises(WrongArgument, match=r"no store\.json"):
+        Store(tmp_path)
+
+
+# ---------------------------------------------------------------------------------------------------------- tables
+
+
+def row(verdict: Verdict, speedup: float | None = None, low: float | None = None, **fields: Any) -> table.Row:
+    return table.Row("id", "name.py", verdict, "", 1.0, speedup, low, low and 2 * low, **fields)
+
+
+ROWS = [
+    row(Verdict.FASTER, 2.5, 2.2),
+    row(Verdict.FASTER, 1.4, 1.1),
+    row(Verdict.INCONCLUSIVE, 1.2, 0.9),
+    row(Verdict.SLOWER, 0.4, 0.3),
+    row(Verdict.SUSPECT, 9.0, 8.0),
+    row(Verdict.DIFFERENT, 5.0, 4.0),
+    row(Verdict.NOT_BUILT),
+    row(Verdict.TOOL_FAILED),
+]
+
+
+def test_fast_p_is_the_share_of_correct_ones_that_are_faster_than_p() -> None:
+    assert [table.fast_p(ROWS, p) for p in (0, 0.5, 1, 1.4, 2)] == [5 / 8, 3 / 8, 3 / 8, 1 / 8, 1 / 8]
+    assert table.fast_p(ROWS, 1, of=30) == 0.1
+    assert [table.proven_p(ROWS, p) for p in (1, 1.5, 2, 3)] == [2 / 8, 1 / 8, 1 / 8, 0]
+    assert table.fast_p([], 1) == 0
+
+
+def test_the_exit_code_is_as_asked() -> None:
+    assert table.exit_code(ROWS, "worst") == 70
+    assert table.exit_code(ROWS[:4], "worst") == 3
+    assert table.exit_code(ROWS[:1], "worst") == 0
+    assert table.exit_code(ROWS[:7], "tool") == 0
+    assert table.exit_code(ROWS, "tool") == 70
+    assert table.exit_code(ROWS, "none") == 0
+
+
+def test_the_table_has_a_row_for_each_and_what_was_to_be_beaten() -> None:
+    found = table.lines([row(Verdict.FASTER, 2.5, 2.2, others={"compile": 0.9})])
+    assert found[1].split() == ["name.py", "SAME,", "FASTER", "2.50x", "2.20", "..", "4.40", "1.0"]
+    assert found[3] == "1 candidates: 1 SAME, FASTER"
+    assert "fast_1 1.000" in found[4]
+    assert found[4].endswith("(eager torch is what was to be beaten)")
+    assert found[-1] == "against compile: 0 correct and faster"
+
+
+def test_progress_has_a_rate_and_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("mm32.verify.batch.command.time.monotonic", lambda: now[0])
+    progress = Progress(40, 10)
+    assert progress.line() == "10 of 40"
+    now[0] = 60.0
+    for _ in range(6):
+        progress.finished("x", True)
+    progress.told("y.py", "timing\x1b")
+    assert progress.line() == "16 of 40, 6.0 a minute, 4 min left | y.py: timing\\x1b"
+    assert [duration(s) for s in (45, 600, 12000)] == ["45 s", "10 min", "3 h 20 min"]
+
+
+# ---------------------------------------------------------------------------------------------------------- rewards
+
+
+def test_rewards_are_for_what_is_proven() -> None:
+    def report(verdict: Verdict, low: float = 0, high: float = 0) -> Report:
+        timing = {"interval": [low, high]} if high else None
+        return Report("r", "c", 0, verdict, "why", timing=timing)
+
+    assert report(Verdict.FASTER, 1.5, 3).reward() == pytest.approx(1.8)
+    assert report(Verdict.FASTER, 50, 60).reward(most=4) == pytest.approx(4.3)
+    assert report(Verdict.INCONCLUSIVE, 0.5, 3).reward() == pytest.approx(1.3)
+    assert report(Verdict.SLOWER, 0.2, 0.5).reward() == pytest.approx(0.8)
+    assert report(Verdict.SUSPECT, 8, 9).reward() == pytest.approx(0.3)
+    for verdict in (Verdict.DIFFERENT, Verdict.NOT_BUILT, Verdict.CRASHED, Verdict.TIMED_OUT):
+        found = report(verdict).reward()
+        assert (found, found.reason) == (0.0, f"{verdict.value}: why")
+    assert report(Verdict.DIFFERENT).reward(wrong=-1) == -1
+    for verdict in (Verdict.TOOL_FAILED, Verdict.REFERENCE_FAILED, Verdict.NO_VERDICT):
+        with pytest.raises(NoReward) as caught:
+            report(verdict).reward()
+        assert caught.value.report.verdict is verdict
+    kept = pickle.loads(pickle.dumps(report(Verdict.FASTER, 1.5, 3).reward()))
+    assert kept.reason == "SAME, FASTER: 0.3 + 1 * 1.5, the lower end of the interval"
+
+
+# ---------------------------------------------------------------------------------------------------------- KernelBench
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Path:
+    """A run of KernelBench's, with two of three problems of one level."""
+    problems = tmp_path / "KernelBench" / "level1"
+    problems.mkdir(parents=True)
+    for name in ("1_Product.py", "2_Other.py", "10_More.py"):
+        (problems / name).write_text(REFERENCE)
+    made = tmp_path / "runs" / "mine"
+    made.mkdir(parents=True)
+    for problem, sample, source in ((1, 0, RIGHT), (1, 1, forward("return torch.zeros(64, 96)")), (10, 0, "def (")):
+        (made / f"level_1_problem_{problem}_sample_{sample}_kernel.py").write_text(source)
+    (made / "eval_results.json").write_text("{}")
+    return made
+
+
+def test_kernelbenchs_layout_is_found(bench: Path) -> None:
+    pairs = kernelbench.pairs(bench)
+    assert [tuple(pair.place.values()) for pair in pairs] == [(1, 1, 0), (1, 1, 1), (1, 10, 0)]
+    assert [pair.reference.name for pair in pairs] == ["1_Product.py", "1_Product.py", "10_More.py"]
+    assert kernelbench.tasks(pairs) == 3
+    (bench / "level_1_problem_7_sample_0_kernel.py").write_text(RIGHT)
+    with pytest.raises(WrongArgument, match="there is no problem 7 in"):
+        kernelbench.pairs(bench)
+    (bench / "level_1_problem_7_sample_0_kernel.py").unlink()
+    (bench.parent.parent / "KernelBench" / "level1" / "10_Again.py").write_text(REFERENCE)
+    with pytest.raises(WrongArgument, match=r"has two problems 10: 10_Again\.py and 10_More\.py"):
+        kernelbench.pairs(bench)
+    with pytest.raises(WrongArgument, match="there is no level_L_problem_P_sample_S_kernel"):
+        kernelbench.pairs(bench.parent)
+
+
+def test_results_have_kernelbenchs_form() -> None:
+    def record(verdict: Verdict, problem: int, sample: int, timing: Any = None) -> dict[str, Any]:
+        report = Report("r", "c", 0, verdict, "why", timing=timing, environment={"card": "H", "device": "cuda:0"})
+        return {"place": {"level": 2, "problem": problem, "sample": sample}, "report": report.as_dict()}
+
+    times = {"reference": {"rounds_s": [0.004, 0.006]}, "candidate": {"rounds_s": [0.001, 0.003]}}
+    found = kernelbench.results(
+        [record(Verdict.NOT_BUILT, 10, 0), record(Verdict.FASTER, 9, 1, times), record(Verdict.DIFFERENT, 9, 0)]
+    )
+    assert list(found) == [2]
+    entries = json.loads(found[2])
+    assert list(entries) == ["9", "10"]
+    first, second = entries["9"]
+    assert (first["sample_id"], first["compiled"], first["correctness"], first["runtime"]) == (0, True, False, -1.0)
+    assert (second["compiled"], second["correctness"]) == (True, True)
+    assert second["runtime"] == pytest.approx(2.0)  # milliseconds
+    assert second["runtime_stats"] == pytest.approx({"mean": 2.0, "std": 1.0, "min": 1.0, "max": 3.0, "num_trials": 2})
+    assert second["ref_runtime"] == pytest.approx(5.0)
+    assert (second["metadata"]["hardware"], second["metadata"]["mm32_verdict"]) == ("H", "SAME, FASTER")
+    assert entries["10"][0]["compiled"] is False
+
+
+# ---------------------------------------------------------------------------------------------------------- sharing
+
+
+class Asked:
+    """A reference's process that counts what it is asked."""
+
+    def __init__(self) -> None:
+        self.truths = 0
+
+    def ask(self, op: str, value: Any = None, **fields: Any) -> Reply:
+        self.truths += op == "truth"
+        value = {"construct": {"init": [], "state": {"w": torch.ones(2)}}, "truth": torch.full((2,), self.truths)}.get(
+            op
+        )
+        if op in ("make_inputs", "forward"):
+            value = [torch.full((3,), float(fields["seed"]))]
+        return Reply({}, value)
+
+
+def test_truths_are_found_by_what_they_follow_from(tmp_path: Path) -> None:
+    (tmp_path / "r.py").write_text(REFERENCE)
+    kept = truths.Truths()
+
+    def answers(seed: int, adopt: bool = False) -> int:
+        worker = Asked()
+        kept.watch(worker, str(tmp_path / "r.py"))  # type: ignore[arg-type]
+        worker.ask("construct", seed=1)
+        worker.ask("make_inputs", seed=seed)
+        if adopt:
+            worker.ask("adopt")
+        worker.ask("forward", seed=seed)
+        worker.ask("truth", seed=seed)
+        return worker.truths
+
+    assert [answers(1), answers(1), answers(2), answers(2), answers(1)] == [1, 0, 1, 0, 0]
+    assert [answers(1, adopt=True), answers(1, adopt=True)] == [1, 1]  # of data that are not known
+    assert (kept.found, kept.asked) == (3, 7)
+    (tmp_path / "r.py").write_text(REFERENCE + "\n")
+    assert answers(1) == 1
+    kept.most = 0
+    kept._keep(("x",), Reply({}, torch.ones(4)))
+    assert ("x",) not in kept.answers
+
+
+def test_fingerprints_tell_contents_apart() -> None:
+    one = torch.arange(6.0)
+    different = [one, one.reshape(2, 3), one.double(), one + 1, [one], {"a": one}, one.int(), 1, 1.0, True, "1", None]
+    assert len({truths.fingerprint(value) for value in different}) == len(different)
+    assert truths.fingerprint([one, (2, "x")]) == truths.fingerprint([one.clone(), (2, "x")])
+    assert truths.fingerprint(one.reshape(2, 3).T) == truths.fingerprint(one.reshape(2, 3).T.contiguous())
+
+
+# ---------------------------------------------------------------------------------------------------------- places
+
+
+def test_as_many_run_at_once_as_there_are_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "count", lambda of: 3)
+    at_once, most, lock = [0], [0], threading.Lock()
+    waited: list[float] = []
+
+    def call(_: int) -> None:
+        with places.place(waited.append, tmp_path) as number:
+            assert 0 <= number < 3
+            with lock:
+                at_once[0] += 1
+                most[0] = max(most[0], at_once[0])
+            time.sleep(0.02)
+            with lock:
+                at_once[0] -= 1
+
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        list(pool.map(call, range(16)))
+    assert most == [3]
+    assert waited
+
+
+def test_where_nothing_can_be_locked_nobody_waits(tmp_path: Path) -> None:
+    with places.place(folder=tmp_path / "none") as number:
+        assert number == -1
+
+
+def test_the_places_are_those_of_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places.os.path, "exists", lambda path: True)
+    for visible, card in (("3,1", "3"), ("", "cpu"), ("-1", "cpu"), ("GPU-ab", "GPU-ab")):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert places.card() == card
+    assert places.count("3") == 2
+    assert places.count("cpu") >= 2
+
+
+# ---------------------------------------------------------------------------------------------------------- whole runs
+
+
+def test_candidates_are_verified_and_kept(scripts: tuple[Path, Path], tmp_path: Path, leftovers: Leftovers) -> None:
+    """Right, wrong, not building, and one that needs what it built ahead; then all of it again, from the store."""
+    reference, folder = scripts
+    (folder / "c.py").write_text("def (")
+    # What building leaves in the caches is there for the process that is judged, which has not built it itself.
+    built = (
+        "import os, pathlib, time\n"
+        "kept = pathlib.Path(os.environ['TORCH_EXTENSIONS_DIR']) / 'mine' / 'built'\n"
+        "found = kept.exists() and kept.read_text() != str(os.getpid()) + str(time.time_ns())\n"
+        "if not found:\n    kept.parent.mkdir(parents=True)\n    kept.write_text(str(os.getpid()))\n"
+    )
+    (folder / "d.py").write_text(forward("assert found\nreturn torch.zeros(64, 96)", built))
+    pairs = [(reference, path) for path in sorted(folder.glob("*.py"))]
+    with verify_many(pairs, trials=2, timeout=60, store=tmp_path / "store") as reports:
+        assert len(reports) == 4
+        found = {Path(report.candidate).name: report for report in reports}
+    assert found["a.py"].verdict.same, found["a.py"].reason
+    assert found["b.py"].verdict is Verdict.DIFFERENT
+    assert found["c.py"].verdict is Verdict.NOT_BUILT
+    assert found["d.py"].verdict is Verdict.DIFFERENT, found["d.py"].reason
+    assert len({report.seed for report in found.values()}) == 1
+    assert found["b.py"].reward() == 0.0
+    assert found["a.py"].reward() >= 0.3
+    assert [t["same"] for t in found["a.py"].trials] == [True, True]
+    assert not leftovers()
+    begin = time.monotonic()
+    again = {
+        Path(report.candidate).name: report
+        for report in verify_many(pairs, trials=2, timeout=60, store=tmp_path / "store")
+    }
+    assert time.monotonic() - begin < 5
+    assert {name: report.verdict for name, report in again.items()} == {
+        name: report.verdict for name, report in found.items()
+    }
+    assert Store(tmp_path / "store").take(WHO) is None
+
+
+EXTENSION = """
+import glob, os, time
+from torch.utils.cpp_extension import load_inline
+began = time.time()
+source = "torch::Tensor product(torch::Tensor a, torch::Tensor b) { return torch::relu(torch::matmul(a.t(), b.t())); }"
+built = load_inline(name="built", cpp_sources=source, functions=["product"])
+objects = glob.glob(os.environ["TORCH_EXTENSIONS_DIR"] + "/**/*.o", recursive=True)
+compiled_ahead = bool(objects) and all(os.path.getmtime(path) < began for path in objects)
+"""
+
+
+@pytest.mark.slow
+def test_what_load_inline_compiles_is_compiled_ahead(tmp_path: Path) -> None:
+    """A C++ compiler's work, done by the builder, is not done again by the process that is judged."""
+    (tmp_path / "reference.py").write_text(REFERENCE)
+    body = "assert compiled_ahead, 'compiled again'\nreturn built.product(A, B)"
+    (tmp_path / "candidate.py").write_text(forward(body, EXTENSION))
+    with verify_many([(tmp_path / "reference.py", tmp_path / "candidate.py")], trials=1) as reports:
+        (report,) = reports
+    assert report.verdict.same, report.reason
+
+
+def test_a_folder_that_was_replaced_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A candidate that is no root, and has put a link to somewhere else in its folder's place."""
+    monkeypatch.setattr(ahead.tempfile, "mkdtemp", lambda prefix: str(made.mkdir() or made))
+    made, other = tmp_path / "new", tmp_path / "other"
+    other.mkdir()
+    (other / "precious").touch()
+    link, whole = tmp_path / "link", tmp_path / "whole"
+    link.symlink_to(other)
+    whole.mkdir()
+    built = ahead.Built(str(link), "caches")
+    ahead._check_folder(built)
+    assert (built.folder, built.caches) == (str(made), "")
+    kept = ahead.Built(str(whole), "caches")
+    ahead._check_folder(kept)
+    assert (kept.folder, kept.caches) == (str(whole), "caches")
+    for folder in (link, whole):
+        (whole / "left" / "over").mkdir(parents=True, exist_ok=True)
+        (whole / "a link").symlink_to(other) if folder is whole else None
+        worker = object.__new__(process.WorkerProcess)
+        worker.given, worker.folder = True, folder
+        worker._remove_folder()
+    assert list(whole.iterdir()) == []
+    assert (other / "precious").exists()
+
+
+BREAKING = (
+    "import sys, json, os, time; sys.path[:] = json.loads(sys.argv.pop(1)); "
+    "from mm32.verify.batch import judged, runner; whole = judged.verify_job\n"
+    "def broken(job, *rest):\n"
+    "    where = os.environ['CUDA_VISIBLE_DEVICES']\n"
+    "    if job.name.endswith('dies.py') or (job.name.endswith('dies_on_a.py') and where == 'a'): os._exit(9)\n"
+    "    if job.name.endswith('hangs.py'): time.sleep(1000)\n"
+    "    if job.name.endswith('raises.py'): raise RuntimeError('CUDA error: unspecified launch failure')\n"
+    "    return whole(job, *rest)\n"
+    "judged.verify_job = broken; runner.main(sys.argv[1:])"
+)
+
+
+@pytest.mark.slow
+def test_a_tool_that_breaks_costs_one_candidate(
+    scripts: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leftovers: Leftovers
+) -> None:
+    """Two "cards", whose runners die, hang or raise at some candidates: those are tried on the other one, the rest is done."""
+    reference, folder = scripts
+    for name in ("dies.py", "dies_on_a.py", "hangs.py", "raises.py"):
+        (folder / name).write_text(RIGHT)
+    monkeypatch.setattr(handle, "BOOT", BREAKING)
+    found = Store(tmp_path / "store", create=True)
+    jobs = {job.id: job for job in found.add(make(in_folder(reference, folder), Options(trials=1, timeout=60)))}
+    worker = Worker(found, [Card("a", "a"), Card("b", "b")], builders=1, silence=20)
+    worker.run()
+    records = {jobs[record["id"]].name: record for record in Store(tmp_path / "store").new_records()}
+    assert set(records) == {path.name for path in folder.glob("*.py")}
+    reports = {name: report_of(record) for name, record in records.items()}
+    assert reports["a.py"].verdict.same
+    assert reports["b.py"].verdict is Verdict.DIFFERENT
+    assert reports["dies_on_a.py"].verdict.same
+    for name, says in (
+        ("dies.py", "its process ended with exit code 9"),
+        ("hangs.py", "it said nothing for 20 s: the card or the process hangs"),
+        ("raises.py", "CUDA error: unspecified launch failure"),
+    ):
+        assert reports[name].verdict is Verdict.TOOL_FAILED
+        assert reports[name].reason.count(says) == 2, reports[name].reason
+        assert {failure["card"] for failure in records[name]["failures"]} == {"a", "b"}
+    assert not leftovers()
+
+
+def test_a_worker_refuses_scripts_that_have_changed(scripts: tuple[Path, Path], tmp_path: Path) -> None:
+    reference, folder = scripts
+    (folder / "b.py").unlink()
+    found = opened((reference, folder), tmp_path / "s")
+    (folder / "a.py").write_text(RIGHT + "\n# later\n")
+    Worker(found, chosen(None), kind="worker").run()
+    (record,) = Store(tmp_path / "s").new_records()
+    assert record["report"]["verdict"] == "TOOL_FAILED"
+    assert record["report"]["reason"].count("a.py has other contents than when the job was made") == 2
+
+
+def test_pairs_that_cannot_be_read_are_refused_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="there is no script"):
+        verify_many([(tmp_path / "r.py", tmp_path / "c.py")])
+    assert run.of_pairs([]) == []
+    assert list(verify_many([])) == []
+    assert Pair(tmp_path, tmp_path, "x").place == {}
+
+
+def test_a_process_that_sees_no_card_is_not_tried_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or no level of confinement would do for the builders, and what is known of them would be taken for the others."""
+    monkeypatch.setattr(launch, "_has_cuda", lambda: True)
+    monkeypatch.setattr(launch, "_works", {})
+    tried: list[bool] = []
+    here = launch.Launched(socket.socketpair()[0], 0, -1, 0, [])
+
+    def attempt(server: object, order: dict[str, Any], fds: object, waiting: object) -> launch.Launched:
+        tried.append(order["try_cuda"])
+        return here
+
+    monkeypatch.setattr(launch, "_attempt", attempt)
+    for visible in ({"CUDA_VISIBLE_DEVICES": ""}, {}, {"CUDA_VISIBLE_DEVICES": "1"}, {"CUDA_VISIBLE_DEVICES": ""}):
+        order = {"confined": True, "environment": visible}
+        assert launch._confined(None, order, [], lambda: None) is here  # type: ignore[arg-type]
+    assert tried == [False, True, False, False]
+
+
+# ---------------------------------------------------------------------------------------------------------- baselines
+
+
+@pytest.mark.slow
+def test_baselines_are_timed_and_the_first_decides(scripts: tuple[Path, Path]) -> None:
+    """torch.compile of the reference on the CPU, by its C++ compiler; TF32 is a GPU's."""
+    reference, folder = scripts
+    report = verify(reference, folder / "a.py", trials=1, baselines=("compile", "eager", "tf32"))
+    assert report.verdict.same, report.reason
+    assert report.baseline == "compile"
+    assert set(report.baselines) == {"eager", "tf32"}
+    assert report.baselines["eager"]["speedup"] > 0
+    assert Verdict[report.baselines["eager"]["verdict"]].same
+    assert "there is no such baseline on a CPU" in report.baselines["tf32"]["failed"]
+    alone = verify(reference, folder / "a.py", trials=1, baselines=("tf32",))
+    assert alone.verdict is Verdict.REFERENCE_FAILED
+    assert "TF32 is a GPU's" in alone.reason
+
+
+# ---------------------------------------------------------------------------------------------------------- callers
+
+
+def call(arguments: tuple[str, str, int]) -> tuple[int, str]:
+    """In a thread or a process of the test's."""
+    reference, candidate, number = arguments
+    return number, verify(reference, candidate, trials=1).verdict.name
+
+
+def test_a_few_threads_may_call_at_once(scripts: tuple[Path, Path], leftovers: Leftovers) -> None:
+    reference, folder = scripts
+    orders = [(str(reference), str(folder / "b.py"), number) for number in range(4)]
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(call, orders)) == [(number, "DIFFERENT") for number in range(4)]
+    assert not leftovers()
+
+
+@pytest.mark.slow
+def test_64_callers_in_threads_and_processes(scripts: tuple[Path, Path], leftovers: Leftovers) -> None:
+    """48 threads here at once, 16 calls by two processes: each gets its own verdict."""
+    import multiprocessing
+
+    reference, folder = scripts
+    (folder / "c.py").write_text(HEAD)
+    right = {"a.py": {v.name for v in Verdict if v.same}, "b.py": {"DIFFERENT"}, "c.py": {"NOT_BUILT"}}
+    names = [("b.py", "c.py", "b.py", "a.py")[number % 4] for number in range(64)]
+    orders = [(str(reference), str(folder / name), number) for number, name in enumerate(names)]
+    spawned = multiprocessing.get_context("spawn")
+    with (
+        concurrent.futures.ThreadPoolExecutor(48) as threads,
+        concurrent.futures.ProcessPoolExecutor(2, mp_context=spawned) as processes,
+    ):
+        answers = [threads.submit(call, order) for order in orders[:48]]
+        answers += [processes.submit(call, order) for order in orders[48:]]
+        found = dict(answer.result(timeout=560) for answer in answers)
+    assert set(found) == set(range(64))
+    for number, name in enumerate(names):
+        assert found[number] in right[name]
+
+
+# ---------------------------------------------------------------------------------------------------------- on a card
+
+
+@pytest.mark.gpu
+def test_a_batch_on_a_card(tmp_path: Path, leftovers: Leftovers) -> None:
+    """A file that mm32 exports, built by nvcc ahead, beside plain ones; against eager torch and torch in TF32."""
+    from mm32.export import export
+
+    large = REFERENCE.replace("M, K, N = 64, 80, 96", "M, K, N = 1024, 4096, 2048")
+    (tmp_path / "reference.py").write_text(large)
+    folder = tmp_path / "candidates"
+    folder.mkdir()
+    sources = {
+        "exported.py": export("tt", 1024, 2048, 4096, activation="relu", kernel="simt"),
+        "torch.py": RIGHT,
+        "zeros.py": forward("return torch.zeros(1024, 2048, device=A.device)"),
+        "tf32.py": forward("return torch.relu(A.T @ B.T)", "torch.backends.cuda.matmul.allow_tf32 = True"),
+        "fault.py": forward("return torch.relu(A.T @ B.T)[torch.full((1024,), 10**6, device=A.device)]"),
+    }
+    for name, source in sources.items():
+        (folder / name).write_text(source)
+    pairs = [(tmp_path / "reference.py", path) for path in sorted(folder.iterdir())]
+    with verify_many(pairs, trials=2, gpus=1, baselines=("eager", "tf32"), store=tmp_path / "store") as reports:
+        found = {Path(report.candidate).name: report for report in reports}
+    assert found["exported.py"].verdict.same, found["exported.py"].reason
+    assert found["torch.py"].verdict in (Verdict.INCONCLUSIVE, Verdict.SUSPECT), found["torch.py"].reason
+    assert found["torch.py"].baselines["tf32"]["speedup"] < 1
+    assert found["zeros.py"].verdict is Verdict.DIFFERENT
+    assert found["tf32.py"].verdict is Verdict.DIFFERENT
+    assert found["fault.py"].verdict is Verdict.CRASHED
+    assert {report.environment["card"] for report in found.values() if report.environment} != set()
+    (record,) = [one for one in Store(tmp_path / "store").new_records() if one["name"].endswith("exported.py")]
+    assert record["card"].startswith("GPU-")
+    assert not leftovers()
