@@ -8,7 +8,7 @@ Activation = Literal["relu", "leaky_relu", "gelu", "gelu_tanh", "silu", "tanh", 
 """A fused function of the result (mm32/activations.py)."""
 Precision = Literal["fp32", "bf16x6", "ieee", "tf32"]
 """What error is allowed (docs/numerics.md)."""
-Kernel = Literal["auto", "naive", "dot", "tiled", "simt", "mma", "tensorcore"]
+Kernel = Literal["auto", "naive", "dot", "tiled", "simt", "mma", "direct", "tensorcore"]
 """A kernel by name, or "auto" (docs/kernels.md)."""
 Layout = Literal["nn", "nt", "tn", "tt"]
 """How A and B are stored: n as multiplied, t transposed."""
