@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import importlib
 import itertools
 import logging
 import os
@@ -25,6 +24,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+import example_scripts
 import mm32
 from mm32 import activations, cpu
 from mm32 import nn as layers
@@ -604,9 +604,7 @@ PAGE = SCRIPTS.parent.parent / "docs" / "distributed.md"
 
 
 def example(name: str) -> Any:
-    if str(SCRIPTS) not in sys.path:
-        sys.path.insert(0, str(SCRIPTS))
-    return importlib.import_module(name)
+    return example_scripts.load(SCRIPTS / f"{name}.py")
 
 
 def on_ranks_gaussian_process(points: int, judge: int) -> tuple:

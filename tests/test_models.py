@@ -3,7 +3,6 @@ errors are no larger than torch fp32's."""
 
 from __future__ import annotations
 
-import importlib
 import math
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+import example_scripts
 import mm32
 from mm32.bench import models
 from mm32.dropin import Stats
@@ -29,9 +29,7 @@ NAMES = ("transformer", "pinn", "gp", "newton_schulz")
 def load(name: str) -> ModuleType:
     if name == "transformer":
         pytest.importorskip("transformers", reason="transformers is not installed: pip install -e '.[examples]'")
-    if str(SCRIPTS) not in sys.path:
-        sys.path.insert(0, str(SCRIPTS))
-    return importlib.import_module(name)
+    return example_scripts.load(SCRIPTS / f"{name}.py")
 
 
 class Seen(TorchDispatchMode):
