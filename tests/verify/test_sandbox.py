@@ -243,6 +243,16 @@ def test_a_system_without_descriptors_of_processes(
     assert not leftovers()
 
 
+def living(worker: WorkerProcess) -> set[int]:
+    """The worker's processes, without the dead ones, which its supervisor takes away at any time."""
+    found = set()
+    for one in worker._members():
+        with contextlib.suppress(psutil.Error):
+            if one.status() != psutil.STATUS_ZOMBIE:
+                found.add(one.pid)
+    return found
+
+
 FORKING = """
 import os, time
 print(1, flush=True)
@@ -265,9 +275,9 @@ def test_a_process_that_flees_by_forking_is_stopped_and_ended(
         with worker.paused() as stopped:
             if not stopped:  # on a busy machine it may take longer than a pause waits; times are then suspect
                 continue
-            below = {one.pid for one in worker._members() if one.status() != psutil.STATUS_ZOMBIE}
+            below = living(worker)
             time.sleep(0.1)
-            assert {one.pid for one in worker._members() if one.status() != psutil.STATUS_ZOMBIE} == below
+            assert living(worker) == below
             assert len(below) >= 2  # the worker, and one that flees, perhaps in the middle of it
             break
     else:
