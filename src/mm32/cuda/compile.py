@@ -202,23 +202,20 @@ def _warn_once(folder: Path, error: OSError) -> None:
         log.warning("mm32's kernel cache %s cannot be written (%s); kernels are compiled in every process", folder, why)
 
 
-def _write(path: Path, data: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
-    except OSError as error:
-        _warn_once(path.parent, error)
-        return
+def write(path: Path, data: bytes) -> None:
+    """Puts an entry in place whole. Raises OSError, and leaves nothing half written."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except OSError as error:
-        _warn_once(path.parent, error)
+    except OSError:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
+        raise
 
 
 def _read(path: Path) -> bytes | None:
@@ -252,7 +249,10 @@ def cubin(source: str, constants: Constants, arch: str) -> bytes:
     start = time.perf_counter()
     code, _ = compile_cubin(source, constants, arch)
     log.info("compiled %s for %s by %s in %.2f s", source, arch, version, time.perf_counter() - start)
-    _write(path, pack(code, header(source, constants, arch, version)))
+    try:
+        write(path, pack(code, header(source, constants, arch, version)))
+    except OSError as error:
+        _warn_once(folder, error)
     return code
 
 

@@ -159,19 +159,20 @@ def _cubins(launches: tuple[Launch, ...], arch: str) -> dict[_Code, bytes]:
     NVRTC allows: the launches of a plan take 2.5 to 3.1 s one after another."""
     wanted = {(launch.source, launch.constants): None for launch in launches}
     here = [code for code in wanted if not prebuilt.path(code[0], code[1], arch).exists()]
-    missing = [code for code in here if compiler.kept(code[0], code[1], arch) is None]
+    kept = {code: compiler.kept(code[0], code[1], arch) for code in here}
+    made = {code: data for code, data in kept.items() if data is not None}
+    missing = [code for code in here if code not in made]
     if len(missing) > 1:
         compiler.compiler_version()  # loads NVRTC, once: its bindings are not made for several threads doing that
         try:
             with ThreadPoolExecutor(min(len(missing), os.cpu_count() or 1), "mm32-compile") as pool:
                 futures = {code: pool.submit(compiler.cubin, code[0], code[1], arch) for code in missing}
-            made = {code: future.result() for code, future in futures.items()}
-            return made | {code: compiler.cubin(code[0], code[1], arch) for code in here if code not in made}
+            return made | {code: future.result() for code, future in futures.items()}
         except RuntimeError as error:  # no thread may be started: the interpreter ends, or a limit is reached
             if isinstance(error, CompileError):
                 raise
             log.info("kernels are compiled one after another: %s", error)
-    return {code: compiler.cubin(code[0], code[1], arch) for code in here}
+    return made | {code: compiler.cubin(code[0], code[1], arch) for code in missing}
 
 
 def _library(launch: Launch, arch: str, cubins: dict[_Code, bytes], what: str) -> object:

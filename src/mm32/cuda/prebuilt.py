@@ -44,10 +44,7 @@ def keep(source: str, constants: Constants, arch: str) -> Path:
     at = path(source, constants, arch)
     code, _ = compiler.compile_cubin(source, constants, arch)
     data = compiler.pack(zlib.compress(code, 9), compiler.header(source, constants, arch, compiler.compiler_version()))
-    at.parent.mkdir(exist_ok=True)
-    temporary = at.with_suffix(".writing")
-    temporary.write_bytes(data)
-    temporary.replace(at)
+    compiler.write(at, data)
     return at
 
 

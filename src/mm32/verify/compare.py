@@ -368,15 +368,15 @@ class Comparison:
             reason = self._vary(variation.name, seed)
             if reason is not None:
                 record |= {"status": "skipped", "reason": reason}
-            else:
-                result = self._judge_variation(variation, seed, record)
-                if result is not None and not result.same and worst.same:
-                    worst = Judgement(False, f"probe {variation.name!r}: {result.reason}")
-            # Also where it was skipped: the reference may have found that only once it was changed.
+                if variation.state:  # the reference may have found the reason only once it was changed
+                    self.reference.ask("build", self.build, seed=self.session.seed)
+                continue
+            result = self._judge_variation(variation, seed, record)
+            if result is not None and not result.same and worst.same:
+                worst = Judgement(False, f"probe {variation.name!r}: {result.reason}")
             if variation.state:
                 self.reference.ask("build", self.build, seed=self.session.seed)
-                if reason is None:
-                    self._build(self.build)
+                self._build(self.build)
             self.reference.ask("set_inputs", own, names=self.names)
         return worst
 
