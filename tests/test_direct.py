@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -49,7 +50,7 @@ def on_host(
     product: Product, a: Array, b: Array, tile: direct.Tile, cluster: int, folder: Path, blocks: int | None = None,
     bias: Array | None = None, activation: str | None = None,
 ) -> Array:  # fmt: skip
-    """C (batch, M, N) by one tile and cluster. blocks: clusters of the grid, fewer than a card would have."""
+    """C (batch, M, N) by one tile and cluster. blocks: clusters of the grid, as of a card that has no more."""
     of_a, of_b = (
         stored(a, product.layout[0] == "t", product.offset),
         stored(b, product.layout[1] == "t", product.offset),
@@ -58,9 +59,8 @@ def on_host(
     memory[:] = np.nan
     c = torch.from_numpy(memory).view(product.batch, product.m, product.n)
     asked = gemm.describe(of_a[0], of_b[0], None if bias is None else torch.from_numpy(bias), c, activation)
-    made = direct.assemble(direct.Candidate(0.0, tile, cluster), asked, H200)
-    if blocks is not None:
-        made = replace(made, launches=(replace(made.launches[0], blocks=blocks * cluster),))
+    card = H200 if blocks is None else replace(H200, sms=blocks * cluster)
+    made = direct.assemble(direct.Candidate(0.0, tile, cluster), asked, card)
     simulated.run(made, asked, of_a[1], of_b[1], memory, bias, folder)
     return memory.reshape(c.shape)
 
@@ -81,6 +81,9 @@ CASES = {
     "K shared by eight": (Product(100, 700, 72), SMALL, 8, 1),
     "less of K than blocks": (Product(64, 40, 128), FLAT, 8, 1),
     "one product": (Product(1, 1, 1, "nn"), SMALL, 1, None),
+    "groups take turns at tiles": (Product(64, 72, 64, "nn", 0, 5), SMALL, 1, 1),
+    "lines at any alignment": (Product(67, 131, 130, "tt", 2), WIDE, 1, 1),
+    "the other lines": (Product(66, 133, 70, "nn", 1, 3), SMALL, 1, 1),
 }
 MORE = {
     "both layouts": (Product(132, 128, 100, "tt"), LARGE, 1, 1),
@@ -89,6 +92,8 @@ MORE = {
     "wide, four": (Product(200, 333, 130, "nn", 3), WIDE, 4, 1),
     "small in batches": (Product(16, 16, 16, "nt", 0, 5), SMALL, 1, 2),
     "flat": (Product(64, 520, 256, "nn"), FLAT, 1, 1),
+    "both along rows, unaligned": (Product(133, 150, 137, "tn", 3), LARGE, 1, 1),
+    "groups at tiles with edges": (Product(90, 100, 150, "nt", 0, 3), FLAT, 1, 2),
 }
 
 
@@ -108,9 +113,11 @@ def test_sums_are_right(name: str, libraries: Path, rng: np.random.Generator, se
 
 
 @simulate
-@pytest.mark.parametrize("cluster", [1, 2])
-def test_what_bf16x6_cannot_carry_is_computed_again(cluster: int, libraries: Path, seed: int) -> None:
-    product, rng = Product(72, 256, 68), np.random.default_rng(seed)
+@pytest.mark.parametrize(("cluster", "sizes"), [(1, (72, 68)), (2, (64, 64))])
+def test_what_bf16x6_cannot_carry_is_computed_again(
+    cluster: int, sizes: tuple[int, int], libraries: Path, seed: int
+) -> None:
+    product, rng = Product(sizes[0], 256, sizes[1]), np.random.default_rng(seed)
     a, b = operands(product, rng)
     a[0, 3] *= 1e-36
     b[0, :, 9] *= 1e-3
@@ -135,6 +142,19 @@ def test_what_bf16x6_cannot_carry_is_computed_again(cluster: int, libraries: Pat
 
 
 @simulate
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["nn", "tt"])
+@pytest.mark.parametrize("offset", [1, 2, 3])
+@pytest.mark.parametrize("k", [65, 66, 67, 130])
+def test_lines_lie_anywhere(layout: str, offset: int, k: int, libraries: Path, seed: int) -> None:
+    product = Product(69, k, 71, layout, offset, 2)
+    a, b = operands(product, np.random.default_rng(seed))
+    loads = direct.loads_of(gemm.from_layout(layout, product.m, product.n, k))
+    assert set(loads) <= {4, 5}
+    check(on_host(product, a, b, SMALL, 1, libraries, 1), a, b)
+
+
+@simulate
 def test_bias_and_activation(libraries: Path, seed: int) -> None:
     product, rng = Product(70, 100, 67), np.random.default_rng(seed)
     a, b = operands(product, rng)
@@ -155,6 +175,20 @@ def test_a_plan_is_one_launch_without_a_workspace() -> None:
     assert launch.blocks is not None
     assert launch.blocks <= H200.sms
     assert launch.shared <= H200.shared_memory - 2048  # what is not dynamic
+
+
+def test_lines_of_any_alignment_are_copied_in_16_bytes() -> None:
+    assert direct.loads_of(gemm.from_layout("nn", 64, 64, 64)) == (2, 0)
+    assert direct.loads_of(gemm.from_layout("nn", 63, 65, 67)) == (5, 4)
+    assert direct.loads_of(gemm.from_layout("tt", 63, 65, 67)) == (4, 5)
+    a, b = torch.empty(64, 130)[:, ::2], torch.empty(65, 64)
+    asked = gemm.describe(a, b[:64, :], None, torch.empty(64, 64))
+    assert direct.loads_of(asked) == (1, 0)
+    for tile in direct.TILES:
+        for loads in itertools.product(direct.RAW, direct.RAW):
+            stages, chosen = tile.fit(loads, H200)
+            assert stages >= 2
+            assert chosen == loads or set(loads) & set(direct.SCATTERED)
 
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (64, 4096, 4096), (1024, 1024, 1024), (65536, 256, 256), (100, 30, 9)])

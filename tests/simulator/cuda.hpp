@@ -76,9 +76,8 @@ constexpr int STACK = 128 * 1024;
 
 struct Copy {
     unsigned to;
-    const float* from;
-    int bytes;
-    bool exists;
+    const void* from;
+    int bytes, existing;
 };
 struct Rendezvous {
     int arrived = 0, generation = 0;
@@ -219,6 +218,7 @@ unsigned reduce_warp(unsigned value, Combine combine) {
     return value;
 }
 inline unsigned __reduce_min_sync(unsigned, unsigned x) { return reduce_warp(x, [](unsigned a, unsigned b) { return min(a, b); }); }
+inline bool __any_sync(unsigned, bool x) { return reduce_warp(x, [](unsigned a, unsigned b) { return a | b; }); }
 inline unsigned __reduce_max_sync(unsigned, unsigned x) { return reduce_warp(x, [](unsigned a, unsigned b) { return max(a, b); }); }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -232,7 +232,12 @@ inline unsigned shared_address(const void* p) {
 template <int BYTES>
 void copy_async(unsigned to, const float* from, bool exists) {
     if (to % BYTES || (exists && (size_t)from % BYTES)) simulator::fail("a copy that is not aligned");
-    simulator::current->group.push_back({to, from, BYTES, exists});
+    simulator::current->group.push_back({to, from, BYTES, exists ? BYTES : 0});
+}
+inline void copy_async_part(unsigned to, const char* from, int bytes) {
+    if (bytes < 0 || bytes > 16) simulator::fail("a copy of more than 16 bytes");
+    if (to % 16 || (bytes && (size_t)from % 16)) simulator::fail("a copy that is not aligned");
+    simulator::current->group.push_back({to, from, 16, bytes});
 }
 inline void copy_commit() {
     simulator::current->pending.push_back(std::move(simulator::current->group));
@@ -244,14 +249,15 @@ void copy_wait() {
     for (; pending.size() > PENDING; pending.pop_front())
         for (const auto& copy : pending.front()) {
             unsigned char* const to = simulator::dynamic_at(copy.to, copy.bytes);
-            if (copy.exists) memcpy(to, copy.from, copy.bytes);
-            else memset(to, 0, copy.bytes);
+            memcpy(to, copy.from, copy.existing);
+            memset(to + copy.existing, 0, copy.bytes - copy.existing);
         }
 }
 inline void load_shared(unsigned from, float& x, float& y, float& z, float& w) {
     const float* const f = reinterpret_cast<const float*>(simulator::dynamic_at(from, 16));
     x = f[0], y = f[1], z = f[2], w = f[3];
 }
+inline float load_shared1(unsigned from) { return *reinterpret_cast<const float*>(simulator::dynamic_at(from, 4)); }
 inline float2 load_shared2(unsigned from) {
     const float* const f = reinterpret_cast<const float*>(simulator::dynamic_at(from, 8));
     return {f[0], f[1]};

@@ -20,15 +20,26 @@ CLUSTERS = (1, 2, 4, 8)  # blocks that share K; more than 8 are not on every car
 LONGEST_STRIDE = 2**23  # elements: offsets within a tile have 32 bits
 THREADS = 384
 LINES = 3 * 128  # bytes of 64 of K of a column of B, split in three
+RAW = {
+    0: 4160,
+    1: 4160,
+    2: 4096,
+    3: 4096,
+    4: 5184,
+    5: 4352,
+}  # bytes of a raw tile of 16 x 64, by load (emulated/raw_tile.cuh)
+SCATTERED = {4: 1, 5: 3}  # the loads of 4 bytes at a time that copy the same
+STATIC = 1024  # bytes of shared memory that are not dynamic, at most
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A tile of m x n, with `stages` of K-blocks of B in shared memory."""
+    """A tile of m x n, with at most `stages` of K-blocks of B in shared memory, and `ahead` more being copied."""
 
     m: int
     n: int
     stages: int
+    ahead: int
 
     k = BLOCK_K
 
@@ -36,13 +47,35 @@ class Tile:
     def label(self) -> str:
         return f"direct.{self.m}x{self.n}"
 
-    def shared(self, loads: tuple[int, int]) -> int:
-        """Bytes of dynamic shared memory of a block: split B, and raw tiles of 16 x 64 of both operands."""
-        a, b = (4160 if load < 2 else 4096 for load in loads)
-        return self.stages * self.n * LINES + 8 * 2 * a + 4 * (self.n // 64 + 1) * b + 1024
+    def shared(self, stages: int, loads: tuple[int, int]) -> int:
+        """Bytes of dynamic shared memory of a block: split B, and raw tiles of both operands."""
+        slots = 4 * (self.n // 64 * self.ahead + 1)
+        return stages * self.n * LINES + 8 * 2 * RAW[loads[0]] + slots * RAW[loads[1]] + 1024
+
+    def fit(self, loads: tuple[int, int], card: Card) -> tuple[int, tuple[int, int]]:
+        """How many stages fit, and the loads with which two do: of large tiles, A is copied 4 bytes at a time if need be."""
+        a, b = (SCATTERED.get(load, load) for load in loads)
+        for tried in (loads, (a, loads[1]), (a, b)):
+            for stages in range(self.stages, 1, -1):
+                if self.shared(stages, tried) + STATIC <= card.shared_memory:
+                    return stages, tried
+        raise AssertionError(f"no ring of {self} fits {card.shared_memory} bytes")
 
 
-TILES = (Tile(128, 128, 2), Tile(128, 64, 3), Tile(64, 128, 2), Tile(64, 64, 4))
+TILES = (Tile(128, 128, 2, 1), Tile(128, 64, 3, 3), Tile(64, 128, 2, 1), Tile(64, 64, 4, 3))
+
+
+def loads_of(gemm: Gemm) -> tuple[int, int]:
+    """How A and B are copied: as the inline loads of others; and where those are 4 bytes at a time only because lines are not
+    aligned, in pieces of 16 bytes from the boundary before (4 and 5)."""
+
+    def load(inline: int, along_rows: int, along_k: int) -> int:
+        if inline % 2 == 0 or (along_rows if inline == 1 else along_k) != 1:
+            return inline
+        return 4 if inline == 1 else 5
+
+    a, b = operands(gemm).inline_loads
+    return load(a, gemm.a.row, gemm.a.col), load(b, gemm.b.col, gemm.b.row)
 
 
 class Candidate(NamedTuple):
@@ -61,10 +94,10 @@ class Candidate(NamedTuple):
 def candidates(work: Work, card: Card) -> list[Candidate]:
     """The ways to compute a product that is not empty."""
     gemm, model = work.gemm, cost.of(card)
-    scattered = any(load % 2 for load in operands(gemm).inline_loads)
+    scattered = any(load in (1, 3) for load in loads_of(gemm))
     made = []
     for tile in TILES:
-        tiles = gemm.batches * -(-gemm.m // tile.m) * -(-gemm.n // tile.n)
+        tiles = _tiles(gemm, tile)
         for cluster in CLUSTERS:
             if cluster > 1 and (tiles * cluster > card.sms or cluster > work.k / BLOCK_K):
                 break
@@ -72,18 +105,25 @@ def candidates(work: Work, card: Card) -> list[Candidate]:
     return made
 
 
+def _tiles(gemm: Gemm, tile: Tile) -> int:
+    return gemm.batches * -(-gemm.m // tile.m) * -(-gemm.n // tile.n)
+
+
 def assemble(candidate: Candidate, gemm: Gemm, card: Card) -> Plan:
     """The plan of a candidate."""
     tile, cluster = candidate.tile, candidate.cluster
-    loads = operands(gemm).inline_loads
-    tiles = gemm.batches * -(-gemm.m // tile.m) * -(-gemm.n // tile.n)
+    stages, loads = tile.fit(loads_of(gemm), card)
+    tiles = _tiles(gemm, tile)
+    # While K is short, the ring holds several tiles, and one group of consumers can store while the other multiplies.
+    alternate = tile.m == 64 and cluster == 1 and tiles > card.sms and gemm.k <= stages * BLOCK_K
     constants: Constants = (
         *epilogue(gemm), ("PRODUCTS", 6), ("A_LOAD", loads[0]), ("B_LOAD", loads[1]),
-        ("TILE_M", tile.m), ("TILE_N", tile.n), ("STAGES", tile.stages), ("CLUSTER", cluster),
-        ("C_VECTOR", int(gemm.out.vectorizable("col"))),
+        ("TILE_M", tile.m), ("TILE_N", tile.n), ("STAGES", stages), ("CLUSTER", cluster),
+        ("ALTERNATE", int(alternate)), ("C_VECTOR", int(gemm.out.vectorizable("col"))),
     )  # fmt: skip
     blocks = min(card.sms // cluster, tiles) * cluster
-    launch = Launch("emulated/direct.cu", "mm32_direct", constants, THREADS, tile.shared(loads), blocks=blocks)
+    shared = tile.shared(stages, loads)
+    launch = Launch("emulated/direct.cu", "mm32_direct", constants, THREADS, shared, blocks=blocks)
     return Plan(gemm, card, "direct", (launch,))
 
 

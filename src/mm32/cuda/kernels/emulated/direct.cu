@@ -2,8 +2,8 @@
 // bf16 hi, mid and lo (bf16x6), which hold all 24 bits at fp32's own exponents: so there are no scales, nothing is decided, and
 // no operand is read before it is multiplied.
 //
-// Two consumer warpgroups multiply. With TILE_M = 128 each has 64 rows of the tile; with 64 they share the rows and take turns
-// at K-blocks. Each warp copies its own 16 rows of A to shared memory (emulated/raw_tile.cuh), splits them in registers, and
+// Two consumer warpgroups multiply. With TILE_M = 128 each has 64 rows of the tile; with 64 they take turns at K-blocks, or with
+// ALTERNATE at tiles: one stores while the other multiplies. Each warp copies its own 16 rows of A to shared memory (emulated/raw_tile.cuh), splits them in registers, and
 // multiplies from there. A third warpgroup copies, splits and stores B in a ring of STAGES, where wgmma reads it. Sums are promoted
 // every 32 of K, the six products of 32 smallest first. With CLUSTER > 1 the blocks of a cluster share K. Sums meet in shared
 // memory, each block adds up some rows of the tile in a fixed order, and stores them.
@@ -19,6 +19,7 @@
 //   MM32_TILE_N      128 or 64
 //   MM32_STAGES      K-blocks of 64 of B in the ring
 //   MM32_CLUSTER     blocks that share K: 1, 2, 4 or 8
+//   MM32_ALTERNATE   1: consumer warpgroups take turns at tiles (TILE_M 64, CLUSTER 1)
 //   MM32_A_LOAD, MM32_B_LOAD   see emulated/raw_tile.cuh
 //   MM32_C_VECTOR    1: C is contiguous along N and aligned: 16-byte stores
 //   MM32_PRODUCTS    6
@@ -34,10 +35,14 @@
 constexpr int TILE_M = MM32_TILE_M, TILE_N = MM32_TILE_N, STAGES = MM32_STAGES, CLUSTER = MM32_CLUSTER;
 constexpr int BLOCK_K = RAW_K, PLANES = 3, PLANE = TILE_N * 128, STAGE = PLANES * PLANE;
 constexpr int CONSUMERS = 256, WARPS = CONSUMERS / 32, PRODUCERS = 4;  // threads; warps; warps
-constexpr int TURNS = 128 / TILE_M;  // consumer warpgroups that take turns at K-blocks
-constexpr int SHARERS = TURNS * CLUSTER;  // warps whose sums make an element of C
+constexpr bool ALTERNATE = MM32_ALTERNATE;
+static_assert(!ALTERNATE || (TILE_M == 64 && CLUSTER == 1));
+constexpr int GROUPS = 128 / TILE_M;            // consumer warpgroups that have the same rows of a tile, or alternate
+constexpr int TURNS = ALTERNATE ? 1 : GROUPS;   // those that take turns at K-blocks
+constexpr int SHARERS = TURNS * CLUSTER;        // warps whose sums make an element of C
 constexpr int PRODUCER_TILES = TILE_N / 16 / PRODUCERS;  // raw tiles of a K-block of B that a producer warp has
-constexpr int PRODUCER_SLOTS = PRODUCER_TILES + 1;
+constexpr int AHEAD = TILE_N == 64 ? 3 : 1;     // K-blocks of B whose copies are under way while one is split
+constexpr int PRODUCER_SLOTS = PRODUCER_TILES * AHEAD + 1;
 using RawA = RawTile<MM32_A_LOAD>;
 using RawB = RawTile<MM32_B_LOAD>;
 using Scheduler = TileScheduler<TILE_M, TILE_N, false>;
@@ -49,7 +54,6 @@ constexpr int AT_ONCE = SHARERS > 1 ? TILE_N : 64;
 constexpr int A_WARP = 2 * RawA::BYTES, A_RAW = WARPS * A_WARP, B_WARP = PRODUCER_SLOTS * RawB::BYTES, B_RAW = PRODUCERS * B_WARP;
 constexpr int SUMS = SHARERS > 1 ? 0 : RawA::BYTES;  // where a warp's sums begin
 static_assert(A_WARP - SUMS >= 16 * AT_ONCE * 4);
-static_assert(STAGES * STAGE + A_RAW + B_RAW + 1024 + 2048 <= 227 * 1024);  // with what is not dynamic
 
 // The least and the largest magnitude of hi numbers, two at a time, as their bits; zeros do not count for the least. bf16x6 keeps
 // all bits of products of elements of at least SMALLEST.
@@ -76,10 +80,11 @@ struct __align__(16) Met {
 };
 
 struct Shared {
-    unsigned long long full[STAGES], empty[STAGES];
+    unsigned long long full[ALTERNATE ? 2 : 1][STAGES], empty[STAGES];  // full: of each group's K-blocks, if they alternate
     Range b[STAGES][PRODUCERS];  // of the K-block in a stage, by the warps that have split it
     Met met[WARPS];
 };
+static_assert(STAGES * STAGE + A_RAW + B_RAW + 1024 + sizeof(Shared) <= 227 * 1024);
 
 // Splits two elements into hi, mid and lo, each a pair of bf16.
 __device__ __forceinline__ void split(float x, float y, unsigned& hi, unsigned& mid, unsigned& lo) {
@@ -100,29 +105,55 @@ struct KBlocks {
     }
 };
 
-// A warp of the third warpgroup: the rows of B that it has of every tile, copied, split and stored for wgmma.
+// A warp of the third warpgroup: the rows of B that it has of every tile, copied, split and stored for wgmma. Copies run ahead of what
+// is split, into the next tile too.
 __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigned raw, Shared& shared) {
     const int warp = threadIdx.x / 32 % PRODUCERS, lane = threadIdx.x % 32;
-    const unsigned full = shared_address(shared.full), empty = shared_address(shared.empty);
+    unsigned full = shared_address(shared.full), other_full = full + 8 * STAGES;
+    const unsigned empty = shared_address(shared.empty);
     const KBlocks blocks(p.k);
     raw += warp * B_WARP;
-    unsigned count = 0;  // of K-blocks, over all tiles
-    for (Scheduler scheduler(p, blockIdx.x / CLUSTER); scheduler.has_tile(p, 1); scheduler.advance(p, gridDim.x / CLUSTER)) {
+    Scheduler scheduler(p, blockIdx.x / CLUSTER);  // of copies
+    RawB tiles[PRODUCER_TILES];
+    int copied = blocks.begin, slot = 0;  // K-block and slot of the next copy
+    unsigned phases = 0;                  // RawB::phase of each slot, in two bits
+    bool more;
+    const auto begin = [&] {
+        more = scheduler.has_tile(p, 1);
+        if (!more) return;
         const TileOfPart tile = scheduler.tile(p);
         const Operand b = operand_of(p, pointers_of(p, tile.matrix), 1);
-        RawB tiles[PRODUCER_TILES];
 #pragma unroll
         for (int i = 0; i < PRODUCER_TILES; i++) tiles[i].begin(b, tile.n0 + (warp * PRODUCER_TILES + i) * 16);
-        int slot = 0;  // of the next copy
-        const auto copy = [&](int i, int kb) {
-            if (kb < blocks.end) tiles[i].copy(raw + slot * RawB::BYTES, (long long)kb * BLOCK_K, (int)min(p.k - (long long)kb * BLOCK_K, (long long)BLOCK_K));
-            else copy_commit();
-            slot = slot + 1 == PRODUCER_SLOTS ? 0 : slot + 1;
-        };
-        // One copy more than a K-block has is under way.
+    };
+    const auto copy = [&](int i) {
+        if (more) {
+            const long long k0 = (long long)copied * BLOCK_K;
+            tiles[i].copy(raw + slot * RawB::BYTES, k0, (int)min(p.k - k0, (long long)BLOCK_K));
+            if (RawB::SHIFTED) phases = (phases & ~(3u << 2 * slot)) | tiles[i].phase << 2 * slot;
+        } else {
+            copy_commit();
+        }
+        slot = slot + 1 == PRODUCER_SLOTS ? 0 : slot + 1;
+    };
+    const auto advance = [&] {  // past a K-block
+        if (++copied < blocks.end || !more) return;
+        copied = blocks.begin;
+        scheduler.advance(p, gridDim.x / CLUSTER);
+        begin();
+    };
+    begin();
+#pragma unroll 1
+    for (int ahead = 0; ahead < AHEAD; ahead++) {
 #pragma unroll
-        for (int i = 0; i < PRODUCER_SLOTS - 1; i++) copy(i, blocks.begin);
-        int from = 0;
+        for (int i = 0; i < PRODUCER_TILES; i++) copy(i);
+        advance();
+    }
+    const long long tiles_of_all = tiles_of<TILE_M, TILE_N>(p);
+    unsigned count = 0;  // of K-blocks, over all tiles
+    int from = 0;
+#pragma unroll 1
+    for (long long tile = blockIdx.x / CLUSTER; tile < tiles_of_all; tile += gridDim.x / CLUSTER) {
 #pragma unroll 1
         for (int kb = blocks.begin; kb < blocks.end; kb++, count++) {
             const unsigned stage = count % STAGES, phase = count / STAGES % 2;
@@ -130,7 +161,7 @@ __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigne
             barrier_wait(empty + 8 * stage, phase ^ 1);
 #pragma unroll
             for (int i = 0; i < PRODUCER_TILES; i++) {
-                copy(i, kb + 1);
+                copy(i);
                 copy_wait<PRODUCER_SLOTS - 1>();
                 __syncwarp();
                 const int row0 = (warp * PRODUCER_TILES + i) * 16;
@@ -150,7 +181,7 @@ __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigne
                         to += (row0 + line) * 128 + ((piece ^ line % 8) * 16);
                     }
                     float x[8];
-                    RawB::piece(raw + from * RawB::BYTES, line, piece, x);
+                    tiles[i].piece(raw + from * RawB::BYTES, phases >> 2 * from, line, piece, x);
                     unsigned plane[PLANES][4];
 #pragma unroll
                     for (int e = 0; e < 4; e++) {
@@ -163,14 +194,20 @@ __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigne
                 __syncwarp();  // the slot may be copied to again
                 from = from + 1 == PRODUCER_SLOTS ? 0 : from + 1;
             }
+            advance();
             range = range.of_warp();
             if (lane == 0) shared.b[stage][warp] = range;
+            fence_stores_for_wgmma();
             __syncwarp();
             if (lane == 0) barrier_arrive(full + 8 * stage);
         }
-        copy_wait<0>();
+        if (ALTERNATE) {
+            const unsigned last = full;
+            full = other_full, other_full = last;
+        }
         if (CLUSTER > 1) cluster_sync(), cluster_sync();  // with the consumers' two
     }
+    copy_wait<0>();
 }
 
 // Six products of 32 of K, smallest first, added to the sums. plane[q][j]: plane q of 16 of K; `b`: the descriptor of hi of B.
@@ -217,12 +254,14 @@ __device__ __noinline__ float4 compute_again(const Problem& p, int matrix, int r
     return make_float4(sum[0], sum[1], sum[2], sum[3]);
 }
 
-// Adds up rows of AT_ONCE columns of a tile, from column `n0` on, of all that share it, and stores them. A warp of a block alone has its own 16 rows; otherwise the rows
-// of a tile are dealt out to the cluster's blocks and their warps.
-__device__ __forceinline__ void finish(const Problem& p, const TileOfPart& tile, int n0, unsigned raw, const Shared& shared) {
+// Adds up rows of AT_ONCE columns of a tile, from column `n0` on, of all that share it, and stores them in the matrix `c`. A warp of
+// a block alone has its own 16 rows; otherwise the rows of a tile are dealt out to the cluster's blocks and their warps.
+__device__ __forceinline__ void finish(const Problem& p, const TileOfPart& tile, float* matrix, int n0, unsigned raw, const Shared& shared) {
     constexpr int ROWS = SHARERS == 1 ? 16 : TILE_M / CLUSTER / WARPS, ACROSS = AT_ONCE / 4, STEP = 32 / ACROSS;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, rank = CLUSTER > 1 ? cluster_rank() : 0;
-    const int first = SHARERS == 1 ? warp * 16 : rank * (TILE_M / CLUSTER) + warp * ROWS, owner = first / 16;
+    // The first row in the tile, and the warp whose raw tiles it lies in.
+    const int first = SHARERS == 1 ? warp % (TILE_M / 16) * 16 : rank * (TILE_M / CLUSTER) + warp * ROWS;
+    const int owner = SHARERS == 1 ? warp : first / 16;
     const int n = lane % ACROSS * 4, column = tile.n0 + n0 + n;
     // What decides whether a sum is kept. Of products of which fp32 does not hold all bits each loses less than 2^-123, and of an
     // element of which bf16 does not, less than 2^-133 times what it is multiplied with.
@@ -241,11 +280,10 @@ __device__ __forceinline__ void finish(const Problem& p, const TileOfPart& tile,
         const float most = __uint_as_float(a.most << 16) + __uint_as_float(b.most << 16);
         least = (float)p.k * (0x1p-99f + 0x1p-109f * most);
     }
-    float* const c = pointers_of(p, tile.matrix).c + column * p.c.col;
-#pragma unroll 4
-    for (int i = 0; i < ROWS; i += STEP) {
-        const int in_tile = first + i + lane / ACROSS, fragment_row = in_tile % 16;
-        const unsigned from = raw + owner * A_WARP + SUMS + sum_at(fragment_row, n);
+    float* const c = matrix + column * p.c.col;
+    const auto has = [&](int i) { return ROWS % STEP == 0 || i + lane / ACROSS < ROWS; };
+    const auto summed = [&](int i) {
+        const unsigned from = raw + owner * A_WARP + SUMS + sum_at((first + i + lane / ACROSS) % 16, n);
         float4 sum;
 #pragma unroll
         for (int share = 0; share < SHARERS; share++) {
@@ -253,11 +291,36 @@ __device__ __forceinline__ void finish(const Problem& p, const TileOfPart& tile,
             if (share == 0) sum = x;
             else sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
         }
-        const int row = tile.m0 + in_tile / 16 * 16 + RawA::row_of(fragment_row);
-        if (row >= p.m || column >= p.n || i + lane / ACROSS >= ROWS) continue;
+        return sum;
+    };
+    const auto row_of = [&](int i) {
+        const int in_tile = first + i + lane / ACROSS;
+        return tile.m0 + in_tile / 16 * 16 + RawA::row_of(in_tile % 16);
+    };
+    const auto output_of = [&](float4 sum) {
+        return make_float4(epilogue(sum.x, bias[0]), epilogue(sum.y, bias[1]), epilogue(sum.z, bias[2]), epilogue(sum.w, bias[3]));
+    };
+    // The usual case: the whole tile exists, and no operand has small elements. What NaN and Inf have spoiled is not kept; it is
+    // stored again below.
+    if (MM32_C_VECTOR && least == 0.f && tile.m0 + TILE_M <= p.m && tile.n0 + TILE_N <= p.n) {
+        float spoiled = 0.f;
+#pragma unroll
+        for (int i = 0; i < ROWS; i += STEP) {
+            if (!has(i)) continue;
+            const float4 sum = summed(i);
+            spoiled = fmaf(sum.x, 0.f, fmaf(sum.y, 0.f, fmaf(sum.z, 0.f, fmaf(sum.w, 0.f, spoiled))));
+            *reinterpret_cast<float4*>(c + row_of(i) * p.c.row) = output_of(sum);
+        }
+        if (!__any_sync(~0u, spoiled != spoiled)) return;
+    }
+#pragma unroll 1
+    for (int i = 0; i < ROWS; i += STEP) {
+        const int row = row_of(i);
+        if (!has(i) || row >= p.m || column >= p.n) continue;
+        float4 sum = summed(i);
         if (!(is_kept(sum.x, least) && is_kept(sum.y, least) && is_kept(sum.z, least) && is_kept(sum.w, least)))
             sum = compute_again(p, tile.matrix, row, column, sum, least);
-        sum = make_float4(epilogue(sum.x, bias[0]), epilogue(sum.y, bias[1]), epilogue(sum.z, bias[2]), epilogue(sum.w, bias[3]));
+        sum = output_of(sum);
         float* const to = c + row * p.c.row;
         if (MM32_C_VECTOR && column + 3 < p.n) {
             *reinterpret_cast<float4*>(to) = sum;
@@ -273,23 +336,34 @@ __device__ __forceinline__ void finish(const Problem& p, const TileOfPart& tile,
 // A warp of the two warpgroups that multiply.
 __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigned raw, Shared& shared) {
     const int group = threadIdx.x / 128, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const unsigned full = shared_address(shared.full), empty = shared_address(shared.empty), own = raw + warp * A_WARP;
+    const unsigned full = shared_address(shared.full) + (ALTERNATE ? group * 8 * STAGES : 0), empty = shared_address(shared.empty);
+    const unsigned own = raw + warp * A_WARP;
     const KBlocks blocks(p.k);
-    unsigned count = 0;
+    unsigned count = 0;   // of K-blocks before the tile, over all tiles of the block
+    unsigned phases = 0;  // if groups alternate: whose stages this one has used an odd number of times, in bits
     const int first = blocks.begin + (TURNS == 1 ? 0 : group);
     RawA a;
+    float* next;  // C of the tile whose first copy is under way
     const auto copy = [&](int kb, int slot) {
         if (kb < blocks.end) a.copy(own + slot * RawA::BYTES, (long long)kb * BLOCK_K, (int)min(p.k - (long long)kb * BLOCK_K, (long long)BLOCK_K));
         else copy_commit();
     };
     const auto begin = [&](const TileOfPart& tile) {
-        a.begin(operand_of(p, pointers_of(p, tile.matrix), 0), tile.m0 + (TURNS == 1 ? warp : warp % 4) * 16);
+        const Pointers at = pointers_of(p, tile.matrix);
+        next = at.c;
+        a.begin(operand_of(p, at, 0), tile.m0 + warp % (TILE_M / 16) * 16);
         copy(first, 0);
     };
     Scheduler scheduler(p, blockIdx.x / CLUSTER);
+    const auto advance = [&] {
+        count += blocks.end - blocks.begin;
+        scheduler.advance(p, gridDim.x / CLUSTER);
+    };
+    if (ALTERNATE && group) advance();
     if (scheduler.has_tile(p, 1)) begin(scheduler.tile(p));
     while (scheduler.has_tile(p, 1)) {
         const TileOfPart tile = scheduler.tile(p);
+        float* const c = next;
         copy(first + TURNS, 1);
         int slot = 0;
         float sum[TILE_N / 2];
@@ -298,7 +372,8 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
         Range range_a = NOTHING, range_b = NOTHING;
 #pragma unroll 1
         for (int kb = first; kb < blocks.end; kb += TURNS) {
-            const unsigned number = count + (kb - blocks.begin), stage = number % STAGES, phase = number / STAGES % 2;
+            const unsigned number = count + (kb - blocks.begin), stage = number % STAGES;
+            const unsigned phase = (ALTERNATE ? phases >> stage : number / STAGES) % 2;
             const unsigned long long b = wgmma_operand<B_ROWS>(ring + stage * STAGE);
             float part[TILE_N / 2];
             unsigned plane[PLANES][2][4];
@@ -309,7 +384,7 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
 #pragma unroll
                 for (int j = 0; j < 2; j++) {
                     float2 x[4];
-                    RawA::fragment(own + slot * RawA::BYTES, 2 * half + j, x);
+                    a.fragment(own + slot * RawA::BYTES, 2 * half + j, x);
 #pragma unroll
                     for (int i = 0; i < 4; i++) {
                         split(x[i].x, x[i].y, plane[0][j][i], plane[1][j][i], plane[2][j][i]);
@@ -318,7 +393,6 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
                 }
                 if (half == 0) {
                     barrier_wait(full + 8 * stage, phase);
-                    fence_stores_for_wgmma();  // the producers have stored what wgmma reads
                     range_b.add(shared.b[stage][lane % PRODUCERS]);
                 }
                 multiply(part, plane, b + half * 2 * WGMMA_STEP<B_ROWS>);
@@ -333,9 +407,10 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
                 for (int i = 0; i < TILE_N / 2; i++) sum[i] += part[i];
             }
             slot ^= 1;
+            phases ^= 1 << stage;
         }
-        count += blocks.end - blocks.begin;
-        scheduler.advance(p, gridDim.x / CLUSTER);
+        advance();
+        if (ALTERNATE) advance();
         const bool more = scheduler.has_tile(p, 1);
         if (SHARERS == 1 && more) begin(scheduler.tile(p));
         const Met met{range_a.of_warp(), {__reduce_min_sync(~0u, range_b.least), __reduce_max_sync(~0u, range_b.most)}};
@@ -355,7 +430,7 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
                     store_shared2(own + SUMS + sum_at(lane / 4 + 8 * h, 8 * i + lane % 4 * 2), from[0], from[1]);
                 }
             together();
-            finish(p, tile, n0, raw, shared);
+            finish(p, tile, c, n0, raw, shared);
             together();
         }
         if (SHARERS > 1 && more) begin(scheduler.tile(p));
@@ -369,8 +444,8 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32 * PRODUCERS, 1) MM32
     const unsigned ring = (shared_address(dynamic) + 1023) & ~1023u, raw = ring + STAGES * STAGE;
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
-            barrier_init(shared_address(shared.full) + 8 * i, PRODUCERS);
-            barrier_init(shared_address(shared.empty) + 8 * i, WARPS / TURNS);
+            for (auto& full : shared.full) barrier_init(shared_address(full) + 8 * i, PRODUCERS);
+            barrier_init(shared_address(shared.empty) + 8 * i, WARPS / GROUPS);
         }
         fence_barrier_init();
     }

@@ -13,14 +13,18 @@ constexpr int RAW_ROWS = 16, RAW_K = 64;
 
 __device__ __forceinline__ constexpr int k_of_place(int p) { return p / 8 * 4 + p % 4 + (p % 8 < 4 ? 0 : 32); }
 
-// LOAD is one of mm32_pack's (emulated/pack.cu): 0 and 2 are 16 bytes at a time, along rows or along K; 1 and 3 are 4 bytes.
+// LOAD is one of mm32_pack's (emulated/pack.cu): 0 and 2 are 16 bytes at a time, along rows or along K; 1 and 3 are 4 bytes. 4 and
+// 5 are 16 bytes too, along rows or along K, where lines are contiguous but not aligned: a line is copied from the 16-byte boundary
+// at or before its first element, and lies in shared memory as far from one (`shift`, 0 .. 3 floats).
 template <int LOAD>
 struct RawTile {
-    static constexpr bool ALONG_ROWS = LOAD < 2, VECTOR = LOAD % 2 == 0;
-    static constexpr int BYTES = ALONG_ROWS ? RAW_K * 64 + 64 : RAW_ROWS * 256;
+    static constexpr bool ALONG_ROWS = LOAD < 2 || LOAD == 4, VECTOR = LOAD % 2 == 0, SHIFTED = LOAD >= 4;
+    static constexpr int LINE = ALONG_ROWS ? 80 : 272;  // bytes of a line, if SHIFTED
+    static constexpr int BYTES = SHIFTED ? (ALONG_ROWS ? RAW_K * LINE + 64 : RAW_ROWS * LINE) : ALONG_ROWS ? RAW_K * 64 + 64 : RAW_ROWS * 256;
 
-    // Where an element lies, in bytes.
+    // Where an element lies, in bytes; if SHIFTED, in a line without a shift.
     static __device__ __forceinline__ unsigned at(unsigned row, unsigned k) {
+        if constexpr (SHIFTED) return ALONG_ROWS ? k * LINE + k / 32 * 64 + row * 4 : row * LINE + k * 4;
         if constexpr (ALONG_ROWS) return k * 64 + k / 32 * 64 + ((row / 4 ^ k / 2 % 2 * 2 ^ k / 32) * 16) + row % 4 * 4;
         return row * 256 + k / 32 * 128 + ((k / 4 % 8 ^ row % 8 ^ k / 32 * 4) * 16) + k % 4 * 4;
     }
@@ -29,22 +33,54 @@ struct RawTile {
     const char* from;
     unsigned row_bytes, k_bytes;  // strides. A plan sends no operand here of which a tile spans 2^32 bytes
     int row, k, rows;             // rows: of the tile that exist, counted from the lane's first
+    unsigned phase;               // if SHIFTED, the shift of line 0; each line adds the stride between lines, modulo 4
 
-    // The tile of `x` that begins at row `row0`, at place 0 along K.
+    __device__ __forceinline__ unsigned shift_of(unsigned phase, unsigned line) const {
+        return (phase + line * ((ALONG_ROWS ? k_bytes : row_bytes) / 4)) % 4;
+    }
+
+    // The tile of `x` that begins at row `row0`, a multiple of 16, at place 0 along K.
     __device__ __forceinline__ void begin(const Operand& x, int row0) {
         const int lane = threadIdx.x % 32;
-        row = ALONG_ROWS ? (VECTOR ? lane % 4 * 4 : lane % 16) : VECTOR ? lane / 8 : 0;
-        k = ALONG_ROWS ? (VECTOR ? lane / 4 : lane / 16) : VECTOR ? lane % 8 * 4 : lane;
+        row = ALONG_ROWS ? (VECTOR || SHIFTED ? lane % 4 * 4 : lane % 16) : VECTOR || SHIFTED ? lane / 8 : 0;
+        k = ALONG_ROWS ? (VECTOR || SHIFTED ? lane / 4 : lane / 16) : VECTOR || SHIFTED ? lane % 8 * 4 : lane;
         row_bytes = 4 * (unsigned)x.row_stride, k_bytes = 4 * (unsigned)x.k_stride;
-        rows = (int)min(x.rows - row0 - row, (long long)RAW_ROWS);
+        rows = (int)min(x.rows - row0 - row, (long long)(2 * RAW_ROWS));
         from = reinterpret_cast<const char*>(x.data + (row0 + row) * x.row_stride + k * x.k_stride);
+        if constexpr (SHIFTED) {
+            phase = (unsigned)(reinterpret_cast<unsigned long long>(x.data) / 4 % 4);
+            from -= 4 * shift_of(phase, ALONG_ROWS ? k : row);
+        }
     }
+
+    // How many of 16 bytes exist, if `floats` do from where they begin.
+    static __device__ __forceinline__ int bytes_of(int floats) { return 4 * max(0, min(floats, 4)); }
 
     // Starts to copy 64 of K to `to`, as one group, from `k0` on, of which `left` exist. What does not exist becomes 0.
     __device__ __forceinline__ void copy(unsigned to, long long k0, int left) const {
         const char* const first = from + k0 * k_bytes;
         left -= k;
-        if constexpr (VECTOR && !ALONG_ROWS) {
+        if constexpr (SHIFTED && !ALONG_ROWS) {
+            // The copies of a lane have one shift, since their rows are multiples of 4 apart. The last piece of a row is copied
+            // by the first four of the eight lanes that share rows.
+            const int floats = left + shift_of(phase, row), late = lane_of(8), low = bytes_of(floats), high = bytes_of(floats - 32);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                copy_async_part(to + at(row + 4 * i, k), first + 4 * i * row_bytes, 4 * i < rows ? low : 0);
+                copy_async_part(to + at(row + 4 * i, k + 32), first + 4 * i * row_bytes + 128, 4 * i < rows ? high : 0);
+            }
+            if (late < 4)
+                copy_async_part(to + at(row + 4 * late, 64), first + 4 * late * row_bytes - 16 * late + 256,
+                                4 * late < rows ? bytes_of(floats + 4 * late - 64) : 0);
+        } else if constexpr (SHIFTED) {
+            const int floats = rows + shift_of(phase, k), late = lane_of(4), bytes = bytes_of(floats);
+#pragma unroll
+            for (int i = 0; i < 8; i++) copy_async_part(to + at(row, k + 8 * i), first + 8 * i * k_bytes, 8 * i < left ? bytes : 0);
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                copy_async_part(to + at(16, k + 8 * late + 32 * h), first + (8 * late + 32 * h) * k_bytes - 16 * late + 64,
+                                8 * late + 32 * h < left ? bytes_of(floats + 4 * late - 16) : 0);
+        } else if constexpr (VECTOR && !ALONG_ROWS) {
 #pragma unroll
             for (int i = 0; i < 4; i++)
 #pragma unroll
@@ -75,10 +111,27 @@ struct RawTile {
     // The rows that fragments give to fragment rows 0 .. 15: fragment row f holds row `row_of(f)` of the tile.
     static __device__ __forceinline__ int row_of(int f) { return ALONG_ROWS ? f % 8 * 2 + f / 8 : f; }
 
+    static __device__ __forceinline__ int lane_of(int lanes) { return threadIdx.x % lanes; }
+
     // A lane's part of places 16 * step .. + 15, in the order of wgmma's operand A in registers: pairs of neighbouring places.
-    static __device__ __forceinline__ void fragment(unsigned tile, int step, float2 (&x)[4]) {
+    __device__ __forceinline__ void fragment(unsigned tile, int step, float2 (&x)[4]) const {
         const unsigned lane = threadIdx.x % 32, g = lane / 4, k = 8 * step + lane % 2 * 2 + lane % 4 / 2 * 32;
-        if constexpr (ALONG_ROWS) {
+        if constexpr (SHIFTED && ALONG_ROWS) {
+            const unsigned one = 4 * shift_of(phase, k), other = 4 * shift_of(phase, k + 1);
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const unsigned first = tile + at(2 * g, k + 4 * i) + one, second = tile + at(2 * g, k + 4 * i + 1) + other;
+                x[2 * i] = make_float2(load_shared1(first), load_shared1(second));
+                x[2 * i + 1] = make_float2(load_shared1(first + 4), load_shared1(second + 4));
+            }
+        } else if constexpr (SHIFTED) {
+            const unsigned from = tile + at(g, k) + 4 * shift_of(phase, g);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const unsigned pair = from + i % 2 * 8 * LINE + i / 2 * 16;
+                x[i] = make_float2(load_shared1(pair), load_shared1(pair + 4));
+            }
+        } else if constexpr (ALONG_ROWS) {
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 const float2 first = load_shared2(tile + at(2 * g, k + 4 * i)), second = load_shared2(tile + at(2 * g, k + 4 * i + 1));
@@ -91,11 +144,17 @@ struct RawTile {
     }
 
     // Eight elements that make a 16-byte piece of a plane. Along K: places 8 * piece .. + 7 of row `line`. Along rows: rows
-    // 8 * piece .. + 7 at place k = `line`.
-    static __device__ __forceinline__ void piece(unsigned tile, int line, int piece, float (&x)[8]) {
-        const unsigned first = ALONG_ROWS ? at(8 * piece, line) : at(line, 4 * piece);
-        const unsigned second = ALONG_ROWS ? at(8 * piece + 4, line) : at(line, 4 * piece + 32);
-        load_shared(tile + first, x[0], x[1], x[2], x[3]);
-        load_shared(tile + second, x[4], x[5], x[6], x[7]);
+    // 8 * piece .. + 7 at place k = `line`. `phase`: as it was when the tile was copied.
+    __device__ __forceinline__ void piece(unsigned tile, unsigned phase, int line, int piece, float (&x)[8]) const {
+        const unsigned first = tile + (ALONG_ROWS ? at(8 * piece, line) : at(line, 4 * piece));
+        const unsigned second = tile + (ALONG_ROWS ? at(8 * piece + 4, line) : at(line, 4 * piece + 32));
+        if constexpr (SHIFTED) {
+            const unsigned shift = 4 * shift_of(phase, line);
+#pragma unroll
+            for (int e = 0; e < 4; e++) x[e] = load_shared1(first + shift + 4 * e), x[4 + e] = load_shared1(second + shift + 4 * e);
+        } else {
+            load_shared(first, x[0], x[1], x[2], x[3]);
+            load_shared(second, x[4], x[5], x[6], x[7]);
+        }
     }
 };
