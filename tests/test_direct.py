@@ -70,16 +70,16 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("simulated")
 
 
-LARGE, WIDE, FLAT, SMALL = direct.TILES
+LARGE, WIDE, SMALL = direct.TILES
 # Every tile, load, cluster, layout; edges of M, N and K; more tiles than blocks; batches.
 CASES = {
     "one tile": (Product(128, 200, 128), LARGE, 1, None),
     "unaligned": (Product(130, 75, 257, "nt", 1), LARGE, 1, 1),
     "along rows": (Product(140, 70, 132, "tn"), WIDE, 1, 1),
     "along rows, unaligned": (Product(65, 129, 66, "tn", 1, 2), SMALL, 1, 2),
-    "K shared by two": (Product(72, 300, 132, "tn"), FLAT, 2, 1),
+    "K shared by two": (Product(72, 300, 132, "tn"), SMALL, 2, 1),
     "K shared by eight": (Product(100, 700, 72), SMALL, 8, 1),
-    "less of K than blocks": (Product(64, 40, 128), FLAT, 8, 1),
+    "less of K than blocks": (Product(64, 40, 128), SMALL, 8, 1),
     "one product": (Product(1, 1, 1, "nn"), SMALL, 1, None),
     "groups take turns at tiles": (Product(64, 72, 64, "nn", 0, 5), SMALL, 1, 1),
     "lines at any alignment": (Product(67, 131, 130, "tt", 2), WIDE, 1, 1),
@@ -91,9 +91,9 @@ MORE = {
     "four": (Product(128, 700, 128), LARGE, 4, 1),
     "wide, four": (Product(200, 333, 130, "nn", 3), WIDE, 4, 1),
     "small in batches": (Product(16, 16, 16, "nt", 0, 5), SMALL, 1, 2),
-    "flat": (Product(64, 520, 256, "nn"), FLAT, 1, 1),
+    "flat": (Product(64, 520, 256, "nn"), SMALL, 1, 1),
     "both along rows, unaligned": (Product(133, 150, 137, "tn", 3), LARGE, 1, 1),
-    "groups at tiles with edges": (Product(90, 100, 150, "nt", 0, 3), FLAT, 1, 2),
+    "groups at tiles with edges": (Product(90, 100, 150, "nt", 0, 3), SMALL, 1, 2),
 }
 
 

@@ -296,6 +296,8 @@ inline void fence_barrier_init() {}
 
 inline unsigned cluster_rank() { return simulator::current->block->rank; }
 inline void cluster_sync() { simulator::meet(simulator::cluster_meeting, (int)(simulator::cluster.size() * simulator::threads_of_block)); }
+inline void load_cluster(unsigned address, unsigned rank, float (&x)[1]) { memcpy(x, simulator::at(address | (rank + 1) << 24, 4), 4); }
+inline void load_cluster(unsigned address, unsigned rank, float (&x)[4]) { memcpy(x, simulator::at(address | (rank + 1) << 24, 16), 16); }
 inline float4 load_cluster4(unsigned address, unsigned rank) {
     float4 x;
     memcpy(&x, simulator::at(address | (rank + 1) << 24, 16), 16);
@@ -331,6 +333,8 @@ template <int PENDING>
 void wgmma_wait() {}
 template <int COUNT>
 void wgmma_pin(float (&)[COUNT]) {}
+template <int PLANES>
+void wgmma_pin(unsigned (&)[PLANES][2][4]) {}
 
 template <int ALONG_ROWS, int COUNT>
 void wgmma(float (&d)[COUNT], const unsigned (&a)[4], unsigned long long b, int accumulate) {

@@ -74,8 +74,6 @@ SHARES: dict[str, float] = {
     "direct.128x128.launches": 0.8,
     "direct.128x64": 0.5,
     "direct.128x64.launches": 0.7,
-    "direct.64x128": 0.5,
-    "direct.64x128.launches": 0.7,
     "direct.64x64": 0.4,
     "direct.64x64.launches": 0.6,
     "direct.launches": 1.0,

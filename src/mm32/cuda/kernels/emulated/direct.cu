@@ -4,16 +4,17 @@
 //
 // Two consumer warpgroups multiply. With TILE_M = 128 each has 64 rows of the tile; with 64 they take turns at K-blocks, or with
 // ALTERNATE at tiles: one stores while the other multiplies. Each warp copies its own 16 rows of A to shared memory (emulated/raw_tile.cuh), splits them in registers, and
-// multiplies from there. A third warpgroup copies, splits and stores B in a ring of STAGES, where wgmma reads it. Sums are promoted
+// multiplies from there. A third warpgroup copies, splits and stores B in a ring of STAGES, where wgmma reads it; the fence that
+// this takes is a warp's that has no copies under way, because a fence waits for those. Sums are promoted
 // every 32 of K, the six products of 32 smallest first. With CLUSTER > 1 the blocks of a cluster share K. Sums meet in shared
 // memory, each block adds up some rows of the tile in a fixed order, and stores them.
 //
 // What bf16x6 cannot carry is noticed at the end: NaN and Inf make the sum NaN or Inf; elements so small that fp32 does not hold all
 // bits of a product are known from the least element that a warp has met. Such sums are computed again, one by one.
 //
-// Launch: min(multiprocessors / CLUSTER, tiles) clusters of CLUSTER blocks of 384 threads (grid-stride loop over tiles).
-// Dynamic shared memory: STAGES * STAGE + A_RAW + B_RAW + 1024 bytes (plan/emulated.py). Registers: 168 at launch; after that
-// 96 for the producers and 200 for the consumers.
+// Launch: min(multiprocessors / CLUSTER, tiles) clusters of CLUSTER blocks of 512 threads (grid-stride loop over tiles).
+// Dynamic shared memory: STAGES * STAGE + A_RAW + B_RAW + 1024 bytes (plan/direct.py). Registers: 128 at launch; after that
+// 88 for the producers, 200 for the consumers and 24 for the warpgroup of the fence.
 // Bound by the tensor cores (six products) with 128 x 128 tiles, with smaller ones by shared memory.
 //   MM32_TILE_M      128 or 64
 //   MM32_TILE_N      128 or 64
@@ -40,6 +41,9 @@ static_assert(!ALTERNATE || (TILE_M == 64 && CLUSTER == 1));
 constexpr int GROUPS = 128 / TILE_M;            // consumer warpgroups that have the same rows of a tile, or alternate
 constexpr int TURNS = ALTERNATE ? 1 : GROUPS;   // those that take turns at K-blocks
 constexpr int SHARERS = TURNS * CLUSTER;        // warps whose sums make an element of C
+// Halves of K-blocks that consumers hold split: with two, one is split while the other is multiplied. There are no registers for two
+// of them beside 128 columns of sums.
+constexpr int HALVES = TILE_N == 64 ? 2 : 1;
 constexpr int PRODUCER_TILES = TILE_N / 16 / PRODUCERS;  // raw tiles of a K-block of B that a producer warp has
 constexpr int AHEAD = TILE_N == 64 ? 3 : 1;     // K-blocks of B whose copies are under way while one is split
 constexpr int PRODUCER_SLOTS = PRODUCER_TILES * AHEAD + 1;
@@ -80,7 +84,8 @@ struct __align__(16) Met {
 };
 
 struct Shared {
-    unsigned long long full[ALTERNATE ? 2 : 1][STAGES], empty[STAGES];  // full: of each group's K-blocks, if they alternate
+    unsigned long long stored[STAGES], empty[STAGES];
+    unsigned long long full[ALTERNATE ? 2 : 1][STAGES];  // of each group's K-blocks, if they alternate
     Range b[STAGES][PRODUCERS];  // of the K-block in a stage, by the warps that have split it
     Met met[WARPS];
 };
@@ -109,8 +114,7 @@ struct KBlocks {
 // is split, into the next tile too.
 __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigned raw, Shared& shared) {
     const int warp = threadIdx.x / 32 % PRODUCERS, lane = threadIdx.x % 32;
-    unsigned full = shared_address(shared.full), other_full = full + 8 * STAGES;
-    const unsigned empty = shared_address(shared.empty);
+    const unsigned stored = shared_address(shared.stored), empty = shared_address(shared.empty);
     const KBlocks blocks(p.k);
     raw += warp * B_WARP;
     Scheduler scheduler(p, blockIdx.x / CLUSTER);  // of copies
@@ -149,11 +153,11 @@ __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigne
         for (int i = 0; i < PRODUCER_TILES; i++) copy(i);
         advance();
     }
-    const long long tiles_of_all = tiles_of<TILE_M, TILE_N>(p);
+    const unsigned tiles_of_all = (unsigned)tiles_of<TILE_M, TILE_N>(p);
     unsigned count = 0;  // of K-blocks, over all tiles
     int from = 0;
 #pragma unroll 1
-    for (long long tile = blockIdx.x / CLUSTER; tile < tiles_of_all; tile += gridDim.x / CLUSTER) {
+    for (unsigned tile = blockIdx.x / CLUSTER; tile < tiles_of_all; tile += gridDim.x / CLUSTER) {
 #pragma unroll 1
         for (int kb = blocks.begin; kb < blocks.end; kb++, count++) {
             const unsigned stage = count % STAGES, phase = count / STAGES % 2;
@@ -197,9 +201,32 @@ __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigne
             advance();
             range = range.of_warp();
             if (lane == 0) shared.b[stage][warp] = range;
+            __syncwarp();
+            if (lane == 0) barrier_arrive(stored + 8 * stage);
+        }
+        if (CLUSTER > 1) cluster_sync(), cluster_sync();  // with the consumers' two
+    }
+    copy_wait<0>();
+}
+
+// A warp of the fourth warpgroup. The first makes what has been stored in a stage visible to wgmma.
+__device__ __forceinline__ void fence(const Problem& p, Shared& shared) {
+    const bool idle = threadIdx.x % 128 >= 32;
+    if (CLUSTER == 1 && idle) return;
+    const unsigned stored = shared_address(shared.stored);
+    unsigned full = shared_address(shared.full), other_full = full + 8 * STAGES;
+    const KBlocks blocks(p.k);
+    const unsigned tiles_of_all = (unsigned)tiles_of<TILE_M, TILE_N>(p);
+    unsigned count = 0;
+#pragma unroll 1
+    for (unsigned tile = blockIdx.x / CLUSTER; tile < tiles_of_all; tile += gridDim.x / CLUSTER) {
+#pragma unroll 1
+        for (int kb = blocks.begin; kb < blocks.end && !idle; kb++, count++) {
+            const unsigned stage = count % STAGES;
+            barrier_wait(stored + 8 * stage, count / STAGES % 2);
             fence_stores_for_wgmma();
             __syncwarp();
-            if (lane == 0) barrier_arrive(full + 8 * stage);
+            if (threadIdx.x % 32 == 0) barrier_arrive(full + 8 * stage);
         }
         if (ALTERNATE) {
             const unsigned last = full;
@@ -207,10 +234,9 @@ __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigne
         }
         if (CLUSTER > 1) cluster_sync(), cluster_sync();  // with the consumers' two
     }
-    copy_wait<0>();
 }
 
-// Six products of 32 of K, smallest first, added to the sums. plane[q][j]: plane q of 16 of K; `b`: the descriptor of hi of B.
+// Starts six products of 32 of K, smallest first, added to the sums. plane[q][j]: plane q of 16 of K; `b`: the descriptor of hi of B.
 __device__ __forceinline__ void multiply(float (&part)[TILE_N / 2], const unsigned (&plane)[PLANES][2][4], unsigned long long b) {
     constexpr int A[6] = {2, 1, 0, 1, 0, 0}, B[6] = {0, 1, 2, 0, 1, 0};
     wgmma_pin(part);
@@ -233,36 +259,31 @@ __device__ __forceinline__ bool is_kept(float sum, float least) {
     return fabsf(sum) >= least && fabsf(sum) < __int_as_float(0x7f800000);
 }
 
-// Those of four neighbouring sums of C that are not kept, again by multiply-adds. What is NaN early stays so.
-__device__ __noinline__ float4 compute_again(const Problem& p, int matrix, int row, int column, float4 sums, float least) {
+// A sum that is not kept, again by multiply-adds. What is NaN early stays so.
+__device__ __noinline__ float compute_again(const Problem& p, int matrix, int row, int column) {
     const Pointers at = pointers_of(p, matrix);
-    const float* const a = at.a + row * p.a.row;
-    float sum[4] = {sums.x, sums.y, sums.z, sums.w};
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-        if (is_kept(sum[e], least) || column + e >= p.n) continue;
-        const float* const b = at.b + (column + e) * p.b.col;
-        sum[e] = 0.f;
-        for (long long first = 0; first < p.k && sum[e] == sum[e]; first += 64) {
-            float part = 0.f;
-            const long long end = min(first + 64, p.k);
+    const float *const a = at.a + row * p.a.row, *const b = at.b + column * p.b.col;
+    float sum = 0.f;
+    for (long long first = 0; first < p.k && sum == sum; first += 64) {
+        float part = 0.f;
+        const long long end = min(first + 64, p.k);
 #pragma unroll 8
-            for (long long k = first; k < end; k++) part = fmaf(a[k * p.a.col], b[k * p.b.row], part);
-            sum[e] += part;
-        }
+        for (long long k = first; k < end; k++) part = fmaf(a[k * p.a.col], b[k * p.b.row], part);
+        sum += part;
     }
-    return make_float4(sum[0], sum[1], sum[2], sum[3]);
+    return sum;
 }
 
-// Adds up rows of AT_ONCE columns of a tile, from column `n0` on, of all that share it, and stores them in the matrix `c`. A warp of
-// a block alone has its own 16 rows; otherwise the rows of a tile are dealt out to the cluster's blocks and their warps.
-__device__ __forceinline__ void finish(const Problem& p, const TileOfPart& tile, float* matrix, int n0, unsigned raw, const Shared& shared) {
-    constexpr int ROWS = SHARERS == 1 ? 16 : TILE_M / CLUSTER / WARPS, ACROSS = AT_ONCE / 4, STEP = 32 / ACROSS;
+// Adds up rows of AT_ONCE columns of a tile, from column `n0` on, of all that share it, and stores them. A warp of a
+// block alone has its own 16 rows; otherwise the rows of a tile are dealt out to the cluster's blocks and their warps.
+__device__ __forceinline__ void finish(const Problem& p, const TileOfPart& tile, int n0, unsigned raw, const Shared& shared) {
+    // A lane has WIDTH neighbouring columns of a row, ACROSS lanes have a row at a time, or a PARTS-th of it, and a warp STEP rows.
+    constexpr int WIDTH = MM32_C_VECTOR ? 4 : 1, ACROSS = AT_ONCE / WIDTH < 32 ? AT_ONCE / WIDTH : 32;
+    constexpr int PARTS = AT_ONCE / WIDTH / ACROSS, STEP = 32 / ACROSS, ROWS = SHARERS == 1 ? 16 : TILE_M / CLUSTER / WARPS;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, rank = CLUSTER > 1 ? cluster_rank() : 0;
     // The first row in the tile, and the warp whose raw tiles it lies in.
     const int first = SHARERS == 1 ? warp % (TILE_M / 16) * 16 : rank * (TILE_M / CLUSTER) + warp * ROWS;
     const int owner = SHARERS == 1 ? warp : first / 16;
-    const int n = lane % ACROSS * 4, column = tile.n0 + n0 + n;
     // What decides whether a sum is kept. Of products of which fp32 does not hold all bits each loses less than 2^-123, and of an
     // element of which bf16 does not, less than 2^-133 times what it is multiplied with.
     Range a = NOTHING, b = NOTHING;
@@ -271,66 +292,70 @@ __device__ __forceinline__ void finish(const Problem& p, const TileOfPart& tile,
         const float4 met = load_cluster4(shared_address(&shared.met[owner + i % TURNS * 4]), i / TURNS);
         a.add({__float_as_uint(met.x), __float_as_uint(met.y)}), b.add({__float_as_uint(met.z), __float_as_uint(met.w)});
     }
-    float bias[4] = {};
-#pragma unroll
-    for (int e = 0; e < 4; e++)
-        if (column + e < p.n) bias[e] = bias_at(p, column + e);
     float least = 0.f;
     if (min(a.least, b.least) < SMALLEST_HI - 1) {
         const float most = __uint_as_float(a.most << 16) + __uint_as_float(b.most << 16);
         least = (float)p.k * (0x1p-99f + 0x1p-109f * most);
     }
-    float* const c = matrix + column * p.c.col;
-    const auto has = [&](int i) { return ROWS % STEP == 0 || i + lane / ACROSS < ROWS; };
-    const auto summed = [&](int i) {
-        const unsigned from = raw + owner * A_WARP + SUMS + sum_at((first + i + lane / ACROSS) % 16, n);
-        float4 sum;
+    const auto column_of = [&](int part) { return (lane % ACROSS + part * ACROSS) * WIDTH; };  // from n0 on
+    float bias[PARTS][WIDTH] = {};
+#pragma unroll
+    for (int part = 0; part < PARTS; part++)
+#pragma unroll
+        for (int e = 0; e < WIDTH; e++)
+            if (tile.n0 + n0 + column_of(part) + e < p.n) bias[part][e] = bias_at(p, tile.n0 + n0 + column_of(part) + e);
+    const auto summed = [&](int i, int part, float (&sum)[WIDTH]) {
+        const unsigned from = raw + owner * A_WARP + SUMS + sum_at((first + i + lane / ACROSS) % 16, column_of(part));
 #pragma unroll
         for (int share = 0; share < SHARERS; share++) {
-            const float4 x = load_cluster4(from + share % TURNS * 4 * A_WARP, share / TURNS);
-            if (share == 0) sum = x;
-            else sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
+            float x[WIDTH];
+            load_cluster(from + share % TURNS * 4 * A_WARP, share / TURNS, x);
+#pragma unroll
+            for (int e = 0; e < WIDTH; e++) sum[e] = share == 0 ? x[e] : sum[e] + x[e];
         }
-        return sum;
     };
     const auto row_of = [&](int i) {
         const int in_tile = first + i + lane / ACROSS;
         return tile.m0 + in_tile / 16 * 16 + RawA::row_of(in_tile % 16);
     };
-    const auto output_of = [&](float4 sum) {
-        return make_float4(epilogue(sum.x, bias[0]), epilogue(sum.y, bias[1]), epilogue(sum.z, bias[2]), epilogue(sum.w, bias[3]));
+    const auto exists = [&](int i, int part) {
+        return (ROWS % STEP == 0 || i + lane / ACROSS < ROWS) && row_of(i) < p.m && tile.n0 + n0 + column_of(part) < p.n;
     };
-    // The usual case: the whole tile exists, and no operand has small elements. What NaN and Inf have spoiled is not kept; it is
-    // stored again below.
-    if (MM32_C_VECTOR && least == 0.f && tile.m0 + TILE_M <= p.m && tile.n0 + TILE_N <= p.n) {
+    float* const c = pointers_of(p, tile.matrix).c + (tile.n0 + n0) * p.c.col;
+    // The usual case: no operand has small elements. What NaN and Inf have spoiled is not kept: it is stored again below.
+    if (least == 0.f && (WIDTH == 1 || p.n % WIDTH == 0)) {
         float spoiled = 0.f;
 #pragma unroll
-        for (int i = 0; i < ROWS; i += STEP) {
-            if (!has(i)) continue;
-            const float4 sum = summed(i);
-            spoiled = fmaf(sum.x, 0.f, fmaf(sum.y, 0.f, fmaf(sum.z, 0.f, fmaf(sum.w, 0.f, spoiled))));
-            *reinterpret_cast<float4*>(c + row_of(i) * p.c.row) = output_of(sum);
-        }
+        for (int i = 0; i < ROWS; i += STEP)
+#pragma unroll
+            for (int part = 0; part < PARTS; part++) {
+                if (!exists(i, part)) continue;
+                float sum[WIDTH];
+                summed(i, part, sum);
+#pragma unroll
+                for (int e = 0; e < WIDTH; e++) spoiled = fmaf(sum[e], 0.f, spoiled), sum[e] = epilogue(sum[e], bias[part][e]);
+                float* const to = c + row_of(i) * p.c.row + column_of(part) * p.c.col;
+                if constexpr (WIDTH == 4) *reinterpret_cast<float4*>(to) = make_float4(sum[0], sum[1], sum[2], sum[3]);
+                else *to = sum[0];
+            }
         if (!__any_sync(~0u, spoiled != spoiled)) return;
     }
 #pragma unroll 1
-    for (int i = 0; i < ROWS; i += STEP) {
-        const int row = row_of(i);
-        if (!has(i) || row >= p.m || column >= p.n) continue;
-        float4 sum = summed(i);
-        if (!(is_kept(sum.x, least) && is_kept(sum.y, least) && is_kept(sum.z, least) && is_kept(sum.w, least)))
-            sum = compute_again(p, tile.matrix, row, column, sum, least);
-        sum = output_of(sum);
-        float* const to = c + row * p.c.row;
-        if (MM32_C_VECTOR && column + 3 < p.n) {
-            *reinterpret_cast<float4*>(to) = sum;
-        } else {
-            to[0] = sum.x;
-            if (column + 1 < p.n) to[p.c.col] = sum.y;
-            if (column + 2 < p.n) to[2 * p.c.col] = sum.z;
-            if (column + 3 < p.n) to[3 * p.c.col] = sum.w;
+    for (int i = 0; i < ROWS; i += STEP)
+#pragma unroll
+        for (int part = 0; part < PARTS; part++) {
+            if (!exists(i, part)) continue;
+            float sum[WIDTH];
+            summed(i, part, sum);
+            float* to = c + row_of(i) * p.c.row + column_of(part) * p.c.col;
+            const int column = tile.n0 + n0 + column_of(part);
+#pragma unroll
+            for (int e = 0; e < WIDTH; e++, to += p.c.col) {
+                if (column + e >= p.n) continue;
+                if (!is_kept(sum[e], least)) sum[e] = compute_again(p, tile.matrix, row_of(i), column + e);
+                *to = epilogue(sum[e], bias[part][e]);
+            }
         }
-    }
 }
 
 // A warp of the two warpgroups that multiply.
@@ -343,15 +368,12 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
     unsigned phases = 0;  // if groups alternate: whose stages this one has used an odd number of times, in bits
     const int first = blocks.begin + (TURNS == 1 ? 0 : group);
     RawA a;
-    float* next;  // C of the tile whose first copy is under way
     const auto copy = [&](int kb, int slot) {
         if (kb < blocks.end) a.copy(own + slot * RawA::BYTES, (long long)kb * BLOCK_K, (int)min(p.k - (long long)kb * BLOCK_K, (long long)BLOCK_K));
         else copy_commit();
     };
     const auto begin = [&](const TileOfPart& tile) {
-        const Pointers at = pointers_of(p, tile.matrix);
-        next = at.c;
-        a.begin(operand_of(p, at, 0), tile.m0 + warp % (TILE_M / 16) * 16);
+        a.begin(operand_of(p, pointers_of(p, tile.matrix), 0), tile.m0 + warp % (TILE_M / 16) * 16);
         copy(first, 0);
     };
     Scheduler scheduler(p, blockIdx.x / CLUSTER);
@@ -362,53 +384,66 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
     if (ALTERNATE && group) advance();
     if (scheduler.has_tile(p, 1)) begin(scheduler.tile(p));
     while (scheduler.has_tile(p, 1)) {
-        const TileOfPart tile = scheduler.tile(p);
-        float* const c = next;
         copy(first + TURNS, 1);
         int slot = 0;
-        float sum[TILE_N / 2];
+        float sum[TILE_N / 2], part[TILE_N / 2];
 #pragma unroll
-        for (int i = 0; i < TILE_N / 2; i++) sum[i] = 0.f;
+        for (int i = 0; i < TILE_N / 2; i++) sum[i] = part[i] = 0.f;
         Range range_a = NOTHING, range_b = NOTHING;
+        unsigned plane[HALVES][PLANES][2][4] = {};
+        unsigned last = 0;  // the barrier of the stage that is multiplied and then free
+        const auto add_up = [&](int half, bool frees) {
+            wgmma_wait<0>();
+            wgmma_pin(part);
+            wgmma_pin(plane[half % HALVES]);
+            if (frees && last && lane == 0) barrier_arrive(last);
+#pragma unroll
+            for (int i = 0; i < TILE_N / 2; i++) sum[i] += part[i];
+        };
 #pragma unroll 1
         for (int kb = first; kb < blocks.end; kb += TURNS) {
             const unsigned number = count + (kb - blocks.begin), stage = number % STAGES;
             const unsigned phase = (ALTERNATE ? phases >> stage : number / STAGES) % 2;
             const unsigned long long b = wgmma_operand<B_ROWS>(ring + stage * STAGE);
-            float part[TILE_N / 2];
-            unsigned plane[PLANES][2][4];
+            const auto copy_next = [&] {
+                __syncwarp();  // every lane has read the raw tile
+                copy(kb + 2 * TURNS, slot);
+            };
             copy_wait<1>();
             __syncwarp();
 #pragma unroll
             for (int half = 0; half < 2; half++) {
+                auto& mine = plane[half % HALVES];
 #pragma unroll
                 for (int j = 0; j < 2; j++) {
                     float2 x[4];
                     a.fragment(own + slot * RawA::BYTES, 2 * half + j, x);
 #pragma unroll
                     for (int i = 0; i < 4; i++) {
-                        split(x[i].x, x[i].y, plane[0][j][i], plane[1][j][i], plane[2][j][i]);
-                        range_a.meet(plane[0][j][i]);
+                        split(x[i].x, x[i].y, mine[0][j][i], mine[1][j][i], mine[2][j][i]);
+                        range_a.meet(mine[0][j][i]);
                     }
                 }
+                if (HALVES == 2) {
+                    if (half == 1) copy_next();
+                    add_up(half ^ 1, half == 0);
+                }
                 if (half == 0) {
+                    last = empty + 8 * stage;
                     barrier_wait(full + 8 * stage, phase);
                     range_b.add(shared.b[stage][lane % PRODUCERS]);
                 }
-                multiply(part, plane, b + half * 2 * WGMMA_STEP<B_ROWS>);
-                if (half == 1) {
-                    __syncwarp();  // every lane has read the raw tile
-                    copy(kb + 2 * TURNS, slot);
+                multiply(part, mine, b + half * 2 * WGMMA_STEP<B_ROWS>);
+                if (HALVES == 1) {
+                    if (half == 1) copy_next();
+                    add_up(half, half == 1);
                 }
-                wgmma_wait<0>();
-                wgmma_pin(part);
-                if (half == 1 && lane == 0) barrier_arrive(empty + 8 * stage);
-#pragma unroll
-                for (int i = 0; i < TILE_N / 2; i++) sum[i] += part[i];
             }
             slot ^= 1;
             phases ^= 1 << stage;
         }
+        if (HALVES == 2) add_up(1, true);
+        const TileOfPart tile = scheduler.tile(p);  // found again: the loop has no registers to spare
         advance();
         if (ALTERNATE) advance();
         const bool more = scheduler.has_tile(p, 1);
@@ -430,7 +465,7 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
                     store_shared2(own + SUMS + sum_at(lane / 4 + 8 * h, 8 * i + lane % 4 * 2), from[0], from[1]);
                 }
             together();
-            finish(p, tile, c, n0, raw, shared);
+            finish(p, tile, n0, raw, shared);
             together();
         }
         if (SHARERS > 1 && more) begin(scheduler.tile(p));
@@ -438,20 +473,24 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
     copy_wait<0>();
 }
 
-extern "C" __global__ void __launch_bounds__(CONSUMERS + 32 * PRODUCERS, 1) MM32_CLUSTER_DIMENSIONS mm32_direct(const __grid_constant__ Problem p) {
+extern "C" __global__ void __launch_bounds__(CONSUMERS + 256, 1) MM32_CLUSTER_DIMENSIONS mm32_direct(const __grid_constant__ Problem p) {
     extern __shared__ __align__(16) char dynamic[];
     __shared__ __align__(16) Shared shared;
     const unsigned ring = (shared_address(dynamic) + 1023) & ~1023u, raw = ring + STAGES * STAGE;
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
-            for (auto& full : shared.full) barrier_init(shared_address(full) + 8 * i, PRODUCERS);
+            barrier_init(shared_address(shared.stored) + 8 * i, PRODUCERS);
+            for (auto& full : shared.full) barrier_init(shared_address(full) + 8 * i, 1);
             barrier_init(shared_address(shared.empty) + 8 * i, WARPS / GROUPS);
         }
         fence_barrier_init();
     }
     __syncthreads();
-    if (threadIdx.x >= CONSUMERS) {
-        give_registers<96>();
+    if (threadIdx.x >= CONSUMERS + 128) {
+        give_registers<24>();
+        fence(p, shared);
+    } else if (threadIdx.x >= CONSUMERS) {
+        give_registers<88>();
         produce(p, ring, raw + A_RAW, shared);
     } else {
         take_registers<200>();

@@ -1,6 +1,7 @@
 // Thread block clusters (PTX ISA, "barrier.cluster", "mapa" and "ld.shared::cluster"; sm_90 and later): blocks that run at once, wait
 // for one another and read each other's shared memory.
 #pragma once
+#include "ptx/shared_memory.cuh"
 
 // The size of a kernel's clusters, as an attribute of the kernel.
 #if MM32_CLUSTER > 1
@@ -41,4 +42,17 @@ __device__ __forceinline__ float4 load_cluster4(unsigned address, unsigned rank)
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "r"(address) : "memory");
 #endif
     return x;
+}
+
+// One or four floats of shared memory of block `rank`.
+__device__ __forceinline__ void load_cluster(unsigned address, unsigned rank, float (&x)[1]) {
+#if MM32_CLUSTER > 1
+    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(x[0]) : "r"(address_in(address, rank)) : "memory");
+#else
+    x[0] = load_shared1(address);
+#endif
+}
+__device__ __forceinline__ void load_cluster(unsigned address, unsigned rank, float (&x)[4]) {
+    const float4 all = load_cluster4(address, rank);
+    x[0] = all.x, x[1] = all.y, x[2] = all.z, x[3] = all.w;
 }
