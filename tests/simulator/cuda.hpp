@@ -40,6 +40,10 @@ struct alignas(16) float4 {
     float x, y, z, w;
 };
 inline float2 make_float2(float x, float y) { return {x, y}; }
+struct int3 {
+    int x, y, z;
+};
+inline int3 make_int3(int x, int y, int z) { return {x, y, z}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 template <typename A, typename B>
 std::common_type_t<A, B> min(A a, B b) {
@@ -333,8 +337,6 @@ template <int PENDING>
 void wgmma_wait() {}
 template <int COUNT>
 void wgmma_pin(float (&)[COUNT]) {}
-template <int PLANES>
-void wgmma_pin(unsigned (&)[PLANES][2][4]) {}
 
 template <int ALONG_ROWS, int COUNT>
 void wgmma(float (&d)[COUNT], const unsigned (&a)[4], unsigned long long b, int accumulate) {

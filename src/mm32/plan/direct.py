@@ -18,7 +18,7 @@ from mm32.plan.plan import Constants, Launch, Plan, epilogue
 
 CLUSTERS = (1, 2, 4, 8)  # blocks that share K; more than 8 are not on every card
 LONGEST_STRIDE = 2**23  # elements: offsets within a tile have 32 bits
-THREADS = 512
+THREADS = 384
 LINES = 3 * 128  # bytes of 64 of K of a column of B, split in three
 RAW = {
     0: 4160,
@@ -118,7 +118,7 @@ def assemble(candidate: Candidate, gemm: Gemm, card: Card) -> Plan:
     alternate = tile.m == 64 and cluster == 1 and tiles > card.sms and gemm.k <= stages * BLOCK_K
     constants: Constants = (
         *epilogue(gemm), ("PRODUCTS", 6), ("A_LOAD", loads[0]), ("B_LOAD", loads[1]),
-        ("TILE_M", tile.m), ("TILE_N", tile.n), ("STAGES", stages), ("CLUSTER", cluster),
+        ("TILE_M", tile.m), ("TILE_N", tile.n), ("STAGES", stages), ("AHEAD", tile.ahead), ("CLUSTER", cluster),
         ("ALTERNATE", int(alternate)), ("C_VECTOR", int(gemm.out.vectorizable("col"))),
     )  # fmt: skip
     blocks = min(card.sms // cluster, tiles) * cluster

@@ -28,23 +28,23 @@ struct Pointers {
     float* c;
 };
 
-// a / b for non-negative numbers. If both fit 32 bits it divides 32-bit numbers, because a 64-bit division takes half a
-// microsecond of a block's start.
-__device__ __forceinline__ long long quotient(long long a, long long b) {
-    return (a | b) >> 32 ? a / b : (long long)((unsigned)a / (unsigned)b);
-}
-
-// The pointers of matrix i of the batch. One batch dimension takes no division.
+// The pointers of matrix i of the batch.
 __device__ __forceinline__ Pointers pointers_of(const Problem& p, long long i) {
     Pointers at{p.a.data, p.b.data, p.c.data};
     for (int d = (int)p.batch_rank - 1; d >= 0; d--) {
-        const long long rest = d == 0 ? 0 : quotient(i, p.batch_size[d]), index = i - rest * p.batch_size[d];
-        i = rest;
+        long long size = p.batch_size[d], index = i % size;
+        i /= size;
         at.a += index * p.a.batch[d];
         at.b += index * p.b.batch[d];
         at.c += index * p.c.batch[d];
     }
     return at;
+}
+
+// a / b for non-negative numbers. If both fit 32 bits it divides 32-bit numbers, because a 64-bit division takes half a
+// microsecond of a block's start.
+__device__ __forceinline__ long long quotient(long long a, long long b) {
+    return (a | b) >> 32 ? a / b : (long long)((unsigned)a / (unsigned)b);
 }
 
 __host__ __device__ __forceinline__ long long ceil_div(long long a, long long b) { return (a + b - 1) / b; }

@@ -4,27 +4,29 @@
 //
 // Two consumer warpgroups multiply. With TILE_M = 128 each has 64 rows of the tile; with 64 they take turns at K-blocks, or with
 // ALTERNATE at tiles: one stores while the other multiplies. Each warp copies its own 16 rows of A to shared memory (emulated/raw_tile.cuh), splits them in registers, and
-// multiplies from there. A third warpgroup copies, splits and stores B in a ring of STAGES, where wgmma reads it; the fence that
-// this takes is a warp's that has no copies under way, because a fence waits for those. Sums are promoted
+// multiplies from there. A third warpgroup copies, splits and stores B in a ring of STAGES, where wgmma reads it. Sums are promoted
 // every 32 of K, the six products of 32 smallest first. With CLUSTER > 1 the blocks of a cluster share K. Sums meet in shared
 // memory, each block adds up some rows of the tile in a fixed order, and stores them.
 //
 // What bf16x6 cannot carry is noticed at the end: NaN and Inf make the sum NaN or Inf; elements so small that fp32 does not hold all
 // bits of a product are known from the least element that a warp has met. Such sums are computed again, one by one.
 //
-// Launch: min(multiprocessors / CLUSTER, tiles) clusters of CLUSTER blocks of 512 threads (grid-stride loop over tiles).
-// Dynamic shared memory: STAGES * STAGE + A_RAW + B_RAW + 1024 bytes (plan/direct.py). Registers: 128 at launch; after that
-// 88 for the producers, 200 for the consumers and 24 for the warpgroup of the fence.
+// Launch: min(multiprocessors / CLUSTER, tiles) clusters of CLUSTER blocks of 384 threads (grid-stride loop over tiles).
+// Dynamic shared memory: STAGES * STAGE + A_RAW + B_RAW + 1024 bytes (plan/direct.py). Registers: 168 at launch; after that
+// 96 for the producers and 200 for the consumers. Small products run every instruction cold, from memory: so loops are not
+// unrolled where that costs little, and what happens once a tile is there once.
 // Bound by the tensor cores (six products) with 128 x 128 tiles, with smaller ones by shared memory.
 //   MM32_TILE_M      128 or 64
 //   MM32_TILE_N      128 or 64
 //   MM32_STAGES      K-blocks of 64 of B in the ring
 //   MM32_CLUSTER     blocks that share K: 1, 2, 4 or 8
+//   MM32_AHEAD       K-blocks of B whose copies are under way while one is split
 //   MM32_ALTERNATE   1: consumer warpgroups take turns at tiles (TILE_M 64, CLUSTER 1)
 //   MM32_A_LOAD, MM32_B_LOAD   see emulated/raw_tile.cuh
 //   MM32_C_VECTOR    1: C is contiguous along N and aligned: 16-byte stores
 //   MM32_PRODUCTS    6
 #include "common/epilogue.cuh"
+#include "common/operand.cuh"
 #include "common/tile_order.cuh"
 #include "emulated/raw_tile.cuh"
 #include "ptx/bulk_copy.cuh"
@@ -41,15 +43,11 @@ static_assert(!ALTERNATE || (TILE_M == 64 && CLUSTER == 1));
 constexpr int GROUPS = 128 / TILE_M;            // consumer warpgroups that have the same rows of a tile, or alternate
 constexpr int TURNS = ALTERNATE ? 1 : GROUPS;   // those that take turns at K-blocks
 constexpr int SHARERS = TURNS * CLUSTER;        // warps whose sums make an element of C
-// Halves of K-blocks that consumers hold split: with two, one is split while the other is multiplied. There are no registers for two
-// of them beside 128 columns of sums.
-constexpr int HALVES = TILE_N == 64 ? 2 : 1;
 constexpr int PRODUCER_TILES = TILE_N / 16 / PRODUCERS;  // raw tiles of a K-block of B that a producer warp has
-constexpr int AHEAD = TILE_N == 64 ? 3 : 1;     // K-blocks of B whose copies are under way while one is split
+constexpr int AHEAD = MM32_AHEAD;
 constexpr int PRODUCER_SLOTS = PRODUCER_TILES * AHEAD + 1;
 using RawA = RawTile<MM32_A_LOAD>;
 using RawB = RawTile<MM32_B_LOAD>;
-using Scheduler = TileScheduler<TILE_M, TILE_N, false>;
 constexpr int B_ROWS = RawB::ALONG_ROWS;
 
 // Each consumer warp has two raw tiles. Its sums leave through the same memory: all at once where they meet others'; otherwise 64 columns
@@ -84,7 +82,7 @@ struct __align__(16) Met {
 };
 
 struct Shared {
-    unsigned long long stored[STAGES], empty[STAGES];
+    unsigned long long empty[STAGES];
     unsigned long long full[ALTERNATE ? 2 : 1][STAGES];  // of each group's K-blocks, if they alternate
     Range b[STAGES][PRODUCERS];  // of the K-block in a stage, by the warps that have split it
     Met met[WARPS];
@@ -110,130 +108,122 @@ struct KBlocks {
     }
 };
 
+// Tiles of C are computed a grid size of clusters apart, in the order of common/tile_order.cuh. They are counted in 32 bits.
+struct Tiles {
+    unsigned rows, columns, all, step;
+
+    __device__ __forceinline__ explicit Tiles(const Problem& p)
+        : rows((unsigned)ceil_div(p.m, TILE_M)), columns((unsigned)ceil_div(p.n, TILE_N)),
+          all((unsigned)p.batches * rows * columns), step(gridDim.x / CLUSTER) {}
+    static __device__ __forceinline__ unsigned first() { return blockIdx.x / CLUSTER; }
+    // Its matrix, first row and first column.
+    __device__ __forceinline__ int3 at(unsigned t) const {
+        const unsigned matrix = rows * columns == all ? 0 : t / (rows * columns), in_matrix = t - matrix * rows * columns;
+        const unsigned group = in_matrix / (TILE_GROUP * columns), in_group = in_matrix - group * TILE_GROUP * columns;
+        const unsigned height = min(rows - group * TILE_GROUP, TILE_GROUP), column = in_group / height;
+        return make_int3(matrix, (group * TILE_GROUP + in_group - column * height) * TILE_M, column * TILE_N);
+    }
+};
+
+// How far matrix i of an operand lies from its first.
+__device__ __forceinline__ long long offset_of(const Problem& p, const long long (&strides)[MM32_MAX_BATCH_RANK], unsigned i) {
+    long long offset = 0;
+#pragma unroll 1
+    for (int d = (int)p.batch_rank - 1; d >= 0 && i > 0; d--) {
+        const unsigned size = (unsigned)p.batch_size[d], rest = d == 0 ? 0 : i / size;
+        offset += (i - rest * size) * strides[d];
+        i = rest;
+    }
+    return offset;
+}
+
 // A warp of the third warpgroup: the rows of B that it has of every tile, copied, split and stored for wgmma. Copies run ahead of what
 // is split, into the next tile too.
 __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigned raw, Shared& shared) {
     const int warp = threadIdx.x / 32 % PRODUCERS, lane = threadIdx.x % 32;
-    const unsigned stored = shared_address(shared.stored), empty = shared_address(shared.empty);
+    const unsigned empty = shared_address(shared.empty);
+    unsigned full = shared_address(shared.full), other_full = full + 8 * STAGES;
     const KBlocks blocks(p.k);
+    const Tiles tiles(p);
     raw += warp * B_WARP;
-    Scheduler scheduler(p, blockIdx.x / CLUSTER);  // of copies
-    RawB tiles[PRODUCER_TILES];
-    int copied = blocks.begin, slot = 0;  // K-block and slot of the next copy
-    unsigned phases = 0;                  // RawB::phase of each slot, in two bits
-    bool more;
-    const auto begin = [&] {
-        more = scheduler.has_tile(p, 1);
-        if (!more) return;
-        const TileOfPart tile = scheduler.tile(p);
-        const Operand b = operand_of(p, pointers_of(p, tile.matrix), 1);
-#pragma unroll
-        for (int i = 0; i < PRODUCER_TILES; i++) tiles[i].begin(b, tile.n0 + (warp * PRODUCER_TILES + i) * 16);
-    };
-    const auto copy = [&](int i) {
-        if (more) {
+    RawB b;
+    unsigned next = tiles.first();              // tile of the next copy,
+    int copied = blocks.begin, i = 0, slot = 0;  // its K-block, its raw tile of those, and its slot
+    unsigned phases = 0;                         // RawB::phase of each slot, in two bits
+    const auto copy = [&] {
+        if (next < tiles.all) {
+            if (i == 0 && copied == blocks.begin) {
+                const int3 at = tiles.at(next);
+                b.begin({p.b.data + offset_of(p, p.b.batch, at.x), p.b.col, p.b.row, p.n}, at.z + warp * PRODUCER_TILES * 16);
+            }
             const long long k0 = (long long)copied * BLOCK_K;
-            tiles[i].copy(raw + slot * RawB::BYTES, k0, (int)min(p.k - k0, (long long)BLOCK_K));
-            if (RawB::SHIFTED) phases = (phases & ~(3u << 2 * slot)) | tiles[i].phase << 2 * slot;
+            b.copy(raw + slot * RawB::BYTES, k0, (int)min(p.k - k0, (long long)BLOCK_K), 16 * i);
+            if (RawB::SHIFTED) phases = (phases & ~(3u << 2 * slot)) | b.phase << 2 * slot;
+            if (++i == PRODUCER_TILES) i = 0, copied++;
+            if (copied == blocks.end) copied = blocks.begin, next += tiles.step;
         } else {
             copy_commit();
         }
         slot = slot + 1 == PRODUCER_SLOTS ? 0 : slot + 1;
     };
-    const auto advance = [&] {  // past a K-block
-        if (++copied < blocks.end || !more) return;
-        copied = blocks.begin;
-        scheduler.advance(p, gridDim.x / CLUSTER);
-        begin();
-    };
-    begin();
-#pragma unroll 1
-    for (int ahead = 0; ahead < AHEAD; ahead++) {
-#pragma unroll
-        for (int i = 0; i < PRODUCER_TILES; i++) copy(i);
-        advance();
-    }
-    const unsigned tiles_of_all = (unsigned)tiles_of<TILE_M, TILE_N>(p);
     unsigned count = 0;  // of K-blocks, over all tiles
-    int from = 0;
+    int from = 0;        // slot
+    // Of what is split. The first PRODUCER_SLOTS - 1 rounds only copy.
+    unsigned tile = tiles.first();
+    int kb = blocks.begin, row = 0;
+    Range range = NOTHING;
 #pragma unroll 1
-    for (unsigned tile = blockIdx.x / CLUSTER; tile < tiles_of_all; tile += gridDim.x / CLUSTER) {
-#pragma unroll 1
-        for (int kb = blocks.begin; kb < blocks.end; kb++, count++) {
-            const unsigned stage = count % STAGES, phase = count / STAGES % 2;
-            Range range = NOTHING;
-            barrier_wait(empty + 8 * stage, phase ^ 1);
+    for (int round = 1 - PRODUCER_SLOTS; tile < tiles.all; round++) {
+        copy();
+        if (round < 0) continue;
+        const unsigned stage = count % STAGES;
+        if (row == 0) barrier_wait(empty + 8 * stage, count / STAGES % 2 ^ 1);
+        copy_wait<PRODUCER_SLOTS - 1>();
+        __syncwarp();
+        const int row0 = (warp * PRODUCER_TILES + row) * 16;
 #pragma unroll
-            for (int i = 0; i < PRODUCER_TILES; i++) {
-                copy(i);
-                copy_wait<PRODUCER_SLOTS - 1>();
-                __syncwarp();
-                const int row0 = (warp * PRODUCER_TILES + i) * 16;
-#pragma unroll
-                for (int j = 0; j < 4; j++) {
-                    // Neighbouring lanes read and write different banks (raw_tile.cuh, ptx/wgmma.cuh).
-                    int line, piece;
-                    unsigned to = ring + stage * STAGE;
-                    if (B_ROWS) {
-                        // Lanes 0 .. 7: places k .. k + 3 and those 32 further on; then the next four; then the other 8 rows.
-                        const int place = (lane / 8 % 2 + 2 * j) * 8 + lane % 8;
-                        line = k_of_place(place), piece = lane / 16;
-                        const int column = (row0 % 64) / 8 + piece;
-                        to += row0 / 64 * 8192 + place * 128 + ((column ^ place % 8) * 16);
-                    } else {
-                        line = lane % 8 + j % 2 * 8, piece = lane / 8 + j / 2 * 4;
-                        to += (row0 + line) * 128 + ((piece ^ line % 8) * 16);
-                    }
-                    float x[8];
-                    tiles[i].piece(raw + from * RawB::BYTES, phases >> 2 * from, line, piece, x);
-                    unsigned plane[PLANES][4];
-#pragma unroll
-                    for (int e = 0; e < 4; e++) {
-                        split(x[2 * e], x[2 * e + 1], plane[0][e], plane[1][e], plane[2][e]);
-                        range.meet(plane[0][e]);
-                    }
-#pragma unroll
-                    for (int q = 0; q < PLANES; q++) store_shared4(to + q * PLANE, plane[q]);
-                }
-                __syncwarp();  // the slot may be copied to again
-                from = from + 1 == PRODUCER_SLOTS ? 0 : from + 1;
+        for (int j = 0; j < 4; j++) {
+            // Neighbouring lanes read and write different banks (raw_tile.cuh, ptx/wgmma.cuh).
+            int line, piece;
+            unsigned to = ring + stage * STAGE;
+            if (B_ROWS) {
+                // Lanes 0 .. 7: places k .. k + 3 and those 32 further on; then the next four; then the other 8 rows.
+                const int place = (lane / 8 % 2 + 2 * j) * 8 + lane % 8;
+                line = k_of_place(place), piece = lane / 16;
+                const int column = (row0 % 64) / 8 + piece;
+                to += row0 / 64 * 8192 + place * 128 + ((column ^ place % 8) * 16);
+            } else {
+                line = lane % 8 + j % 2 * 8, piece = lane / 8 + j / 2 * 4;
+                to += (row0 + line) * 128 + ((piece ^ line % 8) * 16);
             }
-            advance();
-            range = range.of_warp();
-            if (lane == 0) shared.b[stage][warp] = range;
-            __syncwarp();
-            if (lane == 0) barrier_arrive(stored + 8 * stage);
+            float x[8];
+            b.piece(raw + from * RawB::BYTES, phases >> 2 * from, line, piece, x);
+            unsigned plane[PLANES][4];
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                split(x[2 * e], x[2 * e + 1], plane[0][e], plane[1][e], plane[2][e]);
+                range.meet(plane[0][e]);
+            }
+#pragma unroll
+            for (int q = 0; q < PLANES; q++) store_shared4(to + q * PLANE, plane[q]);
         }
-        if (CLUSTER > 1) cluster_sync(), cluster_sync();  // with the consumers' two
-    }
-    copy_wait<0>();
-}
-
-// A warp of the fourth warpgroup. The first makes what has been stored in a stage visible to wgmma.
-__device__ __forceinline__ void fence(const Problem& p, Shared& shared) {
-    const bool idle = threadIdx.x % 128 >= 32;
-    if (CLUSTER == 1 && idle) return;
-    const unsigned stored = shared_address(shared.stored);
-    unsigned full = shared_address(shared.full), other_full = full + 8 * STAGES;
-    const KBlocks blocks(p.k);
-    const unsigned tiles_of_all = (unsigned)tiles_of<TILE_M, TILE_N>(p);
-    unsigned count = 0;
-#pragma unroll 1
-    for (unsigned tile = blockIdx.x / CLUSTER; tile < tiles_of_all; tile += gridDim.x / CLUSTER) {
-#pragma unroll 1
-        for (int kb = blocks.begin; kb < blocks.end && !idle; kb++, count++) {
-            const unsigned stage = count % STAGES;
-            barrier_wait(stored + 8 * stage, count / STAGES % 2);
-            fence_stores_for_wgmma();
-            __syncwarp();
-            if (threadIdx.x % 32 == 0) barrier_arrive(full + 8 * stage);
-        }
+        __syncwarp();  // the slot may be copied to again
+        from = from + 1 == PRODUCER_SLOTS ? 0 : from + 1;
+        if (++row < PRODUCER_TILES) continue;
+        range = range.of_warp();
+        if (lane == 0) shared.b[stage][warp] = range;
+        __syncwarp();
+        if (lane == 0) barrier_arrive(full + 8 * stage);
+        row = 0, range = NOTHING, count++;
+        if (++kb < blocks.end) continue;
+        kb = blocks.begin, tile += tiles.step;
         if (ALTERNATE) {
             const unsigned last = full;
             full = other_full, other_full = last;
         }
         if (CLUSTER > 1) cluster_sync(), cluster_sync();  // with the consumers' two
     }
+    copy_wait<0>();
 }
 
 // Starts six products of 32 of K, smallest first, added to the sums. plane[q][j]: plane q of 16 of K; `b`: the descriptor of hi of B.
@@ -261,8 +251,8 @@ __device__ __forceinline__ bool is_kept(float sum, float least) {
 
 // A sum that is not kept, again by multiply-adds. What is NaN early stays so.
 __device__ __noinline__ float compute_again(const Problem& p, int matrix, int row, int column) {
-    const Pointers at = pointers_of(p, matrix);
-    const float *const a = at.a + row * p.a.row, *const b = at.b + column * p.b.col;
+    const float* const a = p.a.data + offset_of(p, p.a.batch, matrix) + row * p.a.row;
+    const float* const b = p.b.data + offset_of(p, p.b.batch, matrix) + column * p.b.col;
     float sum = 0.f;
     for (long long first = 0; first < p.k && sum == sum; first += 64) {
         float part = 0.f;
@@ -276,7 +266,7 @@ __device__ __noinline__ float compute_again(const Problem& p, int matrix, int ro
 
 // Adds up rows of AT_ONCE columns of a tile, from column `n0` on, of all that share it, and stores them. A warp of a
 // block alone has its own 16 rows; otherwise the rows of a tile are dealt out to the cluster's blocks and their warps.
-__device__ __forceinline__ void finish(const Problem& p, const TileOfPart& tile, int n0, unsigned raw, const Shared& shared) {
+__device__ __forceinline__ void finish(const Problem& p, const int3& tile, int n0, unsigned raw, const Shared& shared) {
     // A lane has WIDTH neighbouring columns of a row, ACROSS lanes have a row at a time, or a PARTS-th of it, and a warp STEP rows.
     constexpr int WIDTH = MM32_C_VECTOR ? 4 : 1, ACROSS = AT_ONCE / WIDTH < 32 ? AT_ONCE / WIDTH : 32;
     constexpr int PARTS = AT_ONCE / WIDTH / ACROSS, STEP = 32 / ACROSS, ROWS = SHARERS == 1 ? 16 : TILE_M / CLUSTER / WARPS;
@@ -303,7 +293,7 @@ __device__ __forceinline__ void finish(const Problem& p, const TileOfPart& tile,
     for (int part = 0; part < PARTS; part++)
 #pragma unroll
         for (int e = 0; e < WIDTH; e++)
-            if (tile.n0 + n0 + column_of(part) + e < p.n) bias[part][e] = bias_at(p, tile.n0 + n0 + column_of(part) + e);
+            if (tile.z + n0 + column_of(part) + e < p.n) bias[part][e] = bias_at(p, tile.z + n0 + column_of(part) + e);
     const auto summed = [&](int i, int part, float (&sum)[WIDTH]) {
         const unsigned from = raw + owner * A_WARP + SUMS + sum_at((first + i + lane / ACROSS) % 16, column_of(part));
 #pragma unroll
@@ -316,44 +306,52 @@ __device__ __forceinline__ void finish(const Problem& p, const TileOfPart& tile,
     };
     const auto row_of = [&](int i) {
         const int in_tile = first + i + lane / ACROSS;
-        return tile.m0 + in_tile / 16 * 16 + RawA::row_of(in_tile % 16);
+        return tile.y + in_tile / 16 * 16 + RawA::row_of(in_tile % 16);
     };
     const auto exists = [&](int i, int part) {
-        return (ROWS % STEP == 0 || i + lane / ACROSS < ROWS) && row_of(i) < p.m && tile.n0 + n0 + column_of(part) < p.n;
+        return (ROWS % STEP == 0 || i + lane / ACROSS < ROWS) && row_of(i) < p.m && tile.z + n0 + column_of(part) < p.n;
     };
-    float* const c = pointers_of(p, tile.matrix).c + (tile.n0 + n0) * p.c.col;
+    float* const c = p.c.data + offset_of(p, p.c.batch, tile.x) + (tile.z + n0) * p.c.col;
     // The usual case: no operand has small elements. What NaN and Inf have spoiled is not kept: it is stored again below.
     if (least == 0.f && (WIDTH == 1 || p.n % WIDTH == 0)) {
+        constexpr int BATCH = 4 * STEP / PARTS < STEP ? STEP : 4 * STEP / PARTS < ROWS ? 4 * STEP / PARTS : ROWS;
         float spoiled = 0.f;
+#pragma unroll 1
+        for (int first_of_batch = 0; first_of_batch < ROWS; first_of_batch += BATCH) {
+            float sum[BATCH][PARTS][WIDTH];
 #pragma unroll
-        for (int i = 0; i < ROWS; i += STEP)
+            for (int i = 0; i < BATCH; i += STEP)
 #pragma unroll
-            for (int part = 0; part < PARTS; part++) {
-                if (!exists(i, part)) continue;
-                float sum[WIDTH];
-                summed(i, part, sum);
+                for (int part = 0; part < PARTS; part++) summed(first_of_batch + i, part, sum[i][part]);
 #pragma unroll
-                for (int e = 0; e < WIDTH; e++) spoiled = fmaf(sum[e], 0.f, spoiled), sum[e] = epilogue(sum[e], bias[part][e]);
-                float* const to = c + row_of(i) * p.c.row + column_of(part) * p.c.col;
-                if constexpr (WIDTH == 4) *reinterpret_cast<float4*>(to) = make_float4(sum[0], sum[1], sum[2], sum[3]);
-                else *to = sum[0];
-            }
+            for (int i = 0; i < BATCH; i += STEP)
+#pragma unroll
+                for (int part = 0; part < PARTS; part++) {
+                    float(&x)[WIDTH] = sum[i][part];
+#pragma unroll
+                    for (int e = 0; e < WIDTH; e++) spoiled = fmaf(x[e], 0.f, spoiled), x[e] = epilogue(x[e], bias[part][e]);
+                    float* const to = c + row_of(first_of_batch + i) * p.c.row + column_of(part) * p.c.col;
+                    if (!exists(first_of_batch + i, part)) continue;
+                    if constexpr (WIDTH == 4) *reinterpret_cast<float4*>(to) = make_float4(x[0], x[1], x[2], x[3]);
+                    else *to = x[0];
+                }
+        }
         if (!__any_sync(~0u, spoiled != spoiled)) return;
     }
 #pragma unroll 1
     for (int i = 0; i < ROWS; i += STEP)
-#pragma unroll
+#pragma unroll 1
         for (int part = 0; part < PARTS; part++) {
             if (!exists(i, part)) continue;
             float sum[WIDTH];
             summed(i, part, sum);
             float* to = c + row_of(i) * p.c.row + column_of(part) * p.c.col;
-            const int column = tile.n0 + n0 + column_of(part);
+            const int column = tile.z + n0 + column_of(part);
 #pragma unroll
             for (int e = 0; e < WIDTH; e++, to += p.c.col) {
                 if (column + e >= p.n) continue;
-                if (!is_kept(sum[e], least)) sum[e] = compute_again(p, tile.matrix, row_of(i), column + e);
-                *to = epilogue(sum[e], bias[part][e]);
+                if (!is_kept(sum[e], least)) sum[e] = compute_again(p, tile.x, row_of(i), column + e);
+                *to = epilogue(sum[e], bias_at(p, column + e));
             }
         }
 }
@@ -364,133 +362,123 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
     const unsigned full = shared_address(shared.full) + (ALTERNATE ? group * 8 * STAGES : 0), empty = shared_address(shared.empty);
     const unsigned own = raw + warp * A_WARP;
     const KBlocks blocks(p.k);
+    const Tiles tiles(p);
+    const int first = blocks.begin + (TURNS == 1 ? 0 : group);
     unsigned count = 0;   // of K-blocks before the tile, over all tiles of the block
     unsigned phases = 0;  // if groups alternate: whose stages this one has used an odd number of times, in bits
-    const int first = blocks.begin + (TURNS == 1 ? 0 : group);
+    unsigned next = tiles.first();
+    const auto advance = [&] { count += blocks.end - blocks.begin, next += tiles.step; };
+    if (ALTERNATE && group) advance();
     RawA a;
     const auto copy = [&](int kb, int slot) {
         if (kb < blocks.end) a.copy(own + slot * RawA::BYTES, (long long)kb * BLOCK_K, (int)min(p.k - (long long)kb * BLOCK_K, (long long)BLOCK_K));
         else copy_commit();
     };
-    const auto begin = [&](const TileOfPart& tile) {
-        a.begin(operand_of(p, pointers_of(p, tile.matrix), 0), tile.m0 + warp % (TILE_M / 16) * 16);
-        copy(first, 0);
-    };
-    Scheduler scheduler(p, blockIdx.x / CLUSTER);
-    const auto advance = [&] {
-        count += blocks.end - blocks.begin;
-        scheduler.advance(p, gridDim.x / CLUSTER);
-    };
-    if (ALTERNATE && group) advance();
-    if (scheduler.has_tile(p, 1)) begin(scheduler.tile(p));
-    while (scheduler.has_tile(p, 1)) {
+    int3 tile;
+    float sum[TILE_N / 2];
+    Range range_a, range_b;
+    // Stores a tile, and begins the next. The first round stores nothing.
+#pragma unroll 1
+    for (bool stores = false;; stores = true) {
+        const int3 done = tile;
+        const bool more = next < tiles.all;
+        const auto begin = [&] {
+            if (!more) return;
+            tile = tiles.at(next);
+            a.begin({p.a.data + offset_of(p, p.a.batch, tile.x), p.a.row, p.a.col, p.m}, tile.y + warp % (TILE_M / 16) * 16);
+            copy(first, 0);
+        };
+        if (SHARERS == 1) begin();  // the sums leave the slot free
+        if (stores) {
+            const Met met{range_a.of_warp(), {__reduce_min_sync(~0u, range_b.least), __reduce_max_sync(~0u, range_b.most)}};
+            if (lane == 0) shared.met[warp] = met;
+            const auto together = [] {  // all whose sums meet
+                __syncwarp();
+                if (CLUSTER > 1) cluster_sync();
+                else if (SHARERS > 1) sync_threads<1, CONSUMERS>();
+            };
+#pragma unroll 1
+            for (int n0 = 0; n0 < TILE_N; n0 += AT_ONCE) {
+#pragma unroll
+                for (int i = 0; i < AT_ONCE / 8; i++)
+#pragma unroll
+                    for (int h = 0; h < 2; h++) {
+                        const int at = 4 * i + 2 * h, other = AT_ONCE < TILE_N ? at + AT_ONCE / 2 : at;
+                        const float x = n0 == 0 ? sum[at] : sum[other], y = n0 == 0 ? sum[at + 1] : sum[other + 1];
+                        store_shared2(own + SUMS + sum_at(lane / 4 + 8 * h, 8 * i + lane % 4 * 2), x, y);
+                    }
+                together();
+                finish(p, done, n0, raw, shared);
+                together();
+            }
+        }
+        if (SHARERS > 1) begin();
+        if (!more) break;
         copy(first + TURNS, 1);
         int slot = 0;
-        float sum[TILE_N / 2], part[TILE_N / 2];
 #pragma unroll
-        for (int i = 0; i < TILE_N / 2; i++) sum[i] = part[i] = 0.f;
-        Range range_a = NOTHING, range_b = NOTHING;
-        unsigned plane[HALVES][PLANES][2][4] = {};
-        unsigned last = 0;  // the barrier of the stage that is multiplied and then free
-        const auto add_up = [&](int half, bool frees) {
-            wgmma_wait<0>();
-            wgmma_pin(part);
-            wgmma_pin(plane[half % HALVES]);
-            if (frees && last && lane == 0) barrier_arrive(last);
-#pragma unroll
-            for (int i = 0; i < TILE_N / 2; i++) sum[i] += part[i];
-        };
+        for (int i = 0; i < TILE_N / 2; i++) sum[i] = 0.f;
+        range_a = range_b = NOTHING;
 #pragma unroll 1
         for (int kb = first; kb < blocks.end; kb += TURNS) {
             const unsigned number = count + (kb - blocks.begin), stage = number % STAGES;
             const unsigned phase = (ALTERNATE ? phases >> stage : number / STAGES) % 2;
             const unsigned long long b = wgmma_operand<B_ROWS>(ring + stage * STAGE);
-            const auto copy_next = [&] {
-                __syncwarp();  // every lane has read the raw tile
-                copy(kb + 2 * TURNS, slot);
-            };
             copy_wait<1>();
             __syncwarp();
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                auto& mine = plane[half % HALVES];
+                float part[TILE_N / 2];
+                unsigned plane[PLANES][2][4];
 #pragma unroll
                 for (int j = 0; j < 2; j++) {
                     float2 x[4];
                     a.fragment(own + slot * RawA::BYTES, 2 * half + j, x);
 #pragma unroll
                     for (int i = 0; i < 4; i++) {
-                        split(x[i].x, x[i].y, mine[0][j][i], mine[1][j][i], mine[2][j][i]);
-                        range_a.meet(mine[0][j][i]);
+                        split(x[i].x, x[i].y, plane[0][j][i], plane[1][j][i], plane[2][j][i]);
+                        range_a.meet(plane[0][j][i]);
                     }
                 }
-                if (HALVES == 2) {
-                    if (half == 1) copy_next();
-                    add_up(half ^ 1, half == 0);
-                }
                 if (half == 0) {
-                    last = empty + 8 * stage;
                     barrier_wait(full + 8 * stage, phase);
+                    fence_stores_for_wgmma();  // the producers have stored what wgmma reads
                     range_b.add(shared.b[stage][lane % PRODUCERS]);
                 }
-                multiply(part, mine, b + half * 2 * WGMMA_STEP<B_ROWS>);
-                if (HALVES == 1) {
-                    if (half == 1) copy_next();
-                    add_up(half, half == 1);
+                multiply(part, plane, b + half * 2 * WGMMA_STEP<B_ROWS>);
+                if (half == 1) {
+                    __syncwarp();  // every lane has read the raw tile
+                    copy(kb + 2 * TURNS, slot);
                 }
+                wgmma_wait<0>();
+                wgmma_pin(part);
+                if (half == 1 && lane == 0) barrier_arrive(empty + 8 * stage);
+#pragma unroll
+                for (int i = 0; i < TILE_N / 2; i++) sum[i] += part[i];
             }
             slot ^= 1;
             phases ^= 1 << stage;
         }
-        if (HALVES == 2) add_up(1, true);
-        const TileOfPart tile = scheduler.tile(p);  // found again: the loop has no registers to spare
         advance();
         if (ALTERNATE) advance();
-        const bool more = scheduler.has_tile(p, 1);
-        if (SHARERS == 1 && more) begin(scheduler.tile(p));
-        const Met met{range_a.of_warp(), {__reduce_min_sync(~0u, range_b.least), __reduce_max_sync(~0u, range_b.most)}};
-        if (lane == 0) shared.met[warp] = met;
-        const auto together = [] {  // all whose sums meet
-            __syncwarp();
-            if (CLUSTER > 1) cluster_sync();
-            else if (SHARERS > 1) sync_threads<1, CONSUMERS>();
-        };
-#pragma unroll
-        for (int n0 = 0; n0 < TILE_N; n0 += AT_ONCE) {
-#pragma unroll
-            for (int i = 0; i < AT_ONCE / 8; i++)
-#pragma unroll
-                for (int h = 0; h < 2; h++) {
-                    const float* const from = sum + n0 / 2 + 4 * i + 2 * h;
-                    store_shared2(own + SUMS + sum_at(lane / 4 + 8 * h, 8 * i + lane % 4 * 2), from[0], from[1]);
-                }
-            together();
-            finish(p, tile, n0, raw, shared);
-            together();
-        }
-        if (SHARERS > 1 && more) begin(scheduler.tile(p));
     }
     copy_wait<0>();
 }
 
-extern "C" __global__ void __launch_bounds__(CONSUMERS + 256, 1) MM32_CLUSTER_DIMENSIONS mm32_direct(const __grid_constant__ Problem p) {
+extern "C" __global__ void __launch_bounds__(CONSUMERS + 32 * PRODUCERS, 1) MM32_CLUSTER_DIMENSIONS mm32_direct(const __grid_constant__ Problem p) {
     extern __shared__ __align__(16) char dynamic[];
     __shared__ __align__(16) Shared shared;
     const unsigned ring = (shared_address(dynamic) + 1023) & ~1023u, raw = ring + STAGES * STAGE;
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
-            barrier_init(shared_address(shared.stored) + 8 * i, PRODUCERS);
-            for (auto& full : shared.full) barrier_init(shared_address(full) + 8 * i, 1);
+            for (auto& full : shared.full) barrier_init(shared_address(full) + 8 * i, PRODUCERS);
             barrier_init(shared_address(shared.empty) + 8 * i, WARPS / GROUPS);
         }
         fence_barrier_init();
     }
     __syncthreads();
-    if (threadIdx.x >= CONSUMERS + 128) {
-        give_registers<24>();
-        fence(p, shared);
-    } else if (threadIdx.x >= CONSUMERS) {
-        give_registers<88>();
+    if (threadIdx.x >= CONSUMERS) {
+        give_registers<96>();
         produce(p, ring, raw + A_RAW, shared);
     } else {
         take_registers<200>();

@@ -45,7 +45,7 @@ struct RawTile {
         row = ALONG_ROWS ? (VECTOR || SHIFTED ? lane % 4 * 4 : lane % 16) : VECTOR || SHIFTED ? lane / 8 : 0;
         k = ALONG_ROWS ? (VECTOR || SHIFTED ? lane / 4 : lane / 16) : VECTOR || SHIFTED ? lane % 8 * 4 : lane;
         row_bytes = 4 * (unsigned)x.row_stride, k_bytes = 4 * (unsigned)x.k_stride;
-        rows = (int)min(x.rows - row0 - row, (long long)(2 * RAW_ROWS));
+        rows = (int)min(x.rows - row0 - row, (long long)(1 << 20));
         from = reinterpret_cast<const char*>(x.data + (row0 + row) * x.row_stride + k * x.k_stride);
         if constexpr (SHIFTED) {
             phase = (unsigned)(reinterpret_cast<unsigned long long>(x.data) / 4 % 4);
@@ -56,9 +56,11 @@ struct RawTile {
     // How many of 16 bytes exist, if `floats` do from where they begin.
     static __device__ __forceinline__ int bytes_of(int floats) { return 4 * max(0, min(floats, 4)); }
 
-    // Starts to copy 64 of K to `to`, as one group, from `k0` on, of which `left` exist. What does not exist becomes 0.
-    __device__ __forceinline__ void copy(unsigned to, long long k0, int left) const {
-        const char* const first = from + k0 * k_bytes;
+    // Starts to copy 64 of K to `to`, as one group, from `k0` on, of which `left` exist; of the tile that begins `on` rows, a multiple
+    // of 16, further on. What does not exist becomes 0.
+    __device__ __forceinline__ void copy(unsigned to, long long k0, int left, int on = 0) const {
+        const char* const first = from + k0 * k_bytes + on * (long long)row_bytes;
+        const int rows = this->rows - on;
         left -= k;
         if constexpr (SHIFTED && !ALONG_ROWS) {
             // The copies of a lane have one shift, since their rows are multiples of 4 apart. The last piece of a row is copied

@@ -5,16 +5,6 @@
 #pragma once
 #include "ptx/wgmma.cuh"
 
-// Operand A of a multiply that has ended: until then it may not lie elsewhere.
-template <int PLANES>
-__device__ __forceinline__ void wgmma_pin(unsigned (&a)[PLANES][2][4]) {
-#pragma unroll
-    for (int q = 0; q < PLANES; q++)
-#pragma unroll
-        for (int j = 0; j < 2; j++)
-            asm volatile("" : "+r"(a[q][j][0]), "+r"(a[q][j][1]), "+r"(a[q][j][2]), "+r"(a[q][j][3])::"memory");
-}
-
 // d = a * b + (accumulate ? d : 0)
 template <int B_ALONG_ROWS>
 __device__ __forceinline__ void wgmma(float (&d)[32], const unsigned (&a)[4], unsigned long long b, int accumulate) {
