@@ -126,8 +126,6 @@ def _left_out(kernel: str, gemm: Gemm, card: Card) -> str | None:
         return "simt computes all that it does, and nobody has timed it on this card"
     if kernel in _RUNGS and gemm.flops > fma.TRIVIAL:
         return f"above {fma.TRIVIAL:.3g} FLOP simt is at least as fast"
-    if kernel == "direct":
-        return "nobody has timed it yet"
     if kernel in EMULATED_KERNELS and (why := emulated.too_short(kernel, gemm)):
         return why
     if kernel == "mma" and unsupported("tensorcore", card) is None:

@@ -69,17 +69,18 @@ SHARES: dict[str, float] = {
     "tensorcore.64x6": 0.6,
     "tensorcore.64x6.launches": 1.1666667,
     # direct, by tile, of fp16; a tile's begin and end, a call, and what a cluster adds, in launches; of memory, what it reads and
-    # stores, and what its tiles read from L2. Guesses.
-    "direct.128x128": 0.6,
-    "direct.128x128.launches": 0.8,
+    # stores, and what its tiles read from L2; what remains where lines are not aligned, and where elements lie apart (a guess).
+    "direct.128x128": 0.66,
+    "direct.128x128.launches": 1.15,
     "direct.128x64": 0.5,
-    "direct.128x64.launches": 0.7,
-    "direct.64x64": 0.4,
-    "direct.64x64.launches": 0.6,
-    "direct.launches": 1.0,
-    "direct.cluster.launches": 0.5,
-    "direct.unaligned": 0.6,
-    "direct.memory": 0.75,
+    "direct.128x64.launches": 0.59,
+    "direct.64x64": 0.4025,
+    "direct.64x64.launches": 0.27,
+    "direct.launches": 1.82,
+    "direct.cluster.launches": 0.22,
+    "direct.shifted": 0.77,
+    "direct.scattered": 0.5,
+    "direct.memory": 0.54,
     "direct.l2": 1.1,
     "tensorcore.256x1": 0.8355313,
     "tensorcore.256x1.launches": 1.6666667,
@@ -362,13 +363,13 @@ class Model:
         together = max(multiply + self.pack_exposed * packed / self.pack_beside, ahead) + self.beside
         return min(together, in_turn) + rest, together < in_turn
 
-    def direct(self, work: Work, tile: Tile, tiles: int, cluster: int, unaligned: bool) -> float:
-        """bf16x6 in one launch: `tiles` tiles, K of each shared by `cluster` blocks."""
+    def direct(self, work: Work, tile: Tile, tiles: int, cluster: int, copies: str) -> float:
+        """bf16x6 in one launch: `tiles` tiles, K of each shared by `cluster` blocks. copies: "aligned", "shifted" or "scattered"."""
         s, card = self.shares, self.card
         flops = 12.0 * tile.m * tile.n * tile.k  # of 64 of K, six products
         step = flops / (card.fp16 / self.sms * s[tile.label])
-        if unaligned:
-            step /= s["direct.unaligned"]
+        if copies != "aligned":
+            step /= s[f"direct.{copies}"]
         waves = -(-tiles // (self.sms // cluster))
         around = s[tile.label + ".launches"] + (s["direct.cluster.launches"] if cluster > 1 else 0.0)
         multiply = waves * (-(-work.k // (tile.k * cluster)) * step + around * self.launch)

@@ -20,7 +20,6 @@
 //   MM32_TILE_N      128 or 64
 //   MM32_STAGES      K-blocks of 64 of B in the ring
 //   MM32_CLUSTER     blocks that share K: 1, 2, 4 or 8
-//   MM32_AHEAD       K-blocks of B whose copies are under way while one is split
 //   MM32_ALTERNATE   1: consumer warpgroups take turns at tiles (TILE_M 64, CLUSTER 1)
 //   MM32_A_LOAD, MM32_B_LOAD   see emulated/raw_tile.cuh
 //   MM32_C_VECTOR    1: C is contiguous along N and aligned: 16-byte stores
@@ -44,8 +43,7 @@ constexpr int GROUPS = 128 / TILE_M;            // consumer warpgroups that have
 constexpr int TURNS = ALTERNATE ? 1 : GROUPS;   // those that take turns at K-blocks
 constexpr int SHARERS = TURNS * CLUSTER;        // warps whose sums make an element of C
 constexpr int PRODUCER_TILES = TILE_N / 16 / PRODUCERS;  // raw tiles of a K-block of B that a producer warp has
-constexpr int AHEAD = MM32_AHEAD;
-constexpr int PRODUCER_SLOTS = PRODUCER_TILES * AHEAD + 1;
+constexpr int PRODUCER_SLOTS = PRODUCER_TILES + 1;  // a K-block is under way while one is split: three more were no faster
 using RawA = RawTile<MM32_A_LOAD>;
 using RawB = RawTile<MM32_B_LOAD>;
 constexpr int B_ROWS = RawB::ALONG_ROWS;
@@ -147,10 +145,10 @@ __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigne
     const Tiles tiles(p);
     raw += warp * B_WARP;
     RawB b;
-    unsigned next = tiles.first();              // tile of the next copy,
-    int copied = blocks.begin, i = 0, slot = 0;  // its K-block, its raw tile of those, and its slot
-    unsigned phases = 0;                         // RawB::phase of each slot, in two bits
-    const auto copy = [&] {
+    unsigned next = tiles.first();       // tile of the next copy,
+    int copied = blocks.begin, slot = 0;  // its K-block, and its slot
+    unsigned phases = 0;                  // RawB::phase of each slot, in two bits
+    const auto copy = [&](int i) {
         if (next < tiles.all) {
             if (i == 0 && copied == blocks.begin) {
                 const int3 at = tiles.at(next);
@@ -159,8 +157,7 @@ __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigne
             const long long k0 = (long long)copied * BLOCK_K;
             b.copy(raw + slot * RawB::BYTES, k0, (int)min(p.k - k0, (long long)BLOCK_K), 16 * i);
             if (RawB::SHIFTED) phases = (phases & ~(3u << 2 * slot)) | b.phase << 2 * slot;
-            if (++i == PRODUCER_TILES) i = 0, copied++;
-            if (copied == blocks.end) copied = blocks.begin, next += tiles.step;
+            if (i == PRODUCER_TILES - 1 && ++copied == blocks.end) copied = blocks.begin, next += tiles.step;
         } else {
             copy_commit();
         }
@@ -168,53 +165,56 @@ __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigne
     };
     unsigned count = 0;  // of K-blocks, over all tiles
     int from = 0;        // slot
-    // Of what is split. The first PRODUCER_SLOTS - 1 rounds only copy.
+    // Of what is split. The first round only copies.
     unsigned tile = tiles.first();
-    int kb = blocks.begin, row = 0;
-    Range range = NOTHING;
+    int kb = blocks.begin;
 #pragma unroll 1
-    for (int round = 1 - PRODUCER_SLOTS; tile < tiles.all; round++) {
-        copy();
-        if (round < 0) continue;
+    for (bool splits = false; tile < tiles.all; splits = true) {
         const unsigned stage = count % STAGES;
-        if (row == 0) barrier_wait(empty + 8 * stage, count / STAGES % 2 ^ 1);
-        copy_wait<PRODUCER_SLOTS - 1>();
-        __syncwarp();
-        const int row0 = (warp * PRODUCER_TILES + row) * 16;
+        if (splits) barrier_wait(empty + 8 * stage, count / STAGES % 2 ^ 1);
+        Range range = NOTHING;
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
-            // Neighbouring lanes read and write different banks (raw_tile.cuh, ptx/wgmma.cuh).
-            int line, piece;
-            unsigned to = ring + stage * STAGE;
-            if (B_ROWS) {
-                // Lanes 0 .. 7: places k .. k + 3 and those 32 further on; then the next four; then the other 8 rows.
-                const int place = (lane / 8 % 2 + 2 * j) * 8 + lane % 8;
-                line = k_of_place(place), piece = lane / 16;
-                const int column = (row0 % 64) / 8 + piece;
-                to += row0 / 64 * 8192 + place * 128 + ((column ^ place % 8) * 16);
-            } else {
-                line = lane % 8 + j % 2 * 8, piece = lane / 8 + j / 2 * 4;
-                to += (row0 + line) * 128 + ((piece ^ line % 8) * 16);
+        for (int i = 0; i < PRODUCER_TILES; i++) {
+            copy(i);
+            if (!splits) continue;
+            copy_wait<PRODUCER_SLOTS - 1>();
+            __syncwarp();
+            const int row0 = (warp * PRODUCER_TILES + i) * 16;
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                // Neighbouring lanes read and write different banks (raw_tile.cuh, ptx/wgmma.cuh).
+                int line, piece;
+                unsigned to = ring + stage * STAGE;
+                if (B_ROWS) {
+                    // Lanes 0 .. 7: places k .. k + 3 and those 32 further on; then the next four; then the other 8 rows.
+                    const int place = (lane / 8 % 2 + 2 * j) * 8 + lane % 8;
+                    line = k_of_place(place), piece = lane / 16;
+                    const int column = (row0 % 64) / 8 + piece;
+                    to += row0 / 64 * 8192 + place * 128 + ((column ^ place % 8) * 16);
+                } else {
+                    line = lane % 8 + j % 2 * 8, piece = lane / 8 + j / 2 * 4;
+                    to += (row0 + line) * 128 + ((piece ^ line % 8) * 16);
+                }
+                float x[8];
+                b.piece(raw + from * RawB::BYTES, phases >> 2 * from, line, piece, x);
+                unsigned plane[PLANES][4];
+#pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    split(x[2 * e], x[2 * e + 1], plane[0][e], plane[1][e], plane[2][e]);
+                    range.meet(plane[0][e]);
+                }
+#pragma unroll
+                for (int q = 0; q < PLANES; q++) store_shared4(to + q * PLANE, plane[q]);
             }
-            float x[8];
-            b.piece(raw + from * RawB::BYTES, phases >> 2 * from, line, piece, x);
-            unsigned plane[PLANES][4];
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                split(x[2 * e], x[2 * e + 1], plane[0][e], plane[1][e], plane[2][e]);
-                range.meet(plane[0][e]);
-            }
-#pragma unroll
-            for (int q = 0; q < PLANES; q++) store_shared4(to + q * PLANE, plane[q]);
+            __syncwarp();  // the slot may be copied to again
+            from = from + 1 == PRODUCER_SLOTS ? 0 : from + 1;
         }
-        __syncwarp();  // the slot may be copied to again
-        from = from + 1 == PRODUCER_SLOTS ? 0 : from + 1;
-        if (++row < PRODUCER_TILES) continue;
+        if (!splits) continue;
         range = range.of_warp();
         if (lane == 0) shared.b[stage][warp] = range;
         __syncwarp();
         if (lane == 0) barrier_arrive(full + 8 * stage);
-        row = 0, range = NOTHING, count++;
+        count++;
         if (++kb < blocks.end) continue;
         kb = blocks.begin, tile += tiles.step;
         if (ALTERNATE) {
@@ -314,7 +314,7 @@ __device__ __forceinline__ void finish(const Problem& p, const int3& tile, int n
     float* const c = p.c.data + offset_of(p, p.c.batch, tile.x) + (tile.z + n0) * p.c.col;
     // The usual case: no operand has small elements. What NaN and Inf have spoiled is not kept: it is stored again below.
     if (least == 0.f && (WIDTH == 1 || p.n % WIDTH == 0)) {
-        constexpr int BATCH = 4 * STEP / PARTS < STEP ? STEP : 4 * STEP / PARTS < ROWS ? 4 * STEP / PARTS : ROWS;
+        constexpr int AT_A_TIME = 8 * STEP / PARTS, BATCH = ROWS < STEP ? STEP : AT_A_TIME < ROWS ? AT_A_TIME : ROWS;  // rows
         float spoiled = 0.f;
 #pragma unroll 1
         for (int first_of_batch = 0; first_of_batch < ROWS; first_of_batch += BATCH) {
