@@ -19,6 +19,7 @@ from mm32.bench import families, models, record, summary
 from mm32.verify import Verdict
 
 sys.path.append(str(Path(__file__).parent))  # where this file is loaded by its path
+import overviews
 from columns import (
     CASE,
     LAYOUT,
@@ -28,7 +29,6 @@ from columns import (
     error,
     grid,
     kernel,
-    product,
     seconds,
     short,
     size,
@@ -55,7 +55,6 @@ PAGES = (
     "docs/verifying.md",
 )
 MARKED = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end table -->)", re.S)
-FRONT = (512, 1024, 4096, 16384)  # sides of the squares that the front table has
 
 
 def load(name: str) -> dict[str, Any]:
@@ -355,38 +354,11 @@ def auto_table() -> str:
 
 
 def front_table() -> str:
-    """What README.md and the site's first page show: a product, squares and programs, those included that gain nothing."""
-    product_row = load("main")["rows"][0]
-    lines = [{"what": f"{size(product_row)}, {product(product_row)}", **product_row}]
-    squares = {row["m"]: row for row in load("shapes")["rows"] if row["m"] == row["n"] == row["k"]}
-    lines += [{"what": size(squares[side]), **squares[side]} for side in FRONT if side in squares]
-    lines += [{"what": row["case"], **row} for row in load("models")["rows"]]
+    return overviews.front(load("main"), load("shapes"), load("models")) + source("main", "shapes", "models")
 
-    def step(name: str) -> Cell:
-        return lambda row: "fails" if "failed" in row["results"][name] else short(name)(row)
 
-    def first_error(name: str) -> Cell:
-        """Of a program, that of its first quantity."""
-
-        def cell(row: Row) -> str:
-            r = row["results"][name]
-            if "failed" in r:
-                return "–"
-            return f"{r['error'] if 'error' in r else next(iter(r['errors'].values())):.1e}"
-
-        return cell
-
-    columns = [
-        ("product or program", lambda row: row["what"]),
-        ("torch fp32", step("torch")),
-        ("mm32", step("mm32")),
-        ("mm32 : torch (95 %)", speedup("mm32")),
-        ("torch TF32", step("torch-tf32")),
-        ("error torch", first_error("torch")),
-        ("error mm32", first_error("mm32")),
-        ("error TF32", first_error("torch-tf32")),
-    ]
-    return grid(columns, lines) + source("main", "shapes", "models")
+def comparison_table() -> str:
+    return overviews.comparison(load("main")) + source("main")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -415,6 +387,8 @@ def shown(name: str) -> Callable[[], str]:
 
 TABLES: dict[str, Callable[[], str]] = {
     "front": front_table,
+    "comparison": comparison_table,
+    "hardware": overviews.hardware,
     "main": main_table,
     "shapes": shapes_table,
     "packed": packed_table,

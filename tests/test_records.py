@@ -35,8 +35,47 @@ def test_pages_agree_with_the_records(tables: ModuleType) -> None:
     for name in tables.PAGES:
         page = (ROOT / name).read_text()
         marked += len(tables.MARKED.findall(page))
-        assert page == tables.filled(page), f"{name} differs from its records: make tables"
+        assert page == tables.filled(page, tables.docs_from(name)), f"{name} differs from its records: make tables"
     assert marked >= 4
+    assert tables.MARKED.findall((ROOT / "README.md").read_text())
+
+
+def test_pictures_agree_with_the_records(tables: ModuleType) -> None:
+    made = tables.drawn()
+    assert len(made) == 2 * (len(tables.PICTURES) + len(tables.DIAGRAMS))
+    for path, text in made.items():
+        assert path.read_text() == text, f"{path.name} differs from its record: make tables"
+    assert set((ROOT / "docs" / "pictures").iterdir()) == set(made), "a picture that nothing draws"
+    pages = "".join((ROOT / name).read_text() for name in tables.PAGES)
+    for path in made:
+        assert f'pictures/{path.name}"' in pages, "a picture that no page shows"
+
+
+def test_a_picture_says_where_and_when_and_what(tables: ModuleType) -> None:
+    for name, (of, draw, _) in tables.PICTURES.items():
+        made = tables.load(of)
+        for theme in tables.THEMES:
+            text = draw(made, theme)
+            for said in (made["environment"]["card"], made["environment"]["torch"], made["made"][:10], "torch TF32"):
+                assert said in text, (name, said)
+            assert "C64" in text or "error" in text, "no speed without its error"
+            fresh = draw(made | {"kernels": {k: record.kernel_hash(k) for k in made["kernels"]}}, theme)
+            assert "Measured before" not in fresh
+            assert "Measured before the latest change to simt." in draw(made | {"kernels": {"simt": "0"}}, theme)
+
+
+def test_a_peer_that_a_record_has_is_in_its_picture(tables: ModuleType) -> None:
+    made = tables.load("main")
+    rows = made["rows"]
+    draw = tables.PICTURES["speed-error"][1]
+    without = {"triton-tf32x3"}
+    bare = [row | {"results": {n: r for n, r in row["results"].items() if n not in without}} for row in rows]
+    assert "tf32x3" not in draw(made | {"rows": bare}, tables.THEMES[0])
+    triton = {"speedup": 2.5, "error": 3e-7, "seconds": 1e-3}
+    more = [row | {"results": row["results"] | {"triton-tf32x3": triton}} for row in bare]
+    text = draw(made | {"rows": more}, tables.THEMES[0])
+    assert ">Triton tf32x3<" in text
+    assert ">speed 2.50, error 3.0e-07<" in text
 
 
 def test_a_changed_record_changes_its_table(tables: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,8 +83,14 @@ def test_a_changed_record_changes_its_table(tables: ModuleType, monkeypatch: pyt
     made["rows"][0]["results"]["mm32"]["seconds"] *= 2
     load = tables.load
     monkeypatch.setattr(tables, "load", lambda name: made if name == "main" else load(name))
-    page = (ROOT / "README.md").read_text()
+    page = (ROOT / "docs" / "results.md").read_text()
     assert tables.filled(page) != page
+    monkeypatch.setattr(tables, "load", load)
+    before = tables.drawn()
+    made["rows"][0]["results"]["mm32"]["speedup"] *= 2
+    monkeypatch.setattr(tables, "load", lambda name: made if name == "main" else load(name))
+    differing = {path.name for path, text in tables.drawn().items() if text != before[path]}
+    assert differing == {"speed-error-light.svg", "speed-error-dark.svg"}
 
 
 def test_a_stale_record_is_said_so(tables: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
