@@ -45,10 +45,8 @@ def front(main: Record, shapes: Record, models: Record) -> str:
         ("torch fp32", step("torch")),
         ("mm32", step("mm32")),
         ("mm32 : torch (95 %)", speedup("mm32")),
-        ("torch TF32", step("torch-tf32")),
         ("error torch", first_error("torch")),
         ("error mm32", first_error("mm32")),
-        ("error TF32", first_error("torch-tf32")),
     ]
     return grid(columns, rows)
 

@@ -62,7 +62,7 @@ def legend(canvas: Canvas, y: float, said: dict[str, str]) -> float:
 class Chart:
     """A panel with axes: x on a logarithmic scale, y from 0 up."""
 
-    LEFT, RIGHT = 56.0, 20.0
+    LEFT, RIGHT = 60.0, 20.0
 
     def __init__(self, canvas: Canvas, top: float, bottom: float, x: tuple[float, float], y: float, ends: bool = False):
         """`x` is the scale's range, `y` its upper end. With `ends`, x = 0 and x = inf have places of their own beside it."""
@@ -94,7 +94,7 @@ class Chart:
             canvas.text(at, self.bottom + 19, text, 13, theme.muted, "middle")
         middle = (self.LEFT + canvas.width - self.RIGHT) / 2
         canvas.text(middle, self.bottom + 41, x_label, 14, anchor="middle")
-        canvas.text(12, (self.top + self.bottom) / 2, y_label, 14, anchor="middle", turned=True)
+        canvas.text(16, (self.top + self.bottom) / 2, y_label, 14, anchor="middle", turned=True)
 
 
 def decades(values: Sequence[float]) -> list[float]:

@@ -102,7 +102,7 @@ def test_a_stale_record_is_said_so(tables: ModuleType, monkeypatch: pytest.Monke
 
 
 def test_an_unknown_table_is_refused(tables: ModuleType) -> None:
-    with pytest.raises(ValueError, match=r"no table 'other': there are main, "):
+    with pytest.raises(ValueError, match=r"no table 'other': there are front, "):
         tables.filled("<!-- table: other -->\n<!-- end table -->")
 
 
