@@ -99,6 +99,8 @@ def test_the_test_itself_sees_what_is_wrong(chromium: browser.Browser, tmp_path:
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_the_theme_switch_changes_the_pictures(chromium: browser.Browser, address: str, dark: bool) -> None:
+    with chromium.open(address) as page:
+        page.value("localStorage.clear()")  # where the switch's place is kept
     with chromium.open(address, dark=dark) as page:
         assert page.value(SHOWN) == ["dark" if dark else "light"], "the system's colours at first"
         for theme in ("light", "dark"):  # the switch has three places: the system's, light, dark
