@@ -2,7 +2,8 @@
 
 The records that pages link to are copied into the site: /benchmarks/results/CARD/NAME.json in the repository is
 records/CARD/NAME.json there. A <picture>, of which a browser chooses the file by the system's colours, becomes two images, of
-which the theme shows the one for its own switch. Links to the repository and to a page's source appear where it is known.
+which the theme shows the one for its own switch. Figures in tables do not break over two lines. Links to the repository and to a
+page's source appear where it is known.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent
 RESULTS = ROOT / "benchmarks" / "results"
 PICTURE = re.compile(r'<picture>.*?srcset="([^"]*)".*?<img alt="([^"]*)" src="([^"]*)">.*?</picture>', re.S)
+# In tables: a time, an error, an interval. A browser would break them at the space, the minus or the dash.
+FIGURE = re.compile(r"\d[\d.]* (?:ms|µs|s|u)\b|\d[\d.]*e[-+]\d+|\(\d[\d.]*–\d[\d.]*\)")
 SOURCE = re.compile(r'^Source = "(https://[^"]+)"', re.M)
 
 
@@ -49,12 +52,25 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
-    return with_both_pictures(with_links_to_records(markdown, page.file.src_uri))
+    return with_both_pictures(with_whole_figures(with_links_to_records(markdown, page.file.src_uri)))
 
 
 def with_links_to_records(markdown: str, page: str) -> str:
     """The text of `page` (its path in docs/), its links to records relative to it."""
     return markdown.replace("](/benchmarks/results/", f"]({'../' * page.count('/')}records/")
+
+
+def with_whole_figures(markdown: str) -> str:
+    """The text with each figure in its tables kept on one line; what stands in code is left as it is."""
+
+    def line(text: str) -> str:
+        if not text.startswith("|"):
+            return text
+        parts = re.split(r"(`[^`]*`)", text)
+        parts[::2] = (FIGURE.sub(r'<span class="figure">\g<0></span>', part) for part in parts[::2])
+        return "".join(parts)
+
+    return "\n".join(map(line, markdown.split("\n")))
 
 
 def with_both_pictures(markdown: str) -> str:

@@ -106,6 +106,15 @@ def test_the_site_shows_the_picture_for_its_own_theme() -> None:
     assert shown >= 9
 
 
+def test_figures_in_tables_of_the_site_stay_on_one_line() -> None:
+    whole = module("mkdocs_hooks").with_whole_figures
+    assert whole("| `2 ms` | 2.5 ms | **4.30** (4.27–4.32) | 2.9e-04 |\n2.5 ms") == (
+        '| `2 ms` | <span class="figure">2.5 ms</span> | **4.30** <span class="figure">(4.27–4.32)</span> | '
+        '<span class="figure">2.9e-04</span> |\n2.5 ms'
+    )
+    assert whole("| 3 steps | 5 units |") == "| 3 steps | 5 units |"
+
+
 def test_the_site_knows_its_repository() -> None:
     repository = module("mkdocs_hooks").repository
     assert repository('[project.urls]\nSource = "https://host/some/mm32/"\n', {}) == "https://host/some/mm32"

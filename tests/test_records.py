@@ -15,6 +15,7 @@ import torch
 from mm32.bench import families, models, record
 from mm32.cuda.launch import TIERS
 from mm32.plan import EMULATED_KERNELS, KERNELS
+from mm32.plan.card import CARDS
 
 ROOT = Path(__file__).parent.parent
 RECORDS = sorted((ROOT / "benchmarks" / "results").glob("*/*.json"))
@@ -99,6 +100,54 @@ def test_a_stale_record_is_said_so(tables: ModuleType, monkeypatch: pytest.Monke
     monkeypatch.setattr(tables, "load", lambda name: made)
     assert record.stale(made)[-1] == "tensorcore"
     assert "Measured before the latest change to" in tables.main_table()
+
+
+def cells(table: str) -> list[list[str]]:
+    """The rows of a Markdown table, its head first."""
+    lines = [line for line in table.splitlines() if line.startswith("|") and not line.startswith("|---")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_the_ladder_shows_its_winner(tables: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = tables.load("ladder")
+    for row in made["rows"]:
+        row["results"]["dot"] |= {"seconds": 1e-9, "speedup": 1e6, "error": 0.5}
+    monkeypatch.setattr(tables, "load", lambda name: made)
+    head, *rungs = cells(tables.ladder_table())
+    assert head == [
+        "rung",
+        *(tables.LAYOUT[row["layout"]] for row in made["rows"]),
+        "speed, torch = 1",
+        "largest error",
+    ]
+    assert {rung[0] for rung in rungs} == {
+        "torch fp32",
+        *(f"`{n}`" for n in made["rows"][0]["results"] if n != "torch"),
+    }
+    assert rungs[-1] == ["`dot`", *["**0.000 ms**"] * 4, "1e+06", "5.0e-01"]
+    assert sum(cell.startswith("**") for rung in rungs for cell in rung) == 4, "one winner a layout"
+    assert all(re.fullmatch(r"\**[\d.]+ ms\**", cell) for rung in rungs for cell in rung[1:5]), "one figure a cell"
+
+
+def test_the_front_table_has_the_rows_that_lose(tables: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    load = tables.load
+    made = load("models")
+    made["rows"][0]["results"]["mm32"] |= {"speedup": 0.5, "speedup_low": 0.4, "speedup_high": 0.6}
+    monkeypatch.setattr(tables, "load", lambda name: made if name == "models" else load(name))
+    _, *rows = cells(tables.front_table())
+    assert len(rows) == 1 + len(tables.overviews.SQUARES) + len(made["rows"])
+    assert rows[5][3] == "**0.50** (0.40–0.60)"
+    for row in rows:
+        assert all(re.fullmatch(r"\d\.\de-\d\d", error) for error in row[4:]), "no time without its error"
+
+
+def test_the_table_of_cards_says_what_nobody_has_timed(tables: ModuleType) -> None:
+    _, *rows = cells(tables.overviews.hardware())
+    assert [row[0] for row in rows if row[3] == "**measured**"] == ["H200"]
+    assert {row[0] for row in rows} == set(CARDS)
+    by_name = {row[0]: row for row in rows}
+    assert by_name["H100 SXM"][2:] == ["`tensorcore`", "runs the H200's code; not run or timed here"]
+    assert by_name["A100"][1:] == ["8.0", "`mma`", "compiled for sm_80; not run, not timed"]
 
 
 def test_an_unknown_table_is_refused(tables: ModuleType) -> None:
