@@ -86,16 +86,12 @@ def hardware() -> str:
         if card.measured:
             return "**measured**"
         same = [name for name, (other, _) in CARDS.items() if other.measured and other.arch == card.arch]
-        return (
-            f"runs the {same[0]}'s code; not run or timed here"
-            if same
-            else f"compiled for {card.arch}; not run, not timed"
-        )
+        return f"the {same[0]}'s code, not timed" if same else f"compiled only ({card.arch})"
 
     columns: list[tuple[str, Cell]] = [
         ("card", lambda row: row["name"]),
-        ("compute capability", lambda row: "{}.{}".format(*row["card"].capability)),
-        (f"kernel for {' × '.join(map(str, LARGE))}", kernel),
+        ("capability", lambda row: "{}.{}".format(*row["card"].capability)),
+        ("kernel", kernel),
         ("state", state),
     ]
     rows = [{"name": name, "card": card} for name, (card, _) in CARDS.items()]
