@@ -15,13 +15,13 @@ OTHER_NVRTC := .venv/nvrtc-13.0.88
 help:
 	@echo "make demo      set up, then verify CASE=$(CASE) with mm32's own kernel and show the page"
 	@echo "make test      set up, then run the tests (GPU tests too where there is a GPU); PYTEST=... adds arguments"
-	@echo "make browser   install Chromium from Debian's packages, for the tests of HTML reports, if there is none"
+	@echo "make browser   install Chromium from Debian's packages, for the tests of HTML reports and the site, if there is none"
 	@echo "make test-all  lint, docs and every test, what make test leaves out too; writes tests/record.json"
 	@echo "make budgets   record registers, spills and shared memory of new and changed kernels, for two NVRTCs"
 	@echo "make cubins    compile the usual forms of the kernels for a wheel to hold (some 20 minutes on two cores)"
 	@echo "make lint      ruff and mypy"
 	@echo "make format    ruff's formatter and its fixes"
-	@echo "make tables    rewrite the tables in README.md and docs/ from benchmarks/results/"
+	@echo "make tables    rewrite the tables and pictures of README.md and docs/ from benchmarks/results/"
 	@echo "make docs      build the pages and the API reference into site/; warnings are errors"
 	@echo "make clean     remove .venv and the caches of this folder"
 

@@ -1,8 +1,9 @@
 """What a build makes beyond pyproject.toml: the package's long description, from README.md, and the wheel's folder of examples.
 
 A package index has no repository that relative links could lead into. Where pyproject.toml names one, `urls.Source`, they lead
-there, to the files of this version. Otherwise each becomes its text, which is the path that it leads to (a test sees to that), so
-the reader still has the path, in the source distribution. Links with a URL stay.
+there, to the files of this version, and pictures come from there. Otherwise each link becomes its text, which is the path that it
+leads to (a test sees to that), so the reader still has the path, in the source distribution, and a picture becomes its text and
+path. Links with a URL stay.
 """
 
 from __future__ import annotations
@@ -14,14 +15,19 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
+PICTURE = re.compile(r'<picture>.*?<img alt="([^"]*)" src="([^"]*)">.*?</picture>', re.S)
+PICTURE_FILE = re.compile(r'(?<=")(?=docs/pictures/)')
 RELATIVE_LINK = re.compile(r"\[([^\]]+)\]\((?!https?://)/?([^)]+)\)")
 
 
 def long_description(readme: str, files: str | None = None) -> str:
-    """The text for a package index. `files` is the URL of the folder that the repository's files are in, if there is one."""
+    """The text for a package index. `files` is the URL of the folder that the repository's files are in, if there is one:
+    .../blob/VERSION, where hosts have pages that show them, and .../raw/VERSION the files themselves."""
     if files is not None:
+        readme = PICTURE_FILE.sub(f"{'/raw/'.join(files.rsplit('/blob/', 1))}/", readme)
         return RELATIVE_LINK.sub(lambda link: f"[{link[1]}]({files}/{link[2]})", readme)
     note = "\n\nPaths in this description are those of the source distribution.\n"
+    readme = PICTURE.sub(r"\1: \2", readme)
     return RELATIVE_LINK.sub(r"\1", readme).rstrip() + note
 
 

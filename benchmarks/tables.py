@@ -1,8 +1,9 @@
 """Rewrites the tables and pictures of README.md and docs/ from the records in benchmarks/results/: python benchmarks/tables.py.
 
-A table stands between `<!-- table: NAME -->` and `<!-- end table -->`. A picture is drawn again where its record is another; it
-needs matplotlib. With --check nothing is written: exit 1 if a table or a picture differs from its record, and a line for every
-record that is older than the kernels it speaks of.
+A table stands between `<!-- table: NAME -->` and `<!-- end table -->`, and so does what shows a picture, whose NAME begins with
+"picture-"; the pictures themselves are docs/pictures/NAME-light.svg and NAME-dark.svg (pictures.py, diagrams.py). With --check
+nothing is written: exit 1 if a table or a picture differs from its record, and a line for every record that is older than the
+kernels it speaks of.
 """
 
 from __future__ import annotations
@@ -17,96 +18,67 @@ from typing import Any
 from mm32.bench import families, models, record, summary
 from mm32.verify import Verdict
 
+sys.path.append(str(Path(__file__).parent))  # where this file is loaded by its path
+import overviews
+from columns import (
+    CASE,
+    LAYOUT,
+    PRODUCT,
+    Cell,
+    Row,
+    error,
+    grid,
+    kernel,
+    seconds,
+    short,
+    size,
+    speedup,
+    time,
+)
+from diagrams import DIAGRAMS
+from drawing import THEMES
+from pictures import PICTURES
+
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 CARD = "nvidia-h200"
 PAGES = (
     "README.md",
+    "docs/comparison.md",
     "docs/families.md",
+    "docs/index.md",
     "docs/kernels.md",
     "docs/layers.md",
     "docs/models.md",
     "docs/numerics.md",
+    "docs/results.md",
     "docs/verifying.md",
 )
-PICTURES = {"docs/families.svg": "families"}  # file -> record
 MARKED = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end table -->)", re.S)
-Row = dict[str, Any]
-Cell = Callable[[Row], str]
-LAYOUT = {"tt": "`A.T @ B.T`", "nt": "`A @ B.T`", "tn": "`A.T @ B`", "nn": "`A @ B`"}
 
 
 def load(name: str) -> dict[str, Any]:
     return record.read(RESULTS / CARD / f"{name}.json")
 
 
-def time(seconds: float) -> str:
-    return f"{seconds * 1e3:.3f} ms" if seconds < 1 else f"{seconds:.2f} s"
-
-
-def source(name: str) -> str:
-    """The line under a table: where and when it was measured, and the record's path, as a link from the repository's root."""
-    made = load(name)
-    e = made["environment"]
-    old = record.stale(made)
-    path = f"benchmarks/results/{CARD}/{name}.json"
+def source(*names: str) -> str:
+    """The line under a table: where and when it was measured, and the records' paths, as links from the repository's root; one
+    after another where they differ in that."""
+    lines: dict[str, list[str]] = {}
+    for name in names:
+        made, path = load(name), f"benchmarks/results/{CARD}/{name}.json"
+        e = made["environment"]
+        where = f"{e['card']}, driver {e['driver']}, torch {e['torch']}, {made['made'][:10]}"
+        lines.setdefault(where, []).append(f"[{path}](/{path})")
+    old = sorted({kernel for name in names for kernel in record.stale(load(name))})
     note = f" **Measured before the latest change to {', '.join(old)}.**" if old else ""
-    return f"\n{e['card']}, driver {e['driver']}, torch {e['torch']}, {made['made'][:10]}; [{path}](/{path}).{note}\n"
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Columns: a head, and what stands below it for a row of a record
-
-
-def grid(columns: Iterable[tuple[str, Cell]], rows: Iterable[Row]) -> str:
-    """The Markdown of a table, a line for each row."""
-    heads, cells = zip(*columns, strict=True)
-    first, *others = (f"| {' | '.join(line)} |" for line in (heads, *([cell(row) for cell in cells] for row in rows)))
-    return "\n".join([first, "|---" * len(heads) + "|", *others]) + "\n"
+    return "\n" + " ".join(f"{where}; {', '.join(paths)}." for where, paths in lines.items()) + note + "\n"
 
 
 def table(name: str, columns: Iterable[tuple[str, Cell]], rows: Iterable[Row] | None = None) -> str:
     """The Markdown of a table of record `name`, and where that is; of its rows, if no others are given."""
     return grid(columns, load(name)["rows"] if rows is None else rows) + source(name)
 
-
-def seconds(name: str) -> Cell:
-    return lambda row: time(row["results"][name]["seconds"])
-
-
-def short(name: str) -> Cell:
-    """For times from microseconds to seconds."""
-    return lambda row: summary.time(row["results"][name]["seconds"])
-
-
-def error(name: str) -> Cell:
-    return lambda row: f"{row['results'][name]['error']:.1e}"
-
-
-def speedup(name: str) -> Cell:
-    """With its interval; a dash where it failed."""
-
-    def cell(row: Row) -> str:
-        r = row["results"][name]
-        return f"**{r['speedup']:.2f}** ({r['speedup_low']:.2f}–{r['speedup_high']:.2f})" if "speedup" in r else "–"
-
-    return cell
-
-
-def product(row: Row) -> str:
-    return LAYOUT[row["layout"]] + (" + bias, relu" if row["bias"] else "")
-
-
-def distribution(row: Row) -> str:
-    return row["distribution"]
-
-
-def kernel(row: Row) -> str:
-    return row["results"]["mm32"]["kernel"]
-
-
-PRODUCT: tuple[tuple[str, Cell], ...] = (("product", product), ("data", distribution))
-CASE: tuple[str, Cell] = ("M × K × N, layout, data", lambda row: row["case"].replace("x", " × ", 2))
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Tables
@@ -129,9 +101,6 @@ def main_table() -> str:
 
 
 def shapes_table() -> str:
-    def size(row: Row) -> str:
-        return f"{row['m']} × {row['k']} × {row['n']}" + (f", batch {row['batch']}" if row["batch"] > 1 else "")
-
     return table(
         "shapes",
         [
@@ -198,16 +167,30 @@ def errors_table() -> str:
 
 
 def ladder_table() -> str:
-    def rung(name: str) -> Cell:
-        def cell(row: Row) -> str:
-            r = row["results"][name]
-            return f"{time(r['seconds'])}<br>×{r['speedup']:.3g}, error {r['error']:.1e}"
-
-        return cell
-
+    """A line for each rung, slowest first; the fastest in each layout in bold."""
     rows = load("ladder")["rows"]
-    layout = ("layout", lambda row: LAYOUT[row["layout"]])
-    return table("ladder", [layout, *((name, rung(name)) for name in rows[0]["results"])])
+
+    def in_layout(row: Row) -> tuple[str, Cell]:
+        fastest = min(r["seconds"] for r in row["results"].values())
+
+        def cell(rung: Row) -> str:
+            seconds = row["results"][rung["name"]]["seconds"]
+            return f"**{time(seconds)}**" if seconds == fastest else time(seconds)
+
+        return LAYOUT[row["layout"]], cell
+
+    rungs = []
+    for name in rows[0]["results"]:
+        results = [row["results"][name] for row in rows]
+        mean = summary.geometric_mean([r["speedup"] for r in results])
+        rungs.append({"name": name, "speed": mean, "error": max(r["error"] for r in results)})
+    columns = [
+        ("rung", lambda rung: f"`{rung['name']}`" if rung["name"] != "torch" else "torch fp32"),
+        *map(in_layout, rows),
+        ("speed, torch = 1", lambda rung: f"{rung['speed']:.3g}"),
+        ("largest error", lambda rung: f"{rung['error']:.1e}"),
+    ]
+    return table("ladder", columns, sorted(rungs, key=lambda rung: rung["speed"]))
 
 
 def ieee_table() -> str:
@@ -336,11 +319,6 @@ def families_line(rows: list[Row]) -> str:
     )
 
 
-def families_picture() -> str:
-    load("families")  # which it is drawn from
-    return "![Speed relative to torch and normwise error of every family](families.svg)\n"
-
-
 def auto_table() -> str:
     """What the planner's choices come to over the set "auto", and its ten lowest speedups."""
     if not (RESULTS / CARD / "auto.json").exists():
@@ -375,7 +353,42 @@ def auto_table() -> str:
     )
 
 
+def front_table() -> str:
+    return overviews.front(load("main"), load("shapes"), load("models")) + source("main", "shapes", "models")
+
+
+def comparison_table() -> str:
+    return overviews.comparison(load("main")) + source("main")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Pictures
+
+
+def shown(name: str) -> Callable[[], str]:
+    """What shows a picture: the file for the reader's theme. In a page, not in a picture, is the link to the record."""
+
+    def make() -> str:
+        alt = PICTURES[name][2] if name in PICTURES else DIAGRAMS[name][1]
+        below = ""
+        if name in PICTURES:
+            load(PICTURES[name][0])  # which it is drawn from
+            path = f"benchmarks/results/{CARD}/{PICTURES[name][0]}.json"
+            below = f"\nDrawn from [{path}](/{path}).\n"
+        return (
+            "<picture>\n"
+            f'  <source media="(prefers-color-scheme: dark)" srcset="pictures/{name}-dark.svg">\n'
+            f'  <img alt="{alt}" src="pictures/{name}-light.svg">\n'
+            "</picture>\n" + below
+        )
+
+    return make
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "front": front_table,
+    "comparison": comparison_table,
+    "hardware": overviews.hardware,
     "main": main_table,
     "shapes": shapes_table,
     "packed": packed_table,
@@ -384,17 +397,17 @@ TABLES: dict[str, Callable[[], str]] = {
     "ladder": ladder_table,
     "models": models_table,
     "families": families_table,
-    "families-picture": families_picture,
     "auto": auto_table,
     "ieee": ieee_table,
     "host": host_table,
     "exports": exports_table,
+    **{f"picture-{name}": shown(name) for name in (*PICTURES, *DIAGRAMS)},
 }
 
 
-def filled(text: str) -> str:
+def filled(text: str, docs: str = "") -> str:
     """A page with its tables made from the records, or the word that there is no record; ValueError for a table that does not
-    exist."""
+    exist. `docs` is the way from the page to docs/, where the pictures' folder is."""
 
     def make(found: re.Match[str]) -> str:
         if found[2] not in TABLES:
@@ -403,27 +416,38 @@ def filled(text: str) -> str:
             table = TABLES[found[2]]()
         except FileNotFoundError as error:
             table = f"Not measured yet: there is no {Path(error.filename).relative_to(ROOT)}.\n"
-        return found[1] + table + found[3]
+        return found[1] + table.replace('="pictures/', f'="{docs}pictures/') + found[3]
 
     return MARKED.sub(make, text)
 
 
-def draw(check: bool) -> list[str]:
-    """The pictures that were not drawn from the records as they are; without `check` they now are. One whose record is missing is
-    left as it is."""
-    differing = []
-    for name, of in PICTURES.items():
-        path = ROOT / name
-        if not (RESULTS / CARD / f"{of}.json").exists():
-            continue
-        made = load(of)
-        if path.exists() and f"<dc:date>{made['made']}</dc:date>" in path.read_text():
-            continue
-        differing.append(name)
-        if not check:
-            from mm32.bench import plots
+def docs_from(page: str) -> str:
+    """The way to docs/ from a page, by its path."""
+    return "" if page.startswith("docs/") else "docs/"
 
-            plots.save(made, path)
+
+def drawn() -> dict[Path, str]:
+    """The text of every picture in docs/pictures/; of those whose record is missing, none."""
+    made = {}
+    for theme in THEMES:
+        for name, (of, draw_it, _) in PICTURES.items():
+            if (RESULTS / CARD / f"{of}.json").exists():
+                made[ROOT / "docs" / "pictures" / f"{name}-{theme.name}.svg"] = draw_it(load(of), theme)
+        for name, (draw_diagram, _) in DIAGRAMS.items():
+            made[ROOT / "docs" / "pictures" / f"{name}-{theme.name}.svg"] = draw_diagram(theme)
+    return made
+
+
+def draw(check: bool) -> list[str]:
+    """The pictures that were not drawn from the records as they are; without `check` they now are."""
+    differing = []
+    for path, text in drawn().items():
+        if path.exists() and path.read_text() == text:
+            continue
+        differing.append(path.relative_to(ROOT).as_posix())
+        if not check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
     return differing
 
 
@@ -437,7 +461,7 @@ def main() -> int:
         if not page.exists():
             continue
         before = page.read_text()
-        after = filled(before)
+        after = filled(before, docs_from(name))
         if before != after:
             differing.append(name)
             if not check:

@@ -90,8 +90,10 @@ class Browser:
         message, _, self.rest = self.rest.partition(b"\0")
         return json.loads(message)
 
-    def open(self, path: Path, width: int = 1280, height: int = 900, dark: bool = False, script: bool = True) -> Page:
-        return Page(self, path, width, height, dark, script)
+    def open(
+        self, at: Path | str, width: int = 1280, height: int = 900, dark: bool = False, script: bool = True
+    ) -> Page:
+        return Page(self, at, width, height, dark, script)
 
     def __enter__(self) -> Browser:
         return self
@@ -111,29 +113,33 @@ class Browser:
 
 
 class Page:
-    """A file, loaded, at a size in CSS pixels; `errors` are what its console had to say. A context manager."""
+    """A file or an address, loaded, at a size in CSS pixels; `errors` are what its console had to say. A context manager."""
 
-    def __init__(self, browser: Browser, path: Path, width: int, height: int, dark: bool, script: bool):
+    def __init__(self, browser: Browser, at: Path | str, width: int, height: int, dark: bool, script: bool):
         self.browser = browser
         self.target = browser.ask("Target.createTarget", url="about:blank")["targetId"]
         self.session = browser.ask("Target.attachToTarget", targetId=self.target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.ask(f"{domain}.enable")
+        self.resize(width, height, dark)
+        self.ask("Emulation.setScriptExecutionDisabled", value=not script)
+        self.ask("Page.navigate", url=at if isinstance(at, str) else at.as_uri())
+        begin = time.monotonic()
+        while not self._seen("Page.loadEventFired"):
+            if time.monotonic() - begin > TIMEOUT:
+                raise TimeoutError(f"{at} did not load")
+            browser.ask("Browser.getVersion")
+
+    def ask(self, method: str, **parameters: Any) -> dict[str, Any]:
+        return self.browser.ask(method, self.session, **parameters)
+
+    def resize(self, width: int, height: int = 900, dark: bool = False) -> None:
+        """Another size, in CSS pixels, and the system's colours."""
         self.ask(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
         theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.ask("Emulation.setEmulatedMedia", features=[theme])
-        self.ask("Emulation.setScriptExecutionDisabled", value=not script)
-        self.ask("Page.navigate", url=path.as_uri())
-        begin = time.monotonic()
-        while not self._seen("Page.loadEventFired"):
-            if time.monotonic() - begin > TIMEOUT:
-                raise TimeoutError(f"{path.name} did not load")
-            browser.ask("Browser.getVersion")
-
-    def ask(self, method: str, **parameters: Any) -> dict[str, Any]:
-        return self.browser.ask(method, self.session, **parameters)
 
     def _seen(self, method: str) -> list[dict[str, Any]]:
         return [

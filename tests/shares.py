@@ -50,6 +50,7 @@ AREAS = {
     "test_settings": "command line",
     "test_records": "records",
     "test_links": "records",
+    "test_site": "records",
     "test_project": "records",
     "test_package": "records",
     "test_types": "records",

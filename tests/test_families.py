@@ -364,49 +364,47 @@ def test_the_table_has_the_kinds_one_by_one(tables: ModuleType) -> None:
 
 
 def test_the_picture_is_drawn_where_the_record_is_another(tables: ModuleType, made: dict[str, Any]) -> None:
-    pytest.importorskip("matplotlib")
-    page = "<!-- table: families-picture -->\n<!-- end table -->"
-    assert "](families.svg)" in tables.filled(page)
-    picture = tables.ROOT / "docs" / "families.svg"
-    assert tables.draw(check=True) == ["docs/families.svg"]
-    assert not picture.exists()
-    assert tables.draw(check=False) == ["docs/families.svg"]
-    assert picture.read_text().startswith("<?xml")
+    page = "<!-- table: picture-families -->\n<!-- end table -->"
+    assert 'src="pictures/families-light.svg"' in tables.filled(page)
+    assert 'srcset="docs/pictures/families-dark.svg"' in tables.filled(page, "docs/")
+    files = [f"docs/pictures/families-{theme}.svg" for theme in ("light", "dark")]
+    assert set(files) <= set(tables.draw(check=True))
+    assert not (tables.ROOT / files[0]).exists()
+    assert set(files) <= set(tables.draw(check=False))
     assert tables.draw(check=True) == []
     record.write(tables.RESULTS / tables.CARD / "families.json", made | {"made": "2030-01-01 00:00 UTC"})
-    assert tables.draw(check=True) == ["docs/families.svg"]
+    assert tables.draw(check=True) == files
 
 
 def test_without_a_record_there_is_no_picture(tables: ModuleType) -> None:
     (tables.RESULTS / tables.CARD / "families.json").unlink()
-    assert tables.draw(check=False) == []
-    for name in ("families", "families-picture"):
+    assert not any("families" in name for name in tables.draw(check=False))
+    for name in ("families", "picture-families"):
         page = tables.filled(f"<!-- table: {name} -->\nold\n<!-- end table -->")
         assert f"Not measured yet: there is no benchmarks/results/{tables.CARD}/families.json." in page
         assert "](" not in page
+        assert "<img" not in page
 
 
-def test_the_picture_has_every_family_of_the_first_shape(made: dict[str, Any]) -> None:
-    pytest.importorskip("matplotlib")
-    from mm32.bench import plots
-
-    figure, notes = plots.families(made)
-    (axes,) = figure.axes
-    drawn = {points.get_label(): points.get_offsets().tolist() for points in axes.collections}
-    assert drawn == {
-        "torch": [[1.0, 12.0]] * 3,
-        "torch-tf32": [[pytest.approx(10.0), 5000.0]] * 3,
-        "mm32": [[4.0, 2.5], [1.0, 2.5]],
-    }
-    assert notes == ["1 errors of 0, infinity or NaN are not drawn"]
-    assert axes.get_xscale() == axes.get_yscale() == "log"
-    assert "units of u" in axes.get_ylabel()
-    shown = [text.get_text() for text in (*figure.texts, *axes.texts)]
-    assert "3 families of data, 2048 × 4096 × 2048" in shown
-    assert {"randn", "phi4", "4 u"} <= set(shown)
-    assert "allnan" not in shown
-    with pytest.raises(ValueError, match="no results to draw"):
-        plots.families(made | {"rows": []})
+def test_the_picture_has_every_family_of_the_first_shape(tables: ModuleType, made: dict[str, Any]) -> None:
+    light = tables.PICTURES["families"][1](made, tables.THEMES[0])
+    assert light.count(f'fill="{tables.THEMES[0].colours["torch"]}"') >= 3
+    marks = [line for line in light.splitlines() if line.startswith(("<circle", "<polygon"))]
+    assert len(marks) == 3 + 3 * 3, (
+        "a mark of each implementation in the legend, and one for each family, errors of 0 too"
+    )
+    for said in (
+        "3 families of data, 2048 × 4096 × 2048",
+        ">randn<",
+        ">phi4<",
+        ">4 u<",
+        "a card, driver 1.2, torch 2.9, ",
+    ):
+        assert said in light
+    assert "speed 1.00 to 4.00 (geometric mean 1.59), error 0 u to 2.5 u" in light
+    assert "Measured before" not in light
+    stale = tables.PICTURES["families"][1](made | {"kernels": {"tensorcore": "0" * 16}}, tables.THEMES[0])
+    assert "Measured before the latest change to tensorcore." in stale
 
 
 # ---------------------------------------------------------------------------------------------------------------------

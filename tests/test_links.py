@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 LINK = re.compile(r"\[([^\]]+)\]\(((?!https?://|#)[^)]+)\)")
+PICTURE = re.compile(r'(?:src|srcset)="([^"]+)"')
 
 
 def links(page: Path) -> list[tuple[str, str]]:
@@ -35,6 +36,8 @@ def test_links_lead_to_files_of_the_repository(page: Path) -> None:
         path = target.partition("#")[0]
         at = ROOT / path[1:] if path.startswith("/") else page.parent / path
         assert at.exists(), f"{page.name} links to {target}"
+    for name in PICTURE.findall(page.read_text()):
+        assert (page.parent / name).is_file(), f"{page.name} shows {name}"
 
 
 @pytest.fixture
@@ -59,6 +62,9 @@ def test_a_package_index_shows_links_into_the_repository_that_is_named(hatch_bui
     assert LINK.findall(text) == []
     for shown, target in links(ROOT / "README.md"):
         assert f"[{shown}](https://host/mm32/blob/v1.2.3/{target.removeprefix('/')})" in text
+    pictures = PICTURE.findall(readme)
+    assert len(pictures) == 2, "one picture, light and dark"
+    assert PICTURE.findall(text) == [f"https://host/mm32/raw/v1.2.3/{name}" for name in pictures]
 
 
 def test_a_package_index_shows_paths_instead_of_links(hatch_build: ModuleType) -> None:
@@ -70,6 +76,9 @@ def test_a_package_index_shows_paths_instead_of_links(hatch_build: ModuleType) -
         assert shown == target.lstrip("/"), "without its link, the text has to say where it leads"
         assert shown in text
     assert text.endswith("those of the source distribution.\n")
+    assert "<picture" not in text
+    assert "<img" not in text
+    assert "mm32 on a large product: docs/pictures/speed-error-light.svg" in text
 
 
 def test_the_site_has_the_records_that_its_pages_link_to() -> None:
@@ -84,3 +93,31 @@ def test_the_site_has_the_records_that_its_pages_link_to() -> None:
     assert linked >= 4
     nested = hooks.with_links_to_records("[x](/benchmarks/results/card/main.json)", "a/b.md")
     assert nested == "[x](../records/card/main.json)"
+
+
+def test_the_site_shows_the_picture_for_its_own_theme() -> None:
+    hooks = module("mkdocs_hooks")
+    shown = 0
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        text = hooks.with_both_pictures(page.read_text())
+        assert "<picture>" not in text
+        shown += text.count("-light.svg#only-light)")
+        assert text.count("-light.svg#only-light)") == text.count("-dark.svg#only-dark)") == text.count("#only-") / 2
+    assert shown >= 9
+
+
+def test_figures_in_tables_of_the_site_stay_on_one_line() -> None:
+    whole = module("mkdocs_hooks").with_whole_figures
+    assert whole("| `2 ms` | 2.5 ms | **4.30** (4.27–4.32) | 2.9e-04 |\n2.5 ms") == (
+        '| `2 ms` | <span class="figure">2.5 ms</span> | **4.30** <span class="figure">(4.27–4.32)</span> | '
+        '<span class="figure">2.9e-04</span> |\n2.5 ms'
+    )
+    assert whole("| 3 steps | 5 units |") == "| 3 steps | 5 units |"
+
+
+def test_the_site_knows_its_repository() -> None:
+    repository = module("mkdocs_hooks").repository
+    assert repository('[project.urls]\nSource = "https://host/some/mm32/"\n', {}) == "https://host/some/mm32"
+    workflow = {"GITHUB_SERVER_URL": "https://host", "GITHUB_REPOSITORY": "some/mm32"}
+    assert repository("[project]\n", workflow) == "https://host/some/mm32"
+    assert repository("[project]\n", {}) is None

@@ -15,6 +15,7 @@ import torch
 from mm32.bench import families, models, record
 from mm32.cuda.launch import TIERS
 from mm32.plan import EMULATED_KERNELS, KERNELS
+from mm32.plan.card import CARDS
 
 ROOT = Path(__file__).parent.parent
 RECORDS = sorted((ROOT / "benchmarks" / "results").glob("*/*.json"))
@@ -35,8 +36,47 @@ def test_pages_agree_with_the_records(tables: ModuleType) -> None:
     for name in tables.PAGES:
         page = (ROOT / name).read_text()
         marked += len(tables.MARKED.findall(page))
-        assert page == tables.filled(page), f"{name} differs from its records: make tables"
+        assert page == tables.filled(page, tables.docs_from(name)), f"{name} differs from its records: make tables"
     assert marked >= 4
+    assert tables.MARKED.findall((ROOT / "README.md").read_text())
+
+
+def test_pictures_agree_with_the_records(tables: ModuleType) -> None:
+    made = tables.drawn()
+    assert len(made) == 2 * (len(tables.PICTURES) + len(tables.DIAGRAMS))
+    for path, text in made.items():
+        assert path.read_text() == text, f"{path.name} differs from its record: make tables"
+    assert set((ROOT / "docs" / "pictures").iterdir()) == set(made), "a picture that nothing draws"
+    pages = "".join((ROOT / name).read_text() for name in tables.PAGES)
+    for path in made:
+        assert f'pictures/{path.name}"' in pages, "a picture that no page shows"
+
+
+def test_a_picture_says_where_and_when_and_what(tables: ModuleType) -> None:
+    for name, (of, draw, _) in tables.PICTURES.items():
+        made = tables.load(of)
+        for theme in tables.THEMES:
+            text = draw(made, theme)
+            for said in (made["environment"]["card"], made["environment"]["torch"], made["made"][:10], "torch TF32"):
+                assert said in text, (name, said)
+            assert "C64" in text or "error" in text, "no speed without its error"
+            fresh = draw(made | {"kernels": {k: record.kernel_hash(k) for k in made["kernels"]}}, theme)
+            assert "Measured before" not in fresh
+            assert "Measured before the latest change to simt." in draw(made | {"kernels": {"simt": "0"}}, theme)
+
+
+def test_a_peer_that_a_record_has_is_in_its_picture(tables: ModuleType) -> None:
+    made = tables.load("main")
+    rows = made["rows"]
+    draw = tables.PICTURES["speed-error"][1]
+    without = {"triton-tf32x3"}
+    bare = [row | {"results": {n: r for n, r in row["results"].items() if n not in without}} for row in rows]
+    assert "tf32x3" not in draw(made | {"rows": bare}, tables.THEMES[0])
+    triton = {"speedup": 2.5, "error": 3e-7, "seconds": 1e-3}
+    more = [row | {"results": row["results"] | {"triton-tf32x3": triton}} for row in bare]
+    text = draw(made | {"rows": more}, tables.THEMES[0])
+    assert ">Triton tf32x3<" in text
+    assert ">speed 2.50, error 3.0e-07<" in text
 
 
 def test_a_changed_record_changes_its_table(tables: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,8 +84,14 @@ def test_a_changed_record_changes_its_table(tables: ModuleType, monkeypatch: pyt
     made["rows"][0]["results"]["mm32"]["seconds"] *= 2
     load = tables.load
     monkeypatch.setattr(tables, "load", lambda name: made if name == "main" else load(name))
-    page = (ROOT / "README.md").read_text()
+    page = (ROOT / "docs" / "results.md").read_text()
     assert tables.filled(page) != page
+    monkeypatch.setattr(tables, "load", load)
+    before = tables.drawn()
+    made["rows"][0]["results"]["mm32"]["speedup"] *= 2
+    monkeypatch.setattr(tables, "load", lambda name: made if name == "main" else load(name))
+    differing = {path.name for path, text in tables.drawn().items() if text != before[path]}
+    assert differing == {"speed-error-light.svg", "speed-error-dark.svg"}
 
 
 def test_a_stale_record_is_said_so(tables: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,8 +102,56 @@ def test_a_stale_record_is_said_so(tables: ModuleType, monkeypatch: pytest.Monke
     assert "Measured before the latest change to" in tables.main_table()
 
 
+def cells(table: str) -> list[list[str]]:
+    """The rows of a Markdown table, its head first."""
+    lines = [line for line in table.splitlines() if line.startswith("|") and not line.startswith("|---")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_the_ladder_shows_its_winner(tables: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = tables.load("ladder")
+    for row in made["rows"]:
+        row["results"]["dot"] |= {"seconds": 1e-9, "speedup": 1e6, "error": 0.5}
+    monkeypatch.setattr(tables, "load", lambda name: made)
+    head, *rungs = cells(tables.ladder_table())
+    assert head == [
+        "rung",
+        *(tables.LAYOUT[row["layout"]] for row in made["rows"]),
+        "speed, torch = 1",
+        "largest error",
+    ]
+    assert {rung[0] for rung in rungs} == {
+        "torch fp32",
+        *(f"`{n}`" for n in made["rows"][0]["results"] if n != "torch"),
+    }
+    assert rungs[-1] == ["`dot`", *["**0.000 ms**"] * 4, "1e+06", "5.0e-01"]
+    assert sum(cell.startswith("**") for rung in rungs for cell in rung) == 4, "one winner a layout"
+    assert all(re.fullmatch(r"\**[\d.]+ ms\**", cell) for rung in rungs for cell in rung[1:5]), "one figure a cell"
+
+
+def test_the_front_table_has_the_rows_that_lose(tables: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    load = tables.load
+    made = load("models")
+    made["rows"][0]["results"]["mm32"] |= {"speedup": 0.5, "speedup_low": 0.4, "speedup_high": 0.6}
+    monkeypatch.setattr(tables, "load", lambda name: made if name == "models" else load(name))
+    _, *rows = cells(tables.front_table())
+    assert len(rows) == 1 + len(tables.overviews.SQUARES) + len(made["rows"])
+    assert rows[5][3] == "**0.50** (0.40–0.60)"
+    for row in rows:
+        assert all(re.fullmatch(r"\d\.\de-\d\d", error) for error in row[4:]), "no time without its error"
+
+
+def test_the_table_of_cards_says_what_nobody_has_timed(tables: ModuleType) -> None:
+    _, *rows = cells(tables.overviews.hardware())
+    assert [row[0] for row in rows if row[3] == "**measured**"] == ["H200"]
+    assert {row[0] for row in rows} == set(CARDS)
+    by_name = {row[0]: row for row in rows}
+    assert by_name["H100 SXM"][2:] == ["`tensorcore`", "the H200's code, not timed"]
+    assert by_name["A100"][1:] == ["8.0", "`mma`", "compiled only (sm_80)"]
+
+
 def test_an_unknown_table_is_refused(tables: ModuleType) -> None:
-    with pytest.raises(ValueError, match=r"no table 'other': there are main, "):
+    with pytest.raises(ValueError, match=r"no table 'other': there are front, "):
         tables.filled("<!-- table: other -->\n<!-- end table -->")
 
 

@@ -1,6 +1,6 @@
-"""A record as one figure: speed under the card's roofs, and error against speed; of families of data, error against speed alone.
+"""A record as one figure: speed under the card's roofs, and error against speed.
 
-Of products: left, a roofline (Williams, Waterman, Patterson, "Roofline: an insightful visual performance model for multicore
+Left, a roofline (Williams, Waterman, Patterson, "Roofline: an insightful visual performance model for multicore
 architectures", CACM 52(4), 2009): 2·M·N·K / time over FLOP per byte, each operand and the result moved once. Right, the normwise
 error over the speed relative to torch. Needs matplotlib; drawn without pyplot, so no display and no global state.
 """
@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mm32.bench.families import FLOOR, by_shape, shape
 from mm32.bench.peers import BASELINE, IMPLEMENTATIONS
-from mm32.bench.summary import Row, flops, subtitle, worst
+from mm32.bench.summary import Row, flops, subtitle
 from mm32.plan import card as cards
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 GREY = "0.45"
-SLOWEST = 6  # families that are named
 
 # Okabe and Ito's palette, which the colour-blind can tell apart (jfly.uni-koeln.de/color); markers differ too.
 STYLES: dict[str, tuple[str, str]] = {
@@ -75,10 +73,9 @@ def intensity(row: Row) -> float:
 
 
 def save(record: dict[str, Any], path: Path) -> list[str]:
-    """Draws a record of products, or of families of data, into a file of the format that its suffix names; returns what had to be
-    left out. An SVG file has the record's date. ImportError without matplotlib, ValueError for a suffix it does not know or a
-    record without results."""
-    made, notes = families(record) if record["name"] == "families" else figure(record)
+    """Draws a record of products into a file of the format that its suffix names; returns what had to be left out. An SVG file
+    has the record's date. ImportError without matplotlib, ValueError for a suffix it does not know or one without results."""
+    made, notes = figure(record)
     made.savefig(path, dpi=150, metadata={"Date": record["made"]} if path.suffix == ".svg" else None)
     return notes
 
@@ -112,38 +109,6 @@ def figure(record: dict[str, Any]) -> tuple[Figure, list[str]]:
     handles, labels = left.get_legend_handles_labels()
     legend = made.legend(handles, labels, loc="lower center", ncols=min(len(names), 6), frameon=False, fontsize=11)
     legend.set_in_layout(False)
-    return made, notes
-
-
-def families(record: dict[str, Any]) -> tuple[Figure, list[str]]:
-    """Error over speed of a record of families (`mm32.bench.families`), those of its first shape, the slowest of them with their
-    names; and what had to be left out."""
-    from matplotlib.figure import Figure
-
-    rows = next(iter(by_shape(record["rows"]).values()), [])
-    if not rows:
-        raise ValueError("the record has no results to draw")
-    names = [name for name in IMPLEMENTATIONS if name in rows[0]["results"]]
-    made = Figure(figsize=(9, 6.6))
-    made.subplots_adjust(left=0.11, right=0.97, top=0.83, bottom=0.16)
-    title = f"{len(rows)} families of data, {shape(rows[0]).replace('x', ' × ')}"
-    made.text(0.02, 0.955, title, size=15, weight="bold")
-    made.text(0.02, 0.915, subtitle(record), size=10, color=GREY)
-    axes = made.subplots()
-    notes = _errors(axes, rows, names, "normwise")
-    for row in worst(rows, count=SLOWEST):
-        at = row["results"]["mm32"]["speedup"], row["results"]["mm32"]["normwise"]
-        if 0 < at[1] < math.inf:
-            axes.annotate(row["family"], at, (4, 5), textcoords="offset points", size=8, color=GREY)
-    axes.axhline(FLOOR, color=GREY, linewidth=1.1, linestyle="--", zorder=1)
-    right_end = axes.get_yaxis_transform()
-    axes.text(0.995, FLOOR, f"{FLOOR:g} u", transform=right_end, size=9, color=GREY, ha="right", va="bottom")
-    axes.set_title("", loc="left")
-    axes.set_ylabel("error ‖C − C64‖ / ‖C64‖, in units of u = 2⁻²⁴", size=10)
-    _ticks(axes)
-    made.text(0.02, 0.885, "; ".join(notes), size=10, color=GREY)
-    handles, labels = axes.get_legend_handles_labels()
-    made.legend(handles, labels, loc="lower center", ncols=len(names), frameon=False, fontsize=11).set_in_layout(False)
     return made, notes
 
 
@@ -219,16 +184,16 @@ def _slope(axes: Axes, rate: float, low: float, end: float) -> None:
     )  # fmt: skip
 
 
-def _errors(axes: Axes, rows: Sequence[Row], names: Sequence[str], gauge: str = "error") -> list[str]:
-    """Error over speed; `gauge` is the key of a result's error."""
+def _errors(axes: Axes, rows: Sequence[Row], names: Sequence[str]) -> list[str]:
+    """Error over speed."""
     axes.set_xscale("log")
     axes.set_yscale("log")
     left_out = 0
     for name in names:
         results = [r for _, r in _results(rows, name)]
-        found = [r for r in results if 0 < r[gauge] < math.inf]
+        found = [r for r in results if 0 < r["error"] < math.inf]
         left_out += len(results) - len(found)
-        _points(axes, rows, name, [r["speedup"] for r in found], [r[gauge] for r in found])
+        _points(axes, rows, name, [r["speedup"] for r in found], [r["error"] for r in found])
     axes.axvline(1.0, color=GREY, linewidth=1.1, zorder=1)
     axes.margins(0.08)
     axes.set_title("faster and more accurate: lower right ↘", loc="right", size=10, color=GREY)
