@@ -76,6 +76,13 @@ if typer is not None:
             str | None,
             typer.Option(metavar="NAME", help="Instead of CANDIDATE: this kernel of mm32 in the reference's model."),
         ] = None,
+        example: Annotated[
+            str | None,
+            typer.Option(
+                metavar="NAME",
+                help="Instead of REFERENCE: one that comes with mm32, such as tt. Without a CANDIDATE: with --kernel auto.",
+            ),
+        ] = None,
         trials: Annotated[
             int | None, typer.Option(min=1, help="Random inputs to compare. Default: 3, fewer where they take long.")
         ] = None,
@@ -156,6 +163,17 @@ if typer is not None:
         from mm32.verify import html as reports
         from mm32.verify.page import Page
 
+        if example is not None:
+            from mm32 import demo
+
+            if candidate is not None or worker is not None or kernelbench is not None:
+                raise typer.BadParameter("--example stands for REFERENCE: give a candidate beside it, or none")
+            try:
+                reference, candidate = demo.example(example), reference
+            except ValueError as error:
+                raise typer.BadParameter(str(error), param_hint="--example") from None
+            kernel = "auto" if candidate is None and kernel is None else kernel
+
         baselines = tuple(baseline or ["eager"])
         many = worker is not None or kernelbench is not None or (candidate is not None and candidate.is_dir())
         only_many = {"--problems": problems, "--store": store, "--gpus": gpus, "--builders": builders}
@@ -231,6 +249,22 @@ if typer is not None:
             traceback.print_exc()
             raise typer.Exit(70) from None
         raise typer.Exit(report.exit_code)
+
+    @app.command()
+    def demo() -> None:
+        """Verify mm32's own kernel on an example and show the page; without a GPU, say what one would add."""
+        from mm32 import demo as demonstration
+        from mm32.verify import Verdict
+        from mm32.verify.page import Page
+
+        with _progress() as progress:
+            report, below = demonstration.run(progress)
+        console = rich.console.Console()
+        Page(report, console).print()
+        console.print(f"\n{below}", markup=False, highlight=False, soft_wrap=True)
+        # On a CPU both sides are torch: neither is faster.
+        fine = (Verdict.FASTER, Verdict.SLOWER, Verdict.INCONCLUSIVE)
+        raise typer.Exit(0 if report.verdict in fine else report.exit_code)
 
     Product = Annotated[
         str | None,
