@@ -21,7 +21,7 @@ MAIN = ROOT / "benchmarks" / "results" / "nvidia-h200" / "main.json"
 
 @pytest.fixture
 def verified(monkeypatch):
-    """Verifications that are asked for, as (reference, candidate, kernel); none is carried out. The verdict is `asked.verdict`."""
+    """Verifications that are asked for, as (reference, candidate, kernel); none is carried out. `verdict` is theirs."""
 
     class Asked(list):
         verdict = Verdict.INCONCLUSIVE
@@ -76,7 +76,9 @@ def test_an_example_that_cannot_be_taken_is_refused(verified, tmp_path):
     assert verified == []
 
 
-@pytest.mark.parametrize(("card", "example", "below"), [(False, "small", "What a GPU would add"), (True, "tt", "What ran")])
+@pytest.mark.parametrize(
+    ("card", "example", "below"), [(False, "small", "What a GPU would add"), (True, "tt", "What ran")]
+)
 def test_demo_takes_an_example_that_suits_the_machine(verified, monkeypatch, card, example, below):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: card)
     done = run("demo")

@@ -272,7 +272,7 @@ if typer is not None:
             metavar="MxKxN[:layout]",
             show_default=False,
             help="(M, K) times (K, N), such as 2048x8192x4096:tt. The layout says how A and B are stored: n as multiplied, "
-            "t transposed; nn (default), nt, tn or tt.",
+            "t transposed; nn (default), nt, tn or tt. One number is a square; explain takes ranges too, as bench --shapes.",
         ),
     ]
     # The older way to say it, which works but is not shown.
@@ -283,10 +283,10 @@ if typer is not None:
     Precision = Annotated[str, typer.Option(metavar="NAME", help="What error is allowed: fp32, bf16x6, ieee or tf32.")]
     Kernel = Annotated[str, typer.Option(metavar="NAME", help="A kernel by name, or auto.")]
 
-    def _product(
+    def _products(
         product: str | None, layout: str | None, m: int | None, n: int | None, k: int | None, default: str | None
-    ) -> tuple[str, int, int, int]:
-        """Layout, M, N and K, as `gemm.from_layout` takes them. `default` is the layout where none is given, None for nn."""
+    ) -> list[tuple[str, int, int, int]]:
+        """Layout, M, N and K of each, as `gemm.from_layout` takes them. `default`: the layout if none is given, None for nn."""
         from mm32 import sizes
 
         older = {"--layout": layout, "--m": m, "--n": n, "--k": k}
@@ -294,12 +294,11 @@ if typer is not None:
         if product is not None:
             if given:
                 raise typer.BadParameter(f"{product} has the sizes and the layout: leave out {given}")
-            asked = sizes.parse(product)
-            return asked.layout or default or "nn", asked.m, asked.n, asked.k
+            return [(asked.layout or default or "nn", asked.m, asked.n, asked.k) for asked in sizes.parse(product)]
         if layout is None and default is None:
             raise typer.BadParameter(f"give the product's sizes and layout, such as {sizes.EXAMPLE}")
         sizes_of = (2048 if m is None else m, 4096 if n is None else n, 8192 if k is None else k)
-        return layout or default or "nn", *sizes_of
+        return [(layout or default or "nn", *sizes_of)]
 
     @app.command()
     def export(
@@ -328,8 +327,10 @@ if typer is not None:
         device, present = collect_env.planning_device()
         options = {"bias": bias, "activation": activation, "precision": precision, "kernel": kernel, "linear": linear}
         try:
-            asked = _product(product, layout, m, n, k, "nt" if linear else None)
-            text = script(*asked, device=device, **options)  # type: ignore[arg-type]
+            several = _products(product, layout, m, n, k, "nt" if linear else None)
+            if len(several) > 1:
+                raise typer.BadParameter(f"{product} has {len(several)} products; a file is written for one")
+            text = script(*several[0], device=device, **options)  # type: ignore[arg-type]
             if output is None:
                 sys.stdout.write(text)
                 return
@@ -358,12 +359,14 @@ if typer is not None:
 
         device, present = collect_env.planning_device()
         try:
-            sizes = _product(product, layout, m, n, k, None)
-            asked = gemm.from_layout(*sizes, bias=bias, activation=activation, precision=precision)
-            planned = plan.plan(asked, device, kernel, torch="fp32")
+            asked = [
+                gemm.from_layout(*one, bias=bias, activation=activation, precision=precision)
+                for one in _products(product, layout, m, n, k, None)
+            ]
+            planned = [plan.plan(one, device, kernel, torch="fp32") for one in asked]
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
-        print(planned.explain())
+        print("\n\n".join(one.explain() for one in planned))
         if not present:
             print(f"no CUDA device here: planned for an {device.name}")
         if off := settings.disabled():
@@ -376,7 +379,8 @@ if typer is not None:
             typer.Option(
                 metavar="LIST",
                 help="Sets (quick, main, shapes, ladder, ieee, auto) and sizes MxKxN[:layout][:distribution], separated by "
-                "commas, such as 2048x8192x4096:tt,1000x1000x1000:rand. Default: quick, under a minute.",
+                "commas, such as 2048x8192x4096:tt,1000x1000x1000:rand. An axis may be a range or a list: 512..4096 doubles, "
+                "512..4096+512 adds, 16/128x4096x4096:nn/nt are four products; one axis alone is a square. Default: quick.",
             ),
         ] = None,
         against: Annotated[
@@ -384,7 +388,7 @@ if typer is not None:
             typer.Option(
                 metavar="LIST",
                 help="What runs beside torch and mm32, separated by commas: torch-tf32, triton-tf32x3, mm32-packed, mm32-ieee, "
-                "mm32-tf32 or a kernel (naive, dot, tiled, simt, mma, tensorcore). Default: as the sets say.",
+                "mm32-tf32 or a kernel (naive, dot, tiled, simt, mma, direct, tensorcore). Default: as the sets say.",
             ),
         ] = None,
         saved: Annotated[
@@ -402,12 +406,21 @@ if typer is not None:
         json: Annotated[
             Path | None, typer.Option(metavar="FILE", help="Write the record as JSON; - for standard output.")
         ] = None,
+        csv: Annotated[
+            Path | None, typer.Option(metavar="FILE", help="Write a line for each time as CSV; - for standard output.")
+        ] = None,
+        markdown: Annotated[
+            Path | None, typer.Option(metavar="FILE", help="Write the table as Markdown; - for standard output.")
+        ] = None,
+        energy: Annotated[
+            bool, typer.Option("--energy", help="Count the energy of a call too: half a second and more for each time.")
+        ] = False,
     ) -> None:
         """Time mm32 beside torch and others, each with its error. Needs a CUDA device, except with --from."""
         from mm32.bench import command
 
         try:
-            command.bench(shapes, against, saved, plot, json)
+            command.bench(shapes, against, saved, command.Files(plot, json, csv, markdown), energy)
         except command.Refused as error:
             raise typer.BadParameter(str(error), param_hint=error.option) from error
         except command.NoDevice as error:

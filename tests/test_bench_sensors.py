@@ -1,0 +1,522 @@
+"""Clock, power and energy beside a benchmark's times: what is read, from whom, and what a record says of it. A fake card stands
+in for NVML; the tests marked gpu ask the real one."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from mm32.bench import command, formats, measure, record, sensors, summary
+from mm32.bench.measure import Case
+from mm32.bench.sensors import Nvml, Reading, Smi
+from mm32.cli import app
+from test_bench import on_cpu, row, text  # noqa: F401
+
+UUID = "GPU-1234"
+
+
+def run(*arguments: object):
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+class NvmlError(Exception):
+    pass
+
+
+def library(**answers: object) -> types.SimpleNamespace:
+    """What pynvml is, of one card. An answer that is an exception is raised; a function of no answer does not exist."""
+
+    def function(answer):
+        def call(card, *arguments):
+            assert card == "the card"
+            if isinstance(answer, Exception):
+                raise answer
+            return answer(*arguments) if callable(answer) else answer
+
+        return call
+
+    made = types.SimpleNamespace(NVMLError=NvmlError, NVML_CLOCK_SM=1, open=0)
+
+    def by_uuid(uuid):
+        if uuid != UUID:
+            raise NvmlError("Not Found")
+        return "the card"
+
+    def opened(change):
+        made.open += change
+
+    made.nvmlInit, made.nvmlShutdown = lambda: opened(1), lambda: opened(-1)
+    made.nvmlDeviceGetHandleByUUID = by_uuid
+    for name, answer in answers.items():
+        setattr(made, f"nvmlDeviceGet{name}", function(answer))
+    return made
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# NVML
+
+
+@pytest.mark.parametrize(
+    ("bits", "why"),
+    [
+        (0x0, ()),
+        (0x1 | 0x2 | 0x10 | 0x100, ()),
+        (0x4, ("power cap",)),
+        (0x20 | 0x8 | 0x1, ("hardware slowdown", "heat")),
+        (0x40 | 0x80, ("heat, by hardware", "power brake")),
+    ],
+)
+def test_reasons_that_mean_lower_clocks(bits, why):
+    assert sensors.reasons(bits) == why
+
+
+def test_bits_are_those_of_the_library():
+    pynvml = pytest.importorskip("pynvml")
+    named = {
+        "SwPowerCap": "power cap",
+        "HwSlowdown": "hardware slowdown",
+        "SwThermalSlowdown": "heat",
+        "HwThermalSlowdown": "heat, by hardware",
+        "HwPowerBrakeSlowdown": "power brake",
+    }
+    assert {getattr(pynvml, f"nvmlClocksEventReason{name}"): why for name, why in named.items()} == sensors.THROTTLED
+    for name in (
+        "HandleByUUID",
+        "PowerUsage",
+        "ClockInfo",
+        "TotalEnergyConsumption",
+        "CurrentClocksEventReasons",
+        "CurrentClocksThrottleReasons",
+    ):
+        assert callable(getattr(pynvml, f"nvmlDeviceGet{name}"))
+    assert issubclass(pynvml.NVMLError, Exception)
+    assert pynvml.NVML_CLOCK_SM == 1
+
+
+def test_nvml_tells_clock_power_reasons_and_joules():
+    nvml = library(
+        ClockInfo=lambda kind: 1755 if kind == 1 else 0,
+        PowerUsage=698_700,
+        CurrentClocksEventReasons=0x4,
+        TotalEnergyConsumption=12_345_678,
+    )
+    sensor = Nvml(nvml, UUID)
+    assert nvml.open == 1
+    assert sensor.read() == Reading(1755, pytest.approx(698.7), ("power cap",))
+    assert sensor.energy() == pytest.approx(12345.678)
+    sensor.close()
+    assert nvml.open == 0
+
+
+def test_what_a_card_or_an_older_driver_does_not_tell_is_left_out():
+    refused = NvmlError("Not Supported")
+    older = library(
+        ClockInfo=refused,
+        PowerUsage=refused,
+        TotalEnergyConsumption=refused,
+        CurrentClocksEventReasons=refused,
+        CurrentClocksThrottleReasons=0x20,
+    )
+    assert Nvml(older, UUID).read() == Reading(None, None, ("heat",))
+    assert Nvml(older, UUID).energy() is None
+    assert Nvml(library(), UUID).read() == Reading(None, None, ())
+
+
+def test_nvml_of_an_unknown_card_is_closed_again():
+    nvml = library()
+    with pytest.raises(NvmlError, match="Not Found"):
+        Nvml(nvml, "GPU-5678")
+    assert nvml.open == 0
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# nvidia-smi
+
+
+def program(folder: Path, body: str) -> Path:
+    path = folder / "nvidia-smi"
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_nvidia_smi_is_followed(tmp_path):
+    (tmp_path / "go").touch()
+    lines = 'echo "1980, 101.5, 0x0000000000000000"; while [ -e go ]; do sleep 0.02; done; echo "1200, [N/A], 0x44"; sleep 60'
+    written = program(tmp_path, f'echo "$@" > {tmp_path}/arguments; cd {tmp_path}; {lines}')
+    sensor = Smi(str(written), UUID)
+    try:
+        assert sensor.read() == Reading(1980.0, 101.5, ())
+        (tmp_path / "go").unlink()
+        sensor.thread.join(0.0)
+        for _ in range(500):
+            if sensor.read().clock_mhz != 1980.0:
+                break
+            sensor.thread.join(0.01)
+        assert sensor.read() == Reading(1200.0, None, ("power cap", "heat, by hardware"))
+        assert sensor.energy() is None
+    finally:
+        sensor.close()
+    assert sensor.process.poll() is not None
+    arguments = (tmp_path / "arguments").read_text().split()
+    assert f"--id={UUID}" in arguments
+    assert f"--query-gpu={Smi.FIELDS}" in arguments
+
+
+def test_nvidia_smi_that_refuses_is_ended_and_quoted(tmp_path):
+    with pytest.raises(ValueError, match="nvidia-smi said 'No devices were found'"):
+        Smi(str(program(tmp_path, "echo No devices were found")), UUID)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which one
+
+
+def test_nvml_first_then_nvidia_smi_then_why_not(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "pynvml", library(ClockInfo=1000))
+    sensor, said = sensors.find(UUID)
+    assert isinstance(sensor, Nvml)
+    assert said == "NVML"
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    sensor, said = sensors.find(UUID)
+    assert sensor is None
+    assert said.startswith("nvidia-ml-py is not installed: pip install ")
+    assert said.endswith("; there is no nvidia-smi")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    program(tmp_path, 'echo "1980, 101.5, 0x0"; sleep 60')
+    sensor, said = sensors.find(UUID)
+    assert isinstance(sensor, Smi)
+    assert said == "nvidia-smi"
+    sensor.close()
+    monkeypatch.setitem(sys.modules, "pynvml", library())
+    program(tmp_path, "echo broken")
+    sensor, said = sensors.find("GPU-5678")
+    assert (sensor, said) == (None, "NVML: Not Found; nvidia-smi said 'broken'")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a measurement makes of it
+
+
+class FakeCard:
+    """A card at 100 W while it works, whose counter changes every 0.1 s of its own clock."""
+
+    name = "fake"
+
+    def __init__(self, watts: float = 100.0, reasons: tuple[str, ...] = ()) -> None:
+        self.now, self.watts, self.reasons, self.closed, self.calls = 0.0, watts, reasons, False, 0
+
+    def read(self) -> Reading:
+        return Reading(1500.0 + self.calls, self.watts, self.reasons)
+
+    def energy(self) -> float | None:
+        return int(self.now / 0.1) * 0.1 * self.watts
+
+    def close(self) -> None:
+        self.closed = True
+
+    def call(self) -> None:
+        self.now += 0.003
+        self.calls += 1
+
+
+def test_readings_are_medians_and_every_reason():
+    class Three(FakeCard):
+        seen = iter([Reading(1000, 1.0), Reading(3000, 5.0, ("heat",)), Reading(2000, None, ("power cap", "heat"))])
+
+        def read(self):
+            return next(self.seen)
+
+    watch = sensors.Watch(Three())
+    for _ in range(3):
+        watch.look("mm32")
+    assert watch.of("mm32") == {"clock_mhz": 2000, "power_w": 3.0, "throttled": ["heat", "power cap"]}
+    assert watch.of("torch") == {}
+    blind = sensors.Watch(None)
+    blind.look("mm32")
+    assert blind.of("mm32") == {}
+
+
+def test_joules_a_call_are_counted_from_change_to_change():
+    card = FakeCard()
+    used = sensors.joules(card.call, 0.003, card, lambda: None, clock=lambda: card.now)
+    # 0.3 J a call. A change is seen up to a chunk of 0.021 s late at either end of 0.5 s or more.
+    assert used == pytest.approx(0.3, rel=0.05)
+    assert 0.5 <= card.now <= 0.9
+
+
+def test_joules_of_one_long_call():
+    card = FakeCard()
+
+    def call():
+        card.now += 0.7
+
+    assert sensors.joules(call, 0.7, card, lambda: None, clock=lambda: card.now) == pytest.approx(70.0)
+
+
+@pytest.mark.parametrize("counter", [lambda: None, lambda: 5.0])
+def test_a_counter_that_is_not_there_or_stands_still_gives_no_energy(counter):
+    card = FakeCard()
+    card.energy = counter
+    assert sensors.joules(card.call, 0.003, card, lambda: None, clock=lambda: card.now) is None
+    assert card.now < 3
+
+
+def test_a_counter_that_stops_gives_no_energy():
+    card = FakeCard()
+    card.energy = lambda: 1.0 if card.now < 1 else 2.0
+    assert sensors.joules(card.call, 0.003, card, lambda: None, clock=lambda: card.now) is None
+    assert card.now < 5
+
+
+def test_a_row_has_what_the_sensor_said(on_cpu, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(
+        sensors, "joules", lambda call, seconds, sensor, synchronize: call() is not None and seconds * 100
+    )
+    case = Case(16, 24, 32)
+    card = FakeCard(watts=650.0, reasons=("power cap",))
+    made = measure.measure(case, ["torch", "mm32"], sensor=card, energy=True)["results"]
+    assert made["torch"].keys() == made["mm32"].keys()
+    assert (made["mm32"]["clock_mhz"], made["mm32"]["power_w"], made["mm32"]["throttled"]) == (1500, 650, ["power cap"])
+    assert (made["torch"]["joules"], made["mm32"]["joules"]) == (500.0, 200.0)
+    without = measure.measure(case, ["torch", "mm32"], sensor=card)["results"]
+    assert set(made["mm32"]) - set(without["mm32"]) == {"joules"}
+    blind = measure.measure(case, ["torch", "mm32"])["results"]
+    assert set(without["mm32"]) - set(blind["mm32"]) == {"clock_mhz", "power_w", "throttled"}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is shown
+
+
+@pytest.fixture
+def seen() -> dict:
+    """A record with readings, one of them of a card at its power cap, and an implementation that could not run."""
+    made = row(Case(1000, 2000, 3000, "tt"), torch=4e-3, torch_tf32=1e-3, mm32=2e-3)
+    made["unavailable"] = {"tensorcore": "no [wgmma] | here, sorry"}
+    for name, clock, watts, why, used in (
+        ("torch", 1980.0, 400.0, [], 1.5),
+        ("torch-tf32", 1700.25, 699.6, ["heat", "power cap"], None),
+        ("mm32", 1755.0, 680.0, [], 0.8125),
+    ):
+        made["results"][name] |= {"clock_mhz": clock, "power_w": watts, "throttled": why, "joules": used}
+    return {
+        "schema": 1, "name": "made up", "made": "2026-01-02", "kernels": {}, "method": "", "sensor": "NVML",
+        "environment": {"card": "NVIDIA X", "driver": "580", "torch": "2.11.0", "mm32": "0.1.0"}, "rows": [made],
+    }  # fmt: skip
+
+
+def test_the_table_has_clock_power_energy_and_marks(seen):
+    page = text(summary.table(seen))
+    lines = [line.split() for line in page.splitlines()]
+    assert lines[0][-3:] == ["MHz", "W", "J"]
+    assert ["torch", "4", "ms", "3", "1.0e-06", "16.8", "1980", "400", "1.5"] in lines
+    assert [line[-2:] for line in lines if line[:1] == ["torch-tf32"]] == [["1700↓", "700"]]
+    said = "↓: the card held its clocks down (heat, power cap) while 1 of 3 were measured."
+    assert said in " ".join(page.split())
+    del seen["rows"][0]["results"]["torch-tf32"]
+    assert "↓" not in text(summary.table(seen))
+
+
+def test_without_readings_the_table_is_as_it_was_and_says_why(seen):
+    for result in seen["rows"][0]["results"].values():
+        for field in ("clock_mhz", "power_w", "throttled", "joules"):
+            del result[field]
+    seen["sensor"] = "none: there is no nvidia-smi"
+    page = text(summary.table(seen))
+    assert "MHz" not in page
+    assert "Clock and power were not read: there is no nvidia-smi" in page
+    del seen["sensor"]
+    assert "not read" not in text(summary.table(seen))
+
+
+def test_csv_has_every_field_of_the_record(seen):
+    rows = list(csv.DictReader(io.StringIO(formats.as_csv(seen))))
+    assert [line["implementation"] for line in rows] == ["torch", "torch-tf32", "mm32", "tensorcore"]
+    results = seen["rows"][0]["results"]
+    for line in rows[:3]:
+        result = results[line["implementation"]]
+        for field in (
+            "seconds",
+            "low",
+            "high",
+            "speedup",
+            "speedup_low",
+            "speedup_high",
+            "error",
+            "gauge",
+            "clock_mhz",
+            "power_w",
+        ):
+            assert float(line[field]) == result[field]
+        assert line["throttled"] == ";".join(result["throttled"])
+        assert line["joules"] == ("" if result["joules"] is None else repr(result["joules"]))
+        assert (line["m"], line["k"], line["n"], line["layout"], line["bias"]) == (
+            "1000",
+            "3000",
+            "2000",
+            "tt",
+            "False",
+        )
+    assert rows[3]["unavailable"] == "no [wgmma] | here, sorry"
+    assert rows[3]["seconds"] == ""
+
+
+def test_markdown_is_one_table_with_the_error_beside_each_time(seen):
+    made = formats.as_markdown(seen)
+    table = [line for line in made.splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.replace("\\|", "/").strip("|").split("|")] for line in table]
+    assert {len(line) for line in cells} == {10}
+    assert cells[0][2:] == [
+        "time",
+        "TFLOP/s",
+        "× torch (95 %)",
+        "error",
+        "error/u",
+        "SM clock",
+        "power",
+        "energy a call",
+    ]
+    case = "1000x3000x2000 tt randn"
+    assert cells[2] == [case, "torch", "4 ms", "3", "", "1.0e-06", "16.8", "1980 MHz", "400 W", "1.5 J"]
+    assert cells[3][7:] == ["1700 MHz ↓ heat, power cap", "700 W", ""]
+    assert cells[4][1:5] == ["mm32 (mm32)", "2 ms", "6", "2.00 (2.00–2.00)"]
+    assert cells[5][:2] == [case, "tensorcore: not available: no [wgmma] / here, sorry"]
+    assert "NVIDIA X, driver 580" in made
+    for result in seen["rows"][0]["results"].values():
+        for field in ("clock_mhz", "power_w", "throttled", "joules"):
+            del result[field]
+    assert "clock" not in formats.as_markdown(seen)
+
+
+def test_the_command_writes_csv_and_markdown_of_a_saved_record(seen, tmp_path):
+    saved = tmp_path / "saved.json"
+    record.write(saved, seen)
+    done = run("bench", "--from", saved, "--csv", tmp_path / "t.csv", "--markdown", "-")
+    assert done.exit_code == 0, done.output
+    assert done.stdout == formats.as_markdown(seen)
+    assert (tmp_path / "t.csv").read_text() == formats.as_csv(seen)
+    assert "1700↓" in done.stderr
+    refused = run("bench", "--from", saved, "--csv", "-", "--json", "-")
+    assert refused.exit_code == 2
+    assert "one thing can go to standard output, not --json and --csv" in refused.stderr
+    for option in ("--csv", "--markdown"):
+        refused = run("bench", "--from", saved, option, "/nowhere/at/all")
+        assert refused.exit_code == 2
+        assert "there is no folder /nowhere/at" in refused.stderr
+    assert "--energy do not go with it" in run("bench", "--from", saved, "--energy").stderr
+
+
+@pytest.fixture
+def with_card(on_cpu, monkeypatch):  # noqa: F811
+    """A function that gives the command this sensor."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    environment = {"card": "a card", "driver": "1", "torch": "2", "mm32": "0", "device": {}}
+    monkeypatch.setattr(record, "environment", lambda: environment)
+    monkeypatch.setattr(sensors, "joules", lambda call, seconds, sensor, synchronize: seconds)
+
+    def give(sensor, said="fake"):
+        monkeypatch.setattr(sensors, "of_current_card", lambda: (sensor, said))
+        return sensor
+
+    return give
+
+
+def test_the_command_reads_counts_and_closes(with_card):
+    card = with_card(FakeCard())
+    made = command.measured("16,8", "mm32", energy=True)
+    assert made["sensor"] == "fake"
+    assert [r["results"]["mm32"]["joules"] for r in made["rows"]] == [2.0, 2.0]
+    assert all(r["results"]["torch"]["clock_mhz"] == 1500 for r in made["rows"])
+    assert card.closed
+    assert json.loads(json.dumps(made)) == made
+
+
+def test_energy_that_nothing_counts_is_refused_before_measuring(with_card):
+    card = with_card(FakeCard())
+    card.energy = lambda: None
+    for sensor, said in ((card, "fake"), (None, "no driver")):
+        with_card(sensor, said)
+        refused = run("bench", "--shapes", "16", "--energy")
+        assert refused.exit_code == 2
+        assert f"nothing here counts the card's energy ({said})" in " ".join(refused.stderr.replace("│", " ").split())
+    assert card.closed
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# On a card
+
+
+@pytest.mark.gpu
+def test_the_sensor_of_this_card():
+    sensor, said = sensors.of_current_card()
+    assert sensor is not None, said
+    try:
+        a = torch.randn(4096, 4096, device="cuda")
+        for _ in range(100):
+            a @ a
+        seen = sensor.read()
+        torch.cuda.synchronize()
+        assert 200 < seen.clock_mhz < 5000
+        assert seen.power_w is None or 20 < seen.power_w < 2000
+        assert set(seen.throttled) <= set(sensors.THROTTLED.values())
+    finally:
+        sensor.close()
+
+
+@pytest.mark.gpu
+def test_energy_of_this_card_is_its_power_over_the_time():
+    pytest.importorskip("pynvml")
+    sensor, said = sensors.of_current_card()
+    assert sensor is not None, said
+    try:
+        if sensor.energy() is None:
+            pytest.skip("this card does not count its energy")
+        a = torch.randn(8192, 8192, device="cuda")
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        a @ a
+        begin.record()
+        a @ a
+        end.record()
+        end.synchronize()
+        seconds = begin.elapsed_time(end) * 1e-3
+        used = sensors.joules(lambda: a @ a, seconds, sensor, torch.cuda.synchronize)
+        assert used is not None
+        assert 50 < used / seconds < 1500  # W
+    finally:
+        sensor.close()
+
+
+@pytest.mark.gpu
+def test_nvidia_smi_of_this_card():
+    uuid = torch.cuda.get_device_properties(0).uuid
+    if subprocess.run(["nvidia-smi", "-L"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no nvidia-smi here")
+    sensor = Smi("nvidia-smi", f"GPU-{uuid}")
+    try:
+        assert 100 < sensor.read().clock_mhz < 5000
+    finally:
+        sensor.close()
+
+
+@pytest.mark.gpu
+def test_bench_with_energy_on_this_card(tmp_path):
+    out = tmp_path / "made.json"
+    done = run("bench", "--shapes", "2048", "--against", "mm32", "--energy", "--json", out)
+    if done.exit_code == 2:
+        assert "nothing here counts the card's energy" in " ".join(done.stderr.replace("│", " ").split())
+        return
+    results = record.read(out)["rows"][0]["results"]
+    for name in ("torch", "mm32"):
+        assert results[name]["clock_mhz"] > 200
+        assert 0 < results[name]["joules"] < 10
