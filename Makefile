@@ -9,7 +9,7 @@ WORKERS ?= auto
 # Beside the NVRTC of constraints.txt: the one that the H200's records were made with, which tests/resources.json has budgets for too.
 OTHER_NVRTC := .venv/nvrtc-13.0.88
 
-.PHONY: help setup demo test browser test-all budgets cubins lint format tables docs clean
+.PHONY: help setup demo test browser test-all budgets package cubins lint format tables docs clean
 
 help:
 	@echo "make demo      set up, then verify mm32's own kernel on an example and show the page (mm32 demo)"
@@ -17,6 +17,7 @@ help:
 	@echo "make browser   install Chromium from Debian's packages, for the tests of HTML reports, if there is none"
 	@echo "make test-all  lint, docs and every test, what make test leaves out too; writes tests/record.json"
 	@echo "make budgets   record registers, spills and shared memory of new and changed kernels, for two NVRTCs"
+	@echo "make package   build the wheel and the sdist, check them, and use the wheel in an environment without this checkout"
 	@echo "make cubins    compile the usual forms of the kernels for a wheel to hold (some 20 minutes on two cores)"
 	@echo "make lint      ruff and mypy"
 	@echo "make format    ruff's formatter and its fixes"
@@ -82,6 +83,14 @@ test-all: lint docs $(OTHER_NVRTC)
 budgets: $(OTHER_NVRTC)
 	$(BIN)/python tests/test_resources.py --record
 	MM32_TEST_NVRTC=$(OTHER_NVRTC) $(BIN)/python tests/test_resources.py --record
+
+.venv/.package: .venv/.ready
+	@echo "[setup] mm32[package]"
+	@$(BIN)/pip install -e ".[package]"
+	@touch $@
+
+package: .venv/.package
+	@$(BIN)/python tests/shares.py package $(BIN)/python -m pytest --all -q tests/test_package.py
 
 cubins: setup
 	$(BIN)/python benchmarks/prebuild.py
