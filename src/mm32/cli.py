@@ -80,7 +80,7 @@ if typer is not None:
             str | None,
             typer.Option(
                 metavar="NAME",
-                help="Instead of REFERENCE: one that comes with mm32, such as tt. Without a CANDIDATE: with --kernel auto.",
+                help="Instead of REFERENCE: one that comes with mm32: tt, nt, ..., or small for a CPU. Without a CANDIDATE: --kernel auto.",
             ),
         ] = None,
         trials: Annotated[
