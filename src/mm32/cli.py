@@ -80,7 +80,8 @@ if typer is not None:
             str | None,
             typer.Option(
                 metavar="NAME",
-                help="Instead of REFERENCE: one that comes with mm32: tt, nt, ..., or small for a CPU. Without a CANDIDATE: --kernel auto.",
+                help="Instead of REFERENCE: one that comes with mm32: tt, nt, ..., small (for a CPU). "
+                "Without a CANDIDATE: with --kernel auto.",
             ),
         ] = None,
         trials: Annotated[
