@@ -27,7 +27,7 @@ help:
 
 setup: .venv/.ready
 
-.venv/.ready: pyproject.toml constraints.txt
+.venv/.torch:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || \
 	    { echo "mm32 needs Python 3.10 to 3.13; $(PYTHON) is `$(PYTHON) --version`: make PYTHON=python3.x"; exit 1; }
 	@if $(PYTHON) -c 'import torch' 2>/dev/null; then \
@@ -37,22 +37,36 @@ setup: .venv/.ready
 	            > `$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'`/parent.pth; \
 	    fi; \
 	else \
-	    echo "[setup] .venv, with $(TORCH) (a large download the first time)"; $(PYTHON) -m venv .venv && $(BIN)/pip install "$(TORCH)"; \
+	    echo "[setup] .venv, with $(TORCH) (a large download the first time)"; \
+	    $(PYTHON) -m venv .venv && $(BIN)/pip install "$(TORCH)" "numpy>=1.26"; \
 	fi
-	@extras=dev; \
+	@touch $@
+
+# mm32 with the extra $(1), and with the CUDA bindings and compiler for torch's CUDA where these are not there.
+define INSTALL
+	@extras=$(1); \
 	if ! $(BIN)/python -c 'import cuda.core; from cuda.bindings import nvrtc; nvrtc.nvrtcVersion()' 2>/dev/null; then \
-	    extras=dev,`$(BIN)/python -c 'import torch; print("cu12" if (torch.version.cuda or "13").startswith("12") else "cu13")'`; \
+	    extras=$(1),`$(BIN)/python -c 'import torch; print("cu12" if (torch.version.cuda or "13").startswith("12") else "cu13")'`; \
 	fi; \
 	pins="-c constraints.txt"; if $(BIN)/python -c 'import sys, torch; sys.exit(not torch.version.cuda)'; then pins=; fi; \
-	echo "[setup] mm32[$$extras]"; $(BIN)/pip install $$pins -e ".[$$extras]"
+	echo "[setup] mm32[$$extras]"; $(BIN)/pip install -q $$pins -e ".[$$extras]"
+endef
+
+# For the demo, without what the tests need: a third of the time.
+.venv/.cli: pyproject.toml constraints.txt | .venv/.torch
+	$(call INSTALL,cli)
 	@touch $@
+
+.venv/.ready: pyproject.toml constraints.txt | .venv/.torch
+	$(call INSTALL,dev)
+	@touch $@ .venv/.cli
 
 .venv/.lint: .venv/.ready
 	@echo "[setup] mm32[lint]"
 	@$(BIN)/pip install -e ".[lint]"
 	@touch $@
 
-demo: setup
+demo: .venv/.cli
 	@$(BIN)/mm32 demo
 
 # WORKERS=auto: a process for each core; where there is a GPU, one alone (tests/conftest.py).

@@ -77,10 +77,10 @@ class Case:
 
 
 def interleave(
-    functions: dict[str, peers.Call], rounds: int, budget: float, look: Callable[[str], None] = lambda name: None
+    functions: dict[str, peers.Call], rounds: int, budget: float, look: Callable[[str], None] | None = None
 ) -> dict[str, list[float]]:
     """Seconds of each function in each round; at least 3 rounds, then until `rounds` or `budget` seconds are over. `look` gets
-    the function's name while the card is at work on its call, which is queued whole by then."""
+    the function's name as soon as the card is at its call, which is queued whole by then."""
     flush = torch.empty(FLUSH_BYTES // 4, device="cuda")
     times: dict[str, list[float]] = {name: [] for name in functions}
     for function in functions.values():
@@ -97,7 +97,10 @@ def interleave(
             begin.record()
             function()
             end.record()
-            look(name)
+            if look is not None:
+                while not begin.query():  # the card still writes
+                    pass
+                look(name)
             end.synchronize()
             times[name].append(begin.elapsed_time(end) * 1e-3)
     return times
@@ -203,7 +206,7 @@ def measure(
     del truth, gauge, c
     torch.cuda.empty_cache()
     watch = sensors.Watch(sensor)
-    times = interleave(functions, rounds, budget, look=watch.look)
+    times = interleave(functions, rounds, budget, look=None if sensor is None else watch.look)
     results = {}
     for name, figures in timed(times).items():
         normwise, componentwise = judged[name]
