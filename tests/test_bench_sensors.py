@@ -8,6 +8,7 @@ import io
 import json
 import subprocess
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -151,17 +152,16 @@ def program(folder: Path, body: str) -> Path:
 
 def test_nvidia_smi_is_followed(tmp_path):
     (tmp_path / "go").touch()
-    lines = 'echo "1980, 101.5, 0x0000000000000000"; while [ -e go ]; do sleep 0.02; done; echo "1200, [N/A], 0x44"; sleep 60'
+    lines = 'echo "1980, 101.5, 0x0000000000000000"; while [ -e go ]; do sleep 0.02; done; echo "1200, [N/A], 0x44"; exec sleep 60'
     written = program(tmp_path, f'echo "$@" > {tmp_path}/arguments; cd {tmp_path}; {lines}')
     sensor = Smi(str(written), UUID)
     try:
         assert sensor.read() == Reading(1980.0, 101.5, ())
         (tmp_path / "go").unlink()
-        sensor.thread.join(0.0)
         for _ in range(500):
             if sensor.read().clock_mhz != 1980.0:
                 break
-            sensor.thread.join(0.01)
+            time.sleep(0.01)
         assert sensor.read() == Reading(1200.0, None, ("power cap", "heat, by hardware"))
         assert sensor.energy() is None
     finally:
@@ -169,7 +169,17 @@ def test_nvidia_smi_is_followed(tmp_path):
     assert sensor.process.poll() is not None
     arguments = (tmp_path / "arguments").read_text().split()
     assert f"--id={UUID}" in arguments
-    assert f"--query-gpu={Smi.FIELDS}" in arguments
+    assert "--query-gpu=clocks.sm,power.draw,clocks_event_reasons.active" in arguments
+
+
+def test_an_older_nvidia_smi_has_another_name_for_the_reasons(tmp_path):
+    unknown = 'echo "Field \\"clocks_event_reasons.active\\" is not a valid field to query."; exit 2'
+    body = f'case "$*" in *clocks_event*) {unknown};; esac; echo "1410, 60.25, 0x0000000000000008"; exec sleep 60'
+    sensor = Smi(str(program(tmp_path, body)), UUID)
+    try:
+        assert sensor.read() == Reading(1410.0, 60.25, ("hardware slowdown",))
+    finally:
+        sensor.close()
 
 
 def test_nvidia_smi_that_refuses_is_ended_and_quoted(tmp_path):
@@ -193,7 +203,7 @@ def test_nvml_first_then_nvidia_smi_then_why_not(monkeypatch, tmp_path):
     assert said.startswith("nvidia-ml-py is not installed: pip install ")
     assert said.endswith("; there is no nvidia-smi")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    program(tmp_path, 'echo "1980, 101.5, 0x0"; sleep 60')
+    program(tmp_path, 'echo "1980, 101.5, 0x0"; exec sleep 60')
     sensor, said = sensors.find(UUID)
     assert isinstance(sensor, Smi)
     assert said == "nvidia-smi"

@@ -99,29 +99,25 @@ class Smi:
     """By nvidia-smi, which runs meanwhile and writes a line every 20 ms. Raises OSError or ValueError where it does not."""
 
     name = "nvidia-smi"
-    FIELDS = (
-        "clocks.sm,power.draw,clocks_throttle_reasons.active"  # newer programs know this older name of the reasons too
-    )
+    REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")  # the second before driver 535
 
     def __init__(self, program: str, uuid: str) -> None:
-        command = [
-            program,
-            f"--id={uuid}",
-            f"--query-gpu={self.FIELDS}",
-            "--format=csv,noheader,nounits",
-            "--loop-ms=20",
-        ]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        assert self.process.stdout is not None
-        self.lines = self.process.stdout
-        first = self.lines.readline()
-        try:
-            self.latest = self.parsed(first)
-        except ValueError:
-            self.close()
-            raise ValueError(f"nvidia-smi said {first.strip()!r}") from None
-        self.thread = threading.Thread(target=self._follow, daemon=True)
-        self.thread.start()
+        said = ""
+        for field in self.REASONS:
+            query = f"--query-gpu=clocks.sm,power.draw,{field}"
+            command = [program, f"--id={uuid}", query, "--format=csv,noheader,nounits", "--loop-ms=20"]
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            assert self.process.stdout is not None
+            self.lines = self.process.stdout
+            said = self.lines.readline().strip()
+            try:
+                self.latest = self.parsed(said)
+            except ValueError:
+                self.close()
+                continue
+            threading.Thread(target=self._follow, daemon=True).start()
+            return
+        raise ValueError(f"nvidia-smi said {said!r}")
 
     @staticmethod
     def parsed(line: str) -> Reading:
@@ -146,7 +142,7 @@ class Smi:
         return None
 
     def close(self) -> None:
-        self.process.terminate()
+        self.process.kill()
         self.process.wait()
 
 
