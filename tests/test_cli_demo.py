@@ -114,3 +114,15 @@ def test_demo_leaves_out_nothing_on_a_cpu():
     assert "SAME, " in done.stdout
     assert "left out for time" not in done.stdout
     assert "all rejected: zeros" in done.stdout
+
+
+@pytest.mark.gpu
+def test_demo_on_this_card():
+    command = [sys.executable, "-c", "from mm32.cli import main; main()", "demo"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "candidate  kernel auto" in done.stdout
+    assert "mm, M=2048 K=8192 N=4096" in done.stdout
+    assert "\nWhat ran\n" in done.stdout
+    if torch.cuda.get_device_capability() == (9, 0):
+        assert "SAME, FASTER" in done.stdout
