@@ -4,20 +4,20 @@
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
-CASE ?= examples/matmul_tt.py
 PYTEST ?=
 WORKERS ?= auto
 # Beside the NVRTC of constraints.txt: the one that the H200's records were made with, which tests/resources.json has budgets for too.
 OTHER_NVRTC := .venv/nvrtc-13.0.88
 
-.PHONY: help setup demo test browser test-all budgets cubins lint format tables docs clean
+.PHONY: help setup demo test browser test-all budgets package cubins lint format tables docs clean
 
 help:
-	@echo "make demo      set up, then verify CASE=$(CASE) with mm32's own kernel and show the page"
+	@echo "make demo      set up, then verify mm32's own kernel on an example and show the page (mm32 demo)"
 	@echo "make test      set up, then run the tests (GPU tests too where there is a GPU); PYTEST=... adds arguments"
 	@echo "make browser   install Chromium from Debian's packages, for the tests of HTML reports and the site, if there is none"
 	@echo "make test-all  lint, docs and every test, what make test leaves out too; writes tests/record.json"
 	@echo "make budgets   record registers, spills and shared memory of new and changed kernels, for two NVRTCs"
+	@echo "make package   build the wheel and the sdist, check them, and use the wheel in an environment without this checkout"
 	@echo "make cubins    compile the usual forms of the kernels for a wheel to hold (some 20 minutes on two cores)"
 	@echo "make lint      ruff and mypy"
 	@echo "make format    ruff's formatter and its fixes"
@@ -27,7 +27,7 @@ help:
 
 setup: .venv/.ready
 
-.venv/.ready: pyproject.toml constraints.txt
+.venv/.torch:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || \
 	    { echo "mm32 needs Python 3.10 to 3.13; $(PYTHON) is `$(PYTHON) --version`: make PYTHON=python3.x"; exit 1; }
 	@if $(PYTHON) -c 'import torch' 2>/dev/null; then \
@@ -37,24 +37,37 @@ setup: .venv/.ready
 	            > `$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'`/parent.pth; \
 	    fi; \
 	else \
-	    echo "[setup] .venv, with $(TORCH) (a large download the first time)"; $(PYTHON) -m venv .venv && $(BIN)/pip install "$(TORCH)"; \
+	    echo "[setup] .venv, with $(TORCH) (a large download the first time)"; \
+	    $(PYTHON) -m venv .venv && $(BIN)/pip install "$(TORCH)" "numpy>=1.26"; \
 	fi
-	@extras=dev; \
+	@touch $@
+
+# mm32 with the extra $(1), and with the CUDA bindings and compiler for torch's CUDA where these are not there.
+define INSTALL
+	@extras=$(1); \
 	if ! $(BIN)/python -c 'import cuda.core; from cuda.bindings import nvrtc; nvrtc.nvrtcVersion()' 2>/dev/null; then \
-	    extras=dev,`$(BIN)/python -c 'import torch; print("cu12" if (torch.version.cuda or "13").startswith("12") else "cu13")'`; \
+	    extras=$(1),`$(BIN)/python -c 'import torch; print("cu12" if (torch.version.cuda or "13").startswith("12") else "cu13")'`; \
 	fi; \
 	pins="-c constraints.txt"; if $(BIN)/python -c 'import sys, torch; sys.exit(not torch.version.cuda)'; then pins=; fi; \
-	echo "[setup] mm32[$$extras]"; $(BIN)/pip install $$pins -e ".[$$extras]"
+	echo "[setup] mm32[$$extras]"; $(BIN)/pip install -q $$pins -e ".[$$extras]"
+endef
+
+# For the demo, without what the tests need: a third of the time.
+.venv/.cli: pyproject.toml constraints.txt | .venv/.torch
+	$(call INSTALL,cli)
 	@touch $@
+
+.venv/.ready: pyproject.toml constraints.txt | .venv/.torch
+	$(call INSTALL,dev)
+	@touch $@ .venv/.cli
 
 .venv/.lint: .venv/.ready
 	@echo "[setup] mm32[lint]"
 	@$(BIN)/pip install -e ".[lint]"
 	@touch $@
 
-demo: setup
-	@# 1 and 3 are "same" too: slower, or not clear, as on a CPU, where both sides are torch
-	@$(BIN)/mm32 verify $(CASE) --kernel auto || case $$? in 1|3) ;; *) exit 1;; esac
+demo: .venv/.cli
+	@$(BIN)/mm32 demo
 
 # WORKERS=auto: a process for each core; where there is a GPU, one alone (tests/conftest.py).
 RUN_TESTS = $(BIN)/python -m pytest -n $(WORKERS)
@@ -84,6 +97,14 @@ test-all: lint docs $(OTHER_NVRTC)
 budgets: $(OTHER_NVRTC)
 	$(BIN)/python tests/test_resources.py --record
 	MM32_TEST_NVRTC=$(OTHER_NVRTC) $(BIN)/python tests/test_resources.py --record
+
+.venv/.package: .venv/.ready
+	@echo "[setup] mm32[package]"
+	@$(BIN)/pip install -e ".[package]"
+	@touch $@
+
+package: .venv/.package
+	@$(BIN)/python tests/shares.py package $(BIN)/python -m pytest --all -q tests/test_package.py
 
 cubins: setup
 	$(BIN)/python benchmarks/prebuild.py

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from mm32.bench import host, measure, record, suite, summary
+from mm32.bench import host, measure, record, sensors, suite, summary
 
 
 def main() -> int:
@@ -22,24 +22,31 @@ def main() -> int:
     )
     parser.add_argument("-o", "--output", type=Path, help="folder; default benchmarks/results/<card>")
     parser.add_argument("--rounds", type=int, default=measure.ROUNDS)
+    parser.add_argument(
+        "--energy", action="store_true", help="a call's energy too: half a second and more for each time"
+    )
     options = parser.parse_args()
     if not torch.cuda.is_available():
         print("benchmarks/record.py needs a CUDA device; torch finds none here", file=sys.stderr)
         return 2
     folder = options.output or Path(__file__).parent / "results" / record.folder_of_card()
+    sensor, said = sensors.of_current_card()
+    said = said if sensor is not None else f"none: {said}"
     for name in options.sets:
         if name == "host":
             record.write(folder / "host.json", record.make(name, host.measure(), host.METHOD))
             continue
         cases, implementations = suite.SETS[name]
         rows = []
-        for row in measure.measure_all(cases, implementations, options.rounds):
+        for row in measure.measure_all(cases, implementations, options.rounds, sensor=sensor, energy=options.energy):
             rows.append(row)
             print(summary.line(row), flush=True)
-            record.write(folder / f"{name}.json", record.make(name, rows))
+            record.write(folder / f"{name}.json", record.make(name, rows, sensor=said))
         print(f"the lowest speedups of mm32 in {name}:")
         for row in summary.worst(rows):
             print(f"  {summary.line(row)}")
+    if sensor is not None:
+        sensor.close()
     return 0
 
 

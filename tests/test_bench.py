@@ -15,7 +15,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from mm32 import plan as planning
-from mm32.bench import measure, peers, record, suite, summary
+from mm32.bench import measure, peers, record, sensors, suite, summary
 from mm32.bench.measure import Case
 from mm32.cli import app
 from mm32.install import pip_install
@@ -241,8 +241,14 @@ def on_cpu(monkeypatch):
     """Everything of a measurement but the card: the operands lie on the CPU, and the clock tells what a test makes up."""
     times = {"torch": [4.0, 6.0, 5.0], "mm32": [1.0, 2.0, 5.0], "simt": [8.0, 8.0, 8.0]}
     inputs = Case.inputs
+
+    def interleaved(functions, rounds, budget, look):
+        for name in functions if look else ():
+            look(name)
+        return {name: times[name] for name in functions}
+
     monkeypatch.setattr(Case, "inputs", lambda self: inputs(self, device="cpu"))
-    monkeypatch.setattr(measure, "interleave", lambda functions, rounds, budget: {n: times[n] for n in functions})
+    monkeypatch.setattr(measure, "interleave", interleaved)
     monkeypatch.setattr(measure.launch, "card_of", lambda index: planning.H200)
 
 
@@ -275,11 +281,11 @@ def test_a_case_for_which_memory_is_short_is_a_row_without_results(on_cpu, monke
     shares = []
     measured = measure.measure
 
-    def short(case, names, rounds, budget):
+    def short(case, names, rounds, budget, *more):
         shares.append(budget)
         if case.m == 5:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 TiB")
-        return measured(case, names, rounds, budget)
+        return measured(case, names, rounds, budget, *more)
 
     monkeypatch.setattr(measure, "measure", short)
     rows = list(measure.measure_all([Case(5, 5, 5), Case(4, 4, 4)], ["torch", "mm32"], seconds=10.0))
@@ -464,7 +470,7 @@ def test_the_help_names_every_set_and_implementation(run):
         (("--against", "cublas"), "unknown implementation 'cublas'"),
         (("--json", "/nowhere/at/all.json"), "there is no folder /nowhere/at"),
         (("--plot", "/nowhere/at/all.png"), "there is no folder /nowhere/at"),
-        (("--from", RECORD, "--shapes", "main"), "--shapes and --against do not go with it"),
+        (("--from", RECORD, "--shapes", "main"), "--shapes, --against and --energy do not go with it"),
         (("--from", __file__), "is not a record"),
         (("--from", "/nowhere.json"), "does not exist"),
         (
@@ -525,6 +531,7 @@ def test_the_command_measures_what_was_asked(run, on_cpu, monkeypatch, tmp_path)
     monkeypatch.setattr(
         record, "environment", lambda: {"card": "a card", "driver": "1", "torch": "2", "mm32": "0", "device": {}}
     )
+    monkeypatch.setattr(sensors, "of_current_card", lambda: (None, "no sensor here"))
     out = tmp_path / "made.json"
     done = run("bench", "--shapes", "16x16x16,8x8x8:tt:rand", "--against", "simt", "--json", out)
     assert done.exit_code == 0, done.output
@@ -533,6 +540,8 @@ def test_the_command_measures_what_was_asked(run, on_cpu, monkeypatch, tmp_path)
     assert [r["case"] for r in written["rows"]] == ["16x16x16 nn randn", "8x8x8 tt rand"]
     assert written["name"] == "16x16x16,8x8x8:tt:rand"
     assert written["kernels"].keys() >= {"simt"}
+    assert written["sensor"] == "none: no sensor here"
+    assert "Clock and power were not read: no sensor here" in done.stdout
     for r in written["rows"]:
         assert list(r["results"]) == ["torch", "mm32", "simt"]
         assert all(0 < x["error"] <= 1e-6 for x in r["results"].values())

@@ -33,8 +33,8 @@ __all__ = [
 
 settings.apply()
 
-# The command `mm32 verify` needs a second process that has imported torch: it does so while this one does. Two seconds of five.
-if sys.argv[1:2] == ["verify"] and sys.argv[0].endswith("/mm32") and "--help" not in sys.argv:
+# `mm32 verify` and `demo` need a second process that has imported torch: it does so while this one does. Two seconds of five.
+if sys.argv[1:2] in (["verify"], ["demo"]) and sys.argv[0].endswith("/mm32") and "--help" not in sys.argv:
     os.environ.setdefault(
         "OMP_WAIT_POLICY", "passive"
     )  # threads that spin take cores from the processes that are verified

@@ -76,6 +76,14 @@ if typer is not None:
             str | None,
             typer.Option(metavar="NAME", help="Instead of CANDIDATE: this kernel of mm32 in the reference's model."),
         ] = None,
+        example: Annotated[
+            str | None,
+            typer.Option(
+                metavar="NAME",
+                help="Instead of REFERENCE: one that comes with mm32: tt, nt, ..., small (for a CPU). "
+                "Without a CANDIDATE: with --kernel auto.",
+            ),
+        ] = None,
         trials: Annotated[
             int | None, typer.Option(min=1, help="Random inputs to compare. Default: 3, fewer where they take long.")
         ] = None,
@@ -156,6 +164,17 @@ if typer is not None:
         from mm32.verify import html as reports
         from mm32.verify.page import Page
 
+        if example is not None:
+            from mm32 import demo
+
+            if candidate is not None or worker is not None or kernelbench is not None:
+                raise typer.BadParameter("--example stands for REFERENCE: give a candidate beside it, or none")
+            try:
+                reference, candidate = demo.example(example), reference
+            except ValueError as error:
+                raise typer.BadParameter(str(error), param_hint="--example") from None
+            kernel = "auto" if candidate is None and kernel is None else kernel
+
         baselines = tuple(baseline or ["eager"])
         many = worker is not None or kernelbench is not None or (candidate is not None and candidate.is_dir())
         only_many = {"--problems": problems, "--store": store, "--gpus": gpus, "--builders": builders}
@@ -232,13 +251,29 @@ if typer is not None:
             raise typer.Exit(70) from None
         raise typer.Exit(report.exit_code)
 
+    @app.command()
+    def demo() -> None:
+        """Verify mm32's own kernel on an example and show the page; without a GPU, say what one would add."""
+        from mm32 import demo as demonstration
+        from mm32.verify import Verdict
+        from mm32.verify.page import Page
+
+        with _progress() as progress:
+            report, below = demonstration.run(progress)
+        console = rich.console.Console()
+        Page(report, console).print()
+        console.print(f"\n{below}", markup=False, highlight=False, soft_wrap=True)
+        # On a CPU both sides are torch: neither is faster.
+        fine = (Verdict.FASTER, Verdict.SLOWER, Verdict.INCONCLUSIVE)
+        raise typer.Exit(0 if report.verdict in fine else report.exit_code)
+
     Product = Annotated[
         str | None,
         typer.Argument(
             metavar="MxKxN[:layout]",
             show_default=False,
             help="(M, K) times (K, N), such as 2048x8192x4096:tt. The layout says how A and B are stored: n as multiplied, "
-            "t transposed; nn (default), nt, tn or tt.",
+            "t transposed; nn (default), nt, tn or tt. One number is a square; explain takes ranges too, as bench --shapes.",
         ),
     ]
     # The older way to say it, which works but is not shown.
@@ -249,10 +284,10 @@ if typer is not None:
     Precision = Annotated[str, typer.Option(metavar="NAME", help="What error is allowed: fp32, bf16x6, ieee or tf32.")]
     Kernel = Annotated[str, typer.Option(metavar="NAME", help="A kernel by name, or auto.")]
 
-    def _product(
+    def _products(
         product: str | None, layout: str | None, m: int | None, n: int | None, k: int | None, default: str | None
-    ) -> tuple[str, int, int, int]:
-        """Layout, M, N and K, as `gemm.from_layout` takes them. `default` is the layout where none is given, None for nn."""
+    ) -> list[tuple[str, int, int, int]]:
+        """Layout, M, N and K of each, as `gemm.from_layout` takes them. `default`: the layout if none is given, None for nn."""
         from mm32 import sizes
 
         older = {"--layout": layout, "--m": m, "--n": n, "--k": k}
@@ -260,12 +295,11 @@ if typer is not None:
         if product is not None:
             if given:
                 raise typer.BadParameter(f"{product} has the sizes and the layout: leave out {given}")
-            asked = sizes.parse(product)
-            return asked.layout or default or "nn", asked.m, asked.n, asked.k
+            return [(asked.layout or default or "nn", asked.m, asked.n, asked.k) for asked in sizes.parse(product)]
         if layout is None and default is None:
             raise typer.BadParameter(f"give the product's sizes and layout, such as {sizes.EXAMPLE}")
         sizes_of = (2048 if m is None else m, 4096 if n is None else n, 8192 if k is None else k)
-        return layout or default or "nn", *sizes_of
+        return [(layout or default or "nn", *sizes_of)]
 
     @app.command()
     def export(
@@ -294,8 +328,10 @@ if typer is not None:
         device, present = collect_env.planning_device()
         options = {"bias": bias, "activation": activation, "precision": precision, "kernel": kernel, "linear": linear}
         try:
-            asked = _product(product, layout, m, n, k, "nt" if linear else None)
-            text = script(*asked, device=device, **options)  # type: ignore[arg-type]
+            several = _products(product, layout, m, n, k, "nt" if linear else None)
+            if len(several) > 1:
+                raise typer.BadParameter(f"{product} has {len(several)} products; a file is written for one")
+            text = script(*several[0], device=device, **options)  # type: ignore[arg-type]
             if output is None:
                 sys.stdout.write(text)
                 return
@@ -324,12 +360,14 @@ if typer is not None:
 
         device, present = collect_env.planning_device()
         try:
-            sizes = _product(product, layout, m, n, k, None)
-            asked = gemm.from_layout(*sizes, bias=bias, activation=activation, precision=precision)
-            planned = plan.plan(asked, device, kernel, torch="fp32")
+            asked = [
+                gemm.from_layout(*one, bias=bias, activation=activation, precision=precision)
+                for one in _products(product, layout, m, n, k, None)
+            ]
+            planned = [plan.plan(one, device, kernel, torch="fp32") for one in asked]
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
-        print(planned.explain())
+        print("\n\n".join(one.explain() for one in planned))
         if not present:
             print(f"no CUDA device here: planned for an {device.name}")
         if off := settings.disabled():
@@ -342,7 +380,8 @@ if typer is not None:
             typer.Option(
                 metavar="LIST",
                 help="Sets (quick, main, shapes, ladder, ieee, auto) and sizes MxKxN[:layout][:distribution], separated by "
-                "commas, such as 2048x8192x4096:tt,1000x1000x1000:rand. Default: quick, under a minute.",
+                "commas, such as 2048x8192x4096:tt,1000x1000x1000:rand. An axis may be a range or a list: 512..4096 doubles, "
+                "512..4096+512 adds, 16/128x4096x4096:nn/nt are four products; one axis alone is a square. Default: quick.",
             ),
         ] = None,
         against: Annotated[
@@ -350,7 +389,7 @@ if typer is not None:
             typer.Option(
                 metavar="LIST",
                 help="What runs beside torch and mm32, separated by commas: torch-tf32, triton-tf32x3, mm32-packed, mm32-ieee, "
-                "mm32-tf32 or a kernel (naive, dot, tiled, simt, mma, tensorcore). Default: as the sets say.",
+                "mm32-tf32 or a kernel (naive, dot, tiled, simt, mma, direct, tensorcore). Default: as the sets say.",
             ),
         ] = None,
         saved: Annotated[
@@ -368,12 +407,21 @@ if typer is not None:
         json: Annotated[
             Path | None, typer.Option(metavar="FILE", help="Write the record as JSON; - for standard output.")
         ] = None,
+        csv: Annotated[
+            Path | None, typer.Option(metavar="FILE", help="Write a line for each time as CSV; - for standard output.")
+        ] = None,
+        markdown: Annotated[
+            Path | None, typer.Option(metavar="FILE", help="Write the table as Markdown; - for standard output.")
+        ] = None,
+        energy: Annotated[
+            bool, typer.Option("--energy", help="Count the energy of a call too: half a second and more for each time.")
+        ] = False,
     ) -> None:
         """Time mm32 beside torch and others, each with its error. Needs a CUDA device, except with --from."""
         from mm32.bench import command
 
         try:
-            command.bench(shapes, against, saved, plot, json)
+            command.bench(shapes, against, saved, command.Files(plot, json, csv, markdown), energy)
         except command.Refused as error:
             raise typer.BadParameter(str(error), param_hint=error.option) from error
         except command.NoDevice as error:

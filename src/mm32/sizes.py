@@ -1,15 +1,25 @@
-"""The sizes of a product as a user writes them: "MxKxN:layout", in `mm32 bench`, `mm32 explain` and `mm32 export`."""
+"""The sizes of products as a user writes them: "MxKxN:layout", in `mm32 bench`, `mm32 explain` and `mm32 export`.
+
+M, K and N are axes: a number, a range `512..4096`, which doubles, a range `512..4096+512`, which adds, or several of these with
+a slash between them, `512..4096/1000`. One axis alone is a square: `512..4096` is 512x512x512, 1024x1024x1024, ... Words may be
+several too: `2048x8192x4096:nn/tt`. What is written is every product of the axes, the last axis first to change.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from mm32.gemm import LAYOUTS
 
 EXAMPLE = "2048x8192x4096:tt"
-_WRITTEN = re.compile(r"(\d+)x(\d+)x(\d+)((?::\w+)*)")
+MOST = 4096  # products in one text: a mistyped range should not make millions
+_AXIS = r"\d+(?:\.\.\d+(?:\+\d+)?)?(?:/\d+(?:\.\.\d+(?:\+\d+)?)?)*"
+_WRITTEN = re.compile(rf"({_AXIS})(?:x({_AXIS})x({_AXIS}))?((?::\w+(?:/\w+)*)*)")
+_PART = re.compile(r"(\d+)(?:\.\.(\d+)(?:\+(\d+))?)?")
 
 
 @dataclass(frozen=True)
@@ -23,8 +33,9 @@ class Sizes:
     words: dict[str, str]
 
 
-def parse(text: str, or_else: str = "", **kinds: Sequence[str]) -> Sizes:
-    """The sizes in "MxKxN[:layout]", such as "2048x8192x4096:tt", followed by at most one word of each further kind.
+def parse(text: str, or_else: str = "", **kinds: Sequence[str]) -> list[Sizes]:
+    """The products in "MxKxN[:layout]", such as "2048x8192x4096:tt" or "512..4096:nn/tt", in the order that this module names;
+    after the sizes at most one group of words of each further kind.
 
     Args:
         or_else: what the text could have been instead, for the message: "a set (main, quick)".
@@ -39,15 +50,67 @@ def parse(text: str, or_else: str = "", **kinds: Sequence[str]) -> Sizes:
         if or_else:
             raise ValueError(f"{text!r} is neither {or_else} nor sizes {form}, such as {EXAMPLE}")
         raise ValueError(f"{text!r} is not of the form {form}, such as {EXAMPLE}")
-    words: dict[str, str] = {}
-    for word in found[4].split(":")[1:]:
-        kind = next((kind for kind, known in kinds.items() if word in known), None)
-        if kind is None:
-            listed = [f"a {kind} ({', '.join(known)})" for kind, known in kinds.items()]
-            what = f"neither {' nor '.join(listed)}" if len(listed) > 1 else f"not {listed[0]}"
-            raise ValueError(f"{text!r}: {word!r} is {what}; an example is {EXAMPLE}")
-        if kind in words:
-            raise ValueError(f"{text!r} has two {kind}s, {words[kind]!r} and {word!r}")
-        words[kind] = word
-    m, k, n = (int(size) for size in found.groups()[:3])
-    return Sizes(m, k, n, words.pop("layout", None), words)
+    words = _words(text, found[4], kinds)
+    ms = _values(text, found[1])
+    ks, ns = (_values(text, found[axis]) for axis in (2, 3)) if found[2] else ([0], [0])
+    layouts: list[str | None] = [*words.pop("layout", [])] or [None]
+    count = len(layouts) * math.prod(len(values) for values in (ms, ks, ns)) * math.prod(map(len, words.values()))
+    if count > MOST:
+        raise ValueError(f"{text!r} has {count} products; {MOST} are the most that one text may have")
+    made = []
+    for (m, k, n), layout in product(product(ms, ks, ns), layouts):
+        for others in product(*words.values()):
+            made.append(
+                Sizes(m, k if found[2] else m, n if found[2] else m, layout, dict(zip(words, others, strict=True)))
+            )
+    return made
+
+
+def _values(text: str, axis: str) -> list[int]:
+    """The numbers of an axis, each once, as written."""
+    values: dict[int, None] = {}
+    for part in axis.split("/"):
+        start, end, step = (None if number is None else int(number) for number in _PART.fullmatch(part).groups())  # type: ignore[union-attr]
+        assert start is not None
+        if end is None:
+            values[start] = None
+        elif end < start:
+            raise ValueError(f"{text!r}: {part!r} ends below where it begins")
+        elif step is not None:
+            if step == 0:
+                raise ValueError(f"{text!r}: {part!r} has steps of 0")
+            steps = range(start, end + 1, step)
+            if len(steps) > MOST:
+                raise ValueError(
+                    f"{text!r}: {part!r} has {len(steps)} sizes; {MOST} are the most that one text may have"
+                )
+            values.update(dict.fromkeys(steps))
+        elif start == 0:
+            raise ValueError(f"{text!r}: {part!r} doubles from 0; a range that adds is written 0..64+16")
+        else:
+            while start <= end:
+                values[start] = None
+                start *= 2
+    return list(values)
+
+
+def _words(text: str, written: str, kinds: dict[str, Sequence[str]]) -> dict[str, list[str]]:
+    """The words by their kind."""
+    words: dict[str, list[str]] = {}
+    for group in written.split(":")[1:]:
+        of_group = ""
+        for position, word in enumerate(group.split("/")):
+            kind = next((kind for kind, known in kinds.items() if word in known), None)
+            if kind is None:
+                listed = [f"a {kind} ({', '.join(known)})" for kind, known in kinds.items()]
+                what = f"neither {' nor '.join(listed)}" if len(listed) > 1 else f"not {listed[0]}"
+                raise ValueError(f"{text!r}: {word!r} is {what}; an example is {EXAMPLE}")
+            if position and kind != of_group:
+                raise ValueError(f"{text!r}: {group!r} has a {of_group} and a {kind}; a colon stands between those")
+            of_group = kind
+            if kind in words and (position == 0 or word in words[kind]):
+                raise ValueError(
+                    f"{text!r} has two {kind}s, {words[kind][-1]!r} and {word!r}; several are written nn/tt"
+                )
+            words.setdefault(kind, []).append(word)
+    return words

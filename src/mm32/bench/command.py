@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json as to_json
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from mm32.bench import measure, plots, record, suite, summary
+from mm32.bench import formats, measure, plots, record, sensors, suite, summary
 from mm32.files import unwritable
 from mm32.install import pip_install
 
@@ -29,22 +31,48 @@ class Refused(ValueError):
         self.option = option
 
 
-def bench(shapes: str | None, against: str | None, saved: Path | None, plot: Path | None, json: Path | None) -> None:
-    """Prints the table and writes the files asked for. With `json` "-" the JSON goes to standard output, the table to standard
-    error. Raises Refused, before measuring where that is possible, and NoDevice."""
-    for option, path in (("--plot", plot), ("--json", json)):
-        if path is not None and str(path) != "-" and (why := unwritable(path)) is not None:
-            raise Refused(why, option)
-    if plot is not None:
+@dataclass(frozen=True)
+class Files:
+    """What is written, by the command's option; "-" is standard output, for one of those that are text. None: nothing."""
+
+    plot: Path | None = None
+    json: Path | None = None
+    csv: Path | None = None
+    markdown: Path | None = None
+
+    def given(self) -> dict[str, Path]:
+        return {field.name: path for field in fields(self) if (path := getattr(self, field.name)) is not None}
+
+
+TEXTS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "json": lambda made: to_json.dumps(made, indent=1) + "\n",
+    "csv": formats.as_csv,
+    "markdown": formats.as_markdown,
+}
+
+
+def bench(shapes: str | None, against: str | None, saved: Path | None, files: Files, energy: bool = False) -> None:
+    """Prints the table and writes the files asked for. What goes to standard output stands there alone, the table then goes to
+    standard error. Raises Refused, before measuring where that is possible, and NoDevice."""
+    given = files.given()
+    to_stdout = [name for name, path in given.items() if str(path) == "-"]
+    for name, path in given.items():
+        if name not in to_stdout and (why := unwritable(path)) is not None:
+            raise Refused(why, f"--{name}")
+    if len(to_stdout) > 1:
+        raise Refused(f"one thing can go to standard output, not {' and '.join(f'--{name}' for name in to_stdout)}")
+    if files.plot is not None:
         try:
-            plots.check(plot)
+            plots.check(files.plot)
         except ImportError:
             raise Refused(f"--plot needs matplotlib: {pip_install('bench')}", "--plot") from None
         except ValueError as error:
             raise Refused(str(error), "--plot") from None
     if saved is not None:
-        if shapes is not None or against is not None:
-            raise Refused("--from shows what was measured: --shapes and --against do not go with it", "--from")
+        if shapes is not None or against is not None or energy:
+            raise Refused(
+                "--from shows what was measured: --shapes, --against and --energy do not go with it", "--from"
+            )
         try:
             made = record.read(saved)
         except (OSError, ValueError) as error:
@@ -56,29 +84,29 @@ def bench(shapes: str | None, against: str | None, saved: Path | None, plot: Pat
                 "--from",
             )
     else:
-        made = measured("quick" if shapes is None else shapes, against)
-    to_stdout = json is not None and str(json) == "-"
-    console = Console(stderr=to_stdout)
+        made = measured("quick" if shapes is None else shapes, against, energy)
+    console = Console(stderr=bool(to_stdout))
     if not console.is_terminal:
-        console.width = max(console.width, 120)  # rich takes a pipe or a file for 80 columns wide
+        console.width = max(console.width, 140)  # rich takes a pipe or a file for 80 columns wide
     console.print(summary.table(made))
-    if json is not None:
-        if to_stdout:
-            sys.stdout.write(to_json.dumps(made, indent=1) + "\n")
-        else:
-            try:
-                record.write(json, made)
-            except OSError as error:
-                raise Refused(f"{json} cannot be written: {error}", "--json") from None
-    if plot is not None:
+    for name in (name for name in TEXTS if name in given):
+        text = TEXTS[name](made)
+        if name in to_stdout:
+            sys.stdout.write(text)
+            continue
         try:
-            notes = plots.save(made, plot)
+            given[name].write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise Refused(f"{given[name]} cannot be written: {error}", f"--{name}") from None
+    if files.plot is not None:
+        try:
+            notes = plots.save(made, files.plot)
         except (OSError, ValueError) as error:
             raise Refused(str(error), "--plot") from None
-        console.print(f"wrote {plot}" + "".join(f"; {note}" for note in notes), markup=False, highlight=False)
+        console.print(f"wrote {files.plot}" + "".join(f"; {note}" for note in notes), markup=False, highlight=False)
 
 
-def measured(shapes: str, against: str | None) -> dict[str, Any]:
+def measured(shapes: str, against: str | None, energy: bool = False) -> dict[str, Any]:
     """The record of the cases and implementations that the two texts name (see `suite.parse`), measured on torch's current
     card. Raises NoDevice where there is none."""
     try:
@@ -87,6 +115,21 @@ def measured(shapes: str, against: str | None) -> dict[str, Any]:
         raise Refused(str(error)) from None
     if not torch.cuda.is_available():
         raise NoDevice("mm32 bench needs a CUDA device; torch finds none here (--from FILE shows a saved record)")
+    sensor, said = sensors.of_current_card()
+    try:
+        if energy and (sensor is None or sensor.energy() is None):
+            raise Refused(f"nothing here counts the card's energy ({said}): leave out --energy", "--energy")
+        rows = _rows(cases, names, sensor, energy)
+    finally:
+        if sensor is not None:
+            sensor.close()
+    return record.make(shapes, rows, sensor=f"none: {said}" if sensor is None else said)
+
+
+def _rows(
+    cases: list[measure.Case], names: list[str], sensor: sensors.Sensor | None, energy: bool
+) -> list[dict[str, Any]]:
+    """Measured one by one, with progress on standard error."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -97,10 +140,10 @@ def measured(shapes: str, against: str | None) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(escape(cases[0].name), total=len(cases))
-        for row in measure.measure_all(cases, names):
+        for row in measure.measure_all(cases, names, sensor=sensor, energy=energy):
             rows.append(row)
             following = cases[len(rows)].name if len(rows) < len(cases) else "done"
             progress.update(task, advance=1, description=escape(following))
             if not console.is_terminal:
                 console.print(f"mm32: {len(rows)}/{len(cases)} {row['case']}", markup=False, highlight=False)
-    return record.make(shapes, rows)
+    return rows

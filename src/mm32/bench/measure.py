@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
@@ -19,7 +19,7 @@ import torch
 import mm32
 from mm32 import cpu, gemm
 from mm32 import plan as planning
-from mm32.bench import peers
+from mm32.bench import peers, sensors
 from mm32.cuda import launch
 from mm32.errors import CompileError, LaunchError
 from mm32.options import Activation
@@ -76,8 +76,11 @@ class Case:
         return a, b, draw(self.n, generator=generator, device=device) if self.bias else None
 
 
-def interleave(functions: dict[str, peers.Call], rounds: int, budget: float) -> dict[str, list[float]]:
-    """Seconds of each function in each round; at least 3 rounds, then until `rounds` or `budget` seconds are over."""
+def interleave(
+    functions: dict[str, peers.Call], rounds: int, budget: float, look: Callable[[str], None] | None = None
+) -> dict[str, list[float]]:
+    """Seconds of each function in each round; at least 3 rounds, then until `rounds` or `budget` seconds are over. `look` gets
+    the function's name as soon as the card is at its call, which is queued whole by then."""
     flush = torch.empty(FLUSH_BYTES // 4, device="cuda")
     times: dict[str, list[float]] = {name: [] for name in functions}
     for function in functions.values():
@@ -94,6 +97,10 @@ def interleave(functions: dict[str, peers.Call], rounds: int, budget: float) -> 
             begin.record()
             function()
             end.record()
+            if look is not None:
+                while not begin.query():  # the card still writes
+                    pass
+                look(name)
             end.synchronize()
             times[name].append(begin.elapsed_time(end) * 1e-3)
     return times
@@ -167,9 +174,19 @@ class Result:
     kernel: str
 
 
-def measure(case: Case, names: Sequence[str], rounds: int = ROUNDS, budget: float = 20.0) -> dict[str, Any]:
+def measure(
+    case: Case,
+    names: Sequence[str],
+    rounds: int = ROUNDS,
+    budget: float = 20.0,
+    sensor: sensors.Sensor | None = None,
+    energy: bool = False,
+) -> dict[str, Any]:
     """A row of a record: the case, a Result for each name, and the reason for each that could not run. peers.BASELINE must be
-    among the names. At most `rounds` rounds; after the third, none begins once `budget` seconds are over."""
+    among the names. At most `rounds` rounds; after the third, none begins once `budget` seconds are over.
+
+    With a sensor, a result also has "clock_mhz", "power_w" and "throttled" (`sensors.Watch.of`), and with `energy` "joules",
+    those of a call, None where they could not be counted."""
     inputs = case.inputs()
     rows = judged_rows(case)
     truth, gauge = truth_of(case, inputs, rows)
@@ -188,24 +205,33 @@ def measure(case: Case, names: Sequence[str], rounds: int = ROUNDS, budget: floa
             unavailable[name] = reason(error)
     del truth, gauge, c
     torch.cuda.empty_cache()
-    times = interleave(functions, rounds, budget)
+    watch = sensors.Watch(sensor)
+    times = interleave(functions, rounds, budget, look=None if sensor is None else watch.look)
     results = {}
     for name, figures in timed(times).items():
         normwise, componentwise = judged[name]
         kernel = kernel_of(case, name, inputs)
-        results[name] = asdict(Result(**figures, error=normwise, gauge=componentwise, kernel=kernel))
+        results[name] = asdict(Result(**figures, error=normwise, gauge=componentwise, kernel=kernel)) | watch.of(name)
+        if energy and sensor is not None:
+            used = sensors.joules(functions[name], figures["seconds"], sensor, torch.cuda.synchronize)
+            results[name]["joules"] = used
     count, taken = case.m if rows is None else len(rows), len(times[peers.BASELINE])
     return _row(case, rounds=taken, judged_rows=count, results=results, unavailable=unavailable)
 
 
 def measure_all(
-    cases: Sequence[Case], names: Sequence[str], rounds: int = ROUNDS, seconds: float = SECONDS
+    cases: Sequence[Case],
+    names: Sequence[str],
+    rounds: int = ROUNDS,
+    seconds: float = SECONDS,
+    sensor: sensors.Sensor | None = None,
+    energy: bool = False,
 ) -> Iterator[dict[str, Any]]:
-    """The rows, one by one. The rounds of all cases together take at most about `seconds`, shared equally. A case that does not
-    fit the card's memory is a row without results."""
+    """The rows, one by one. The rounds of all cases together take at most about `seconds`, shared equally; energy comes on top.
+    A case that does not fit the card's memory is a row without results."""
     for case in cases:
         try:
-            row = measure(case, names, rounds, seconds / len(cases))
+            row = measure(case, names, rounds, seconds / len(cases), sensor, energy)
         except torch.OutOfMemoryError as error:
             row = _row(case, rounds=0, judged_rows=0, results={}, unavailable=dict.fromkeys(names, reason(error)))
         torch.cuda.empty_cache()  # not in the handler: there the exception still holds the tensors of its frames

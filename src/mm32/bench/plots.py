@@ -38,6 +38,7 @@ STYLES: dict[str, tuple[str, str]] = {
     "tiled": ("#009E73", "p"),
     "simt": ("#0072B2", "P"),
     "mma": ("#E69F00", "d"),
+    "direct": ("#009E73", "<"),
     "tensorcore": ("#CC79A7", "X"),
 }
 

@@ -85,9 +85,9 @@ def _device(index: int) -> dict[str, Any]:
     }
 
 
-def make(name: str, rows: list[dict[str, Any]], method: str = METHOD) -> dict[str, Any]:
+def make(name: str, rows: list[dict[str, Any]], method: str = METHOD, sensor: str | None = None) -> dict[str, Any]:
     """The record of `rows` (see `measure.measure`) that were measured on torch's current card. A row's result has its "kernel",
-    its "kernels" where it is of several products, or neither."""
+    its "kernels" where it is of several products, or neither. `sensor`: what read clock and power, or "none: " and why."""
     results = [result for row in rows for result in row["results"].values()]
     kernels = sorted({k for r in results for k in r.get("kernels", [r.get("kernel")])} & set(SOURCES))
     return {
@@ -97,6 +97,7 @@ def make(name: str, rows: list[dict[str, Any]], method: str = METHOD) -> dict[st
         "environment": environment(),
         "kernels": {kernel: kernel_hash(kernel) for kernel in kernels},
         "method": method,
+        **({} if sensor is None else {"sensor": sensor}),
         "rows": rows,
     }
 

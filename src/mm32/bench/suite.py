@@ -120,13 +120,14 @@ DISTRIBUTIONS = ("randn", "rand")
 def parse(shapes: str, against: str | None = None) -> tuple[list[Case], list[str]]:
     """The cases and implementations that a user asks for. Raises ValueError, with the names that exist, for any other name.
 
-    `shapes`: names of SETS and "MxKxN[:layout][:distribution]", separated by commas. `against`: names of implementations,
-    separated by commas, beside which "torch" and "mm32" always run; None for those of the sets, or of "quick" for shapes.
+    `shapes`: names of SETS and "MxKxN[:layout][:distribution]" (`mm32.sizes`), separated by commas. `against`: names of
+    implementations, separated by commas, beside which "torch" and "mm32" always run; None for those of the sets, or of "quick"
+    for shapes.
     """
     cases: dict[Case, None] = {}
     names: dict[str, None] = {}
     for item in _items(shapes, "shapes"):
-        of_set, with_them = SETS.get(item) or ([_case(item)], SETS["quick"][1])
+        of_set, with_them = SETS.get(item) or (_cases(item), SETS["quick"][1])
         cases.update(dict.fromkeys(of_set))
         names.update(dict.fromkeys(with_them))
     if against is not None:
@@ -144,8 +145,8 @@ def _items(text: str, what: str) -> Sequence[str]:
     return items
 
 
-def _case(text: str) -> Case:
+def _cases(text: str) -> list[Case]:
     asked = sizes.parse(text, f"a set ({', '.join(SETS)})", distribution=DISTRIBUTIONS)
-    if not (asked.m and asked.k and asked.n):
+    if not all(one.m and one.k and one.n for one in asked):
         raise ValueError(f"{text!r}: there is nothing to time in a size of 0")
-    return Case(asked.m, asked.n, asked.k, asked.layout or "nn", asked.words.get("distribution", "randn"))
+    return [Case(one.m, one.n, one.k, one.layout or "nn", one.words.get("distribution", "randn")) for one in asked]

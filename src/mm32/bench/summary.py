@@ -83,24 +83,57 @@ def subtitle(record: dict[str, Any]) -> str:
     return f"{e['card']}, driver {e['driver']}, torch {e['torch']}, mm32 {e['mm32']}, {record['made']}"
 
 
+def held_down(record: dict[str, Any]) -> str:
+    """What the mark ↓ means, where a result has it; else why clock and power were not read, if they were not."""
+    results = [result for row in record["rows"] for result in row["results"].values()]
+    marked = [result["throttled"] for result in results if result.get("throttled")]
+    if marked:
+        why = ", ".join(sorted({reason for reasons in marked for reason in reasons}))
+        return (
+            f"↓: the card held its clocks down ({why}) while {len(marked)} of {len(results)} were measured. Compare those with "
+            "others of their product, which ran in turn with them, not with other cards or days."
+        )
+    said = record.get("sensor", "")
+    return f"Clock and power were not read: {said.removeprefix('none: ')}" if said.startswith("none: ") else ""
+
+
 def table(record: dict[str, Any]) -> Group:
     """The record as a page for rich: for each case a line for each implementation, or why it could not run; then where it was
-    measured."""
+    measured. Clock, power and energy a call have columns where they were read."""
     from rich.console import Group
     from rich.markup import escape
     from rich.table import Table
 
+    results = [result for row in record["rows"] for result in row["results"].values()]
+    clock, energy = (any(field in result for result in results) for field in ("clock_mhz", "joules"))
     made = Table(box=None, pad_edge=False)
     made.add_column("M×K×N, layout, data")
-    for title in ("time", "TFLOP/s", f"× {BASELINE} (95 %)", "error", "error/u"):
+    for title in (
+        "time",
+        "TFLOP/s",
+        f"× {BASELINE} (95 %)",
+        "error",
+        "error/u",
+        *["MHz", "W"] * clock,
+        *["J"] * energy,
+    ):
         made.add_column(title, justify="right", no_wrap=True)
     for row in record["rows"]:
         made.add_row(f"[bold]{escape(row['case'])}[/bold]")
         for name, r in row["results"].items():
             kernel = f" ({r['kernel']})" if name.startswith("mm32") else ""
             speed = f"×{r['speedup']:.2f} ({r['speedup_low']:.2f}–{r['speedup_high']:.2f})" if name != BASELINE else ""
-            rate = f"{flops(row) / r['seconds'] * 1e-12:.3g}"
-            made.add_row(f"  {name}{kernel}", time(r["seconds"]), rate, speed, f"{r['error']:.1e}", f"{r['gauge']:.1f}")
+            cells = [f"{flops(row) / r['seconds'] * 1e-12:.3g}", speed, f"{r['error']:.1e}", f"{r['gauge']:.1f}"]
+            if clock:
+                mark = "↓" if r.get("throttled") else ""
+                cells += [f"{r['clock_mhz']:.0f}{mark}" if "clock_mhz" in r else ""]
+                cells += [f"{r['power_w']:.0f}" if "power_w" in r else ""]
+            if energy:
+                cells += ["" if r.get("joules") is None else f"{r['joules']:.3g}"]
+            made.add_row(f"  {name}{kernel}", time(r["seconds"]), *cells)
         for name, why in row.get("unavailable", {}).items():
             made.add_row(f"  {name} [dim]not available: {escape(why)}[/dim]")
-    return Group(made, f"[dim]{GAUGES}[/dim]", f"[dim]{escape(subtitle(record))}[/dim]")
+    units = "MHz, W: the median of the SM clock and of power, while it ran. " * clock
+    units += "J: energy for one call of many one after another, the idle card's share included." * energy
+    below = [GAUGES, units.strip(), held_down(record), subtitle(record)]
+    return Group(made, *(f"[dim]{escape(line)}[/dim]" for line in below if line))

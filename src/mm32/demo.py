@@ -1,0 +1,59 @@
+"""The examples that come with mm32, by short names; and `mm32 demo`: one of them verified, and what a GPU would add."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mm32.verify import Report
+
+# A CPU takes two minutes for the product that shows a card's speed, and leaves out probes for time; a small one has them all.
+ON_CPU, ON_CARD = "small", "tt"
+
+# What stands here of the H200 is held to benchmarks/results/nvidia-h200/main.json by a test.
+WITHOUT_A_CARD = """\
+What a GPU would add
+  No GPU was found. On a CPU mm32 calls torch's own product, so both sides above ran the same code:
+  the page shows how a claim about a kernel is checked, and no gain. On a card of compute capability
+  8.0 or later `mm32 demo` runs 2048 x 8192 x 4096 by mm32's own kernels. Measured on an NVIDIA H200:
+  4 times as fast as torch in fp32, with a smaller error.
+  Your own kernel: mm32 verify reference.py candidate.py"""
+WITH_A_CARD = """\
+What ran
+  The reference is torch's fp32 product, the candidate mm32's own kernel on this card.
+  Why that kernel:   mm32 explain 2048x8192x4096:tt
+  Other sizes:       mm32 bench
+  Your own kernel:   mm32 verify reference.py candidate.py"""
+
+
+def folder() -> Path:
+    """Of the examples: inside an installed mm32, beside src/ in a checkout."""
+    package = Path(__file__).resolve().parent
+    inside = package / "examples"
+    return inside if inside.is_dir() else package.parents[1] / "examples"
+
+
+def names() -> dict[str, Path]:
+    """The examples that `mm32 verify` takes as references: tt, nt, tn, nn (products in these layouts), tt_relu, ..."""
+    return {path.stem.removeprefix("matmul_"): path for path in sorted(folder().glob("*.py"))}
+
+
+def example(name: str) -> Path:
+    """The script of that example. Raises ValueError, with the names that there are, for any other."""
+    known = names()
+    if name not in known:
+        raise ValueError(f"there is no example {name!r}: there are {', '.join(known) or f'none in {folder()}'}")
+    return known[name]
+
+
+def run(progress: Callable[[str], None] | None = None) -> tuple[Report, str]:
+    """mm32's own kernel verified on an example that suits this machine: the report, and a text that goes below its page."""
+    import torch
+
+    from mm32.verify import verify
+
+    card = torch.cuda.is_available()
+    report = verify(example(ON_CARD if card else ON_CPU), kernel="auto", progress=progress)
+    return report, WITH_A_CARD if card else WITHOUT_A_CARD
