@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -62,6 +63,42 @@ def _auto() -> list[Case]:
     return squares + skinny + vectors + deep + flat + odd + batched
 
 
+def _small() -> list[Case]:
+    """Small, thin, odd and batched products, in every layout."""
+    sizes = [
+        *((s, s, s) for s in (128, 256, 512, 640, 777, 1024, 1025, 2047)),
+        *((768, 512, 1024), (1000, 700, 300), (777, 555, 1333), (4097, 4099, 4095), (32768, 32768, 32)),
+        *((65536, 256, 256), (256, 65536, 256), (65536, 512, 64), (512, 65536, 64)),
+        *((rows, 4096, 4096) for rows in (1, 4, 16, 32, 64, 128)),
+        *((rows, 16384, 4096) for rows in (1, 16)),
+        *((rows, 11008, 4096) for rows in (32, 128)),
+    ]
+    batches = [
+        *((s, s, s, batch) for s, batch in ((64, 2048), (128, 512), (256, 64), (1000, 16))),
+        *((1024, 1024, 64, 128), (1024, 64, 1024, 128)),
+    ]
+    cases = [Case(m, n, k, layout) for m, n, k in sizes for layout in LAYOUTS]
+    return cases + [Case(m, n, k, layout, batch=batch) for m, n, k, batch in batches for layout in LAYOUTS]
+
+
+# Operands and result of a case of "random", in bytes, and its FLOP, at least.
+LARGEST, LEAST_FLOPS = 40 * 10**9, 1_000_000
+
+
+def _random(count: int = 400, seed: int = 0) -> list[Case]:
+    """Sizes log-uniform in 16 .. 32768, half of them multiples of 8; layouts at random; a third in batches of up to 512."""
+    draw, cases = random.Random(seed), []
+    while len(cases) < count:
+        m, n, k = (int(16 * 2 ** draw.uniform(0, 11)) for _ in range(3))
+        if draw.random() < 0.5:
+            m, n, k = (-(-size // 8) * 8 for size in (m, n, k))
+        batch = int(2 ** draw.uniform(1, 9)) if draw.random() < 1 / 3 else 1
+        case = Case(m, n, k, draw.choice(LAYOUTS), batch=batch)
+        if case.flops >= LEAST_FLOPS and 4 * batch * (m * k + k * n + m * n) <= LARGEST:
+            cases.append(case)
+    return cases
+
+
 # name -> (cases, implementations); the first implementation is what the others are compared with
 SETS: dict[str, tuple[list[Case], list[str]]] = {
     "main": (
@@ -100,6 +137,8 @@ SETS: dict[str, tuple[list[Case], list[str]]] = {
         + [Case(s, s, s) for s in (128, 256, 512)],
         ["torch", "simt"],
     ),
+    "small": (_small(), ["torch", "torch-tf32", "mm32"]),
+    "random": (_random(), ["torch", "mm32"]),
     "auto": (_auto(), ["torch", "mm32", "simt", "tensorcore"]),
     "quick": (
         [
