@@ -62,8 +62,8 @@ def test_no_estimate_beats_the_card(card: Card) -> None:
         problem = random_problem(rng)
         work = Work(problem)
         for kernel, seconds in plan(problem, card, torch="fp32").estimates:
-            emulated = kernel in ("mma", "tensorcore")
-            rate = card.fp16 / 3 if emulated else card.fp32
+            products = {"mma": 3, "tensorcore": 3, "direct": 6}.get(kernel)
+            rate = card.fp16 / products if products else card.fp32
             assert seconds > problem.flops / rate
             assert seconds > 0.5 * (work.traffic - 4 * work.results) / card.memory
             assert seconds >= card.launch
@@ -71,15 +71,15 @@ def test_no_estimate_beats_the_card(card: Card) -> None:
 
 @each_card
 def test_more_work_takes_no_less_time(card: Card) -> None:
-    """Twice M, N or K; K from 256 on, below which "auto" may not emulate. Within a tenth for M or N up to 16, where twice as many
-    columns are another form of kernel, with another number of blocks in the last wave."""
+    """Twice M, N or K; K from 256 on, below which "auto" may not emulate. Within a fifth for M or N up to 16, where twice as many
+    columns are another form of kernel, with another number of blocks in the last wave, or with aligned lines."""
     rng = random.Random(3)
     for _ in range(150):
         m, n, k = rng.choice(SIZES), rng.choice(SIZES), rng.choice([size for size in SIZES if size >= 256])
         layout = rng.choice(LAYOUTS)
         least = best(from_layout(layout, m, n, k), card)
         for more in ((2 * m, n, k), (m, 2 * n, k), (m, n, 2 * k)):
-            slack = 0.999 if min(m, n) > fma.NARROW else 0.9
+            slack = 0.999 if min(m, n) > fma.NARROW else 0.8
             assert best(from_layout(layout, *more), card) >= slack * least, (layout, m, n, k, more)
 
 

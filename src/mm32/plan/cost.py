@@ -364,7 +364,10 @@ class Model:
         return min(together, in_turn) + rest, together < in_turn
 
     def direct(self, work: Work, tile: Tile, tiles: int, cluster: int, copies: str) -> float:
-        """bf16x6 in one launch: `tiles` tiles, K of each shared by `cluster` blocks. copies: "aligned", "shifted" or "scattered"."""
+        """bf16x6 in one launch: `tiles` tiles, K of each shared by `cluster` blocks.
+
+        copies: of operands, "aligned", "shifted" or "scattered".
+        """
         s, card = self.shares, self.card
         flops = 12.0 * tile.m * tile.n * tile.k  # of 64 of K, six products
         step = flops / (card.fp16 / self.sms * s[tile.label])

@@ -20,21 +20,14 @@ CLUSTERS = (1, 2, 4, 8)  # blocks that share K; more than 8 are not on every car
 LONGEST_STRIDE = 2**23  # elements: offsets within a tile have 32 bits
 THREADS = 384
 LINES = 3 * 128  # bytes of 64 of K of a column of B, split in three
-RAW = {
-    0: 4160,
-    1: 4160,
-    2: 4096,
-    3: 4096,
-    4: 5184,
-    5: 4352,
-}  # bytes of a raw tile of 16 x 64, by load (emulated/raw_tile.cuh)
-SCATTERED = {4: 1, 5: 3}  # the loads of 4 bytes at a time that copy the same
-STATIC = 1024  # bytes of shared memory that are not dynamic, at most
+# Bytes of a raw tile of 16 x 64 in shared memory, by load (emulated/raw_tile.cuh). Loads 4 and 5 stand for 1 and 3, which copy
+# 4 bytes at a time, where lines are contiguous: of 3 nothing is left.
+RAW = {0: 4160, 1: 4160, 2: 4096, 4: 5184, 5: 4352}
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A tile of m x n, with at most `stages` of K-blocks of B in shared memory."""
+    """A tile of m x n, with `stages` K-blocks of B in shared memory."""
 
     m: int
     n: int
@@ -46,19 +39,15 @@ class Tile:
     def label(self) -> str:
         return f"direct.{self.m}x{self.n}"
 
-    def shared(self, stages: int, loads: tuple[int, int]) -> int:
+    def shared(self, loads: tuple[int, int]) -> int:
         """Bytes of dynamic shared memory of a block: split B, and raw tiles of both operands."""
         slots = 4 * (self.n // 64 + 1)
-        return stages * self.n * LINES + 8 * 2 * RAW[loads[0]] + slots * RAW[loads[1]] + 1024
+        return self.stages * self.n * LINES + 8 * 2 * RAW[loads[0]] + slots * RAW[loads[1]] + 1024
 
-    def fit(self, loads: tuple[int, int], card: Card) -> tuple[int, tuple[int, int]]:
-        """How many stages fit, and the loads with which two do: of large tiles, A is copied 4 bytes at a time if need be."""
-        a, b = (SCATTERED.get(load, load) for load in loads)
-        for tried in (loads, (a, loads[1]), (a, b)):
-            for stages in range(self.stages, 1, -1):
-                if self.shared(stages, tried) + STATIC <= card.shared_memory:
-                    return stages, tried
-        raise AssertionError(f"no ring of {self} fits {card.shared_memory} bytes")
+    def loads(self, wanted: tuple[int, int], card: Card) -> tuple[int, int]:
+        """How the operands are copied: as wanted, or A 4 bytes at a time, where raw tiles with shifts take too much room."""
+        static = 56 * self.stages + 128
+        return wanted if self.shared(wanted) + static <= card.shared_memory else (1, wanted[1])
 
 
 TILES = (Tile(128, 128, 2), Tile(128, 64, 3), Tile(64, 64, 4))  # 64 x 128 was never the fastest
@@ -94,7 +83,7 @@ def candidates(work: Work, card: Card) -> list[Candidate]:
     """The ways to compute a product that is not empty."""
     gemm, model = work.gemm, cost.of(card)
     loads = loads_of(gemm)
-    copies = "scattered" if {1, 3} & {*loads} else "shifted" if {4, 5} & {*loads} else "aligned"
+    copies = "scattered" if 1 in loads else "shifted" if {4, 5} & {*loads} else "aligned"
     made = []
     for tile in TILES:
         tiles = _tiles(gemm, tile)
@@ -114,17 +103,17 @@ def _tiles(gemm: Gemm, tile: Tile) -> int:
 def assemble(candidate: Candidate, gemm: Gemm, card: Card) -> Plan:
     """The plan of a candidate."""
     tile, cluster = candidate.tile, candidate.cluster
-    stages, loads = tile.fit(loads_of(gemm), card)
+    loads = tile.loads(loads_of(gemm), card)
     tiles = _tiles(gemm, tile)
     # While K is short, the ring holds several tiles, and one group of consumers can store while the other multiplies.
-    alternate = tile.m == 64 and cluster == 1 and tiles > card.sms and gemm.k <= stages * BLOCK_K
+    alternate = tile.m == 64 and cluster == 1 and tiles > card.sms and gemm.k <= tile.stages * BLOCK_K
     constants: Constants = (
         *epilogue(gemm), ("PRODUCTS", 6), ("A_LOAD", loads[0]), ("B_LOAD", loads[1]),
-        ("TILE_M", tile.m), ("TILE_N", tile.n), ("STAGES", stages), ("CLUSTER", cluster),
+        ("TILE_M", tile.m), ("TILE_N", tile.n), ("STAGES", tile.stages), ("CLUSTER", cluster),
         ("ALTERNATE", int(alternate)), ("C_VECTOR", int(gemm.out.vectorizable("col"))),
     )  # fmt: skip
     blocks = min(card.sms // cluster, tiles) * cluster
-    shared = tile.shared(stages, loads)
+    shared = tile.shared(loads)
     launch = Launch("emulated/direct.cu", "mm32_direct", constants, THREADS, shared, blocks=blocks)
     return Plan(gemm, card, "direct", (launch,))
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from mm32 import activations
 from mm32.plan import direct, emulated, fma
+from mm32.plan.card import H200
 from mm32.plan.plan import NO_EPILOGUE, Constants
 
 Form = dict[str, int]
@@ -155,7 +156,8 @@ def _emulated_tiles(tiles: tuple[emulated.Tile, ...], inline: bool) -> Axis:
 PACKED_TILE = _emulated_tiles(emulated.TENSOR_TILES, inline=False)
 INLINE_TILE = _emulated_tiles(emulated.TENSOR_TILES, inline=True)
 DIRECT_TILE = Axis(tuple((("TILE_M", t.m), ("TILE_N", t.n), ("STAGES", t.stages)) for t in direct.TILES))
-CLUSTER = _axis("CLUSTER", *direct.CLUSTERS)
+DIRECT_A, DIRECT_B = _axis("A_LOAD", *direct.RAW), _axis("B_LOAD", *direct.RAW)
+CLUSTER, ALTERNATE = _axis("CLUSTER", *direct.CLUSTERS), _axis("ALTERNATE", 0, 1)
 MMA_TILE = _emulated_tiles(emulated.MMA_TILES, inline=False)
 
 _LAST = ("BIAS", "ACTIVATION")
@@ -165,6 +167,13 @@ _STORE = ("SPLIT_K", "C_VECTOR")
 
 def _simt_threads(form: Form) -> int:
     return 32 * (form["TILE_M"] // (8 * form["THREAD_M"])) * (form["TILE_N"] // (4 * form["THREAD_N"]))
+
+
+def _direct_allowed(form: Form) -> bool:
+    """Groups alternate at tiles of 64 rows that no other block shares; raw tiles with shifts have to fit."""
+    (tile,) = (t for t in direct.TILES if (t.m, t.n) == (form["TILE_M"], form["TILE_N"]))
+    loads = form["A_LOAD"], form["B_LOAD"]
+    return tile.loads(loads, H200) == loads and (not form["ALTERNATE"] or (tile.m == 64 and form["CLUSTER"] == 1))
 
 
 def _no_epilogue_of_parts(form: Form) -> bool:
@@ -266,10 +275,14 @@ SOURCES = (
     ),
     Source(
         # warps of their own load each operand
-        "direct", "emulated/direct.cu", (*_LAST, "PRODUCTS", "A_LOAD", "B_LOAD", *DIRECT_TILE.names, "CLUSTER", "C_VECTOR"),
-        (EPILOGUE, SIX, A_LOAD, B_LOAD, DIRECT_TILE, CLUSTER, C_VECTOR),
-        ((DIRECT_TILE, A_LOAD), (DIRECT_TILE, B_LOAD), (DIRECT_TILE, CLUSTER), (CLUSTER, C_VECTOR, ENDS), (EACH,)),
-        _threads(direct.THREADS),
+        "direct", "emulated/direct.cu",
+        (*_LAST, "PRODUCTS", "A_LOAD", "B_LOAD", *DIRECT_TILE.names, "CLUSTER", "ALTERNATE", "C_VECTOR"),
+        (EPILOGUE, SIX, DIRECT_A, DIRECT_B, DIRECT_TILE, CLUSTER, ALTERNATE, C_VECTOR),
+        (
+            (DIRECT_TILE, DIRECT_A), (DIRECT_TILE, DIRECT_B), (DIRECT_TILE, CLUSTER, ALTERNATE), (CLUSTER, C_VECTOR, ENDS),
+            (EACH,),
+        ),
+        _threads(direct.THREADS), _direct_allowed,
     ),
     Source(
         "mma", "emulated/mma.cu", (*_LAST, *MMA_TILE.names, *_STORE), (EPILOGUE, MMA_TILE, SPLIT_K, C_VECTOR),
