@@ -87,7 +87,8 @@ LARGEST, LEAST_FLOPS = 40 * 10**9, 1_000_000
 
 def _random(count: int = 400, seed: int = 0) -> list[Case]:
     """Sizes log-uniform in 16 .. 32768, half of them multiples of 8; layouts at random; a third in batches of up to 512."""
-    draw, cases = random.Random(seed), []
+    draw = random.Random(seed)
+    cases: list[Case] = []
     while len(cases) < count:
         m, n, k = (int(16 * 2 ** draw.uniform(0, 11)) for _ in range(3))
         if draw.random() < 0.5:
