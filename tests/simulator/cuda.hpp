@@ -221,6 +221,15 @@ unsigned reduce_warp(unsigned value, Combine combine) {
     __syncwarp();
     return value;
 }
+inline unsigned __shfl_xor_sync(unsigned, unsigned x, int other) {
+    const unsigned lane = simulator::current->number % 32;
+    simulator::Warp& warp = simulator::current->block->warps[simulator::current->number / 32];
+    warp.values[lane] = x;
+    __syncwarp();
+    x = warp.values[lane ^ other];
+    __syncwarp();
+    return x;
+}
 inline unsigned __reduce_min_sync(unsigned, unsigned x) { return reduce_warp(x, [](unsigned a, unsigned b) { return min(a, b); }); }
 inline bool __any_sync(unsigned, bool x) { return reduce_warp(x, [](unsigned a, unsigned b) { return a | b; }); }
 inline unsigned __reduce_max_sync(unsigned, unsigned x) { return reduce_warp(x, [](unsigned a, unsigned b) { return max(a, b); }); }
@@ -318,9 +327,6 @@ inline unsigned round_bf16(float x) {
 }
 inline unsigned bf16_pair(float x, float y) { return round_bf16(x) | round_bf16(y) << 16; }
 inline unsigned larger_pair(unsigned a, unsigned b) { return max(a & 0xffff, b & 0xffff) | max(a >> 16, b >> 16) << 16; }
-inline unsigned smaller_less_one(unsigned a, unsigned b) {
-    return min(a & 0xffff, (b - 1) & 0xffff) | min(a >> 16, ((b >> 16) - 1) & 0xffff) << 16;
-}
 
 // ---------------------------------------------------------------------------------------------------------------------
 // ptx/wgmma.cuh, wgmma_registers.cuh: m64nNk16, A in registers, B by a descriptor with the 128-byte swizzle

@@ -53,12 +53,19 @@ def _operands(plan: Plan, layout: str, linear: bool) -> dict[str, str]:
     }
 
 
+ANY_STRIDES = "Any strides: a slice or a transposed view is read where it lies."
+LINES = (
+    "A slice is read where it lies. Of an operand whose rows are not contiguous, as in a transposed view, a copy is\n"
+    "            made first."
+)
+
+
 def _sizes(plan: Plan) -> dict[str, str]:
     """Which sizes the file takes. With a workspace, the plan's only. Otherwise any, except that 16-byte loads and stores need
     multiples of 4. All other constants decide how fast a kernel is for a layout; its results are right for any strides."""
-    if plan.workspace is not None:
+    if plan.workspace is not None or plan.kernel == "direct":  # whose clusters share a K that is long enough
         return {
-            "SIZES": "M=@M@ N=@N@ K=@K@, no other: launches and workspace depend on them. For other sizes, export\n"
+            "SIZES": "M=@M@ N=@N@ K=@K@, no other: launches depend on them. For other sizes, export\n"
             "            another file.",
             "SIZE_CHECK": EXACT,
         }
@@ -97,6 +104,22 @@ def _vector_loads(plan: Plan) -> dict[str, str]:
     return found
 
 
+def _lines(plan: Plan, layout: str) -> str:
+    """What the kernel direct needs beside: lines that are contiguous where it copies them whole at any alignment (loads 4 and 5),
+    and no long strides."""
+    if plan.kernel != "direct":
+        return ""
+    constants, text = dict(plan.launches[0].constants), ""
+    for name, whole in (("A", {4: "M", 5: "K"}), ("B", {4: "N", 5: "K"})):
+        stored = {"A": "K" if layout[0] == "n" else "M", "B": "N" if layout[1] == "n" else "K"}[name]
+        axis = whole.get(constants[f"{name}_LOAD"], stored)
+        there = f"@{name}@" if stored == axis else f"@{name}@.T"
+        unit = f"{there}.stride(1) != 1 or " if axis in whole.values() and constants[f"{name}_LOAD"] in whole else ""
+        back = "" if stored == axis else ".T"
+        text += f"    if {unit}max(@{name}@.stride()) >= 2**23:\n        @{name}@ = {there}.contiguous(){back}\n"
+    return text
+
+
 def _alignment(plan: Plan, layout: str) -> dict[str, str]:
     """What 16-byte loads need: a copy of an operand whose strides or address do not allow them."""
     loads = _vector_loads(plan)
@@ -106,7 +129,7 @@ def _alignment(plan: Plan, layout: str) -> dict[str, str]:
         "\n            transposed view, not a multiple of 4 apart or not on 16 bytes, a copy is made first."
     )
     return {
-        "OPERANDS": copied if loads else "Any strides: a slice or a transposed view is read where it lies.",
+        "OPERANDS": copied if loads else ANY_STRIDES if plan.kernel != "direct" else LINES,
         "ALIGNED": ALIGNED.lstrip("\n") if loads else "",
         "ALIGN": "".join(
             # Only an operand of one row or one column may be read along another axis than the stored one: as its transpose.
@@ -114,7 +137,8 @@ def _alignment(plan: Plan, layout: str) -> dict[str, str]:
             if stored[name] == axis
             else f"    @{name}@ = _aligned(@{name}@.T).T\n"
             for name, axis in loads.items()
-        ),
+        )
+        + _lines(plan, layout),
     }
 
 

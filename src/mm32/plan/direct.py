@@ -46,7 +46,7 @@ class Tile:
 
     def loads(self, wanted: tuple[int, int], card: Card) -> tuple[int, int]:
         """How the operands are copied: as wanted, or A 4 bytes at a time, where raw tiles with shifts take too much room."""
-        static = 56 * self.stages + 128
+        static = 56 * self.stages + 640
         return wanted if self.shared(wanted) + static <= card.shared_memory else (1, wanted[1])
 
 

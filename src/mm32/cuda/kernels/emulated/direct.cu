@@ -55,34 +55,37 @@ constexpr int A_WARP = 2 * RawA::BYTES, A_RAW = WARPS * A_WARP, B_WARP = PRODUCE
 constexpr int SUMS = SHARERS > 1 ? 0 : RawA::BYTES;  // where a warp's sums begin
 static_assert(A_WARP - SUMS >= 16 * AT_ONCE * 4);
 
-// The least and the largest magnitude of hi numbers, two at a time, as their bits; zeros do not count for the least. bf16x6 keeps
-// all bits of products of elements of at least SMALLEST.
-constexpr unsigned SMALLEST_HI = (127 - 50) << 7;
+// Magnitudes that decide whether bf16x6 holds all bits of a sum. least: of the elements but zeros, twice the bits of the least, less
+// one; NONE where there are only zeros. most: of their hi numbers, as bits, two numbers until `of_warp`.
+constexpr unsigned NONE = ~0u;
+__device__ __forceinline__ unsigned smaller(unsigned least, float x, float y) {
+    return min(least, min(2 * __float_as_uint(x) - 1, 2 * __float_as_uint(y) - 1));
+}
 struct Range {
     unsigned least, most;
 
-    __device__ __forceinline__ void meet(unsigned hi) {
-        hi &= 0x7fff7fffu;
-        most = larger_pair(most, hi);
-        least = smaller_less_one(least, hi);
-    }
-    // Of the whole warp, in one number each: the least less one, and the largest.
+    // Of the whole warp, the halves of `most` in one.
     __device__ __forceinline__ Range of_warp() const {
-        return {__reduce_min_sync(~0u, min(least & 0xffff, least >> 16)), __reduce_max_sync(~0u, max(most & 0xffff, most >> 16))};
+        return {__reduce_min_sync(~0u, least), __reduce_max_sync(~0u, max(most & 0xffff, most >> 16))};
     }
     __device__ __forceinline__ void add(const Range& other) { least = min(least, other.least), most = max(most, other.most); }
 };
-constexpr Range NOTHING{~0u, 0};
+constexpr Range NOTHING{NONE, 0};
+__device__ __forceinline__ void meet(unsigned& most, unsigned hi) { most = larger_pair(most, hi & 0x7fff7fffu); }
 
-// Of both operands, what a warp has met of a tile.
+// What a warp has met of a tile: of each of its rows of A the least element, of A the largest, of B both.
 struct __align__(16) Met {
-    Range a, b;
+    unsigned rows[16];
+    unsigned most_a, least_b, most_b, unused;
 };
+
+// The element of which `least` tells.
+__device__ __forceinline__ float element_of(unsigned least) { return least == NONE ? __int_as_float(0x7f800000) : __uint_as_float((least + 1) / 2); }
 
 struct Shared {
     unsigned long long empty[STAGES];
     unsigned long long full[ALTERNATE ? 2 : 1][STAGES];  // of each group's K-blocks, if they alternate
-    Range b[STAGES][PRODUCERS];  // of the K-block in a stage, by the warps that have split it
+    Range b[STAGES][PRODUCERS];                          // of the K-block in a stage, by the warps that have split it
     Met met[WARPS];
 };
 static_assert(STAGES * STAGE + A_RAW + B_RAW + 1024 + sizeof(Shared) <= 227 * 1024);
@@ -200,8 +203,9 @@ __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigne
                 unsigned plane[PLANES][4];
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
+                    range.least = smaller(range.least, x[2 * e], x[2 * e + 1]);
                     split(x[2 * e], x[2 * e + 1], plane[0][e], plane[1][e], plane[2][e]);
-                    range.meet(plane[0][e]);
+                    meet(range.most, plane[0][e]);
                 }
 #pragma unroll
                 for (int q = 0; q < PLANES; q++) store_shared4(to + q * PLANE, plane[q]);
@@ -214,6 +218,7 @@ __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigne
         if (lane == 0) shared.b[stage][warp] = range;
         __syncwarp();
         if (lane == 0) barrier_arrive(full + 8 * stage);
+        __syncwarp();
         count++;
         if (++kb < blocks.end) continue;
         kb = blocks.begin, tile += tiles.step;
@@ -274,19 +279,31 @@ __device__ __forceinline__ void finish(const Problem& p, const int3& tile, int n
     // The first row in the tile, and the warp whose raw tiles it lies in.
     const int first = SHARERS == 1 ? warp % (TILE_M / 16) * 16 : rank * (TILE_M / CLUSTER) + warp * ROWS;
     const int owner = SHARERS == 1 ? warp : first / 16;
-    // What decides whether a sum is kept. Of products of which fp32 does not hold all bits each loses less than 2^-123, and of an
-    // element of which bf16 does not, less than 2^-133 times what it is multiplied with.
-    Range a = NOTHING, b = NOTHING;
+    // The rest of what the sharers have met.
+    unsigned most_a = 0;
+    Range b = NOTHING;
 #pragma unroll
     for (int i = 0; i < SHARERS; i++) {
-        const float4 met = load_cluster4(shared_address(&shared.met[owner + i % TURNS * 4]), i / TURNS);
-        a.add({__float_as_uint(met.x), __float_as_uint(met.y)}), b.add({__float_as_uint(met.z), __float_as_uint(met.w)});
+        const float4 met = load_cluster4(shared_address(&shared.met[owner + i % TURNS * 4].most_a), i / TURNS);
+        most_a = max(most_a, __float_as_uint(met.x)), b.add({__float_as_uint(met.y), __float_as_uint(met.z)});
     }
-    float least = 0.f;
-    if (min(a.least, b.least) < SMALLEST_HI - 1) {
-        const float most = __uint_as_float(a.most << 16) + __uint_as_float(b.most << 16);
-        least = (float)p.k * (0x1p-99f + 0x1p-109f * most);
-    }
+    // The magnitude from which on sums of row i are kept. bf16x6 holds all bits of a product of at least 2^-100, if both elements are
+    // at least 2^-110; of others each loses less than 2^-123, and of an element of which bf16 does not hold all bits, less than 2^-133
+    // times what it is multiplied with. A row or a tile of zeros loses nothing.
+    const auto least_of = [&](int i) {
+        unsigned row = NONE;
+#pragma unroll
+        for (int share = 0; share < SHARERS; share++) {
+            float x[1];
+            load_cluster(shared_address(&shared.met[owner + share % TURNS * 4].rows[(first + i) % 16]), share / TURNS, x);
+            row = min(row, __float_as_uint(x[0]));
+        }
+        if (row == NONE || b.least == NONE) return 0.f;
+        const float of_a = element_of(row), of_b = element_of(b.least);
+        if (of_a * of_b >= 0x1p-100f && min(of_a, of_b) >= 0x1p-110f) return 0.f;
+        return (float)p.k * (0x1p-99f + 0x1p-109f * (__uint_as_float(most_a << 16) + __uint_as_float(b.most << 16)));
+    };
+    const bool usual = !__any_sync(~0u, !(least_of(lane % ROWS) == 0.f));
     const auto column_of = [&](int part) { return (lane % ACROSS + part * ACROSS) * WIDTH; };  // from n0 on
     float bias[PARTS][WIDTH] = {};
 #pragma unroll
@@ -312,8 +329,8 @@ __device__ __forceinline__ void finish(const Problem& p, const int3& tile, int n
         return (ROWS % STEP == 0 || i + lane / ACROSS < ROWS) && row_of(i) < p.m && tile.z + n0 + column_of(part) < p.n;
     };
     float* const c = p.c.data + offset_of(p, p.c.batch, tile.x) + (tile.z + n0) * p.c.col;
-    // The usual case: no operand has small elements. What NaN and Inf have spoiled is not kept: it is stored again below.
-    if (least == 0.f && (WIDTH == 1 || p.n % WIDTH == 0)) {
+    // The usual case: no products are that small. What NaN and Inf have spoiled is not kept: it is stored again below.
+    if (usual && (WIDTH == 1 || p.n % WIDTH == 0)) {
         constexpr int AT_A_TIME = 8 * STEP / PARTS, BATCH = ROWS < STEP ? STEP : AT_A_TIME < ROWS ? AT_A_TIME : ROWS;  // rows
         float spoiled = 0.f;
 #pragma unroll 1
@@ -343,6 +360,7 @@ __device__ __forceinline__ void finish(const Problem& p, const int3& tile, int n
 #pragma unroll 1
         for (int part = 0; part < PARTS; part++) {
             if (!exists(i, part)) continue;
+            const float least = least_of(i + lane / ACROSS);
             float sum[WIDTH];
             summed(i, part, sum);
             float* to = c + row_of(i) * p.c.row + column_of(part) * p.c.col;
@@ -376,7 +394,8 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
     };
     int3 tile;
     float sum[TILE_N / 2];
-    Range range_a, range_b;
+    unsigned least_a[2], most_a;  // of fragment rows lane / 4 and that + 8
+    Range range_b;
     // Stores a tile, and begins the next. The first round stores nothing.
 #pragma unroll 1
     for (bool stores = false;; stores = true) {
@@ -390,8 +409,16 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
         };
         if (SHARERS == 1) begin();  // the sums leave the slot free
         if (stores) {
-            const Met met{range_a.of_warp(), {__reduce_min_sync(~0u, range_b.least), __reduce_max_sync(~0u, range_b.most)}};
-            if (lane == 0) shared.met[warp] = met;
+            Met& met = shared.met[warp];
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+#pragma unroll
+                for (int other = 1; other < 4; other *= 2) least_a[h] = min(least_a[h], __shfl_xor_sync(~0u, least_a[h], other));
+                if (lane % 4 == 0) met.rows[lane / 4 + 8 * h] = least_a[h];
+            }
+            most_a = __reduce_max_sync(~0u, max(most_a & 0xffff, most_a >> 16));
+            range_b = {__reduce_min_sync(~0u, range_b.least), __reduce_max_sync(~0u, range_b.most)};
+            if (lane == 0) met.most_a = most_a, met.least_b = range_b.least, met.most_b = range_b.most;
             const auto together = [] {  // all whose sums meet
                 __syncwarp();
                 if (CLUSTER > 1) cluster_sync();
@@ -418,7 +445,8 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
         int slot = 0;
 #pragma unroll
         for (int i = 0; i < TILE_N / 2; i++) sum[i] = 0.f;
-        range_a = range_b = NOTHING;
+        least_a[0] = least_a[1] = NONE, most_a = 0;
+        range_b = NOTHING;
 #pragma unroll 1
         for (int kb = first; kb < blocks.end; kb += TURNS) {
             const unsigned number = count + (kb - blocks.begin), stage = number % STAGES;
@@ -436,8 +464,9 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
                     a.fragment(own + slot * RawA::BYTES, 2 * half + j, x);
 #pragma unroll
                     for (int i = 0; i < 4; i++) {
+                        least_a[i % 2] = smaller(least_a[i % 2], x[i].x, x[i].y);
                         split(x[i].x, x[i].y, plane[0][j][i], plane[1][j][i], plane[2][j][i]);
-                        range_a.meet(plane[0][j][i]);
+                        meet(most_a, plane[0][j][i]);
                     }
                 }
                 if (half == 0) {
