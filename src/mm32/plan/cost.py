@@ -22,6 +22,7 @@ SHARES: dict[str, float] = {
     "naive.fp32.scattered": 0.01046338,
     "naive.read": 0.5,
     "naive.store": 0.1458333,
+    "naive.launches": 0.8,
     # dot: of memory. A wave of blocks, a call, in launches.
     "dot.read": 1.0416667,
     "dot.wave.launches": 0.5,
@@ -43,6 +44,7 @@ SHARES: dict[str, float] = {
     "simt.128x64p.2": 0.66,
     "simt.unaligned": 0.9090909,  # of that, with copies of 4 bytes
     "simt.memory": 0.5,
+    "simt.store.unaligned": 0.11,  # of memory, stores of 4 bytes
     "simt.exposed": 0.45,  # of the memory's time, what is not hidden behind the multiply-adds
     "simt.launches": 1.3333333,
     "simt.tile.launches": 0.6666667,  # a tile's begin and end, with no other block beside it
@@ -80,6 +82,7 @@ SHARES: dict[str, float] = {
     "direct.cluster.launches": 0.22,
     "direct.shifted": 0.73,
     "direct.scattered": 0.5,
+    "direct.thin": 0.9,  # M or N below 64
     "direct.memory": 0.54,
     "direct.l2": 1.1,
     "tensorcore.256x1": 0.8355313,
@@ -129,6 +132,7 @@ SHARES: dict[str, float] = {
     "torch.fp32": 0.7473842,
     "torch.tf32": 0.7280081,
     "torch.64": 0.85,
+    "torch.32": 0.85,  # M or N of 17 to 32: of that time
     "torch.memory": 0.7291667,
     "torch.exposed": 0.9,  # of the time to store the result
     "torch.split_k.memory": 0.3333333,  # its fp32 kernels stay behind the memory where K is split; TF32's do not
@@ -250,7 +254,7 @@ class Model:
         multiply = 2.0 * work.results * work.k / max(rate, 1.0)
         stores = 4.0 * work.results / (card.memory * s["naive.store"])
         reads = (work.traffic - 4.0 * work.results) / (card.memory * s["naive.read"])
-        return max(multiply, reads) + stores + self.launch
+        return max(multiply, reads) + stores + (s["naive.launches"] + 1.0) * self.launch
 
     def dot(self, work: Work, sectors: int) -> float:
         """`sectors`: 32-byte sectors that a warp's 8 elements of A and of B come in."""
@@ -286,8 +290,14 @@ class Model:
         stream = work.traffic / self.simt_memory
         depth = max(-(-work.k // (tile.k * parts)), 1) * tile.k
         around = self.simt_tile * each if tile.blocks == 1 else 0.0
-        busy = max(each * depth * step + around + self.simt_exposed * stream, stream)
+        busy = max(each * depth * step + around + self.simt_exposed * stream, stream, self._simt_store(work, parts))
         return busy + self.add_up(work, parts, self.simt_memory) + self.simt_fixed
+
+    def _simt_store(self, work: Work, parts: int) -> float:
+        """Where C does not take 16 bytes at a time, lanes store every fourth element at once."""
+        if parts > 1 or work.gemm.out.vectorizable("col"):
+            return 0.0
+        return 4.0 * work.results / (self.card.memory * self.shares["simt.store.unaligned"])
 
     def stream_k(self, work: Work, tile: BlockTile, tiles: int, resident: int, unaligned: bool) -> float:
         """With stream-K, as if each multiprocessor, which holds `resident` blocks, had the same work, to the step of K."""
@@ -297,7 +307,9 @@ class Model:
         depth = -(-work.k // tile.k) * tile.k
         around = self.simt_tile * (tiles / blocks + 2) if tile.blocks == 1 else 0.0
         partial_tiles = 8.0 * (blocks + tiles % blocks) * tile.m * tile.n / self.simt_memory
-        busy = max(tiles / self.sms * depth * step + around + self.simt_exposed * stream, stream)
+        busy = max(
+            tiles / self.sms * depth * step + around + self.simt_exposed * stream, stream, self._simt_store(work, 1)
+        )
         return busy + partial_tiles + self.fixup + self.simt_fixed
 
     def add_up(self, work: Work, parts: int, rate: float) -> float:
@@ -373,6 +385,8 @@ class Model:
         step = flops / (card.fp16 / self.sms * s[tile.label])
         if copies != "aligned":
             step /= s[f"direct.{copies}"]
+        if min(work.m, work.n) < 64:
+            step /= s["direct.thin"]
         waves = -(-tiles // (self.sms // cluster))
         around = s[tile.label + ".launches"] + (s["direct.cluster.launches"] if cluster > 1 else 0.0)
         multiply = waves * (-(-work.k // (tile.k * cluster)) * step + around * self.launch)
@@ -409,6 +423,8 @@ class Model:
         rate = (card.tf32 * s["torch.tf32"] if tf32 else card.fp32 * s["torch.fp32"]) / card.sms
         if tile == 64:
             rate *= s["torch.64"]
+        if 16 < min(work.m, work.n) <= 32:
+            rate /= s["torch.32"]
         memory, result = self.torch_memory, 4.0 * work.results
         multiply = -(-tiles // card.sms) * -(-work.k // parts) * 2.0 * tile * tile / rate
         behind = parts > 1 and not tf32
