@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import types
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -159,6 +160,41 @@ def test_without_cuda_core_the_error_says_what_to_install(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "cuda.core", None)
     with pytest.raises(mm32.CompileError, match=r"pip install .*\[cu13\]'"):
         compiler.compile_cubin(SOURCE, CONSTANTS, ARCH)
+
+
+def test_the_error_keeps_the_reason_of_a_failed_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which may be another than a package that is not installed."""
+    broken = types.ModuleType("cuda.core")
+    monkeypatch.setitem(sys.modules, "cuda.core", broken)
+    with pytest.raises(mm32.CompileError, match=r"pip install .*\(cannot import name 'Program' from 'cuda.core'"):
+        compiler.compile_cubin(SOURCE, CONSTANTS, ARCH)
+
+
+def test_threads_may_compile_first_at_once(cache: Path) -> None:
+    """The first use of the compiler, by eight threads at once in a new process. cuda.core is not made for that: without a lock
+    the second thread to import it finds no Program in it, most times."""
+    program = f"""
+        import sys, threading
+        from mm32.cuda import compile as compiler
+
+        compiler.compiler_version()
+        sys.setswitchinterval(1e-6)
+        gate, failures = threading.Barrier(8), []
+
+        def work():
+            gate.wait()
+            try:
+                compiler.compile_cubin({SOURCE!r}, {CONSTANTS!r}, {ARCH!r})
+            except Exception as error:
+                failures.append(repr(error))
+
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        print(failures)
+    """
+    done = run_python(program, cache)
+    assert done.stdout.strip() == "[]", done.stderr + done.stdout
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -104,7 +104,8 @@ def _differ(x: Any, y: Any) -> bool:
     """Whether two sizes differ. Where tracing cannot know, they are taken to be equal, and compared when the program runs."""
     if known(x != y):
         return True
-    torch._check(x == y)
+    if not isinstance(x == y, bool):  # torch._check imports sympy, which takes 1.5 s
+        torch._check(x == y)
     return False
 
 
