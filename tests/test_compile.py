@@ -171,8 +171,8 @@ def test_the_error_keeps_the_reason_of_a_failed_import(monkeypatch: pytest.Monke
 
 
 def test_threads_may_compile_first_at_once(cache: Path, tmp_path: Path) -> None:
-    """cuda.core takes over the `__spec__` of a module that is whole while it is not whole itself, so that a second thread does not
-    wait for the first one's import, and finds no Program. Here a package that does so for longer stands in for it."""
+    """cuda.core takes over the `__spec__` of a module that is whole while it is not whole itself, so that a second thread does
+    not wait for the first one's import, and finds no Program. Here a package that does so for longer stands in for it."""
     package = tmp_path / "cuda" / "core"
     package.mkdir(parents=True)
     (package.parent / "__init__.py").touch()

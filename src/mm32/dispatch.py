@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._C._dynamo import guards
 from torch.autograd import forward_ad, profiler
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -58,13 +59,7 @@ def implementation(tensors: tuple[Any, ...], known: tuple[int, ...] = ()) -> Imp
 
     `known` are the `keys` of more tensors, whose keys are known already and of which no gradient is recorded.
     """
-    if (
-        _is_compiling()
-        or _include_set().raw_repr() not in _QUIET
-        or _function_modes() > 0
-        or forward_ad._current_level >= 0
-        or profiler._is_profiler_enabled
-    ):
+    if not plain() or _include_set().raw_repr() not in _QUIET:
         return None
     recorded, run = _is_grad_enabled(), None
     for t in tensors:
@@ -78,3 +73,39 @@ def implementation(tensors: tuple[Any, ...], known: tuple[int, ...] = ()) -> Imp
         if _implementations.get(each) is not run:
             return None
     return run
+
+
+def plain() -> bool:
+    """Whether nothing but the tensors themselves can make the dispatcher do more: no compiler, mode of functions, forward mode or
+    profiler. What the dispatcher includes and leaves out is for a `guard` to see."""
+    return not (
+        _is_compiling() or _function_modes() > 0 or forward_ad._current_level >= 0 or profiler._is_profiler_enabled
+    )
+
+
+def guard(tensors: tuple[torch.Tensor, ...]) -> Callable[..., bool] | None:
+    """What tells, in C++ and 0.2 us, whether tensors are to the dispatcher what `tensors` are to it now: of the same classes,
+    dispatch keys (with what this thread includes and leaves out: modes, transforms, tracers, autocast, inference mode), dtypes,
+    devices, sizes and strides, and of which a gradient is recorded or not, as now. None where this torch has none, or a tensor
+    is given twice, which it cannot tell.
+
+    It is what the guards of torch.compile are made of. It keeps no tensor alive.
+    """
+    if _Guards is None or len({id(t) for t in tensors}) < len(tensors):
+        return None
+    return _Guards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+
+
+_Guards = getattr(guards, "TensorGuards", None)
+
+
+def _empty(kind: str) -> Callable[..., torch.Tensor]:
+    def slower(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty_strided(size, stride, dtype=dtype, device=kind)
+
+    return getattr(guards, f"_empty_strided_{kind}", slower)
+
+
+# By type of device: makes a new tensor on the current one, of sizes, strides and a dtype. What torch.compile's programs call for
+# that takes 0.4 us on a CPU where torch.empty_strided takes 1.1 and Tensor.new_empty 1.7.
+EMPTY = {kind: _empty(kind) for kind in ("cuda", "cpu")}

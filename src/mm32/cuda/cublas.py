@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 import torch
 
 from mm32 import activations, cpu
@@ -11,11 +14,18 @@ from mm32.plan import Plan
 _precision, _deterministic = torch._C._get_fp32_precision_getter, torch._C._get_deterministic_algorithms
 
 # The kernels themselves, captured before anybody overrides them (mm32.enable does): called, they do not pass autocast.
-_PRODUCTS = {
-    rank: torch.library.get_kernel(f"aten::{name}.out", "CUDA").call_boxed
-    for rank, name in ((2, "mm"), (3, "bmm"))
-    if torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}.out", "CUDA")
-}
+
+
+def _kernels(overload: str) -> dict[int, Callable[..., torch.Tensor]]:
+    """By the number of the operands' dimensions."""
+    return {
+        rank: torch.library.get_kernel(f"aten::{name}{overload}", "CUDA").call_boxed
+        for rank, name in ((2, "mm"), (3, "bmm"))
+        if torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}{overload}", "CUDA")
+    }
+
+
+_PRODUCTS, _NEW = _kernels(".out"), _kernels("")  # into a tensor that is there, and to a new one
 
 
 def offered() -> str | None:
@@ -51,12 +61,31 @@ class TorchProduct:
         if not self._as_it_lies:
             out.copy_(cpu.matmul(a, b, bias, self.plan.gemm.activation, self.plan.gemm.precision))
             return
-        a, b, c = (x.as_strided(*view, x.storage_offset()) for x, view in zip((a, b, out), self._views, strict=True))
+        a, b, c = (_seen_as(x, *view) for x, view in zip((a, b, out), self._views, strict=True))
         self._product(torch._C._dispatch_keys(a), a, b, out=c)
         if bias is not None:
             c.add_(bias)
         if self._activation is not None:
             self._activation.in_place(c, **self._activation.options)
+
+    def plain(self, a: torch.Tensor, b: torch.Tensor, shape: tuple[int, ...]) -> Callable[..., torch.Tensor] | None:
+        """torch's own operator, a function of a and b that makes the result, where it computes what the plan does from a and b as
+        they are; else None."""
+        g = self.plan.gemm
+        if not self._as_it_lies or g.bias is not None or g.activation is not None:
+            return None
+        whole = all(_lies(x, *view) for x, view in zip((a, b), self._views, strict=False))
+        if not whole or shape != (*g.batch, g.m, g.n):
+            return None
+        return functools.partial(_NEW[a.dim()], torch._C._dispatch_keys(a))
+
+
+def _lies(x: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    return x.shape == size and x.stride() == stride
+
+
+def _seen_as(x: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
+    return x if _lies(x, size, stride) else x.as_strided(size, stride, x.storage_offset())
 
 
 def _view(batch: tuple[int, ...], rows: int, cols: int, matrix: Matrix) -> tuple[tuple[int, ...], tuple[int, ...]]:
