@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad, profiler
 
 from mm32 import dispatch, gemm, prepared
 from mm32.cuda import cublas, launch
@@ -21,6 +22,7 @@ from mm32.cuda.launch import Executable
 MAX_STATES = 8  # of one key: strides, classes, inference mode, autocast, ...
 
 _TYPES = (torch.Tensor, torch.nn.Parameter)
+_is_compiling, _function_modes = torch.compiler.is_dynamo_compiling, torch._C._len_torch_function_stack
 _float32 = torch.float32
 
 
@@ -48,7 +50,7 @@ class Seen:
         self.empty = dispatch.EMPTY[like.device.type]
         self.run = run
         self.launch = run.launch if isinstance(run, Executable) else None
-        self.product: Callable[..., torch.Tensor] | None = None  # torch's own operator, where it is all there is to do
+        self.product: Callable[..., torch.Tensor] | None = None  # of a, b and bias: by torch's own operator
         self.offered = cublas.offered()
         self.shape, self.strides = shape, _contiguous(shape)
         self.spans: tuple[int, ...] = ()  # bytes of a, b, bias and out, where that is given
@@ -91,7 +93,7 @@ def learn(
         extents = [(0, 0) if t is None else gemm.extent(t) for t in (a, b, bias, out)]
         made.spans = tuple(end - start for start, end in extents)
     elif isinstance(run, TorchProduct):
-        made.product = run.plain(a, b.mT if transposed and b.dim() > 1 else b, made.shape)
+        made.product = run.anew(a, b.mT if transposed and b.dim() > 1 else b, made.shape)
     states.append(made)
 
 
@@ -106,7 +108,14 @@ def run(
     transposed: bool = False,
 ) -> torch.Tensor | None:
     """The result, or None where the call has to take the long way: then nothing has been done."""
-    if not dispatch.plain() or type(a) not in _TYPES or type(b) not in _TYPES:
+    if (
+        _is_compiling()
+        or _function_modes() > 0
+        or forward_ad._current_level >= 0
+        or profiler._is_profiler_enabled
+        or type(a) not in _TYPES
+        or type(b) not in _TYPES
+    ):
         return None
     try:
         states = prepared.CACHE.seen.get(
@@ -130,7 +139,7 @@ def run(
     if kernel == "auto" and cublas.offered() != seen.offered:
         return None
     if seen.product is not None:
-        return seen.product(a, b.mT if transposed else b)
+        return seen.product(a, b.mT if transposed else b, bias)
     if out is None:
         out = seen.empty(seen.shape, seen.strides, _float32)
         at_out = out.data_ptr()

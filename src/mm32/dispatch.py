@@ -59,7 +59,13 @@ def implementation(tensors: tuple[Any, ...], known: tuple[int, ...] = ()) -> Imp
 
     `known` are the `keys` of more tensors, whose keys are known already and of which no gradient is recorded.
     """
-    if not plain() or _include_set().raw_repr() not in _QUIET:
+    if (
+        _is_compiling()
+        or _include_set().raw_repr() not in _QUIET
+        or _function_modes() > 0
+        or forward_ad._current_level >= 0
+        or profiler._is_profiler_enabled
+    ):
         return None
     recorded, run = _is_grad_enabled(), None
     for t in tensors:
@@ -75,19 +81,12 @@ def implementation(tensors: tuple[Any, ...], known: tuple[int, ...] = ()) -> Imp
     return run
 
 
-def plain() -> bool:
-    """Whether nothing but the tensors themselves can make the dispatcher do more: no compiler, mode of functions, forward mode or
-    profiler. What the dispatcher includes and leaves out is for a `guard` to see."""
-    return not (
-        _is_compiling() or _function_modes() > 0 or forward_ad._current_level >= 0 or profiler._is_profiler_enabled
-    )
-
-
 def guard(tensors: tuple[torch.Tensor, ...]) -> Callable[..., bool] | None:
     """What tells, in C++ and 0.2 us, whether tensors are to the dispatcher what `tensors` are to it now: of the same classes,
     dispatch keys (with what this thread includes and leaves out: modes, transforms, tracers, autocast, inference mode), dtypes,
-    devices, sizes and strides, and of which a gradient is recorded or not, as now. None where this torch has none, or a tensor
-    is given twice, which it cannot tell.
+    devices, sizes and strides, and with a gradient recorded or not, as now. It does not see what `implementation` asks beside
+    keys: compilation by dynamo, modes of functions, forward mode, a profiler. None where this torch has no such thing, or where a
+    tensor is given twice, which it cannot tell.
 
     It is what the guards of torch.compile are made of. It keeps no tensor alive.
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 
 import torch
@@ -68,16 +67,32 @@ class TorchProduct:
         if self._activation is not None:
             self._activation.in_place(c, **self._activation.options)
 
-    def plain(self, a: torch.Tensor, b: torch.Tensor, shape: tuple[int, ...]) -> Callable[..., torch.Tensor] | None:
-        """torch's own operator, a function of a and b that makes the result, where it computes what the plan does from a and b as
-        they are; else None."""
-        g = self.plan.gemm
-        if not self._as_it_lies or g.bias is not None or g.activation is not None:
+    def anew(self, a: torch.Tensor, b: torch.Tensor, shape: tuple[int, ...]) -> Callable[..., torch.Tensor] | None:
+        """A function of a, b and bias that makes the result, of this shape, by torch's own operator: for operands that lie as
+        these do, and of which at most a has to be seen with fewer dimensions. None for others."""
+        if not self._as_it_lies or not _lies(b, *self._views[1]):
             return None
-        whole = all(_lies(x, *view) for x, view in zip((a, b), self._views, strict=False))
-        if not whole or shape != (*g.batch, g.m, g.n):
+        (size, stride), _, (new, _) = self._views
+        folds = a.shape != size
+        try:
+            folded = a.view(size) if folds else a
+        except RuntimeError:  # one without a copy is another one
             return None
-        return functools.partial(_NEW[a.dim()], torch._C._dispatch_keys(a))
+        if not _lies(folded, size, stride):
+            return None
+        multiply, keys, activation = _NEW[len(size)], torch._C._dispatch_keys(a), self._activation
+        if not folds and shape == new and activation is None and self.plan.gemm.bias is None:
+            return lambda a, b, bias: multiply(keys, a, b)
+
+        def product(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+            c = multiply(keys, a.view(size) if folds else a, b)
+            if bias is not None:
+                c.add_(bias)
+            if activation is not None:
+                activation.in_place(c, **activation.options)
+            return c if shape == new else c.view(shape)
+
+        return product
 
 
 def _lies(x: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
