@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import driver_stub
 import mm32
 from mm32 import dispatch, gemm, ops, prepared
+from mm32 import packed as packed_module
 from mm32.cuda import cublas, driver, launch
 from mm32.errors import LaunchError
 from mm32.plan import H200, Plan, plan
@@ -31,7 +32,11 @@ def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[driver_stub.Driver]:
     monkeypatch.setattr(cublas, "_PRODUCTS", _kernels("CPU", ".out"))
     monkeypatch.setattr(cublas, "_NEW", _kernels("CPU", ""))
     with torch.library._scoped_library("mm32", "IMPL") as library:
-        for name, run in (("matmul", ops._run_cuda), ("matmul_out", ops._into(ops._run_cuda))):
+        for name, run in (
+            ("matmul", ops._run_cuda),
+            ("matmul_out", ops._into(ops._run_cuda)),
+            ("pack", packed_module._pack_cuda),
+        ):
             library.impl(name, run, "CPU", allow_override=True)
         dispatch.learn("cpu", ops._run_cuda)
         yield made
@@ -245,6 +250,33 @@ def test_a_second_call_takes_the_short_way(card: driver_stub.Driver, long_ways: 
             assert (same.a.data, same.b.data) == (before.problem().a.data, before.problem().b.data)
 
 
+def test_a_packed_operand_on_the_short_way(card: driver_stub.Driver, long_ways: list) -> None:
+    a, b = operands(512, 4096, 512)
+    bias = torch.randn(512)
+    packed = mm32.pack(b)
+    assert packed.nbytes > 0
+    for call in (
+        lambda: mm32.matmul(a, packed),
+        lambda: mm32.linear(a, packed, bias, activation="relu"),
+        lambda: mm32.matmul(a, packed, out=torch.empty(512, 512)),
+    ):
+        long_ways.clear()
+        seen = []
+        for _ in range(3):
+            card.launched.clear()
+            result = call()
+            (multiply,) = [done for done in card.launched if done.entry == "mm32_tensorcore"][:1]
+            assert multiply.problem().c.data == result.data_ptr()
+            assert multiply.problem().b.data == b.data_ptr()
+            assert packed.memory.data_ptr() <= multiply.params().panels[1] < packed.memory.data_ptr() + packed.nbytes
+            seen.append((multiply.entry, multiply.grid))
+        assert len(set(seen)) == 1
+        assert len(long_ways) == 1
+    b[0, 0] += 1
+    with pytest.raises(RuntimeError, match="was modified in place"):
+        mm32.matmul(a, packed)
+
+
 def test_what_is_not_the_same_takes_the_long_way(card: driver_stub.Driver, long_ways: list) -> None:
     a, b = operands()
     mm32.matmul(a, b, kernel="simt")
@@ -406,3 +438,22 @@ def test_how_much_python_the_short_way_is(card: driver_stub.Driver) -> None:
     weight = torch.randn(32, 96)
     assert calls_made(lambda: mm32.matmul(a, b, kernel="tiled")) <= 40
     assert calls_made(lambda: mm32.linear(a, weight, kernel="tiled")) <= 40
+
+
+def test_a_packed_call_does_hardly_more_than_a_plain_one(card: driver_stub.Driver) -> None:
+    """It asks besides whether the source is what was packed, and what torch was asked for."""
+    a, b, bias = *operands(40, 300, 30), torch.randn(30)
+    packed_b, plain, frozen = mm32.pack(b), mm32.nn.Linear(300, 30).eval(), mm32.nn.Linear(300, 30).eval()
+    mm32.freeze(frozen)
+    with torch.no_grad():
+        frozen(a)
+        assert frozen._kept is not None
+        assert frozen._kept.packed.nbytes > 0
+
+        def product(second: Any) -> Callable[[], object]:
+            return lambda: mm32.matmul(a, second, kernel="auto")
+
+        assert calls_made(product(packed_b)) <= calls_made(lambda: mm32.matmul(a, b, kernel="tensorcore")) + 8
+        linear = calls_made(lambda: mm32.linear(a, b.T, bias, kernel="tensorcore"))
+        assert calls_made(lambda: mm32.linear(a, packed_b, bias)) <= linear + 8
+        assert calls_made(lambda: frozen(a)) <= 1.5 * calls_made(lambda: plain(a))

@@ -230,20 +230,6 @@ def calls_made(run: Callable[[], object]) -> int:
 
 
 @pytest.mark.filterwarnings("ignore:Warning only once for all operators")
-def test_a_packed_call_does_no_more_than_a_plain_one(card: Callable, seed: int) -> None:
-    a, b, bias = operands()
-    packed_b, plain, frozen = mm32.pack(b), mm32.nn.Linear(300, 30).eval(), mm32.nn.Linear(300, 30).eval()
-    mm32.freeze(frozen)
-    assert frozen._kept.packed.nbytes > 0
-    with torch.no_grad():
-        assert calls_made(lambda: mm32.matmul(a, packed_b)) <= calls_made(lambda: mm32.matmul(a, b))
-        assert calls_made(lambda: mm32.linear(a, packed_b, bias)) <= 1 + calls_made(lambda: mm32.linear(a, b.T, bias))
-        assert calls_made(lambda: frozen(a)) <= 1.1 * calls_made(
-            lambda: plain(a)
-        )  # C calls among them; as long on a clock
-
-
-@pytest.mark.filterwarnings("ignore:Warning only once for all operators")
 @pytest.mark.parametrize("kernel", ["auto", "simt", "tensorcore"])
 def test_where_memory_for_a_workspace_is_short(
     kernel: str, card: Callable, monkeypatch: pytest.MonkeyPatch, seed: int

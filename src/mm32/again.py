@@ -18,6 +18,7 @@ from mm32 import dispatch, gemm, prepared
 from mm32.cuda import cublas, launch
 from mm32.cuda.cublas import TorchProduct
 from mm32.cuda.launch import Executable
+from mm32.packed import PackedOperand
 
 MAX_STATES = 8  # of one key: strides, classes, inference mode, autocast, ...
 
@@ -52,24 +53,15 @@ class Seen:
         self.launch = run.launch if isinstance(run, Executable) else None
         self.product: Callable[..., torch.Tensor] | None = None  # of a, b and bias: by torch's own operator
         self.offered = cublas.offered()
-        self.shape, self.strides = shape, _contiguous(shape)
+        self.shape, self.strides = shape, gemm.contiguous_strides(shape)
         self.spans: tuple[int, ...] = ()  # bytes of a, b, bias and out, where that is given
         self.versions = False  # whether torch counts the changes of out
-
-
-def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    strides: list[int] = []
-    step = 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
 
 
 def learn(
     found: prepared.Prepared,
     a: torch.Tensor,
-    b: torch.Tensor,
+    b: torch.Tensor | PackedOperand,
     bias: torch.Tensor | None,
     out: torch.Tensor | None,
     options: tuple[Any, ...],
@@ -80,11 +72,16 @@ def learn(
     run = found.run
     if not isinstance(run, Executable | TorchProduct):
         return
-    tensors = tuple(t for t in (a, b, bias, out) if t is not None)
-    if any(t.data_ptr() & 15 for t in tensors):
+    if isinstance(b, PackedOperand):
+        second: tuple[Any, ...] = (b.form, b.memory_form)
+        b, given = b.source, (a, bias, out)
+    else:
+        second, given = b.shape, (a, b, bias, out)  # type: ignore[assignment]
+    tensors = tuple(t for t in given if t is not None)
+    if b.data_ptr() & 15 or any(t.data_ptr() & 15 for t in tensors):
         return
     seen = prepared.CACHE.seen
-    states = seen.setdefault((a.shape, b.shape, bias is None, out is None, *options, transposed), [])
+    states = seen.setdefault((a.shape, second, bias is None, out is None, *options, transposed), [])
     if len(states) >= MAX_STATES or (guard := dispatch.guard(tensors)) is None or not guard(*tensors):
         return
     made = Seen(guard, tuple(found.shape), run, a)
@@ -93,7 +90,7 @@ def learn(
         extents = [(0, 0) if t is None else gemm.extent(t) for t in (a, b, bias, out)]
         made.spans = tuple(end - start for start, end in extents)
     elif isinstance(run, TorchProduct):
-        made.product = run.anew(a, b.mT if transposed and b.dim() > 1 else b, made.shape)
+        made.product = run.anew(a, b, made.shape, transposed)
     states.append(made)
 
 
@@ -114,18 +111,26 @@ def run(
         or forward_ad._current_level >= 0
         or profiler._is_profiler_enabled
         or type(a) not in _TYPES
-        or type(b) not in _TYPES
     ):
         return None
+    memory: torch.Tensor | None = None
+    tensors: tuple[Any, ...]
     try:
-        states = prepared.CACHE.seen.get(
-            (a.shape, b.shape, bias is None, out is None, activation, precision, kernel, transposed)
-        )
+        if type(b) in _TYPES:
+            second = b.shape
+            tensors = (a, b) if bias is None else (a, b, bias)
+        elif type(b) is PackedOperand and b.serves("right", precision, kernel):
+            second = b.form, b.memory_form
+            memory, b = b.memory, b.source
+            tensors = (a,) if bias is None else (a, bias)
+        else:
+            return None
+        key = (a.shape, second, bias is None, out is None, activation, precision, kernel, transposed)
+        states = prepared.CACHE.seen.get(key)
     except (TypeError, RuntimeError):  # an option that cannot be hashed; a nested tensor, which has no shape
         return None
     if states is None:
         return None
-    tensors = (a, b) if bias is None else (a, b, bias)
     if out is not None:
         tensors += (out,)
     for seen in states:
@@ -139,7 +144,7 @@ def run(
     if kernel == "auto" and cublas.offered() != seen.offered:
         return None
     if seen.product is not None:
-        return seen.product(a, b.mT if transposed else b, bias)
+        return seen.product(a, b, bias)
     if out is None:
         out = seen.empty(seen.shape, seen.strides, _float32)
         at_out = out.data_ptr()
@@ -151,7 +156,7 @@ def run(
             torch.autograd.graph.increment_version(out)
     try:
         if seen.launch is not None:
-            seen.launch(at_a, at_b, at_bias, at_out)
+            seen.launch(at_a, at_b, at_bias, at_out, None, memory)
         else:
             seen.run(a, b.mT if transposed and b.dim() > 1 else b, bias, out)
     except torch.OutOfMemoryError:  # for the workspace: nothing was launched

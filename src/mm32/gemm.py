@@ -272,6 +272,16 @@ def self_overlapping(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return False
 
 
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a new tensor of this shape, as torch has them."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
 def check_out_form(out: torch.Tensor, shape: Sequence[Any], a: torch.Tensor) -> None:
     """An `out` must be of the result's exact shape, dtype and device. Works on fake and meta tensors."""
     if out.dtype != a.dtype or out.device != a.device or out.layout != torch.strided:

@@ -47,6 +47,7 @@ def _run_cuda(
 ) -> torch.Tensor:
     """Finds what was prepared for operands of this form, or checks, plans and prepares it; then launches it. With `learns`, the
     next call of its caller's that is as this one takes the short way (again.py); `weight` is what the caller has b of."""
+    second: Any = b if weight is None else weight
     if type(a) is PackedOperand:
         form_a, memory_a, packed_a, a = a.form, a.memory_form, a.memory, a.source
     else:
@@ -84,8 +85,7 @@ def _run_cuda(
             prepared.without_memory(found.run, a.get_device(), kernel, error)(a, b, bias, out)
         else:
             if learns:
-                second, transposed = (b, False) if weight is None else (weight, True)
-                again.learn(found, a, second, bias, given, (activation, precision, kernel), transposed)
+                again.learn(found, a, second, bias, given, (activation, precision, kernel), weight is not None)
     return out
 
 
@@ -309,13 +309,12 @@ def _matmul(
     tensors: tuple[Any, ...] = (a, b) if bias is None else (a, b, bias)
     if out is not None:
         tensors += (out,)
-    packs = type(a) is PackedOperand or type(b) is PackedOperand
-    if packs:
+    if type(a) is PackedOperand or type(b) is PackedOperand:
         run = _packed_implementation(a, b, tensors[2:], precision, kernel)
     else:
         run = dispatch.implementation(tensors)
     if run is _run_cuda:
-        return run(a, b, bias, activation, precision, kernel, None, None, out, weight, not packs)
+        return run(a, b, bias, activation, precision, kernel, None, None, out, weight, type(a) is not PackedOperand)
     if run is not None:
         return run(a, b, bias, activation, precision, kernel, None, None, out)
     if sharding.among(*tensors):

@@ -10,6 +10,8 @@ from mm32 import activations, cpu
 from mm32.gemm import Matrix
 from mm32.plan import Plan
 
+taken_over = False  # torch's own products by mm32.enable: torch.matmul would come back to mm32
+
 _precision, _deterministic = torch._C._get_fp32_precision_getter, torch._C._get_deterministic_algorithms
 
 # The kernels themselves, captured before anybody overrides them (mm32.enable does): called, they do not pass autocast.
@@ -67,30 +69,35 @@ class TorchProduct:
         if self._activation is not None:
             self._activation.in_place(c, **self._activation.options)
 
-    def anew(self, a: torch.Tensor, b: torch.Tensor, shape: tuple[int, ...]) -> Callable[..., torch.Tensor] | None:
-        """A function of a, b and bias that makes the result, of this shape, by torch's own operator: for operands that lie as
-        these do, and of which at most a has to be seen with fewer dimensions. None for others."""
-        if not self._as_it_lies or not _lies(b, *self._views[1]):
+    def anew(
+        self, a: torch.Tensor, b: torch.Tensor, shape: tuple[int, ...], transposed: bool
+    ) -> Callable[..., torch.Tensor] | None:
+        """A function of a, b and bias that makes the result, of this shape, by torch's own operator; None where that takes
+        another kernel than the plan's. It is for tensors that lie as these do, and under which the dispatcher has no more to do
+        (`dispatch.guard`). transposed: b is the transposed second operand."""
+        second = b.mT if transposed and b.dim() > 1 else b
+        if not self._as_it_lies:
             return None
-        (size, stride), _, (new, _) = self._views
-        folds = a.shape != size
-        try:
-            folded = a.view(size) if folds else a
-        except RuntimeError:  # one without a copy is another one
+        (size, stride), right, (new, _) = self._views
+        if not _lies(second, *right) or not (a.dim() == len(size) or a.is_contiguous()):
             return None
-        if not _lies(folded, size, stride):
+        folds = a.dim() != len(size)
+        if not _lies(a.view(size) if folds else a, size, stride):
             return None
         multiply, keys, activation = _NEW[len(size)], torch._C._dispatch_keys(a), self._activation
-        if not folds and shape == new and activation is None and self.plan.gemm.bias is None:
-            return lambda a, b, bias: multiply(keys, a, b)
+        by_torch = torch.nn.functional.linear if transposed else torch.matmul
 
         def product(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-            c = multiply(keys, a.view(size) if folds else a, b)
+            if taken_over:
+                c = multiply(keys, a.view(size) if folds else a, b.mT if transposed else b)
+                c = c if shape == new else c.view(shape)
+            else:  # the same kernel, and what torch.matmul does before it takes less time than views made here
+                c = by_torch(a, b)
             if bias is not None:
                 c.add_(bias)
             if activation is not None:
                 activation.in_place(c, **activation.options)
-            return c if shape == new else c.view(shape)
+            return c
 
         return product
 
