@@ -456,4 +456,5 @@ def test_a_packed_call_does_hardly_more_than_a_plain_one(card: driver_stub.Drive
         assert calls_made(product(packed_b)) <= calls_made(lambda: mm32.matmul(a, b, kernel="tensorcore")) + 8
         linear = calls_made(lambda: mm32.linear(a, b.T, bias, kernel="tensorcore"))
         assert calls_made(lambda: mm32.linear(a, packed_b, bias)) <= linear + 8
-        assert calls_made(lambda: frozen(a)) <= 1.5 * calls_made(lambda: plain(a))
+        # A frozen layer asks besides for its weight's state, its stream, transforms and captures.
+        assert calls_made(lambda: frozen(a)) <= calls_made(lambda: plain(a)) + 36

@@ -370,16 +370,16 @@ def linear(
     x is (…, K), weight (N, K), (K,) or a `PackedOperand` of shape (K, N) made by ``mm32.pack(weight.T)``, bias (N,); the rest as
     in `matmul`.
     """
+    done = again.run(x, weight, bias, out, activation, precision, kernel, type(weight) is not PackedOperand)
+    if done is not None:
+        return done
     if isinstance(weight, PackedOperand):
         if isinstance(x, torch.Tensor) and x.dim() > 0 and x.size(-1) != weight.source.size(0):
             raise RuntimeError(
                 f"mm32.linear of x {tuple(x.shape)} takes a packed operand of shape ({x.shape[-1]}, N), which is "
                 f"mm32.pack(weight.T) for a weight (N, {x.shape[-1]}); got one of shape {tuple(weight.shape)}"
             )
-        return matmul(x, weight, bias=bias, activation=activation, precision=precision, kernel=kernel, out=out)
-    done = again.run(x, weight, bias, out, activation, precision, kernel, True)
-    if done is not None:
-        return done
+        return _matmul(x, weight, bias, activation, precision, kernel, out)
     if not isinstance(weight, torch.Tensor) or weight.is_nested:  # which has no dimensions to ask about
         gemm.check_tensors("mm32.linear", weight=weight)
     if weight.dim() not in (1, 2):
