@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import os
+import subprocess
+import sys
+import textwrap
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import driver_stub
 import mm32
-from mm32 import dispatch, gemm, ops, prepared
+from mm32 import dispatch, gemm, ops, prepared, transforms
 from mm32 import packed as packed_module
 from mm32.cuda import cublas, driver, launch
 from mm32.errors import LaunchError
@@ -295,9 +301,10 @@ def test_what_is_not_the_same_takes_the_long_way(card: driver_stub.Driver, long_
         lambda: mm32.matmul(a.clone().requires_grad_(), b, kernel="simt"),
         lambda: mm32.linear(a, b.T, kernel="simt"),
     ]
-    for number, call in enumerate(others, 1):
+    for number, call in enumerate(others):
+        before = len(long_ways)
         call()
-        assert len(long_ways) == number, number
+        assert len(long_ways) > before, number
     with pytest.raises(RuntimeError, match="to have the same dtype"):
         mm32.matmul(a, b.double(), kernel="simt")
     square = torch.randn(64, 64)
@@ -357,6 +364,64 @@ def test_whoever_watches_sees_the_operator(card: driver_stub.Driver, long_ways: 
     long_ways.clear()
     assert not call().is_inference()
     assert long_ways == []
+
+
+def test_a_gradient_is_recorded_after_calls_without_one(card: driver_stub.Driver) -> None:
+    """A guard tells whether a tensor requires a gradient, not whether one is recorded."""
+    a, weight, bias = torch.randn(64, 96), torch.nn.Parameter(torch.randn(32, 96)), torch.randn(32)
+    calls: list[Callable[[], torch.Tensor]] = [
+        lambda: mm32.linear(a, weight, bias, kernel="simt"),
+        lambda: mm32.matmul(a, weight.T, kernel="simt"),
+        lambda: mm32.matmul(a, weight.detach().T.requires_grad_(), activation="relu", kernel="simt"),
+    ]
+    for call in calls:
+        for _ in range(2):
+            with torch.no_grad():
+                assert [call().requires_grad for _ in range(3)] == [False] * 3
+            with torch.inference_mode():
+                assert [call().requires_grad for _ in range(3)] == [False] * 3
+            assert [call().requires_grad for _ in range(3)] == [True] * 3
+
+
+def test_a_recorded_call_and_its_backward(card: driver_stub.Driver, long_ways: list) -> None:
+    """Past the dispatcher: a launch forward and one for each gradient that is wanted, on the short way from the second time."""
+    a, weight, bias = torch.randn(64, 96), torch.nn.Parameter(torch.randn(32, 96)), torch.nn.Parameter(torch.randn(32))
+    for operand, launches in ((a, 2), (a.clone().requires_grad_(), 3)):
+        for number in range(3):
+            card.launched.clear()
+            long_ways.clear()
+            with _counted("mm32::matmul") as operators:
+                result = mm32.linear(operand, weight, bias, activation="relu", kernel="tiled")
+                result.sum().backward()
+            assert result.grad_fn is not None
+            assert result.grad_fn.name() == "Mm32MatmulBackward"
+            assert len(card.launched) == launches
+            assert card.launched[0].problem().c.data == result.data_ptr()
+            assert weight.grad is not None
+            assert weight.grad.shape == weight.shape
+            assert operators == []
+            assert len(long_ways) == (1 if number else launches + 1), number
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        mm32.linear(a, weight, bias, kernel="tiled").sum().backward()
+    (event,) = [event for event in profile.key_averages() if event.key == "mm32::matmul"]
+    assert event.count == 2
+    with pytest.raises(ValueError, match="unknown activation 'soft'"):
+        mm32.linear(a, weight, bias, activation="soft", kernel="tiled")  # type: ignore[arg-type]
+
+
+@contextlib.contextmanager
+def _counted(name: str) -> Iterator[list[str]]:
+    """Calls of an operator through the dispatcher, in any thread."""
+    seen: list[str] = []
+    real = transforms.autograd
+
+    def noted(*args: Any) -> torch.Tensor:
+        seen.append(name)
+        return real(*args)
+
+    with torch.library._scoped_library("mm32", "IMPL") as library:
+        library.impl("matmul", noted, "Autograd", with_keyset=True, allow_override=True)
+        yield seen
 
 
 def test_out_on_the_short_way(card: driver_stub.Driver, long_ways: list) -> None:
@@ -458,3 +523,29 @@ def test_a_packed_call_does_hardly_more_than_a_plain_one(card: driver_stub.Drive
         assert calls_made(lambda: mm32.linear(a, packed_b, bias)) <= linear + 8
         # A frozen layer asks besides for its weight's state, its stream, transforms and captures.
         assert calls_made(lambda: frozen(a)) <= calls_made(lambda: plain(a)) + 36
+
+
+def test_a_first_call_imports_nothing() -> None:
+    """Once mm32 is imported: neither sympy, which torch._check imports, nor what compiles, where nothing has to be."""
+    program = """
+        import sys
+        import pytest, torch
+        import mm32
+        from mm32 import dispatch, ops
+        import driver_stub
+
+        driver_stub.install(pytest.MonkeyPatch())
+        dispatch.learn("cpu", ops._run_cuda)
+        before = set(sys.modules)
+        mm32.matmul(torch.ones(512, 4096), torch.ones(4096, 512), kernel="tensorcore")
+        mm32.linear(torch.ones(8, 64), torch.ones(16, 64, requires_grad=True), activation="relu", kernel="simt").sum().backward()
+        print(sorted(name for name in set(sys.modules) - before if name.partition(".")[0] not in ("mm32", "torch")))
+    """
+    path = os.pathsep.join(str(Path(__file__).parents[n] / folder) for n, folder in ((0, ""), (1, "src")))
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": path},
+    )
+    assert done.stdout.strip() == "[]", done.stderr

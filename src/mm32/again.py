@@ -23,7 +23,8 @@ from mm32.packed import PackedOperand
 MAX_STATES = 8  # of one key: strides, classes, inference mode, autocast, ...
 
 _TYPES = (torch.Tensor, torch.nn.Parameter)
-_is_compiling, _function_modes = torch.compiler.is_dynamo_compiling, torch._C._len_torch_function_stack
+_is_compiling, _is_grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
+_function_modes = torch._C._len_torch_function_stack
 _float32 = torch.float32
 
 
@@ -41,6 +42,7 @@ class Seen:
         "shape",
         "spans",
         "strides",
+        "tracked",
         "versions",
     )
 
@@ -56,6 +58,7 @@ class Seen:
         self.shape, self.strides = shape, gemm.contiguous_strides(shape)
         self.spans: tuple[int, ...] = ()  # bytes of a, b, bias and out, where that is given
         self.versions = False  # whether torch counts the changes of out
+        self.tracked = False  # whether a gradient would be recorded, were that not turned off
 
 
 def learn(
@@ -85,6 +88,7 @@ def learn(
     if len(states) >= MAX_STATES or (guard := dispatch.guard(tensors)) is None or not guard(*tensors):
         return
     made = Seen(guard, tuple(found.shape), run, a)
+    made.tracked = any(t.requires_grad for t in tensors)
     if out is not None:
         made.versions = not out.is_inference()
         extents = [(0, 0) if t is None else gemm.extent(t) for t in (a, b, bias, out)]
@@ -137,6 +141,8 @@ def run(
         if seen.guard(*tensors):
             break
     else:
+        return None
+    if seen.tracked and _is_grad_enabled():
         return None
     at_a, at_b, at_bias = a.data_ptr(), b.data_ptr(), 0 if bias is None else bias.data_ptr()
     if (at_a | at_b | at_bias) & 15 or launch.current_device() != seen.index:

@@ -54,10 +54,13 @@ def keys(t: Any) -> int:
     return _keys(t).raw_repr() if type(t) in _TYPES else 0
 
 
-def implementation(tensors: tuple[Any, ...], known: tuple[int, ...] = ()) -> Implementation | None:
+def implementation(
+    tensors: tuple[Any, ...], known: tuple[int, ...] = (), gradients: bool = False
+) -> Implementation | None:
     """The implementation for these tensors, if the dispatcher would call it and do nothing more; else None.
 
-    `known` are the `keys` of more tensors, whose keys are known already and of which no gradient is recorded.
+    `known` are the `keys` of more tensors, whose keys are known already and of which no gradient is recorded. `gradients`: the
+    caller records gradients itself.
     """
     if (
         _is_compiling()
@@ -67,7 +70,7 @@ def implementation(tensors: tuple[Any, ...], known: tuple[int, ...] = ()) -> Imp
         or profiler._is_profiler_enabled
     ):
         return None
-    recorded, run = _is_grad_enabled(), None
+    recorded, run = _is_grad_enabled() and not gradients, None
     for t in tensors:
         if type(t) not in _TYPES or (recorded and t.requires_grad):
             return None
@@ -84,11 +87,11 @@ def implementation(tensors: tuple[Any, ...], known: tuple[int, ...] = ()) -> Imp
 def guard(tensors: tuple[torch.Tensor, ...]) -> Callable[..., bool] | None:
     """What tells, in C++ and 0.2 us, whether tensors are to the dispatcher what `tensors` are to it now: of the same classes,
     dispatch keys (with what this thread includes and leaves out: modes, transforms, tracers, autocast, inference mode), dtypes,
-    devices, sizes and strides, and with a gradient recorded or not, as now. It does not see what `implementation` asks beside
-    keys: compilation by dynamo, modes of functions, forward mode, a profiler. None where this torch has no such thing, or where a
-    tensor is given twice, which it cannot tell.
+    devices, sizes and strides, and requiring gradients or not, as now. It does not see what `implementation` asks beside keys:
+    compilation by dynamo, modes of functions, forward mode, a profiler, whether gradients are recorded.
 
-    It is what the guards of torch.compile are made of. It keeps no tensor alive.
+    None where this torch has no such thing, or where a tensor is given twice, which it cannot tell. It is what the guards of
+    torch.compile are made of, and keeps no tensor alive.
     """
     if _Guards is None or len({id(t) for t in tensors}) < len(tensors):
         return None

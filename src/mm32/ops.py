@@ -313,6 +313,8 @@ def _matmul(
         run = _packed_implementation(a, b, tensors[2:], precision, kernel)
     else:
         run = dispatch.implementation(tensors)
+        if run is None and out is None and dispatch.implementation(tensors, gradients=True) is _run_cuda:
+            return transforms.recorded(a, b, bias, activation, precision, kernel, _product)
     if run is _run_cuda:
         return run(a, b, bias, activation, precision, kernel, None, None, out, weight, type(a) is not PackedOperand)
     if run is not None:
@@ -331,6 +333,19 @@ def _matmul(
         return torch.ops.mm32.matmul(a, b, bias, activation, precision, kernel, *packed)
     torch.ops.mm32.matmul_out(a, b, bias, activation, precision, kernel, out, *packed)
     return out
+
+
+def _product(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    precision: str,
+    kernel: str,
+) -> torch.Tensor:
+    """`matmul`, called as the operator is."""
+    done = again.run(a, b, bias, None, activation, precision, kernel)
+    return _matmul(a, b, bias, activation, precision, kernel, None) if done is None else done  # type: ignore[arg-type]
 
 
 def _packed_implementation(
