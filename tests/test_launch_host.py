@@ -473,6 +473,27 @@ def test_torchs_product_on_the_short_way(
     assert card.launched == []
 
 
+@pytest.mark.parametrize("guards", ["none", "of another signature", "that pass all"])
+def test_a_torch_without_such_guards_takes_the_long_way(
+    guards: str, card: driver_stub.Driver, long_ways: list, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Other:
+        def __init__(self, *tensors: torch.Tensor, **how: object) -> None:
+            if guards == "of another signature":
+                raise TypeError("unexpected keyword argument")
+
+        def check(self, *tensors: torch.Tensor) -> bool:
+            return True
+
+    assert dispatch._guards() is not None
+    monkeypatch.setattr(dispatch._compiled, "TensorGuards", None if guards == "none" else Other)
+    assert dispatch._guards() is None
+    monkeypatch.setattr(dispatch, "_Guards", None)
+    for number in range(1, 4):
+        mm32.matmul(*operands(), kernel="tiled")
+        assert len(long_ways) == number == len(card.launched)
+
+
 def test_a_short_way_goes_with_its_entry(card: driver_stub.Driver, long_ways: list) -> None:
     a, b = operands()
     for _ in range(2):

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._C._dynamo import guards
 from torch.autograd import forward_ad, profiler
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -19,6 +18,7 @@ _is_compiling, _is_grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_g
 _function_modes = torch._C._len_torch_function_stack
 
 Implementation = Callable[..., torch.Tensor]
+_compiled: Any = torch._C._dynamo.guards  # what programs of torch.compile call; not of torch's public interface
 
 
 def _quiet() -> list[int]:
@@ -98,14 +98,34 @@ def guard(tensors: tuple[torch.Tensor, ...]) -> Callable[..., bool] | None:
     return _Guards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
 
 
-_Guards = getattr(guards, "TensorGuards", None)
+def _guards() -> Any:
+    """torch's class of guards, if it is there and tells what `guard` says it does."""
+    try:
+        made = _compiled.TensorGuards
+        with _disable_current_modes(), torch.inference_mode(False):
+            a, b = (torch.empty(size, device="cpu") for size in ((2, 3), (3, 2)))
+            check = made(a, b, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+            others = (b.double(), b.to("meta"), a.clone().T, b[:2], torch._neg_view(b), b.clone().requires_grad_())
+            with torch.inference_mode():
+                inside = check(a, b)
+            works = check(a, b) and check(a, b.clone()) and not inside and not any(check(a, other) for other in others)
+    except Exception:  # of whatever kind: then calls take the long way
+        return None
+    return made if works else None
+
+
+_Guards = _guards()
 
 
 def _empty(kind: str) -> Callable[..., torch.Tensor]:
     def slower(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         return torch.empty_strided(size, stride, dtype=dtype, device=kind)
 
-    return getattr(guards, f"_empty_strided_{kind}", slower)
+    try:
+        works = _compiled._empty_strided_cpu((2, 3), (3, 1), torch.float32).stride() == (3, 1)
+    except Exception:
+        works = False
+    return getattr(_compiled, f"_empty_strided_{kind}", slower) if works else slower
 
 
 # By type of device: makes a new tensor on the current one, of sizes, strides and a dtype. What torch.compile's programs call for
