@@ -494,6 +494,36 @@ def test_a_torch_without_such_guards_takes_the_long_way(
         assert len(long_ways) == number == len(card.launched)
 
 
+def test_where_cuda_does_not_work_the_long_way_says_so(
+    card: driver_stub.Driver, long_ways: list, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a process that was forked from one that used it."""
+    a, b = operands()
+    mm32.matmul(a, b, kernel="tiled")
+    long_ways.clear()
+
+    def broken() -> int:
+        raise RuntimeError("CUDA error: initialization error")
+
+    monkeypatch.setattr(launch, "current_device", broken)
+    with pytest.raises(RuntimeError, match="initialization error"):
+        mm32.matmul(a, b, kernel="tiled")
+    assert len(long_ways) == 1
+    monkeypatch.setattr(launch, "current_device", lambda: 5)  # another card is current
+    monkeypatch.setattr(torch.cuda, "device", _as_current)
+    card.launched.clear()
+    mm32.matmul(a, b, kernel="tiled")
+    assert len(long_ways) == 2
+    assert len(card.launched) == 1
+
+
+@contextlib.contextmanager
+def _as_current(index: int) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch, "current_device", lambda: index)
+        yield
+
+
 def test_a_short_way_goes_with_its_entry(card: driver_stub.Driver, long_ways: list) -> None:
     a, b = operands()
     for _ in range(2):

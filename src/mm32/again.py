@@ -145,7 +145,10 @@ def run(
     if seen.tracked and _is_grad_enabled():
         return None
     at_a, at_b, at_bias = a.data_ptr(), b.data_ptr(), 0 if bias is None else bias.data_ptr()
-    if (at_a | at_b | at_bias) & 15 or launch.current_device() != seen.index:
+    try:
+        if (at_a | at_b | at_bias) & 15 or launch.current_device() != seen.index:
+            return None
+    except RuntimeError:  # CUDA does not work here, as in a forked process: torch has words for it on the long way
         return None
     if kernel == "auto" and cublas.offered() != seen.offered:
         return None
