@@ -312,9 +312,11 @@ def _matmul(
     if type(a) is PackedOperand or type(b) is PackedOperand:
         run = _packed_implementation(a, b, tensors[2:], precision, kernel)
     else:
-        run = dispatch.implementation(tensors)
-        if run is None and out is None and dispatch.implementation(tensors, gradients=True) is _run_cuda:
-            return transforms.recorded(a, b, bias, activation, precision, kernel, _product)
+        run = dispatch.implementation(tensors, gradients=True)
+        if run is not None and torch.is_grad_enabled() and torch._C._any_requires_grad(*tensors):
+            if run is _run_cuda and out is None:
+                return transforms.recorded(a, b, bias, activation, precision, kernel, _product)
+            run = None
     if run is _run_cuda:
         return run(a, b, bias, activation, precision, kernel, None, None, out, weight, type(a) is not PackedOperand)
     if run is not None:
