@@ -192,7 +192,7 @@ def test_calls_at_once_have_arguments_of_their_own(card: driver_stub.Driver, mon
             mm32.matmul(*operands(), kernel="tiled", out=torch.empty(64, 32))
         return inner(*arguments)
 
-    made = prepared.CACHE.seen[(a.shape, b.shape, True, True, None, "fp32", "tiled", False)][0].run
+    made = prepared.CACHE.seen[(a.shape, b.shape, True, True, None, "fp32", "tiled", False, None)][0].run
     monkeypatch.setattr(made, "_launch", interrupted)
     card.launched.clear()
     c = mm32.matmul(a, b, kernel="tiled")
@@ -463,12 +463,23 @@ def test_torchs_product_on_the_short_way(
     ]
     for call, wanted in calls:
         long_ways.clear()
-        for _ in range(3):
-            torch.testing.assert_close(call(), wanted, rtol=1e-4, atol=1e-4)
+        for taken_over in (False, False, True):  # by mm32.enable
+            monkeypatch.setattr(cublas, "taken_over", taken_over)
+            result = call()
+            assert result.shape == wanted.shape
+            torch.testing.assert_close(result, wanted, rtol=1e-4, atol=1e-4)
         assert len(long_ways) == 1
+    (seen,) = prepared.CACHE.seen[(a.shape, b.shape, True, True, None, "fp32", "auto", False, "fp32")]
+    assert seen.product is not None
+    vector = a.flatten()[:48]
+    for _ in range(3):  # torch.matmul would take another kernel for it
+        torch.testing.assert_close(mm32.matmul(vector, b), vector @ b, rtol=1e-4, atol=1e-4)
+    (seen,) = prepared.CACHE.seen[(vector.shape, b.shape, True, True, None, "fp32", "auto", False, "fp32")]
+    assert seen.product is None
     monkeypatch.setattr(cublas, "offered", lambda: None)  # TF32 is allowed of torch since
     long_ways.clear()
-    mm32.matmul(a, b)
+    for _ in range(3):
+        mm32.matmul(a, b)
     assert len(long_ways) == 1
     assert card.launched == []
 

@@ -36,7 +36,6 @@ class Seen:
         "guard",
         "index",
         "launch",
-        "offered",
         "product",
         "run",
         "shape",
@@ -54,11 +53,15 @@ class Seen:
         self.run = run
         self.launch = run.launch if isinstance(run, Executable) else None
         self.product: Callable[..., torch.Tensor] | None = None  # of a, b and bias: by torch's own operator
-        self.offered = cublas.offered()
         self.shape, self.strides = shape, gemm.contiguous_strides(shape)
         self.spans: tuple[int, ...] = ()  # bytes of a, b, bias and out, where that is given
         self.versions = False  # whether torch counts the changes of out
         self.tracked = False  # whether a gradient would be recorded, were that not turned off
+
+
+def _offered(kernel: Any) -> str | None:
+    """What of torch's own product "auto" may choose now."""
+    return cublas.offered() if kernel == "auto" else None
 
 
 def learn(
@@ -84,8 +87,12 @@ def learn(
     if b.data_ptr() & 15 or any(t.data_ptr() & 15 for t in tensors):
         return
     seen = prepared.CACHE.seen
-    states = seen.setdefault((a.shape, second, bias is None, out is None, *options, transposed), [])
-    if len(states) >= MAX_STATES or (guard := dispatch.guard(tensors)) is None or not guard(*tensors):
+    states = seen.setdefault(
+        (a.shape, second, bias is None, out is None, *options, transposed, _offered(options[2])), []
+    )
+    if len(states) >= MAX_STATES or any(each.guard(*tensors) for each in states):
+        return
+    if (guard := dispatch.guard(tensors)) is None or not guard(*tensors):
         return
     made = Seen(guard, tuple(found.shape), run, a)
     made.tracked = any(t.requires_grad for t in tensors)
@@ -129,8 +136,9 @@ def run(
             tensors = (a,) if bias is None else (a, bias)
         else:
             return None
-        key = (a.shape, second, bias is None, out is None, activation, precision, kernel, transposed)
-        states = prepared.CACHE.seen.get(key)
+        states = prepared.CACHE.seen.get(
+            (a.shape, second, bias is None, out is None, activation, precision, kernel, transposed, _offered(kernel))
+        )
     except (TypeError, RuntimeError):  # an option that cannot be hashed; a nested tensor, which has no shape
         return None
     if states is None:
@@ -149,8 +157,6 @@ def run(
         if (at_a | at_b | at_bias) & 15 or launch.current_device() != seen.index:
             return None
     except RuntimeError:  # CUDA does not work here, as in a forked process: torch has words for it on the long way
-        return None
-    if kernel == "auto" and cublas.offered() != seen.offered:
         return None
     if seen.product is not None:
         return seen.product(a, b, bias)

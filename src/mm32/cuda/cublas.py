@@ -79,7 +79,7 @@ class TorchProduct:
         if not self._as_it_lies:
             return None
         (size, stride), right, (new, _) = self._views
-        if not _lies(second, *right) or not (a.dim() == len(size) or a.is_contiguous()):
+        if not _lies(second, *right) or a.dim() < len(size) or not (a.dim() == len(size) or a.is_contiguous()):
             return None
         folds = a.dim() != len(size)
         if not _lies(a.view(size) if folds else a, size, stride):
