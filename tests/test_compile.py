@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import types
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -159,6 +160,55 @@ def test_without_cuda_core_the_error_says_what_to_install(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "cuda.core", None)
     with pytest.raises(mm32.CompileError, match=r"pip install .*\[cu13\]'"):
         compiler.compile_cubin(SOURCE, CONSTANTS, ARCH)
+
+
+def test_the_error_keeps_the_reason_of_a_failed_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which may be another than a package that is not installed."""
+    broken = types.ModuleType("cuda.core")
+    monkeypatch.setitem(sys.modules, "cuda.core", broken)
+    with pytest.raises(mm32.CompileError, match=r"pip install .*\(cannot import name 'Program' from 'cuda.core'"):
+        compiler.compile_cubin(SOURCE, CONSTANTS, ARCH)
+
+
+def test_threads_may_compile_first_at_once(cache: Path, tmp_path: Path) -> None:
+    """cuda.core takes over the `__spec__` of a module that is whole while it is not whole itself, so that a second thread does
+    not wait for the first one's import, and finds no Program. Here a package that does so for longer stands in for it."""
+    package = tmp_path / "cuda" / "core"
+    package.mkdir(parents=True)
+    (package.parent / "__init__.py").touch()
+    (package / "__init__.py").write_text(
+        "import __main__, json, time, types\n"
+        "__spec__ = json.__spec__\n"
+        "__main__.half_made.set()\n"
+        "time.sleep(0.5)\n"
+        "class ProgramOptions:\n"
+        "    def __init__(self, **options): pass\n"
+        "class Program:\n"
+        "    def __init__(self, *source): pass\n"
+        "    def compile(self, *target, **options): return types.SimpleNamespace(code=b'compiled')\n"
+    )
+    program = f"""
+        import sys, threading
+        sys.path.insert(0, {str(tmp_path)!r})
+        from mm32.cuda import compile as compiler
+
+        half_made, said = threading.Event(), []
+
+        def work():
+            try:
+                said.append(compiler.compile_cubin({SOURCE!r}, {CONSTANTS!r}, {ARCH!r})[0].decode())
+            except Exception as error:
+                said.append(repr(error))
+
+        threads = [threading.Thread(target=work) for _ in range(2)]
+        threads[0].start()
+        half_made.wait()
+        threads[1].start()
+        for thread in threads: thread.join()
+        print(said)
+    """
+    done = run_python(program, cache)
+    assert done.stdout.strip() == str(["compiled"] * 2), done.stderr
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ FILES = (
     "plan/plan.py",
     "plan/choose.py",
     "cuda/compile.py",
+    "cuda/driver.py",
     "cuda/launch.py",
     "cuda/cublas.py",
     "export/script.py",

@@ -399,3 +399,8 @@ def test_alignment_is_of_the_first_element() -> None:
         view = memory[offset : offset + 16].view(4, 4)
         g = gemm.describe(view, view, None, view)
         assert (g.a.aligned, g.b.aligned, g.out.aligned) == (offset % 4 == 0,) * 3
+
+
+def test_strides_of_a_new_tensor_are_torchs() -> None:
+    for shape in ((), (3,), (2, 3, 4), (1, 1), (5, 1, 3), (0, 4), (4, 0, 2)):
+        assert gemm.contiguous_strides(shape) == torch.empty(shape).stride()

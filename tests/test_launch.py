@@ -169,6 +169,46 @@ def test_captured_in_a_graph(run: Runner, layout: tuple[str, str], seed: int) ->
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# The short way (test_launch_host.py has what it takes no card to see)
+
+
+def test_later_calls_compute_as_the_first(run: Runner, forget: None, seed: int) -> None:
+    """With other operands of the same form, on another stream, into `out`, with gradients after calls without."""
+    weight = torch.nn.Parameter(randn(70, 130))
+    bias, out = randn(70), torch.empty(65, 70, device="cuda")
+    for stream in (torch.cuda.current_stream(), torch.cuda.Stream()) * 2:
+        with torch.cuda.stream(stream):
+            x = randn(65, 130)
+            expected = reference(x, weight.detach().T, bias, "relu", run.kernel)
+            with torch.no_grad():
+                assert_close(mm32.linear(x, weight, bias, activation="relu", kernel=run.kernel), *expected)
+                assert run(x, weight.T, bias=bias, activation="relu", out=out) is out
+                assert_close(out, *expected)
+            weight.grad = None
+            recorded = mm32.linear(x, weight, bias, activation="relu", kernel=run.kernel)
+            assert_close(recorded.detach(), *expected)
+            recorded.sum().backward()
+            slope = (recorded.detach() > 0).float()
+            assert weight.grad is not None
+            assert_close(weight.grad, *reference(slope.T, x, kernel=run.kernel))
+            stream.synchronize()
+
+
+def test_torchs_own_product_does_not_come_back_to_mm32(forget: None, seed: int) -> None:
+    """Kernel "torch" while mm32.enable() has taken torch's products over."""
+    a, b = randn(16384, 16), randn(16, 16384)
+    if "kernel     torch" not in mm32.explain(a, b):
+        pytest.skip("the planner takes a kernel of mm32's here")
+    wanted = [mm32.matmul(a, b) for _ in range(3)]
+    with mm32.enabled():
+        mm32.stats(reset=True)
+        got = [mm32.matmul(a, b) for _ in range(3)]
+        counted = mm32.stats()
+    assert counted.kernels == counted.reasons == {}
+    assert all(torch.equal(x, wanted[0]) for x in (*wanted, *got))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # Threads
 
 

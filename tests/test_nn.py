@@ -47,15 +47,18 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
 
 @pytest.fixture
 def matmuls(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
-    """What the layers come to ask of mm32.matmul: whether the weight was packed."""
+    """What the layers ask of mm32.matmul and mm32.linear: whether the weight was packed."""
     seen: list[dict] = []
-    real = ops.matmul
 
-    def matmul(a: torch.Tensor, b: object, **options: object) -> torch.Tensor:
-        seen.append({"packed": isinstance(b, mm32.PackedOperand)})
-        return real(a, b, **options)
+    def noted(real: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        def product(a: torch.Tensor, b: object, *rest: object, **options: object) -> torch.Tensor:
+            seen.append({"packed": isinstance(b, mm32.PackedOperand)})
+            return real(a, b, *rest, **options)
 
-    monkeypatch.setattr(ops, "matmul", matmul)
+        return product
+
+    for name in ("matmul", "linear"):
+        monkeypatch.setattr(ops, name, noted(getattr(ops, name)))
     return seen
 
 

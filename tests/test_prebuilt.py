@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import driver_stub
 from mm32 import gemm
 from mm32.cuda import compile as compiler
 from mm32.cuda import launch, prebuilt
@@ -37,42 +38,9 @@ def made(*constants: tuple[tuple[str, int], ...]) -> tuple[Launch, ...]:
     return tuple(Launch(SOURCE, "mm32_naive", each, 128, 0, unit=(128,)) for each in constants)
 
 
-class Driver:
-    """The driver's part in loading: it takes any cubin but those of `refuses`; `lazy`: it says so at the function."""
-
-    def __init__(self) -> None:
-        self.refuses: list[bytes] = []
-        self.lazy = False
-
-    def load(self, code: bytes, *_: object) -> tuple[bool, bytes]:
-        return self.lazy or code not in self.refuses, code
-
-    def kernel(self, library: bytes, name: bytes) -> tuple[bool, bytes]:
-        assert name == b"mm32_naive"
-        return True, library
-
-    def function(self, kernel: bytes) -> tuple[bool, bytes]:
-        return kernel not in self.refuses, kernel
-
-
 @pytest.fixture
-def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
-    bindings = pytest.importorskip("cuda.bindings.driver")
-    driver = Driver()
-
-    def checked(result: tuple[bool, bytes], what: str) -> bytes:
-        if not result[0]:
-            raise LaunchError(f"{what}: CUDA_ERROR_NO_BINARY_FOR_GPU")
-        return result[1]
-
-    for name, function in (
-        ("cuLibraryLoadData", driver.load),
-        ("cuLibraryGetKernel", driver.kernel),
-        ("cuKernelGetFunction", driver.function),
-    ):
-        monkeypatch.setattr(bindings, name, function)
-    monkeypatch.setattr(launch, "_checked", checked)
-    return driver
+def driver(monkeypatch: pytest.MonkeyPatch) -> driver_stub.Driver:
+    return driver_stub.install(monkeypatch)
 
 
 def test_what_is_kept_is_found(folders: Path) -> None:
@@ -116,17 +84,19 @@ def test_nvrtc_is_not_loaded_for_what_came_with_the_package(folders: Path) -> No
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT, env=os.environ | {"PYTHONPATH": "src"})
 
 
-def test_a_launch_takes_what_came_with_the_package(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launch_takes_what_came_with_the_package(driver: driver_stub.Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     prebuilt.keep(SOURCE, CONSTANTS, ARCH)
     code = prebuilt.find(SOURCE, CONSTANTS, ARCH)
     monkeypatch.setattr(compiler, "compile_cubin", lambda *_: pytest.fail("compiled"))
     (one,) = made(CONSTANTS)
     assert launch._cubins((one,), ARCH) == {}
-    assert launch._library(one, ARCH, {}, "a test") == code
+    assert driver.code(launch._library(one, ARCH, {}, "a test")) == code
 
 
 @pytest.mark.parametrize("lazy", [False, True])
-def test_what_the_driver_refuses_is_compiled(driver: Driver, lazy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_driver_refuses_is_compiled(
+    driver: driver_stub.Driver, lazy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     prebuilt.keep(SOURCE, CONSTANTS, ARCH)
     (one,) = made(CONSTANTS)
     damaged = prebuilt.find(SOURCE, CONSTANTS, ARCH)
@@ -135,10 +105,10 @@ def test_what_the_driver_refuses_is_compiled(driver: Driver, lazy: bool, monkeyp
     driver.lazy = lazy
     right = b"of this machine"
     monkeypatch.setattr(compiler, "cubin", lambda *_: right)
-    assert launch._library(one, ARCH, {}, "a test") == right
+    assert driver.code(launch._library(one, ARCH, {}, "a test")) == right
     driver.refuses.append(right)
     driver.lazy = False
-    with pytest.raises(LaunchError, match="NO_BINARY"):
+    with pytest.raises(LaunchError, match="CUDA_ERROR_200"):
         launch._library(one, ARCH, {}, "a test")
 
 

@@ -18,6 +18,7 @@ _is_compiling, _is_grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_g
 _function_modes = torch._C._len_torch_function_stack
 
 Implementation = Callable[..., torch.Tensor]
+_compiled: Any = torch._C._dynamo.guards  # what programs of torch.compile call; not of torch's public interface
 
 
 def _quiet() -> list[int]:
@@ -53,10 +54,13 @@ def keys(t: Any) -> int:
     return _keys(t).raw_repr() if type(t) in _TYPES else 0
 
 
-def implementation(tensors: tuple[Any, ...], known: tuple[int, ...] = ()) -> Implementation | None:
+def implementation(
+    tensors: tuple[Any, ...], known: tuple[int, ...] = (), gradients: bool = False
+) -> Implementation | None:
     """The implementation for these tensors, if the dispatcher would call it and do nothing more; else None.
 
-    `known` are the `keys` of more tensors, whose keys are known already and of which no gradient is recorded.
+    `known` are the `keys` of more tensors, whose keys are known already and of which no gradient is recorded. `gradients`: the
+    caller records gradients itself.
     """
     if (
         _is_compiling()
@@ -66,7 +70,7 @@ def implementation(tensors: tuple[Any, ...], known: tuple[int, ...] = ()) -> Imp
         or profiler._is_profiler_enabled
     ):
         return None
-    recorded, run = _is_grad_enabled(), None
+    recorded, run = _is_grad_enabled() and not gradients, None
     for t in tensors:
         if type(t) not in _TYPES or (recorded and t.requires_grad):
             return None
@@ -78,3 +82,52 @@ def implementation(tensors: tuple[Any, ...], known: tuple[int, ...] = ()) -> Imp
         if _implementations.get(each) is not run:
             return None
     return run
+
+
+def guard(tensors: tuple[torch.Tensor, ...]) -> Callable[..., bool] | None:
+    """What tells, in C++ and 0.2 us, whether tensors are to the dispatcher what `tensors` are to it now: of the same classes,
+    dispatch keys (with what this thread includes and leaves out: modes, transforms, tracers, autocast, inference mode), dtypes,
+    devices, sizes and strides, and requiring gradients or not, as now. It does not see what `implementation` asks beside keys:
+    compilation by dynamo, modes of functions, forward mode, a profiler, whether gradients are recorded.
+
+    None where this torch has no such thing, or where a tensor is given twice, which it cannot tell. It is what the guards of
+    torch.compile are made of, and keeps no tensor alive.
+    """
+    if _Guards is None or len({id(t) for t in tensors}) < len(tensors):
+        return None
+    return _Guards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+
+
+def _guards() -> Any:
+    """torch's class of guards, if it is there and tells what `guard` says it does."""
+    try:
+        made = _compiled.TensorGuards
+        with _disable_current_modes(), torch.inference_mode(False):
+            a, b = (torch.empty(size, device="cpu") for size in ((2, 3), (3, 2)))
+            check = made(a, b, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+            others = (b.double(), b.to("meta"), a.clone().T, b[:2], torch._neg_view(b), b.clone().requires_grad_())
+            with torch.inference_mode():
+                inside = check(a, b)
+            works = check(a, b) and check(a, b.clone()) and not inside and not any(check(a, other) for other in others)
+    except Exception:  # of whatever kind: then calls take the long way
+        return None
+    return made if works else None
+
+
+_Guards = _guards()
+
+
+def _empty(kind: str) -> Callable[..., torch.Tensor]:
+    def slower(size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty_strided(size, stride, dtype=dtype, device=kind)
+
+    try:
+        works = _compiled._empty_strided_cpu((2, 3), (3, 1), torch.float32).stride() == (3, 1)
+    except Exception:
+        works = False
+    return getattr(_compiled, f"_empty_strided_{kind}", slower) if works else slower
+
+
+# By type of device: makes a new tensor on the current one, of sizes, strides and a dtype. What torch.compile's programs call for
+# that takes 0.4 us on a CPU where torch.empty_strided takes 1.1 and Tensor.new_empty 1.7.
+EMPTY = {kind: _empty(kind) for kind in ("cuda", "cpu")}

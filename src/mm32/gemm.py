@@ -104,7 +104,8 @@ def _differ(x: Any, y: Any) -> bool:
     """Whether two sizes differ. Where tracing cannot know, they are taken to be equal, and compared when the program runs."""
     if known(x != y):
         return True
-    torch._check(x == y)
+    if not isinstance(x == y, bool):  # torch._check imports sympy, which takes 1.5 s
+        torch._check(x == y)
     return False
 
 
@@ -269,6 +270,16 @@ def self_overlapping(shape: Sequence[int], strides: Sequence[int]) -> bool:
             return True
         reach = stride * (size - 1) + reach
     return False
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a new tensor of this shape, as torch has them."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
 
 
 def check_out_form(out: torch.Tensor, shape: Sequence[Any], a: torch.Tensor) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from mm32 import activations, cpu, dispatch, gemm, prepared, sharding, transforms
+from mm32 import activations, again, cpu, dispatch, gemm, prepared, sharding, transforms
 from mm32 import plan as planning
 from mm32.cuda import cublas
 from mm32.options import Activation, Kernel, Precision
@@ -42,8 +42,12 @@ def _run_cuda(
     packed_a: torch.Tensor | None = None,
     packed_b: torch.Tensor | None = None,
     out: torch.Tensor | None = None,
+    weight: torch.Tensor | None = None,
+    learns: bool = False,
 ) -> torch.Tensor:
-    """Finds what was prepared for operands of this form, or checks, plans and prepares it; then launches it."""
+    """Finds what was prepared for operands of this form, or checks, plans and prepares it; then launches it. With `learns`, the
+    next call of its caller's that is as this one takes the short way (again.py); `weight` is what the caller has b of."""
+    second: Any = b if weight is None else weight
     if type(a) is PackedOperand:
         form_a, memory_a, packed_a, a = a.form, a.memory_form, a.memory, a.source
     else:
@@ -67,6 +71,7 @@ def _run_cuda(
         found = _prepare(prepared.Call.of(key), a, b, bias, out, packed_a, packed_b)
         prepared.CACHE.keep(key, found)
         dispatch.learn(a.device, _run_cuda)
+    given = out
     if out is None:
         out = a.new_empty(found.shape)
     else:
@@ -77,7 +82,10 @@ def _run_cuda(
         try:
             found.run(a, b, bias, out, packed_a, packed_b)
         except torch.OutOfMemoryError as error:
-            prepared.without_memory(found.run, a.device.index, kernel, error)(a, b, bias, out)
+            prepared.without_memory(found.run, a.get_device(), kernel, error)(a, b, bias, out)
+        else:
+            if learns:
+                again.learn(found, a, second, bias, given, (activation, precision, kernel), weight is not None)
     return out
 
 
@@ -105,7 +113,7 @@ def _prepare(
     if problem.empty:
         planning.check_kernel(call.kernel)
         return prepared.Prepared(shape, None)
-    index = a.device.index
+    index = a.get_device()
     plan = prepared.planned(problem, index, call.kernel, prepacked, call.torch)
     return prepared.Prepared(shape, prepared.executable(plan, index, call.kernel))
 
@@ -283,13 +291,34 @@ def matmul(
         ValueError: unknown activation, precision or kernel; a kernel asked for by name that cannot run on this device.
         mm32.CompileError, mm32.LaunchError: the compiler or driver failed; the message has its log.
     """
+    done = again.run(a, b, bias, out, activation, precision, kernel)
+    return _matmul(a, b, bias, activation, precision, kernel, out) if done is None else done
+
+
+def _matmul(
+    a: torch.Tensor | PackedOperand,
+    b: torch.Tensor | PackedOperand,
+    bias: torch.Tensor | None,
+    activation: Activation | None,
+    precision: Precision,
+    kernel: Kernel,
+    out: torch.Tensor | None,
+    weight: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """`matmul` of whatever it may be given; `weight` is what the caller has b of."""
     tensors: tuple[Any, ...] = (a, b) if bias is None else (a, b, bias)
     if out is not None:
         tensors += (out,)
     if type(a) is PackedOperand or type(b) is PackedOperand:
         run = _packed_implementation(a, b, tensors[2:], precision, kernel)
     else:
-        run = dispatch.implementation(tensors)
+        run = dispatch.implementation(tensors, gradients=True)
+        if run is not None and torch.is_grad_enabled() and torch._C._any_requires_grad(*tensors):
+            if run is _run_cuda and out is None:
+                return transforms.recorded(a, b, bias, activation, precision, kernel, _product)
+            run = None
+    if run is _run_cuda:
+        return run(a, b, bias, activation, precision, kernel, None, None, out, weight, type(a) is not PackedOperand)
     if run is not None:
         return run(a, b, bias, activation, precision, kernel, None, None, out)
     if sharding.among(*tensors):
@@ -306,6 +335,19 @@ def matmul(
         return torch.ops.mm32.matmul(a, b, bias, activation, precision, kernel, *packed)
     torch.ops.mm32.matmul_out(a, b, bias, activation, precision, kernel, out, *packed)
     return out
+
+
+def _product(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    precision: str,
+    kernel: str,
+) -> torch.Tensor:
+    """`matmul`, called as the operator is."""
+    done = again.run(a, b, bias, None, activation, precision, kernel)
+    return _matmul(a, b, bias, activation, precision, kernel, None) if done is None else done  # type: ignore[arg-type]
 
 
 def _packed_implementation(
@@ -345,19 +387,22 @@ def linear(
     x is (…, K), weight (N, K), (K,) or a `PackedOperand` of shape (K, N) made by ``mm32.pack(weight.T)``, bias (N,); the rest as
     in `matmul`.
     """
+    done = again.run(x, weight, bias, out, activation, precision, kernel, type(weight) is not PackedOperand)
+    if done is not None:
+        return done
     if isinstance(weight, PackedOperand):
         if isinstance(x, torch.Tensor) and x.dim() > 0 and x.size(-1) != weight.source.size(0):
             raise RuntimeError(
                 f"mm32.linear of x {tuple(x.shape)} takes a packed operand of shape ({x.shape[-1]}, N), which is "
                 f"mm32.pack(weight.T) for a weight (N, {x.shape[-1]}); got one of shape {tuple(weight.shape)}"
             )
-        return matmul(x, weight, bias=bias, activation=activation, precision=precision, kernel=kernel, out=out)
+        return _matmul(x, weight, bias, activation, precision, kernel, out)
     if not isinstance(weight, torch.Tensor) or weight.is_nested:  # which has no dimensions to ask about
         gemm.check_tensors("mm32.linear", weight=weight)
     if weight.dim() not in (1, 2):
         raise RuntimeError(f"mm32.linear: weight must be (N, K) or (K,), got {tuple(weight.shape)}")
     transposed = weight.T if weight.dim() == 2 else weight
-    return matmul(x, transposed, bias=bias, activation=activation, precision=precision, kernel=kernel, out=out)
+    return _matmul(x, transposed, bias, activation, precision, kernel, out, weight)
 
 
 def explain(

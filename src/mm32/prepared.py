@@ -124,6 +124,7 @@ class Cache:
 
     def __init__(self, most: int) -> None:
         self.most = most
+        self.seen: dict[tuple, list[Any]] = {}  # short ways to entries (again.py), which go when an entry goes
         self._entries: dict[tuple, Any] = {}
         self._lock = threading.Lock()
 
@@ -142,10 +143,12 @@ class Cache:
                 if candidate.used:  # since it was last looked at: to the end of the queue
                     candidate.used = False
                     self._entries[oldest] = candidate
+                self.seen.clear()  # by a short way an entry is used without being found
             self._entries[key] = entry
 
     def clear(self) -> None:
         with self._lock:
+            self.seen.clear()
             self._entries.clear()
 
     def __len__(self) -> int:
@@ -240,9 +243,7 @@ def executable(plan: planning.Plan, index: int, kernel: str = "auto") -> Run:
             raise
         if kernel != "auto":
             raise error if isinstance(error, CompileError) else CompileError(f"{missing} ({error})") from error
-        if not (
-            prebuilt.there() and _has_driver()
-        ):  # what came with the package needs no compiler: other forms may run
+        if not prebuilt.there():  # what came with the package needs no compiler: other forms may run
             _missing = missing
         return executable(_by_torch(plan.gemm, index, missing), index)
 
@@ -265,14 +266,6 @@ def _log(plan: planning.Plan, index: int) -> None:
     )
     if log.isEnabledFor(logging.DEBUG):
         log.debug("%s", plan.explain())
-
-
-def _has_driver() -> bool:
-    try:
-        from cuda.bindings import driver  # noqa: F401
-    except (ImportError, RuntimeError):
-        return False
-    return True
 
 
 def _what_is_missing(error: BaseException | None) -> str | None:

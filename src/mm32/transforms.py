@@ -12,7 +12,7 @@ again in backward would take 2 M N K operations, which is longer for K above abo
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -65,18 +65,16 @@ class Mm32Matmul(_SingleLevelFunction):
         activation: str | None,
         precision: str,
         kernel: str,
-        packed: tuple[torch.Tensor | None, ...],
-        keyset: Any,
-        modes: tuple[bool, bool],
+        below: Callable[..., torch.Tensor],
+        product: Callable[..., torch.Tensor],
+        forward_mode: bool,
     ) -> torch.Tensor:
-        # forward() runs with both modes off. Levels of torch.func below this one are still to see them as the caller left them:
-        # with them off, second derivatives would be zeros.
-        below = torch._C._AutoDispatchBelowAutograd()
-        with below, torch.set_grad_enabled(modes[0]), _set_fwd_grad_enabled(modes[1]):
-            result = _below(keyset, a, b, bias, activation, precision, kernel, packed)
+        """`below` computes the result of a, b and bias; `product` is what gradients are made by, called as the operator is;
+        `forward_mode`: as the caller left it."""
+        result = below(a, b, bias)
         ctx.set_materialize_grads(False)
-        ctx.activation, ctx.options = activation, (None, precision, kernel)
-        ctx.shapes, ctx.forward_mode = (a.shape, b.shape), modes[1]
+        ctx.activation, ctx.options, ctx.product = activation, (None, precision, kernel), product
+        ctx.shapes, ctx.forward_mode = (a.shape, b.shape), forward_mode
         value = result if _slope_of_result(activation) else None
         need_a, need_b = ctx.needs_input_grad[:2]
         ctx.save_for_backward(a if need_b else None, b if need_a else None, value)
@@ -99,7 +97,7 @@ class Mm32Matmul(_SingleLevelFunction):
         grad_a = grad_b = grad_bias = None
         if need_a:
             columns = b if len(b_shape) > 1 else b.unsqueeze(1)
-            grad_a = torch.ops.mm32.matmul(grad, columns.mT, None, *ctx.options)
+            grad_a = ctx.product(grad, columns.mT, None, *ctx.options)
             grad_a = grad_a.sum_to_size(a_shape if len(a_shape) > 1 else (1, *a_shape)).reshape(a_shape)
         if need_bias:
             grad_bias = grad.sum(dim=list(range(grad.dim() - 1)))
@@ -109,7 +107,7 @@ class Mm32Matmul(_SingleLevelFunction):
             if len(b_shape) <= 2 and not sharding.splits_inner_rows(rows, grad):
                 count = math.prod(grad.shape[:-1])
                 rows, grad = rows.reshape(count, rows.shape[-1]), grad.reshape(count, grad.shape[-1])
-            grad_b = torch.ops.mm32.matmul(rows.mT, grad, None, *ctx.options)
+            grad_b = ctx.product(rows.mT, grad, None, *ctx.options)
             grad_b = grad_b.sum_to_size(b_shape if len(b_shape) > 1 else (*b_shape, 1)).reshape(b_shape)
         return grad_a, grad_b, grad_bias, None, None, None, None, None, None
 
@@ -170,11 +168,42 @@ def autograd(
     if plain and not recorded and not (_has_tangent(a) or _has_tangent(b) or _has_tangent(bias)):
         with torch._C._AutoDispatchBelowAutograd():
             return _below(keyset, a, b, bias, activation, precision, kernel, packed)
-    modes = torch.is_grad_enabled(), torch._C._is_fwd_grad_enabled()
+    grad_mode, forward_mode = torch.is_grad_enabled(), torch._C._is_fwd_grad_enabled()
+
+    def below(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        # forward() runs with both modes off. Levels of torch.func below this one are still to see them as the caller left them:
+        # with them off, second derivatives would be zeros.
+        keys = torch._C._AutoDispatchBelowAutograd()
+        with keys, torch.set_grad_enabled(grad_mode), _set_fwd_grad_enabled(forward_mode):
+            return _below(keyset, a, b, bias, activation, precision, kernel, packed)
+
     with enable_single_level_autograd_function():
         return Mm32Matmul.apply(  # type: ignore[attr-defined]
-            a, b, bias, activation, precision, kernel, packed, keyset, modes
+            a, b, bias, activation, precision, kernel, below, torch.ops.mm32.matmul, forward_mode
         )
+
+
+def recorded(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    activation: str | None,
+    precision: str,
+    kernel: str,
+    product: Callable[..., torch.Tensor],
+) -> torch.Tensor:
+    """`autograd` for ordinary tensors of which a gradient is recorded, where the dispatcher would call that and then the
+    implementation, and do nothing more (`dispatch.implementation`). product: computes, called as the operator is."""
+    gemm.check_options(activation, precision)
+    after = None
+    if activation is not None and not _slope_of_result(activation):
+        activation, after = None, activation
+
+    def below(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        return product(a, b, bias, activation, precision, kernel)
+
+    result = Mm32Matmul.apply(a, b, bias, activation, precision, kernel, below, product, True)  # type: ignore[attr-defined]
+    return cpu.activate(result, after)
 
 
 def autograd_out(

@@ -66,7 +66,6 @@ def _one_launch(a: torch.Tensor, b: torch.Tensor, card: planning.Card, index: in
     out = torch.empty(a.shape[0], b.shape[1], device="cuda")
     runner = launch.Executable(planning.plan(gemm.describe(a, b, None, out), card, "tiled"), index)
     runner(a, b, None, out)
-    problem = launch._Problem.from_buffer_copy(runner._problem)
-    problem.a.data, problem.b.data, problem.c.data = a.data_ptr(), b.data_ptr(), out.data_ptr()
-    stream = torch.cuda.current_stream().cuda_stream
-    return lambda: runner._start(*runner._steps[0], problem, stream)
+    filled, start = runner._free[-1], runner._launch
+    (arguments,) = filled.launches
+    return lambda: start(*arguments, None)

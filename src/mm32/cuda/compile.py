@@ -18,9 +18,11 @@ import logging
 import os
 import re
 import tempfile
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mm32 import settings
 from mm32.errors import CompileError
@@ -114,19 +116,33 @@ def expected_version() -> str | None:
     return _named(package) if package else None
 
 
+# Neither cuda-core nor the bindings' NVRTC is made for several threads that are the first to use it: of two that import cuda.core
+# at once, the second finds it half made.
+_loading = threading.RLock()
+
+
 @functools.cache
 def compiler_version() -> str:
     """Of the NVRTC that compiles here, which this loads: its package's if it is that one. Raises `CompileError` without any."""
     try:
-        from cuda.bindings import nvrtc
+        with _loading:
+            from cuda.bindings import nvrtc
 
-        _, major, minor = nvrtc.nvrtcVersion()
+            _, major, minor = nvrtc.nvrtcVersion()
     except (ImportError, RuntimeError) as error:
-        raise CompileError(f"compiling kernels needs cuda-core with NVRTC: {INSTALL}") from error
+        raise CompileError(f"compiling kernels needs cuda-core with NVRTC: {INSTALL} ({error})") from error
     package = _package()
     if package and package.version.startswith(f"{major}.{minor}.") and _is_loaded(package):
         return _named(package)
     return f"nvrtc {major}.{minor}"
+
+
+def _cuda_core() -> tuple[Any, Any]:
+    """What of cuda-core compiles: Program and ProgramOptions. Raises ImportError."""
+    with _loading:
+        from cuda.core import Program, ProgramOptions
+
+        return Program, ProgramOptions
 
 
 def key(source: str, constants: Constants, arch: str, version: str | None = None) -> str:
@@ -146,9 +162,9 @@ def compile_cubin(source: str, constants: Constants, arch: str, *, verbose: bool
     """
     named = f"{source} for {arch} with {', '.join(f'{k}={v}' for k, v in constants)}"
     try:
-        from cuda.core import Program, ProgramOptions
+        Program, ProgramOptions = _cuda_core()
     except ImportError as error:
-        raise CompileError(f"compiling {named} needs cuda-core with NVRTC: {INSTALL}") from error
+        raise CompileError(f"compiling {named} needs cuda-core with NVRTC: {INSTALL} ({error})") from error
     import io
 
     report = io.StringIO()

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from mm32 import activations, cpu
 from mm32.gemm import Matrix
 from mm32.plan import Plan
 
+taken_over = False  # torch's own products by mm32.enable: torch.matmul would come back to mm32
+
 _precision, _deterministic = torch._C._get_fp32_precision_getter, torch._C._get_deterministic_algorithms
 
 # The kernels themselves, captured before anybody overrides them (mm32.enable does): called, they do not pass autocast.
-_PRODUCTS = {
-    rank: torch.library.get_kernel(f"aten::{name}.out", "CUDA").call_boxed
-    for rank, name in ((2, "mm"), (3, "bmm"))
-    if torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}.out", "CUDA")
-}
+
+
+def _kernels(overload: str) -> dict[int, Callable[..., torch.Tensor]]:
+    """By the number of the operands' dimensions."""
+    return {
+        rank: torch.library.get_kernel(f"aten::{name}{overload}", "CUDA").call_boxed
+        for rank, name in ((2, "mm"), (3, "bmm"))
+        if torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}{overload}", "CUDA")
+    }
+
+
+_PRODUCTS, _NEW = _kernels(".out"), _kernels("")  # into a tensor that is there, and to a new one
 
 
 def offered() -> str | None:
@@ -51,12 +62,52 @@ class TorchProduct:
         if not self._as_it_lies:
             out.copy_(cpu.matmul(a, b, bias, self.plan.gemm.activation, self.plan.gemm.precision))
             return
-        a, b, c = (x.as_strided(*view, x.storage_offset()) for x, view in zip((a, b, out), self._views, strict=True))
+        a, b, c = (_seen_as(x, *view) for x, view in zip((a, b, out), self._views, strict=True))
         self._product(torch._C._dispatch_keys(a), a, b, out=c)
         if bias is not None:
             c.add_(bias)
         if self._activation is not None:
             self._activation.in_place(c, **self._activation.options)
+
+    def anew(
+        self, a: torch.Tensor, b: torch.Tensor, shape: tuple[int, ...], transposed: bool
+    ) -> Callable[..., torch.Tensor] | None:
+        """A function of a, b and bias that makes the result, of this shape, by torch's own operator; None where that takes
+        another kernel than the plan's. It is for tensors that lie as these do, and under which the dispatcher has no more to do
+        (`dispatch.guard`). transposed: b is the transposed second operand."""
+        second = b.mT if transposed and b.dim() > 1 else b
+        if not self._as_it_lies:
+            return None
+        (size, stride), right, (new, _) = self._views
+        if not _lies(second, *right) or a.dim() < len(size) or not (a.dim() == len(size) or a.is_contiguous()):
+            return None
+        folds = a.dim() != len(size)
+        if not _lies(a.view(size) if folds else a, size, stride):
+            return None
+        multiply, keys, activation = _NEW[len(size)], torch._C._dispatch_keys(a), self._activation
+        by_torch = torch.nn.functional.linear if transposed else torch.matmul
+
+        def product(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+            if taken_over:
+                c = multiply(keys, a.view(size) if folds else a, b.mT if transposed else b)
+                c = c if shape == new else c.view(shape)
+            else:  # the same kernel, and what torch.matmul does before it takes less time than views made here
+                c = by_torch(a, b)
+            if bias is not None:
+                c.add_(bias)
+            if activation is not None:
+                activation.in_place(c, **activation.options)
+            return c
+
+        return product
+
+
+def _lies(x: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    return x.shape == size and x.stride() == stride
+
+
+def _seen_as(x: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
+    return x if _lies(x, size, stride) else x.as_strided(size, stride, x.storage_offset())
 
 
 def _view(batch: tuple[int, ...], rows: int, cols: int, matrix: Matrix) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -8,13 +8,15 @@ import functools
 import logging
 import os
 import threading
+from array import array
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
 
+from mm32 import dispatch
 from mm32.cuda import compile as compiler
-from mm32.cuda import prebuilt
+from mm32.cuda import driver, prebuilt
 from mm32.errors import CompileError, LaunchError
 from mm32.gemm import MAX_BATCH_RANK, Gemm, Matrix
 from mm32.plan import PARAMS, Card, Field, Launch, Plan, Workspace
@@ -116,29 +118,31 @@ def card_of(index: int) -> Card:
     )
 
 
-def _checked(result: tuple, what: str) -> object:
-    """The value of a driver call's (status, value...).
+def _check(status: int, what: str) -> None:
+    """That a driver call succeeded.
 
     Raises `LaunchError`, which names the status; in a forked child of a process that used CUDA, torch's RuntimeError for that.
     """
-    from cuda.bindings import driver
+    if status == driver.SUCCESS:
+        return
+    if torch.cuda._is_in_bad_fork():
+        raise RuntimeError(
+            "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' "
+            f"start method ({what})"
+        )
+    raise LaunchError(f"{what}: {driver.name(status)}")
 
-    status, *values = result
-    if status != driver.CUresult.CUDA_SUCCESS:
-        if torch.cuda._is_in_bad_fork():
-            raise RuntimeError(
-                "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' "
-                f"start method ({what})"
-            )
-        _, text = driver.cuGetErrorString(status)
-        raise LaunchError(f"{what}: {getattr(status, 'name', status)} ({(text or b'').decode()})")
-    return values[0] if values else None
+
+def _checked(result: tuple[int, int], what: str) -> int:
+    """The handle of a driver call's (status, handle)."""
+    _check(result[0], what)
+    return result[1]
 
 
 @dataclass(frozen=True)
 class _Loaded:
-    library: object
-    function: object
+    library: int
+    kernel: int
 
 
 _kernels: dict[tuple, _Loaded] = {}
@@ -175,25 +179,19 @@ def _cubins(launches: tuple[Launch, ...], arch: str) -> dict[_Code, bytes]:
     return made | {code: compiler.cubin(code[0], code[1], arch) for code in missing}
 
 
-def _library(launch: Launch, arch: str, cubins: dict[_Code, bytes], what: str) -> object:
+def _library(launch: Launch, arch: str, cubins: dict[_Code, bytes], what: str) -> int:
     """The loaded cubin of a launch: of those at hand, or the one that came with the package, unless the driver refuses that. The
     device's context is current."""
-    from cuda.bindings import driver
-
-    def load(code: bytes) -> object:
-        return _checked(driver.cuLibraryLoadData(code, [], [], 0, [], [], 0), f"loading {what}")
-
     code = cubins.get((launch.source, launch.constants))
     if code is None and (built := prebuilt.find(launch.source, launch.constants, arch)) is not None:
         try:
-            library = load(built)
+            library = _checked(driver.load(built), what)
             # The driver may load lazily, and say only now that it cannot.
-            kernel = _checked(driver.cuLibraryGetKernel(library, launch.entry.encode()), f"loading {what}")
-            _checked(driver.cuKernelGetFunction(kernel), f"loading {what}")
+            _checked(driver.function(_checked(driver.kernel(library, launch.entry), what)), what)
             return library
         except LaunchError as error:
             log.info("the driver does not take the cubin that came with mm32 (%s): compiling", error)
-    return load(code or compiler.cubin(launch.source, launch.constants, arch))
+    return _checked(driver.load(code or compiler.cubin(launch.source, launch.constants, arch)), what)
 
 
 def _kernel(launch: Launch, arch: str, index: int, what: str, cubins: dict[_Code, bytes]) -> _Loaded:
@@ -202,33 +200,25 @@ def _kernel(launch: Launch, arch: str, index: int, what: str, cubins: dict[_Code
     found = _kernels.get(at)
     if found is not None:
         return found
-    from cuda.bindings import driver
-
+    what = f"loading {what}"
     with _lock:
         if at in _kernels:
             return _kernels[at]
         library = _library(launch, arch, cubins, what)
-        kernel = _checked(driver.cuLibraryGetKernel(library, launch.entry.encode()), f"loading {what}")
-        device = _checked(driver.cuDeviceGet(index), f"loading {what}")
-
-        def set_attribute(attribute: object, value: int) -> None:
-            _checked(
-                driver.cuKernelSetAttribute(attribute, value, kernel, device), f"loading {what}: {attribute} = {value}"
-            )
-
-        names = driver.CUfunction_attribute
+        kernel = _checked(driver.kernel(library, launch.entry), what)
         if launch.shared > 48 * 1024:
-            set_attribute(names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, launch.shared)
+            size = driver.MAX_DYNAMIC_SHARED_SIZE_BYTES
+            _check(driver.set_attribute(kernel, index, size, launch.shared), f"{what}: {launch.shared} bytes shared")
         if launch.takes_workspace:
             # Blocks of different kernels run on one multiprocessor at once only if they divide its memory alike.
-            set_attribute(names.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100)
-        _kernels[at] = _Loaded(library, driver.CUfunction(int(kernel)))  # type: ignore[call-overload]
+            _check(driver.set_attribute(kernel, index, driver.PREFERRED_SHARED_MEMORY_CARVEOUT, 100), what)
+        _kernels[at] = _Loaded(library, kernel)
         return _kernels[at]
 
 
 # What computed the results of emulated products, in the order of mm32_tier_calls (emulated/fallback.cu).
 TIERS = ("fp16x3", "fp16x3 with a scaled lo", "bf16x6", "FMA", "tiles recomputed", "rows recomputed", "fp16")
-_TIER_SOURCE, _TIER_COUNTERS = "emulated/fallback.cu", b"mm32_tier_calls"
+_TIER_SOURCE, _TIER_COUNTERS = "emulated/fallback.cu", "mm32_tier_calls"
 
 
 def tier_calls() -> dict[str, int]:
@@ -240,15 +230,10 @@ def tier_calls() -> dict[str, int]:
     total = [0] * len(TIERS)
     for (source, _, _, _, _, index), loaded in list(_kernels.items()):
         if source == _TIER_SOURCE:
-            from cuda.bindings import driver
-
-            what = f"reading {_TIER_COUNTERS.decode()}"
             with torch.cuda.device(index):
                 torch.cuda.synchronize()
-                status, address, size = driver.cuLibraryGetGlobal(loaded.library, _TIER_COUNTERS)
-                _checked((status,), what)
                 counts = (ctypes.c_ulonglong * len(TIERS))()
-                _checked(driver.cuMemcpyDtoH(ctypes.addressof(counts), address, size), what)
+                _check(driver.read_global(loaded.library, _TIER_COUNTERS, counts), f"reading {_TIER_COUNTERS}")
             total = [a + b for a, b in zip(total, counts, strict=True)]
     return dict(zip(TIERS, total, strict=True))
 
@@ -262,30 +247,106 @@ def _what(plan: Plan, launch: Launch) -> str:
     )
 
 
+# Where the pointers of a problem stand in the words of an argument.
+_A, _B, _C, _BIAS = (getattr(_Problem, name).offset // 8 for name in ("a", "b", "c", "bias"))
+_empty = dispatch.EMPTY["cuda"]
+
+
+def _absent(index: int = -1) -> int:
+    """In a torch that was built without CUDA."""
+    return -1
+
+
+current_device = getattr(torch._C, "_cuda_getDevice", _absent)
+_current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", _absent)
+_Bases = tuple[int, int, int]  # addresses: of the workspace, and of the packed forms of A and of B
+
+
+def _words(structure: ctypes.Structure) -> array:
+    """An argument as 64-bit words: what one Python call changes of it in 40 ns, where a field of a structure takes 300."""
+    return array("Q", bytes(structure))
+
+
+class _Argument:
+    """A kernel's argument but for its addresses, and which of its words are in the workspace."""
+
+    def __init__(self, problem: _Problem, space: Workspace | None) -> None:
+        self.words = _words(problem if space is None else _params(problem, space, 0, 0, 0))
+        self.moved: list[tuple[int, int, int]] = []  # word, which of the bases it is from, offset
+        if space is not None:
+            for which in range(3):
+                other = _words(_params(problem, space, *(int(base == which) for base in range(3))))
+                self.moved += [(i, which, w) for i, w in enumerate(self.words) if other[i] != w]
+
+
+class _Filled:
+    """The arguments and configurations of a plan's launches, in memory that the driver reads. One call uses them at a time."""
+
+    def __init__(self, arguments: list[_Argument], steps: list[tuple[Launch, int, int, int]]) -> None:
+        self.stream = 0
+        self.bases: _Bases | None = None
+        self.arguments = [(array("Q", argument.words), argument.moved) for argument in arguments]
+        self.words = [words for words, _ in self.arguments]
+        self.launches = []  # configuration, kernel and parameters of each, as the driver takes them
+        self._configs = []
+        self._parameters = []  # kept alive
+        for launch, kernel, grid, which in steps:
+            count = int(launch.dependent)
+            config = driver.LaunchConfig(
+                (grid, 1, 1), (launch.block, 1, 1), launch.shared, None, ctypes.pointer(driver.DEPENDENT), count
+            )
+            parameters = (ctypes.c_void_p * 1)(self.words[which].buffer_info()[0])
+            self._configs.append(config)
+            self._parameters.append(parameters)
+            addresses = ctypes.addressof(config), kernel, ctypes.addressof(parameters)
+            self.launches.append(tuple(ctypes.c_void_p(address) for address in addresses))
+
+    def move(self, stream: int, bases: _Bases | None) -> None:
+        """To another stream or workspace."""
+        if stream != self.stream:
+            for config in self._configs:
+                config.stream = stream
+            self.stream = stream
+        if bases is not None and bases != self.bases:
+            for words, moved in self.arguments:
+                for word, which, offset in moved:
+                    words[word] = bases[which] + offset
+            self.bases = bases
+
+
 class Executable:
-    """A plan made ready for one device: its kernels are loaded, their argument is filled in but for the pointers.
+    """A plan made ready for one device: its kernels are loaded, their arguments are filled in but for the pointers.
 
     Calling it is what an eager matmul costs on the host, so whatever can be looked up or formatted beforehand is.
     """
 
     def __init__(self, plan: Plan, index: int) -> None:
-        from cuda.bindings import driver
-
         self.plan, self.index = plan, index
-        self._driver = driver
-        self._problem = _template(plan.gemm)
-        self._steps = []
+        self._launch = driver.library().cuLaunchKernelEx
         arch = plan.card.arch
+        self._steps: list[
+            tuple[Launch, int, int, int]
+        ] = []  # a launch, its kernel, its blocks and which argument it takes
         with torch.cuda.device(index):
             cubins: dict[_Code, bytes] = {}
             if _not_loaded(plan, arch, index):  # else another thread's compilation is not waited for
                 torch.cuda.set_device(index)  # makes its context current in a thread that has not used CUDA yet
                 with _lock:
                     cubins = _cubins(_not_loaded(plan, arch, index), arch)
+            spaces = []
             for launch in plan.launches:
-                kernel = _kernel(launch, arch, index, _what(plan, launch), cubins).function
-                self._steps.append((launch, kernel, launch.grid(plan.gemm)))
-        self._threads = threading.local()  # a launch's configuration is filled in and read: one for each thread
+                kernel = _kernel(launch, arch, index, _what(plan, launch), cubins).kernel
+                if (space := plan.workspace_of(launch)) not in spaces:
+                    spaces.append(space)
+                self._steps.append((launch, kernel, launch.grid(plan.gemm), spaces.index(space)))
+        problem = _template(plan.gemm)
+        self._arguments = [_Argument(problem, space) for space in spaces]
+        space = plan.workspace
+        self._size = None if space is None else (space.bytes,)
+        self._prepacked = (False, False) if space is None else space.prepacked
+        # Those that no call uses now. A call takes one off the list and puts it back, which are single steps for other threads,
+        # and for a signal's handler that multiplies; there are as many as calls at once.
+        self._free: list[_Filled] = []
 
     def __call__(
         self,
@@ -303,85 +364,60 @@ class Executable:
 
         Raises `LaunchError`. An error inside a kernel surfaces at the caller's next synchronisation, as with any CUDA call.
         """
-        if torch._C._cuda_getDevice() != self.index:
+        if current_device() != self.index:
             with torch.cuda.device(self.index):
                 return self(a, b, bias, out, packed_a, packed_b)
-        stream = torch._C._cuda_getCurrentRawStream(self.index)
-        problem = _Problem.from_buffer_copy(self._problem)
-        problem.a.data, problem.b.data, problem.c.data = a.data_ptr(), b.data_ptr(), out.data_ptr()
-        if bias is not None:
-            problem.bias = bias.data_ptr()
-        space = self.plan.workspace
-        if space is None:
-            launch, kernel, grid = self._steps[0]
-            self._start(launch, kernel, grid, problem, stream)
-            return None
-        memory = torch.empty(space.bytes, dtype=torch.uint8, device=a.device)
+        addend = 0 if bias is None else bias.data_ptr()
+        return self.launch(a.data_ptr(), b.data_ptr(), addend, out.data_ptr(), packed_a, packed_b)
+
+    def launch(
+        self,
+        a: int,
+        b: int,
+        bias: int,
+        out: int,
+        packed_a: torch.Tensor | None = None,
+        packed_b: torch.Tensor | None = None,
+    ) -> None:
+        """The same with the tensors' addresses (`bias` is 0 for none), where the plan's device is the current one."""
+        if self._size is None:
+            self._start(a, b, bias, out, None)
+            return
+        memory = _empty(self._size, (1,), torch.uint8)
         base = memory.data_ptr()
-        base_a = base if packed_a is None or not space.prepacked[0] else packed_a.data_ptr()
-        base_b = base if packed_b is None or not space.prepacked[1] else packed_b.data_ptr()
-        params = _params(problem, space, base, base_a, base_b)
-        lower = params if space.lower is None else _params(problem, space.lower, base, base_a, base_b)
-        for launch, kernel, grid in self._steps:
-            argument = lower if launch.lower else params if launch.takes_workspace else problem
-            self._start(launch, kernel, grid, argument, stream)
-        return None
+        base_a = packed_a.data_ptr() if packed_a is not None and self._prepacked[0] else base
+        base_b = packed_b.data_ptr() if packed_b is not None and self._prepacked[1] else base
+        self._start(a, b, bias, out, (base, base_a, base_b))
 
     def pack(self, operand: torch.Tensor) -> torch.Tensor:
         """Launches a plan that packs an operand (plan.pack); returns the plan's workspace, which holds it packed."""
-        space = self.plan.workspace
-        assert space is not None
+        assert self._size is not None
         with torch.cuda.device(self.index):
-            stream = torch._C._cuda_getCurrentRawStream(self.index)
-            problem = _Problem.from_buffer_copy(self._problem)
-            problem.a.data = problem.b.data = operand.data_ptr()  # the other has no rows, and is not read
             # Zeros: no kernel writes what lies between the parts, and it is to be the same each time.
-            memory = torch.zeros(space.bytes, dtype=torch.uint8, device=operand.device)
-            params = _params(problem, space, *(memory.data_ptr(),) * 3)
-            for launch, kernel, grid in self._steps:
-                self._start(launch, kernel, grid, params, stream)
+            memory = torch.zeros(self._size, dtype=torch.uint8, device=operand.device)
+            at = operand.data_ptr()  # of both: the other has no rows, and is not read
+            self._start(at, at, 0, 0, (memory.data_ptr(),) * 3)
         return memory
 
-    def _start(self, launch: Launch, kernel: object, grid: int, argument: ctypes.Structure, stream: int) -> None:
-        driver = self._driver
-        pointers = (ctypes.c_void_p * 1)(ctypes.addressof(argument))
-        where = ctypes.addressof(pointers)
+    def _start(self, a: int, b: int, bias: int, out: int, bases: _Bases | None) -> None:
+        try:
+            filled = self._free.pop()
+        except IndexError:
+            filled = _Filled(self._arguments, self._steps)
+        stream = _current_stream(self.index)
+        if stream != filled.stream or bases != filled.bases:
+            filled.move(stream, bases)
+        for words in filled.words:
+            words[_A], words[_B], words[_C], words[_BIAS] = a, b, out, bias
+        launch = self._launch
+        for config, kernel, parameters in filled.launches:
+            if status := launch(config, kernel, parameters, None):
+                self._again(status, filled, (config, kernel, parameters))
+        self._free.append(filled)
 
-        def start() -> object:
-            if launch.dependent:
-                return driver.cuLaunchKernelEx(self._config(launch, grid, stream), kernel, where, 0)[0]
-            return driver.cuLaunchKernel(kernel, grid, 1, 1, launch.block, 1, 1, launch.shared, stream, where, 0)[0]
-
-        status = start()
-        if status == driver.CUresult.CUDA_ERROR_INVALID_CONTEXT:
+    def _again(self, status: int, filled: _Filled, arguments: tuple[ctypes.c_void_p, ...]) -> None:
+        """A launch that failed, once more where it may succeed."""
+        if status == driver.INVALID_CONTEXT:
             torch.cuda.set_device(self.index)  # a thread that has not used CUDA yet: binds the device's context to it
-            status = start()
-        if status != driver.CUresult.CUDA_SUCCESS:
-            _checked((status,), f"launching {_what(self.plan, launch)}")
-
-    def _config(self, launch: Launch, grid: int, stream: int) -> object:
-        """The launch's configuration for a stream. Each thread keeps its own, and makes it again when it changes streams."""
-        kept = self._threads.__dict__.setdefault("configs", {})
-        found = kept.get((launch.entry, launch.lower))
-        if found is not None and found[0] == stream:
-            return found[1]
-        config = self._driver.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = grid, 1, 1
-        config.blockDimX, config.blockDimY, config.blockDimZ = launch.block, 1, 1
-        config.sharedMemBytes = launch.shared
-        config.hStream = stream
-        config.attrs, config.numAttrs = [_dependent_launch()], 1
-        kept[launch.entry, launch.lower] = (stream, config)
-        return config
-
-
-@functools.cache
-def _dependent_launch() -> object:
-    from cuda.bindings import driver
-
-    attribute = driver.CUlaunchAttribute()
-    attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-    value = driver.CUlaunchAttributeValue()
-    value.programmaticStreamSerializationAllowed = 1
-    attribute.value = value
-    return attribute
+            status = self._launch(*arguments, None)
+        _check(status, f"launching {_what(self.plan, self._steps[filled.launches.index(arguments)][0])}")

@@ -82,7 +82,7 @@ SHARES: dict[str, float] = {
     "direct.cluster.launches": 0.22,
     "direct.shifted": 0.73,
     "direct.scattered": 0.5,
-    "direct.thin": 0.9,  # M or N below 64
+    "direct.thin": 0.93,  # M or N below 64
     "direct.memory": 0.54,
     "direct.l2": 1.1,
     "tensorcore.256x1": 0.8355313,
