@@ -128,7 +128,7 @@ def product(text: str, origin: str) -> dict[str, Any]:
     from mm32 import gemm, prepared, sizes
     from mm32.cuda import cublas
 
-    asked = sizes.parse(text)
+    (asked,) = sizes.parse(text)
     left, right = asked.layout or "nn"
     a = torch.randn(asked.m, asked.k) if left == "n" else torch.randn(asked.k, asked.m).T
     b = torch.randn(asked.k, asked.n) if right == "n" else torch.randn(asked.n, asked.k).T

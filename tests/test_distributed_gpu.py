@@ -149,7 +149,8 @@ def on_cards_ddp() -> float:
 
     x, model = randn(2048, 1024), perceptron()
     mine = x.chunk(dist.get_world_size())[dist.get_rank()]
-    DistributedDataParallel(model)(mine).square().mean().backward()
+    wrapped = DistributedDataParallel(model)  # which averages the gradients for as long as it is there
+    wrapped(mine).square().mean().backward()
     plain = perceptron().double()
     plain(x.double()).square().mean().backward()
     return max(

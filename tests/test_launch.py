@@ -297,7 +297,12 @@ def test_strides_past_2_to_31(run: Runner, case: str, room: None, seed: int) -> 
         bias = distant(3, dim=0)
     else:
         a, b = distant(3, 4, 8, dim=0), randn(3, 8, 5)
-    result = run(a, b, bias=bias, out=out)
+    try:
+        result = run(a, b, bias=bias, out=out)
+    except planning.Unplannable as error:
+        assert run.kernel == "direct"
+        assert case.startswith(("a_", "b_"))
+        pytest.skip(str(error))
     assert_close(result, *reference(a, b, bias), what=case)
 
 

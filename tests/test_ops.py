@@ -54,8 +54,12 @@ def test_opcheck_of_kernels(kernel: str, precision: str, seed: int) -> None:
         with pytest.raises(ValueError, match="promises fp32 multiply-adds only"):
             mm32.matmul(make((3, 4), "cuda"), make((4, 5), "cuda"), kernel=kernel, precision=precision)
         return
-    if precision == "bf16x6" and kernel not in ("auto", "tensorcore"):
-        with pytest.raises(ValueError, match="precision 'bf16x6' is kernel 'tensorcore' alone"):
+    if kernel == "direct" and precision in ("ieee", "tf32"):
+        with pytest.raises(ValueError, match=f"it computes bf16x6, and precision {precision!r}"):
+            mm32.matmul(make((3, 4), "cuda"), make((4, 5), "cuda"), kernel=kernel, precision=precision)
+        return
+    if precision == "bf16x6" and kernel not in ("auto", "tensorcore", "direct"):
+        with pytest.raises(ValueError, match="precision 'bf16x6' is kernels 'tensorcore' and 'direct' alone"):
             mm32.matmul(make((3, 4), "cuda"), make((4, 5), "cuda"), kernel=kernel, precision=precision)
         return
     a, b, bias = (make(s, "cuda", requires_grad=True) for s in ((2, 33, 300), (300, 17), (17,)))

@@ -54,10 +54,7 @@ def _operands(plan: Plan, layout: str, linear: bool) -> dict[str, str]:
 
 
 ANY_STRIDES = "Any strides: a slice or a transposed view is read where it lies."
-LINES = (
-    "A slice is read where it lies. Of an operand whose rows are not contiguous, as in a transposed view, a copy is\n"
-    "            made first."
-)
+LINES = "A slice is read where it lies; of an operand whose rows are not contiguous a copy is made first."
 
 
 def _sizes(plan: Plan) -> dict[str, str]:

@@ -497,7 +497,7 @@ def pack(gemm: Gemm, card: Card, side: int) -> Plan:
 
 def unsuited(kernel: str, gemm: Gemm) -> str | None:
     """Why `kernel` cannot compute `gemm`, or None if it can."""
-    only = "precision 'bf16x6' is kernel 'tensorcore' alone, on compute capability 9.0"
+    only = "precision 'bf16x6' is kernels 'tensorcore' and 'direct' alone, on compute capability 9.0"
     if kernel not in EMULATED_KERNELS:
         return only if gemm.precision == "bf16x6" else None
     if gemm.precision == "ieee":
