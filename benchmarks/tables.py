@@ -19,6 +19,7 @@ from mm32.bench import families, models, record, summary
 from mm32.verify import Verdict
 
 sys.path.append(str(Path(__file__).parent))  # where this file is loaded by its path
+import groups
 import overviews
 from columns import (
     CASE,
@@ -45,12 +46,14 @@ CARD = "nvidia-h200"
 PAGES = (
     "README.md",
     "docs/comparison.md",
+    "docs/distributed.md",
     "docs/families.md",
     "docs/index.md",
     "docs/kernels.md",
     "docs/layers.md",
     "docs/models.md",
     "docs/numerics.md",
+    "docs/pytorch.md",
     "docs/results.md",
     "docs/verifying.md",
 )
@@ -391,6 +394,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "hardware": overviews.hardware,
     "main": main_table,
     "shapes": shapes_table,
+    "small": lambda: groups.small(load, source),
+    "random": lambda: groups.at_random(load, source),
+    "first-calls": lambda: groups.first_calls(load, source),
+    "two-cards": lambda: groups.several_cards(load, source),
     "packed": packed_table,
     "tf32": tf32_table,
     "errors": errors_table,

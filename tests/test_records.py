@@ -192,7 +192,9 @@ def test_a_record_is_whole(path: Path) -> None:
         return
     if made["name"] == "exports":
         verdicts = [result["exit_code"] for row in made["rows"] for result in row["results"].values()]
-        assert len(verdicts) == 5 * len(KERNELS)
+        (recorded,) = {tuple(row["results"]) for row in made["rows"]}
+        assert set(KERNELS) - set(recorded) <= {"direct"}, "which is newer than the record (docs/kernels.md)"
+        assert len(verdicts) == 5 * len(recorded)
         assert set(verdicts) <= {0, 1, 3, 4}, "a file that is not called the same"
         return
     if made["name"] == "families":
