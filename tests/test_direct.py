@@ -73,19 +73,19 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 LARGE, WIDE, SMALL = direct.TILES
 # Every tile, load, cluster, layout; edges of M, N and K; more tiles than blocks; batches.
 CASES = {
-    "one tile": (Product(128, 200, 128), LARGE, 1, None),
     "unaligned": (Product(130, 75, 257, "nt", 1), LARGE, 1, 1),
     "along rows": (Product(140, 70, 132, "tn"), WIDE, 1, 1),
-    "along rows, unaligned": (Product(65, 129, 66, "tn", 1, 2), SMALL, 1, 2),
-    "K shared by two": (Product(72, 300, 132, "tn"), SMALL, 2, 1),
     "K shared by eight": (Product(100, 700, 72), SMALL, 8, 1),
-    "less of K than blocks": (Product(64, 40, 128), SMALL, 8, 1),
     "one product": (Product(1, 1, 1, "nn"), SMALL, 1, None),
     "groups take turns at tiles": (Product(64, 72, 64, "nn", 0, 5), SMALL, 1, 1),
     "lines at any alignment": (Product(67, 131, 130, "tt", 2), WIDE, 1, 1),
-    "the other lines": (Product(66, 133, 70, "nn", 1, 3), SMALL, 1, 1),
 }
 MORE = {
+    "one tile": (Product(128, 200, 128), LARGE, 1, None),
+    "along rows, unaligned": (Product(65, 129, 66, "tn", 1, 2), SMALL, 1, 2),
+    "K shared by two": (Product(72, 300, 132, "tn"), SMALL, 2, 1),
+    "less of K than blocks": (Product(64, 40, 128), SMALL, 8, 1),
+    "the other lines": (Product(66, 133, 70, "nn", 1, 3), SMALL, 1, 1),
     "both layouts": (Product(132, 128, 100, "tt"), LARGE, 1, 1),
     "the others": (Product(130, 256, 192, "nn"), LARGE, 2, 1),
     "four": (Product(128, 700, 128), LARGE, 4, 1),
@@ -113,7 +113,7 @@ def test_sums_are_right(name: str, libraries: Path, rng: np.random.Generator, se
 
 
 @simulate
-@pytest.mark.parametrize(("cluster", "sizes"), [(1, (72, 68)), (2, (64, 64))])
+@pytest.mark.parametrize(("cluster", "sizes"), [pytest.param(1, (72, 68), marks=pytest.mark.slow), (2, (64, 64))])
 def test_what_bf16x6_cannot_carry_is_computed_again(
     cluster: int, sizes: tuple[int, int], libraries: Path, seed: int
 ) -> None:
@@ -142,7 +142,7 @@ def test_what_bf16x6_cannot_carry_is_computed_again(
 
 
 @simulate
-@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("swapped", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_least_numbers_of_fp32_count(swapped: bool, libraries: Path, seed: int) -> None:
     """Elements that bf16 rounds to 0, products that fp32 cannot hold whole, and rows of zeros beside them."""
     product, rng = Product(64, 128, 64), np.random.default_rng(seed)
