@@ -124,7 +124,7 @@ SHARES: dict[str, float] = {
     "pack.unit.launches": 2.0,  # a block of mm32_pack takes for a unit at least; with loads of 4 bytes
     "pack.unit.scattered.launches": 5.0,
     "pack.beside.launches": 5.0,
-    "emulated.launches": 3.6666667,
+    "emulated.launches": 4.6666667,
     "lower.launches": 20.0,  # products that take less have no lower tier
     # Stores of a result, passes over it.
     "store": 0.7291667,
