@@ -269,7 +269,8 @@ def test_compiles_and_launches_what_the_library_launches(
         problem.bias = tensors[2].data_ptr() if plan.gemm.bias is not None else None
         workspace = given[-2]
         for step in plan.launches:
-            made = launch._params(problem, plan.workspace, *(workspace,) * 3) if step.takes_workspace else problem
+            space = plan.workspace_of(step)
+            made = problem if space is None else launch._params(problem, space, *(workspace,) * 3)
             grid = step.grid(plan.gemm)
             expected.append((step.entry, grid, step.block, step.shared, step.dependent, STREAM, bytes(made)))
     assert recorder.launches == expected
