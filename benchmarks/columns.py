@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from mm32.bench import summary
@@ -16,11 +16,16 @@ def time(seconds: float) -> str:
     return f"{seconds * 1e3:.3f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 
+def markdown(heads: Sequence[str], lines: Iterable[Iterable[str]]) -> str:
+    """The Markdown of a table of texts."""
+    first, *others = (f"| {' | '.join(line)} |" for line in (heads, *lines))
+    return "\n".join([first, "|---" * len(heads) + "|", *others]) + "\n"
+
+
 def grid(columns: Iterable[tuple[str, Cell]], rows: Iterable[Row]) -> str:
     """The Markdown of a table, a line for each row."""
     heads, cells = zip(*columns, strict=True)
-    first, *others = (f"| {' | '.join(line)} |" for line in (heads, *([cell(row) for cell in cells] for row in rows)))
-    return "\n".join([first, "|---" * len(heads) + "|", *others]) + "\n"
+    return markdown(heads, ([cell(row) for cell in cells] for row in rows))
 
 
 def seconds(name: str) -> Cell:

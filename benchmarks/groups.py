@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
-from columns import Row, size
+from columns import Row, markdown, size
 
 from mm32.bench import summary
 from mm32.gemm import LAYOUTS
@@ -15,11 +15,6 @@ from mm32.gemm import LAYOUTS
 Load = Callable[[str], dict[str, Any]]
 Source = Callable[..., str]
 LOST = 0.95  # a product is lost if its interval's upper end is below
-
-
-def _lines(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    heads = list(heads)
-    return "".join(f"| {' | '.join(row)} |\n" for row in (heads, ["---"] * len(heads), *rows))
 
 
 def small(load: Load, source: Source) -> str:
@@ -56,7 +51,7 @@ def small(load: Load, source: Source) -> str:
         "error torch",
         "error mm32",
     ]
-    return _lines(heads, (line(name, of) for name, of in by_size.items())) + source("small")
+    return markdown(heads, (line(name, of) for name, of in by_size.items())) + source("small")
 
 
 def at_random(load: Load, source: Source) -> str:
@@ -89,7 +84,7 @@ def at_random(load: Load, source: Source) -> str:
         f"below {LOST}",
         "error of mm32 : torch, at most",
     ]
-    return _lines(heads, (line(name, of) for name, of in groups if of)) + source("random")
+    return markdown(heads, (line(name, of) for name, of in groups if of)) + source("random")
 
 
 def first_calls(load: Load, source: Source) -> str:
@@ -108,7 +103,7 @@ def first_calls(load: Load, source: Source) -> str:
         ]
 
     heads = ["first call of", "kernel", "torch ms", "mm32, from the wheel", "from the cache on disk", "compiled"]
-    return _lines(heads, map(line, load("first_call")["rows"])) + source("first_call")
+    return markdown(heads, map(line, load("first_call")["rows"])) + source("first_call")
 
 
 def several_cards(load: Load, source: Source) -> str:
@@ -125,4 +120,4 @@ def several_cards(load: Load, source: Source) -> str:
         ]
 
     heads = ["M × K × N", "A sharded by, growth", "torch fp32", "mm32", "mm32 : torch", "error torch", "error mm32"]
-    return _lines(heads, map(line, load("scaling-2")["rows"])) + source("scaling-2")
+    return markdown(heads, map(line, load("scaling-2")["rows"])) + source("scaling-2")
