@@ -1,6 +1,6 @@
 """Where the time of a first call goes, in new processes: python benchmarks/first_call.py [--products LIST] [-o FILE].
 
-Needs a CUDA device; made to take a minute (it has not run on a card yet). Each product's first call is timed by phase three
+Needs a CUDA device; takes half a minute on an H200. Each product's first call is timed by phase three
 times: with the cubins that came with the package (`make cubins`), with a warm cache on disk and none of those, and with neither.
 Then the first step of a GPT-2 by torch alone and under mm32.enable(), likewise. The record is
 benchmarks/results/<card>/first_call.json.

@@ -277,10 +277,10 @@ def matmul(
             every element in six products on the tensor cores, for sums that cancel (compute capability 9.0); "ieee", fp32
             multiply-adds only; "tf32", an error of TF32's class.
         kernel: "auto", the kernel that is estimated to be fastest, torch's own product among them where that is fp32 (bias and
-            activation are then passes of their own); or a kernel by name: "naive", "dot", "tiled", "simt", "mma", "tensorcore"
-            (docs/kernels.md). Where none of mm32's kernels runs (compute capability below 8.0, ROCm, other types of devices, no
-            NVRTC), "auto" is torch's product in fp32, and the logger "mm32" says so once. On the CPU the product is torch's;
-            the kernel's name is checked and has no effect.
+            activation are then passes of their own); or a kernel by name: "naive", "dot", "tiled", "simt", "mma", "direct",
+            "tensorcore" (docs/kernels.md). Where none of mm32's kernels runs (compute capability below 8.0, ROCm, other types of
+            devices, no NVRTC), "auto" is torch's product in fp32, and the logger "mm32" says so once. On the CPU the product is
+            torch's; the kernel's name is checked and has no effect.
         out: where to write, of the result's shape; any strides without overlap; not an input. Returned if given.
 
     Returns:
