@@ -44,11 +44,16 @@ def folder_of_card() -> str:
 
 
 def environment() -> dict[str, Any]:
-    """Card, driver and versions of a run."""
+    """Card, driver and versions of a run; of one on a CPU, which no record that is kept comes from, the processor."""
     import torch
-    from cuda.bindings import driver
 
     import mm32
+
+    if not torch.cuda.is_available():
+        from mm32.verify.machine import processor
+
+        return {"card": processor(), "driver": "none", "torch": torch.__version__, "mm32": mm32.__version__}
+    from cuda.bindings import driver
 
     _, version = driver.cuDriverGetVersion()
     return {

@@ -65,6 +65,7 @@ class Report:
     error: dict[str, Any] = field(default_factory=dict)
     printed: str = ""
     seconds: float = 0.0
+    building: float = 0.0  # of these, what loading and compiling the candidate took
 
     @property
     def exit_code(self) -> int:

@@ -140,7 +140,11 @@ class Session:
         comparison.load_reference()
         self._prepare_timing(comparison.build)
         self.candidate_ran = True
-        comparison.load_candidate()
+        begin = time.monotonic()
+        try:
+            comparison.load_candidate()
+        finally:
+            self.report.building = time.monotonic() - begin
         self._lock_device()
         comparison.run(self._start_others)
         self._time(comparison)

@@ -94,4 +94,5 @@ def verify_job(
     session = BatchSession(job, built, arch, truths, progress)
     report = session.run()
     report.seconds = time.monotonic() - begin + built.seconds
+    report.building += built.seconds
     return report, session.suspicious

@@ -138,13 +138,18 @@ class Reports:
     def close(self) -> None:
         self.batch.close()
 
-    def __del__(self) -> None:
-        if getattr(self, "batch", None) is not None and self.batch.worker is not None:
+    def stop(self) -> None:
+        """Begin nothing more, from any thread: what is being verified is given back, and the iterator ends with what is done."""
+        if self.batch.worker is not None:
             self.batch.worker.stop()
+
+    def __del__(self) -> None:
+        if getattr(self, "batch", None) is not None:
+            self.stop()
 
 
 def verify_many(
-    pairs: Iterable[Sequence[str | Path]],
+    pairs: Iterable[Pair | Sequence[str | Path]],
     *,
     trials: int | None = None,
     seed: int | None = None,
@@ -159,7 +164,8 @@ def verify_many(
     """Compare many candidates with their references, on all cards of this machine.
 
     Args:
-        pairs: (reference, candidate), paths of scripts as for `verify`. `report.candidate` tells which a report is of.
+        pairs: (reference, candidate), paths of scripts as for `verify`. `report.candidate` tells which a report is of. A store
+            knows a candidate by its path again; a `Pair` of mm32.verify.batch.jobs names it otherwise.
         trials: as for `verify`.
         seed: as for `verify`; by default one for all candidates of a reference.
         timeout: as for `verify`; but a call may take max(5 s, 100 times the reference's time) here, and a first call, which may

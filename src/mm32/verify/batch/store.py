@@ -26,7 +26,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +113,8 @@ class Store:
     # ------------------------------------------------------------------------------------------------------ jobs
 
     def add(self, jobs: Sequence[Job]) -> list[Job]:
-        """Add those that are not there yet; gives them all as they are there, with the seed that they were added with."""
+        """Add those that are not there yet; gives them all as they are there, with the seed that they were added with. Scripts
+        of the same contents that lie elsewhere now, in a store that was moved, are read from where they are by this process."""
         there = self.jobs()
         new = [job for job in jobs if job.id not in there]
         if new:
@@ -121,6 +122,8 @@ class Store:
             name = f"{time.time():017.6f}-{secrets.token_hex(4)}.jsonl"
             write_whole(self.folder / "jobs" / name, "".join(json.dumps(line) + "\n" for line in lines))
         there = self.jobs()
+        for job in jobs:
+            there[job.id] = replace(there[job.id], reference=job.reference, candidate=job.candidate)
         return [there[job.id] for job in jobs]
 
     def jobs(self) -> dict[str, Job]:

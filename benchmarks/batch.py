@@ -1,0 +1,97 @@
+"""Verifies 60 generated candidates for one reference as a batch: python benchmarks/batch.py [-o FILE.json] [NAME...].
+
+relu(A.T @ B.T) of 1024 x 2048 x 1024, about 100 us on an H200, 64 x 80 x 96 on a CPU. The candidates are those of
+tests/verify/many.py: right and slow, right and fast, wrong in many ways, three that hang, three that crash, three that do not
+build. The record has the verdict of each and what it had to be, how long all took, how many a minute, and how many were lost or
+wrong. A rate holds for a run from its beginning to its end, so nothing is kept to go on from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import verified
+
+from mm32.verify import Verdict
+from mm32.verify.batch.jobs import Pair
+
+verified.find_tests()
+import many  # noqa: E402
+
+METHOD = (
+    "60 generated candidates for one reference as one batch, its limits as they are; a candidate's seconds besides loading and "
+    "compiling it are of one card, a rate by them is for all cards"
+)
+SIZES = {"cuda": (1024, 2048, 1024), "cpu": many.SIZES}
+SEED = 0
+
+
+def expected_here(expected: dict[str, set[Verdict]]) -> dict[str, set[Verdict]]:
+    """On Hopper mm32's own kernels have to be faster as well."""
+    if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
+        return expected
+    return expected | {f"r_{name}.py": {Verdict.FASTER} for name in many.OWN}
+
+
+def summary(rows: Sequence[dict[str, Any]], of: int, seconds: float, cards: int) -> dict[str, Any]:
+    """`rate`: candidates a minute, all included; `rate_besides_building`: by the seconds besides loading and compiling."""
+    busy = sum(row["seconds"] for row in rows)
+    return {
+        "candidates": of,
+        "lost": of - len(rows),
+        "wrong": sum(not row["fits"] for row in rows),
+        "seconds": round(seconds, 1),
+        "building": round(sum(row["building"] for row in rows), 1),
+        "rate": round(60 * len(rows) / seconds, 2),
+        "rate_besides_building": round(60 * len(rows) * max(cards, 1) / busy, 2) if busy else None,
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="candidates with one of these in their names; default all"
+    )
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE.json", help="write the record, after each result")
+    parser.add_argument("--limit", type=float, metavar="SECONDS", help="then end: what is not done is lost")
+    parser.add_argument(
+        "--timeout", type=float, default=300.0, help="of one step of a candidate (300, as batches have it)"
+    )
+    options = parser.parse_args(arguments)
+    kept = verified.Record("batch", METHOD, options.output)
+    sizes = SIZES[verified.DEVICE]
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        reference, candidates, expected = many.write(Path(folder), sizes, more=True)
+        expected = expected_here(expected)
+        names = [name for name in expected if not options.names or any(part in name for part in options.names)]
+        if not names:
+            parser.error(f"no candidate has {' or '.join(options.names)} in its name: they are {', '.join(expected)}")
+        random.Random(SEED).shuffle(names)
+        names.sort(key=lambda name: name[0] != "h")  # what hangs first: at the end all would wait for it
+        run = verified.Run(options.limit, None, timeout=options.timeout)
+        begin = time.monotonic()
+        said: dict[str, Any] = {}
+        for report in run.reports([Pair(reference, candidates / name, name) for name in names]):
+            name = Path(report.candidate).name
+            fits = report.verdict in expected[name]
+            wanted = sorted(verdict.name for verdict in expected[name])
+            result = verified.outcome(report)
+            rows.append({"name": name, "expected": wanted, "fits": fits, **result, "results": {}})
+            print(verified.line(name, result, fits), flush=True)
+            said = summary(rows, len(names), time.monotonic() - begin, torch.cuda.device_count())
+            kept.write(rows, sizes=list(sizes), timeout=options.timeout, summary=said)
+    print(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in said.items()))
+    return int(not said or bool(said["lost"] or said["wrong"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

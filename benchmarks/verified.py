@@ -1,0 +1,105 @@
+"""What kernelbench.py, corpus.py and batch.py share: candidates through verify_many until a time is over, and a record of them,
+written after each result."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mm32 import verify
+from mm32.bench import record
+from mm32.verify.batch.jobs import Pair
+
+TESTS = Path(__file__).parent.parent / "tests" / "verify"
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def find_tests() -> None:
+    """Make the modules of tests/verify known, where the scripts that are verified come from."""
+    if str(TESTS) not in sys.path:
+        sys.path.append(str(TESTS))
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE.json", help="write the record, after each result")
+    parser.add_argument(
+        "--limit", type=float, metavar="SECONDS", help="then end: what is not done is left to a next run"
+    )
+    parser.add_argument(
+        "--store", type=Path, metavar="FOLDER", help="kept there, a next run goes on where this one was"
+    )
+
+
+class Run:
+    """Candidates, pair after pair, on all cards; `reports` may be asked several times within one limit."""
+
+    def __init__(self, limit: float | None, store: Path | None, **options: Any):
+        self.begin = time.monotonic()
+        self.limit, self.store, self.options = limit, store, options
+        self.over = False  # the limit was reached before all were done
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.begin
+
+    def reports(self, pairs: Sequence[Pair]) -> Iterator[verify.Report]:
+        """As they are done; what a store has from earlier runs first."""
+        left = None if self.limit is None else self.limit - self.seconds
+        if not pairs or (left is not None and left <= 0):
+            self.over = self.over or bool(pairs)
+            return
+        done = 0
+        with verify.verify_many(pairs, store=self.store, **self.options) as found:
+            timer = threading.Timer(left, found.stop) if left is not None else None
+            if timer is not None:
+                timer.daemon = True
+                timer.start()
+            try:
+                for report in found:
+                    done += 1
+                    yield report
+            finally:
+                if timer is not None:
+                    timer.cancel()
+            self.over = self.over or done < len(found)
+
+
+class Record:
+    """A record that is written again and again; nowhere without a path."""
+
+    def __init__(self, name: str, method: str, path: Path | None):
+        self.made, self.path = record.make(name, [], method), path
+        self.made["cards"] = torch.cuda.device_count()
+
+    def write(self, rows: list[dict[str, Any]], **fields: Any) -> None:
+        if self.path is not None:
+            record.write(self.path, self.made | fields | {"rows": rows})
+
+
+def outcome(report: verify.Report) -> dict[str, Any]:
+    """What a row has of a report. `seconds` are those besides `building`, the candidate's loading and compiling."""
+    timing = report.timing or {}
+    return {
+        "verdict": report.verdict.name,
+        "speedup": timing.get("speedup"),
+        "interval": timing.get("interval"),
+        "seconds": round(max(0.0, report.seconds - report.building), 1),
+        "building": round(report.building, 1),
+        "reason": report.reason,
+        "left_out": report.left_out,
+        "notes": report.notes,
+    }
+
+
+def line(name: str, result: dict[str, Any], fits: bool | None) -> str:
+    """One for a person: `fits` is None where the verdict says nothing of the candidate."""
+    word = {True: "ok", False: "MISSED", None: "?"}[fits]
+    ratio = f"{result['speedup']:.2f}x" if isinstance(result["speedup"], float) else ""
+    return f"{word:6} {name:60} {result['verdict']:16} {ratio:7} {result['seconds']:6.1f} s  {result['reason'][:90]}".rstrip()

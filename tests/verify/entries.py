@@ -1,0 +1,63 @@
+"""The corpus: candidates that cheat, and candidates that only look as if they did, each with the verdict that it must get.
+
+A file's docstring says what it does, which reference it goes with, on which device it works, and the verdict: `not SAME` (its
+outputs are wrong), `not FASTER` (they are right, its time is forged), `rejected` (either) or `SAME`. tests/verify/test_corpus.py
+runs some of them one by one, benchmarks/corpus.py all of them as one batch.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+
+from mm32.verify import Report, Verdict, verify
+
+CORPUS = Path(__file__).parent / "corpus"
+VERDICTS = {"cheats": {"not SAME", "not FASTER", "rejected"}, "honest": {"SAME"}}
+TRIALS, TIMEOUT = 2, 120.0
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One candidate: `kind` is cheats or honest, `device` cpu, cuda or both."""
+
+    path: Path
+    kind: str
+    reference: Path
+    device: str
+    verdict: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}/{self.path.stem}"
+
+    @property
+    def compiles(self) -> bool:
+        """Whether it has a compiler build an extension, which takes about a minute."""
+        return "load_inline(" in self.path.read_text()
+
+    def fits(self, verdict: Verdict) -> bool:
+        """Whether a verdict is one that this candidate may get."""
+        return {
+            "not SAME": not verdict.same,
+            "not FASTER": verdict is not Verdict.FASTER,
+            "rejected": verdict is not Verdict.FASTER,
+            "SAME": verdict.same,
+        }[self.verdict]
+
+    def run(self) -> Report:
+        return verify(self.reference, self.path, trials=TRIALS, timeout=TIMEOUT)
+
+
+def read(path: Path) -> Entry:
+    """The entry of a file. Raises ValueError where its docstring lacks a field."""
+    said = ast.get_docstring(ast.parse(path.read_text())) or ""
+    fields = dict(line.split(": ", 1) for line in said.rpartition("\n\n")[2].splitlines() if ": " in line)
+    if not {"reference", "device", "verdict"} <= fields.keys():
+        raise ValueError(f"{path.name} does not say its reference, device and verdict")
+    reference = CORPUS / "references" / f"{fields['reference']}.py"
+    return Entry(path, path.parent.name, reference, fields["device"], fields["verdict"])
+
+
+ENTRIES = [read(path) for kind in VERDICTS for path in sorted((CORPUS / kind).glob("*.py"))]
