@@ -256,6 +256,21 @@ def test_what_failed_on_a_card_is_left_to_another_one(scripts: tuple[Path, Path]
     assert again.attempt == 2
 
 
+def test_a_store_that_was_moved_finds_its_scripts_where_they_are(scripts: tuple[Path, Path], tmp_path: Path) -> None:
+    before = opened(scripts, tmp_path / "store").jobs()
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    for path in (scripts[0], scripts[1], tmp_path / "store"):
+        path.rename(moved / path.name)
+    here = (moved / scripts[0].name, moved / scripts[1].name)
+    found = opened(here, moved / "store")
+    assert found.jobs().keys() == before.keys()
+    for id_, job in found.jobs().items():
+        assert (Path(job.reference), Path(job.candidate).parent) == here
+        assert job.seed == before[id_].seed
+    assert len(list((moved / "store" / "jobs").iterdir())) == 1, "nothing was added"
+
+
 def test_a_folder_that_is_no_store_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(WrongArgument, match="not empty"):

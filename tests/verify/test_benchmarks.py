@@ -1,0 +1,325 @@
+"""benchmarks/kernelbench.py, corpus.py and batch.py without a card: what they verify, in which order, and what their records say.
+
+verify_many is a stub here, but for one run of what the batch is made of.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import many
+import pytest
+import torch
+from entries import ENTRIES
+
+from mm32 import verify
+from mm32.verify import Report, Reports, Verdict
+from mm32.verify.batch import run as batch_run
+from mm32.verify.batch.jobs import Options, Pair, of_pairs
+
+BENCHMARKS = Path(__file__).parent.parent.parent / "benchmarks"
+PROBLEM = '''
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    """A Model of one product."""
+    def __init__(self, n):
+        super(Model, self).__init__()
+        self.n = n
+
+    def forward(self, x):
+        return x * self.n, x.sum()
+
+def get_inputs():
+    return [torch.rand(4)]
+
+def get_init_inputs():
+    return [3]  # Model'''
+
+
+def load(name: str) -> ModuleType:
+    """Under a name of its own: there are other modules named batch and kernelbench."""
+    if str(BENCHMARKS) not in sys.path:
+        sys.path.append(str(BENCHMARKS))
+    spec = importlib.util.spec_from_file_location(f"benchmarks_{name}", BENCHMARKS / f"{name}.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(autouse=True)
+def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+
+
+class Stub:
+    """In the place of verify_many: each candidate gets the verdict that `verdict` gives for its name and script."""
+
+    def __init__(self, verdict: Any, stop_after: int | None = None):
+        self.verdict, self.stop_after = verdict, stop_after
+        self.calls: list[list[str]] = []
+        self.options: list[dict[str, Any]] = []
+
+    def __call__(self, pairs: list[Pair], **options: Any) -> Stub:
+        self.pairs = of_pairs(pairs)
+        self.calls.append([pair.name for pair in pairs])
+        self.options.append(options)
+        return self
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __enter__(self) -> Stub:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def __iter__(self) -> Iterator[Report]:
+        for pair in self.pairs[: self.stop_after]:
+            timing = {"speedup": 1.5, "interval": [1.4, 1.6]}
+            found = Report(str(pair.reference), str(pair.candidate), 1, seconds=6.0, building=2.0, timing=timing)
+            found.verdict = self.verdict(pair.name, pair.candidate.read_text())
+            yield found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# kernelbench.py
+
+
+@pytest.fixture
+def problems(tmp_path: Path) -> Path:
+    for level, count in ((1, 5), (2, 5), (3, 2)):
+        folder = tmp_path / "KernelBench" / f"level{level}"
+        folder.mkdir(parents=True)
+        for number in range(1, count + 1):
+            (folder / f"{number}_P.py").write_text(PROBLEM + f"\n# {level} {number}\n")
+    return tmp_path / "KernelBench"
+
+
+def test_a_class_is_renamed_and_nothing_else() -> None:
+    text = load("kernelbench").renamed(PROBLEM + "\nx = a.Model, 'Model'", "Other")
+    assert text == (PROBLEM + "\nx = a.Model, 'Model'").replace("class Model(", "class Other(").replace(
+        "super(Model,", "super(Other,"
+    )
+
+
+@pytest.mark.parametrize("kind", ["self", "zeros", "stale"])
+def test_a_copy_answers_rightly_for_as_long_as_it_should(kind: str, problems: Path) -> None:
+    kernelbench = load("kernelbench")
+    problem = kernelbench.Problem(1, problems / "level1" / "1_P.py")
+    script, after = kernelbench.candidate(problem, PROBLEM, kind, seed=0)
+    assert (script, after) == kernelbench.candidate(problem, PROBLEM, kind, seed=0), "a run goes on by its contents"
+    found: dict[str, Any] = {}
+    exec(script, found)
+    model = found["ModelNew"](3)
+    assert model.state_dict().keys() == set()
+    for call in range(25):
+        x = torch.full((4,), call + 1.0)
+        got, right = model(x), (3 * x, x.sum())
+        if after is not None and call >= after:
+            right = {"zeros": (torch.zeros(4), torch.zeros(())), "stale": (torch.full((4,), 3.0), torch.tensor(4.0))}[
+                kind
+            ]
+        assert all(torch.equal(a, b) for a, b in zip(got, right, strict=True)), call
+    assert after is None if kind == "self" else 3 <= after <= 20
+
+
+def test_a_sample_has_as_many_of_each_level_and_grows(problems: Path) -> None:
+    sample = load("kernelbench").sample
+    small, large = sample(problems, (1, 2, 3), 5, seed=1), sample(problems, (1, 2, 3), 9, seed=1)
+    assert [p.level for p in small] == [1, 2, 3, 1, 2]
+    assert Counter(p.level for p in large) == {1: 3, 2: 3, 3: 2}, "a level may have fewer"
+    assert set(small) <= set(large)
+    assert len(set(large)) == 8
+    orders = {tuple(p.path.name for p in sample(problems, (1,), 5, seed=s)) for s in range(4)}
+    assert len(orders) > 1
+
+
+def test_what_is_not_installed_is_told() -> None:
+    text = "import torch, no_such_thing.part\nfrom neither import x\nfrom . import y\nimport json\n"
+    assert load("kernelbench").missing(text) == ["neither", "no_such_thing"]
+
+
+def test_what_a_copy_may_come_to() -> None:
+    fits = load("kernelbench").fits
+    assert {v.name for v in Verdict if fits("self", v)} == {"INCONCLUSIVE", "SUSPECT"}
+    assert {v.name for v in Verdict if fits("stale", v)} == {"DIFFERENT", "NOT_BUILT", "CRASHED", "TIMED_OUT"}
+    undecided = {v.name for v in Verdict if fits("zeros", v) is None}
+    assert undecided == {"REFERENCE_FAILED", "NO_VERDICT", "TOOL_FAILED"}
+
+
+def test_self_copies_come_first_and_a_problem_without_a_verdict_is_not_cheated(
+    problems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (problems / "level3" / "1_P.py").write_text("import no_such_thing\n" + PROBLEM)
+
+    def verdict(name: str, script: str) -> Verdict:
+        if "level2_1_" in name:
+            return Verdict.NO_VERDICT
+        if "_self" in name:
+            return Verdict.FASTER if "level1_2_" in name else Verdict.INCONCLUSIVE
+        return Verdict.SLOWER if "level1_3_P_stale" in name else Verdict.DIFFERENT
+
+    stub = Stub(verdict)
+    monkeypatch.setattr(verify, "verify_many", stub)
+    out = tmp_path / "out.json"
+    assert (
+        load("kernelbench").main([str(problems), "--sample", "15", "-o", str(out), "--store", str(tmp_path / "s")]) == 1
+    )
+    selfs, cheats = stub.calls
+    assert len(selfs) == 11
+    assert all(name.endswith("_self.py") for name in selfs)
+    assert [name[:6] for name in selfs[:3]] == ["level1", "level2", "level3"] or selfs[2].startswith("level1")
+    assert len(cheats) == 2 * 10
+    assert not any("level2_1_" in name for name in cheats)
+    assert [name.rpartition("_")[0] for name in cheats[::2]] == [name.rpartition("_")[0] for name in cheats[1::2]]
+    assert stub.options[0]["store"] == tmp_path / "s"
+    made = json.loads(out.read_text())
+    rows = {(row["level"], row["problem"]): row for row in made["rows"]}
+    assert len(rows) == 12
+    assert rows[3, "1_P.py"]["needs"] == ["no_such_thing"]
+    assert rows[3, "1_P.py"]["results"] == {}
+    assert made["summary"]["not installed"] == 1
+    assert made["summary"]["self"]["missed"] == ["level1/2_P.py"]
+    assert made["summary"]["self"]["verdicts"] == {"INCONCLUSIVE": 9, "NO_VERDICT": 1, "FASTER": 1}
+    assert made["summary"]["stale"]["missed"] == ["level1/3_P.py"]
+    result = rows[1, "2_P.py"]["results"]["self"]
+    assert (result["seconds"], result["building"], result["speedup"]) == (4.0, 2.0, 1.5)
+    assert rows[1, "2_P.py"]["results"]["zeros"]["after"] >= 3
+
+
+def test_a_run_that_ends_early_keeps_what_it_has_and_says_so(
+    problems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stub = Stub(lambda name, script: Verdict.INCONCLUSIVE, stop_after=2)
+    monkeypatch.setattr(verify, "verify_many", stub)
+    out = tmp_path / "out.json"
+    options = [str(problems), "--sample", "5", "--levels", "1", "--only", "self", "--limit", "60", "-o", str(out)]
+    assert load("kernelbench").main(options) == 0
+    assert json.loads(out.read_text())["summary"]["self"]["done"] == 2
+    assert "with some left to do" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        load("kernelbench").main([str(tmp_path)])
+    assert "there are no problems in" in capsys.readouterr().err
+
+
+def test_nothing_is_begun_after_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    verified = load("verified")
+    monkeypatch.setattr(verify, "verify_many", lambda *_, **__: pytest.fail("it was begun"))
+    late = verified.Run(limit=0.0, store=None)
+    assert list(late.reports([Pair(tmp_path, tmp_path, "a")])) == []
+    assert late.over
+    nothing = verified.Run(limit=None, store=None)
+    assert list(nothing.reports([])) == []
+    assert not nothing.over
+
+
+def test_reports_that_are_stopped_end_with_what_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real verify_many, whose worker does nothing until it is to stop."""
+
+    class Idle:
+        def __init__(self, *_: object):
+            self.stopping = batch_run.threading.Event()
+            self.stop = self.stopping.set
+
+        def run(self) -> None:
+            assert self.stopping.wait(20)
+
+    monkeypatch.setattr(batch_run, "Worker", Idle)
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(name)
+    reports = Reports(batch_run.Batch(of_pairs([(tmp_path / "a", tmp_path / "b")]), Options(), gpus=0))
+    assert len(reports) == 1
+    reports.stop()
+    assert list(reports) == []
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# corpus.py
+
+
+def test_the_corpus_begins_with_what_only_a_card_runs_and_ends_with_what_compiles() -> None:
+    ordered = load("corpus").ordered(ENTRIES)
+    assert ordered != list(ENTRIES)
+    assert set(ordered) == set(ENTRIES)
+    where = [(entry.compiles, entry.device == "both") for entry in ordered]
+    assert where == sorted(where)
+    assert where[-1][0]
+
+
+def test_the_corpus_record_has_what_each_had_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stub = Stub(lambda name, script: Verdict.FASTER if name == "t_patched_clocks.py" else Verdict.INCONCLUSIVE)
+    monkeypatch.setattr(verify, "verify_many", stub)
+    out = tmp_path / "out.json"
+    assert load("corpus").main(["-o", str(out), "cheats/t_", "honest/t_"]) == 1
+    made = json.loads(out.read_text())
+    must = {row["name"]: (row["must"], row["got"], row["fits"]) for row in made["rows"]}
+    assert must.keys() == {e.name for e in ENTRIES if e.path.name.startswith("t_") and e.device != "cuda"}
+    assert must["cheats/t_patched_clocks"] == ("not FASTER", "FASTER", False)
+    assert all(fits == (wanted != "not SAME") for wanted, got, fits in must.values() if got == "INCONCLUSIVE")
+    assert "cheats/t_patched_clocks" in made["summary"]["missed"]
+    assert made["summary"]["false_alarms"] == []
+    assert made["of"] == len(must) == made["summary"]["cheats"] + made["summary"]["honest"]
+    assert stub.options[0]["trials"] == 2
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# batch.py
+
+
+def test_sixty_candidates_of_every_kind() -> None:
+    few, all_ = many.sources(), many.sources((1024, 2048, 1024), more=True)
+    assert (len(few), len(all_)) == (40, 60)
+    assert few.keys() <= all_.keys()
+    assert len({source for source, _ in all_.values()}) == 60
+    assert Counter(name[0] for name in all_) == {"r": 21, "s": 4, "w": 26, "b": 3, "c": 3, "h": 3}
+    for name, (source, verdicts) in all_.items():
+        if name != "b_syntax.py":
+            compile(source, name, "exec")
+        assert ("M, K, N = 1024, 2048, 1024" in source) == (name[0] in "rsw")
+        assert all(verdict.same == (name[0] in "rs") for verdict in verdicts)
+
+
+@pytest.mark.parametrize("name", sorted({*many.RIGHT, *many.MORE_RIGHT, *many.SLOW}))
+def test_candidates_that_are_right_are(name: str) -> None:
+    sources = many.sources((16, 24, 8), more=True)
+    found: dict[str, Any] = {}
+    exec(sources[f"r_{name}.py" if f"r_{name}.py" in sources else f"s_{name}.py"][0], found)
+    A, B = torch.randn(24, 16), torch.randn(8, 24)
+    torch.testing.assert_close(found["ModelNew"]()(A, B), torch.relu(A.T @ B.T), rtol=1e-5, atol=1e-5)
+
+
+def test_a_batchs_record_counts_what_is_wrong_and_what_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def verdict(name: str, script: str) -> Verdict:
+        broken = {"b": Verdict.NOT_BUILT, "c": Verdict.CRASHED, "h": Verdict.TIMED_OUT, "w": Verdict.DIFFERENT}
+        return Verdict.INCONCLUSIVE if name == "w_bf16.py" else broken.get(name[0], Verdict.SLOWER)
+
+    out = tmp_path / "out.json"
+    monkeypatch.setattr(verify, "verify_many", stub := Stub(verdict, stop_after=59))
+    assert load("batch").main(["-o", str(out)]) == 1
+    assert [name[0] for name in stub.calls[0][:3]] == ["h"] * 3
+    made = json.loads(out.read_text())
+    said = made["summary"]
+    assert (said["candidates"], said["lost"], said["wrong"]) == (60, 1, 1)
+    assert said["rate_besides_building"] == 60 / 4
+    assert said["building"] == 2 * 59
+    (wrong,) = [row for row in made["rows"] if not row["fits"]]
+    assert (wrong["name"], wrong["verdict"], wrong["expected"]) == ("w_bf16.py", "INCONCLUSIVE", ["DIFFERENT"])
+    monkeypatch.setattr(verify, "verify_many", Stub(verdict))
+    assert load("batch").main(["r_", "-o", str(out)]) == 0
