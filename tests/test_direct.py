@@ -71,6 +71,8 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 LARGE, WIDE, SMALL = direct.TILES
+NARROW, NARROWEST = direct.NARROW
+SWAPPED = [replace(tile, swapped=True) for tile in direct.NARROW]
 # Every tile, load, cluster, layout; edges of M, N and K; more tiles than blocks; batches.
 CASES = {
     "unaligned": (Product(130, 75, 257, "nt", 1), LARGE, 1, 1),
@@ -79,6 +81,7 @@ CASES = {
     "one product": (Product(1, 1, 1, "nn"), SMALL, 1, None),
     "groups take turns at tiles": (Product(64, 72, 64, "nn", 0, 5), SMALL, 1, 1),
     "lines at any alignment": (Product(67, 131, 130, "tt", 2), WIDE, 1, 1),
+    "few rows": (Product(24, 300, 140, "nn"), SWAPPED[1], 2, 1),
 }
 MORE = {
     "one tile": (Product(128, 200, 128), LARGE, 1, None),
@@ -94,6 +97,12 @@ MORE = {
     "flat": (Product(64, 520, 256, "nn"), SMALL, 1, 1),
     "both along rows, unaligned": (Product(133, 150, 137, "tn", 3), LARGE, 1, 1),
     "groups at tiles with edges": (Product(90, 100, 150, "nt", 0, 3), SMALL, 1, 2),
+    "few columns": (Product(150, 400, 31, "nn"), NARROW, 2, 1),
+    "few columns, unaligned": (Product(70, 133, 13, "tn", 3, 2), NARROWEST, 1, 1),
+    "few columns, groups at tiles": (Product(130, 200, 32, "tt", 0, 3), NARROWEST, 1, 2),
+    "few rows, both along rows": (Product(32, 200, 132, "tn", 0, 2), SWAPPED[0], 1, 1),
+    "few rows, four": (Product(5, 300, 140), SWAPPED[1], 4, 1),
+    "few rows, groups at tiles": (Product(17, 133, 170, "tt", 1, 3), SWAPPED[1], 1, 1),
 }
 
 
@@ -180,8 +189,9 @@ def test_bias_and_activation(libraries: Path, seed: int) -> None:
     product, rng = Product(70, 100, 67), np.random.default_rng(seed)
     a, b = operands(product, rng)
     bias = rng.standard_normal(67).astype(np.float32)
-    c = on_host(product, a, b, SMALL, 2, libraries, 1, bias, "relu")
-    assert np.abs(c - np.maximum(a.astype(np.float64) @ b + bias, 0)).max() < 1e-5
+    for tile in (SMALL, SWAPPED[1]):
+        c = on_host(product, a, b, tile, 2, libraries, 1, bias, "relu")
+        assert np.abs(c - np.maximum(a.astype(np.float64) @ b + bias, 0)).max() < 1e-5
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -205,7 +215,7 @@ def test_lines_of_any_alignment_are_copied_in_16_bytes() -> None:
     a, b = torch.empty(64, 130)[:, ::2], torch.empty(65, 64)
     asked = gemm.describe(a, b[:64, :], None, torch.empty(64, 64))
     assert direct.loads_of(asked) == (1, 0)
-    for tile in direct.TILES:
+    for tile in direct.ALL:
         for loads in itertools.product(direct.RAW, direct.RAW):
             chosen = tile.loads(loads, H200)
             assert (
@@ -220,10 +230,22 @@ def test_clusters_share_k_where_tiles_are_few(sizes: tuple[int, int, int]) -> No
     asked = gemm.from_layout("nn", *sizes)
     for candidate in direct.candidates(Work(asked), H200):
         (launch,) = direct.assemble(candidate, asked, H200).launches
-        tiles = -(-asked.m // candidate.tile.m) * -(-asked.n // candidate.tile.n)
+        rows, columns = candidate.tile.across(asked)
+        tiles = -(-rows // candidate.tile.m) * -(-columns // candidate.tile.n)
         assert launch.blocks is not None
         assert launch.blocks % candidate.cluster == 0
-        assert candidate.cluster == 1 or (tiles * candidate.cluster <= H200.sms and candidate.cluster * 64 <= asked.k)
+        turns = direct.SEVERAL_TURNS if candidate.cluster == 2 else 1
+        assert candidate.cluster == 1 or tiles * candidate.cluster <= turns * H200.sms
+        assert candidate.cluster == 1 or candidate.cluster * 64 <= asked.k
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "swapped"), [(32, 4096, True), (4096, 16, False), (8, 8, False), (65, 4096, None), (1, 4096, None)]
+)
+def test_few_rows_or_columns_get_tiles_of_32(m: int, n: int, swapped: bool | None) -> None:
+    tiles = direct.tiles_for(gemm.from_layout("nn", m, n, 512))
+    narrow = {tile.swapped for tile in tiles if tile.n == 32}
+    assert narrow == (set() if swapped is None else {swapped})
 
 
 @pytest.mark.parametrize("precision", ["ieee", "tf32"])
@@ -235,7 +257,8 @@ def test_it_is_bf16x6_only(precision: str) -> None:
 # ---------------------------------------------------------------------------------------------------------------------
 # On a GPU
 
-SIZES = [(512, 512, 512), (777, 1333, 555), (64, 4096, 4096), (1000, 64, 3000), (33, 17, 65), (2048, 2048, 2048)]
+SIZES = [(512, 512, 512), (777, 1333, 555), (64, 4096, 4096), (1000, 64, 3000), (33, 17, 65), (2048, 2048, 2048),
+         (32, 4096, 4096), (3000, 200, 17), (7, 1030, 20000)]  # fmt: skip
 
 
 @pytest.mark.gpu

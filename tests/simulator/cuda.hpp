@@ -31,7 +31,7 @@
 #endif
 
 struct Index {
-    unsigned x;
+    unsigned x, y = 1;
 };
 struct float2 {
     float x, y;
@@ -230,6 +230,14 @@ inline unsigned __shfl_xor_sync(unsigned, unsigned x, int other) {
     __syncwarp();
     return x;
 }
+inline unsigned __shfl_sync(unsigned, unsigned x, int from) {
+    simulator::Warp& warp = simulator::current->block->warps[simulator::current->number / 32];
+    warp.values[simulator::current->number % 32] = x;
+    __syncwarp();
+    x = warp.values[from];
+    __syncwarp();
+    return x;
+}
 inline unsigned __reduce_min_sync(unsigned, unsigned x) { return reduce_warp(x, [](unsigned a, unsigned b) { return min(a, b); }); }
 inline bool __any_sync(unsigned, bool x) { return reduce_warp(x, [](unsigned a, unsigned b) { return a | b; }); }
 inline unsigned __reduce_max_sync(unsigned, unsigned x) { return reduce_warp(x, [](unsigned a, unsigned b) { return max(a, b); }); }
@@ -326,6 +334,10 @@ inline unsigned round_bf16(float x) {
     return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
 inline unsigned bf16_pair(float x, float y) { return round_bf16(x) | round_bf16(y) << 16; }
+inline unsigned larger_signed_pair(unsigned a, unsigned b) {
+    const auto larger = [](unsigned x, unsigned y) { return (unsigned)(unsigned short)max((short)x, (short)y); };
+    return larger(a, b) | larger(a >> 16, b >> 16) << 16;
+}
 inline unsigned larger_pair(unsigned a, unsigned b) { return max(a & 0xffff, b & 0xffff) | max(a >> 16, b >> 16) << 16; }
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -72,18 +72,21 @@ SHARES: dict[str, float] = {
     "tensorcore.64x6.launches": 1.1666667,
     # direct, by tile, of fp16; a tile's begin and end, a call, and what a cluster adds, in launches; of memory, what it reads and
     # stores, and what its tiles read from L2; what remains where lines are not aligned, and where elements lie apart (a guess).
-    "direct.128x128": 0.66,
-    "direct.128x128.launches": 1.15,
-    "direct.128x64": 0.5,
-    "direct.128x64.launches": 0.59,
-    "direct.64x64": 0.4025,
-    "direct.64x64.launches": 0.27,
-    "direct.launches": 1.82,
-    "direct.cluster.launches": 0.22,
-    "direct.shifted": 0.73,
+    "direct.128x128": 0.676,
+    "direct.128x128.launches": 0.74,
+    "direct.128x64": 0.52,
+    "direct.128x64.launches": 0.47,
+    "direct.64x64": 0.383,
+    "direct.64x64.launches": 0.17,
+    "direct.128x32": 0.34,
+    "direct.128x32.launches": 0.76,
+    "direct.64x32": 0.26,
+    "direct.64x32.launches": 0.24,
+    "direct.launches": 1.8,
+    "direct.cluster.launches": 0.63,
+    "direct.shifted": 0.74,
     "direct.scattered": 0.5,
-    "direct.thin": 0.93,  # M or N below 64
-    "direct.memory": 0.54,
+    "direct.memory": 0.636,
     "direct.l2": 1.1,
     "tensorcore.256x1": 0.8355313,
     "tensorcore.256x1.launches": 1.6666667,
@@ -385,8 +388,6 @@ class Model:
         step = flops / (card.fp16 / self.sms * s[tile.label])
         if copies != "aligned":
             step /= s[f"direct.{copies}"]
-        if min(work.m, work.n) < 64:
-            step /= s["direct.thin"]
         waves = -(-tiles // (self.sms // cluster))
         around = s[tile.label + ".launches"] + (s["direct.cluster.launches"] if cluster > 1 else 0.0)
         multiply = waves * (-(-work.k // (tile.k * cluster)) * step + around * self.launch)

@@ -6,7 +6,7 @@ sums in shared memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from mm32.gemm import Gemm
@@ -27,11 +27,13 @@ RAW = {0: 4160, 1: 4160, 2: 4096, 4: 5184, 5: 4352}
 
 @dataclass(frozen=True)
 class Tile:
-    """A tile of m x n, with `stages` K-blocks of B in shared memory."""
+    """A tile of m x n, with `stages` K-blocks of B in shared memory. Swapped, its rows are columns of C, and A and B change
+    places."""
 
     m: int
     n: int
     stages: int
+    swapped: bool = False
 
     k = BLOCK_K
 
@@ -41,7 +43,7 @@ class Tile:
 
     def shared(self, loads: tuple[int, int]) -> int:
         """Bytes of dynamic shared memory of a block: split B, and raw tiles of both operands."""
-        slots = 4 * (self.n // 64 + 1)
+        slots = 4 * (max(1, self.n // 64) + 1)
         return self.stages * self.n * LINES + 8 * 2 * RAW[loads[0]] + slots * RAW[loads[1]] + 1024
 
     def loads(self, wanted: tuple[int, int], card: Card) -> tuple[int, int]:
@@ -49,8 +51,17 @@ class Tile:
         static = 56 * self.stages + 640
         return wanted if self.shared(wanted) + static <= card.shared_memory else (1, wanted[1])
 
+    def across(self, gemm: Gemm) -> tuple[int, int]:
+        """What its rows and columns are counted in: M and N, or swapped N and M."""
+        return (gemm.n, gemm.m) if self.swapped else (gemm.m, gemm.n)
+
 
 TILES = (Tile(128, 128, 2), Tile(128, 64, 3), Tile(64, 64, 4))  # 64 x 128 was never the fastest
+# For products of few rows, or columns: the longer side takes the place of A, which is split where it is multiplied.
+NARROW = (Tile(128, 32, 4), Tile(64, 32, 4))
+SEVERAL_TURNS = 4
+FEW = range(2, 65)  # rows or columns; vectors are for simt
+ALL = (*TILES, *NARROW, *(replace(tile, swapped=True) for tile in NARROW))
 
 
 def loads_of(gemm: Gemm) -> tuple[int, int]:
@@ -85,32 +96,43 @@ def candidates(work: Work, card: Card) -> list[Candidate]:
     loads = loads_of(gemm)
     copies = "scattered" if 1 in loads else "shifted" if {4, 5} & {*loads} else "aligned"
     made = []
-    for tile in TILES:
+    for tile in tiles_for(gemm):
         tiles = _tiles(gemm, tile)
         for cluster in CLUSTERS:
-            # Larger clusters leave multiprocessors idle: 32 of four and 16 of eight took two turns on 132.
-            blocks = card.sms if cluster <= 2 else card.sms * 7 // 8
-            if cluster > 1 and (tiles * cluster > blocks or cluster > work.k / BLOCK_K):
+            # Larger clusters leave multiprocessors idle: 32 of four and 16 of eight took two turns on 132. Two blocks share a
+            # tile also where there are more, if that leaves fewer idle in the last turn.
+            room = SEVERAL_TURNS * card.sms if cluster <= 2 else card.sms * 7 // 8
+            if cluster > 1 and (tiles * cluster > room or cluster > work.k / BLOCK_K):
                 break
             made.append(Candidate(model.direct(work, tile, tiles, cluster, copies), tile, cluster))
     return made
 
 
+def tiles_for(gemm: Gemm) -> tuple[Tile, ...]:
+    """The tiles that a product may be computed by."""
+    if min(gemm.m, gemm.n) not in FEW:
+        return TILES
+    return (*TILES, *(replace(tile, swapped=gemm.m < gemm.n) for tile in NARROW))
+
+
 def _tiles(gemm: Gemm, tile: Tile) -> int:
-    return gemm.batches * -(-gemm.m // tile.m) * -(-gemm.n // tile.n)
+    rows, columns = tile.across(gemm)
+    return gemm.batches * -(-rows // tile.m) * -(-columns // tile.n)
 
 
 def assemble(candidate: Candidate, gemm: Gemm, card: Card) -> Plan:
     """The plan of a candidate."""
     tile, cluster = candidate.tile, candidate.cluster
-    loads = tile.loads(loads_of(gemm), card)
+    of_a, of_b = loads_of(gemm)
+    loads = tile.loads((of_b, of_a) if tile.swapped else (of_a, of_b), card)
     tiles = _tiles(gemm, tile)
     # While K is short, the ring holds several tiles, and one group of consumers can store while the other multiplies.
     alternate = tile.m == 64 and cluster == 1 and tiles > card.sms and gemm.k <= tile.stages * BLOCK_K
     constants: Constants = (
         *epilogue(gemm), ("PRODUCTS", 6), ("A_LOAD", loads[0]), ("B_LOAD", loads[1]),
-        ("TILE_M", tile.m), ("TILE_N", tile.n), ("STAGES", tile.stages), ("CLUSTER", cluster),
-        ("ALTERNATE", int(alternate)), ("C_VECTOR", int(gemm.out.vectorizable("col"))),
+        ("TILE_M", tile.m), ("TILE_N", tile.n), ("STAGES", tile.stages),
+        ("SWAPPED", int(tile.swapped)), ("CLUSTER", cluster), ("ALTERNATE", int(alternate)),
+        ("C_VECTOR", int(not tile.swapped and gemm.out.vectorizable("col"))),
     )  # fmt: skip
     blocks = min(card.sms // cluster, tiles) * cluster
     shared = tile.shared(loads)

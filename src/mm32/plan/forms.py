@@ -155,7 +155,9 @@ def _emulated_tiles(tiles: tuple[emulated.Tile, ...], inline: bool) -> Axis:
 
 PACKED_TILE = _emulated_tiles(emulated.TENSOR_TILES, inline=False)
 INLINE_TILE = _emulated_tiles(emulated.TENSOR_TILES, inline=True)
-DIRECT_TILE = Axis(tuple((("TILE_M", t.m), ("TILE_N", t.n), ("STAGES", t.stages)) for t in direct.TILES))
+DIRECT_TILE = Axis(
+    tuple((("TILE_M", t.m), ("TILE_N", t.n), ("STAGES", t.stages), ("SWAPPED", int(t.swapped))) for t in direct.ALL)
+)
 DIRECT_A, DIRECT_B = _axis("A_LOAD", *direct.RAW), _axis("B_LOAD", *direct.RAW)
 CLUSTER, ALTERNATE = _axis("CLUSTER", *direct.CLUSTERS), _axis("ALTERNATE", 0, 1)
 MMA_TILE = _emulated_tiles(emulated.MMA_TILES, inline=False)
@@ -171,9 +173,10 @@ def _simt_threads(form: Form) -> int:
 
 def _direct_allowed(form: Form) -> bool:
     """Groups alternate at tiles of 64 rows that no other block shares; raw tiles with shifts have to fit."""
-    (tile,) = (t for t in direct.TILES if (t.m, t.n) == (form["TILE_M"], form["TILE_N"]))
+    tile = direct.Tile(form["TILE_M"], form["TILE_N"], form["STAGES"], bool(form["SWAPPED"]))
     loads = form["A_LOAD"], form["B_LOAD"]
-    return tile.loads(loads, H200) == loads and (not form["ALTERNATE"] or (tile.m == 64 and form["CLUSTER"] == 1))
+    fits = tile.loads(loads, H200) == loads and not (tile.swapped and form["C_VECTOR"])
+    return fits and (not form["ALTERNATE"] or (tile.m == 64 and form["CLUSTER"] == 1))
 
 
 def _no_epilogue_of_parts(form: Form) -> bool:

@@ -17,9 +17,10 @@
 // unrolled where that costs little, and what happens once a tile is there once.
 // Bound by the tensor cores (six products) with 128 x 128 tiles, with smaller ones by shared memory.
 //   MM32_TILE_M      128 or 64
-//   MM32_TILE_N      128 or 64
+//   MM32_TILE_N      128, 64 or 32
 //   MM32_STAGES      K-blocks of 64 of B in the ring
 //   MM32_CLUSTER     blocks that share K: 1, 2, 4 or 8
+//   MM32_SWAPPED     1: rows of tiles are columns of C, and what is A here is the operand B
 //   MM32_ALTERNATE   1: consumer warpgroups take turns at tiles (TILE_M 64, CLUSTER 1)
 //   MM32_A_LOAD, MM32_B_LOAD   see emulated/raw_tile.cuh
 //   MM32_C_VECTOR    1: C is contiguous along N and aligned: 16-byte stores
@@ -42,36 +43,50 @@ static_assert(!ALTERNATE || (TILE_M == 64 && CLUSTER == 1));
 constexpr int GROUPS = 128 / TILE_M;            // consumer warpgroups that have the same rows of a tile, or alternate
 constexpr int TURNS = ALTERNATE ? 1 : GROUPS;   // those that take turns at K-blocks
 constexpr int SHARERS = TURNS * CLUSTER;        // warps whose sums make an element of C
-constexpr int PRODUCER_TILES = TILE_N / 16 / PRODUCERS;  // raw tiles of a K-block of B that a producer warp has
+// Raw tiles of a K-block of B that a producer warp has; the warps that have a K-block together, and how many such teams take turns.
+constexpr int PRODUCER_TILES = TILE_N / 16 > PRODUCERS ? TILE_N / 16 / PRODUCERS : 1;
+constexpr int TEAM = TILE_N / 16 / PRODUCER_TILES, TEAMS = PRODUCERS / TEAM;
+static_assert(STAGES % TEAMS == 0);  // a stage is of one team: barriers tell a turn from the next one alone
 constexpr int PRODUCER_SLOTS = PRODUCER_TILES + 1;  // a K-block is under way while one is split: three more were no faster
 using RawA = RawTile<MM32_A_LOAD>;
 using RawB = RawTile<MM32_B_LOAD>;
-constexpr int B_ROWS = RawB::ALONG_ROWS;
+constexpr int B_ROWS = TILE_N >= 64 && RawB::ALONG_ROWS;  // wgmma's operands along rows are 64 wide
+constexpr bool SWAPPED = MM32_SWAPPED;
 
 // Each consumer warp has two raw tiles. Its sums leave through the same memory: all at once where they meet others'; otherwise 64 columns
 // at a time through the second, while the first is filled for the next tile.
-constexpr int AT_ONCE = SHARERS > 1 ? TILE_N : 64;
+constexpr int AT_ONCE = SHARERS > 1 || TILE_N < 64 ? TILE_N : 64;
 constexpr int A_WARP = 2 * RawA::BYTES, A_RAW = WARPS * A_WARP, B_WARP = PRODUCER_SLOTS * RawB::BYTES, B_RAW = PRODUCERS * B_WARP;
 constexpr int SUMS = SHARERS > 1 ? 0 : RawA::BYTES;  // where a warp's sums begin
 static_assert(A_WARP - SUMS >= 16 * AT_ONCE * 4);
 
 // Magnitudes that decide whether bf16x6 holds all bits of a sum. least: of the elements but zeros, twice the bits of the least, less
-// one; NONE where there are only zeros. most: of their hi numbers, as bits, two numbers until `of_warp`.
+// one; NONE where there are only zeros. most: of their hi numbers, as bits.
 constexpr unsigned NONE = ~0u;
+// gridDim.y is 1, which the compiler does not know: multiply-adds leave the pipe free that conversions and minima are bound by.
+__device__ __forceinline__ unsigned twice_less_one(float x) { return __float_as_uint(x) * (2 * gridDim.y) - 1; }
 __device__ __forceinline__ unsigned smaller(unsigned least, float x, float y) {
-    return min(least, min(2 * __float_as_uint(x) - 1, 2 * __float_as_uint(y) - 1));
+    return min(least, min(twice_less_one(x), twice_less_one(y)));
 }
+// The largest of pairs of bf16, of either sign: as unsigned numbers those below zero are the largest.
+struct Most {
+    unsigned above, below;
+
+    __device__ __forceinline__ void meet(unsigned one, unsigned other) {
+        above = larger_signed_pair(above, larger_signed_pair(one, other)), below = larger_pair(below, larger_pair(one, other));
+    }
+    // The magnitude, of the whole warp.
+    __device__ __forceinline__ unsigned of_warp() const {
+        const unsigned either = larger_pair(above, below & 0x7fff7fffu);
+        return __reduce_max_sync(~0u, max(either & 0xffff, either >> 16));
+    }
+};
 struct Range {
     unsigned least, most;
 
-    // Of the whole warp, the halves of `most` in one.
-    __device__ __forceinline__ Range of_warp() const {
-        return {__reduce_min_sync(~0u, least), __reduce_max_sync(~0u, max(most & 0xffff, most >> 16))};
-    }
     __device__ __forceinline__ void add(const Range& other) { least = min(least, other.least), most = max(most, other.most); }
 };
 constexpr Range NOTHING{NONE, 0};
-__device__ __forceinline__ void meet(unsigned& most, unsigned hi) { most = larger_pair(most, hi & 0x7fff7fffu); }
 
 // What a warp has met of a tile: of each of its rows of A the least element, of A the largest, of B both.
 struct __align__(16) Met {
@@ -85,7 +100,7 @@ __device__ __forceinline__ float element_of(unsigned least) { return least == NO
 struct Shared {
     unsigned long long empty[STAGES];
     unsigned long long full[ALTERNATE ? 2 : 1][STAGES];  // of each group's K-blocks, if they alternate
-    Range b[STAGES][PRODUCERS];                          // of the K-block in a stage, by the warps that have split it
+    Range b[STAGES][TEAM];                               // of the K-block in a stage, by the warps that have split it
     Met met[WARPS];
 };
 static_assert(STAGES * STAGE + A_RAW + B_RAW + 1024 + sizeof(Shared) <= 227 * 1024);
@@ -114,7 +129,7 @@ struct Tiles {
     unsigned rows, columns, all, step;
 
     __device__ __forceinline__ explicit Tiles(const Problem& p)
-        : rows((unsigned)ceil_div(p.m, TILE_M)), columns((unsigned)ceil_div(p.n, TILE_N)),
+        : rows((unsigned)ceil_div(SWAPPED ? p.n : p.m, TILE_M)), columns((unsigned)ceil_div(SWAPPED ? p.m : p.n, TILE_N)),
           all((unsigned)p.batches * rows * columns), step(gridDim.x / CLUSTER) {}
     static __device__ __forceinline__ unsigned first() { return blockIdx.x / CLUSTER; }
     // Its matrix, first row and first column.
@@ -138,44 +153,71 @@ __device__ __forceinline__ long long offset_of(const Problem& p, const long long
     return offset;
 }
 
+// What the rows of tiles are of, and what their columns: A and B, or with SWAPPED B and A.
+__device__ __forceinline__ long long rows_of(const Problem& p) { return SWAPPED ? p.n : p.m; }
+__device__ __forceinline__ long long columns_of(const Problem& p) { return SWAPPED ? p.m : p.n; }
+__device__ __forceinline__ Operand operand_of(const Problem& p, bool b, unsigned matrix) {
+    if (b != SWAPPED) return {p.b.data + offset_of(p, p.b.batch, matrix), p.b.col, p.b.row, p.n};
+    return {p.a.data + offset_of(p, p.a.batch, matrix), p.a.row, p.a.col, p.m};
+}
+
 // A warp of the third warpgroup: the rows of B that it has of every tile, copied, split and stored for wgmma. Copies run ahead of what
 // is split, into the next tile too.
 __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigned raw, Shared& shared) {
-    const int warp = threadIdx.x / 32 % PRODUCERS, lane = threadIdx.x % 32;
+    const int producer = threadIdx.x / 32 % PRODUCERS, warp = producer % TEAM, team = producer / TEAM, lane = threadIdx.x % 32;
     const unsigned empty = shared_address(shared.empty);
     unsigned full = shared_address(shared.full), other_full = full + 8 * STAGES;
     const KBlocks blocks(p.k);
     const Tiles tiles(p);
-    raw += warp * B_WARP;
+    raw += producer * B_WARP;
     RawB b;
     unsigned next = tiles.first();       // tile of the next copy,
     int copied = blocks.begin, slot = 0;  // its K-block, and its slot
+    bool begins = true;
     unsigned phases = 0;                  // RawB::phase of each slot, in two bits
+    const auto move_on = [&](int k_blocks) {
+#pragma unroll
+        for (int i = 0; i < k_blocks; i++)
+            if (++copied == blocks.end) copied = blocks.begin, next += tiles.step, begins = true;
+    };
+    if (team) move_on(1);
     const auto copy = [&](int i) {
         if (next < tiles.all) {
-            if (i == 0 && copied == blocks.begin) {
+            if (i == 0 && begins) {
+                begins = false;
                 const int3 at = tiles.at(next);
-                b.begin({p.b.data + offset_of(p, p.b.batch, at.x), p.b.col, p.b.row, p.n}, at.z + warp * PRODUCER_TILES * 16);
+                b.begin(operand_of(p, true, at.x), at.z + warp * PRODUCER_TILES * 16);
             }
             const long long k0 = (long long)copied * BLOCK_K;
             b.copy(raw + slot * RawB::BYTES, k0, (int)min(p.k - k0, (long long)BLOCK_K), 16 * i);
             if (RawB::SHIFTED) phases = (phases & ~(3u << 2 * slot)) | b.phase << 2 * slot;
-            if (i == PRODUCER_TILES - 1 && ++copied == blocks.end) copied = blocks.begin, next += tiles.step;
+            if (i == PRODUCER_TILES - 1) move_on(TEAMS);
         } else {
             copy_commit();
         }
         slot = slot + 1 == PRODUCER_SLOTS ? 0 : slot + 1;
     };
-    unsigned count = 0;  // of K-blocks, over all tiles
-    int from = 0;        // slot
+    unsigned count = team;  // of K-blocks, over all tiles
+    int from = 0;           // slot
     // Of what is split. The first round only copies.
     unsigned tile = tiles.first();
     int kb = blocks.begin;
+    const auto advance = [&] {
+        if (++kb < blocks.end) return;
+        kb = blocks.begin, tile += tiles.step;
+        if (ALTERNATE) {
+            const unsigned last = full;
+            full = other_full, other_full = last;
+        }
+        if (CLUSTER > 1) cluster_sync(), cluster_sync();  // with the consumers' two
+    };
+    if (team) advance();
 #pragma unroll 1
     for (bool splits = false; tile < tiles.all; splits = true) {
         const unsigned stage = count % STAGES;
         if (splits) barrier_wait(empty + 8 * stage, count / STAGES % 2 ^ 1);
-        Range range = NOTHING;
+        unsigned least = NONE;
+        Most most{};
 #pragma unroll
         for (int i = 0; i < PRODUCER_TILES; i++) {
             copy(i);
@@ -188,6 +230,7 @@ __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigne
                 // Neighbouring lanes read and write different banks (raw_tile.cuh, ptx/wgmma.cuh).
                 int line, piece;
                 unsigned to = ring + stage * STAGE;
+                float x[8];
                 if (B_ROWS) {
                     // Lanes 0 .. 7: places k .. k + 3 and those 32 further on; then the next four; then the other 8 rows.
                     const int place = (lane / 8 % 2 + 2 * j) * 8 + lane % 8;
@@ -195,18 +238,20 @@ __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigne
                     const int column = (row0 % 64) / 8 + piece;
                     to += row0 / 64 * 8192 + place * 128 + ((column ^ place % 8) * 16);
                 } else {
-                    line = lane % 8 + j % 2 * 8, piece = lane / 8 + j / 2 * 4;
+                    if (RawB::ALONG_ROWS) line = lane % 16, piece = lane / 16 + 2 * j;
+                    else line = lane % 8 + j % 2 * 8, piece = lane / 8 + j / 2 * 4;
                     to += (row0 + line) * 128 + ((piece ^ line % 8) * 16);
                 }
-                float x[8];
-                b.piece(raw + from * RawB::BYTES, phases >> 2 * from, line, piece, x);
+                const unsigned tile = raw + from * RawB::BYTES, phase = phases >> 2 * from;
+                if (B_ROWS || !RawB::ALONG_ROWS) b.piece(tile, phase, line, piece, x);
+                else b.piece_of_row(tile, phase, line, piece, x);
                 unsigned plane[PLANES][4];
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
-                    range.least = smaller(range.least, x[2 * e], x[2 * e + 1]);
+                    least = smaller(least, x[2 * e], x[2 * e + 1]);
                     split(x[2 * e], x[2 * e + 1], plane[0][e], plane[1][e], plane[2][e]);
-                    meet(range.most, plane[0][e]);
                 }
+                most.meet(plane[0][0], plane[0][1]), most.meet(plane[0][2], plane[0][3]);
 #pragma unroll
                 for (int q = 0; q < PLANES; q++) store_shared4(to + q * PLANE, plane[q]);
             }
@@ -214,19 +259,14 @@ __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigne
             from = from + 1 == PRODUCER_SLOTS ? 0 : from + 1;
         }
         if (!splits) continue;
-        range = range.of_warp();
+        const Range range{__reduce_min_sync(~0u, least), most.of_warp()};
         if (lane == 0) shared.b[stage][warp] = range;
         __syncwarp();
         if (lane == 0) barrier_arrive(full + 8 * stage);
         __syncwarp();
-        count++;
-        if (++kb < blocks.end) continue;
-        kb = blocks.begin, tile += tiles.step;
-        if (ALTERNATE) {
-            const unsigned last = full;
-            full = other_full, other_full = last;
-        }
-        if (CLUSTER > 1) cluster_sync(), cluster_sync();  // with the consumers' two
+        count += TEAMS;
+#pragma unroll 1
+        for (int i = 0; i < TEAMS && tile < tiles.all; i++) advance();
     }
     copy_wait<0>();
 }
@@ -256,14 +296,14 @@ __device__ __forceinline__ bool is_kept(float sum, float least) {
 
 // A sum that is not kept, again by multiply-adds. What is NaN early stays so.
 __device__ __noinline__ float compute_again(const Problem& p, int matrix, int row, int column) {
-    const float* const a = p.a.data + offset_of(p, p.a.batch, matrix) + row * p.a.row;
-    const float* const b = p.b.data + offset_of(p, p.b.batch, matrix) + column * p.b.col;
+    const Operand a = operand_of(p, false, matrix), b = operand_of(p, true, matrix);
+    const float *const of_a = a.data + row * a.row_stride, *const of_b = b.data + column * b.row_stride;
     float sum = 0.f;
     for (long long first = 0; first < p.k && sum == sum; first += 64) {
         float part = 0.f;
         const long long end = min(first + 64, p.k);
 #pragma unroll 8
-        for (long long k = first; k < end; k++) part = fmaf(a[k * p.a.col], b[k * p.b.row], part);
+        for (long long k = first; k < end; k++) part = fmaf(of_a[k * a.k_stride], of_b[k * b.k_stride], part);
         sum += part;
     }
     return sum;
@@ -273,8 +313,10 @@ __device__ __noinline__ float compute_again(const Problem& p, int matrix, int ro
 // block alone has its own 16 rows; otherwise the rows of a tile are dealt out to the cluster's blocks and their warps.
 __device__ __forceinline__ void finish(const Problem& p, const int3& tile, int n0, unsigned raw, const Shared& shared) {
     // A lane has WIDTH neighbouring columns of a row, ACROSS lanes have a row at a time, or a PARTS-th of it, and a warp STEP rows.
-    constexpr int WIDTH = MM32_C_VECTOR ? 4 : 1, ACROSS = AT_ONCE / WIDTH < 32 ? AT_ONCE / WIDTH : 32;
-    constexpr int PARTS = AT_ONCE / WIDTH / ACROSS, STEP = 32 / ACROSS, ROWS = SHARERS == 1 ? 16 : TILE_M / CLUSTER / WARPS;
+    // Neighbouring lanes have neighbouring elements of a row of C: SWAPPED, those of a column here.
+    constexpr int WIDTH = MM32_C_VECTOR ? 4 : 1, ROWS = SHARERS == 1 ? 16 : TILE_M / CLUSTER / WARPS;
+    constexpr int ACROSS = SWAPPED ? 32 / ROWS : AT_ONCE / WIDTH < 32 ? AT_ONCE / WIDTH : 32;
+    constexpr int PARTS = AT_ONCE / WIDTH / ACROSS, STEP = 32 / ACROSS;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, rank = CLUSTER > 1 ? cluster_rank() : 0;
     // The first row in the tile, and the warp whose raw tiles it lies in.
     const int first = SHARERS == 1 ? warp % (TILE_M / 16) * 16 : rank * (TILE_M / CLUSTER) + warp * ROWS;
@@ -304,15 +346,16 @@ __device__ __forceinline__ void finish(const Problem& p, const int3& tile, int n
         return (float)p.k * (0x1p-99f + 0x1p-109f * (__uint_as_float(most_a << 16) + __uint_as_float(b.most << 16)));
     };
     const bool usual = !__any_sync(~0u, !(least_of(lane % ROWS) == 0.f));
-    const auto column_of = [&](int part) { return (lane % ACROSS + part * ACROSS) * WIDTH; };  // from n0 on
+    const int lane_row = SWAPPED ? lane % STEP : lane / ACROSS, lane_column = SWAPPED ? lane / STEP : lane % ACROSS;
+    const auto column_of = [&](int part) { return (lane_column + part * ACROSS) * WIDTH; };  // from n0 on
     float bias[PARTS][WIDTH] = {};
 #pragma unroll
     for (int part = 0; part < PARTS; part++)
 #pragma unroll
         for (int e = 0; e < WIDTH; e++)
-            if (tile.z + n0 + column_of(part) + e < p.n) bias[part][e] = bias_at(p, tile.z + n0 + column_of(part) + e);
+            if (!SWAPPED && tile.z + n0 + column_of(part) + e < p.n) bias[part][e] = bias_at(p, tile.z + n0 + column_of(part) + e);
     const auto summed = [&](int i, int part, float (&sum)[WIDTH]) {
-        const unsigned from = raw + owner * A_WARP + SUMS + sum_at((first + i + lane / ACROSS) % 16, column_of(part));
+        const unsigned from = raw + owner * A_WARP + SUMS + sum_at((first + i + lane_row) % 16, column_of(part));
 #pragma unroll
         for (int share = 0; share < SHARERS; share++) {
             float x[WIDTH];
@@ -322,16 +365,17 @@ __device__ __forceinline__ void finish(const Problem& p, const int3& tile, int n
         }
     };
     const auto row_of = [&](int i) {
-        const int in_tile = first + i + lane / ACROSS;
+        const int in_tile = first + i + lane_row;
         return tile.y + in_tile / 16 * 16 + RawA::row_of(in_tile % 16);
     };
     const auto exists = [&](int i, int part) {
-        return (ROWS % STEP == 0 || i + lane / ACROSS < ROWS) && row_of(i) < p.m && tile.z + n0 + column_of(part) < p.n;
+        return (ROWS % STEP == 0 || i + lane_row < ROWS) && row_of(i) < rows_of(p) && tile.z + n0 + column_of(part) < columns_of(p);
     };
-    float* const c = p.c.data + offset_of(p, p.c.batch, tile.x) + (tile.z + n0) * p.c.col;
+    const long long c_row = SWAPPED ? p.c.col : p.c.row, c_column = SWAPPED ? p.c.row : p.c.col;
+    float* const c = p.c.data + offset_of(p, p.c.batch, tile.x) + (tile.z + n0) * c_column;
     // The usual case: no products are that small. What NaN and Inf have spoiled is not kept: it is stored again below.
-    if (usual && (WIDTH == 1 || p.n % WIDTH == 0)) {
-        constexpr int AT_A_TIME = 8 * STEP / PARTS, BATCH = ROWS < STEP ? STEP : AT_A_TIME < ROWS ? AT_A_TIME : ROWS;  // rows
+    if (usual && (WIDTH == 1 || columns_of(p) % WIDTH == 0)) {
+        constexpr int AT_A_TIME = SWAPPED ? STEP : 8 * STEP / PARTS, BATCH = ROWS < STEP ? STEP : AT_A_TIME < ROWS ? AT_A_TIME : ROWS;  // rows
         float spoiled = 0.f;
 #pragma unroll 1
         for (int first_of_batch = 0; first_of_batch < ROWS; first_of_batch += BATCH) {
@@ -345,10 +389,13 @@ __device__ __forceinline__ void finish(const Problem& p, const int3& tile, int n
 #pragma unroll
                 for (int part = 0; part < PARTS; part++) {
                     float(&x)[WIDTH] = sum[i][part];
+                    const bool stored = exists(first_of_batch + i, part);
+                    const float of_row = SWAPPED && stored ? bias_at(p, row_of(first_of_batch + i)) : 0.f;
 #pragma unroll
-                    for (int e = 0; e < WIDTH; e++) spoiled = fmaf(x[e], 0.f, spoiled), x[e] = epilogue(x[e], bias[part][e]);
-                    float* const to = c + row_of(first_of_batch + i) * p.c.row + column_of(part) * p.c.col;
-                    if (!exists(first_of_batch + i, part)) continue;
+                    for (int e = 0; e < WIDTH; e++)
+                        spoiled = fmaf(x[e], 0.f, spoiled), x[e] = epilogue(x[e], SWAPPED ? of_row : bias[part][e]);
+                    float* const to = c + row_of(first_of_batch + i) * c_row + column_of(part) * c_column;
+                    if (!stored) continue;
                     if constexpr (WIDTH == 4) *reinterpret_cast<float4*>(to) = make_float4(x[0], x[1], x[2], x[3]);
                     else *to = x[0];
                 }
@@ -360,23 +407,24 @@ __device__ __forceinline__ void finish(const Problem& p, const int3& tile, int n
 #pragma unroll 1
         for (int part = 0; part < PARTS; part++) {
             if (!exists(i, part)) continue;
-            const float least = least_of(i + lane / ACROSS);
+            const float least = least_of(i + lane_row);
             float sum[WIDTH];
             summed(i, part, sum);
-            float* to = c + row_of(i) * p.c.row + column_of(part) * p.c.col;
+            float* to = c + row_of(i) * c_row + column_of(part) * c_column;
             const int column = tile.z + n0 + column_of(part);
 #pragma unroll
-            for (int e = 0; e < WIDTH; e++, to += p.c.col) {
-                if (column + e >= p.n) continue;
+            for (int e = 0; e < WIDTH; e++, to += c_column) {
+                if (column + e >= columns_of(p)) continue;
                 if (!is_kept(sum[e], least)) sum[e] = compute_again(p, tile.x, row_of(i), column + e);
-                *to = epilogue(sum[e], bias_at(p, column + e));
+                *to = epilogue(sum[e], bias_at(p, SWAPPED ? row_of(i) : column + e));
             }
         }
 }
 
 // A warp of the two warpgroups that multiply.
 __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigned raw, Shared& shared) {
-    const int group = threadIdx.x / 128, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);  // the compiler then knows that a warp has one: descriptors stay uniform
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const unsigned full = shared_address(shared.full) + (ALTERNATE ? group * 8 * STAGES : 0), empty = shared_address(shared.empty);
     const unsigned own = raw + warp * A_WARP;
     const KBlocks blocks(p.k);
@@ -394,7 +442,8 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
     };
     int3 tile;
     float sum[TILE_N / 2];
-    unsigned least_a[2], most_a;  // of fragment rows lane / 4 and that + 8
+    unsigned least_a[2];  // of fragment rows lane / 4 and that + 8
+    Most most_a;
     Range range_b;
     // Stores a tile, and begins the next. The first round stores nothing.
 #pragma unroll 1
@@ -404,7 +453,7 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
         const auto begin = [&] {
             if (!more) return;
             tile = tiles.at(next);
-            a.begin({p.a.data + offset_of(p, p.a.batch, tile.x), p.a.row, p.a.col, p.m}, tile.y + warp % (TILE_M / 16) * 16);
+            a.begin(operand_of(p, false, tile.x), tile.y + warp % (TILE_M / 16) * 16);
             copy(first, 0);
         };
         if (SHARERS == 1) begin();  // the sums leave the slot free
@@ -416,9 +465,9 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
                 for (int other = 1; other < 4; other *= 2) least_a[h] = min(least_a[h], __shfl_xor_sync(~0u, least_a[h], other));
                 if (lane % 4 == 0) met.rows[lane / 4 + 8 * h] = least_a[h];
             }
-            most_a = __reduce_max_sync(~0u, max(most_a & 0xffff, most_a >> 16));
+            const unsigned of_a = most_a.of_warp();
             range_b = {__reduce_min_sync(~0u, range_b.least), __reduce_max_sync(~0u, range_b.most)};
-            if (lane == 0) met.most_a = most_a, met.least_b = range_b.least, met.most_b = range_b.most;
+            if (lane == 0) met.most_a = of_a, met.least_b = range_b.least, met.most_b = range_b.most;
             const auto together = [] {  // all whose sums meet
                 __syncwarp();
                 if (CLUSTER > 1) cluster_sync();
@@ -445,7 +494,7 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
         int slot = 0;
 #pragma unroll
         for (int i = 0; i < TILE_N / 2; i++) sum[i] = 0.f;
-        least_a[0] = least_a[1] = NONE, most_a = 0;
+        least_a[0] = least_a[1] = NONE, most_a = {};
         range_b = NOTHING;
 #pragma unroll 1
         for (int kb = first; kb < blocks.end; kb += TURNS) {
@@ -466,13 +515,13 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
                     for (int i = 0; i < 4; i++) {
                         least_a[i % 2] = smaller(least_a[i % 2], x[i].x, x[i].y);
                         split(x[i].x, x[i].y, plane[0][j][i], plane[1][j][i], plane[2][j][i]);
-                        meet(most_a, plane[0][j][i]);
                     }
+                    most_a.meet(plane[0][j][0], plane[0][j][1]), most_a.meet(plane[0][j][2], plane[0][j][3]);
                 }
                 if (half == 0) {
                     barrier_wait(full + 8 * stage, phase);
                     fence_stores_for_wgmma();  // the producers have stored what wgmma reads
-                    range_b.add(shared.b[stage][lane % PRODUCERS]);
+                    range_b.add(shared.b[stage][lane % TEAM]);
                 }
                 multiply(part, plane, b + half * 2 * WGMMA_STEP<B_ROWS>);
                 if (half == 1) {
@@ -500,7 +549,7 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32 * PRODUCERS, 1) MM32
     const unsigned ring = (shared_address(dynamic) + 1023) & ~1023u, raw = ring + STAGES * STAGE;
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
-            for (auto& full : shared.full) barrier_init(shared_address(full) + 8 * i, PRODUCERS);
+            for (auto& full : shared.full) barrier_init(shared_address(full) + 8 * i, TEAM);
             barrier_init(shared_address(shared.empty) + 8 * i, WARPS / GROUPS);
         }
         fence_barrier_init();

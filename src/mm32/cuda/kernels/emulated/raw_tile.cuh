@@ -159,4 +159,13 @@ struct RawTile {
             load_shared(second, x[4], x[5], x[6], x[7]);
         }
     }
+
+    // Places 8 * piece .. + 7 of row `line` of a tile that lies along rows.
+    __device__ __forceinline__ void piece_of_row(unsigned tile, unsigned phase, int line, int piece, float (&x)[8]) const {
+#pragma unroll
+        for (int e = 0; e < 8; e++) {
+            const int k = 4 * piece + e % 4 + e / 4 * 32;
+            x[e] = load_shared1(tile + at(line, k) + (SHIFTED ? 4 * shift_of(phase, k) : 0));
+        }
+    }
 };
