@@ -241,12 +241,21 @@ def test_k_is_shared_where_tiles_are_few(card: Card) -> None:
     """Partial sums in a workspace, or, where there is no memory for one, the same kernel without."""
     for sizes in ((100, 100, 100000), (256, 256, 524288), (8, 64, 1 << 20)):
         problem = from_layout("nn", *sizes, bias=True)
-        shared, alone = plan(problem, card, "simt"), planning.without_workspace(problem, card)
+        shared, alone = plan(problem, card, "simt"), planning.without_workspace(problem, card, "simt")
         assert shared.workspace.parts > 1
         assert [launch.entry for launch in shared.launches][1:] == ["mm32_reduce"]
         assert (alone.kernel, alone.workspace, len(alone.launches)) == ("simt", None, 1)
         assert alone.launches[0].grid(problem) < shared.launches[0].grid(problem)
     assert plan(from_layout("nn", 8192, 8192, 32), card, "simt").workspace is None
+
+
+def test_without_a_workspace_the_tensor_cores_are_still_used() -> None:
+    large = from_layout("nn", 4096, 4096, 8192)
+    alone = planning.without_workspace(large, H200)
+    assert (alone.kernel, alone.workspace) == ("direct", None)
+    assert planning.without_workspace(large, H200, "simt").kernel == "simt"
+    assert planning.without_workspace(from_layout("nn", 4096, 4096, 8192, precision="ieee"), H200).kernel == "simt"
+    assert planning.without_workspace(from_layout("nn", 64, 64, 0), H200).kernel == "simt"
 
 
 @pytest.mark.parametrize("card", SOME, ids=lambda c: c.name)
@@ -256,7 +265,7 @@ def test_the_last_wave_is_shared(card: Card) -> None:
     problems = (from_layout("tn", s, s, 4095, bias=True, activation="relu") for s in range(501, 6000, 250))
     streamed = (p for p in problems if plan(p, card, "simt").launches[-1].entry == "mm32_fixup")
     problem = next(streamed)
-    made, alone = plan(problem, card, "simt"), planning.without_workspace(problem, card)
+    made, alone = plan(problem, card, "simt"), planning.without_workspace(problem, card, "simt")
     multiply, fixup = made.launches
     constants = dict(multiply.constants)
     assert (multiply.entry, fixup.entry, constants["STREAM_K"]) == ("mm32_simt", "mm32_fixup", 1)

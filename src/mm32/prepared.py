@@ -280,15 +280,16 @@ def _what_is_missing(error: BaseException | None) -> str | None:
 def without_memory(run: Run, index: int, kernel: str, error: torch.OutOfMemoryError) -> Run:
     """What computes a call of mm32's in the place of `run`, which found no memory for its workspace (`error`).
 
-    "auto" and "simt" are computed by simt without a workspace, which is slower, and a warning says so. For another kernel asked
-    for by name, the error is raised again.
+    "auto" and "simt" are computed by a kernel without a workspace, which is slower, and a warning says so. For another kernel
+    asked for by name, the error is raised again.
     """
     plan = run.plan
     if kernel not in ("auto", "simt") or plan.workspace is None:
         raise error
+    instead = planning.without_workspace(plan.gemm, plan.card, kernel)
     warnings.warn(
-        f"mm32.matmul: no memory for {plan.workspace.bytes} bytes of workspace that kernel {plan.kernel!r} wants; kernel 'simt' "
-        "without it, which is slower, runs instead",
+        f"mm32.matmul: no memory for {plan.workspace.bytes} bytes of workspace that kernel {plan.kernel!r} wants; kernel "
+        f"{instead.kernel!r} without it, which is slower, runs instead",
         stacklevel=4,
     )
-    return launch.Executable(planning.without_workspace(plan.gemm, plan.card), index)
+    return launch.Executable(instead, index)

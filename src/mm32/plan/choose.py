@@ -90,10 +90,17 @@ def plan(
     )
 
 
-def without_workspace(gemm: Gemm, card: Card) -> Plan:
-    """The fastest plan that takes no memory beyond the operands."""
-    chosen = min(fma.candidates(Work(gemm), card, workspace=False), key=_seconds)
-    return replace(fma.assemble(chosen, gemm, card), reason="it needs no workspace")
+def without_workspace(gemm: Gemm, card: Card, kernel: str = "auto") -> Plan:
+    """The fastest plan that takes no memory beyond the operands. `kernel`: auto or simt."""
+    work = Work(gemm)
+    chosen = min(fma.candidates(work, card, workspace=False), key=_seconds)
+    plan = fma.assemble(chosen, gemm, card)
+    fits = unsupported("direct", card) is None and direct.unsuited(gemm) is None and gemm.k > 0 and not gemm.empty
+    if kernel == "auto" and fits:
+        option = _option("direct", work, card)
+        if option.seconds < chosen.seconds:
+            plan = option.assemble()
+    return replace(plan, reason="it needs no workspace")
 
 
 def candidates(gemm: Gemm, card: Card, kernel: str, torch: str = "fp32") -> list[tuple[str, float, Callable[[], Plan]]]:

@@ -82,7 +82,7 @@ SHARES: dict[str, float] = {
     "direct.128x32.launches": 0.76,
     "direct.64x32": 0.26,
     "direct.64x32.launches": 0.24,
-    "direct.launches": 1.8,
+    "direct.launches": 1.65,
     "direct.cluster.launches": 0.63,
     "direct.shifted": 0.74,
     "direct.scattered": 0.5,
