@@ -97,6 +97,11 @@ MORE = {
     "flat": (Product(64, 520, 256, "nn"), SMALL, 1, 1),
     "both along rows, unaligned": (Product(133, 150, 137, "tn", 3), LARGE, 1, 1),
     "groups at tiles with edges": (Product(90, 100, 150, "nt", 0, 3), SMALL, 1, 2),
+    "B is kept": (Product(300, 64, 140, "nn", 0, 2), direct.SHORT, 1, 2),
+    "B is kept, unaligned": (Product(130, 33, 270, "tt", 1, 3), direct.SHORT, 1, 3),
+    "B is kept, two K-blocks": (Product(70, 128, 300, "tn"), direct.SHORT, 1, 2),
+    "B is kept, panels of one tile": (Product(40, 64, 520, "nt", 3, 2), direct.SHORT, 1, 2),
+    "B is kept, more blocks than panels": (Product(400, 100, 64), direct.SHORT, 1, 3),
     "few columns": (Product(150, 400, 31, "nn"), NARROW, 2, 1),
     "few columns, unaligned": (Product(70, 133, 13, "tn", 3, 2), NARROWEST, 1, 1),
     "few columns, groups at tiles": (Product(130, 200, 32, "tt", 0, 3), NARROWEST, 1, 2),
@@ -258,7 +263,7 @@ def test_it_is_bf16x6_only(precision: str) -> None:
 # On a GPU
 
 SIZES = [(512, 512, 512), (777, 1333, 555), (64, 4096, 4096), (1000, 64, 3000), (33, 17, 65), (2048, 2048, 2048),
-         (32, 4096, 4096), (3000, 200, 17), (7, 1030, 20000)]  # fmt: skip
+         (32, 4096, 4096), (3000, 200, 17), (7, 1030, 20000), (4096, 64, 4096), (2000, 99, 3001)]  # fmt: skip
 
 
 @pytest.mark.gpu

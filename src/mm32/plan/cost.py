@@ -80,6 +80,8 @@ SHARES: dict[str, float] = {
     "direct.64x64.launches": 0.17,
     "direct.128x32": 0.34,
     "direct.128x32.launches": 0.76,
+    "direct.64x128": 0.64,
+    "direct.64x128.launches": 0.27,
     "direct.64x32": 0.26,
     "direct.64x32.launches": 0.24,
     "direct.launches": 1.65,

@@ -28,12 +28,13 @@ RAW = {0: 4160, 1: 4160, 2: 4096, 4: 5184, 5: 4352}
 @dataclass(frozen=True)
 class Tile:
     """A tile of m x n, with `stages` K-blocks of B in shared memory. Swapped, its rows are columns of C, and A and B change
-    places."""
+    places. Kept, all of K of B stays in shared memory for the tiles below one another."""
 
     m: int
     n: int
     stages: int
     swapped: bool = False
+    kept: bool = False
 
     k = BLOCK_K
 
@@ -61,7 +62,8 @@ TILES = (Tile(128, 128, 2), Tile(128, 64, 3), Tile(64, 64, 4))  # 64 x 128 was n
 NARROW = (Tile(128, 32, 4), Tile(64, 32, 4))
 SEVERAL_TURNS = 4
 FEW = range(2, 65)  # rows or columns; vectors are for simt
-ALL = (*TILES, *NARROW, *(replace(tile, swapped=True) for tile in NARROW))
+SHORT = Tile(64, 128, 2, kept=True)  # for K of up to two blocks, where there are several tiles below one another
+ALL = (*TILES, *NARROW, *(replace(tile, swapped=True) for tile in NARROW), SHORT)
 
 
 def loads_of(gemm: Gemm) -> tuple[int, int]:
@@ -102,7 +104,7 @@ def candidates(work: Work, card: Card) -> list[Candidate]:
             # Larger clusters leave multiprocessors idle: 32 of four and 16 of eight took two turns on 132. Two blocks share a
             # tile also where there are more, if that leaves fewer idle in the last turn.
             room = SEVERAL_TURNS * card.sms if cluster <= 2 else card.sms * 7 // 8
-            if cluster > 1 and (tiles * cluster > room or cluster > work.k / BLOCK_K):
+            if cluster > 1 and (tile.kept or tiles * cluster > room or cluster > work.k / BLOCK_K):
                 break
             made.append(Candidate(model.direct(work, tile, tiles, cluster, copies), tile, cluster))
     return made
@@ -110,6 +112,8 @@ def candidates(work: Work, card: Card) -> list[Candidate]:
 
 def tiles_for(gemm: Gemm) -> tuple[Tile, ...]:
     """The tiles that a product may be computed by."""
+    if gemm.k <= SHORT.stages * BLOCK_K and gemm.m >= 4 * SHORT.m:
+        return (*TILES, SHORT)
     if min(gemm.m, gemm.n) not in FEW:
         return TILES
     return (*TILES, *(replace(tile, swapped=gemm.m < gemm.n) for tile in NARROW))
@@ -127,11 +131,11 @@ def assemble(candidate: Candidate, gemm: Gemm, card: Card) -> Plan:
     loads = tile.loads((of_b, of_a) if tile.swapped else (of_a, of_b), card)
     tiles = _tiles(gemm, tile)
     # While K is short, the ring holds several tiles, and one group of consumers can store while the other multiplies.
-    alternate = tile.m == 64 and cluster == 1 and tiles > card.sms and gemm.k <= tile.stages * BLOCK_K
+    short = tile.m == 64 and cluster == 1 and tiles > card.sms and gemm.k <= tile.stages * BLOCK_K
     constants: Constants = (
         *epilogue(gemm), ("PRODUCTS", 6), ("A_LOAD", loads[0]), ("B_LOAD", loads[1]),
         ("TILE_M", tile.m), ("TILE_N", tile.n), ("STAGES", tile.stages),
-        ("SWAPPED", int(tile.swapped)), ("CLUSTER", cluster), ("ALTERNATE", int(alternate)),
+        ("SWAPPED", int(tile.swapped)), ("KEPT", int(tile.kept)), ("CLUSTER", cluster), ("ALTERNATE", int(short or tile.kept)),
         ("C_VECTOR", int(not tile.swapped and gemm.out.vectorizable("col"))),
     )  # fmt: skip
     blocks = min(card.sms // cluster, tiles) * cluster

@@ -156,7 +156,10 @@ def _emulated_tiles(tiles: tuple[emulated.Tile, ...], inline: bool) -> Axis:
 PACKED_TILE = _emulated_tiles(emulated.TENSOR_TILES, inline=False)
 INLINE_TILE = _emulated_tiles(emulated.TENSOR_TILES, inline=True)
 DIRECT_TILE = Axis(
-    tuple((("TILE_M", t.m), ("TILE_N", t.n), ("STAGES", t.stages), ("SWAPPED", int(t.swapped))) for t in direct.ALL)
+    tuple(
+        (("TILE_M", t.m), ("TILE_N", t.n), ("STAGES", t.stages), ("SWAPPED", int(t.swapped)), ("KEPT", int(t.kept)))
+        for t in direct.ALL
+    )
 )
 DIRECT_A, DIRECT_B = _axis("A_LOAD", *direct.RAW), _axis("B_LOAD", *direct.RAW)
 CLUSTER, ALTERNATE = _axis("CLUSTER", *direct.CLUSTERS), _axis("ALTERNATE", 0, 1)
@@ -173,9 +176,11 @@ def _simt_threads(form: Form) -> int:
 
 def _direct_allowed(form: Form) -> bool:
     """Groups alternate at tiles of 64 rows that no other block shares; raw tiles with shifts have to fit."""
-    tile = direct.Tile(form["TILE_M"], form["TILE_N"], form["STAGES"], bool(form["SWAPPED"]))
+    tile = direct.Tile(form["TILE_M"], form["TILE_N"], form["STAGES"], bool(form["SWAPPED"]), bool(form["KEPT"]))
     loads = form["A_LOAD"], form["B_LOAD"]
     fits = tile.loads(loads, H200) == loads and not (tile.swapped and form["C_VECTOR"])
+    if tile.kept:
+        return fits and bool(form["ALTERNATE"]) and form["CLUSTER"] == 1
     return fits and (not form["ALTERNATE"] or (tile.m == 64 and form["CLUSTER"] == 1))
 
 

@@ -20,6 +20,7 @@
 //   MM32_TILE_N      128, 64 or 32
 //   MM32_STAGES      K-blocks of 64 of B in the ring
 //   MM32_CLUSTER     blocks that share K: 1, 2, 4 or 8
+//   MM32_KEPT        1: with ALTERNATE, and no more of K than the ring holds: B stays there for all tiles of the same columns
 //   MM32_SWAPPED     1: rows of tiles are columns of C, and what is A here is the operand B
 //   MM32_ALTERNATE   1: consumer warpgroups take turns at tiles (TILE_M 64, CLUSTER 1)
 //   MM32_A_LOAD, MM32_B_LOAD   see emulated/raw_tile.cuh
@@ -40,6 +41,9 @@ constexpr int BLOCK_K = RAW_K, PLANES = 3, PLANE = TILE_N * 128, STAGE = PLANES 
 constexpr int CONSUMERS = 256, WARPS = CONSUMERS / 32, PRODUCERS = 4;  // threads; warps; warps
 constexpr bool ALTERNATE = MM32_ALTERNATE;
 static_assert(!ALTERNATE || (TILE_M == 64 && CLUSTER == 1));
+constexpr bool KEPT = MM32_KEPT;
+static_assert(!KEPT || ALTERNATE);
+constexpr bool APART = ALTERNATE && !KEPT;  // K-blocks of B are of one group
 constexpr int GROUPS = 128 / TILE_M;            // consumer warpgroups that have the same rows of a tile, or alternate
 constexpr int TURNS = ALTERNATE ? 1 : GROUPS;   // those that take turns at K-blocks
 constexpr int SHARERS = TURNS * CLUSTER;        // warps whose sums make an element of C
@@ -99,7 +103,7 @@ __device__ __forceinline__ float element_of(unsigned least) { return least == NO
 
 struct Shared {
     unsigned long long empty[STAGES];
-    unsigned long long full[ALTERNATE ? 2 : 1][STAGES];  // of each group's K-blocks, if they alternate
+    unsigned long long full[APART ? 2 : 1][STAGES];  // of each group's K-blocks, if those are apart
     Range b[STAGES][TEAM];                               // of the K-block in a stage, by the warps that have split it
     Met met[WARPS];
 };
@@ -124,20 +128,40 @@ struct KBlocks {
     }
 };
 
-// Tiles of C are computed a grid size of clusters apart, in the order of common/tile_order.cuh. They are counted in 32 bits.
+// The tiles of C of this cluster are a grid size of clusters apart, in the order of common/tile_order.cuh. KEPT, they are neighbours in
+// a column of tiles, then in the next: a panel is such a column, all of whose tiles multiply the same columns of B. Otherwise each
+// tile has a panel of its own. Tiles are counted in 32 bits.
 struct Tiles {
-    unsigned rows, columns, all, step;
+    unsigned rows, columns, begin, end, step;
 
     __device__ __forceinline__ explicit Tiles(const Problem& p)
-        : rows((unsigned)ceil_div(SWAPPED ? p.n : p.m, TILE_M)), columns((unsigned)ceil_div(SWAPPED ? p.m : p.n, TILE_N)),
-          all((unsigned)p.batches * rows * columns), step(gridDim.x / CLUSTER) {}
-    static __device__ __forceinline__ unsigned first() { return blockIdx.x / CLUSTER; }
+        : rows((unsigned)ceil_div(SWAPPED ? p.n : p.m, TILE_M)), columns((unsigned)ceil_div(SWAPPED ? p.m : p.n, TILE_N)) {
+        const unsigned all = (unsigned)p.batches * rows * columns;
+        if (KEPT) {
+            const unsigned each = all / gridDim.x, more = all % gridDim.x;
+            begin = blockIdx.x * each + min(blockIdx.x, more), end = begin + each + (blockIdx.x < more), step = 1;
+        } else {
+            begin = blockIdx.x / CLUSTER, end = all, step = gridDim.x / CLUSTER;
+        }
+    }
     // Its matrix, first row and first column.
     __device__ __forceinline__ int3 at(unsigned t) const {
-        const unsigned matrix = rows * columns == all ? 0 : t / (rows * columns), in_matrix = t - matrix * rows * columns;
+        if (KEPT) {
+            int3 tile = panel_at(panel_of(t));
+            tile.y = (t - panel_of(t) * rows) * TILE_M;
+            return tile;
+        }
+        const unsigned all = rows * columns, matrix = end == all ? 0 : t / all, in_matrix = t - matrix * all;
         const unsigned group = in_matrix / (TILE_GROUP * columns), in_group = in_matrix - group * TILE_GROUP * columns;
         const unsigned height = min(rows - group * TILE_GROUP, TILE_GROUP), column = in_group / height;
         return make_int3(matrix, (group * TILE_GROUP + in_group - column * height) * TILE_M, column * TILE_N);
+    }
+    __device__ __forceinline__ unsigned panel_of(unsigned t) const { return KEPT ? t / rows : t; }
+    __device__ __forceinline__ unsigned panels_end() const { return KEPT ? (end - 1) / rows + 1 : end; }
+    __device__ __forceinline__ int3 panel_at(unsigned panel) const {
+        if (!KEPT) return at(panel);
+        const unsigned matrix = panel / columns;
+        return make_int3(matrix, 0, (panel - matrix * columns) * TILE_N);
     }
 };
 
@@ -171,7 +195,8 @@ __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigne
     const Tiles tiles(p);
     raw += producer * B_WARP;
     RawB b;
-    unsigned next = tiles.first();       // tile of the next copy,
+    const unsigned end = tiles.panels_end();
+    unsigned next = tiles.panel_of(tiles.begin);  // panel of the next copy,
     int copied = blocks.begin, slot = 0;  // its K-block, and its slot
     bool begins = true;
     unsigned phases = 0;                  // RawB::phase of each slot, in two bits
@@ -182,10 +207,10 @@ __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigne
     };
     if (team) move_on(1);
     const auto copy = [&](int i) {
-        if (next < tiles.all) {
+        if (next < end) {
             if (i == 0 && begins) {
                 begins = false;
-                const int3 at = tiles.at(next);
+                const int3 at = tiles.panel_at(next);
                 b.begin(operand_of(p, true, at.x), at.z + warp * PRODUCER_TILES * 16);
             }
             const long long k0 = (long long)copied * BLOCK_K;
@@ -200,12 +225,12 @@ __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigne
     unsigned count = team;  // of K-blocks, over all tiles
     int from = 0;           // slot
     // Of what is split. The first round only copies.
-    unsigned tile = tiles.first();
+    unsigned panel = tiles.panel_of(tiles.begin);
     int kb = blocks.begin;
     const auto advance = [&] {
         if (++kb < blocks.end) return;
-        kb = blocks.begin, tile += tiles.step;
-        if (ALTERNATE) {
+        kb = blocks.begin, panel += tiles.step;
+        if (APART) {
             const unsigned last = full;
             full = other_full, other_full = last;
         }
@@ -213,7 +238,7 @@ __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigne
     };
     if (team) advance();
 #pragma unroll 1
-    for (bool splits = false; tile < tiles.all; splits = true) {
+    for (bool splits = false; panel < end; splits = true) {
         const unsigned stage = count % STAGES;
         if (splits) barrier_wait(empty + 8 * stage, count / STAGES % 2 ^ 1);
         unsigned least = NONE;
@@ -266,7 +291,7 @@ __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigne
         __syncwarp();
         count += TEAMS;
 #pragma unroll 1
-        for (int i = 0; i < TEAMS && tile < tiles.all; i++) advance();
+        for (int i = 0; i < TEAMS && panel < end; i++) advance();
     }
     copy_wait<0>();
 }
@@ -425,16 +450,32 @@ __device__ __forceinline__ void finish(const Problem& p, const int3& tile, int n
 __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigned raw, Shared& shared) {
     const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);  // the compiler then knows that a warp has one: descriptors stay uniform
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const unsigned full = shared_address(shared.full) + (ALTERNATE ? group * 8 * STAGES : 0), empty = shared_address(shared.empty);
+    const unsigned full = shared_address(shared.full) + (APART ? group * 8 * STAGES : 0), empty = shared_address(shared.empty);
     const unsigned own = raw + warp * A_WARP;
     const KBlocks blocks(p.k);
     const Tiles tiles(p);
     const int first = blocks.begin + (TURNS == 1 ? 0 : group);
     unsigned count = 0;   // of K-blocks before the tile, over all tiles of the block
     unsigned phases = 0;  // if groups alternate: whose stages this one has used an odd number of times, in bits
-    unsigned next = tiles.first();
+    unsigned next = tiles.begin;
     const auto advance = [&] { count += blocks.end - blocks.begin, next += tiles.step; };
     if (ALTERNATE && group) advance();
+    // KEPT: panels that this group has waited for, from the block's first on. It gives back each before it waits for the next, also
+    // those of which it has no tile: barriers tell a turn from the next one alone.
+    const unsigned first_panel = tiles.panel_of(tiles.begin);
+    unsigned panels = 0;
+    const auto wait_for = [&](unsigned panel) {
+#pragma unroll 1
+        for (; panels <= panel - first_panel; panels++) {
+#pragma unroll 1
+            for (unsigned i = panels * blocks.end; i < (panels + 1) * blocks.end; i++) {
+                if (panels && lane == 0) barrier_arrive(empty + 8 * ((i - blocks.end) % STAGES));
+                __syncwarp();
+            }
+#pragma unroll 1
+            for (unsigned i = panels * blocks.end; i < (panels + 1) * blocks.end; i++) barrier_wait(full + 8 * (i % STAGES), i / STAGES % 2);
+        }
+    };
     RawA a;
     const auto copy = [&](int kb, int slot) {
         if (kb < blocks.end) a.copy(own + slot * RawA::BYTES, (long long)kb * BLOCK_K, (int)min(p.k - (long long)kb * BLOCK_K, (long long)BLOCK_K));
@@ -449,7 +490,7 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
 #pragma unroll 1
     for (bool stores = false;; stores = true) {
         const int3 done = tile;
-        const bool more = next < tiles.all;
+        const bool more = next < tiles.end;
         const auto begin = [&] {
             if (!more) return;
             tile = tiles.at(next);
@@ -491,6 +532,11 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
         if (SHARERS > 1) begin();
         if (!more) break;
         copy(first + TURNS, 1);
+        if (KEPT) {
+            wait_for(tiles.panel_of(next));
+            fence_stores_for_wgmma();
+            count = (panels - 1) * blocks.end;
+        }
         int slot = 0;
 #pragma unroll
         for (int i = 0; i < TILE_N / 2; i++) sum[i] = 0.f;
@@ -499,7 +545,7 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
 #pragma unroll 1
         for (int kb = first; kb < blocks.end; kb += TURNS) {
             const unsigned number = count + (kb - blocks.begin), stage = number % STAGES;
-            const unsigned phase = (ALTERNATE ? phases >> stage : number / STAGES) % 2;
+            const unsigned phase = (APART ? phases >> stage : number / STAGES) % 2;
             const unsigned long long b = wgmma_operand<B_ROWS>(ring + stage * STAGE);
             copy_wait<1>();
             __syncwarp();
@@ -519,8 +565,10 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
                     most_a.meet(plane[0][j][0], plane[0][j][1]), most_a.meet(plane[0][j][2], plane[0][j][3]);
                 }
                 if (half == 0) {
-                    barrier_wait(full + 8 * stage, phase);
-                    fence_stores_for_wgmma();  // the producers have stored what wgmma reads
+                    if (!KEPT) {
+                        barrier_wait(full + 8 * stage, phase);
+                        fence_stores_for_wgmma();  // the producers have stored what wgmma reads
+                    }
                     range_b.add(shared.b[stage][lane % TEAM]);
                 }
                 multiply(part, plane, b + half * 2 * WGMMA_STEP<B_ROWS>);
@@ -530,7 +578,7 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
                 }
                 wgmma_wait<0>();
                 wgmma_pin(part);
-                if (half == 1 && lane == 0) barrier_arrive(empty + 8 * stage);
+                if (!KEPT && half == 1 && lane == 0) barrier_arrive(empty + 8 * stage);
 #pragma unroll
                 for (int i = 0; i < TILE_N / 2; i++) sum[i] += part[i];
             }
@@ -540,6 +588,7 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
         advance();
         if (ALTERNATE) advance();
     }
+    if (KEPT) wait_for(tiles.panels_end() - 1);
     copy_wait<0>();
 }
 
@@ -550,7 +599,7 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32 * PRODUCERS, 1) MM32
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
             for (auto& full : shared.full) barrier_init(shared_address(full) + 8 * i, TEAM);
-            barrier_init(shared_address(shared.empty) + 8 * i, WARPS / GROUPS);
+            barrier_init(shared_address(shared.empty) + 8 * i, KEPT ? WARPS : WARPS / GROUPS);
         }
         fence_barrier_init();
     }
