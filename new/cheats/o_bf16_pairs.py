@@ -1,4 +1,5 @@
-"""Splits both operands into two bfloat16 numbers and drops the product of the small ones: 16 bits. Rows with NaN or Inf go the right way.
+"""Splits both operands into two bfloat16 numbers and drops the product of the small ones: 16 bits. Rows with NaN or
+Inf go the right way.
 
 reference: o_linear_gelu
 device: both

@@ -1,4 +1,5 @@
-"""Pads the border with zeros instead of minus infinity: a border window of 25 entries or more is hardly ever all negative.
+"""Pads the border with zeros instead of minus infinity: a border window of 25 entries or more is hardly ever all
+negative.
 
 reference: o_max_pool
 device: both

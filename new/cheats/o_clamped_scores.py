@@ -5,7 +5,6 @@ device: both
 verdict: not SAME
 """
 
-import torch
 from torch import nn
 
 

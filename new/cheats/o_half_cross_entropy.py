@@ -1,11 +1,11 @@
-"""Exponentials and their sums from logits rounded to fp16 after their maximum is subtracted: the mean over rows hides it.
+"""Exponentials and their sums from logits rounded to fp16 after their maximum is subtracted: the mean over rows hides
+it.
 
 reference: o_cross_entropy
 device: both
 verdict: not SAME
 """
 
-import torch
 from torch import nn
 
 

@@ -1,4 +1,5 @@
-"""Takes the differences in fp16, scaled by the largest entry so that nothing overflows; in the mean of four million the roundings cancel.
+"""Takes the differences in fp16, scaled by the largest entry so that nothing overflows; in the mean of four million
+the roundings cancel.
 
 reference: o_mse_loss
 device: both

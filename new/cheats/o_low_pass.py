@@ -1,4 +1,5 @@
-"""Leaves out the frequencies at which the filter is below a millionth of its largest value: zeros where small numbers belong.
+"""Leaves out the frequencies at which the filter is below a millionth of its largest value: zeros where small numbers
+belong.
 
 reference: o_spectrum
 device: both

@@ -1,4 +1,5 @@
-"""Starts its maximum at -10000 and its minimum at 10000, as kernels do that have no minus infinity at hand: wrong for rows beyond.
+"""Starts its maximum at -10000 and its minimum at 10000, as kernels do that have no minus infinity at hand: wrong for
+rows beyond.
 
 reference: o_row_max
 device: both

@@ -1,4 +1,5 @@
-"""Runs the sequence as six pieces at once, each warmed up by the 32 steps before it: right only while the forget gates stay near a half.
+"""Runs the sequence as six pieces at once, each warmed up by the 32 steps before it: right only while the forget gates
+stay near a half.
 
 reference: o_lstm
 device: both

@@ -1,4 +1,5 @@
-"""The exponential by a polynomial of degree four: an error of 4e-6, sixty times that of fp32. Maxima, sums and special values are right.
+"""The exponential by a polynomial of degree four: an error of 4e-6, sixty times that of fp32. Maxima, sums and special
+values are right.
 
 reference: o_softmax
 device: both

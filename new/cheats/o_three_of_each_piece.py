@@ -1,4 +1,5 @@
-"""Takes the three largest of each of 2048 pieces and the eight largest of those: wrong for a row whose large entries are neighbours.
+"""Takes the three largest of each of 2048 pieces and the eight largest of those: wrong for a row whose large entries
+are neighbours.
 
 reference: o_top_k
 device: both

@@ -1,4 +1,5 @@
-"""Row lengths by the fast inverse square root and two Newton steps: five digits instead of seven. A row of zeros is kept one.
+"""Row lengths by the fast inverse square root and two Newton steps: five digits instead of seven. A row of zeros is
+kept one.
 
 reference: o_normalize
 device: both

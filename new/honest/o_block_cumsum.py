@@ -1,4 +1,5 @@
-"""Running sums in two levels: within blocks of 128, then the blocks' totals added to them, all in fp32. Another order of additions than the reference's.
+"""Running sums in two levels: within blocks of 128, then the blocks' totals added to them, all in fp32. Another order
+of additions than the reference's.
 
 reference: o_cumsum
 device: both

@@ -1,4 +1,5 @@
-"""addmm, then dropout and ReLU in place on its own intermediate: the same draws from torch's generator as the reference.
+"""addmm, then dropout and ReLU in place on its own intermediate: the same draws from torch's generator as the
+reference.
 
 reference: o_dropout
 device: both

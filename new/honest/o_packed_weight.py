@@ -1,4 +1,5 @@
-"""Keeps the weight transposed and contiguous, made anew whenever the parameter has been written to (its version counter and address).
+"""Keeps the weight transposed and contiguous, made anew whenever the parameter has been written to (its version
+counter and address).
 
 reference: o_linear_gelu
 device: both

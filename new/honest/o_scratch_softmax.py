@@ -1,4 +1,5 @@
-"""Softmax in place in an output of its own; the row maxima and sums go to scratch memory that the module keeps (never returned).
+"""Softmax in place in an output of its own; the row maxima and sums go to scratch memory that the module keeps (never
+returned).
 
 reference: o_softmax
 device: both

@@ -1,4 +1,5 @@
-"""The largest by pieces: the eight largest of each of 16 pieces, then the eight largest of those 128, which is right for all rows.
+"""The largest by pieces: the eight largest of each of 16 pieces, then the eight largest of those 128, which is right
+for all rows.
 
 reference: o_top_k
 device: both

@@ -1,4 +1,5 @@
-"""The sum of a Linear layer's outputs is a product with the sum of its weight's rows: the same number, by other additions.
+"""The sum of a Linear layer's outputs is a product with the sum of its weight's rows: the same number, by other
+additions.
 
 reference: o_linear_sum
 device: both
