@@ -8,7 +8,6 @@ verdict: not SAME
 
 import pathlib
 
-import torch
 from torch import nn
 
 
