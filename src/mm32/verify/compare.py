@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 DEFAULT_TRIALS = 3
 DECIDED = 0.25  # a bound of the normwise error above which rounding decides what the output is
 KEPT_BYTES = 256 << 20  # of outputs and truths that are kept for the self-test
+ODD_BYTES = 128 << 20  # of inputs of probes that are kept for timed windows
 TF32_BITS = 11
 FEW = 64  # entries of an output, in which the errors of many terms average out
 STATE = 0.01  # of the change that a forward makes to a buffer: how far another may be from it
@@ -51,6 +54,7 @@ class Comparison:
         self.undecided = ""  # how far rounding moves the output on the script's own data, if nothing can be said there
         self.trial_seconds = 0.0
         self.reference_seconds = 0.0
+        self.odd: list[Odd] = []  # data of probes that were passed, for timed windows
         self.seen: list[float] = []  # bits that the candidate's products carry, by each kind of data that shows it
 
     def run(self, after_trials: Callable[[], None] = lambda: None) -> None:
@@ -146,6 +150,8 @@ class Comparison:
                 why_not = self._own_error(truths, trial=True)
             if why_not:
                 raise Stop(Verdict.NO_VERDICT, why_not)
+            for truth in truths:
+                truth.hold_to_bits()
             self._keep(truths)
             self._give(self.inputs)
             got = self._output(seed, first=number == 0)
@@ -384,14 +390,7 @@ class Comparison:
         if variation.state:
             self._build({"init": self.build["init"], "state": self.varied["state"]})
         self._forward(seed)
-        truths = self.truth.of(seed, self.right)
-        for truth in truths:
-            # A sum of Inf and -Inf is NaN; by whoever adds up the weights before the product, which is the same but for
-            # these, it is Inf. Data that hold a NaN are another matter.
-            truth.either = variation.name == "an Inf"
-        for truth in truths if variation.name == "a NaN" else ():
-            if isinstance(truth.reference, Tensor) and truth.u == 0 and truth.reference.dtype != torch.bool:
-                truth.flips = truth.reference.numel()  # the place of a NaN is whatever it is
+        truths = self._truths(variation, seed, self.right)
         why_not = self._own_error(truths)
         if why_not:
             record |= {"status": "skipped", "reason": "rounding decides the reference's own answer there"}
@@ -402,9 +401,27 @@ class Comparison:
         got = self._output(seed)
         result = self._judge(got, truths, f"probe {variation.name}")
         record |= {"status": "same" if result.same else "different", **judgement_record(result)}
+        if result.same and not variation.state:
+            self._keep_odd(variation.name, partial(self._truths, variation))
         if variation.name == "zero-mean":
             self._coarse(seed, truths, result)
         return result
+
+    def _truths(self, variation: Variation, seed: int, right: Any) -> list[Truth]:
+        """The truths of the reference's output for a variation's data, with what more is right for these."""
+        truths = self.truth.of(seed, right)
+        for truth in truths:
+            # A sum of Inf and -Inf is NaN; by whoever adds up the weights before the product, which is the same but for
+            # these, it is Inf. Data that hold a NaN are another matter.
+            truth.either = variation.name == "an Inf"
+            integers = isinstance(truth.reference, Tensor) and truth.u == 0 and truth.reference.dtype != torch.bool
+            if variation.ties and integers:
+                truth.flips = truth.reference.numel()  # the place of a NaN, or of one of several equal entries
+        return truths
+
+    def _keep_odd(self, name: str, truths: Callable[[int, Any], list[Truth]]) -> None:
+        if _bytes(self.inputs) * (len(self.odd) + 1) <= ODD_BYTES:
+            self.odd.append(Odd(name, self.inputs, truths))
 
     def _coarse(self, seed: int, truths: list[Truth], result: Judgement) -> None:
         """Of a model with products inside: what TF32 operands would do, for the self-test and to count the candidate's bits."""
@@ -456,6 +473,9 @@ class Comparison:
             record |= {"status": "same" if result.same else "different", **judgement_record(result)}
             if not result.same and worst.same:
                 worst = Judgement(False, f"probe {probe.name!r}: {result.reason}")
+            if result.same and not with_state:
+                self.inputs = data["inputs"]
+                self._keep_odd(probe.name, partial(self.truth.of_probe, probe))
         if with_state:
             self.reference.ask("build", self.build, seed=self.session.seed)
             self._build(self.build)
@@ -514,6 +534,15 @@ class Comparison:
 
 
 LATE = "left out for time"
+
+
+@dataclass
+class Odd:
+    """Data of a probe that the candidate has passed, and what makes the truths of its outputs of (seed, output)."""
+
+    name: str
+    inputs: Any
+    truths: Callable[[int, Any], list[Truth]]
 
 
 def _bytes(tree: Any) -> int:
