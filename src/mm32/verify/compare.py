@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from . import diagnosis, picture, selftest
-from .judge import Judgement, Truth, judge, same_bits, shape_of
+from .judge import Errors, Judgement, Truth, judge, same_bits, shape_of
 from .probes import PROBES, Probe, skip_reason
 from .report import judgement_record
 from .stop import Stop
@@ -29,6 +29,7 @@ DECIDED = 0.25  # a bound of the normwise error above which rounding decides wha
 KEPT_BYTES = 256 << 20  # of outputs and truths that are kept for the self-test
 ODD_BYTES = 128 << 20  # of inputs of probes that are kept for timed windows
 TF32_BITS = 11
+EARLIER, SHORT = 7, 0.1  # calls before the one that is judged, where one takes less than so many seconds
 FEW = 64  # entries of an output, in which the errors of many terms average out
 STATE = 0.01  # of the change that a forward makes to a buffer: how far another may be from it
 
@@ -285,12 +286,15 @@ class Comparison:
         if drawn is None or (drawn["same"] and not result.same):
             self.report.picture = picture.paint(got, truths, result, of)
 
-    def _output(self, seed: int, first: bool = False) -> Any:
-        """The candidate's output for the inputs that it has. At its `first` call it may still compile."""
+    def _output(self, seed: int, first: bool = False, earlier: int = 0) -> Any:
+        """The candidate's output for the inputs that it has, after so many `earlier` calls. At its `first` call it may still
+        compile."""
         limits = self.limits(self.reference_seconds)
         if first:
             limits["timeout"] = self.session.limits.first_call
-        reply = self.candidate.ask("forward", seed=seed, limit=limits["max_payload"] - (1 << 20), **limits)
+        reply = self.candidate.ask(
+            "forward", seed=seed, earlier=earlier, limit=limits["max_payload"] - (1 << 20), **limits
+        )
         if "too_large" in reply.header:
             raise Stop(
                 Verdict.DIFFERENT, f"the output is far larger than the reference's: {reply.header['too_large']}"[:500]
@@ -342,6 +346,10 @@ class Comparison:
             worst = self._product_probes(begin)
         else:
             worst = self._variations(begin)
+        if self.report.problem["draws"] or self.report.problem["changes"]:
+            said = self._in_a_row(begin)
+            if said and worst.same:
+                worst = Judgement(False, f"probe 'in a row': {said}")
         late = [p["name"] for p in self.report.probes if p.get("reason") == LATE]
         if late:
             self.report.left_out.append(f"{len(late)} of {len(self.report.probes)} probes")
@@ -349,6 +357,47 @@ class Comparison:
             bits = min(self.seen)
             self.report.precision = {"bits": round(bits, 1), "of": 24}
         return worst
+
+    def _in_a_row(self, begin: float) -> str:
+        """What is wrong with the last of several calls with no seed and no state given between them; empty if nothing.
+
+        Where the reference draws random numbers, all that is asked is that a call draws others than the one before: how many
+        a kernel takes from the generator is its own affair. State is to be as the reference's own calls leave it, and so is
+        the output, whose errors may be as many times as large as there are calls.
+        """
+        asks = "calls in a row: state moves on at each, and so do random numbers"
+        record: dict[str, Any] = {"name": "in a row", "asks": asks}
+        self.report.probes.append(record)
+        if self._late(begin):
+            record |= {"status": "skipped", "reason": LATE}
+            return ""
+        seed = self.session.seed
+        self.inputs = self._own_inputs(seed)
+        self._give(self.inputs)
+        if self.report.problem["draws"]:
+            first, second = (self.reference.ask("forward", seed=seed, earlier=n).value for n in (0, 1))
+            again = same_bits(self._output(seed), self._output(seed, earlier=1)) and not same_bits(first, second)
+            record["status"] = "different" if again else "same"
+            return "it draws the same random numbers at every call under one seed" if again else ""
+        self._forward(seed)
+        noise = [truth.noise for truth in self.truth.of(seed, self.right)]
+        earlier = EARLIER if self.reference_seconds < SHORT else 2
+        self.right = self.reference.ask("forward", seed=seed, earlier=earlier).value
+        left = self.reference.ask("get_state").value
+        truths = [
+            Truth(
+                path,
+                leaf,
+                k=self.truth.k,
+                working=self.truth.working,
+                noise=Errors((1 + earlier) * one.normwise, (1 + earlier) * one.componentwise) if one else None,
+            )
+            for (path, leaf), one in zip(leaves(self.right), noise, strict=True)
+        ]
+        result = self._judge(self._output(seed, earlier=earlier), truths, "probe in a row")
+        said = result.reason if not result.same else self._compare_state(left)
+        record |= {**judgement_record(result), "status": "different" if said else "same", "reason": said}
+        return said
 
     def _late(self, begin: float) -> bool:
         return time.monotonic() - begin + self.trial_seconds / 2 > self.session.probe_budget
