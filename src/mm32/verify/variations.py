@@ -50,7 +50,7 @@ VARIATIONS = (
         "choice by pieces show",
         ties=True,
     ),
-    Variation("far below", "nothing above -65504: a maximum that starts at some negative number shows"),
+    Variation("far below", "nothing above -65504: a maximum that starts at some negative number shows", ties=True),
     Variation(
         "steady", "large values, the same at every step of a sequence: what is remembered for long shows", ties=True
     ),

@@ -1,4 +1,4 @@
-"""Leaves out the frequencies at which the filter is below a millionth of its largest value: zeros where small numbers
+"""Leaves out the frequencies at which the filter is below a hundred-thousandth of its largest value: zeros where small numbers
 belong.
 
 reference: o_spectrum
@@ -21,6 +21,6 @@ class ModelNew(nn.Module):
     def forward(self, x):
         filt = torch.complex(self.real, self.imag)
         size = filt.abs()
-        filt = torch.where(size < 1e-6 * size.amax(), torch.zeros_like(filt), filt)
+        filt = torch.where(size < 1e-5 * size.amax(), torch.zeros_like(filt), filt)
         spectrum = torch.fft.rfft(x) * filt
         return torch.fft.irfft(spectrum, n=x.shape[-1]), spectrum

@@ -2,7 +2,7 @@
 
 reference: o_layer_norm
 device: both
-verdict: not SAME
+verdict: SAME
 """
 
 import torch
