@@ -44,12 +44,8 @@ VARIATIONS = (
     Variation("close", "entries around 1 that differ by a thousandth: their low bits carry the answer", few=True),
     Variation("rolled", "rows in another order: answers remembered by place show", outside=False),
     Variation("constant", "every entry the same", outside=False, ties=True),
-    Variation(
-        "odd rows",
-        "rows of zeros, rows below zero, rows in ascending order: a missing epsilon, a maximum that starts at zero and a "
-        "choice by pieces show",
-        ties=True,
-    ),
+    Variation("zero rows", "a third of the rows zeros: a missing epsilon shows", ties=True),
+    Variation("odd rows", "rows below zero, rows in order: a maximum that starts at zero and a choice by pieces show"),
     Variation("far below", "nothing above -65504: a maximum that starts at some negative number shows", ties=True),
     Variation(
         "steady", "large values, the same at every step of a sequence: what is remembered for long shows", ties=True
@@ -110,7 +106,8 @@ def fill(name: str, values: Sequence[object], generator: torch.Generator) -> lis
         "graded": lambda t: _graded(t, generator),
         "close": lambda t: 1 + 2.0**-10 * torch.randn(t.shape, generator=generator, device=t.device),
         "constant": lambda t: torch.full_like(t, 0.5),
-        "odd rows": lambda t: _odd_rows(t, generator),
+        "zero rows": lambda t: torch.where(_kinds(t, 3, generator) == 0, 0, t),
+        "odd rows": lambda t: torch.where(_kinds(t, 2, generator) == 0, -t.abs() - _size(t) / 64, t.sort(-1).values),
         "far below": lambda t: (t.abs() + _size(t)) * -1e5,
         "steady": lambda t: _steady(t, generator),
         MIXED: lambda t: _mixed(t, generator),
@@ -154,16 +151,14 @@ def _mixed(t: Tensor, generator: torch.Generator) -> Tensor:
     return torch.where(both, normal, t.float() * sign) * size
 
 
-def _odd_rows(t: Tensor, generator: torch.Generator) -> Tensor:
-    """Rows of zeros, below zero and in ascending order, about as many each, along the first axis that is longer than one."""
+def _kinds(t: Tensor, kinds: int, generator: torch.Generator) -> Tensor:
+    """A number for each row, as many of each: rows are the entries of the first axis that is longer than one."""
     axis = next((i for i, size in enumerate(t.shape) if size > 1), None)
     if axis is None:
-        return -t.abs()
+        return torch.zeros_like(t)
     shape = [1] * t.dim()
     shape[axis] = t.shape[axis]
-    kind = torch.randperm(t.shape[axis], generator=generator, device=t.device).view(shape) % 3
-    below = -t.abs() - _size(t) / 64
-    return torch.where(kind == 0, torch.zeros_like(t), torch.where(kind == 1, below, t.sort(-1).values))
+    return torch.randperm(t.shape[axis], generator=generator, device=t.device).view(shape) % kinds
 
 
 def _steady(t: Tensor, generator: torch.Generator) -> Tensor:
