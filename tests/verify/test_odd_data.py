@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mm32.verify import variations
+from mm32.verify import sequential, variations
 from mm32.verify.judge import Truth, judge
 from mm32.verify.kept import Keeper, Surprises
 from verify import in_process
@@ -171,8 +171,9 @@ def test_windows_that_do_not_count_hold_every_kind_of_odd_data() -> None:
     for calls in (1, 4):
         keeper = Keeper(0, random.SystemRandom())
         surprises = Surprises(odd, calls, random.SystemRandom())
-        for number in range(8):
-            surprises.some(number, one, one.pools, False, keeper)
+        for number in range(sequential.MIN_ROUNDS):
+            for _ in range(surprises.due(number)):
+                surprises.window(one, one.pools, False, keeper)
         kept = {one.probe: one for one in keeper.odd}
         assert sorted(kept) == ["as ever", "times 1000"]
         assert kept["times 1000"].recipe == odd["times 1000"]

@@ -46,31 +46,34 @@ def seeds_of(calls: int, draws: bool) -> list[int]:
 
 
 class Surprises:
-    """The candidate's windows that do not count, with data of probes in some of their calls. All come in the first rounds, of
-    which there are always as many, in an order that nobody can predict; behind them each kind of data is kept."""
+    """The candidate's windows that do not count, with data of probes in some of their calls, among those of the first rounds (of
+    which there are always as many), in an order that nobody can predict. What they give is kept by the keeper."""
 
     def __init__(self, odd: Mapping[str, Recipe], calls: int, chance: random.SystemRandom):
         names = chance.sample(sorted(odd), len(odd))
         if calls == 1:
             names = names[:ODD_CALLS]  # a call takes long
-        self.odd, self.calls, self.chance = odd, calls, chance
-        self.at: list[list[list[str]]] = [[] for _ in range(sequential.MIN_ROUNDS)]
         each = max(1, calls // 2)  # the others of a window are of the usual data
-        for begin in range(0, len(names), each):
-            chance.choice(self.at).append(names[begin : begin + each])
+        self.left = [names[begin : begin + each] for begin in range(0, len(names), each)]
+        self.rounds = [chance.randrange(sequential.MIN_ROUNDS) for _ in self.left]
+        self.odd, self.calls, self.chance = odd, calls, chance
 
-    def some(self, number: int, bench: Bench, pools: Pools, draws: bool, keeper: Keeper) -> None:
-        """The windows of this round."""
-        for names in self.at[number] if number < len(self.at) else ():
-            recipes, seeds = [pools.recipe() for _ in range(self.calls)], seeds_of(self.calls, draws)
-            places = self.chance.sample(range(self.calls), len(names))
-            for place, name in zip(places, names, strict=True):
-                recipes[place] = self.odd[name]
-            window = bench.window(recipes, seeds)
-            if window.odd is not None:
-                raise Odd("candidate", window.odd)
-            for place, name in zip(places, names, strict=True):
-                keeper.odd.append(_kept(bench, window, recipes, seeds, place, name, probe=name))
+    def due(self, number: int) -> int:
+        """How many windows belong to this round."""
+        return self.rounds.count(number)
+
+    def window(self, bench: Bench, pools: Pools, draws: bool, keeper: Keeper) -> None:
+        """The next one. Raises Odd."""
+        names = self.left.pop()
+        recipes, seeds = [pools.recipe() for _ in range(self.calls)], seeds_of(self.calls, draws)
+        places = self.chance.sample(range(self.calls), len(names))
+        for place, name in zip(places, names, strict=True):
+            recipes[place] = self.odd[name]
+        window = bench.window(recipes, seeds)
+        if window.odd is not None:
+            raise Odd("candidate", window.odd)
+        for place, name in zip(places, names, strict=True):
+            keeper.odd.append(_kept(bench, window, recipes, seeds, place, name, probe=name))
 
 
 def _kept(

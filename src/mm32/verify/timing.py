@@ -208,13 +208,16 @@ def measure(
         recipes = [pools.recipe() for _ in range(calls)]
         seeds = seeds_of(calls, draws)
         windows: dict[str, Window] = {}
-        for theirs, names in itertools.groupby(chance.sample(SIDES, len(SIDES)), lambda name: name == "candidate"):
+        order = [*SIDES, *["odd"] * surprises.due(number)]
+        chance.shuffle(order)
+        for theirs, names in itertools.groupby(order, lambda name: name in ("candidate", "odd")):
             # Nothing that the candidate left running may slow the others down.
             with contextlib.nullcontext(True) if theirs else paused() as stopped:
                 quiet = quiet and stopped
                 for name in names:
-                    if name == "candidate":
-                        surprises.some(number, benches[name], pools, draws, keeper)
+                    if name == "odd":
+                        surprises.window(benches["candidate"], pools, draws, keeper)
+                        continue
                     windows[name] = benches[name].window(recipes, seeds)
                     if name in ("control", "null"):
                         windows[name].outputs = NO_OUTPUTS  # nobody looks at them, and they may be large
