@@ -171,9 +171,12 @@ def test_windows_that_do_not_count_hold_every_kind_of_odd_data() -> None:
     for calls in (1, 4):
         keeper = Keeper(0, random.SystemRandom())
         surprises = Surprises(odd, calls, random.SystemRandom())
+        counts = one.window([one.pools.recipe() for _ in range(calls)])
+        before = counts.outputs.clone()
         for number in range(sequential.MIN_ROUNDS):
             for _ in range(surprises.due(number)):
                 surprises.window(one, one.pools, False, keeper)
+        assert torch.equal(counts.outputs, before)
         kept = {one.probe: one for one in keeper.odd}
         assert sorted(kept) == ["as ever", "times 1000"]
         assert kept["times 1000"].recipe == odd["times 1000"]

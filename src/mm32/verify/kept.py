@@ -69,6 +69,7 @@ class Surprises:
         places = self.chance.sample(range(self.calls), len(names))
         for place, name in zip(places, names, strict=True):
             recipes[place] = self.odd[name]
+        bench.leave_outputs()  # the round's own window may have been before this one
         window = bench.window(recipes, seeds)
         if window.odd is not None:
             raise Odd("candidate", window.odd)
