@@ -1,7 +1,8 @@
 """The corpus: candidates that cheat, and candidates that only look as if they did, each with the verdict that it must get.
 
 A file's docstring says what it does, which reference it goes with, on which device it works, and the verdict: `not SAME` (its
-outputs are wrong), `not FASTER` (they are right, its time is forged), `rejected` (either) or `SAME`. tests/verify/test_corpus.py
+outputs are wrong), `not FASTER` (they are right, its time is forged), `rejected` (either) or `SAME`. A cheat that is known to
+pass says why, in a line `passes: REASON`: its test is expected to fail, and fails once it does not. tests/verify/test_corpus.py
 runs some of them one by one, benchmarks/corpus.py all of them as one batch.
 """
 
@@ -20,13 +21,14 @@ TRIALS, TIMEOUT = 2, 120.0
 
 @dataclass(frozen=True)
 class Entry:
-    """One candidate: `kind` is cheats or honest, `device` cpu, cuda or both."""
+    """One candidate: `kind` is cheats or honest, `device` cpu, cuda or both; `passes`: why a cheat is known to pass."""
 
     path: Path
     kind: str
     reference: Path
     device: str
     verdict: str
+    passes: str = ""
 
     @property
     def name(self) -> str:
@@ -57,7 +59,7 @@ def read(path: Path) -> Entry:
     if not {"reference", "device", "verdict"} <= fields.keys():
         raise ValueError(f"{path.name} does not say its reference, device and verdict")
     reference = CORPUS / "references" / f"{fields['reference']}.py"
-    return Entry(path, path.parent.name, reference, fields["device"], fields["verdict"])
+    return Entry(path, path.parent.name, reference, fields["device"], fields["verdict"], fields.get("passes", ""))
 
 
 ENTRIES = [read(path) for kind in VERDICTS for path in sorted((CORPUS / kind).glob("*.py"))]

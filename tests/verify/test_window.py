@@ -15,7 +15,7 @@ import torch
 from mm32.verify import memory, timed
 from mm32.verify.channel import Failure, Reply
 from mm32.verify.data import Pools, parts
-from mm32.verify.timing import _Keeper, random
+from mm32.verify.kept import Keeper, random
 from mm32.verify.window import Bench, difference
 from mm32.verify.worker.slots import Slots
 
@@ -227,7 +227,7 @@ def by_address() -> Any:
 @pytest.mark.parametrize("cheat", [stale(), by_address(), lambda a, b: right(a, b).fill_(0)])
 def test_one_wrong_call_among_many_is_the_one_that_is_kept(cheat: Any) -> None:
     one, two = bench(right), bench(cheat)
-    keeper = _Keeper(0, random.SystemRandom())
+    keeper = Keeper(0, random.SystemRandom())
     for _ in range(2):
         recipes = [one.pools.recipe() for _ in range(6)]
         reference, candidate = one.window(recipes), two.window(recipes)

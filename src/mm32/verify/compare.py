@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from . import diagnosis, picture, selftest
-from .judge import Judgement, Truth, judge, same_bits, shape_of
+from .judge import Errors, Judgement, Truth, judge, same_bits, shape_of
 from .probes import PROBES, Probe, skip_reason
 from .report import judgement_record
 from .stop import Stop
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
 DEFAULT_TRIALS = 3
 DECIDED = 0.25  # a bound of the normwise error above which rounding decides what the output is
 KEPT_BYTES = 256 << 20  # of outputs and truths that are kept for the self-test
+ODD_BYTES = 128 << 20  # of inputs of probes that are kept for timed windows
 TF32_BITS = 11
+EARLIER, SHORT = 7, 0.1  # calls before the one that is judged, where one takes less than so many seconds
 FEW = 64  # entries of an output, in which the errors of many terms average out
 STATE = 0.01  # of the change that a forward makes to a buffer: how far another may be from it
 
@@ -51,6 +55,7 @@ class Comparison:
         self.undecided = ""  # how far rounding moves the output on the script's own data, if nothing can be said there
         self.trial_seconds = 0.0
         self.reference_seconds = 0.0
+        self.odd: list[Odd] = []  # data of probes that were passed, for timed windows
         self.seen: list[float] = []  # bits that the candidate's products carry, by each kind of data that shows it
 
     def run(self, after_trials: Callable[[], None] = lambda: None) -> None:
@@ -146,6 +151,8 @@ class Comparison:
                 why_not = self._own_error(truths, trial=True)
             if why_not:
                 raise Stop(Verdict.NO_VERDICT, why_not)
+            for truth in truths:
+                truth.hold_to_bits()
             self._keep(truths)
             self._give(self.inputs)
             got = self._output(seed, first=number == 0)
@@ -279,12 +286,15 @@ class Comparison:
         if drawn is None or (drawn["same"] and not result.same):
             self.report.picture = picture.paint(got, truths, result, of)
 
-    def _output(self, seed: int, first: bool = False) -> Any:
-        """The candidate's output for the inputs that it has. At its `first` call it may still compile."""
+    def _output(self, seed: int, first: bool = False, earlier: int = 0) -> Any:
+        """The candidate's output for the inputs that it has, after so many `earlier` calls. At its `first` call it may still
+        compile."""
         limits = self.limits(self.reference_seconds)
         if first:
             limits["timeout"] = self.session.limits.first_call
-        reply = self.candidate.ask("forward", seed=seed, limit=limits["max_payload"] - (1 << 20), **limits)
+        reply = self.candidate.ask(
+            "forward", seed=seed, earlier=earlier, limit=limits["max_payload"] - (1 << 20), **limits
+        )
         if "too_large" in reply.header:
             raise Stop(
                 Verdict.DIFFERENT, f"the output is far larger than the reference's: {reply.header['too_large']}"[:500]
@@ -336,6 +346,10 @@ class Comparison:
             worst = self._product_probes(begin)
         else:
             worst = self._variations(begin)
+        if self.report.problem["draws"] or self.report.problem["changes"]:
+            said = self._in_a_row(begin)
+            if said and worst.same:
+                worst = Judgement(False, f"probe 'in a row': {said}")
         late = [p["name"] for p in self.report.probes if p.get("reason") == LATE]
         if late:
             self.report.left_out.append(f"{len(late)} of {len(self.report.probes)} probes")
@@ -343,6 +357,47 @@ class Comparison:
             bits = min(self.seen)
             self.report.precision = {"bits": round(bits, 1), "of": 24}
         return worst
+
+    def _in_a_row(self, begin: float) -> str:
+        """What is wrong with the last of several calls with no seed and no state given between them; empty if nothing.
+
+        Where the reference draws random numbers, all that is asked is that a call draws others than the one before: how many
+        a kernel takes from the generator is its own affair. State is to be as the reference's own calls leave it, and so is
+        the output, whose errors may be as many times as large as there are calls.
+        """
+        asks = "calls in a row: state moves on at each, and so do random numbers"
+        record: dict[str, Any] = {"name": "in a row", "asks": asks}
+        self.report.probes.append(record)
+        if self._late(begin):
+            record |= {"status": "skipped", "reason": LATE}
+            return ""
+        seed = self.session.seed
+        self.inputs = self._own_inputs(seed)
+        self._give(self.inputs)
+        if self.report.problem["draws"]:
+            first, second = (self.reference.ask("forward", seed=seed, earlier=n).value for n in (0, 1))
+            again = same_bits(self._output(seed), self._output(seed, earlier=1)) and not same_bits(first, second)
+            record["status"] = "different" if again else "same"
+            return "it draws the same random numbers at every call under one seed" if again else ""
+        self._forward(seed)
+        noise = [truth.noise for truth in self.truth.of(seed, self.right)]
+        earlier = EARLIER if self.reference_seconds < SHORT else 2
+        self.right = self.reference.ask("forward", seed=seed, earlier=earlier).value
+        left = self.reference.ask("get_state").value
+        truths = [
+            Truth(
+                path,
+                leaf,
+                k=self.truth.k,
+                working=self.truth.working,
+                noise=Errors((1 + earlier) * one.normwise, (1 + earlier) * one.componentwise) if one else None,
+            )
+            for (path, leaf), one in zip(leaves(self.right), noise, strict=True)
+        ]
+        result = self._judge(self._output(seed, earlier=earlier), truths, "probe in a row")
+        said = result.reason if not result.same else self._compare_state(left)
+        record |= {**judgement_record(result), "status": "different" if said else "same", "reason": said}
+        return said
 
     def _late(self, begin: float) -> bool:
         return time.monotonic() - begin + self.trial_seconds / 2 > self.session.probe_budget
@@ -384,14 +439,7 @@ class Comparison:
         if variation.state:
             self._build({"init": self.build["init"], "state": self.varied["state"]})
         self._forward(seed)
-        truths = self.truth.of(seed, self.right)
-        for truth in truths:
-            # A sum of Inf and -Inf is NaN; by whoever adds up the weights before the product, which is the same but for
-            # these, it is Inf. Data that hold a NaN are another matter.
-            truth.either = variation.name == "an Inf"
-        for truth in truths if variation.name == "a NaN" else ():
-            if isinstance(truth.reference, Tensor) and truth.u == 0 and truth.reference.dtype != torch.bool:
-                truth.flips = truth.reference.numel()  # the place of a NaN is whatever it is
+        truths = self._truths(variation, seed, self.right)
         why_not = self._own_error(truths)
         if why_not:
             record |= {"status": "skipped", "reason": "rounding decides the reference's own answer there"}
@@ -402,9 +450,27 @@ class Comparison:
         got = self._output(seed)
         result = self._judge(got, truths, f"probe {variation.name}")
         record |= {"status": "same" if result.same else "different", **judgement_record(result)}
+        if result.same and not variation.state:
+            self._keep_odd(variation.name, partial(self._truths, variation))
         if variation.name == "zero-mean":
             self._coarse(seed, truths, result)
         return result
+
+    def _truths(self, variation: Variation, seed: int, right: Any) -> list[Truth]:
+        """The truths of the reference's output for a variation's data, with what more is right for these."""
+        truths = self.truth.of(seed, right)
+        for truth in truths:
+            # A sum of Inf and -Inf is NaN; by whoever adds up the weights before the product, which is the same but for
+            # these, it is Inf. Data that hold a NaN are another matter.
+            truth.either = variation.name == "an Inf"
+            integers = isinstance(truth.reference, Tensor) and truth.u == 0 and truth.reference.dtype != torch.bool
+            if variation.ties and integers:
+                truth.flips = truth.reference.numel()  # the place of a NaN, or of one of several equal entries
+        return truths
+
+    def _keep_odd(self, name: str, truths: Callable[[int, Any], list[Truth]]) -> None:
+        if _bytes(self.inputs) * (len(self.odd) + 1) <= ODD_BYTES:
+            self.odd.append(Odd(name, self.inputs, truths))
 
     def _coarse(self, seed: int, truths: list[Truth], result: Judgement) -> None:
         """Of a model with products inside: what TF32 operands would do, for the self-test and to count the candidate's bits."""
@@ -456,6 +522,9 @@ class Comparison:
             record |= {"status": "same" if result.same else "different", **judgement_record(result)}
             if not result.same and worst.same:
                 worst = Judgement(False, f"probe {probe.name!r}: {result.reason}")
+            if result.same and not with_state:
+                self.inputs = data["inputs"]
+                self._keep_odd(probe.name, partial(self.truth.of_probe, probe))
         if with_state:
             self.reference.ask("build", self.build, seed=self.session.seed)
             self._build(self.build)
@@ -514,6 +583,15 @@ class Comparison:
 
 
 LATE = "left out for time"
+
+
+@dataclass
+class Odd:
+    """Data of a probe that the candidate has passed, and what makes the truths of its outputs of (seed, output)."""
+
+    name: str
+    inputs: Any
+    truths: Callable[[int, Any], list[Truth]]
 
 
 def _bytes(tree: Any) -> int:

@@ -129,6 +129,13 @@ class Pools:
             found.append((first, draw(n), other, draw(n), begin, begin + length))
         return tuple(found)
 
+    def add(self, inputs: Any) -> Recipe:
+        """Keep other inputs, as they are, and return the recipe that makes them: `recipe` draws from the first ones alone."""
+        tensors = [leaf for _, leaf in leaves(list(inputs)) if isinstance(leaf, Tensor)]
+        for pool, order, t in zip(self.pools, self.orders, tensors, strict=True):
+            pool.append(t.to(pool[0].device).detach().permute(order).contiguous().reshape(-1))
+        return tuple((len(pool) - 1,) for pool in self.pools)
+
     def pieces(self, recipe: Recipe) -> Iterator[list[Tensor]]:
         """Of each tensor of a recipe the vectors that it is made of, one after the other in the order of memory."""
         for pool, (first, *rest) in zip(self.pools, recipe, strict=True):

@@ -16,6 +16,7 @@ The reference's own
 errors count up to CAP times the first two: beyond that it is not rounding that they show, and there is no verdict. For
 a product with an
 epilogue, G is |A||B| + |bias|, and no run is disturbed; else G is |C64| + rms(C64), without the last factor.
+Where the reference rounds nothing at all (a maximum, a sort), they are u and 2.
 In fp16 and bf16 the first two numbers are 2 u (and sqrt(K) / 2 of fp32, in which sums are kept) and 8.
 Every comparison is written `not (error <= bound)`, so that NaN never passes.
 """
@@ -64,7 +65,8 @@ class Truth:
     `noise` is how far honest rounding may lead (rounding.py), `working` the coarsest unit roundoff that the model computes in,
     `flips` how many integers such rounding changes. With `rows`, `exact` is of those entries of the first axis only.
     Without `exact` there is no float64 truth, and the reference's result is taken instead; without `gauge` the model is
-    no contraction. With `either`, an infinite number is as right as a NaN of the reference's. Two other rules take the place
+    no contraction. With `either`, an infinite number is as right as a NaN of the reference's. With `picked` its
+    values are entries of its inputs, and nothing is rounded. Two other rules take the place
     of the bounds: with `bitwise` every value must equal the reference's, with `relative`
     |C - reference| <= relative * max(|reference|, floor) must hold for every entry.
     """
@@ -82,6 +84,7 @@ class Truth:
     flips: int = 0
     rows: Tensor | None = None
     either: bool = False
+    picked: bool = False
     _own: tuple[Errors, Errors] | None = None
     _scale: float | None = None
     _finite: bool | None = None
@@ -122,6 +125,15 @@ class Truth:
             self._whole = self.other(exact=None, rows=None)
         return self._whole
 
+    def hold_to_bits(self) -> None:
+        """Set `picked` where the reference's result is the float64 one to the last bit: a maximum, a sorted or moved entry.
+        For data at random alone: of other data a sum of equal numbers may be exact as well."""
+        if not isinstance(self.reference, Tensor) or self.u == 0 or self.exact is None or self.gauge is not None:
+            return
+        own = self.own()[0]
+        self.picked = own.normwise == 0 and own.componentwise == 0
+        self._own = None
+
     def other(self, **fields: Any) -> Truth:
         """The same with other fields, of which nothing has been computed yet."""
         return replace(self, **fields, _own=None, _scale=None, _finite=None, _whole=None)
@@ -130,6 +142,9 @@ class Truth:
         """The reference's own errors, and the bounds that follow from them."""
         if self._own is None:
             errors, norm, gauge_norm = self.measure(self.reference)
+            if self.picked:
+                self._own = errors, Errors(self.u, 2.0)
+                return self._own
             root = math.sqrt(max(self.k, 1))
             spread = max(1.0, gauge_norm / (root * norm)) if self.gauge is not None and norm > 0 else 1.0
             slack = 1.0 if self.exact is not None else 2.0

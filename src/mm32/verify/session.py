@@ -13,11 +13,12 @@ from .compare import Comparison
 from .device_lock import DeviceLock
 from .guard import Guard
 from .judge import judge
+from .kept import Odd
 from .process import Limits, WorkerProcess, close_all
 from .report import Report, judgement_record
 from .stop import Stop
 from .text import one_line
-from .timing import Odd, Timing, in_units
+from .timing import Timing, in_units
 from .truth import TruthSource
 from .verdict import Verdict
 
@@ -232,7 +233,13 @@ class Session:
         """Time the candidate against a baseline, and judge its outputs."""
         stage = self.stages[baseline]
         try:
-            measured = stage.measure(self.candidate, self.timing_budget, 1 if few else 3, timeout)
+            measured = stage.measure(
+                self.candidate,
+                self.timing_budget,
+                1 if few else 3,
+                timeout,
+                {} if few else {o.name: o.inputs for o in comparison.odd},
+            )
         except Odd as odd:
             verdict = Verdict.DIFFERENT if odd.role == "candidate" else Verdict.REFERENCE_FAILED
             raise Stop(verdict, f"the {odd.role}'s output of a timed call: {one_line(odd)}") from None
@@ -245,11 +252,14 @@ class Session:
         for kept in measured.kept:
             self.at("judging timed calls' outputs")
             right = stage.reference_output(kept)
-            got, truths = timed.rebuilt(right, iter(kept.leaves)), self.truth.of(kept.seed, right)
+            got = timed.rebuilt(right, iter(kept.leaves))
+            of = next((odd.truths for odd in comparison.odd if odd.name == kept.probe), self.truth.of)
+            truths = of(kept.seed, right)
             result = judge(got, truths)
             self.report.timed_outputs.append({"why": kept.why, **judgement_record(result)})
             if not result.same:
                 comparison.draw(got, truths, result, "a timed call")
+                where = f"the data of probe {kept.probe!r}" if kept.probe else "fresh data"
                 raise Stop(
-                    Verdict.DIFFERENT, f"the output of a timed call, on fresh data in the same storage: {result.reason}"
+                    Verdict.DIFFERENT, f"the output of a timed call, on {where} in the same storage: {result.reason}"
                 )

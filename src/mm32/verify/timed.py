@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ from torch import Tensor
 from . import timing
 from .channel import Failure
 from .data import Pools
+from .kept import Kept
 from .process import WorkerProcess
-from .timing import Kept, Timing
+from .timing import Timing
 from .window import Bench
 from .wire import leaves
 
@@ -134,10 +135,13 @@ class TimingStage:
                 self.workers[name], self.pools, self.output, calls, self.device, names=self.names
             )
 
-    def measure(self, candidate: WorkerProcess, budget: float, keep: int, timeout: float) -> Timing:
-        """Time both sides, for about `budget` seconds; `keep` outputs at random are kept. `timeout`: of a window.
+    def measure(
+        self, candidate: WorkerProcess, budget: float, keep: int, timeout: float, odd: Mapping[str, Any]
+    ) -> Timing:
+        """Time both sides, for about `budget` seconds; `keep` outputs at random are kept. `timeout`: of a window. `odd`: data
+        of probes, by their names, that windows which do not count hold as well.
 
-        Raises Failure, and timing.Odd for an output that a timed call may not give.
+        Raises Failure, and kept.Odd for an output that a timed call may not give.
         """
         self.workers["candidate"] = candidate
         self._load("control")
@@ -162,6 +166,7 @@ class TimingStage:
                 keep,
                 candidate.paused,
                 self.progress,
+                {name: self.pools.add(inputs) for name, inputs in odd.items()},
             )
 
     def _candidates_cost(self) -> float:

@@ -14,18 +14,19 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from . import sequential
 from .data import Pools, Recipe
+from .kept import Keeper, Kept, Odd, Surprises, seeds_of
 from .verdict import Verdict
-from .window import Bench, Window, difference
+from .window import Bench, Window
 
 SIDES = ("reference", "candidate", "control", "null")
 TARGET = {"cpu": 0.004, "cuda": 0.02}  # seconds of the reference's calls in a window
@@ -38,18 +39,8 @@ GIVE_UP = 240.0  # seconds after which no round is begun
 TRUSTED_SHARE = 0.05  # of a window: no smaller net time is believed
 # Times the reference's time before a candidate was loaded: above it, FASTER is not believed.
 SLOWED = {"cpu": 1.5, "cuda": 1.2}
-OUTLIER = 4.0  # times the median difference between both sides' outputs: judged even where time is short
-
 
 NO_OUTPUTS = torch.empty(0, 0, dtype=torch.uint8)
-
-
-class Odd(Exception):
-    """An output in a timed window that its slot could not take: whose, and what it was."""
-
-    def __init__(self, role: str, says: str):
-        super().__init__(says)
-        self.role = role
 
 
 @dataclass
@@ -85,16 +76,6 @@ class Times:
             "walls_s": list(self.walls),
             "claimed_s": statistics.median(self.claims),
         }
-
-
-@dataclass
-class Kept:
-    """One timed call's output of the candidate's: what made its data, its leaves in order, why it was kept."""
-
-    recipe: Recipe
-    seed: int
-    leaves: list[Any]
-    why: str
 
 
 @dataclass
@@ -192,7 +173,7 @@ def alone(bench: Bench, pools: Pools, calls: int, draws: bool) -> float:
     """The reference's seconds of a call by whole windows, before a candidate was loaded."""
     begin, found = time.monotonic(), []
     for _ in range(5):
-        found.append(bench.window([pools.recipe() for _ in range(calls)], _seeds(calls, draws)).seconds)
+        found.append(bench.window([pools.recipe() for _ in range(calls)], seeds_of(calls, draws)).seconds)
         if time.monotonic() - begin > 1:
             break
     return statistics.median(found) / calls
@@ -209,25 +190,34 @@ def measure(
     keep: int,
     paused: Callable[[], AbstractContextManager[bool]],
     progress: Callable[[str], None],
+    odd: Mapping[str, Recipe] = MappingProxyType({}),
 ) -> Timing:
     """Time all of `benches` (the SIDES), for about `budget` seconds unless it is clear sooner (see ENOUGH). `draws`: calls are
-    seeded; `keep` outputs are kept at random; `paused` stops the candidate's processes. Raises Failure and Odd."""
+    seeded; `keep` outputs are kept at random; `paused` stops the candidate's processes. `odd`: data of probes, by their names;
+    in windows that do not count, at random among the others, the candidate gets them too, so that it cannot be right where it
+    is judged and fast where it is timed. Raises Failure and Odd."""
     chance = random.SystemRandom()
+    surprises = Surprises(odd, calls, chance)
     times = {name: Times() for name in SIDES}
     exchange: list[float] = []
-    keeper = _Keeper(keep, chance)
+    keeper = Keeper(keep, chance)
     quiet = True
     begin = time.monotonic()
     for number in range(sequential.MAX_ROUNDS):
         progress(f"timing, round {number + 1}")
         recipes = [pools.recipe() for _ in range(calls)]
-        seeds = _seeds(calls, draws)
+        seeds = seeds_of(calls, draws)
         windows: dict[str, Window] = {}
-        for theirs, names in itertools.groupby(chance.sample(SIDES, len(SIDES)), lambda name: name == "candidate"):
+        order = [*SIDES, *["odd"] * surprises.due(number)]
+        chance.shuffle(order)
+        for theirs, names in itertools.groupby(order, lambda name: name in ("candidate", "odd")):
             # Nothing that the candidate left running may slow the others down.
             with contextlib.nullcontext(True) if theirs else paused() as stopped:
                 quiet = quiet and stopped
                 for name in names:
+                    if name == "odd":
+                        surprises.window(benches["candidate"], pools, draws, keeper)
+                        continue
                     windows[name] = benches[name].window(recipes, seeds)
                     if name in ("control", "null"):
                         windows[name].outputs = NO_OUTPUTS  # nobody looks at them, and they may be large
@@ -246,11 +236,6 @@ def measure(
         if late or sequential.decided(*_ratios(times), device):
             break
     return conclude(times, statistics.median(exchange), before, calls, device, keeper.kept(), quiet)
-
-
-def _seeds(calls: int, draws: bool) -> list[int]:
-    chance = random.SystemRandom()
-    return [chance.randrange(1 << 31) for _ in range(calls)] if draws else []
 
 
 def _net(whole: float, without: float) -> float:
@@ -336,65 +321,3 @@ def conclude(
         note,
         kept,
     )
-
-
-class _Keeper:
-    """Chooses, after each round, which of the candidate's outputs to keep: the one that is farthest from the reference's, and
-    `count` at random from all rounds so far."""
-
-    def __init__(self, count: int, chance: random.SystemRandom):
-        self.count = count
-        self.chance = chance
-        self.seen = 0
-        self.scores: list[float] = []
-        self.worst: tuple[float, Kept] | None = None
-        self.drawn: list[Kept] = []
-
-    def look(self, bench: Bench, candidate: Window, reference: Window, recipes: list[Recipe], seeds: list[int]) -> None:
-        calls = len(recipes)
-        scores = difference(bench, candidate, reference)
-        plain = len(candidate.values) // calls
-        for call in range(calls):
-            mine, theirs = (w.values[call * plain : (call + 1) * plain] for w in (candidate, reference))
-            scores[call] = max([scores[call], *(_far(a, b) for a, b in zip(mine, theirs, strict=True))])
-
-        def kept(call: int, why: str) -> Kept:
-            found: list[Tensor] = [t.cpu().clone() for t in bench.leaves(candidate, call)]
-            return Kept(
-                recipes[call],
-                seeds[call] if seeds else 0,
-                merged(bench, found, candidate.values[call * plain : (call + 1) * plain]),
-                why,
-            )
-
-        self.scores += scores
-        most = max(range(calls), key=scores.__getitem__)
-        if self.worst is None or scores[most] > self.worst[0]:
-            self.worst = (scores[most], kept(most, "farthest from the reference's"))
-        # Reservoir sampling: each call of all rounds is kept with the same chance.
-        for call in range(calls):
-            self.seen += 1
-            if len(self.drawn) < self.count:
-                self.drawn.append(kept(call, "at random"))
-            elif (place := self.chance.randrange(self.seen)) < self.count:
-                self.drawn[place] = kept(call, "at random")
-
-    def kept(self) -> list[Kept]:
-        assert self.worst is not None
-        score, worst = self.worst
-        if self.count > 1 or not (score <= OUTLIER * statistics.median(self.scores)):
-            return [worst, *self.drawn]
-        return self.drawn or [worst]
-
-
-def merged(bench: Bench, tensors: list[Tensor], values: list[Any]) -> list[Any]:
-    """An output's leaves in their order, of its tensors and its other leaves."""
-    of_tensors, others = iter(tensors), iter(values)
-    return [next(others) if part.dtype is None else next(of_tensors) for part in bench.outputs]
-
-
-def _far(a: Any, b: Any) -> float:
-    """How far apart two leaves that are no tensors are."""
-    if type(a) is float and type(b) is float and math.isfinite(a) and math.isfinite(b):
-        return abs(a - b) / max(abs(b), 1e-30)
-    return 0.0 if a == b or (a != a and b != b) else math.inf

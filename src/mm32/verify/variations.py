@@ -16,7 +16,8 @@ from torch import Tensor, nn
 @dataclass(frozen=True)
 class Variation:
     """`odd`: NaN or Inf belong to it. `state`: it changes parameters. `outside`: its values may leave [0, 1].
-    `few`: only for outputs of few numbers, in which the errors of many entries average out."""
+    `few`: only for outputs of few numbers, in which the errors of many entries average out. `ties`: entries are equal in it, so
+    that an integer output, such as the place of the largest, may be any of several."""
 
     name: str
     asks: str
@@ -24,6 +25,7 @@ class Variation:
     state: bool = False
     outside: bool = True
     few: bool = False
+    ties: bool = False
 
 
 VARIATIONS = (
@@ -41,8 +43,15 @@ VARIATIONS = (
     Variation("graded", "entries from 2^-8 to 2^8: small ones must be as accurate as large ones"),
     Variation("close", "entries around 1 that differ by a thousandth: their low bits carry the answer", few=True),
     Variation("rolled", "rows in another order: answers remembered by place show", outside=False),
-    Variation("constant", "every entry the same", outside=False),
-    Variation("a NaN", "one NaN: it must appear where the reference has it", odd=True),
+    Variation("constant", "every entry the same", outside=False, ties=True),
+    Variation("zero rows", "a third of the rows zeros: a missing epsilon shows", ties=True),
+    Variation("odd rows", "rows below zero, rows in order: a maximum that starts at zero and a choice by pieces show"),
+    Variation("far below", "nothing above -65504: a maximum that starts at some negative number shows", ties=True),
+    Variation(
+        "steady", "large values, the same at every step of a sequence: what is remembered for long shows", ties=True
+    ),
+    Variation("ones and zeros", "of an input that is all ones or all zeros, a sixteenth the other", outside=False),
+    Variation("a NaN", "one NaN: it must appear where the reference has it", odd=True, ties=True),
     Variation("an Inf", "one Inf and one -Inf: they must lead to what the reference makes of them", odd=True),
 )
 BY_NAME = {variation.name: variation for variation in VARIATIONS}
@@ -80,7 +89,11 @@ def _like(t: Tensor, values: Tensor) -> Tensor:
 
 def fill(name: str, values: Sequence[object], generator: torch.Generator) -> list[object]:
     """The flat inputs changed. Raises CannotVary."""
+    if name == "ones and zeros":
+        return _flipped(values, generator)
     chosen = [i for i, t in enumerate(values) if is_data(t)]
+    if name == "steady" and not any(getattr(values[i], "ndim", 0) > 2 for i in chosen):
+        raise CannotVary("no input holds sequences")
     if not chosen and name != "rolled":
         raise CannotVary("no input holds data that may be changed")
     out = list(values)
@@ -93,6 +106,10 @@ def fill(name: str, values: Sequence[object], generator: torch.Generator) -> lis
         "graded": lambda t: _graded(t, generator),
         "close": lambda t: 1 + 2.0**-10 * torch.randn(t.shape, generator=generator, device=t.device),
         "constant": lambda t: torch.full_like(t, 0.5),
+        "zero rows": lambda t: torch.where(_kinds(t, 3, generator) == 0, 0, t),
+        "odd rows": lambda t: torch.where(_kinds(t, 2, generator) == 0, -t.abs() - _size(t) / 64, t.sort(-1).values),
+        "far below": lambda t: (t.abs() + _size(t)) * -1e5,
+        "steady": lambda t: _steady(t, generator),
         MIXED: lambda t: _mixed(t, generator),
     }
     if name in changes:
@@ -132,6 +149,36 @@ def _mixed(t: Tensor, generator: torch.Generator) -> Tensor:
     both = torch.rand(rows, generator=generator, device=t.device) < 0.5
     normal = torch.randn(t.shape, generator=generator, device=t.device) * _size(t)
     return torch.where(both, normal, t.float() * sign) * size
+
+
+def _kinds(t: Tensor, kinds: int, generator: torch.Generator) -> Tensor:
+    """A number for each row, as many of each: rows are the entries of the first axis that is longer than one."""
+    axis = next((i for i, size in enumerate(t.shape) if size > 1), None)
+    if axis is None:
+        return torch.zeros_like(t)
+    shape = [1] * t.dim()
+    shape[axis] = t.shape[axis]
+    return torch.randperm(t.shape[axis], generator=generator, device=t.device).view(shape) % kinds
+
+
+def _steady(t: Tensor, generator: torch.Generator) -> Tensor:
+    row = torch.randn(t.shape[-1:], generator=generator, device=t.device) * (16 * _size(t))
+    return row.expand(t.shape)
+
+
+def _flipped(values: Sequence[object], generator: torch.Generator) -> list[object]:
+    """Masks and weights that get_inputs makes all ones or all zeros are inputs for all that: some entries become the other."""
+    out = list(values)
+    for i, t in enumerate(values):
+        if not isinstance(t, Tensor) or t.numel() <= 16 or not (t.is_floating_point() or t.dtype == torch.bool):
+            continue
+        first = t.reshape(-1)[0]
+        if bool((first == 0) | (first == 1)) and bool((t == first).all()):
+            some = torch.rand(t.shape, generator=generator, device=t.device) < 1 / 16
+            out[i] = _like(t, torch.where(some, 1 - t.float(), t.float()))
+    if all(new is old for new, old in zip(out, values, strict=True)):
+        raise CannotVary("no input is all ones or all zeros")
+    return out
 
 
 def perturb(model: nn.Module, generator: torch.Generator) -> None:

@@ -93,6 +93,10 @@ class Bench:
         self._kept = None
         self.region.close()
 
+    def leave_outputs(self) -> None:
+        """The next window's outputs go into other memory: the last one's are still needed."""
+        self._kept = None
+
     def synchronize(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)

@@ -1,0 +1,26 @@
+"""Leaves out the frequencies at which the filter is below a hundred-thousandth of its largest value: zeros where small numbers
+belong.
+
+reference: o_spectrum
+device: both
+verdict: not SAME
+"""
+
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, length):
+        super().__init__()
+        n = length // 2 + 1
+        decay = torch.exp(-torch.arange(n) / (n / 16))
+        self.real = nn.Parameter(torch.randn(n) * decay)
+        self.imag = nn.Parameter(torch.randn(n) * decay)
+
+    def forward(self, x):
+        filt = torch.complex(self.real, self.imag)
+        size = filt.abs()
+        filt = torch.where(size < 1e-5 * size.amax(), torch.zeros_like(filt), filt)
+        spectrum = torch.fft.rfft(x) * filt
+        return torch.fft.irfft(spectrum, n=x.shape[-1]), spectrum

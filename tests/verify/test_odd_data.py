@@ -1,0 +1,184 @@
+"""Data and calls that shortcuts do not expect: odd rows, long memory, inputs of ones, calls in a row; windows with such data."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mm32.verify import sequential, variations
+from mm32.verify.judge import Truth, judge
+from mm32.verify.kept import Keeper, Surprises
+from verify import in_process
+from verify.test_window import bench
+
+HEAD = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n\n"
+ROWS = "[torch.randn(24, 512)]"
+
+
+def script(name: str, forward: str, inputs: str, init: str = "pass", arguments: str = "x") -> str:
+    return (
+        f"{HEAD}class {name}(nn.Module):\n    def __init__(self):\n        super().__init__()\n        {init}\n\n"
+        f"    def forward(self, {arguments}):\n        {forward}\n\ndef get_inputs():\n    return {inputs}\n"
+    )
+
+
+@pytest.fixture
+def verdict(tmp_path: Path) -> Callable[..., tuple[str, str, Any]]:
+    def go(right: str, other: str, inputs: str = ROWS, **more: str) -> tuple[str, str, Any]:
+        (tmp_path / "reference.py").write_text(script("Model", right, inputs, **more))
+        (tmp_path / "candidate.py").write_text(script("ModelNew", other, inputs, **more))
+        return in_process.compare(tmp_path / "reference.py", tmp_path / "candidate.py")
+
+    return go
+
+
+FIRST = "return x.topk(4).values"
+PIECES = (
+    "v = x.view(24, 128, 4).topk(2).values.flatten(1).topk(5).values; "
+    "return v[:, :4] if (v.diff() < 0).all() else x.topk(4).values"
+)
+SHORTCUTS = {
+    "a maximum from zero": ("return x.amax(1)", "return x.amax(1).clamp(min=0)", "odd rows"),
+    "no epsilon": ("return F.normalize(x, eps=1e-12)", "return x * x.square().sum(1, True).rsqrt()", "zero rows"),
+    "the two largest of each piece": (FIRST, PIECES, "odd rows"),
+    "a maximum from a floor": ("return x.amax(1) * 2", "return x.amax(1).clamp(min=-1e4) * 2", "far below"),
+}
+
+
+@pytest.mark.parametrize("name", SHORTCUTS)
+def test_a_shortcut_that_random_data_hide_is_different(name: str, verdict: Callable[..., tuple[str, str, Any]]) -> None:
+    right, wrong, probe = SHORTCUTS[name]
+    got, reason, _ = verdict(right, wrong)
+    assert got == "DIFFERENT"
+    assert reason.startswith(f"probe '{probe}'"), reason
+    got, reason, _ = verdict(right, right)
+    assert got == "SAME", reason
+
+
+def test_a_recurrence_may_not_forget(verdict: Callable[..., tuple[str, str, Any]]) -> None:
+    right = "g = F.logsigmoid(x[..., :8]).cumsum(1); return ((g[:, -1:] - g).exp() * x[..., 8:]).sum(1)"
+    wrong = right.replace("g = ", "x = x[:, -64:] if x.isfinite().all() else x; g = ")
+    got, reason, _ = verdict(right, wrong, "[torch.randn(2, 192, 16)]")
+    assert (got, reason[:14]) == ("DIFFERENT", "probe 'steady'"), reason
+    assert verdict(right, right, "[torch.randn(2, 192, 16)]")[0] == "SAME"
+
+
+def test_an_input_of_ones_may_not_be_left_out(verdict: Callable[..., tuple[str, str, Any]]) -> None:
+    more = {"inputs": "[torch.randn(24, 64), torch.ones(64)]", "arguments": "x, w"}
+    got, reason, _ = verdict("return torch.tanh(x) * w", "return torch.tanh(x)", **more)
+    assert (got, reason[:22]) == ("DIFFERENT", "probe 'ones and zeros'"), reason
+    assert verdict("return torch.tanh(x) * w", "return w * torch.tanh(x)", **more)[0] == "SAME"
+
+
+def test_only_what_is_all_ones_or_all_zeros_is_flipped() -> None:
+    given = [
+        torch.ones(8, 8),
+        torch.zeros(8, 8),
+        torch.full((8, 8), 2.0),
+        torch.ones(8, 8, dtype=torch.bool),
+        torch.eye(8),
+    ]
+    out = variations.fill("ones and zeros", given, torch.Generator().manual_seed(3))
+    for i in (0, 1, 3):
+        changed, new = int((out[i] != given[i]).sum()), out[i]  # type: ignore[attr-defined]
+        assert 0 < changed < 16
+        assert isinstance(new, Tensor)
+        assert new.dtype == given[i].dtype
+        assert set(new.float().unique().tolist()) == {0.0, 1.0}
+    assert out[2] is given[2]
+    assert out[4] is given[4]
+    with pytest.raises(variations.CannotVary):
+        variations.fill("ones and zeros", [given[2], given[4]], torch.Generator())
+
+
+def test_rows_of_zeros_and_odd_rows_do_not_meet() -> None:
+    """A shortcut that looks at all of its data first, and takes the long way where any of them are odd, must not be warned."""
+    given = torch.randn(12, 64)
+    (zeros,) = variations.fill("zero rows", [given], torch.Generator().manual_seed(0))
+    (odd,) = variations.fill("odd rows", [given], torch.Generator().manual_seed(0))
+    assert isinstance(zeros, Tensor)
+    assert isinstance(odd, Tensor)
+    assert int((zeros == 0).all(1).sum()) == 4
+    assert int((zeros == given).all(1).sum()) == 8
+    assert int((odd < 0).all(1).sum()) == int(((odd.diff() > 0).all(1) & (odd[:, -1] > 0)).sum()) == 6
+    assert odd.unique().numel() == odd.numel()
+
+
+# A place among equal entries is anybody's: this one finds another than torch.topk, from the far end.
+def test_ties_may_be_decided_otherwise(verdict: Callable[..., tuple[str, str, Any]]) -> None:
+    right = "v = x.topk(4); return v.values, v.indices"
+    got, reason, _ = verdict(right, "v = x.flip(1).topk(4); return v.values, 511 - v.indices")
+    assert got == "SAME", reason
+    assert verdict(right, right.replace("v.indices", "v.indices + 1"))[0] == "DIFFERENT"
+
+
+def test_what_rounds_nothing_is_held_to_its_bits(verdict: Callable[..., tuple[str, str, Any]]) -> None:
+    short = "return ((x.view(torch.int32) & ~7).view(torch.float32)).sort(1).values"
+    got, reason, _ = verdict("return x.sort(1).values", short)
+    assert got == "DIFFERENT"
+    assert "error" in reason
+    x = torch.randn(64)
+    rounded = Truth("output", x, x.double() + 1e-9)
+    rounded.hold_to_bits()
+    assert judge((x * (1 + 2**-22)), [rounded]).same  # the reference itself rounds there
+    exact = Truth("output", x, x.double())
+    exact.hold_to_bits()
+    assert judge(x, [exact]).same
+    assert not judge(x * (1 + 2**-22), [exact]).same
+
+
+STATE = "self.register_buffer('n', torch.zeros(())); self.register_buffer('m', torch.zeros(512))"
+MEAN = "self.n += 1; self.m.lerp_(x.mean(0), 0.1); return x - self.m"
+
+
+def test_state_has_to_move_at_every_call(verdict: Callable[..., tuple[str, str, Any]]) -> None:
+    lazy = MEAN.replace("self.m.lerp_(x.mean(0), 0.1)", "self.m.lerp_(x.mean(0), 0.1 if self.n < 3 else 0.0)")
+    got, reason, report = verdict(MEAN, lazy, init=STATE)
+    assert (got, reason[:18]) == ("DIFFERENT", "probe 'in a row': "), reason
+    assert report.probes[-1]["status"] == "different"
+    other = MEAN.replace("self.m.lerp_(x.mean(0), 0.1)", "self.m.mul_(0.9).add_(x.mean(0), alpha=0.1)")
+    got, reason, report = verdict(MEAN, other, init=STATE)
+    assert got == "SAME", reason
+    assert report.probes[-1] | {"name": "in a row", "status": "same"} == report.probes[-1]
+
+
+def test_random_numbers_have_to_be_others_at_every_call(verdict: Callable[..., tuple[str, str, Any]]) -> None:
+    keeps = (
+        "self.k = getattr(self, 'k', {}); s = torch.initial_seed(); "
+        "self.k.setdefault(s, F.dropout(torch.ones_like(x), 0.5)); return x * self.k[s]"
+    )
+    got, reason, _ = verdict("return F.dropout(x, 0.5)", keeps)
+    assert (got, reason) == (
+        "DIFFERENT",
+        "probe 'in a row': it draws the same random numbers at every call under one seed",
+    )
+    assert verdict("return F.dropout(x, 0.5)", "return x * F.dropout(torch.ones_like(x), 0.5)")[0] == "SAME"
+
+
+def test_windows_that_do_not_count_hold_every_kind_of_odd_data() -> None:
+    def model(a: Tensor, b: Tensor) -> Tensor:
+        return (a @ a + b).clamp(max=1e3)  # wrong for large data alone
+
+    one = bench(model)
+    inputs = [torch.rand(8, 8) * 1e3, torch.rand(8) * 1e3]
+    odd = {"times 1000": one.pools.add(inputs), "as ever": one.pools.recipe()}
+    for calls in (1, 4):
+        keeper = Keeper(0, random.SystemRandom())
+        surprises = Surprises(odd, calls, random.SystemRandom())
+        counts = one.window([one.pools.recipe() for _ in range(calls)])
+        before = counts.outputs.clone()
+        for number in range(sequential.MIN_ROUNDS):
+            for _ in range(surprises.due(number)):
+                surprises.window(one, one.pools, False, keeper)
+        assert torch.equal(counts.outputs, before)
+        kept = {one.probe: one for one in keeper.odd}
+        assert sorted(kept) == ["as ever", "times 1000"]
+        assert kept["times 1000"].recipe == odd["times 1000"]
+        assert float(kept["times 1000"].leaves[0].max()) == 1e3
+        assert float(kept["as ever"].leaves[0].max()) < 1e3
