@@ -253,7 +253,7 @@ class ReferenceRunner(ScriptRunner):
 
     def gauge(self, request: Request) -> Answer:
         contraction, values = self._traced()
-        gauge = contraction.gauge(values).cpu()
+        gauge = contraction.gauge(values)
         self._free_memory()
         return {"value": gauge}
 
@@ -264,7 +264,7 @@ class ReferenceRunner(ScriptRunner):
             output = contraction.run(values, oracle.tf32, oracle.tf32)
         else:
             output = contraction.run(values, oracle.half_of_k)
-        return {"value": output.cpu()}
+        return {"value": output}
 
     def coarse(self, request: Request) -> Answer:
         """The output with the operands of every product rounded to "bits" bits, and its normwise error; nothing

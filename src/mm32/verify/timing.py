@@ -24,6 +24,7 @@ from torch import Tensor
 
 from . import sequential
 from .data import Pools, Recipe
+from .handover import LARGE as STAYS
 from .verdict import Verdict
 from .window import Bench, Window, difference
 
@@ -359,7 +360,7 @@ class _Keeper:
             scores[call] = max([scores[call], *(_far(a, b) for a, b in zip(mine, theirs, strict=True))])
 
         def kept(call: int, why: str) -> Kept:
-            found: list[Tensor] = [t.cpu().clone() for t in bench.leaves(candidate, call)]
+            found = [t.clone() if t.nbytes >= STAYS else t.cpu().clone() for t in bench.leaves(candidate, call)]
             return Kept(
                 recipes[call],
                 seeds[call] if seeds else 0,

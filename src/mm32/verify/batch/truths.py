@@ -67,11 +67,10 @@ class Truths:
         def ask(op: str, value: Any = None, **fields: Any) -> Reply:
             key = (state.key(), op, json.dumps(fields, sort_keys=True)) if op in KEPT and state.known else None
             self.asked += op in KEPT
-            if key is not None:
-                if (kept := self.answers.get(key)) is not None:
-                    self.found += 1
-                    self.answers.move_to_end(key)
-                    return Reply(dict(kept.header), kept.value, kept.wall)
+            if key is not None and (kept := self.answers.get(key)) is not None:
+                self.found += 1
+                self.answers.move_to_end(key)
+                return Reply(dict(kept.header), kept.value, kept.wall)
             reply = original(op, value, **fields)
             state.follow(op, value, fields, reply)
             if key is not None:
