@@ -55,7 +55,7 @@ def served(runner: Runner, trusted: bool = False) -> Iterator[Channel]:
     worker = threading.Thread(target=serve, args=(wire.Connection(theirs, descriptors=True), runner))
     worker.start()
     try:
-        yield Channel(ours, lambda: None, trusted, CPU)
+        yield Channel(ours, lambda: None, trusted, runner.device)
     finally:
         ours.close()
         worker.join()

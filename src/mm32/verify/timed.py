@@ -15,7 +15,7 @@ import psutil
 import torch
 from torch import Tensor
 
-from . import timing
+from . import handover, timing
 from .channel import Failure
 from .data import Pools
 from .process import WorkerProcess
@@ -72,6 +72,7 @@ class TimingStage:
         self.output = [(path, _described(leaf)) for path, leaf in leaves(output)]
         check_memory(_bytes(made[0], "cpu"), _bytes(output, "cpu"), available_memory())
         if self.kind == "cuda":
+            handover.free(self.device)
             free = torch.cuda.mem_get_info(self.device)[0]
             check_card(_bytes(made[0], "cuda"), _bytes(output, "cuda"), free)
         del output
