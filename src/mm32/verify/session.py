@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import timed, wire
+from . import handover, timed, wire
 from .channel import Failure
 from .compare import Comparison
 from .device_lock import DeviceLock
@@ -79,6 +80,9 @@ class Session:
             for stage in self.stages.values():
                 stage.close()
             close_all(self.workers)
+            if self.card is not None:
+                gc.collect()  # the frames of what was raised hold tensors, in cycles, and a full card starts no collection
+                handover.free(self.card)
             if self.lock is not None:
                 self.lock.release()
             self.progress("")

@@ -189,6 +189,7 @@ class TimingStage:
         for bench in self.benches.values():
             bench.close()
         self.benches = {}
+        self.__dict__.pop("pools", None)  # on a card they may be gigabytes
 
 
 def available_memory() -> int:
