@@ -175,11 +175,13 @@ class Comparison:
                 session.note(f"{number + 1} trials instead of {wanted}: one takes {self.trial_seconds:.0f} s here")
                 self.report.left_out.append(f"{left} of {wanted} trials")
                 break
+            del got, truths
         if self.report.inputs_unmodified is False:
             return Judgement(False, "the candidate modifies its inputs")
         return worst
 
     def _own_inputs(self, seed: int) -> Any:
+        self.inputs = self.varied = None  # they may be gigabytes: the old ones go before the new ones come
         reply = self.reference.ask("make_inputs", seed=seed)
         self.names = reply.header.get("names")
         return reply.value
@@ -188,6 +190,7 @@ class Comparison:
         self.candidate.ask("set_inputs", inputs, names=self.names)
 
     def _forward(self, seed: int) -> None:
+        self.right = None
         reply = self.reference.ask("forward", seed=seed)
         self.right, self.reference_seconds = reply.value, reply.wall
 
