@@ -21,6 +21,7 @@ from mm32.verify import Verdict
 sys.path.append(str(Path(__file__).parent))  # where this file is loaded by its path
 import groups
 import overviews
+import verdicts
 from columns import (
     CASE,
     LAYOUT,
@@ -45,6 +46,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 CARD = "nvidia-h200"
 PAGES = (
     "README.md",
+    "docs/batches.md",
     "docs/comparison.md",
     "docs/distributed.md",
     "docs/families.md",
@@ -408,6 +410,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "ieee": ieee_table,
     "host": host_table,
     "exports": exports_table,
+    "kernelbench": lambda: verdicts.kernelbench(load, source),
+    "corpus": lambda: verdicts.corpus(load, source),
+    "batch": lambda: verdicts.batch(load, source),
     **{f"picture-{name}": shown(name) for name in (*PICTURES, *DIAGRAMS)},
 }
 

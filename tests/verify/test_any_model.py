@@ -376,6 +376,21 @@ def test_a_part_of_the_batch_is_enough_where_float64_takes_long(
     assert not any("of the batch's" in note for note in across[2].notes)  # type: ignore[attr-defined]
 
 
+def test_a_part_of_the_batch_is_enough_where_inputs_are_large(
+    verdict: Callable[..., tuple[str, str, object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mm32.verify import reference as program
+
+    by_row = script("return x.sum(1)", "[torch.rand(64, 32)]")
+    for size, sliced in ((64 * 32 * 4, False), (64 * 32 * 4 - 1, True)):
+        monkeypatch.setattr(program, "SLICE_INPUTS", size)
+        got, reason, report = verdict(by_row)
+        assert got == "SAME", reason
+        assert any("of 4 of the batch's 64 entries" in note for note in report.notes) is sliced  # type: ignore[attr-defined]
+    wrong = script("y = x.sum(1); y[17] *= 1.001; return y", name="ModelNew")
+    assert verdict(by_row, wrong)[0] == "DIFFERENT"
+
+
 # ---------------------------------------------------------------------------------------------------------- what is wrong
 
 RIGHT = torch.randn(64, 64, generator=torch.Generator().manual_seed(0))

@@ -461,6 +461,43 @@ def test_truths_are_found_by_what_they_follow_from(tmp_path: Path) -> None:
     assert ("x",) not in kept.answers
 
 
+def test_large_contents_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    value = [torch.ones(1 << 10), 3]
+    monkeypatch.setattr(truths, "LARGEST", (4 << 10) - 1)
+    assert truths.fingerprint(value) != truths.fingerprint(value)
+    monkeypatch.setattr(truths, "LARGEST", 4 << 10)
+    assert truths.fingerprint(value) == truths.fingerprint(value)
+
+
+@pytest.mark.parametrize("op", ["make_inputs", "forward"])
+def test_answers_to_large_data_are_neither_found_nor_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, op: str
+) -> None:
+    """Another reference's process with the same data is asked anew; what is small later is found again."""
+    (tmp_path / "r.py").write_text(REFERENCE)
+    kept = truths.Truths()
+    monkeypatch.setattr(truths, "LARGEST", 1 << 20)
+
+    def answers(large: bool) -> int:
+        worker = Asked()
+        plain = worker.ask
+
+        def ask(asked: str, value: object = None, **fields: object) -> Reply:
+            reply = plain(asked, value, **fields)
+            return Reply(reply.header, torch.ones(1 << 19)) if large and asked == op else reply
+
+        worker.ask = ask  # type: ignore[method-assign]
+        kept.watch(worker, str(tmp_path / "r.py"))  # type: ignore[arg-type]
+        for name in ("construct", "make_inputs", "forward", "truth"):
+            worker.ask(name, seed=1)
+        return worker.truths
+
+    assert [answers(True), answers(True)] == [1, 1]
+    assert not kept.answers
+    assert [answers(False), answers(False)] == [1, 0]
+    assert (kept.found, kept.asked) == (1, 4)
+
+
 def test_fingerprints_tell_contents_apart() -> None:
     one = torch.arange(6.0)
     different = [one, one.reshape(2, 3), one.double(), one + 1, [one], {"a": one}, one.int(), 1, 1.0, True, "1", None]

@@ -23,6 +23,7 @@ from mm32 import verify
 from mm32.verify import Report, Reports, Verdict
 from mm32.verify.batch import run as batch_run
 from mm32.verify.batch.jobs import Options, Pair, of_pairs
+from test_records import assert_verdicts_are_whole
 
 BENCHMARKS = Path(__file__).parent.parent.parent / "benchmarks"
 PROBLEM = '''
@@ -56,6 +57,12 @@ def load(name: str) -> ModuleType:
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def table(name: str, made: dict[str, Any]) -> list[str]:
+    """The lines of the table that tables.py makes of a record."""
+    text: str = getattr(load("verdicts"), name)(lambda _: made, lambda name: f"({name})")
+    return [line for line in text.splitlines() if line]
 
 
 @pytest.fixture(autouse=True)
@@ -199,6 +206,14 @@ def test_self_copies_come_first_and_a_problem_without_a_verdict_is_not_cheated(
     assert made["summary"]["self"]["missed"] == ["level1/2_P.py"]
     assert made["summary"]["self"]["verdicts"] == {"INCONCLUSIVE": 9, "NO_VERDICT": 1, "FASTER": 1}
     assert made["summary"]["stale"]["missed"] == ["level1/3_P.py"]
+    assert_verdicts_are_whole(made)
+    head, *lines = table("kernelbench", made)
+    assert head == "12 problems drawn by seed 0, 1 of which need a module that was not installed."
+    itself = "itself, renamed: the same, neither faster nor slower"
+    assert lines[2] == f"| {itself} | 1 | 5 | 4 SAME, SPEED INCONCLUSIVE; 1 SAME, FASTER | `2_P` | 4.0, 4.0 |"
+    assert lines[3] == f"| {itself} | 2 | 5 | 4 SAME, SPEED INCONCLUSIVE; 1 NO VERDICT | none | 4.0, 4.0 |"
+    assert len(lines) == 2 + 9 + 1
+    assert lines[-1] == "(kernelbench)"
     result = rows[1, "2_P.py"]["results"]["self"]
     assert (result["seconds"], result["building"], result["speedup"]) == (4.0, 2.0, 1.5)
     assert rows[1, "2_P.py"]["results"]["zeros"]["after"] >= 3
@@ -277,6 +292,17 @@ def test_the_corpus_record_has_what_each_had_to_be(tmp_path: Path, monkeypatch: 
     assert made["summary"]["false_alarms"] == []
     assert made["of"] == len(must) == made["summary"]["cheats"] + made["summary"]["honest"]
     assert stub.options[0]["trials"] == 2
+    assert_verdicts_are_whole(made)
+    lines = table("corpus", made)
+    cheats = sum(name.startswith("cheats/") for name in must)
+    passed = sorted(name for name, (*_, fits) in must.items() if not fits)
+    (of_group, everything) = lines[2:4]
+    figures = f"| {cheats} | {len(passed)} | {len(must) - cheats} | 0 | {len(must) - cheats} |"
+    assert of_group.startswith(f"| `t_` clocks, caches, streams {figures}")
+    assert everything.startswith(f"| all {figures}")
+    assert "`cheats/t_patched_clocks`" in everything
+    assert everything.endswith("| 4.0, 4.0 |")
+    assert table("corpus", made | {"of": 99})[0] == f"{len(must)} of 99 files were reached."
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -321,5 +347,11 @@ def test_a_batchs_record_counts_what_is_wrong_and_what_is_lost(tmp_path: Path, m
     assert said["building"] == 2 * 59
     (wrong,) = [row for row in made["rows"] if not row["fits"]]
     assert (wrong["name"], wrong["verdict"], wrong["expected"]) == ("w_bf16.py", "INCONCLUSIVE", ["DIFFERENT"])
+    assert_verdicts_are_whole(made)
+    lines = table("batch", made)
+    assert "| candidates | 60 |" in lines
+    assert "| lost | 1 |" in lines
+    assert "| by the seconds besides loading and compiling | 15.0 |" in lines
+    assert any(line.startswith("| verdicts | 25 DIFFERENT; 25 SAME, SLOWER; 3 ") for line in lines)
     monkeypatch.setattr(verify, "verify_many", Stub(verdict))
     assert load("batch").main(["r_", "-o", str(out)]) == 0

@@ -40,12 +40,13 @@ def imports(path: Path) -> set[str]:
 @pytest.mark.parametrize("name", WORKER)
 def test_the_worker_imports_only_the_message_format_and_shared_memory(name: str) -> None:
     other = {other for other in imports(PACKAGE / "worker" / f"{name}.py") if not other.startswith("worker")}
-    assert other <= {"wire", "memory"}
+    assert other <= {"wire", "memory", "handover"}
 
 
 def test_what_both_sides_import_imports_nothing_else() -> None:
     assert imports(PACKAGE / "memory.py") == set()
     assert imports(PACKAGE / "wire.py") == {"memory"}
+    assert imports(PACKAGE / "handover.py") == {"memory", "wire"}
 
 
 @pytest.mark.parametrize("name", [name for name in TRUSTED if name != "reference"])
@@ -77,7 +78,7 @@ def loaded(code: str) -> set[str]:
 
 
 def test_what_a_candidates_process_has_loaded() -> None:
-    assert loaded("import mm32.verify.worker.main") == {"wire", "memory", "worker"} | {
+    assert loaded("import mm32.verify.worker.main") == {"wire", "memory", "handover", "worker"} | {
         f"worker.{name}" for name in WORKER if name not in ("__init__", "rewrite")
     }
 

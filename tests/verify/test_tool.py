@@ -40,8 +40,9 @@ def test_a_right_candidate_is_the_same(run: Run) -> None:
     assert {"zeros", "half of K", "operands rounded to TF32", "one NaN"} <= {case["name"] for case in report.self_test}
     assert report.inputs_unmodified is True
     assert report.deterministic is True
-    assert len(report.timed_outputs) == 4
-    assert {t["why"] for t in report.timed_outputs} == {"at random", "farthest from the reference's"}
+    chosen, odd = {"at random", "farthest from the reference's"}, {p["name"] for p in report.probes}
+    assert len([t for t in report.timed_outputs if t["why"] in chosen]) == 4
+    assert chosen < {t["why"] for t in report.timed_outputs} <= chosen | odd
     assert all(t["same"] for t in report.timed_outputs)
     assert report.timing is not None
     assert report.timing["coverage"] >= 0.9
@@ -146,7 +147,7 @@ def test_timed_calls_draw_the_same_numbers_and_start_from_the_same_state(run: Ru
     report = run(source.format(name="ModelNew"), reference=source.format(name="Model"))
     assert report.verdict in SAME, report.reason
     assert report.timing is not None
-    assert len(report.timed_outputs) == 4
+    assert len(report.timed_outputs) >= 4
     assert all(kept["same"] for kept in report.timed_outputs)
 
 

@@ -13,13 +13,14 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from . import memory, text, wire
+from . import handover, memory, text, wire
 
 # What a worker says of an exception: each field with the function that makes it safe.
 ERROR_FIELDS: dict[str, Callable[[object], str]] = {
@@ -57,11 +58,18 @@ class Reply:
 
 class Channel:
     """Asks a worker. `idle` is called while an answer is awaited, and raises to end the wait. Of a `trusted` one large answers
-    are not copied."""
+    are not copied. Large tensors on `device`, the worker's and the tool's, stay there (handover.py)."""
 
-    def __init__(self, sock: socket.socket, idle: Callable[[], None], trusted: bool = False):
+    def __init__(
+        self,
+        sock: socket.socket,
+        idle: Callable[[], None],
+        trusted: bool = False,
+        device: torch.device | None = None,
+    ):
         self.sock = sock
         self.trusted = trusted
+        self.device = device
         self._connection = wire.Connection(sock, idle)
 
     def ask(
@@ -70,13 +78,20 @@ class Channel:
         """Send a request, with file descriptors beside it, and receive its answer.
 
         The reply's `wall` is from the end of sending to the end of the answer. Raises wire.ProtocolError,
-        wire.Closed, what `idle` raises, and Failure for an exception that the worker reports.
+        wire.Closed, what `idle` raises, and Failure for an exception that the worker reports or memory that is missing.
         """
         tensors: list[Tensor] = []
         nonce = secrets.token_hex(8)
         request = {"op": op, "nonce": nonce, "value": wire.pack(value, tensors), **fields}
         with contextlib.ExitStack() as files:
             sent = list(descriptors)
+            numbers = handover.chosen(tensors, str(self.device), handover.LARGE) if self.device is not None else []
+            if numbers:
+                large, tensors, request["value_on_card"] = handover.split(tensors, numbers)
+                passage = self._passage(handover.Load(request["value_on_card"], len(tensors)), large)
+                files.callback(passage.close)
+                sent.append(passage.descriptor)
+                del large
             if wire.size_of(tensors) >= wire.LARGE:
                 file = memory.new_file()
                 files.callback(os.close, file)
@@ -90,11 +105,17 @@ class Channel:
                 files.callback(os.close, answer)
                 request["answer_to_file"] = True
                 sent.append(answer)
+                if self.device is not None:
+                    request["answer_on_card"] = [str(self.device), handover.LARGE]
             self._connection.send(request, tensors, sent)
             start = time.perf_counter()
             header, arrived = self._receive(nonce, max_payload)
             if "in_file" in header:
                 arrived = self._from_file(answer, header.pop("in_file"), max_payload)
+            if "on_card" in header:
+                if "answer_on_card" not in request:
+                    raise wire.ProtocolError("an answer on the card that was not asked for")
+                arrived = self._from_card(header.pop("on_card"), arrived, max_payload)
             wall = time.perf_counter() - start
         node = header.pop("value", None)
         return Reply(safe(header), wire.unpack(node, arrived), wall)
@@ -104,6 +125,32 @@ class Channel:
             raise wire.ProtocolError("an answer in a file that was not asked for")
         return wire.from_file(answer, metas, self.trusted, max_payload)
 
+    def _from_card(self, described: Any, others: list[Tensor], max_payload: int | None) -> list[Tensor]:
+        """All tensors of an answer, of which those `described` are still the worker's: have them handed over."""
+        limit = None if max_payload is None else max_payload - wire.size_of(others)
+        load = handover.Load(described, len(others), handover.LARGE, limit)
+        passage = self._passage(load)
+        try:
+            nonce = secrets.token_hex(8)
+            request = {"op": handover.HAND_OVER, "nonce": nonce, "size": load.size}
+            self._connection.send(request, (), [passage.descriptor])
+            self._receive(nonce, 0)
+            with _memory_for(load):
+                return load.merged(passage.own(), others)
+        finally:
+            passage.close()
+
+    def _passage(self, load: handover.Load, tensors: Sequence[Tensor] = ()) -> handover.Passage:
+        assert self.device is not None
+        with _memory_for(load):
+            passage = handover.Passage(load, self.device)
+            try:
+                passage.fill(tensors)
+            except BaseException:
+                passage.close()
+                raise
+        return passage
+
     def _receive(self, nonce: str, max_payload: int | None) -> tuple[dict[str, Any], list[Tensor]]:
         header, tensors = self._connection.receive(max_payload)
         if header.get("nonce") != nonce:
@@ -112,6 +159,15 @@ class Channel:
             error = checked_error(header["error"])
             raise Failure("raised", error["message"], error)
         return header, tensors
+
+
+@contextlib.contextmanager
+def _memory_for(load: handover.Load) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        said = f"no memory of the card is left to hand {load.size / 2**30:.1f} GiB over ({error})"
+        raise Failure("memory", said) from None
 
 
 def checked_error(error: Any) -> dict[str, Any]:

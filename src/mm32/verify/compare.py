@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from . import diagnosis, picture, selftest
+from . import diagnosis, handover, picture, selftest
 from .judge import Errors, Judgement, Truth, judge, same_bits, shape_of
 from .probes import PROBES, Probe, skip_reason
 from .report import judgement_record
 from .stop import Stop
 from .variations import MIXED, VARIATIONS, Variation
 from .verdict import Verdict
-from .wire import leaves
+from .wire import beside, leaves
 
 if TYPE_CHECKING:
     from .session import Session
@@ -82,10 +82,17 @@ class Comparison:
                 f"{why}the check could not have failed: the judge would have passed {', '.join(uncaught)}",
             )
 
+    @property
+    def output_bytes(self) -> int:
+        """Of one output of the reference's."""
+        return _bytes(self.right)
+
     def forget(self) -> None:
         """Give back the memory of inputs and outputs: nothing more is compared."""
         self.inputs = self.right = self.before = self.varied = None
         self.made, self.cases = [], []
+        if self.session.device == "cuda":
+            handover.free(torch.device("cuda"))
 
     # ------------------------------------------------------------------------------------------------------ loading
 
@@ -175,11 +182,13 @@ class Comparison:
                 session.note(f"{number + 1} trials instead of {wanted}: one takes {self.trial_seconds:.0f} s here")
                 self.report.left_out.append(f"{left} of {wanted} trials")
                 break
+            del got, truths
         if self.report.inputs_unmodified is False:
             return Judgement(False, "the candidate modifies its inputs")
         return worst
 
     def _own_inputs(self, seed: int) -> Any:
+        self.inputs = self.varied = None  # they may be gigabytes: the old ones go before the new ones come
         reply = self.reference.ask("make_inputs", seed=seed)
         self.names = reply.header.get("names")
         return reply.value
@@ -188,11 +197,13 @@ class Comparison:
         self.candidate.ask("set_inputs", inputs, names=self.names)
 
     def _forward(self, seed: int) -> None:
+        self.right = None
         reply = self.reference.ask("forward", seed=seed)
         self.right, self.reference_seconds = reply.value, reply.wall
 
     def _vary(self, name: str, seed: int) -> str | None:
         """Give the reference other data, and keep them in `inputs`; or why not."""
+        self.varied = None  # they may be large: those of one variation at a time
         reply = self.reference.ask("vary", name=name, seed=seed)
         if "why_not" in reply.header:
             self.reference.ask("set_inputs", self.inputs, names=self.names)
@@ -302,7 +313,7 @@ class Comparison:
         devices = reply.header.get("devices")
         if devices and devices != [self.session.device]:
             raise Stop(Verdict.DIFFERENT, f"the output is on {devices}, the reference's on {self.session.device}"[:200])
-        return reply.value
+        return beside(reply.value, self.right)
 
     def limits(self, reference_seconds: float) -> dict[str, Any]:
         """How large and how late an output may be: 4 times the reference's size and some more; as the limits say."""
@@ -312,7 +323,7 @@ class Comparison:
     def _compare_inputs(self, inputs: Any, number: int) -> None:
         size = _bytes(inputs)
         after = self.candidate.ask("get_inputs", max_payload=4 * size + (64 << 20), timeout=60 + size / 1e7).value
-        same = same_bits(inputs, after)
+        same = same_bits(inputs, beside(after, inputs))
         self.report.inputs_unmodified = same if number == 0 else bool(self.report.inputs_unmodified and same)
 
     def _compare_state(self, left: dict[str, Tensor]) -> str:
@@ -322,9 +333,10 @@ class Comparison:
             before, right = self.build["state"].get(name), left.get(name)
             if before is None or right is None or not isinstance(theirs, dict) or name not in theirs:
                 continue  # not among what can be copied, or a candidate with parameters of its own
-            got = theirs[name]
+            got, before = theirs[name], before.to(right.device)
             if not isinstance(got, Tensor) or (got.shape, got.dtype) != (right.shape, right.dtype):
                 return f"after a call its buffer {name!r} is {shape_of(got)}, the reference's is {shape_of(right)}"
+            got = got.to(right.device)
             if not right.is_floating_point():
                 near = torch.equal(got, right)
             else:

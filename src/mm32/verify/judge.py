@@ -31,6 +31,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .pieces import equal as all_equal
 from .pieces import finite, over
 from .text import one_line
 from .wire import leaves
@@ -89,6 +90,14 @@ class Truth:
     _scale: float | None = None
     _finite: bool | None = None
     _whole: Truth | None = None
+
+    def __post_init__(self) -> None:
+        """All on the reference's device: what has twice its bytes may have come on the card where that came by the host."""
+        if isinstance(self.reference, Tensor):
+            if isinstance(self.exact, Tensor):
+                self.exact = self.exact.to(self.reference.device)
+            if self.gauge is not None:
+                self.gauge = self.gauge.to(self.reference.device)
 
     def finite(self) -> bool:
         """Whether the reference's result is, everywhere."""
@@ -290,7 +299,7 @@ def judge_leaf(got: Any, truth: Truth) -> Judgement:
         if truth.flips:
             said += f" (rounding may change {FLIPS * truth.flips})"
         return Judgement(False, said)
-    equal = torch.equal(got, reference)  # then there is no NaN, and its errors are the reference's own
+    equal = all_equal(got, reference)  # then there is no NaN, and its errors are the reference's own
     reason = "" if equal or (truth.finite() and finite(got)) else _odd_values(*_decided(got, truth), name)
     if truth.relative is not None:
         return _judge_relative(got, truth, reason)
@@ -426,7 +435,7 @@ def same_bits(a: Any, b: Any) -> bool:
         if isinstance(x, Tensor):
             if x.shape != y.shape or x.dtype != y.dtype:
                 return False
-            if not torch.equal(*(t.contiguous().reshape(-1).view(torch.uint8) for t in (x, y))):
+            if not all_equal(*(t.contiguous().reshape(-1).view(torch.uint8) for t in (x, y))):
                 return False
         elif not (x == y or (x != x and y != y)):
             return False

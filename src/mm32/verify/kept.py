@@ -13,6 +13,7 @@ from torch import Tensor
 
 from . import sequential
 from .data import Pools, Recipe
+from .handover import LARGE as STAYS
 from .window import Bench, Window, difference
 
 OUTLIER = 4.0  # times the median difference between both sides' outputs: judged even where time is short
@@ -81,7 +82,7 @@ def _kept(
     bench: Bench, window: Window, recipes: list[Recipe], seeds: list[int], call: int, why: str, probe: str = ""
 ) -> Kept:
     plain = len(window.values) // len(recipes)
-    found: list[Tensor] = [t.cpu().clone() for t in bench.leaves(window, call)]
+    found: list[Tensor] = [t.clone() if t.nbytes >= STAYS else t.cpu().clone() for t in bench.leaves(window, call)]
     values = merged(bench, found, window.values[call * plain : (call + 1) * plain])
     return Kept(recipes[call], seeds[call] if seeds else 0, values, why, probe)
 

@@ -21,6 +21,11 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
+def card() -> torch.device | None:
+    """The card of a verification in this process, whose workers use the same one; None where it is on the CPU."""
+    return torch.device("cuda:0") if torch.cuda.is_available() else None
+
+
 def describe(device: torch.device) -> dict[str, Any]:
     """Plain values about the device and the software, for the report; those of a card only where `device` is one."""
     found: dict[str, Any] = {

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import torch
 
 from . import sandbox, text, wire
 from .channel import Channel, Failure, Reply
@@ -140,7 +141,7 @@ class WorkerProcess:
     `script` is what it will load, which it may read with the files beside it; `hidden` a file that it must not see.
     `beside` are the other workers of the verification; trusted ones among them are looked after whenever this one is paused.
     `folder` is its folder, an empty one that the caller has made and removes; by default a new one. `extra` are
-    environment variables beside the usual ones.
+    environment variables beside the usual ones. `device`: a card on which large tensors stay, the tool's and the worker's.
     `isolation` says how it is confined: words for the report. `disturbed` says what was done to a trusted worker from outside.
     """
 
@@ -154,6 +155,7 @@ class WorkerProcess:
         beside: Sequence[WorkerProcess] = (),
         folder: Path | None = None,
         extra: dict[str, str] | None = None,
+        device: torch.device | None = None,
     ):
         self.role = role
         self.limits = limits
@@ -199,7 +201,7 @@ class WorkerProcess:
                 os.close(write)
         self.isolation: list[str] = [text.one_line(word) for word in self.launched.isolation]
         self.printed = [Drain(read) for read, _ in pipes]
-        self.channel = Channel(ours, self._idle, self.trusted)
+        self.channel = Channel(ours, self._idle, self.trusted, device)
         self._open = True
         self.check_undisturbed()  # as it is now is how it is to stay
 

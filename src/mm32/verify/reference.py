@@ -27,6 +27,7 @@ from .worker.runner import Answer, BuildError, Request, ScriptRunner, plain_attr
 # Seconds of a forward in fp32 above which its truth is made of a part of the batch, and of how large a part.
 SLICE_ABOVE = {"cpu": 1.0, "cuda": 0.05}
 SLICE_BYTES = {"cpu": 32 << 20, "cuda": 256 << 20}  # of an output, above which the same is done
+SLICE_INPUTS = 1 << 30  # bytes of all inputs, above which it is done however small the output
 SHARE = 16
 
 
@@ -191,7 +192,9 @@ class ReferenceRunner(ScriptRunner):
         assert self.model is not None
         outputs = [leaf for _, leaf in wire.leaves(self.last) if isinstance(leaf, Tensor)]
         size = sum(t.numel() * t.element_size() for t in outputs)
+        given = sum(t.numel() * t.element_size() for t in pytree.tree_leaves(self.inputs) if isinstance(t, Tensor))
         long = self.seconds > SLICE_ABOVE[self.device.type] or size > SLICE_BYTES[self.device.type]
+        long = long or given > SLICE_INPUTS
         if not long or (self.recorder is not None and self.recorder.drawn):
             return self.inputs, self.last, None
         parts = exact.Separable(self.inputs, self.last)
@@ -250,7 +253,7 @@ class ReferenceRunner(ScriptRunner):
 
     def gauge(self, request: Request) -> Answer:
         contraction, values = self._traced()
-        gauge = contraction.gauge(values).cpu()
+        gauge = contraction.gauge(values)
         self._free_memory()
         return {"value": gauge}
 
@@ -261,7 +264,7 @@ class ReferenceRunner(ScriptRunner):
             output = contraction.run(values, oracle.tf32, oracle.tf32)
         else:
             output = contraction.run(values, oracle.half_of_k)
-        return {"value": output.cpu()}
+        return {"value": output}
 
     def coarse(self, request: Request) -> Answer:
         """The output with the operands of every product rounded to "bits" bits, and its normwise error; nothing

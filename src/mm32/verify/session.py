@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import timed
+from . import handover, timed, wire
 from .channel import Failure
 from .compare import Comparison
 from .device_lock import DeviceLock
 from .guard import Guard
 from .judge import judge
 from .kept import Odd
+from .machine import card
 from .process import Limits, WorkerProcess, close_all
 from .report import Report, judgement_record
 from .stop import Stop
@@ -26,6 +28,7 @@ from .verdict import Verdict
 BUDGETS = {"cpu": (14.0, 22.0, 4.0), "cuda": (60.0, 120.0, 15.0)}
 # Seconds of one call, and of a trial with its judging, above which fewer timed calls are judged.
 SLOW, SLOW_TRIAL = 0.2, 3.0
+LARGE = 1 << 30  # bytes of an output, above which the same is done: those that are kept fill the card
 
 
 class Session:
@@ -56,6 +59,7 @@ class Session:
         self.guard = Guard(self.paths.values())
         self.workers: list[WorkerProcess] = []
         self.candidate_place: dict[str, Any] = {}  # "folder" and "extra" of the candidate's process
+        self.card = card()
         self.lock: DeviceLock | None = None
         self.baselines: tuple[str, ...] = ("eager",)  # the first decides the verdict
         self.stages: dict[str, timed.TimingStage] = {}  # by baseline
@@ -77,6 +81,9 @@ class Session:
             for stage in self.stages.values():
                 stage.close()
             close_all(self.workers)
+            if self.card is not None:
+                gc.collect()  # the frames of what was raised hold tensors, in cycles, and a full card starts no collection
+                handover.free(self.card)
             if self.lock is not None:
                 self.lock.release()
             self.progress("")
@@ -118,6 +125,7 @@ class Session:
             script,
             self.paths["reference"],
             self.workers,
+            device=self.card,
             **(self.candidate_place if role == "candidate" else {}),
         )
         self.workers.append(worker)
@@ -206,7 +214,7 @@ class Session:
         self._wait_for(self.lock.acquire_exclusive)
         self.at("timing")
         seconds = comparison.reference_seconds
-        few = seconds > SLOW or comparison.trial_seconds > SLOW_TRIAL
+        few = seconds > SLOW or comparison.trial_seconds > SLOW_TRIAL or comparison.output_bytes > LARGE
         timeout = comparison.limits(seconds * 50)["timeout"]
         comparison.forget()
         first, *others = self.stages
@@ -252,7 +260,7 @@ class Session:
         for kept in measured.kept:
             self.at("judging timed calls' outputs")
             right = stage.reference_output(kept)
-            got = timed.rebuilt(right, iter(kept.leaves))
+            got = wire.beside(wire.rebuilt(right, iter(kept.leaves)), right)
             of = next((odd.truths for odd in comparison.odd if odd.name == kept.probe), self.truth.of)
             truths = of(kept.seed, right)
             result = judge(got, truths)

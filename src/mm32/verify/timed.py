@@ -15,7 +15,7 @@ import psutil
 import torch
 from torch import Tensor
 
-from . import timing
+from . import handover, timing
 from .channel import Failure
 from .data import Pools
 from .kept import Kept
@@ -26,6 +26,7 @@ from .wire import leaves
 
 # How many times their size inputs and outputs are held at most, over all processes; and what needs no look at the memory.
 INPUTS_HELD, OUTPUTS_HELD, SURELY = 6, 12, 1 << 30
+ON_A_CARD = 6, 8  # the same of those that stay on the card
 ENTRIES = 3  # results of get_inputs in a pool; 2 where they are large, more where nothing can be mixed
 LARGE = 256 << 20
 POOLED_CALLS = 64 << 20  # bytes of a window's slots on a CPU
@@ -70,9 +71,13 @@ class TimingStage:
         output = reference.ask("forward", seed=first).value
         self.state = reference.ask("keep_changed_state").header["buffers"]
         self.output = [(path, _described(leaf)) for path, leaf in leaves(output)]
+        check_memory(_bytes(made[0], "cpu"), _bytes(output, "cpu"), available_memory())
+        if self.kind == "cuda":
+            handover.free(self.device)
+            free = torch.cuda.mem_get_info(self.device)[0]
+            check_card(_bytes(made[0], "cuda"), _bytes(output, "cuda"), free)
         del output
-        size = sum(t.nbytes for _, t in leaves(made[0]) if isinstance(t, Tensor))
-        check_memory(size, sum(t.nbytes for _, t in self.output if isinstance(t, Tensor)), available_memory())
+        size = _bytes(made[0], "cpu") + _bytes(made[0], "cuda")
         mixed = any(isinstance(t, Tensor) and t.is_floating_point() for _, t in leaves(made[0]))
         for number in range(1, (2 if size > LARGE else ENTRIES) if mixed else 3 * ENTRIES):
             made.append(reference.ask("make_inputs", seed=first + number).value)
@@ -189,6 +194,7 @@ class TimingStage:
         for bench in self.benches.values():
             bench.close()
         self.benches = {}
+        self.__dict__.pop("pools", None)  # on a card they may be gigabytes
 
 
 def available_memory() -> int:
@@ -216,20 +222,29 @@ def check_memory(inputs: int, outputs: int, free: int) -> None:
         )
 
 
+def check_card(inputs: int, outputs: int, free: int) -> None:
+    """The same of a card, for the bytes of those inputs and outputs that stay there."""
+    needed = ON_A_CARD[0] * inputs + ON_A_CARD[1] * outputs
+    if needed > free:
+        parts = f"{inputs / 2**30:.1f} GiB of inputs and {outputs / 2**30:.1f} GiB of outputs"
+        raise Failure(
+            "memory",
+            f"{parts} on the card take about {needed / 2**30:.0f} GiB of its memory to verify, and {free / 2**30:.0f} GiB are "
+            "free: smaller shapes show the same",
+            role="reference",
+        )
+
+
+def _bytes(tree: Any, device: str) -> int:
+    """Of the tensors of a tree that this process has on a device."""
+    return sum(t.nbytes for _, t in leaves(tree) if isinstance(t, Tensor) and t.device.type == device)
+
+
 def _described(leaf: Any) -> Any:
     """A leaf of an output with the same shape, strides and type, and no data."""
     if not isinstance(leaf, Tensor):
         return leaf
     return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
-
-
-def rebuilt(tree: Any, found: Iterator[Any]) -> Any:
-    """A value of the form of `tree` with other leaves, in the order of wire.leaves."""
-    if isinstance(tree, dict):
-        return {key: rebuilt(item, found) for key, item in tree.items()}
-    if isinstance(tree, (list, tuple)):
-        return type(tree)([rebuilt(item, found) for item in tree])
-    return next(found)
 
 
 @contextlib.contextmanager

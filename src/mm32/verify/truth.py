@@ -64,7 +64,7 @@ class TruthSource:
                 truth.flips = int(found["flips"][i])
             truths.append(truth)
         if self.contraction is not None:
-            gauge = self.reference.ask("gauge").value
+            gauge = self.reference.ask("gauge").value.to(truths[0].reference.device)
             if self.smooth:
                 gauge = gauge.double() + torch.nan_to_num(truths[0].reference.double().abs(), nan=0.0, posinf=0.0)
             truths[0].gauge = gauge

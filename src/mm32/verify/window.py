@@ -26,12 +26,12 @@ from torch import Tensor
 from . import memory
 from .channel import Failure, Reply
 from .data import Pools, Recipe, parts
+from .handover import POISON
 
 BLOCK = (
     1 << 20
 )  # bytes of outputs that are compared at once on a CPU, whose caches hold them; 64 times as many on a GPU
 KEPT = 256 << 20  # bytes of outputs whose memory is kept from window to window
-POISON = 0xFF  # every byte: NaN in all floating-point dtypes
 
 
 class Asked(Protocol):

@@ -11,7 +11,7 @@ Nothing that arrives is ever unpickled or evaluated, because the other end may b
 
 Large tensors do not travel in the payload, but in a file in memory whose descriptor the tool sends with its request: its own
 tensors in one that nobody can change any more, a worker's answer in another one of the tool's; see `to_file`. A worker sends no
-descriptors.
+descriptors. Large tensors on a card stay there: handover.py.
 
 Values (a list of inputs, a tuple of outputs, a constructor's arguments) are a tree of tagged nodes in the header, whose
 leaves are plain values or the numbers of tensors in the payload; see `pack`.
@@ -26,7 +26,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -140,6 +140,32 @@ def leaves(value: Any, path: str = "output") -> list[tuple[str, Any]]:
     return [(path, value)]
 
 
+def rebuilt(tree: Any, found: Iterator[Any]) -> Any:
+    """A value of the form of `tree` with other leaves, in the order of `leaves`."""
+    if isinstance(tree, dict):
+        return {key: rebuilt(item, found) for key, item in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return type(tree)([rebuilt(item, found) for item in tree])
+    return next(found)
+
+
+def beside(value: Any, right: Any) -> Any:
+    """`value` with its tensors on the devices of those of `right` that are alike. What arrives from a worker is on the card or on
+    the host by its size, and by what the worker says."""
+    mine, theirs = leaves(value), leaves(right)
+    if [path for path, _ in mine] != [path for path, _ in theirs]:
+        return value
+
+    def apart(a: Any, b: Any) -> bool:
+        alike = isinstance(a, Tensor) and isinstance(b, Tensor) and a.shape == b.shape and a.dtype == b.dtype
+        return alike and a.device != b.device
+
+    pairs = [(a, b) for (_, a), (_, b) in zip(mine, theirs, strict=True)]
+    if not any(apart(a, b) for a, b in pairs):
+        return value
+    return rebuilt(value, iter([a.to(b.device) if apart(a, b) else a for a, b in pairs]))
+
+
 # ---------------------------------------------------------------------------------------------------------- tensors
 
 
@@ -155,11 +181,13 @@ def _bytes(t: Tensor, order: list[int]) -> memoryview:
     return memoryview(flat.view(torch.uint8).numpy().data) if flat.numel() else memoryview(b"")
 
 
-def _meta(t: Tensor) -> dict[str, Any]:
+def meta_of(t: Tensor) -> dict[str, Any]:
+    """What `checked_meta` takes: dtype, shape and axis order, as JSON."""
     return {"dtype": DTYPE_NAMES[t.dtype], "shape": list(t.shape), "order": axis_order(t)}
 
 
-def _check_meta(meta: Any) -> tuple[torch.dtype, list[int], list[int], int]:
+def checked_meta(meta: Any) -> tuple[torch.dtype, list[int], list[int], int]:
+    """dtype, shape, axis order and bytes of a tensor that the other end describes. Raises ProtocolError."""
     try:
         dtype, shape, order = DTYPES[meta["dtype"]], meta["shape"], meta["order"]
         fine = isinstance(shape, list) and all(type(n) is int and 0 <= n < 1 << 48 for n in shape) and len(shape) <= 64
@@ -171,17 +199,21 @@ def _check_meta(meta: Any) -> tuple[torch.dtype, list[int], list[int], int]:
     return dtype, shape, order, math.prod(shape) * dtype.itemsize
 
 
+def shaped(flat: Tensor, shape: Sequence[int], order: Sequence[int]) -> Tensor:
+    """A vector of entries in the order of memory as a tensor whose axes lie there in this order."""
+    return flat.reshape([shape[axis] for axis in order]).permute([order.index(axis) for axis in range(len(order))])
+
+
 def _from_bytes(buffer: memoryview, dtype: torch.dtype, shape: list[int], order: list[int]) -> Tensor:
-    stored = [shape[axis] for axis in order]
     if len(buffer) == 0:
-        return torch.empty(stored, dtype=dtype).permute([order.index(axis) for axis in range(len(order))])
+        return shaped(torch.empty(0, dtype=dtype), shape, order)
     flat = torch.frombuffer(buffer, dtype=torch.uint8)
     if dtype is torch.bool:
         flat = flat != 0
     else:
         # Tensors lie one after the other in the payload, so this one may not be aligned for its dtype.
         flat = (flat if flat.data_ptr() % dtype.itemsize == 0 else flat.clone()).view(dtype)
-    return flat.reshape(stored).permute([order.index(axis) for axis in range(len(order))])
+    return shaped(flat, shape, order)
 
 
 # ---------------------------------------------------------------------------------------------------------- files
@@ -192,20 +224,20 @@ def size_of(tensors: Sequence[Tensor]) -> int:
     return sum(t.numel() * t.element_size() for t in tensors)
 
 
-def _places(sizes: Sequence[int]) -> tuple[list[int], int]:
+def places(sizes: Sequence[int]) -> tuple[list[int], int]:
     """Where tensors of so many bytes begin in a file, and where the last one ends."""
-    places, at = [], 0
+    starts, at = [], 0
     for size in sizes:
-        places.append(at)
+        starts.append(at)
         at += -(-size // ALIGNED) * ALIGNED
-    return places, at
+    return starts, at
 
 
 def to_file(descriptor: int, tensors: Sequence[Tensor]) -> list[dict[str, Any]]:
     """Write tensors to a file in memory; what `from_file` needs to know of them. Raises OSError where there is no room."""
-    metas = [_meta(t) for t in tensors]
-    places, _ = _places([t.numel() * t.element_size() for t in tensors])
-    for t, meta, at in zip(tensors, metas, places, strict=True):
+    metas = [meta_of(t) for t in tensors]
+    starts, _ = places([t.numel() * t.element_size() for t in tensors])
+    for t, meta, at in zip(tensors, metas, starts, strict=True):
         memory.write_file(descriptor, _bytes(t, meta["order"]), at)
     return metas
 
@@ -218,11 +250,11 @@ def from_file(descriptor: int, metas: Any, trusted: bool, limit: int | None = No
     """
     if not isinstance(metas, list):
         raise ProtocolError("malformed description of a file")
-    checked = [_check_meta(meta) for meta in metas]
-    places, end = _places([size for *_, size in checked])
+    checked = [checked_meta(meta) for meta in metas]
+    starts, end = places([size for *_, size in checked])
     if limit is not None and end > limit + ALIGNED * len(checked):
         raise ProtocolError(f"a payload of {end} bytes, where at most {limit} were expected")
-    last = max((at + size for at, (*_, size) in zip(places, checked, strict=True) if size), default=0)
+    last = max((at + size for at, (*_, size) in zip(starts, checked, strict=True) if size), default=0)
     if os.fstat(descriptor).st_size < last:
         raise ProtocolError("a file in memory that is too short")
     if trusted and last:
@@ -232,7 +264,7 @@ def from_file(descriptor: int, metas: Any, trusted: bool, limit: int | None = No
         memory.read_file(descriptor, whole, 0)
     return [
         _from_bytes(whole[at : at + size], dtype, shape, order)
-        for (dtype, shape, order, size), at in zip(checked, places, strict=True)
+        for (dtype, shape, order, size), at in zip(checked, starts, strict=True)
     ]
 
 
@@ -255,7 +287,7 @@ class Connection:
         sock.settimeout(0.1 if idle else None)
 
     def send(self, header: dict[str, Any], tensors: Sequence[Tensor] = (), descriptors: Sequence[int] = ()) -> None:
-        metas = [_meta(t) for t in tensors]
+        metas = [meta_of(t) for t in tensors]
         head = json.dumps({**header, "tensors": metas}).encode()
         total = size_of(tensors)
         start = memoryview(PREFIX.pack(MAGIC, len(head), total) + head)
@@ -295,7 +327,7 @@ class Connection:
         metas = header.pop("tensors", None) if isinstance(header, dict) else None
         if not isinstance(metas, list):
             raise ProtocolError("the header is not an object with a list of tensors")
-        checked = [_check_meta(meta) for meta in metas]
+        checked = [checked_meta(meta) for meta in metas]
         if sum(size for *_, size in checked) != payload_size:
             raise ProtocolError("the payload's length is not that of its tensors")
         if max_payload is not None and payload_size > max_payload:

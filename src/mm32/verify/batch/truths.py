@@ -28,10 +28,17 @@ from .jobs import digest
 
 KEPT = ("truth", "gauge", "spoiled", "coarse")  # requests that change nothing in the reference's process
 MOST = 1 << 30  # bytes of answers that are kept
+# Bytes of a value above which its contents are not looked at, 2 s a GiB: the answers that follow from it exceed what is kept, or
+# leave room for no others.
+LARGEST = 256 << 20
+AN_ANSWER = 4096  # bytes that one counts beside its tensors
+UNKNOWN = b"unknown "  # what the fingerprint of contents that nobody has looked at begins with
 
 
 def fingerprint(tree: Any) -> bytes:
-    """Of the contents of a value: structure, types, shapes and bits."""
+    """Of the contents of a value: structure, types, shapes and bits. Of one of more than LARGEST bytes, another one each time."""
+    if _bytes(tree) > LARGEST:
+        return UNKNOWN + secrets.token_bytes(16)
     found = hashlib.blake2b(digest_size=16)
     for path, leaf in leaves(tree):
         if isinstance(leaf, Tensor):
@@ -58,13 +65,12 @@ class Truths:
         state = _State(digest(Path(script)))
 
         def ask(op: str, value: Any = None, **fields: Any) -> Reply:
-            key = (state.key(), op, json.dumps(fields, sort_keys=True)) if op in KEPT else None
-            if key is not None:
-                self.asked += 1
-                if (kept := self.answers.get(key)) is not None:
-                    self.found += 1
-                    self.answers.move_to_end(key)
-                    return Reply(dict(kept.header), kept.value, kept.wall)
+            key = (state.key(), op, json.dumps(fields, sort_keys=True)) if op in KEPT and state.known else None
+            self.asked += op in KEPT
+            if key is not None and (kept := self.answers.get(key)) is not None:
+                self.found += 1
+                self.answers.move_to_end(key)
+                return Reply(dict(kept.header), kept.value, kept.wall)
             reply = original(op, value, **fields)
             state.follow(op, value, fields, reply)
             if key is not None:
@@ -74,17 +80,17 @@ class Truths:
         worker.ask = ask  # type: ignore[method-assign]
 
     def _keep(self, key: tuple[Any, ...], reply: Reply) -> None:
-        size = _bytes(reply)
+        size = _bytes(reply.value) + AN_ANSWER
         if size > self.most:
             return
         self.answers[key] = reply
         self.bytes += size
         while self.bytes > self.most:
-            self.bytes -= _bytes(self.answers.popitem(last=False)[1])
+            self.bytes -= _bytes(self.answers.popitem(last=False)[1].value) + AN_ANSWER
 
 
-def _bytes(reply: Reply) -> int:
-    return sum(leaf.nbytes for _, leaf in leaves(reply.value) if isinstance(leaf, Tensor)) + 4096
+def _bytes(tree: Any) -> int:
+    return sum(leaf.nbytes for _, leaf in leaves(tree) if isinstance(leaf, Tensor))
 
 
 class _State:
@@ -96,6 +102,11 @@ class _State:
 
     def key(self) -> tuple[Any, ...]:
         return self.script, self.model, self.inputs, self.output, self.other
+
+    @property
+    def known(self) -> bool:
+        """Whether an answer can be found again."""
+        return not any(part.startswith(UNKNOWN) for part in (self.model, self.inputs, self.output))
 
     def follow(self, op: str, value: Any, fields: dict[str, Any], reply: Reply) -> None:
         found = reply.value
@@ -122,4 +133,4 @@ class _State:
 
     def _unknown(self) -> None:
         """Nothing is known of the inputs and parameters until both are set again: no answer is found or kept for later."""
-        self.inputs = self.model = secrets.token_bytes(16)
+        self.inputs = self.model = UNKNOWN

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import wire
+from .. import handover, wire
 from . import build_errors
 from .runner import BuildError, ScriptRunner
 from .script import ScriptError, where_in
@@ -64,10 +64,23 @@ def _to_file(file: int, header: dict[str, Any], tensors: list[Tensor]) -> list[T
     return tensors
 
 
+def _given(request: dict[str, Any], tensors: list[Tensor], device: torch.device) -> list[Tensor]:
+    """All tensors of a request, whose large ones come in a file or on the card."""
+    if "value_in_file" in request:
+        file = request["descriptors"].pop()
+        tensors = wire.from_file(file, request.pop("value_in_file"), trusted=True)
+        _close(file)
+    if "value_on_card" in request:
+        load, large = handover.take(request["value_on_card"], len(tensors), request["descriptors"].pop(), device)
+        tensors = load.merged(large, tensors)
+    return tensors
+
+
 def serve(connection: wire.Connection, runner: ScriptRunner) -> None:
     """Answer requests until the tool closes the connection."""
     operations = runner.operations()
     me = _getpid()
+    kept: list[Tensor] = []  # of the last answer, until the tool has made memory for them
     while True:
         try:
             request, tensors = connection.receive()
@@ -76,15 +89,16 @@ def serve(connection: wire.Connection, runner: ScriptRunner) -> None:
         nonce = request.get("nonce")
         outgoing: list[Tensor] = []
         file = request["descriptors"].pop() if request.get("answer_to_file") else -1
-        if "value_in_file" in request:
-            given = request["descriptors"].pop()
-            tensors = wire.from_file(given, request.pop("value_in_file"), trusted=True)
-            _close(given)
+        by_card = "value_on_card" in request
         try:
-            request["value"] = wire.unpack(request.get("value"), tensors)
-            del tensors
-            with torch.no_grad():
-                answer = operations[request["op"]](request)
+            if request["op"] == handover.HAND_OVER:
+                handover.put(kept, request["size"], request["descriptors"].pop(), runner.device)
+                by_card, answer = True, {}
+            else:
+                request["value"] = wire.unpack(request.get("value"), _given(request, tensors, runner.device))
+                del tensors
+                with torch.no_grad():
+                    answer = operations[request["op"]](request)
             header = {**answer, "nonce": nonce, "value": _packed(answer.get("value"), outgoing)}
         except BaseException as error:
             # SystemExit and KeyboardInterrupt as well: a script that calls sys.exit() must not end the process.
@@ -92,8 +106,14 @@ def serve(connection: wire.Connection, runner: ScriptRunner) -> None:
             header = {"nonce": nonce, "value": {"value": None}, "error": describe_error(error, runner.path)}
         if _getpid() != me:
             _exit(0)  # a child that the script forked has returned here: only the parent answers
+        card = request.get("answer_on_card")
         del request
-        answer = {}  # frees the output before the next request
+        answer, kept = {}, []  # frees the output before the next request
+        if card is not None and (numbers := handover.chosen(outgoing, *card)):
+            kept, outgoing, header["on_card"] = handover.split(outgoing, numbers)
+        if by_card or kept:
+            with contextlib.suppress(RuntimeError):  # of a context that is lost, which the next request tells
+                handover.free(runner.device)
         if file >= 0:
             outgoing = _to_file(file, header, outgoing)
             _close(file)
