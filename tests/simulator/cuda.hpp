@@ -124,6 +124,8 @@ inline Rendezvous cluster_meeting;
 inline unsigned threads_of_block, blocks_of_grid, dynamic_bytes;
 inline long events;  // anything that may end another thread's wait
 inline std::function<void()> kernel;
+// The operand that copies may read, where a test has set it: up to its end, and from the 16-byte boundary at or before its beginning.
+inline const char *operand_begin, *operand_end;
 
 inline void yield() { swapcontext(&current->context, &scheduler); }
 inline void meet(Rendezvous& meeting, int count) {
@@ -196,7 +198,9 @@ inline void run(unsigned blocks, unsigned threads, unsigned dynamic, std::functi
                 swapcontext(&scheduler, &current->context);
                 if (fiber->done) {
                     left--;
-                    if (!fiber->group.empty() || !fiber->pending.empty()) fail("a thread ended with copies under way");
+                    bool copies = !fiber->group.empty();
+                    for (const auto& group : fiber->pending) copies |= !group.empty();
+                    if (copies) fail("a thread ended with copies under way");
                 }
             }
             if (events == before) fail("all threads wait for one another");
@@ -250,6 +254,8 @@ void copy_async(unsigned to, const float* from, bool exists) {
 inline void copy_async_part(unsigned to, const char* from, int bytes) {
     if (bytes < 0 || bytes > 16) simulator::fail("a copy of more than 16 bytes");
     if (to % 16 || (bytes && (size_t)from % 16)) simulator::fail("a copy that is not aligned");
+    if (bytes && simulator::operand_end && (from + 15 < simulator::operand_begin || from + bytes > simulator::operand_end))
+        simulator::fail("a copy from outside the operand");
     simulator::current->group.push_back({to, from, 16, bytes});
 }
 inline void copy_commit() {
