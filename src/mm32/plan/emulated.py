@@ -256,7 +256,7 @@ def _packing(asked: Operands) -> Packing:
     return Packing(
         rows=matrices[0] * gemm.m + matrices[1] * gemm.n,
         units=_units(gemm, matrices, asked.loads),
-        scattered=1 in asked.loads,
+        reads="scattered" if 1 in asked.loads else "shifted" if {4, 5} & {*asked.loads} else "aligned",
         inline_scattered=any(load % 2 for load in asked.inline_loads),
     )
 

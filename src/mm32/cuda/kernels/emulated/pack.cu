@@ -71,25 +71,6 @@ __device__ __forceinline__ void read_whole_rows(const Operand& x, int row0, int 
     __syncthreads();
 }
 
-// A run of a contiguous line at any multiple of 4 bytes, by 16-byte loads from the boundary at or before it: a lane has a row of its
-// own, so that each load of a warp is 32 lines of L1. Nothing past the run is read.
-__device__ __forceinline__ void load_run(const float* from, float (&x)[RUN]) {
-    const unsigned shift = (unsigned)(reinterpret_cast<unsigned long long>(from) / 4 % 4);
-    const float* const at = from - shift;
-    float raw[RUN + 4];
-#pragma unroll
-    for (int i = 0; i < RUN; i += 4) {
-        const float4 v = *reinterpret_cast<const float4*>(at + i);
-        raw[i] = v.x, raw[i + 1] = v.y, raw[i + 2] = v.z, raw[i + 3] = v.w;
-    }
-#pragma unroll
-    for (int i = 0; i < 4; i++) raw[RUN + i] = i < 3 && (unsigned)i < shift ? at[RUN + i] : 0.f;
-#pragma unroll
-    for (int i = 0; i < RUN + 2; i++) raw[i] = shift & 2 ? raw[i + 2] : raw[i];
-#pragma unroll
-    for (int i = 0; i < RUN; i++) x[i] = shift & 1 ? raw[i + 1] : raw[i];
-}
-
 // A row spans much if its largest sampled element has an exponent this much above the mean exponent of those that are not zero. Of
 // normal data it is 3.5 at most, of products of normal and log-normal data 5.
 constexpr int WIDE = 6;
@@ -133,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) mm32_scale(const __grid
         float largest = 0.f, sample[RUN];
         unsigned sum = 0;
         if ((side ? MM32_B_LOAD : MM32_A_LOAD) == 5 && begin + RUN <= depth) {
-            load_run(from + begin, sample);
+            load_shifted(from + begin, sample);
         } else
 #pragma unroll
         for (int i = 0; i < RUN; i += 4) {  // all loads are issued before the first is used

@@ -92,3 +92,23 @@ struct ShiftedLines {
         }
     }
 };
+
+// COUNT neighbours of a line at any multiple of 4 bytes, by 16-byte loads from the boundary at or before the first. For lanes that
+// have lines of their own, whose every load is 32 lines of L1. Nothing past the last is read.
+template <int COUNT>
+__device__ __forceinline__ void load_shifted(const float* from, float (&x)[COUNT]) {
+    const unsigned shift = (unsigned)(reinterpret_cast<unsigned long long>(from) / 4 % 4);
+    const float* const at = from - shift;
+    float raw[COUNT + 4];
+#pragma unroll
+    for (int i = 0; i < COUNT; i += 4) {
+        const float4 v = *reinterpret_cast<const float4*>(at + i);
+        raw[i] = v.x, raw[i + 1] = v.y, raw[i + 2] = v.z, raw[i + 3] = v.w;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) raw[COUNT + i] = i < 3 && i < (int)shift ? at[COUNT + i] : 0.f;
+#pragma unroll
+    for (int i = 0; i < COUNT + 2; i++) raw[i] = shift & 2 ? raw[i + 2] : raw[i];
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) x[i] = shift & 1 ? raw[i + 1] : raw[i];
+}
