@@ -12,7 +12,7 @@ import mm32
 import simulated
 from gpu_support import forget_plans
 from mm32 import gemm
-from mm32.plan import H200, cost, plan
+from mm32.plan import H200, cost, emulated, plan
 
 simulate = pytest.mark.skipif(simulated.COMPILER is None, reason="no C++ compiler")
 UNIT_ROWS = 16
@@ -137,6 +137,23 @@ def test_packing_reads_other_strides_by_4_bytes() -> None:
     made = plan(asked, H200, "tensorcore")
     constants = dict(made.launches[0].constants)
     assert (constants["A_LOAD"], constants["B_LOAD"]) == (1, 4)
+
+
+def test_one_operand_that_is_not_aligned_decides_for_aligned_lines_along_rows() -> None:
+    for sizes, loads in (((300, 301, 304), (5, 4)), ((300, 304, 301), (2, 4)), ((304, 304, 304), (2, 0))):
+        m, k, n = sizes
+        made = plan(gemm.from_layout("nn", m, n, k), H200, "tensorcore")
+        constants = dict(made.launches[0].constants)
+        assert (constants["A_LOAD"], constants["B_LOAD"]) == loads
+
+
+def test_a_multiply_that_packs_inline_reads_whole_fours_as_before() -> None:
+    asked = emulated.operands(gemm.from_layout("nn", 300, 304, 301))
+    assert (asked.loads, asked.inline_loads) == ((5, 4), (3, 0))
+    asked = emulated.operands(gemm.from_layout("tt", 300, 304, 301))
+    assert (asked.loads, asked.inline_loads) == ((4, 5), (0, 3))
+    asked = emulated.operands(gemm.from_layout("nt", 301, 303, 299))
+    assert (asked.loads, asked.inline_loads) == ((5, 5), (3, 3))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

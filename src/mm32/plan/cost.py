@@ -202,7 +202,7 @@ class EmulatedTile(Tile, Protocol):
 
 
 class Packing(NamedTuple):
-    """What packing has to do for a product: rows of A and B in all, units of mm32_pack, how they are read ("aligned"; "shifted" or
+    """What packing has to do for a product: rows of A and B in all, units of mm32_pack, how they are read ("aligned"; "shifted",
     "scattered" if one operand is), and whether an operand that is packed inline is read 4 bytes at a time."""
 
     rows: int

@@ -175,6 +175,8 @@ def operands(gemm: Gemm, products: int | None = None) -> Operands:
         _inline_load(loads[0], (gemm.k if loads[0] in (2, 5) else gemm.m) % 4 == 0),
         _inline_load(loads[1], (gemm.k if loads[1] in (2, 5) else gemm.n) % 4 == 0),
     )
+    if {4, 5} & {*loads}:  # aligned lines along rows are then read by the same piece of code, in units of the same size
+        loads = (4 if loads[0] == 0 else loads[0], 4 if loads[1] == 0 else loads[1])
     moved = 4.0 + 2.0 * PLANES[products]  # bytes an element: read, and written as 16-bit numbers
     packed = (moved * matrices[0] * gemm.m * gemm.k, moved * matrices[1] * gemm.n * gemm.k)
     return Operands(gemm, products, matrices, loads, inline_loads, packed)

@@ -200,8 +200,9 @@ def _tier_allowed(form: Form) -> bool:
 
 
 def _packer_allowed(form: Form) -> bool:
-    """The lower tier packs both operands."""
-    return not form["GUARDED"] or emulated.PREPACKED not in (form["A_LOAD"], form["B_LOAD"])
+    """The lower tier packs both operands. Beside shifted lines (4 and 5), aligned ones along rows (0) are read as they are."""
+    loads = {form["A_LOAD"], form["B_LOAD"]}
+    return not (form["GUARDED"] and emulated.PREPACKED in loads) and not (0 in loads and loads & {4, 5})
 
 
 def _tensorcore_allowed(form: Form) -> bool:
@@ -251,7 +252,7 @@ SOURCES = (
     ),
     Source(
         "mma", "emulated/pack.cu", ("A_LOAD", "B_LOAD", "PRODUCTS", *PACKERS.names), (A_PACK, B_PACK, PRODUCTS, PACKERS),
-        ((A_PACK, B_PACK), (PRODUCTS, A_PACK), (PRODUCTS, B_PACK), (PRODUCTS, PACKERS)), _threads(256),
+        ((A_PACK, B_PACK), (PRODUCTS, A_PACK), (PRODUCTS, B_PACK), (PRODUCTS, PACKERS)), _threads(256), _packer_allowed,
     ),
     Source(
         "tensorcore", "emulated/pack.cu", ("A_LOAD", "B_LOAD", "PRODUCTS", *PACKERS.names), (A_PACK, B_PACK, SIX, SIX_PACKERS),

@@ -35,7 +35,8 @@ struct ShiftedLines {
     __device__ __forceinline__ ShiftedLines(const float* first, long long row_stride, long long k_stride, bool along_rows, int rows,
                                             int depth, unsigned memory)
         : step(4 * DEPTH * k_stride), left(depth), along_rows(along_rows), has_last((int)threadIdx.x < (along_rows ? DEPTH : ROWS)) {
-        const int t = threadIdx.x;
+        int t = threadIdx.x;
+        asm volatile("" : "+r"(t));  // what follows from it is then not kept in registers from unit to unit, where it spilled
         const long long stride = along_rows ? k_stride : row_stride;
         const unsigned phase = (unsigned)(reinterpret_cast<unsigned long long>(first) / 4 % 4);
         const auto shift_of = [&](int line) { return (int)((phase + (unsigned)line * (unsigned)stride) % 4); };
