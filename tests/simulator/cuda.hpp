@@ -67,6 +67,21 @@ inline unsigned __float_as_uint(float x) {
     return y;
 }
 
+inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
+// Fibers take turns only where they wait.
+template <typename T>
+T atomicMax(T* at, T x) {
+    const T before = *at;
+    *at = max(before, x);
+    return before;
+}
+template <typename T>
+T atomicMin(T* at, T x) {
+    const T before = *at;
+    *at = min(before, x);
+    return before;
+}
+
 namespace simulator {
 
 constexpr unsigned BYTES = 227 * 1024, BASE = 1024;  // of shared memory, at most; its first address
