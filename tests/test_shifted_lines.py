@@ -203,7 +203,7 @@ def test_bits_are_those_of_aligned_lines(
 
 
 @pytest.mark.gpu
-def test_the_lower_tier_reads_them_too(seed: int) -> None:
+def test_the_lower_tier_reads_them_too(panels_only: None, seed: int) -> None:
     """Data of which much fails the accept test: rows that span much, at any alignment, and batches."""
     with cost.shares({"lower.launches": 0.0}):
         forget_plans()
