@@ -57,7 +57,11 @@ struct ShiftedLines {
                                            : row * LINE_OF_K + (k + j + shift_of(row)) * 4);
     }
 
-    __device__ __forceinline__ int line_of(int i) const { return (int)threadIdx.x / (i ? 1 : along_rows ? 4 : 16); }
+    // Along rows, 8 threads that store together have lines four apart, whose 64 bytes are in different banks.
+    __device__ __forceinline__ int line_of(int i) const {
+        const int t = threadIdx.x;
+        return i ? t : along_rows ? t / 32 * 8 + t % 32 / 8 + t / 4 % 2 * 4 : t / 16;
+    }
 
     // Starts to copy the next K-block to a stage, as one group; an empty one past the last.
     __device__ __forceinline__ void copy(unsigned stage) {
