@@ -1,4 +1,5 @@
 """The kernel direct on the host: its source, compiled by the host's C++ compiler against simulator/cuda.hpp, run on numpy arrays.
+`compiled` does so with any program.
 
 The simulator stands for the headers in kernels/ptx/ and for the words of CUDA that the kernel uses. What it cannot show: what
 truncation on tensor cores costs (numerics.py has that), and hazards of memory that only a card has.
@@ -7,6 +8,7 @@ truncation on tensor cores costs (numerics.py has that), and hazards of memory t
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import re
 import shutil
 import subprocess
@@ -46,12 +48,17 @@ def build(plan: Plan, folder: Path) -> ctypes.CDLL:
     text, shared = SHARED.subn("Shared& shared = simulator::place<Shared>();", text)
     text, dynamic = DYNAMIC.subn("char* const dynamic = simulator::dynamic();", text)
     assert (shared, dynamic) == (1, 1)
-    program = (
+    return compiled(
         f'{compiler.definitions(launch.constants)}#include "{SIMULATOR}"\n{text}\n'
         f'extern "C" void run(const Problem* p, int blocks) {{\n'
-        f"    simulator::run(blocks, {launch.block}, {launch.shared}, [&] {{ {launch.entry}(*p); }});\n}}\n"
+        f"    simulator::run(blocks, {launch.block}, {launch.shared}, [&] {{ {launch.entry}(*p); }});\n}}\n",
+        folder,
     )
-    at = folder / f"{compiler.key(launch.source, launch.constants, 'host', str(hash(program)))}.so"
+
+
+def compiled(program: str, folder: Path) -> ctypes.CDLL:
+    """The library of a program in C++, kept in `folder`."""
+    at = folder / f"{hashlib.sha256(program.encode()).hexdigest()[:16]}.so"
     if not at.exists():
         assert COMPILER is not None
         command = [COMPILER, "-std=c++17", "-O2", "-w", "-shared", "-fPIC", "-x", "c++", "-", "-o", str(at)]

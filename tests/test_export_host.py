@@ -154,6 +154,28 @@ def test_operands_packed_by_16_bytes_are_copied_only_where_they_must(load, on_cp
         assert calls[0]["b"] == B.data_ptr()
 
 
+@pytest.mark.parametrize("kernel", ["tensorcore", "mma"])
+def test_lines_that_are_not_aligned_are_copied_only_where_they_are_not_contiguous(load, on_cpu, kernel):
+    module = load(export("nt", 13, 9, 15, kernel=kernel))
+    assert (
+        "A slice is read where it lies; of an operand whose rows are not contiguous a copy is made first."
+        in module.__doc__
+    )
+    calls = on_cpu(module)
+    B = torch.randn(9, 15)
+    for A, copied in (
+        (torch.randn(13, 15), False),
+        (torch.randn(13, 41)[:, 3:18], False),
+        (torch.randn(15, 13).T, True),
+        (torch.randn(13, 30)[:, ::2], True),
+    ):
+        calls.clear()
+        torch.testing.assert_close(module.ModelNew()(A, B), A @ B.T)
+        assert (calls[0]["a"] != A.data_ptr()) == copied
+        assert calls[0]["a_strides"][1] == 1
+        assert calls[0]["b"] == B.data_ptr()
+
+
 def test_single_rows_of_any_length(load, on_cpu):
     """A plan for K = 1 or M = 1 may use 16-byte accesses at sizes that are not multiples of 4: no second row is there to be
     out of step. The sizes that a file was exported for are always taken."""

@@ -518,7 +518,7 @@ def test_a_product_that_does_not_suit_the_kernel_is_computed_without() -> None:
 def test_explain_says_what_is_packed() -> None:
     page = planning.plan(from_layout("nt", 300, 200, 8000), H200, "auto", (False, True)).explain()
     assert "kernel     tensorcore (fp16x3): B packed beforehand" in page
-    assert "A_LOAD=2, B_LOAD=4, PRODUCTS=3" in page
+    assert "A_LOAD=2, B_LOAD=6, PRODUCTS=3" in page
 
 
 # ---------------------------------------------------------------------------------------------------------------------

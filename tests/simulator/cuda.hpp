@@ -67,6 +67,21 @@ inline unsigned __float_as_uint(float x) {
     return y;
 }
 
+inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
+// Fibers take turns only where they wait.
+template <typename T>
+T atomicMax(T* at, T x) {
+    const T before = *at;
+    *at = max(before, x);
+    return before;
+}
+template <typename T>
+T atomicMin(T* at, T x) {
+    const T before = *at;
+    *at = min(before, x);
+    return before;
+}
+
 namespace simulator {
 
 constexpr unsigned BYTES = 227 * 1024, BASE = 1024;  // of shared memory, at most; its first address
@@ -124,6 +139,8 @@ inline Rendezvous cluster_meeting;
 inline unsigned threads_of_block, blocks_of_grid, dynamic_bytes;
 inline long events;  // anything that may end another thread's wait
 inline std::function<void()> kernel;
+// The operand that copies may read, where a test has set it: up to its end, and from the 16-byte boundary at or before its beginning.
+inline const char *operand_begin, *operand_end;
 
 inline void yield() { swapcontext(&current->context, &scheduler); }
 inline void meet(Rendezvous& meeting, int count) {
@@ -196,7 +213,9 @@ inline void run(unsigned blocks, unsigned threads, unsigned dynamic, std::functi
                 swapcontext(&scheduler, &current->context);
                 if (fiber->done) {
                     left--;
-                    if (!fiber->group.empty() || !fiber->pending.empty()) fail("a thread ended with copies under way");
+                    bool copies = !fiber->group.empty();
+                    for (const auto& group : fiber->pending) copies |= !group.empty();
+                    if (copies) fail("a thread ended with copies under way");
                 }
             }
             if (events == before) fail("all threads wait for one another");
@@ -243,7 +262,7 @@ inline bool __any_sync(unsigned, bool x) { return reduce_warp(x, [](unsigned a, 
 inline unsigned __reduce_max_sync(unsigned, unsigned x) { return reduce_warp(x, [](unsigned a, unsigned b) { return max(a, b); }); }
 
 // ---------------------------------------------------------------------------------------------------------------------
-// ptx/cp_async.cuh, shared_memory.cuh
+// ptx/cp_async.cuh, shared_memory.cuh, streaming_copy.cuh
 
 inline unsigned shared_address(const void* p) {
     const auto offset = static_cast<const unsigned char*>(p) - simulator::current->block->memory;
@@ -258,8 +277,12 @@ void copy_async(unsigned to, const float* from, bool exists) {
 inline void copy_async_part(unsigned to, const char* from, int bytes) {
     if (bytes < 0 || bytes > 16) simulator::fail("a copy of more than 16 bytes");
     if (to % 16 || (bytes && (size_t)from % 16)) simulator::fail("a copy that is not aligned");
+    if (bytes && simulator::operand_end && (from + 15 < simulator::operand_begin || from + bytes > simulator::operand_end))
+        simulator::fail("a copy from outside the operand");
     simulator::current->group.push_back({to, from, 16, bytes});
 }
+inline unsigned long long evict_first_policy() { return 0; }
+inline void copy_async_part(unsigned to, const char* from, int bytes, unsigned long long) { copy_async_part(to, from, bytes); }
 inline void copy_commit() {
     simulator::current->pending.push_back(std::move(simulator::current->group));
     simulator::current->group.clear();

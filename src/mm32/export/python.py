@@ -102,18 +102,19 @@ def _vector_loads(plan: Plan) -> dict[str, str]:
 
 
 def _lines(plan: Plan, layout: str) -> str:
-    """What the kernel direct needs beside: lines that are contiguous where it copies them whole at any alignment (loads 4 and 5),
-    and no long strides."""
-    if plan.kernel != "direct":
-        return ""
+    """What kernels need beside: lines that are contiguous where they are read whole at any alignment (loads 4 and 5); `direct` no
+    long strides."""
     constants, text = dict(plan.launches[0].constants), ""
     for name, whole in (("A", {4: "M", 5: "K"}), ("B", {4: "N", 5: "K"})):
         stored = {"A": "K" if layout[0] == "n" else "M", "B": "N" if layout[1] == "n" else "K"}[name]
-        axis = whole.get(constants[f"{name}_LOAD"], stored)
+        load = constants.get(f"{name}_LOAD", -1)
+        axis = whole.get(load, stored)
         there = f"@{name}@" if stored == axis else f"@{name}@.T"
-        unit = f"{there}.stride(1) != 1 or " if axis in whole.values() and constants[f"{name}_LOAD"] in whole else ""
+        conditions = [f"{there}.stride(1) != 1"] if load in whole else []
+        conditions += [f"max(@{name}@.stride()) >= 2**23"] if plan.kernel == "direct" else []
         back = "" if stored == axis else ".T"
-        text += f"    if {unit}max(@{name}@.stride()) >= 2**23:\n        @{name}@ = {there}.contiguous(){back}\n"
+        if conditions:
+            text += f"    if {' or '.join(conditions)}:\n        @{name}@ = {there}.contiguous(){back}\n"
     return text
 
 
@@ -125,8 +126,14 @@ def _alignment(plan: Plan, layout: str) -> dict[str, str]:
         f"A slice is read where it lies. If the rows of {' or '.join(f'@{name}@' for name in loads)} are not contiguous, as in a"
         "\n            transposed view, not a multiple of 4 apart or not on 16 bytes, a copy is made first."
     )
+    lines = _lines(plan, layout)
+    if not loads:
+        copied = LINES if lines else ANY_STRIDES
+    elif lines and plan.kernel != "direct":
+        (other,) = {"A", "B"} - set(loads)
+        copied += f"\n            Of @{other}@ a copy is made where its rows are not contiguous."
     return {
-        "OPERANDS": copied if loads else ANY_STRIDES if plan.kernel != "direct" else LINES,
+        "OPERANDS": copied,
         "ALIGNED": ALIGNED.lstrip("\n") if loads else "",
         "ALIGN": "".join(
             # Only an operand of one row or one column may be read along another axis than the stored one: as its transpose.
@@ -135,7 +142,7 @@ def _alignment(plan: Plan, layout: str) -> dict[str, str]:
             else f"    @{name}@ = _aligned(@{name}@.T).T\n"
             for name, axis in loads.items()
         )
-        + _lines(plan, layout),
+        + lines,
     }
 
 

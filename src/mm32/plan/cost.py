@@ -126,7 +126,8 @@ SHARES: dict[str, float] = {
     "inline": 0.5416667,  # tiles that pack inline, where memory bounds them
     "inline.slow": 0.4,  # of their fp16 share, with batches (measured, not understood) or with loads of 4 bytes
     # ... and in launches.
-    "pack.unit.launches": 2.0,  # a block of mm32_pack takes for a unit at least; with loads of 4 bytes
+    "pack.unit.launches": 2.0,  # a block of mm32_pack takes for a unit at least; of lines not aligned (a guess); by 4 bytes
+    "pack.unit.shifted.launches": 3.0,
     "pack.unit.scattered.launches": 5.0,
     "pack.beside.launches": 5.0,
     "emulated.launches": 4.6666667,
@@ -206,12 +207,12 @@ class EmulatedTile(Tile, Protocol):
 
 
 class Packing(NamedTuple):
-    """What packing has to do for a product: rows of A and B in all, units of mm32_pack, whether any loads 4 bytes at a time, and
-    whether an operand that is packed inline does."""
+    """What packing has to do for a product: rows of A and B in all, units of mm32_pack, how they are read ("aligned"; "shifted",
+    "scattered" if one operand is), and whether an operand that is packed inline is read 4 bytes at a time."""
 
     rows: int
     units: int
-    scattered: bool
+    reads: str
     inline_scattered: bool
 
 
@@ -243,7 +244,11 @@ class Model:
         self.scale_row = SAMPLED / memory("scale")
         self.accept_row = STATS_BYTES / (memory("accept") / card.sms)
         self.inline, self.inline_slow = memory("inline"), 1.0 / get("inline.slow")
-        self.unit, self.unit_scattered = launches("pack.unit"), launches("pack.unit.scattered")
+        self.unit = {
+            "aligned": launches("pack.unit"),
+            "shifted": launches("pack.unit.shifted"),
+            "scattered": launches("pack.unit.scattered"),
+        }
         self.beside, self.emulated_fixed = launches("pack.beside"), launches("emulated")
         self.lower_tier = launches("lower")
         self.torch_launch, self.torch_split_k = launches("torch"), launches("torch.split_k")
@@ -371,9 +376,8 @@ class Model:
             return max(multiply, work.traffic / self.inline) + rest, False
         multiply = max(multiply, self.accept_row * packing.rows)
         waves_of_units = -(-packing.units // (PACKERS * self.sms)) if packed else 0
-        unit = self.unit_scattered if packing.scattered else self.unit
         alone = packed / self.pack
-        in_turn = max(alone, waves_of_units * unit) + multiply
+        in_turn = max(alone, waves_of_units * self.unit[packing.reads]) + multiply
         if not tile.beside or work.batches > 1 or alone <= self.pack_worth * multiply:
             return in_turn + rest, False
         ahead = packed / self.pack_ahead

@@ -44,7 +44,7 @@ SHORT_K = 256  # below it tensorcore promotes every 16 of K, and mma's error may
 SHORTEST_K = 32  # below it tensorcore's may
 MAX_ROWS = 2**24 - 8  # a plane of panels has 128 bytes a row, padded to 8 rows and counted in 31 bits
 FALLBACK_BLOCKS = 16  # of mm32_fallback for a tile: they share rows and columns that are recomputed alone
-PREPACKED = 4  # the load of an operand that was packed beforehand
+PREPACKED = 6  # the load of an operand that was packed beforehand
 
 
 @dataclass(frozen=True)
@@ -123,18 +123,26 @@ MMA_TILES = (_mma(128, 3), _mma(64, 3), _mma(128, 1), _mma(64, 1))
 
 
 def _pack_load(matrix: Matrix, rows: str) -> int:
-    """How mm32_pack loads an operand (pack.cu): 0 and 2 are 16 bytes at a time, along its rows or along K, 1 and 3 are 4."""
+    """How mm32_pack loads an operand (pack.cu): 0 and 2 are 16 bytes at a time, along its rows or along K; 4 and 5 the same from
+    the boundary before a line that is not aligned; 1 is 4 bytes at a time."""
     along_k = "col" if rows == "row" else "row"
     if matrix.vectorizable(rows):
         return 0
     if matrix.vectorizable(along_k):
         return 2
-    return 3 if (matrix.row if rows == "col" else matrix.col) == 1 else 1
+    of_rows, of_k = (matrix.row, matrix.col) if rows == "row" else (matrix.col, matrix.row)
+    return 5 if of_k == 1 else 4 if of_rows == 1 else 1
+
+
+def _inline_load(load: int, whole_fours: bool) -> int:
+    """How a multiply that packs inline loads it (inline_pack.cuh): 16 bytes at a time need whole fours, others are 4 bytes."""
+    along_k = load in (2, 5)
+    return (2 if along_k else 0) + int(load not in (0, 2) or not whole_fours)
 
 
 def _unit_rows(load: int) -> int:
     """Rows that mm32_pack packs at a time (UNIT_ROWS in panels.cuh); 0: it does not pack the operand."""
-    return 0 if load == PREPACKED else 16 if load in (2, 3) else 64
+    return 0 if load == PREPACKED else 64 if load < 2 else 16
 
 
 def _products(gemm: Gemm) -> int:
@@ -164,9 +172,11 @@ def operands(gemm: Gemm, products: int | None = None) -> Operands:
     matrices = (gemm.batches if any(gemm.a.batch) else 1, gemm.batches if any(gemm.b.batch) else 1)
     loads = (_pack_load(gemm.a, "row"), _pack_load(gemm.b, "col"))
     inline_loads = (
-        loads[0] | int((gemm.k if loads[0] >= 2 else gemm.m) % 4 != 0),
-        loads[1] | int((gemm.k if loads[1] >= 2 else gemm.n) % 4 != 0),
+        _inline_load(loads[0], (gemm.k if loads[0] in (2, 5) else gemm.m) % 4 == 0),
+        _inline_load(loads[1], (gemm.k if loads[1] in (2, 5) else gemm.n) % 4 == 0),
     )
+    if {4, 5} & {*loads}:  # aligned lines along rows are then read by the same piece of code, in units of the same size
+        loads = (4 if loads[0] == 0 else loads[0], 4 if loads[1] == 0 else loads[1])
     moved = 4.0 + 2.0 * PLANES[products]  # bytes an element: read, and written as 16-bit numbers
     packed = (moved * matrices[0] * gemm.m * gemm.k, moved * matrices[1] * gemm.n * gemm.k)
     return Operands(gemm, products, matrices, loads, inline_loads, packed)
@@ -248,7 +258,7 @@ def _packing(asked: Operands) -> Packing:
     return Packing(
         rows=matrices[0] * gemm.m + matrices[1] * gemm.n,
         units=_units(gemm, matrices, asked.loads),
-        scattered=any(load % 2 for load in asked.loads),
+        reads="scattered" if 1 in asked.loads else "shifted" if {4, 5} & {*asked.loads} else "aligned",
         inline_scattered=any(load % 2 for load in asked.inline_loads),
     )
 
@@ -275,7 +285,8 @@ def assemble(candidate: Candidate, gemm: Gemm, card: Card, prepacked: tuple[bool
         a, b = asked.loads
         loads = (PREPACKED if prepacked[0] else a, PREPACKED if prepacked[1] else b)
     lower = _lower_tier(candidate, gemm, card)
-    launches = _pack_launches(asked, card, loads, candidate.beside, decides=tile.kernel == "mma")
+    packed = asked.loads if tile.inline else loads  # mm32_scale needs no whole fours
+    launches = _pack_launches(asked, card, packed, candidate.beside, decides=tile.kernel == "mma")
     if tile.inline:
         launches = launches[:1]
     launches.append(_multiply(candidate, asked, card, loads, lower_tier=lower is not None))

@@ -126,7 +126,7 @@ EPILOGUE = Axis(
 NONE, ENDS = EPILOGUE.only(NO_EPILOGUE), EPILOGUE.only(NO_EPILOGUE, HEAVIEST)
 EACH = EPILOGUE.only(*((("BIAS", a.number % 2), ("ACTIVATION", a.number)) for a in activations.ACTIVATIONS))
 A_LOAD, B_LOAD = _axis("A_LOAD", 0, 1, 2, 3), _axis("B_LOAD", 0, 1, 2, 3)
-A_PACK, B_PACK = _axis("A_LOAD", *range(5)), _axis("B_LOAD", *range(5))  # emulated.PREPACKED among them
+A_PACK, B_PACK = (_axis(f"{side}_LOAD", 0, 1, 2, 4, 5, emulated.PREPACKED) for side in "AB")
 C_VECTOR, SPLIT_K = _axis("C_VECTOR", 0, 1), _axis("SPLIT_K", 0, 1)
 SHARING = Axis(tuple((("SPLIT_K", s), ("STREAM_K", t)) for s, t in ((0, 0), (1, 0), (0, 1))))
 NOT_SHARED, STREAM_K = SHARING.only(SHARING.values[0]), SHARING.only(SHARING.values[2])
@@ -208,8 +208,9 @@ def _tier_allowed(form: Form) -> bool:
 
 
 def _packer_allowed(form: Form) -> bool:
-    """The lower tier packs both operands."""
-    return not form["GUARDED"] or emulated.PREPACKED not in (form["A_LOAD"], form["B_LOAD"])
+    """The lower tier packs both operands. Beside shifted lines (4 and 5), aligned ones along rows (0) are read as they are."""
+    loads = {form["A_LOAD"], form["B_LOAD"]}
+    return not (form["GUARDED"] and emulated.PREPACKED in loads) and not (0 in loads and loads & {4, 5})
 
 
 def _tensorcore_allowed(form: Form) -> bool:
@@ -259,7 +260,7 @@ SOURCES = (
     ),
     Source(
         "mma", "emulated/pack.cu", ("A_LOAD", "B_LOAD", "PRODUCTS", *PACKERS.names), (A_PACK, B_PACK, PRODUCTS, PACKERS),
-        ((A_PACK, B_PACK), (PRODUCTS, A_PACK), (PRODUCTS, B_PACK), (PRODUCTS, PACKERS)), _threads(256),
+        ((A_PACK, B_PACK), (PRODUCTS, A_PACK), (PRODUCTS, B_PACK), (PRODUCTS, PACKERS)), _threads(256), _packer_allowed,
     ),
     Source(
         "tensorcore", "emulated/pack.cu", ("A_LOAD", "B_LOAD", "PRODUCTS", *PACKERS.names), (A_PACK, B_PACK, SIX, SIX_PACKERS),

@@ -6,27 +6,33 @@
 //
 // mm32_pack reads each element once, scales it, splits it, and writes whole 128-byte lines. It collects the stats of each row,
 // and the block that finishes last runs the accept test on them.
-//   Launch: any number of blocks of 256 threads (grid-stride loop over units; a unit is CHUNK K-blocks of 64 rows, or of 16 rows
-//   for loads along K). Launched with one block a multiprocessor, it packs while the multiply runs, in the order in which the
+//   Launch: any number of blocks of 256 threads (grid-stride loop over units; a unit is CHUNK K-blocks of 64 rows for loads 0 and 1,
+//   of 16 rows for others). Launched with one block a multiprocessor, it packs while the multiply runs, in the order in which the
 //   multiply's first tiles need the panels, and counts finished units in `ready`.
-//   16 KB of shared memory if it transposes hi and lo, otherwise 12 KB. 64 registers, so that a block fits on a multiprocessor
-//   beside one of the multiply; loads along rows spill up to 23.
+//   16 KB of shared memory if it transposes hi and lo, 15.4 KB with shifted lines, otherwise none. 64 registers, so that a block
+//   fits on a multiprocessor beside one of the multiply; loads 0 and 1 spill up to 23.
 //   Bound by memory: it reads 4 bytes and writes 4 for each element (2 with one product).
 //   MM32_A_LOAD, MM32_B_LOAD   0  contiguous along rows, aligned: 8-byte loads, transposed through shared memory
 //                              1  anything else, neighbouring threads along rows
 //                              2  contiguous along K, aligned: 16-byte loads, a half-warp has a row, written without transposing
-//                              3  anything else, neighbouring threads along K
-//                              4  none: prepacked, by an earlier call of these kernels in which the other operand had no rows
+//                              4  contiguous along rows, at any multiple of 4 bytes: emulated/shifted_lines.cuh
+//                              5  the same, contiguous along K
+//                              6  none: prepacked, by an earlier call of these kernels in which the other operand had no rows
 //   MM32_PRODUCTS              see emulated/panels.cuh
 //   MM32_GUARDED               1: this is the lower tier's packing, which does something only if the decision asks for it
 //   MM32_DECIDES               1: the block that finishes last decides which tier computes the product (emulated/decide.cuh)
 #include "emulated/cancel.cuh"
 #include "emulated/decide.cuh"
 #include "emulated/hi_lo.cuh"
+#include "emulated/shifted_lines.cuh"
 #include "ptx/dependent_launch.cuh"
 
 constexpr int THREADS = 256, WARPS = THREADS / 32, WIDTH = 2, ROWS = 32 * WIDTH;
 constexpr bool A_PREPACKED = MM32_A_LOAD == PREPACKED, B_PREPACKED = MM32_B_LOAD == PREPACKED;
+constexpr int SHIFTED = 4;  // stands for loads 4 and 5, which have one piece of code
+constexpr int A_LOAD = MM32_A_LOAD == 5 ? SHIFTED : MM32_A_LOAD, B_LOAD = MM32_B_LOAD == 5 ? SHIFTED : MM32_B_LOAD;
+template <int LOAD>
+constexpr bool IS_ALONG_K = LOAD >= 2 && LOAD != 4;  // of what is prepacked no row is read
 
 // Where run `i` of the sample begins. Along a contiguous K, a run is two 32-byte sectors. The first is at K = 0 and the last at the end: operands that grow or decay along K are largest there.
 __device__ __forceinline__ int run_begin(int i, int depth) {
@@ -38,7 +44,7 @@ template <int LOAD>
 __device__ __forceinline__ void read_whole_rows(const Operand& x, int row0, int depth, float (&largest)[32]) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const auto finite = [](float v) { return fabsf(v) < __int_as_float(0x7f800000) ? fabsf(v) : 0.f; };
-    if (LOAD >= 2) {  // a warp has a row
+    if (IS_ALONG_K<LOAD>) {  // a warp has a row
         for (int r = warp; r < 32; r += WARPS) {
             const float* const row = x.data + min((long long)row0 + r, x.rows - 1) * x.row_stride;
             float found = 0.f;
@@ -107,6 +113,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) mm32_scale(const __grid
         const float* const from = x.data + min(row, rows - 1) * x.row_stride;
         float largest = 0.f, sample[RUN];
         unsigned sum = 0;
+        if ((side ? MM32_B_LOAD : MM32_A_LOAD) == 5 && begin + RUN <= depth) {
+            load_shifted(from + begin, sample);
+        } else
 #pragma unroll
         for (int i = 0; i < RUN; i += 4) {  // all loads are issued before the first is used
             if ((side ? MM32_B_LOAD : MM32_A_LOAD) == 2 && begin + RUN <= depth) {
@@ -227,7 +236,7 @@ __device__ __forceinline__ void keep(const Unit& u, int row, const Observed& obs
 
 // Loads along K: a half-warp has 64 elements of a row, and each thread 4 of them. A thread writes 8 bytes of hi and 8 of lo, and
 // the half-warp writes whole lines.
-template <bool VECTOR, bool SCALED_LO>
+template <bool SCALED_LO>
 __device__ __forceinline__ void pack_along_k(const Unit& u) {
     constexpr int TOGETHER = 4;  // K-blocks whose loads are issued together. Eight spill
     const int piece = threadIdx.x % 16, row = threadIdx.x / 16;
@@ -243,7 +252,7 @@ __device__ __forceinline__ void pack_along_k(const Unit& u) {
         for (int i = 0; i < TOGETHER; i++) {
             const float* at = from + (kb + i) * BLOCK_K * u.k_stride;
             const int left = k_left - (kb + i) * BLOCK_K;
-            if (VECTOR && left >= 4) {
+            if (left >= 4) {
                 const float4 q = __ldcs(reinterpret_cast<const float4*>(at));
                 v[i][0] = q.x, v[i][1] = q.y, v[i][2] = q.z, v[i][3] = q.w;
             } else {
@@ -271,6 +280,34 @@ __device__ __forceinline__ void pack_along_k(const Unit& u) {
         observed.counts += __shfl_xor_sync(~0u, observed.counts, offset);
     }
     if (piece == 0 && exists) keep(u, row, observed);
+}
+
+// Shifted lines, in either direction: a thread has what it has with loads along K, one K-block at a time.
+template <bool SCALED_LO>
+__device__ __forceinline__ void pack_shifted(const Unit& u, bool along_rows, char* staging) {
+    static_assert(ShiftedLines::DEPTH == BLOCK_K && ShiftedLines::ROWS == UNIT_ROWS<4> && ShiftedLines::ROWS == UNIT_ROWS<5>);
+    ShiftedLines lines(u.from, u.row_stride, u.k_stride, along_rows, u.rows_left, u.k_left, shared_address(staging));
+    const int piece = threadIdx.x % 16, row = threadIdx.x / 16;
+    const float scale = scale_of(u, row, SCALED_LO);
+    char* to = u.plane + row * PLANE_ROW + ((piece / 2) ^ (row % 8)) * 16 + piece % 2 * 8;
+    Observed observed{0, 0};
+    lines.each_block(u.blocks, [&](const float (&v)[4]) {
+        unsigned pair[2][PLANES];
+#pragma unroll
+        for (int j = 0; j < 2; j++) split(v[2 * j] * scale, v[2 * j + 1] * scale, pair[j], lo_factor(SCALED_LO));
+        observe(observed, pair, v, scale, SCALED_LO, largest_of(u, row));
+#pragma unroll
+        for (int plane = 0; plane < PLANES; plane++) {
+            if (row < u.padded_left) *reinterpret_cast<uint2*>(to) = make_uint2(pair[0][plane], pair[1][plane]);
+            to += u.plane_bytes;
+        }
+    });
+#pragma unroll
+    for (int offset = 8; offset > 0; offset /= 2) {
+        observed.largest = larger(observed.largest, __shfl_xor_sync(~0u, observed.largest, offset));
+        observed.counts += __shfl_xor_sync(~0u, observed.counts, offset);
+    }
+    if (piece == 0 && row < u.rows_left) keep(u, row, observed);
 }
 
 // Loads along rows: a thread has 8 places of K of WIDTH rows. A K-block is transposed in shared memory and leaves as whole lines.
@@ -355,8 +392,9 @@ struct UnitOrder {
     }
 
     template <bool SCALED_LO>
-    static __device__ __forceinline__ void pack_unit(const Unit& u, char* staging) {
-        if constexpr (LOAD >= 2) pack_along_k<LOAD == 2, SCALED_LO>(u);
+    static __device__ __forceinline__ void pack_unit(const Unit& u, int side, char* staging) {
+        if constexpr (LOAD == SHIFTED) pack_shifted<SCALED_LO>(u, (side ? MM32_B_LOAD : MM32_A_LOAD) == 4, staging);
+        else if constexpr (LOAD == 2) pack_along_k<SCALED_LO>(u);
         else pack_along_rows<LOAD == 0, SCALED_LO>(u, staging);
     }
 
@@ -372,8 +410,8 @@ struct UnitOrder {
         }
         const int row0 = group * UNIT_ROWS<LOAD>;
         const Unit u = unit_at(s, side, matrix, row0, chunk);
-        if (PLANES == 2 && scaled_lo) pack_unit<PLANES == 2>(u, staging);
-        else pack_unit<false>(u, staging);
+        if (PLANES == 2 && scaled_lo) pack_unit<PLANES == 2>(u, side, staging);
+        else pack_unit<false>(u, side, staging);
         if (!counts_units(s)) return;
         // Other multiprocessors read the panels by bulk copies (the async proxy) as soon as they see the counter.
         __threadfence();
@@ -385,11 +423,28 @@ struct UnitOrder {
     }
 };
 
+// Packs a unit of A or of B: by one piece of code where both have shifted lines.
+template <int A, int B>
+__device__ __forceinline__ void pack_of(const UnitOrder<A>& a, const UnitOrder<B>& b, bool of_a, const Params& s, int unit, bool scaled_lo,
+                                        char* staging) {
+    if constexpr (A == SHIFTED && B == SHIFTED) {
+        UnitOrder<A> order = a;
+        if (!of_a) order.first = b.first, order.rest = b.rest;
+        order.pack(s, !of_a, unit, scaled_lo, staging);
+    } else if (of_a) {
+        a.pack(s, 0, unit, scaled_lo, staging);
+    } else {
+        b.pack(s, 1, unit, scaled_lo, staging);
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) mm32_pack(const __grid_constant__ Params s) {
-    // For transposing units and, at the end, for the decision.
+    // For transposing units, for lines and, at the end, for the decision.
     constexpr int TRANSPOSE_BYTES = MM32_A_LOAD < 2 || MM32_B_LOAD < 2 ? PLANES * ROWS * PLANE_ROW : 0;
     constexpr int DECIDE_BYTES = MM32_DECIDES ? sizeof(Deciding) : 16;
-    __shared__ __align__(16) char staging[TRANSPOSE_BYTES > DECIDE_BYTES ? TRANSPOSE_BYTES : DECIDE_BYTES];
+    constexpr int LINES_BYTES = A_LOAD == SHIFTED || B_LOAD == SHIFTED ? ShiftedLines::BYTES : 0;
+    constexpr int READ_BYTES = TRANSPOSE_BYTES > LINES_BYTES ? TRANSPOSE_BYTES : LINES_BYTES;
+    __shared__ __align__(16) char staging[READ_BYTES > DECIDE_BYTES ? READ_BYTES : DECIDE_BYTES];
     __shared__ unsigned finished;
     wait_for_previous_grid();
     launch_dependents();
@@ -409,8 +464,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) mm32_pack(
         return;
     }
     const bool scaled_lo = flags.scaled_lo();
-    const UnitOrder<MM32_A_LOAD> a(s, 0);
-    const UnitOrder<MM32_B_LOAD> b(s, 1);
+    const UnitOrder<A_LOAD> a(s, 0);
+    const UnitOrder<B_LOAD> b(s, 1);
     // First the first rows of both operands (of the first matrix), chunk by chunk; then the rest of B, because the multiply's
     // tiles go along the columns of C first; then the rest of A. If there are no first rows, the larger units come first.
     const int together = a.first + b.first, head = together * a.chunks;
@@ -424,18 +479,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) mm32_pack(
             const int chunk = u / together, i = u - chunk * together;
             of_a = i < a.first;
             unit = of_a ? chunk * a.first + i : chunk * b.first + i - a.first;
-        } else if (MM32_A_LOAD < 2 && MM32_B_LOAD >= 2 && head == 0) {
+        } else if (UNIT_ROWS<A_LOAD> > UNIT_ROWS<B_LOAD> && head == 0) {
             of_a = u < all_a;
             unit = of_a ? u : u - all_a;
         } else {
             of_a = u - head >= rest_b;
             unit = of_a ? u - head - rest_b + a.first * a.chunks : u - head + b.first * b.chunks;
         }
-        if (of_a) {
-            a.pack(s, 0, unit, scaled_lo, staging);
-        } else {
-            b.pack(s, 1, unit, scaled_lo, staging);
-        }
+        pack_of(a, b, of_a, s, unit, scaled_lo, staging);
     }
     __threadfence();
     __syncthreads();

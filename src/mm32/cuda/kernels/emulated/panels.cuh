@@ -88,7 +88,7 @@ __device__ __forceinline__ bool counts_units(const Params& s) { return s.first_r
 
 constexpr int CHUNK = 8;         // K-blocks of a unit of mm32_pack
 constexpr int READY_ROWS = 128;  // rows whose units have one counter for each chunk
-constexpr int PREPACKED = 4;     // the load (emulated/pack.cu) of an operand that an earlier call has packed
+constexpr int PREPACKED = 6;     // the load (emulated/pack.cu) of an operand that an earlier call has packed
 // Rows of a unit, by mm32_pack's load.
 template <int LOAD>
 constexpr int UNIT_ROWS = LOAD >= 2 ? 16 : 64;

@@ -328,7 +328,7 @@ __device__ __forceinline__ void consume(const Params& s, bool scaled_lo, unsigne
             load_scales();
         }
         const Target target = target_of(s, done);
-        if (MM32_C_VECTOR && moderate && done.m0 + TILE_M <= p.m && done.n0 + TILE_N <= p.n) {
+        if ((MM32_C_VECTOR || target.col == 1) && moderate && done.m0 + TILE_M <= p.m && done.n0 + TILE_N <= p.n) {
             const float rows[2] = {one_factor(exponents[0]), one_factor(exponents[1])};
             float* const to = target.matrix + (done.m0 + first_row) * target.row + done.n0;
             store_moderate<WATCHED>(to, target.row, rows, columns, sum, staging + warp * STAGING);

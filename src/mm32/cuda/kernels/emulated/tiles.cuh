@@ -102,6 +102,7 @@ __device__ __forceinline__ void store(const Problem& p, const TileOfPart& tile, 
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const int height = (int)min(p.m - m - 8 * h, 8LL);
+            if (!MM32_C_VECTOR && (width <= 0 || height <= 0)) continue;
             __syncwarp();
 #pragma unroll
             for (int j = 0; j < 4; j++) {
@@ -147,9 +148,10 @@ struct ModerateColumns : Columns {
     }
 };
 
-// As `store` with COUNT = TILE_N / 2, for 16 rows and TILE_N columns that all exist and have moderate exponents, by 16-byte
-// stores. `rows` are the single factors of the thread's rows, and `to` is where the first of the warp's 16 rows begins. It has
-// few instructions, because with short K this is half of a tile's time.
+// As `store` with COUNT = TILE_N / 2, for 16 rows and TILE_N columns that all exist, are contiguous and have moderate exponents.
+// `rows` are the single factors of the thread's rows, and `to` is where the first of the warp's 16 rows begins. It has few
+// instructions, because with short K this is half of a tile's time. Rows that are not aligned leave 128 bytes at a time too, by
+// stores of 4 bytes.
 template <bool WATCH>
 __device__ __forceinline__ void store_moderate(float* to, long long stride, const float (&rows)[2],
                                                const ModerateColumns& columns, const float (&sum)[TILE_N / 2],
@@ -158,7 +160,7 @@ __device__ __forceinline__ void store_moderate(float* to, long long stride, cons
     float* const in = staging + lane / 4 * STAGING_PITCH + pair;
     const float* const out = staging + lane / 8 * STAGING_PITCH + lane % 8 * 4;
     float power = 0.f;
-    to += lane / 8 * stride + lane % 8 * 4;
+    to += MM32_C_VECTOR ? lane / 8 * stride + lane % 8 * 4 : lane;
 #pragma unroll
     for (int first = 0; first < TILE_N; first += 32) {
         float* row = to + first;
@@ -176,11 +178,19 @@ __device__ __forceinline__ void store_moderate(float* to, long long stride, cons
                 *reinterpret_cast<float2*>(in + 8 * j) = make_float2(c0, c1);
             }
             __syncwarp();
+#if MM32_C_VECTOR
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 store_columns(row, *reinterpret_cast<const float4*>(out + i * 4 * STAGING_PITCH), 4);
                 row += 4 * stride;
             }
+#else
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                *row = staging[i * STAGING_PITCH + lane];
+                row += stride;
+            }
+#endif
         }
     }
     if (WATCH) power_of_thread(staging) += power;
