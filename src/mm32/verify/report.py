@@ -65,6 +65,7 @@ class Report:
     error: dict[str, Any] = field(default_factory=dict)
     printed: str = ""
     seconds: float = 0.0
+    stages: dict[str, float] = field(default_factory=dict)  # of these, what each kind of step took
     building: float = 0.0  # of these, what loading and compiling the candidate took
 
     @property

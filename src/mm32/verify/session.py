@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,10 +25,11 @@ from .timing import Timing, in_units
 from .truth import TruthSource
 from .verdict import Verdict
 
-# Seconds that trials, probes and timing may take before they are cut short, which hardly ever happens on a GPU.
-BUDGETS = {"cpu": (14.0, 22.0, 4.0), "cuda": (60.0, 120.0, 15.0)}
+# Seconds that trials, probes and timing may take before they are cut short.
+BUDGETS = {"cpu": (14.0, 22.0, 4.0), "cuda": (10.0, 15.0, 6.0)}
 # Seconds of one call, and of a trial with its judging, above which fewer timed calls are judged.
 SLOW, SLOW_TRIAL = 0.2, 3.0
+STAGE = re.compile(r"[^\d(:]*")  # what a stage is called without its numbers and names
 LARGE = 1 << 30  # bytes of an output, above which the same is done: those that are kept fill the card
 
 
@@ -65,7 +67,7 @@ class Session:
         self.stages: dict[str, timed.TimingStage] = {}  # by baseline
 
     def run(self) -> Report:
-        start = time.monotonic()
+        start = self.since = time.monotonic()
         try:
             # The reference may use what it likes: it is trusted, and only guarded against hanging.
             self.reference = self._start("reference", Limits(max(self.limits.timeout, 300.0), float("inf")))
@@ -87,6 +89,7 @@ class Session:
             if self.lock is not None:
                 self.lock.release()
             self.progress("")
+        self._passed()
         self.report.printed = self.candidate.output()
         self.report.seconds = time.monotonic() - start
         return self.report
@@ -135,8 +138,16 @@ class Session:
         return f"{self.stage} ({waited:.0f} s)" if waited >= 1 else self.stage
 
     def at(self, stage: str) -> None:
+        self._passed()
         self.stage = stage
         self.progress(stage)
+
+    def _passed(self) -> None:
+        """Counts the seconds of the stage that ends now. Its numbers are left out: "trial 2 of 5" is "trial"."""
+        now = time.monotonic()
+        name = STAGE.match(self.stage)[0].strip(" ,")  # type: ignore[index]
+        self.report.stages[name] = round(self.report.stages.get(name, 0.0) + now - self.since, 3)
+        self.since = now
 
     def note(self, note: str) -> None:
         if note not in self.report.notes:
