@@ -262,7 +262,7 @@ inline bool __any_sync(unsigned, bool x) { return reduce_warp(x, [](unsigned a, 
 inline unsigned __reduce_max_sync(unsigned, unsigned x) { return reduce_warp(x, [](unsigned a, unsigned b) { return max(a, b); }); }
 
 // ---------------------------------------------------------------------------------------------------------------------
-// ptx/cp_async.cuh, shared_memory.cuh, streaming_copy.cuh
+// ptx/cp_async.cuh, shared_memory.cuh
 
 inline unsigned shared_address(const void* p) {
     const auto offset = static_cast<const unsigned char*>(p) - simulator::current->block->memory;
@@ -281,8 +281,6 @@ inline void copy_async_part(unsigned to, const char* from, int bytes) {
         simulator::fail("a copy from outside the operand");
     simulator::current->group.push_back({to, from, 16, bytes});
 }
-inline unsigned long long evict_first_policy() { return 0; }
-inline void copy_async_part(unsigned to, const char* from, int bytes, unsigned long long) { copy_async_part(to, from, bytes); }
 inline void copy_commit() {
     simulator::current->pending.push_back(std::move(simulator::current->group));
     simulator::current->group.clear();

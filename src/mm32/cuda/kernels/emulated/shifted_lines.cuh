@@ -11,7 +11,6 @@
 // they take 15.4 KB, so that a block of mm32_pack fits on a multiprocessor beside one of the multiply, which leaves 17.2.
 #pragma once
 #include "ptx/shared_memory.cuh"
-#include "ptx/streaming_copy.cuh"
 
 struct ShiftedLines {
     static constexpr int ROWS = 16, DEPTH = 64, STAGES = 3;  // DEPTH: BLOCK_K
@@ -30,7 +29,6 @@ struct ShiftedLines {
     long long step;    // bytes from a K-block to the next
     int left;          // places of K that are not copied yet
     bool along_rows, has_last;
-    unsigned long long policy = evict_first_policy();  // what is packed is read once, panels are read again
 
     // `first` is the element at row 0 and place 0 of K, of `rows` rows and `depth` places, of which 16 and any number are read.
     // `memory`: BYTES bytes of shared memory, aligned to 16.
@@ -71,8 +69,8 @@ struct ShiftedLines {
             if (left < DEPTH)
 #pragma unroll
                 for (int i = 0; i < 2; i++) existing[i] = along_rows ? (line_of(i) < left ? floats[i] : 0) : floats[i] + left;
-            copy_async_part(to[0] + stage, from[0], 4 * max(0, min(existing[0], 4)), policy);
-            if (has_last) copy_async_part(to[1] + stage, from[1], 4 * max(0, min(existing[1], 4)), policy);
+            copy_async_part(to[0] + stage, from[0], 4 * max(0, min(existing[0], 4)));
+            if (has_last) copy_async_part(to[1] + stage, from[1], 4 * max(0, min(existing[1], 4)));
             from[0] += step, from[1] += step, left -= DEPTH;
         }
         copy_commit();
