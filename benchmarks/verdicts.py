@@ -23,6 +23,7 @@ GROUPS = {  # of the corpus, by the beginning of a file's name
     "t_": "clocks, caches, streams",
     "j_": "arithmetic and semantics",
     "b_": "by the outsider",
+    "o_": "by another outsider",
 }
 
 
