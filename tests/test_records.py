@@ -244,7 +244,7 @@ def assert_verdicts_are_whole(made: dict) -> None:
         }
         assert sum(said[kind]["done"] for kind in kinds) == len(results)
     elif made["name"] == "corpus":
-        assert said["cheats"] + said["honest"] == len(rows) == made["of"]
+        assert said["cheats"] + said["honest"] == len(rows) <= made["of"]  # its table says how many were reached
         assert len(said["missed"]) + len(said["false_alarms"]) == sum(not row["fits"] for row in rows)
     else:
         assert said["candidates"] == len(rows) + said["lost"]
