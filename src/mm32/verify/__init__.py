@@ -4,7 +4,7 @@ The tool's own process is the trusted side: it decides, and runs nothing of a sc
 reference's (reference.py) and the candidate's (worker/), which can lie. Of both:
 
     entry, session, stop   the public call, and the stages of a verification
-    compare                the stages before timing: trials, probes, self-test
+    compare, probing       the stages before timing: trials and self-test; probes
     process, channel, wire a script's process, the requests to it, and the format of the messages
     launch, forkserver     workers forked from a process that has imported torch
     supervisor, sandbox    the process above a worker; what the worker may see and do

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from . import diagnosis, handover, picture, selftest
-from .judge import Errors, Judgement, Truth, judge, same_bits, shape_of
-from .probes import PROBES, Probe, skip_reason
+from .judge import Judgement, Truth, judge, same_bits, shape_of
+from .probing import Odd, Probing
 from .report import judgement_record
 from .stop import Stop
-from .variations import MIXED, VARIATIONS, Variation
+from .variations import MIXED
 from .verdict import Verdict
-from .wire import beside, leaves
+from .wire import beside, bytes_of, leaves
 
 if TYPE_CHECKING:
     from .session import Session
@@ -27,10 +24,6 @@ if TYPE_CHECKING:
 DEFAULT_TRIALS = 3
 DECIDED = 0.25  # a bound of the normwise error above which rounding decides what the output is
 KEPT_BYTES = 256 << 20  # of outputs and truths that are kept for the self-test
-ODD_BYTES = 128 << 20  # of inputs of probes that are kept for timed windows
-TF32_BITS = 11
-EARLIER, SHORT = 7, 0.1  # calls before the one that is judged, where one takes less than so many seconds
-FEW = 64  # entries of an output, in which the errors of many terms average out
 STATE = 0.01  # of the change that a forward makes to a buffer: how far another may be from it
 
 
@@ -56,14 +49,15 @@ class Comparison:
         self.trial_seconds = 0.0
         self.reference_seconds = 0.0
         self.odd: list[Odd] = []  # data of probes that were passed, for timed windows
-        self.seen: list[float] = []  # bits that the candidate's products carry, by each kind of data that shows it
 
     def run(self, after_trials: Callable[[], None] = lambda: None) -> None:
         """All stages after loading; `after_trials` is called where trials found nothing. Raises Stop unless it is the same."""
         judgement = self.trials()
         if judgement.same:
             after_trials()
-            judgement = self.probes()
+            probing = Probing(self)
+            judgement = probing.run()
+            self.odd = probing.odd
         if self.undecided and judgement.same:
             if not any(p["name"] == "parameters" and p["status"] == "same" for p in self.report.probes):
                 raise Stop(Verdict.NO_VERDICT, f"{self.undecided}: nothing can be said of another's")
@@ -85,7 +79,7 @@ class Comparison:
     @property
     def output_bytes(self) -> int:
         """Of one output of the reference's."""
-        return _bytes(self.right)
+        return bytes_of(self.right)
 
     def forget(self) -> None:
         """Give back the memory of inputs and outputs: nothing more is compared."""
@@ -113,10 +107,11 @@ class Comparison:
         if loaded.get("device") != session.device:  # CUDA did not start there
             why = f"the candidate's process has no {session.device} device, which the reference's process uses"
             raise Stop(Verdict.NO_VERDICT, why)
-        self._build(self.build)
+        self.build_candidate(self.build)
         session.building = False
 
-    def _build(self, build: dict[str, Any]) -> None:
+    def build_candidate(self, build: dict[str, Any]) -> None:
+        """Construct the candidate with these arguments and parameters; `copied` says whether it could take the parameters."""
         unlike = self.candidate.ask("build", build, seed=self.session.seed).header.get("unlike")
         if isinstance(unlike, list) and unlike:
             self.copied = False
@@ -140,32 +135,32 @@ class Comparison:
             started = time.monotonic()
             seed = session.seed + number
             session.at(f"comparing, trial {number + 1} of {wanted}")
-            self.inputs = self._own_inputs(seed)
-            mixed = number == wanted - 1 and number >= 2 and self._vary(MIXED, seed) is None
-            self.before = self.right if _bytes(self.right) <= KEPT_BYTES else None
-            self._forward(seed)
+            self.inputs = self.own_inputs(seed)
+            mixed = number == wanted - 1 and number >= 2 and self.vary(MIXED, seed) is None
+            self.before = self.right if bytes_of(self.right) <= KEPT_BYTES else None
+            self.forward(seed)
             if number == 0:
                 self._examine(seed)
             left = self.reference.ask("get_state").value if number == 1 else {}
             truths = self.truth.of(seed, self.right)
             self.report.problem["k"] = self.truth.k
-            why_not = self._own_error(truths, trial=not mixed)
+            why_not = self.own_error(truths, trial=not mixed)
             if why_not and mixed:  # rounding decides too much there: back to the script's own
                 mixed = False
-                self.inputs = self._own_inputs(seed)
-                self._forward(seed)
+                self.inputs = self.own_inputs(seed)
+                self.forward(seed)
                 truths = self.truth.of(seed, self.right)
-                why_not = self._own_error(truths, trial=True)
+                why_not = self.own_error(truths, trial=True)
             if why_not:
                 raise Stop(Verdict.NO_VERDICT, why_not)
             for truth in truths:
                 truth.hold_to_bits()
-            self._keep(truths)
-            self._give(self.inputs)
-            got = self._output(seed, first=number == 0)
-            result = self._judge(got, truths, f"trial {number + 1}")
+            self.keep(truths)
+            self.give(self.inputs)
+            got = self.output(seed, first=number == 0)
+            result = self.judge_output(got, truths, f"trial {number + 1}")
             if result.same and number == 1 and self.report.problem["changes"]:
-                said = self._compare_state(left)
+                said = self.compare_state(left)
                 result = Judgement(False, said) if said else result
             record = {"seed": seed, "data": "mixed" if mixed else "the script's own", **judgement_record(result)}
             self.report.trials.append(record)
@@ -173,7 +168,7 @@ class Comparison:
             if not result.same:
                 return result
             if number == 0:
-                self.report.deterministic = same_bits(got, self._output(seed))
+                self.report.deterministic = same_bits(got, self.output(seed))
             worst = result if not (result.closeness() < worst.closeness()) else worst
             self.trial_seconds = time.monotonic() - started
             left = wanted - number - 1
@@ -186,31 +181,6 @@ class Comparison:
         if self.report.inputs_unmodified is False:
             return Judgement(False, "the candidate modifies its inputs")
         return worst
-
-    def _own_inputs(self, seed: int) -> Any:
-        self.inputs = self.varied = None  # they may be gigabytes: the old ones go before the new ones come
-        reply = self.reference.ask("make_inputs", seed=seed)
-        self.names = reply.header.get("names")
-        return reply.value
-
-    def _give(self, inputs: Any) -> None:
-        self.candidate.ask("set_inputs", inputs, names=self.names)
-
-    def _forward(self, seed: int) -> None:
-        self.right = None
-        reply = self.reference.ask("forward", seed=seed)
-        self.right, self.reference_seconds = reply.value, reply.wall
-
-    def _vary(self, name: str, seed: int) -> str | None:
-        """Give the reference other data, and keep them in `inputs`; or why not."""
-        self.varied = None  # they may be large: those of one variation at a time
-        reply = self.reference.ask("vary", name=name, seed=seed)
-        if "why_not" in reply.header:
-            self.reference.ask("set_inputs", self.inputs, names=self.names)
-            return str(reply.header["why_not"])
-        self.inputs = reply.value["inputs"]
-        self.varied = reply.value
-        return None
 
     def _examine(self, seed: int) -> None:
         found = self.truth.examine(seed)
@@ -252,7 +222,43 @@ class Comparison:
                 "takes the numbers that the reference drew"
             )
 
-    def _own_error(self, truths: list[Truth], trial: bool = False) -> str:
+    def _compare_inputs(self, inputs: Any, number: int) -> None:
+        size = bytes_of(inputs)
+        after = self.candidate.ask("get_inputs", max_payload=4 * size + (64 << 20), timeout=60 + size / 1e7).value
+        same = same_bits(inputs, beside(after, inputs))
+        self.report.inputs_unmodified = same if number == 0 else bool(self.report.inputs_unmodified and same)
+
+    # ------------------------------------------------------------------------------------------------------ for trials and probes
+
+    def own_inputs(self, seed: int) -> Any:
+        """The script's own inputs of a seed, which the reference then has."""
+        self.inputs = self.varied = None  # they may be gigabytes: the old ones go before the new ones come
+        reply = self.reference.ask("make_inputs", seed=seed)
+        self.names = reply.header.get("names")
+        return reply.value
+
+    def give(self, inputs: Any) -> None:
+        """Let the candidate have these inputs."""
+        self.candidate.ask("set_inputs", inputs, names=self.names)
+
+    def forward(self, seed: int) -> None:
+        """Call the reference: its output is in `right` then, and its time in `reference_seconds`."""
+        self.right = None
+        reply = self.reference.ask("forward", seed=seed)
+        self.right, self.reference_seconds = reply.value, reply.wall
+
+    def vary(self, name: str, seed: int) -> str | None:
+        """Give the reference other data, and keep them in `inputs`; or why not."""
+        self.varied = None  # they may be large: those of one variation at a time
+        reply = self.reference.ask("vary", name=name, seed=seed)
+        if "why_not" in reply.header:
+            self.reference.ask("set_inputs", self.inputs, names=self.names)
+            return str(reply.header["why_not"])
+        self.inputs = reply.value["inputs"]
+        self.varied = reply.value
+        return None
+
+    def own_error(self, truths: list[Truth], trial: bool = False) -> str:
         """Why the reference's own output cannot be held to these truths; empty if it can. In a `trial` that rounding decides
         what it is may be left to other parameters to mend: a mean of normalised values is 0 with the usual ones."""
         own = judge(self.right, truths)
@@ -271,17 +277,17 @@ class Comparison:
             "precision inside, such as TF32, or what it computes depends on how it is rounded"
         )
 
-    def _keep(self, truths: list[Truth], trial: bool = True) -> None:
+    def keep(self, truths: list[Truth], trial: bool = True) -> None:
         """Keep this output and its truths for the self-test. Where they are large, a trial's take the place of older ones, and
         others are not kept: those of a variation may all be zero, or one number, and a wrong output right for them."""
-        size = _bytes(self.right) * 5
+        size = bytes_of(self.right) * 5
         if self.cases and size * (len(self.cases) + 1) > KEPT_BYTES:
             if not trial:
                 return
             self.cases = []
         self.cases.append((self.right, truths))
 
-    def _judge(self, got: Any, truths: list[Truth], of: str) -> Judgement:
+    def judge_output(self, got: Any, truths: list[Truth], of: str) -> Judgement:
         """Judge a candidate's output; `of` says which. The first that differs, else the first, is drawn for the report; where one
         differs, the report gets what its wrong entries have in common."""
         result = judge(got, truths)
@@ -297,7 +303,7 @@ class Comparison:
         if drawn is None or (drawn["same"] and not result.same):
             self.report.picture = picture.paint(got, truths, result, of)
 
-    def _output(self, seed: int, first: bool = False, earlier: int = 0) -> Any:
+    def output(self, seed: int, first: bool = False, earlier: int = 0) -> Any:
         """The candidate's output for the inputs that it has, after so many `earlier` calls. At its `first` call it may still
         compile."""
         limits = self.limits(self.reference_seconds)
@@ -317,18 +323,12 @@ class Comparison:
 
     def limits(self, reference_seconds: float) -> dict[str, Any]:
         """How large and how late an output may be: 4 times the reference's size and some more; as the limits say."""
-        size = _bytes(self.right)
+        size = bytes_of(self.right)
         return {"max_payload": 4 * size + (64 << 20), "timeout": self.session.limits.running(reference_seconds)}
 
-    def _compare_inputs(self, inputs: Any, number: int) -> None:
-        size = _bytes(inputs)
-        after = self.candidate.ask("get_inputs", max_payload=4 * size + (64 << 20), timeout=60 + size / 1e7).value
-        same = same_bits(inputs, beside(after, inputs))
-        self.report.inputs_unmodified = same if number == 0 else bool(self.report.inputs_unmodified and same)
-
-    def _compare_state(self, left: dict[str, Tensor]) -> str:
+    def compare_state(self, left: dict[str, Tensor]) -> str:
         """How the candidate's buffers after a call are not those that the reference has `left`; empty if they are."""
-        theirs = self.candidate.ask("get_state", max_payload=4 * _bytes(left) + (64 << 20)).value
+        theirs = self.candidate.ask("get_state", max_payload=4 * bytes_of(left) + (64 << 20)).value
         for name in self.report.problem["changes"]:
             before, right = self.build["state"].get(name), left.get(name)
             if before is None or right is None or not isinstance(theirs, dict) or name not in theirs:
@@ -346,227 +346,9 @@ class Comparison:
                 return f"after a call its buffer {name!r} is not as the reference leaves it"
         return ""
 
-    def _entries(self) -> int:
-        return sum(leaf.numel() if isinstance(leaf, Tensor) else 1 for _, leaf in leaves(self.right))
-
-    # ------------------------------------------------------------------------------------------------------ probes
-
-    def probes(self) -> Judgement:
-        """Compare on other data. The first that fails decides; the others are reported as well."""
-        begin = time.monotonic()
-        if self.truth.contraction is not None:
-            worst = self._product_probes(begin)
-        else:
-            worst = self._variations(begin)
-        if self.report.problem["draws"] or self.report.problem["changes"]:
-            said = self._in_a_row(begin)
-            if said and worst.same:
-                worst = Judgement(False, f"probe 'in a row': {said}")
-        late = [p["name"] for p in self.report.probes if p.get("reason") == LATE]
-        if late:
-            self.report.left_out.append(f"{len(late)} of {len(self.report.probes)} probes")
-        if self.seen:
-            bits = min(self.seen)
-            self.report.precision = {"bits": round(bits, 1), "of": 24}
-        return worst
-
-    def _in_a_row(self, begin: float) -> str:
-        """What is wrong with the last of several calls with no seed and no state given between them; empty if nothing.
-
-        Where the reference draws random numbers, all that is asked is that a call draws others than the one before: how many
-        a kernel takes from the generator is its own affair. State is to be as the reference's own calls leave it, and so is
-        the output, whose errors may be as many times as large as there are calls.
-        """
-        asks = "calls in a row: state moves on at each, and so do random numbers"
-        record: dict[str, Any] = {"name": "in a row", "asks": asks}
-        self.report.probes.append(record)
-        if self._late(begin):
-            record |= {"status": "skipped", "reason": LATE}
-            return ""
-        seed = self.session.seed
-        self.inputs = self._own_inputs(seed)
-        self._give(self.inputs)
-        if self.report.problem["draws"]:
-            first, second = (self.reference.ask("forward", seed=seed, earlier=n).value for n in (0, 1))
-            again = same_bits(self._output(seed), self._output(seed, earlier=1)) and not same_bits(first, second)
-            record["status"] = "different" if again else "same"
-            return "it draws the same random numbers at every call under one seed" if again else ""
-        self._forward(seed)
-        noise = [truth.noise for truth in self.truth.of(seed, self.right)]
-        earlier = EARLIER if self.reference_seconds < SHORT else 2
-        self.right = self.reference.ask("forward", seed=seed, earlier=earlier).value
-        left = self.reference.ask("get_state").value
-        truths = [
-            Truth(
-                path,
-                leaf,
-                k=self.truth.k,
-                working=self.truth.working,
-                noise=Errors((1 + earlier) * one.normwise, (1 + earlier) * one.componentwise) if one else None,
-            )
-            for (path, leaf), one in zip(leaves(self.right), noise, strict=True)
-        ]
-        result = self._judge(self._output(seed, earlier=earlier), truths, "probe in a row")
-        said = result.reason if not result.same else self._compare_state(left)
-        record |= {**judgement_record(result), "status": "different" if said else "same", "reason": said}
-        return said
-
-    def _late(self, begin: float) -> bool:
-        return time.monotonic() - begin + self.trial_seconds / 2 > self.session.probe_budget
-
-    def _variations(self, begin: float) -> Judgement:
-        """Probes for any model: its own data, changed."""
-        worst = Judgement()
-        own = self.inputs = self._own_inputs(self.session.seed)
-        for number, variation in enumerate(VARIATIONS):
-            self.session.at(f"probing: {variation.name}")
-            if variation.few and self._entries() > FEW:
-                continue
-            record: dict[str, Any] = {"name": variation.name, "asks": variation.asks}
-            self.report.probes.append(record)
-            seed = self.session.seed + 1000 + number
-            reason = LATE if self._late(begin) else None
-            if reason is None and variation.state and not self.copied:
-                reason = "the candidate's parameters cannot be set"
-            if reason is not None:
-                record |= {"status": "skipped", "reason": reason}
-                continue
-            self.inputs = own
-            reason = self._vary(variation.name, seed)
-            if reason is not None:
-                record |= {"status": "skipped", "reason": reason}
-                if variation.state:  # the reference may have found the reason only once it was changed
-                    self.reference.ask("build", self.build, seed=self.session.seed)
-                continue
-            result = self._judge_variation(variation, seed, record)
-            if result is not None and not result.same and worst.same:
-                worst = Judgement(False, f"probe {variation.name!r}: {result.reason}")
-            if variation.state:
-                self.reference.ask("build", self.build, seed=self.session.seed)
-                self._build(self.build)
-            self.reference.ask("set_inputs", own, names=self.names)
-        return worst
-
-    def _judge_variation(self, variation: Variation, seed: int, record: dict[str, Any]) -> Judgement | None:
-        if variation.state:
-            self._build({"init": self.build["init"], "state": self.varied["state"]})
-        self._forward(seed)
-        truths = self._truths(variation, seed, self.right)
-        why_not = self._own_error(truths)
-        if why_not:
-            record |= {"status": "skipped", "reason": "rounding decides the reference's own answer there"}
-            return None
-        if not variation.odd:
-            self._keep(truths, trial=False)
-        self._give(self.inputs)
-        got = self._output(seed)
-        result = self._judge(got, truths, f"probe {variation.name}")
-        record |= {"status": "same" if result.same else "different", **judgement_record(result)}
-        if result.same and not variation.state:
-            self._keep_odd(variation.name, partial(self._truths, variation))
-        if variation.name == "zero-mean":
-            self._coarse(seed, truths, result)
-        return result
-
-    def _truths(self, variation: Variation, seed: int, right: Any) -> list[Truth]:
-        """The truths of the reference's output for a variation's data, with what more is right for these."""
-        truths = self.truth.of(seed, right)
-        for truth in truths:
-            # A sum of Inf and -Inf is NaN; by whoever adds up the weights before the product, which is the same but for
-            # these, it is Inf. Data that hold a NaN are another matter.
-            truth.either = variation.name == "an Inf"
-            integers = isinstance(truth.reference, Tensor) and truth.u == 0 and truth.reference.dtype != torch.bool
-            if variation.ties and integers:
-                truth.flips = truth.reference.numel()  # the place of a NaN, or of one of several equal entries
-        return truths
-
-    def _keep_odd(self, name: str, truths: Callable[[int, Any], list[Truth]]) -> None:
-        if _bytes(self.inputs) * (len(self.odd) + 1) <= ODD_BYTES:
-            self.odd.append(Odd(name, self.inputs, truths))
-
-    def _coarse(self, seed: int, truths: list[Truth], result: Judgement) -> None:
-        """Of a model with products inside: what TF32 operands would do, for the self-test and to count the candidate's bits."""
-        if {truth.reference.dtype for truth in truths if isinstance(truth.reference, Tensor)} != {torch.float32}:
-            return
-        if not self.truth.products or self.truth.working > 2.0**-24 or truths[0].rows is not None:
-            return
-        if truths[0].exact is None:
-            return  # it does not run in float64
-        reply = self.reference.ask("coarse", bits=TF32_BITS, seed=seed)
-        rough = reply.header.get("apart") or 0.0
-        if not reply.header.get("products") or not rough:
-            return
-        caught = not judge(reply.value, truths).same
-        if caught:
-            self.made.append(("products of TF32 operands", reply.value, truths))
-        else:
-            self.session.note(
-                "TF32 in the reference's products would move its output by less than rounding may: it would not be seen"
-            )
-        error, own = result.errors.normwise, result.reference.normwise
-        if math.isfinite(error):
-            self.seen.append(24.0 if error <= 4 * own else min(24.0, TF32_BITS + math.log2(rough / error)))
-
-    def _product_probes(self, begin: float) -> Judgement:
-        """Probes of a product with an epilogue: data made for its operands."""
-        contraction = self.truth.contraction
-        assert contraction is not None
-        worst = Judgement()
-        with_state = any(str(contraction[name]).startswith("parameter") for name in ("a", "b", "bias"))
-        for number, probe in enumerate(PROBES):
-            self.session.at(f"probing: {probe.name}")
-            record: dict[str, Any] = {"name": probe.name, "asks": probe.asks}
-            self.report.probes.append(record)
-            reason = LATE if self._late(begin) else None
-            if reason is None and with_state and not self.copied:
-                reason = "the candidate's parameters cannot be set"
-            data = None
-            if reason is None:
-                data, reason = self._probe_data(probe, self.session.seed + 1000 + number)
-            if reason is not None:
-                record |= {"status": "skipped", "reason": reason}
-                continue
-            assert data is not None
-            if with_state:
-                self._build({"init": self.build["init"], "state": data["state"]})
-            self._give(data["inputs"])
-            result = self._judge_probe(probe)
-            record |= {"status": "same" if result.same else "different", **judgement_record(result)}
-            if not result.same and worst.same:
-                worst = Judgement(False, f"probe {probe.name!r}: {result.reason}")
-            if result.same and not with_state:
-                self.inputs = data["inputs"]
-                self._keep_odd(probe.name, partial(self.truth.of_probe, probe))
-        if with_state:
-            self.reference.ask("build", self.build, seed=self.session.seed)
-            self._build(self.build)
-        return worst
-
-    def _probe_data(self, probe: Probe, seed: int) -> tuple[Any, str | None]:
-        """A probe's inputs and parameters, which the reference then has; or None, and why the probe is skipped."""
-        assert self.truth.contraction is not None
-        float32 = {leaf.dtype for _, leaf in leaves(self.right)} == {torch.float32}
-        reason = skip_reason(probe, self.truth.contraction["activation"], float32)
-        if reason is not None:
-            return None, reason
-        reply = self.reference.ask("probe", name=probe.name, seed=seed)
-        return reply.value, reply.header.get("why_not")
-
-    def _judge_probe(self, probe: Probe) -> Judgement:
-        seed = self.session.seed
-        right = self.reference.ask("forward", seed=seed).value
-        truths = self.truth.of_probe(probe, seed, right)
-        if probe.name == "randn":
-            self._spoil(truths, right)
-        result = self._judge(self._output(seed), truths, f"probe {probe.name}")
-        if probe.judged == "relative" and result.measured and math.isfinite(result.errors.normwise):
-            largest = result.errors.normwise
-            self.seen.append(min(24.0, -math.log2(largest)) if largest > 0 else 24.0)
-        return result
-
     # ------------------------------------------------------------------------------------------------------ self-test
 
-    def _spoil(self, truths: list[Truth], right: Any) -> None:
+    def spoil(self, truths: list[Truth], right: Any) -> None:
         """Have the reference's process compute the output for its present inputs wrongly on purpose.
 
         TF32 shows most clearly on zero-mean data, those of the probe `randn`. On data of one sign the errors of rounded
@@ -584,7 +366,7 @@ class Comparison:
     def self_test(self) -> None:
         self.session.at("testing the check itself")
         if self.truth.contraction is not None and not self.made:
-            self._spoil(self.cases[-1][1], self.cases[-1][0])
+            self.spoil(self.cases[-1][1], self.cases[-1][0])
         stale = None
         if len(self.cases) == 1:
             self.reference.ask("make_inputs", seed=self.session.seed - 1)
@@ -592,19 +374,3 @@ class Comparison:
         checks = selftest.run(self.cases, stale, self.made)
         self.report.self_test = [{"name": c.name, "caught": c.caught, "how": c.how} for c in checks]
         self.made, self.cases = [], []
-
-
-LATE = "left out for time"
-
-
-@dataclass
-class Odd:
-    """Data of a probe that the candidate has passed, and what makes the truths of its outputs of (seed, output)."""
-
-    name: str
-    inputs: Any
-    truths: Callable[[int, Any], list[Truth]]
-
-
-def _bytes(tree: Any) -> int:
-    return sum(leaf.nbytes for _, leaf in leaves(tree) if isinstance(leaf, Tensor))

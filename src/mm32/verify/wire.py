@@ -140,6 +140,11 @@ def leaves(value: Any, path: str = "output") -> list[tuple[str, Any]]:
     return [(path, value)]
 
 
+def bytes_of(tree: Any) -> int:
+    """Of the tensors of a tree."""
+    return sum(leaf.nbytes for _, leaf in leaves(tree) if isinstance(leaf, Tensor))
+
+
 def rebuilt(tree: Any, found: Iterator[Any]) -> Any:
     """A value of the form of `tree` with other leaves, in the order of `leaves`."""
     if isinstance(tree, dict):

@@ -1,0 +1,281 @@
+"""Probes: the candidate on data that the script does not make, which show errors that its own data hide.
+
+A product with an epilogue gets data made for its operands (probes.py); any other model gets its own data, changed
+(variations.py). `Probing` decides which of them run, has each compared, and reports it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from .judge import Errors, Judgement, Truth, judge, same_bits
+from .probes import PROBES, Probe, skip_reason
+from .report import judgement_record
+from .variations import VARIATIONS, Variation
+from .wire import bytes_of, leaves
+
+if TYPE_CHECKING:
+    from .compare import Comparison
+
+LATE = "left out for time"
+ODD_BYTES = 128 << 20  # of inputs of probes that are kept for timed windows
+TF32_BITS = 11
+EARLIER, SHORT = 7, 0.1  # calls before the one that is judged, where one takes less than so many seconds
+FEW = 64  # entries of an output, in which the errors of many terms average out
+
+
+@dataclass
+class Odd:
+    """Data of a probe that the candidate has passed, and what makes the truths of its outputs of (seed, output)."""
+
+    name: str
+    inputs: Any
+    truths: Callable[[int, Any], list[Truth]]
+
+
+class Probing:
+    """The probes of one comparison, after its trials found nothing.
+
+    Both processes are asked, and outputs judged, through the methods that `comparison` has for trials and probes. They leave
+    the inputs and the output that they are about in its `inputs`, `varied` and `right`. What its self-test needs goes into its
+    `cases` and `made`; results go into its report.
+    """
+
+    def __init__(self, comparison: Comparison):
+        self.comparison = comparison
+        self.session = comparison.session
+        self.report = comparison.report
+        self.reference = comparison.reference
+        self.truth = comparison.truth
+        self.odd: list[Odd] = []  # data of probes that were passed, for timed windows
+        self.seen: list[float] = []  # bits that the candidate's products carry, by each kind of data that shows it
+
+    def run(self) -> Judgement:
+        """All probes of this model. The first that fails decides; the others are reported as well. Raises Stop and Failure."""
+        begin = time.monotonic()
+        if self.truth.contraction is not None:
+            worst = self._product_probes(begin)
+        else:
+            worst = self._variations(begin)
+        if self.report.problem["draws"] or self.report.problem["changes"]:
+            said = self._in_a_row(begin)
+            if said and worst.same:
+                worst = Judgement(False, f"probe 'in a row': {said}")
+        late = [p["name"] for p in self.report.probes if p.get("reason") == LATE]
+        if late:
+            self.report.left_out.append(f"{len(late)} of {len(self.report.probes)} probes")
+        if self.seen:
+            bits = min(self.seen)
+            self.report.precision = {"bits": round(bits, 1), "of": 24}
+        return worst
+
+    def _product_probes(self, begin: float) -> Judgement:
+        """Probes of a product with an epilogue: data made for its operands."""
+        comparison = self.comparison
+        contraction = self.truth.contraction
+        assert contraction is not None
+        worst = Judgement()
+        with_state = any(str(contraction[name]).startswith("parameter") for name in ("a", "b", "bias"))
+        for number, probe in enumerate(PROBES):
+            self.session.at(f"probing: {probe.name}")
+            record: dict[str, Any] = {"name": probe.name, "asks": probe.asks}
+            self.report.probes.append(record)
+            reason = LATE if self._late(begin) else None
+            if reason is None and with_state and not comparison.copied:
+                reason = "the candidate's parameters cannot be set"
+            data = None
+            if reason is None:
+                data, reason = self._probe_data(probe, self.session.seed + 1000 + number)
+            if reason is not None:
+                record |= {"status": "skipped", "reason": reason}
+                continue
+            assert data is not None
+            if with_state:
+                comparison.build_candidate({"init": comparison.build["init"], "state": data["state"]})
+            comparison.give(data["inputs"])
+            result = self._judge_probe(probe)
+            record |= {"status": "same" if result.same else "different", **judgement_record(result)}
+            if not result.same and worst.same:
+                worst = Judgement(False, f"probe {probe.name!r}: {result.reason}")
+            if result.same and not with_state:
+                comparison.inputs = data["inputs"]
+                self._keep_odd(probe.name, partial(self.truth.of_probe, probe))
+        if with_state:
+            self.reference.ask("build", comparison.build, seed=self.session.seed)
+            comparison.build_candidate(comparison.build)
+        return worst
+
+    def _probe_data(self, probe: Probe, seed: int) -> tuple[Any, str | None]:
+        """A probe's inputs and parameters, which the reference then has; or None, and why the probe is skipped."""
+        assert self.truth.contraction is not None
+        float32 = {leaf.dtype for _, leaf in leaves(self.comparison.right)} == {torch.float32}
+        reason = skip_reason(probe, self.truth.contraction["activation"], float32)
+        if reason is not None:
+            return None, reason
+        reply = self.reference.ask("probe", name=probe.name, seed=seed)
+        return reply.value, reply.header.get("why_not")
+
+    def _judge_probe(self, probe: Probe) -> Judgement:
+        seed = self.session.seed
+        right = self.reference.ask("forward", seed=seed).value
+        truths = self.truth.of_probe(probe, seed, right)
+        if probe.name == "randn":
+            self.comparison.spoil(truths, right)
+        result = self.comparison.judge_output(self.comparison.output(seed), truths, f"probe {probe.name}")
+        if probe.judged == "relative" and result.measured and math.isfinite(result.errors.normwise):
+            largest = result.errors.normwise
+            self.seen.append(min(24.0, -math.log2(largest)) if largest > 0 else 24.0)
+        return result
+
+    def _variations(self, begin: float) -> Judgement:
+        """Probes for any model: its own data, changed."""
+        comparison = self.comparison
+        worst = Judgement()
+        own = comparison.inputs = comparison.own_inputs(self.session.seed)
+        for number, variation in enumerate(VARIATIONS):
+            self.session.at(f"probing: {variation.name}")
+            if variation.few and self._entries() > FEW:
+                continue
+            record: dict[str, Any] = {"name": variation.name, "asks": variation.asks}
+            self.report.probes.append(record)
+            seed = self.session.seed + 1000 + number
+            reason = LATE if self._late(begin) else None
+            if reason is None and variation.state and not comparison.copied:
+                reason = "the candidate's parameters cannot be set"
+            if reason is not None:
+                record |= {"status": "skipped", "reason": reason}
+                continue
+            comparison.inputs = own
+            reason = comparison.vary(variation.name, seed)
+            if reason is not None:
+                record |= {"status": "skipped", "reason": reason}
+                if variation.state:  # the reference may have found the reason only once it was changed
+                    self.reference.ask("build", comparison.build, seed=self.session.seed)
+                continue
+            result = self._judge_variation(variation, seed, record)
+            if result is not None and not result.same and worst.same:
+                worst = Judgement(False, f"probe {variation.name!r}: {result.reason}")
+            if variation.state:
+                self.reference.ask("build", comparison.build, seed=self.session.seed)
+                comparison.build_candidate(comparison.build)
+            self.reference.ask("set_inputs", own, names=comparison.names)
+        return worst
+
+    def _judge_variation(self, variation: Variation, seed: int, record: dict[str, Any]) -> Judgement | None:
+        comparison = self.comparison
+        if variation.state:
+            comparison.build_candidate({"init": comparison.build["init"], "state": comparison.varied["state"]})
+        comparison.forward(seed)
+        truths = self._truths(variation, seed, comparison.right)
+        why_not = comparison.own_error(truths)
+        if why_not:
+            record |= {"status": "skipped", "reason": "rounding decides the reference's own answer there"}
+            return None
+        if not variation.odd:
+            comparison.keep(truths, trial=False)
+        comparison.give(comparison.inputs)
+        got = comparison.output(seed)
+        result = comparison.judge_output(got, truths, f"probe {variation.name}")
+        record |= {"status": "same" if result.same else "different", **judgement_record(result)}
+        if result.same and not variation.state:
+            self._keep_odd(variation.name, partial(self._truths, variation))
+        if variation.name == "zero-mean":
+            self._coarse(seed, truths, result)
+        return result
+
+    def _truths(self, variation: Variation, seed: int, right: Any) -> list[Truth]:
+        """The truths of the reference's output for a variation's data, with what more is right for these."""
+        truths = self.truth.of(seed, right)
+        for truth in truths:
+            # A sum of Inf and -Inf is NaN; by whoever adds up the weights before the product, which is the same but for
+            # these, it is Inf. Data that hold a NaN are another matter.
+            truth.either = variation.name == "an Inf"
+            integers = isinstance(truth.reference, Tensor) and truth.u == 0 and truth.reference.dtype != torch.bool
+            if variation.ties and integers:
+                truth.flips = truth.reference.numel()  # the place of a NaN, or of one of several equal entries
+        return truths
+
+    def _coarse(self, seed: int, truths: list[Truth], result: Judgement) -> None:
+        """Of a model with products inside: what TF32 operands would do, for the self-test and to count the candidate's bits."""
+        if {truth.reference.dtype for truth in truths if isinstance(truth.reference, Tensor)} != {torch.float32}:
+            return
+        if not self.truth.products or self.truth.working > 2.0**-24 or truths[0].rows is not None:
+            return
+        if truths[0].exact is None:
+            return  # it does not run in float64
+        reply = self.reference.ask("coarse", bits=TF32_BITS, seed=seed)
+        rough = reply.header.get("apart") or 0.0
+        if not reply.header.get("products") or not rough:
+            return
+        caught = not judge(reply.value, truths).same
+        if caught:
+            self.comparison.made.append(("products of TF32 operands", reply.value, truths))
+        else:
+            self.session.note(
+                "TF32 in the reference's products would move its output by less than rounding may: it would not be seen"
+            )
+        error, own = result.errors.normwise, result.reference.normwise
+        if math.isfinite(error):
+            self.seen.append(24.0 if error <= 4 * own else min(24.0, TF32_BITS + math.log2(rough / error)))
+
+    def _in_a_row(self, begin: float) -> str:
+        """What is wrong with the last of several calls with no seed and no state given between them; empty if nothing.
+
+        Where the reference draws random numbers, all that is asked is that a call draws others than the one before: how many
+        a kernel takes from the generator is its own affair. State is to be as the reference's own calls leave it, and so is
+        the output, whose errors may be as many times as large as there are calls.
+        """
+        comparison = self.comparison
+        asks = "calls in a row: state moves on at each, and so do random numbers"
+        record: dict[str, Any] = {"name": "in a row", "asks": asks}
+        self.report.probes.append(record)
+        if self._late(begin):
+            record |= {"status": "skipped", "reason": LATE}
+            return ""
+        seed = self.session.seed
+        comparison.inputs = comparison.own_inputs(seed)
+        comparison.give(comparison.inputs)
+        if self.report.problem["draws"]:
+            first, second = (self.reference.ask("forward", seed=seed, earlier=n).value for n in (0, 1))
+            again = same_bits(comparison.output(seed), comparison.output(seed, earlier=1)) and not same_bits(
+                first, second
+            )
+            record["status"] = "different" if again else "same"
+            return "it draws the same random numbers at every call under one seed" if again else ""
+        comparison.forward(seed)
+        noise = [truth.noise for truth in self.truth.of(seed, comparison.right)]
+        earlier = EARLIER if comparison.reference_seconds < SHORT else 2
+        comparison.right = self.reference.ask("forward", seed=seed, earlier=earlier).value
+        left = self.reference.ask("get_state").value
+        truths = [
+            Truth(
+                path,
+                leaf,
+                k=self.truth.k,
+                working=self.truth.working,
+                noise=Errors((1 + earlier) * one.normwise, (1 + earlier) * one.componentwise) if one else None,
+            )
+            for (path, leaf), one in zip(leaves(comparison.right), noise, strict=True)
+        ]
+        result = comparison.judge_output(comparison.output(seed, earlier=earlier), truths, "probe in a row")
+        said = result.reason if not result.same else comparison.compare_state(left)
+        record |= {**judgement_record(result), "status": "different" if said else "same", "reason": said}
+        return said
+
+    def _late(self, begin: float) -> bool:
+        return time.monotonic() - begin + self.comparison.trial_seconds / 2 > self.session.probe_budget
+
+    def _keep_odd(self, name: str, truths: Callable[[int, Any], list[Truth]]) -> None:
+        if bytes_of(self.comparison.inputs) * (len(self.odd) + 1) <= ODD_BYTES:
+            self.odd.append(Odd(name, self.comparison.inputs, truths))
+
+    def _entries(self) -> int:
+        return sum(leaf.numel() if isinstance(leaf, Tensor) else 1 for _, leaf in leaves(self.comparison.right))
