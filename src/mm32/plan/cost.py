@@ -89,6 +89,8 @@ SHARES: dict[str, float] = {
     "direct.shifted": 0.74,
     "direct.scattered": 0.5,
     "direct.memory": 0.636,
+    "direct.store.unaligned": 0.28,
+    "emulated.store.unaligned": 0.25,
     "direct.l2": 1.1,
     "tensorcore.256x1": 0.8355313,
     "tensorcore.256x1.launches": 1.6666667,
@@ -371,6 +373,7 @@ class Model:
             step *= self.inline_slow
         multiply = waves * (-(-steps // parts) * step + around)
         multiply += 4.0 * work.results * parts / self.store / waves  # only the last wave's stores are not hidden
+        multiply = max(multiply, self._unaligned_store(work, "emulated"))
         rest = self.emulated_fixed + self.scale_row * packing.rows + self.reduction(work, parts)
         if tile.inline:
             return max(multiply, work.traffic / self.inline) + rest, False
@@ -383,6 +386,12 @@ class Model:
         ahead = packed / self.pack_ahead
         together = max(multiply + self.pack_exposed * packed / self.pack_beside, ahead) + self.beside
         return min(together, in_turn) + rest, together < in_turn
+
+    def _unaligned_store(self, work: Work, kernel: str) -> float:
+        """What the stores of C take at least where they are 4 bytes of a lane."""
+        if work.gemm.out.vectorizable("col"):
+            return 0.0
+        return 4.0 * work.results / (self.card.memory * self.shares[kernel + ".store.unaligned"])
 
     def direct(self, work: Work, tile: Tile, tiles: int, cluster: int, copies: str) -> float:
         """bf16x6 in one launch: `tiles` tiles, K of each shared by `cluster` blocks.
@@ -399,7 +408,12 @@ class Model:
         multiply = waves * (-(-work.k // (tile.k * cluster)) * step + around * self.launch)
         from_l2 = 4.0 * tiles * (tile.m + tile.n) * work.k / (card.memory * s["direct.l2"])
         return (
-            max(multiply, work.traffic / (card.memory * s["direct.memory"]), from_l2)
+            max(
+                multiply,
+                work.traffic / (card.memory * s["direct.memory"]),
+                from_l2,
+                self._unaligned_store(work, "direct"),
+            )
             + s["direct.launches"] * self.launch
         )
 
