@@ -199,6 +199,12 @@ def forms() -> Iterator[tuple[str, str, tuple[int, int, int], dict]]:
         yield "tensorcore", "tn", (256, 260, 16384), {"inline": inline, "bias": True, "activation": "relu"}
         yield "tensorcore", "nn", (130, 203, 4097), {"inline": inline}
         yield "tensorcore", "nn", (130, 200, 324), {"inline": inline, "precision": "tf32"}
+    for layout in ("nn", "nt", "tn", "tt"):
+        yield "direct", layout, (32, 1024, 512), {"bias": True}  # whose operands change places
+    yield "direct", "tn", (30, 1024, 512), {}
+    yield "direct", "nn", (33, 1022, 511), {"activation": "relu"}
+    yield "direct", "nn", (512, 512, 512), {"bias": True, "activation": "relu"}
+    yield "direct", "tt", (300, 301, 61), {}
     yield "mma", "tn", (2048, 1024, 2048), {"bias": True, "activation": "gelu"}
     yield "mma", "nt", (256, 256, 16384), {"bias": True}
     yield "mma", "nn", (130, 200, 321), {"precision": "tf32"}

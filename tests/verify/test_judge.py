@@ -223,3 +223,9 @@ def test_every_verdict_has_an_exit_code_of_its_own_and_a_meaning() -> None:
 def test_errors_start_at_zero() -> None:
     assert Judgement().closeness() == 0.0
     assert Errors() == Errors(0.0, 0.0)
+
+
+@pytest.mark.parametrize("got", [10**400, -(10**400)])
+def test_an_int_that_no_float_holds_is_another_value(got: int) -> None:
+    assert not judge(got, [Truth("output", 1.5, 1.5)]).same
+    assert judge(2, [Truth("output", 2.0, 2.0)]).same

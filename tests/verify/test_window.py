@@ -16,7 +16,7 @@ from mm32.verify import memory, timed
 from mm32.verify.channel import Failure, Reply
 from mm32.verify.data import Pools, parts
 from mm32.verify.kept import Keeper, random
-from mm32.verify.window import Bench, difference
+from mm32.verify.window import Bench, checked, difference
 from mm32.verify.worker.slots import Slots
 
 CPU = torch.device("cpu")
@@ -322,3 +322,12 @@ def test_data_that_the_machine_cannot_hold_are_named() -> None:
     with pytest.raises(Failure, match=r"2.0 GiB of inputs and 1.0 GiB of outputs take about 24 GiB .* 20 GiB are free"):
         timed.check_memory(2 << 30, 1 << 30, 20 << 30)
     assert 0 < timed.available_memory() < 1 << 50
+
+
+@pytest.mark.parametrize("values", [[], [1.0], [1.0, 2.0, 3.0]])
+def test_a_window_has_as_many_values_as_its_calls_have(values: list[float]) -> None:
+    header = {"odd": None, "values": values, "seconds": 0.1}
+    with pytest.raises(Failure, match=f"with {len(values)} values instead of 2"):
+        checked(header, 0.1, torch.empty(0), "candidate", 2)
+    assert checked(header | {"odd": "no tensor"}, 0.1, torch.empty(0), "candidate", 2).odd == "no tensor"
+    assert checked(header | {"values": [1.0, None]}, 0.1, torch.empty(0), "candidate", 2).values == [1.0, None]

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from mm32.verify import memory
-from mm32.verify.channel import Channel
+from mm32.verify.channel import Channel, reading
 from mm32.verify.wire import (
     MAGIC,
     PREFIX,
@@ -20,6 +20,7 @@ from mm32.verify.wire import (
     Connection,
     ProtocolError,
     Unsupported,
+    checked_meta,
     from_file,
     leaves,
     pack,
@@ -194,3 +195,26 @@ def test_an_answer_in_a_file_that_nobody_gave_is_refused() -> None:
     with ours, theirs, pytest.raises(ProtocolError, match="not asked for"):
         Channel(ours, lambda: None).ask("window", None, {}, 1 << 20)
     worker.join()
+
+
+@pytest.mark.parametrize(
+    ("shape", "order"),
+    [
+        ([2, 3], [0.0, 1.0]),
+        ([2, 3], [False, True]),
+        ([0, 1 << 47, 1 << 47], [0, 1, 2]),
+        ([0, 1 << 40, 1 << 40, 5], [3, 1, 2, 0]),
+        ([1 << 30, 1 << 30], [1, 0]),
+        ([2, 3], [0, 0]),
+        ([2, -1], [0, 1]),
+    ],
+)
+def test_a_described_tensor_that_torch_could_not_make_is_refused(shape: list[int], order: list[Any]) -> None:
+    with pytest.raises(ProtocolError):
+        checked_meta({"dtype": "float32", "shape": shape, "order": order})
+
+
+@pytest.mark.parametrize("error", [TypeError, OverflowError, KeyError, RuntimeError, ValueError])
+def test_what_no_check_has_foreseen_is_no_answer(error: type[Exception]) -> None:
+    with pytest.raises(ProtocolError, match=error.__name__), reading():
+        raise error("of a forged answer")

@@ -92,7 +92,7 @@ def _vector_loads(plan: Plan) -> dict[str, str]:
     for launch in plan.launches:
         for operand, rows in (("A", "M"), ("B", "N")):
             constants = dict(launch.constants)
-            mode = constants.get(f"{operand}_LOAD", -1)
+            mode = _load(constants, operand)
             if operand == "AB"[constants.get("SIDE", 0)]:
                 mode = constants.get("LOAD", mode)
             axis = {0: rows, 2: "K"}.get(mode)
@@ -101,17 +101,25 @@ def _vector_loads(plan: Plan) -> dict[str, str]:
     return found
 
 
+def _load(constants: dict[str, int], operand: str) -> int:
+    """How an operand is copied, -1 if no constant says so. Where a kernel has them change places, its A_LOAD is B's."""
+    place = {"A": "B", "B": "A"}[operand] if constants.get("SWAPPED") else operand
+    return constants.get(f"{place}_LOAD", -1)
+
+
 def _lines(plan: Plan, layout: str) -> str:
     """What kernels need beside: lines that are contiguous where they are read whole at any alignment (loads 4 and 5); `direct` no
     long strides."""
     constants, text = dict(plan.launches[0].constants), ""
+    # Kernels that split what they read have 32 bits for offsets in a tile.
+    in_place = plan.kernel == "direct" or any(dict(launch.constants).get("INLINE_PACK") for launch in plan.launches)
     for name, whole in (("A", {4: "M", 5: "K"}), ("B", {4: "N", 5: "K"})):
         stored = {"A": "K" if layout[0] == "n" else "M", "B": "N" if layout[1] == "n" else "K"}[name]
-        load = constants.get(f"{name}_LOAD", -1)
+        load = _load(constants, name)
         axis = whole.get(load, stored)
         there = f"@{name}@" if stored == axis else f"@{name}@.T"
         conditions = [f"{there}.stride(1) != 1"] if load in whole else []
-        conditions += [f"max(@{name}@.stride()) >= 2**23"] if plan.kernel == "direct" else []
+        conditions += [f"max(@{name}@.stride()) >= 2**23"] if in_place else []
         back = "" if stored == axis else ".T"
         if conditions:
             text += f"    if {' or '.join(conditions)}:\n        @{name}@ = {there}.contiguous(){back}\n"
@@ -130,8 +138,8 @@ def _alignment(plan: Plan, layout: str) -> dict[str, str]:
     if not loads:
         copied = LINES if lines else ANY_STRIDES
     elif lines and plan.kernel != "direct":
-        (other,) = {"A", "B"} - set(loads)
-        copied += f"\n            Of @{other}@ a copy is made where its rows are not contiguous."
+        for other in sorted({"A", "B"} - set(loads)):
+            copied += f"\n            Of @{other}@ a copy is made where its rows are not contiguous."
     return {
         "OPERANDS": copied,
         "ALIGNED": ALIGNED.lstrip("\n") if loads else "",

@@ -138,6 +138,7 @@ def assemble(candidate: Candidate, gemm: Gemm, card: Card) -> Plan:
         ("SWAPPED", int(tile.swapped)), ("KEPT", int(tile.kept)), ("CLUSTER", cluster), ("ALTERNATE", int(short or tile.kept)),
         ("C_VECTOR", int(not tile.swapped and gemm.out.vectorizable("col"))),
     )  # fmt: skip
+    # No more than there are tiles: where B is kept, a block without a tile would wait for ever.
     blocks = min(card.sms // cluster, tiles) * cluster
     shared = tile.shared(loads)
     launch = Launch("emulated/direct.cu", "mm32_direct", constants, THREADS, shared, blocks=blocks)

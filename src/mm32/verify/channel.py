@@ -118,17 +118,20 @@ class Channel:
                 arrived = self._from_card(header.pop("on_card"), arrived, max_payload)
             wall = time.perf_counter() - start
         node = header.pop("value", None)
-        return Reply(safe(header), wire.unpack(node, arrived), wall)
+        with reading():
+            return Reply(safe(header), wire.unpack(node, arrived), wall)
 
     def _from_file(self, answer: int, metas: Any, max_payload: int | None) -> list[Tensor]:
         if answer < 0:
             raise wire.ProtocolError("an answer in a file that was not asked for")
-        return wire.from_file(answer, metas, self.trusted, max_payload)
+        with reading():
+            return wire.from_file(answer, metas, self.trusted, max_payload)
 
     def _from_card(self, described: Any, others: list[Tensor], max_payload: int | None) -> list[Tensor]:
         """All tensors of an answer, of which those `described` are still the worker's: have them handed over."""
         limit = None if max_payload is None else max_payload - wire.size_of(others)
-        load = handover.Load(described, len(others), handover.LARGE, limit)
+        with reading():
+            load = handover.Load(described, len(others), handover.LARGE, limit)
         passage = self._passage(load)
         try:
             nonce = secrets.token_hex(8)
@@ -159,6 +162,17 @@ class Channel:
             error = checked_error(header["error"])
             raise Failure("raised", error["message"], error)
         return header, tensors
+
+
+@contextlib.contextmanager
+def reading() -> Iterator[None]:
+    """What no check has foreseen in an answer is the worker's fault as well: it must not end the tool."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise wire.ProtocolError(f"it cannot be read: {type(error).__name__}") from None
 
 
 @contextlib.contextmanager

@@ -326,7 +326,10 @@ def _judge_by_bounds(got: Tensor, truth: Truth, reason: str, equal: bool = False
 
 def _as_tensors(got: float, truth: Truth) -> tuple[Tensor, Truth]:
     def wide(x: Any) -> Tensor:
-        return torch.tensor(float(x), dtype=torch.float32)
+        try:
+            return torch.tensor(float(x), dtype=torch.float32)
+        except OverflowError:  # an int that no float holds
+            return torch.tensor(math.inf if x > 0 else -math.inf, dtype=torch.float32)
 
     exact = wide(truth.exact).double() if isinstance(truth.exact, (int, float)) else None
     return wide(got), replace(

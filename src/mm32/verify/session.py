@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from . import handover, timed, wire
 from .channel import Failure
 from .compare import Comparison
@@ -30,6 +32,7 @@ BUDGETS = {"cpu": (14.0, 22.0, 4.0), "cuda": (10.0, 15.0, 6.0)}
 # Seconds of one call, and of a trial with its judging, above which fewer timed calls are judged.
 SLOW, SLOW_TRIAL = 0.2, 3.0
 STAGE = re.compile(r"[^\d(:]*")  # what a stage is called without its numbers and names
+HELD = 2 << 30  # bytes of a card that a candidate may hold and not be blamed for what is missing
 LARGE = 1 << 30  # bytes of an output, above which the same is done: those that are kept fill the card
 
 
@@ -79,6 +82,8 @@ class Session:
             self._conclude(stop)
         except Failure as failure:
             self._conclude(self._failed(failure))
+        except torch.OutOfMemoryError as error:
+            self._conclude(self._no_memory(error))
         finally:
             for stage in self.stages.values():
                 stage.close()
@@ -101,6 +106,18 @@ class Session:
         elif meddled:
             self.note(meddled)
         self.report.verdict, self.report.reason, self.report.error = stop.verdict, stop.reason, stop.error
+
+    def _no_memory(self, error: torch.OutOfMemoryError) -> Stop:
+        """The verdict where the card has no memory left for judging: whose is what is missing?"""
+        assert self.card is not None
+        handover.free(self.card)
+        before = torch.cuda.mem_get_info(self.card)[0]
+        self.candidate.end()
+        held = torch.cuda.mem_get_info(self.card)[0] - before
+        said = f"no memory of the card is left for {self.stage}"
+        if self.candidate_ran and held > HELD:
+            return Stop(Verdict.CRASHED, f"{said}, of which the candidate held {held / 2**30:.1f} GiB")
+        return Stop(Verdict.REFERENCE_FAILED, f"{said}: {one_line(str(error))}")
 
     def _failed(self, failure: Failure) -> Stop:
         """The verdict where a process did not answer."""

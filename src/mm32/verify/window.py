@@ -131,7 +131,8 @@ class Bench:
             self.worker.ask("release", timeout=self.timeout)
         finally:
             self.region.release()
-        return _checked(reply.header, seconds, outputs, self.worker.role)
+        plain = sum(part.dtype is None for part in self.outputs) * len(recipes)
+        return checked(reply.header, seconds, outputs, self.worker.role, plain)
 
     def give(self, recipe: Recipe) -> None:
         """Make a recipe's data the worker's inputs, for calls outside of windows."""
@@ -166,6 +167,8 @@ class Bench:
     def _filled(self, recipes: Sequence[Recipe]) -> int:
         """A descriptor of new memory in the region, with the data of `recipes` and with poison in place of outputs."""
         descriptor = self.region.create()
+        if self.device.type == "cuda":  # what was there before may have been another worker's, also between the slots
+            self.region.fill(0, self.region.size, POISON)
         if self.worker.role == "null":  # looks at no inputs
             for begin, end in self._ranges(len(recipes)):
                 self.region.fill(begin, end, POISON)
@@ -191,13 +194,15 @@ class Bench:
         return found
 
 
-def _checked(header: dict[str, Any], seconds: float, outputs: Tensor, role: str) -> Window:
-    """A window from a worker's answer, of which only exact types are taken."""
+def checked(header: dict[str, Any], seconds: float, outputs: Tensor, role: str, plain: int) -> Window:
+    """A window from a worker's answer, of which only exact types are taken, and `plain` values beside the tensors."""
     odd, values, claimed = header.get("odd"), header.get("values"), header.get("seconds")
     if not (odd is None or type(odd) is str) or type(values) is not list or type(claimed) is not float:
         raise Failure("channel", "answered a timed window with something else", role=role)
     if not all(value is None or type(value) in (bool, int, float, str) for value in values):
         raise Failure("channel", "answered a timed window with values of other types", role=role)
+    if odd is None and role != "null" and len(values) != plain:
+        raise Failure("channel", f"answered a timed window with {len(values)} values instead of {plain}", role=role)
     return Window(seconds, outputs, odd, values, claimed, header.get("draws") is True)
 
 

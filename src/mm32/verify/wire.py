@@ -191,12 +191,17 @@ def meta_of(t: Tensor) -> dict[str, Any]:
     return {"dtype": DTYPE_NAMES[t.dtype], "shape": list(t.shape), "order": axis_order(t)}
 
 
+MOST_ENTRIES = 1 << 56  # with 1 in the place of 0: torch counts in 64 bits, axis by axis
+
+
 def checked_meta(meta: Any) -> tuple[torch.dtype, list[int], list[int], int]:
     """dtype, shape, axis order and bytes of a tensor that the other end describes. Raises ProtocolError."""
     try:
         dtype, shape, order = DTYPES[meta["dtype"]], meta["shape"], meta["order"]
         fine = isinstance(shape, list) and all(type(n) is int and 0 <= n < 1 << 48 for n in shape) and len(shape) <= 64
-        fine = fine and isinstance(order, list) and sorted(order) == list(range(len(shape)))
+        fine = fine and isinstance(order, list) and all(type(axis) is int for axis in order)
+        fine = fine and sorted(order) == list(range(len(shape)))
+        fine = fine and math.prod(max(n, 1) for n in shape) < MOST_ENTRIES
     except (KeyError, TypeError) as error:
         raise ProtocolError(f"malformed tensor description: {error!r}") from None
     if not fine:
