@@ -167,11 +167,16 @@ class Bench:
     def _filled(self, recipes: Sequence[Recipe]) -> int:
         """A descriptor of new memory in the region, with the data of `recipes` and with poison in place of outputs."""
         descriptor = self.region.create()
+        null = self.worker.role == "null"  # looks at no inputs
         if self.device.type == "cuda":  # what was there before may have been another worker's, also between the slots
-            self.region.fill(0, self.region.size, POISON)
-        if self.worker.role == "null":  # looks at no inputs
-            for begin, end in self._ranges(len(recipes)):
-                self.region.fill(begin, end, POISON)
+            poisoned = [(0, self.region.size)]
+        elif null:
+            poisoned = self._ranges(len(recipes))
+        else:
+            poisoned = [(self.outputs_at, self.outputs_at + self._step * len(recipes))]
+        for begin, end in poisoned:
+            self.region.fill(begin, end, POISON)
+        if null:
             return descriptor
         for slot, recipe in enumerate(recipes):
             for part, pieces in zip(self.inputs, self.pools.pieces(recipe), strict=True):
@@ -179,7 +184,6 @@ class Bench:
                 for piece in pieces:
                     self.region.write(at, piece)
                     at += piece.numel() * piece.element_size()
-        self.region.fill(self.outputs_at, self.outputs_at + self._step * len(recipes), POISON)
         return descriptor
 
     def leaves(self, window: Window, call: int) -> list[Tensor]:

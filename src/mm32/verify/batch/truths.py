@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ..channel import Reply
 from ..process import WorkerProcess
-from ..wire import leaves
+from ..wire import bytes_of, leaves
 from .jobs import digest
 
 KEPT = ("truth", "gauge", "spoiled", "coarse")  # requests that change nothing in the reference's process
@@ -37,7 +37,7 @@ UNKNOWN = b"unknown "  # what the fingerprint of contents that nobody has looked
 
 def fingerprint(tree: Any) -> bytes:
     """Of the contents of a value: structure, types, shapes and bits. Of one of more than LARGEST bytes, another one each time."""
-    if _bytes(tree) > LARGEST:
+    if bytes_of(tree) > LARGEST:
         return UNKNOWN + secrets.token_bytes(16)
     found = hashlib.blake2b(digest_size=16)
     for path, leaf in leaves(tree):
@@ -80,17 +80,13 @@ class Truths:
         worker.ask = ask  # type: ignore[method-assign]
 
     def _keep(self, key: tuple[Any, ...], reply: Reply) -> None:
-        size = _bytes(reply.value) + AN_ANSWER
+        size = bytes_of(reply.value) + AN_ANSWER
         if size > self.most:
             return
         self.answers[key] = reply
         self.bytes += size
         while self.bytes > self.most:
-            self.bytes -= _bytes(self.answers.popitem(last=False)[1].value) + AN_ANSWER
-
-
-def _bytes(tree: Any) -> int:
-    return sum(leaf.nbytes for _, leaf in leaves(tree) if isinstance(leaf, Tensor))
+            self.bytes -= bytes_of(self.answers.popitem(last=False)[1].value) + AN_ANSWER
 
 
 class _State:
