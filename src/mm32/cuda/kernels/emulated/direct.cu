@@ -129,26 +129,33 @@ struct KBlocks {
 };
 
 // The tiles of C of this cluster are a grid size of clusters apart, in the order of common/tile_order.cuh. KEPT, they are neighbours in
-// a column of tiles, then in the next: a panel is such a column, all of whose tiles multiply the same columns of B. Otherwise each
-// tile has a panel of its own. Tiles are counted in 32 bits.
+// a column of tiles, then in another: a panel is such a column, all of whose tiles multiply the same columns of B. Whole panels are a
+// grid size of blocks apart, so that blocks are at panels of few matrices at a time, which L2 holds; what is left of them is dealt
+// out in runs of tiles. Tiles and panels are then counted from the block's first. Otherwise each tile has a panel of its own. Tiles are
+// counted in 32 bits.
 struct Tiles {
     unsigned rows, columns, begin, end, step;
+    unsigned whole, rest_panel, rest_row;  // KEPT: whole panels, and where what is left begins: the panel, and the row in it
 
     __device__ __forceinline__ explicit Tiles(const Problem& p)
         : rows((unsigned)ceil_div(SWAPPED ? p.n : p.m, TILE_M)), columns((unsigned)ceil_div(SWAPPED ? p.m : p.n, TILE_N)) {
-        const unsigned all = (unsigned)p.batches * rows * columns;
+        const unsigned panels = (unsigned)p.batches * columns;
         if (KEPT) {
-            const unsigned each = all / gridDim.x, more = all % gridDim.x;
-            begin = blockIdx.x * each + min(blockIdx.x, more), end = begin + each + (blockIdx.x < more), step = 1;
+            whole = panels / gridDim.x;
+            const unsigned rest = panels % gridDim.x * rows, each = rest / gridDim.x, more = rest % gridDim.x;
+            const unsigned first = blockIdx.x * each + min(blockIdx.x, more);
+            rest_panel = whole * gridDim.x + first / rows, rest_row = first % rows;
+            begin = 0, end = whole * rows + each + (blockIdx.x < more), step = 1;
         } else {
-            begin = blockIdx.x / CLUSTER, end = all, step = gridDim.x / CLUSTER;
+            begin = blockIdx.x / CLUSTER, end = panels * rows, step = gridDim.x / CLUSTER;
         }
     }
     // Its matrix, first row and first column.
     __device__ __forceinline__ int3 at(unsigned t) const {
         if (KEPT) {
-            int3 tile = panel_at(panel_of(t));
-            tile.y = (t - panel_of(t) * rows) * TILE_M;
+            const unsigned panel = panel_of(t);
+            int3 tile = panel_at(panel);
+            tile.y = (t + (panel < whole ? 0 : rest_row) - panel * rows) * TILE_M;
             return tile;
         }
         const unsigned all = rows * columns, matrix = end == all ? 0 : t / all, in_matrix = t - matrix * all;
@@ -156,12 +163,14 @@ struct Tiles {
         const unsigned height = min(rows - group * TILE_GROUP, TILE_GROUP), column = in_group / height;
         return make_int3(matrix, (group * TILE_GROUP + in_group - column * height) * TILE_M, column * TILE_N);
     }
-    __device__ __forceinline__ unsigned panel_of(unsigned t) const { return KEPT ? t / rows : t; }
-    __device__ __forceinline__ unsigned panels_end() const { return KEPT ? (end - 1) / rows + 1 : end; }
+    __device__ __forceinline__ unsigned panel_of(unsigned t) const {
+        return !KEPT ? t : t < whole * rows ? t / rows : (t + rest_row) / rows;
+    }
+    __device__ __forceinline__ unsigned panels_end() const { return KEPT ? (end == 0 ? 0 : panel_of(end - 1) + 1) : end; }
     __device__ __forceinline__ int3 panel_at(unsigned panel) const {
         if (!KEPT) return at(panel);
-        const unsigned matrix = panel / columns;
-        return make_int3(matrix, 0, (panel - matrix * columns) * TILE_N);
+        const unsigned global = panel < whole ? panel * gridDim.x + blockIdx.x : rest_panel + panel - whole, matrix = global / columns;
+        return make_int3(matrix, 0, (global - matrix * columns) * TILE_N);
     }
 };
 
@@ -236,7 +245,7 @@ __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigne
         }
         if (CLUSTER > 1) cluster_sync(), cluster_sync();  // with the consumers' two
     };
-    if (team) advance();
+    if (team && panel < end) advance();
 #pragma unroll 1
     for (bool splits = false; panel < end; splits = true) {
         const unsigned stage = count % STAGES;
@@ -253,22 +262,23 @@ __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigne
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 // Neighbouring lanes read and write different banks (raw_tile.cuh, ptx/wgmma.cuh).
-                int line, piece;
+                int line, piece, on = 0, more = 0;
                 unsigned to = ring + stage * STAGE;
                 float x[8];
                 if (B_ROWS) {
-                    // Lanes 0 .. 7: places k .. k + 3 and those 32 further on; then the next four; then the other 8 rows.
-                    const int place = (lane / 8 % 2 + 2 * j) * 8 + lane % 8;
-                    line = k_of_place(place), piece = lane / 16;
+                    // Lanes 0 .. 7: places k .. k + 3 and those 32 further on; then the next four; then the other 8 rows. Every j is 16
+                    // places on.
+                    const int place = lane % 16;
+                    line = k_of_place(place), on = 8 * j, piece = lane / 16;
                     const int column = (row0 % 64) / 8 + piece;
-                    to += row0 / 64 * 8192 + place * 128 + ((column ^ place % 8) * 16);
+                    to += row0 / 64 * 8192 + place * 128 + ((column ^ place % 8) * 16) + j * 16 * 128;
                 } else {
                     if (RawB::ALONG_ROWS) line = lane % 16, piece = lane / 16 + 2 * j;
-                    else line = lane % 8 + j % 2 * 8, piece = lane / 8 + j / 2 * 4;
-                    to += (row0 + line) * 128 + ((piece ^ line % 8) * 16);
+                    else line = lane % 8, on = j % 2 * 8, piece = lane / 8, more = j / 2 * 4;
+                    to += (row0 + line + on) * 128 + ((piece ^ line % 8) * 16 ^ more * 16);
                 }
                 const unsigned tile = raw + from * RawB::BYTES, phase = phases >> 2 * from;
-                if (B_ROWS || !RawB::ALONG_ROWS) b.piece(tile, phase, line, piece, x);
+                if (B_ROWS || !RawB::ALONG_ROWS) b.piece(tile, phase, line, piece, x, on, more);
                 else b.piece_of_row(tile, phase, line, piece, x);
                 unsigned plane[PLANES][4];
 #pragma unroll
@@ -319,6 +329,17 @@ __device__ __forceinline__ bool is_kept(float sum, float least) {
     return fabsf(sum) >= least && fabsf(sum) < __int_as_float(0x7f800000);
 }
 
+// The magnitude from which on a sum is kept, of elements of A of magnitudes from `least_a` to `most_a`, and of B from and to those of `b`.
+// bf16x6 holds all bits of a product of at least 2^-100, if both elements are at least 2^-110; of others each loses less than 2^-123,
+// and of an element of which bf16 does not hold all bits, less than 2^-133 times what it is multiplied with. A row or a tile of zeros
+// loses nothing.
+__device__ __forceinline__ float least_kept(const Problem& p, unsigned least_a, unsigned most_a, const Range& b) {
+    if (least_a == NONE || b.least == NONE) return 0.f;
+    const float of_a = element_of(least_a), of_b = element_of(b.least);
+    if (of_a * of_b >= 0x1p-100f && min(of_a, of_b) >= 0x1p-110f) return 0.f;
+    return (float)p.k * (0x1p-99f + 0x1p-109f * (__uint_as_float(most_a << 16) + __uint_as_float(b.most << 16)));
+}
+
 // A sum that is not kept, again by multiply-adds. What is NaN early stays so.
 __device__ __noinline__ float compute_again(const Problem& p, int matrix, int row, int column) {
     const Operand a = operand_of(p, false, matrix), b = operand_of(p, true, matrix);
@@ -354,9 +375,7 @@ __device__ __forceinline__ void finish(const Problem& p, const int3& tile, int n
         const float4 met = load_cluster4(shared_address(&shared.met[owner + i % TURNS * 4].most_a), i / TURNS);
         most_a = max(most_a, __float_as_uint(met.x)), b.add({__float_as_uint(met.y), __float_as_uint(met.z)});
     }
-    // The magnitude from which on sums of row i are kept. bf16x6 holds all bits of a product of at least 2^-100, if both elements are
-    // at least 2^-110; of others each loses less than 2^-123, and of an element of which bf16 does not hold all bits, less than 2^-133
-    // times what it is multiplied with. A row or a tile of zeros loses nothing.
+    // The magnitude from which on sums of row i are kept.
     const auto least_of = [&](int i) {
         unsigned row = NONE;
 #pragma unroll
@@ -365,10 +384,7 @@ __device__ __forceinline__ void finish(const Problem& p, const int3& tile, int n
             load_cluster(shared_address(&shared.met[owner + share % TURNS * 4].rows[(first + i) % 16]), share / TURNS, x);
             row = min(row, __float_as_uint(x[0]));
         }
-        if (row == NONE || b.least == NONE) return 0.f;
-        const float of_a = element_of(row), of_b = element_of(b.least);
-        if (of_a * of_b >= 0x1p-100f && min(of_a, of_b) >= 0x1p-110f) return 0.f;
-        return (float)p.k * (0x1p-99f + 0x1p-109f * (__uint_as_float(most_a << 16) + __uint_as_float(b.most << 16)));
+        return least_kept(p, row, most_a, b);
     };
     const bool usual = !__any_sync(~0u, !(least_of(lane % ROWS) == 0.f));
     const int lane_row = SWAPPED ? lane % STEP : lane / ACROSS, lane_column = SWAPPED ? lane / STEP : lane % ACROSS;
@@ -446,6 +462,54 @@ __device__ __forceinline__ void finish(const Problem& p, const int3& tile, int n
         }
 }
 
+// Whether a warp can store its 16 rows of a tile by `store_whole`: where no other warp shares its sums.
+constexpr bool WHOLE = SHARERS == 1 && AT_ONCE == 64 && MM32_C_VECTOR && !SWAPPED;
+
+// Whether a tile exists whole and all sums of the warp are kept, whose elements of A are of magnitude `least_a` or more.
+__device__ __forceinline__ bool is_whole(const Problem& p, const int3& tile, const float (&sum)[TILE_N / 2], unsigned least_a, const Range& b) {
+    bool kept = tile.y + TILE_M <= p.m && tile.z + TILE_N <= p.n && least_kept(p, least_a, 0, b) == 0.f;
+    float spoiled[4] = {};
+#pragma unroll
+    for (int i = 0; i < TILE_N / 2; i++) spoiled[i % 4] = fmaf(sum[i], 0.f, spoiled[i % 4]);
+    kept &= (spoiled[0] + spoiled[1]) + (spoiled[2] + spoiled[3]) == 0.f;
+    return !__any_sync(~0u, !kept);
+}
+
+// Stores a warp's 16 rows of a tile that is_whole: a third of the instructions of `finish`.
+__device__ __forceinline__ void store_whole(const Problem& p, const int3& tile, unsigned own, const float (&sum)[TILE_N / 2]) {
+    const int lane = threadIdx.x % 32;
+    // A lane has 4 neighbouring columns of every second row.
+    const int row = lane / 16, column = lane % 16 * 4;
+    const long long c_row = p.c.row;
+    float* to = p.c.data + offset_of(p, p.c.batch, tile.x) +
+                (tile.y + threadIdx.x / 32 % (TILE_M / 16) * 16 + RawA::row_of(row)) * c_row + (tile.z + column);
+#pragma unroll
+    for (int n0 = 0; n0 < TILE_N; n0 += AT_ONCE) {
+        if (n0 > 0) __syncwarp();  // the columns before these have been read
+#pragma unroll
+        for (int i = 0; i < AT_ONCE / 8; i++)
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const int at = n0 / 2 + 4 * i + 2 * h;
+                store_shared2(own + SUMS + sum_at(lane / 4 + 8 * h, 8 * i + lane % 4 * 2), sum[at], sum[at + 1]);
+            }
+        float bias[4];
+#pragma unroll
+        for (int e = 0; e < 4; e++) bias[e] = bias_at(p, tile.z + n0 + column + e);
+        __syncwarp();
+#pragma unroll(MM32_ACTIVATION < 3 ? 8 : 1)
+        for (int i = 0; i < 8; i++) {
+            float x[4];
+            load_shared(own + SUMS + sum_at(2 * i + row, column), x[0], x[1], x[2], x[3]);
+#pragma unroll
+            for (int e = 0; e < 4; e++) x[e] = epilogue(x[e], bias[e]);
+            *reinterpret_cast<float4*>(to + RawA::row_of(2 * i) * c_row) = make_float4(x[0], x[1], x[2], x[3]);
+        }
+        to += AT_ONCE;
+    }
+    __syncwarp();
+}
+
 // A warp of the two warpgroups that multiply.
 __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigned raw, Shared& shared) {
     const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);  // the compiler then knows that a warp has one: descriptors stay uniform
@@ -460,13 +524,12 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
     unsigned next = tiles.begin;
     const auto advance = [&] { count += blocks.end - blocks.begin, next += tiles.step; };
     if (ALTERNATE && group) advance();
-    // KEPT: panels that this group has waited for, from the block's first on. It gives back each before it waits for the next, also
+    // KEPT: panels that this group has waited for. It gives back each before it waits for the next, also
     // those of which it has no tile: barriers tell a turn from the next one alone.
-    const unsigned first_panel = tiles.panel_of(tiles.begin);
-    unsigned panels = 0;
+    unsigned panel = 0, panels = 0;  // that of the tile
     const auto wait_for = [&](unsigned panel) {
 #pragma unroll 1
-        for (; panels <= panel - first_panel; panels++) {
+        for (; panels <= panel; panels++) {
 #pragma unroll 1
             for (unsigned i = panels * blocks.end; i < (panels + 1) * blocks.end; i++) {
                 if (panels && lane == 0) barrier_arrive(empty + 8 * ((i - blocks.end) % STAGES));
@@ -486,54 +549,24 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
     unsigned least_a[2];  // of fragment rows lane / 4 and that + 8
     Most most_a;
     Range range_b;
-    // Stores a tile, and begins the next. The first round stores nothing.
-#pragma unroll 1
-    for (bool stores = false;; stores = true) {
-        const int3 done = tile;
-        const bool more = next < tiles.end;
-        const auto begin = [&] {
-            if (!more) return;
-            tile = tiles.at(next);
+    bool more, stores = false;
+    const auto begin = [&] {
+        more = next < tiles.end;
+        if (!more) return;
+        if (KEPT && stores && tile.y + 2 * TILE_M < (int)tiles.rows * TILE_M) {  // the group's next is of the same panel
+            tile.y += 2 * TILE_M, a.move(2 * TILE_M);
+        } else {
+            tile = tiles.at(next), panel = tiles.panel_of(next);
             a.begin(operand_of(p, false, tile.x), tile.y + warp % (TILE_M / 16) * 16);
-            copy(first, 0);
-        };
-        if (SHARERS == 1) begin();  // the sums leave the slot free
-        if (stores) {
-            Met& met = shared.met[warp];
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-#pragma unroll
-                for (int other = 1; other < 4; other *= 2) least_a[h] = min(least_a[h], __shfl_xor_sync(~0u, least_a[h], other));
-                if (lane % 4 == 0) met.rows[lane / 4 + 8 * h] = least_a[h];
-            }
-            const unsigned of_a = most_a.of_warp();
-            range_b = {__reduce_min_sync(~0u, range_b.least), __reduce_max_sync(~0u, range_b.most)};
-            if (lane == 0) met.most_a = of_a, met.least_b = range_b.least, met.most_b = range_b.most;
-            const auto together = [] {  // all whose sums meet
-                __syncwarp();
-                if (CLUSTER > 1) cluster_sync();
-                else if (SHARERS > 1) sync_threads<1, CONSUMERS>();
-            };
-#pragma unroll 1
-            for (int n0 = 0; n0 < TILE_N; n0 += AT_ONCE) {
-#pragma unroll
-                for (int i = 0; i < AT_ONCE / 8; i++)
-#pragma unroll
-                    for (int h = 0; h < 2; h++) {
-                        const int at = 4 * i + 2 * h, other = AT_ONCE < TILE_N ? at + AT_ONCE / 2 : at;
-                        const float x = n0 == 0 ? sum[at] : sum[other], y = n0 == 0 ? sum[at + 1] : sum[other + 1];
-                        store_shared2(own + SUMS + sum_at(lane / 4 + 8 * h, 8 * i + lane % 4 * 2), x, y);
-                    }
-                together();
-                finish(p, done, n0, raw, shared);
-                together();
-            }
         }
-        if (SHARERS > 1) begin();
-        if (!more) break;
+        copy(first, 0);
+    };
+    begin();
+#pragma unroll 1
+    while (more) {
         copy(first + TURNS, 1);
         if (KEPT) {
-            wait_for(tiles.panel_of(next));
+            wait_for(panel);
             fence_stores_for_wgmma();
             count = (panels - 1) * blocks.end;
         }
@@ -587,8 +620,45 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
         }
         advance();
         if (ALTERNATE) advance();
+        const int3 done = tile;
+        stores = true;
+        if (SHARERS == 1) begin();  // the sums leave the slot free
+        range_b = {__reduce_min_sync(~0u, range_b.least), __reduce_max_sync(~0u, range_b.most)};
+        if (WHOLE && is_whole(p, done, sum, __reduce_min_sync(~0u, min(least_a[0], least_a[1])), range_b)) {
+            store_whole(p, done, own, sum);
+        } else {
+            Met& met = shared.met[warp];
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+#pragma unroll
+                for (int other = 1; other < 4; other *= 2) least_a[h] = min(least_a[h], __shfl_xor_sync(~0u, least_a[h], other));
+                if (lane % 4 == 0) met.rows[lane / 4 + 8 * h] = least_a[h];
+            }
+            const unsigned of_a = most_a.of_warp();
+            if (lane == 0) met.most_a = of_a, met.least_b = range_b.least, met.most_b = range_b.most;
+            const auto together = [] {  // all whose sums meet
+                __syncwarp();
+                if (CLUSTER > 1) cluster_sync();
+                else if (SHARERS > 1) sync_threads<1, CONSUMERS>();
+            };
+#pragma unroll 1
+            for (int n0 = 0; n0 < TILE_N; n0 += AT_ONCE) {
+#pragma unroll
+                for (int i = 0; i < AT_ONCE / 8; i++)
+#pragma unroll
+                    for (int h = 0; h < 2; h++) {
+                        const int at = 4 * i + 2 * h, other = AT_ONCE < TILE_N ? at + AT_ONCE / 2 : at;
+                        const float x = n0 == 0 ? sum[at] : sum[other], y = n0 == 0 ? sum[at + 1] : sum[other + 1];
+                        store_shared2(own + SUMS + sum_at(lane / 4 + 8 * h, 8 * i + lane % 4 * 2), x, y);
+                    }
+                together();
+                finish(p, done, n0, raw, shared);
+                together();
+            }
+        }
+        if (SHARERS > 1) begin();
     }
-    if (KEPT) wait_for(tiles.panels_end() - 1);
+    if (KEPT && tiles.end > 0) wait_for(tiles.panels_end() - 1);
     copy_wait<0>();
 }
 

@@ -1,7 +1,7 @@
 // Raw tiles: fp32 elements of an operand, 16 rows x 64 of K, in shared memory, as a warp copies them from global memory for itself
 // and reads them again to split them (emulated/direct.cu). The copies coalesce along the operand's contiguous axis, and so the
 // order in shared memory differs: along K or along rows. 16-byte pieces are permuted (XOR) so that neither the copies nor the two
-// ways of reading meet a bank conflict.
+// ways of reading meet a bank conflict. Tiles begin at multiples of 128 bytes, where they lie along K.
 //
 // Places of K: place p of the 64 holds k = p / 8 * 4 + p % 4 + (p % 8 < 4 ? 0 : 32), for both operands. Eight neighbouring places
 // are then two 16-byte pieces.
@@ -22,17 +22,27 @@ struct RawTile {
     static constexpr int LINE = ALONG_ROWS ? 80 : 272;  // bytes of a line, if SHIFTED
     static constexpr int BYTES = SHIFTED ? (ALONG_ROWS ? RAW_K * LINE + 64 : RAW_ROWS * LINE) : ALONG_ROWS ? RAW_K * 64 + 64 : RAW_ROWS * 256;
 
-    // Where an element lies, in bytes; if SHIFTED, in a line without a shift.
+    // Where an element lies, in bytes; if SHIFTED, in a line without a shift. Along rows, elements a multiple of 4 of K apart, or in the same
+    // pair, are K_STEP bytes for each place apart, if they are of the same half of K.
+    static constexpr int K_STEP = SHIFTED ? LINE : 64;
     static __device__ __forceinline__ unsigned at(unsigned row, unsigned k) {
         if constexpr (SHIFTED) return ALONG_ROWS ? k * LINE + k / 32 * 64 + row * 4 : row * LINE + k * 4;
         if constexpr (ALONG_ROWS) return k * 64 + k / 32 * 64 + ((row / 4 ^ k / 2 % 2 * 2 ^ k / 32) * 16) + row % 4 * 4;
         return row * 256 + k / 32 * 128 + ((k / 4 % 8 ^ row % 8 ^ k / 32 * 4) * 16) + k % 4 * 4;
     }
 
-    // What a lane copies: its first row and place along K, and where those are in global memory.
-    const char* from;
+    // The first row and place along K that a lane copies. Functions, not members: the compiler then knows how large they can be, and
+    // addresses in shared memory differ by constants.
+    static __device__ __forceinline__ int first_row() {
+        return ALONG_ROWS ? (VECTOR || SHIFTED ? lane_of(4) * 4 : lane_of(16)) : VECTOR || SHIFTED ? lane_of(32) / 8 : 0;
+    }
+    static __device__ __forceinline__ int first_k() {
+        return ALONG_ROWS ? lane_of(32) / (VECTOR || SHIFTED ? 4 : 16) : VECTOR || SHIFTED ? lane_of(8) * 4 : lane_of(32);
+    }
+
+    const char* from;             // where those are in global memory
     unsigned row_bytes, k_bytes;  // strides. A plan sends no operand here of which a tile spans 2^32 bytes
-    int row, k, rows;             // rows: of the tile that exist, counted from the lane's first
+    int rows;                     // of the tile that exist, counted from the lane's first
     unsigned phase;               // if SHIFTED, the shift of line 0; each line adds the stride between lines, modulo 4
 
     __device__ __forceinline__ unsigned shift_of(unsigned phase, unsigned line) const {
@@ -41,9 +51,7 @@ struct RawTile {
 
     // The tile of `x` that begins at row `row0`, a multiple of 16, at place 0 along K.
     __device__ __forceinline__ void begin(const Operand& x, int row0) {
-        const int lane = threadIdx.x % 32;
-        row = ALONG_ROWS ? (VECTOR || SHIFTED ? lane % 4 * 4 : lane % 16) : VECTOR || SHIFTED ? lane / 8 : 0;
-        k = ALONG_ROWS ? (VECTOR || SHIFTED ? lane / 4 : lane / 16) : VECTOR || SHIFTED ? lane % 8 * 4 : lane;
+        const int row = first_row(), k = first_k();
         row_bytes = 4 * (unsigned)x.row_stride, k_bytes = 4 * (unsigned)x.k_stride;
         rows = (int)min(x.rows - row0 - row, (long long)(1 << 20));
         from = reinterpret_cast<const char*>(x.data + (row0 + row) * x.row_stride + k * x.k_stride);
@@ -53,6 +61,9 @@ struct RawTile {
         }
     }
 
+    // On to the tile that begins `on` rows, a multiple of 16, further on.
+    __device__ __forceinline__ void move(int on) { rows -= on, from += on * (long long)row_bytes; }
+
     // How many of 16 bytes exist, if `floats` do from where they begin.
     static __device__ __forceinline__ int bytes_of(int floats) { return 4 * max(0, min(floats, 4)); }
 
@@ -60,7 +71,7 @@ struct RawTile {
     // of 16, further on. What does not exist becomes 0.
     __device__ __forceinline__ void copy(unsigned to, long long k0, int left, int on = 0) const {
         const char* const first = from + k0 * k_bytes + on * (long long)row_bytes;
-        const int rows = this->rows - on;
+        const int rows = this->rows - on, row = first_row(), k = first_k();
         left -= k;
         if constexpr (SHIFTED && !ALONG_ROWS) {
             // The copies of a lane have one shift, since their rows are multiples of 4 apart. The last piece of a row is copied
@@ -134,29 +145,39 @@ struct RawTile {
                 x[i] = make_float2(load_shared1(pair), load_shared1(pair + 4));
             }
         } else if constexpr (ALONG_ROWS) {
+            const unsigned from = tile + at(2 * g, k - 8 * step) + 8 * step * K_STEP;
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                const float2 first = load_shared2(tile + at(2 * g, k + 4 * i)), second = load_shared2(tile + at(2 * g, k + 4 * i + 1));
+                const float2 first = load_shared2(from + 4 * i * K_STEP), second = load_shared2(from + (4 * i + 1) * K_STEP);
                 x[2 * i] = make_float2(first.x, second.x), x[2 * i + 1] = make_float2(first.y, second.y);
             }
         } else {
+            const unsigned first = tile + at(g, k - 8 * step);  // of pieces that differ in address bits 4 .. 6 alone
 #pragma unroll
-            for (int i = 0; i < 4; i++) x[i] = load_shared2(tile + at(g + i % 2 * 8, k + i / 2 * 4));
+            for (int i = 0; i < 4; i++) x[i] = load_shared2((first ^ (2 * step + i / 2) * 16) + i % 2 * 8 * 256);
         }
     }
 
     // Eight elements that make a 16-byte piece of a plane. Along K: places 8 * piece .. + 7 of row `line`. Along rows: rows
-    // 8 * piece .. + 7 at place k = `line`. `phase`: as it was when the tile was copied.
-    __device__ __forceinline__ void piece(unsigned tile, unsigned phase, int line, int piece, float (&x)[8]) const {
-        const unsigned first = tile + (ALONG_ROWS ? at(8 * piece, line) : at(line, 4 * piece));
-        const unsigned second = tile + (ALONG_ROWS ? at(8 * piece + 4, line) : at(line, 4 * piece + 32));
-        if constexpr (SHIFTED) {
-            const unsigned shift = 4 * shift_of(phase, line);
-#pragma unroll
-            for (int e = 0; e < 4; e++) x[e] = load_shared1(first + shift + 4 * e), x[4 + e] = load_shared1(second + shift + 4 * e);
+    // 8 * piece .. + 7 at place k = `line`. What is the same for all lanes stands by itself: `on`, a multiple of 8 lines, along rows in the
+    // same half of K; `more`, 0 or 4 pieces along K. `phase`: as it was when the tile was copied.
+    __device__ __forceinline__ void piece(unsigned tile, unsigned phase, int line, int piece, float (&x)[8], int on, int more) const {
+        unsigned first, second;
+        if constexpr (ALONG_ROWS) {
+            first = at(8 * piece, line) + on * K_STEP, second = at(8 * piece + 4, line) + on * K_STEP;
+        } else if constexpr (SHIFTED) {
+            first = at(line, 4 * piece) + on * LINE + more * 16, second = first + 128;
         } else {
-            load_shared(first, x[0], x[1], x[2], x[3]);
-            load_shared(second, x[4], x[5], x[6], x[7]);
+            first = (at(line, 4 * piece) ^ more * 16) + on * 256, second = (first ^ 64) + 128;
+        }
+        if constexpr (SHIFTED) {
+            const unsigned shift = 4 * shift_of(phase, line + on);
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                x[e] = load_shared1(tile + first + shift + 4 * e), x[4 + e] = load_shared1(tile + second + shift + 4 * e);
+        } else {
+            load_shared(tile + first, x[0], x[1], x[2], x[3]);
+            load_shared(tile + second, x[4], x[5], x[6], x[7]);
         }
     }
 
