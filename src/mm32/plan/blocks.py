@@ -1,12 +1,12 @@
-"""A product of an emulated kernel in blocks, where its workspace would be larger than a limit: how large they are, and their steps.
+"""A product of an emulated kernel in blocks, where its workspace would be larger than a limit: how they are cut, and their steps.
 
-A block is some matrices of the batch, or some rows and columns of one, and is a product of its own, with the same workspace as the
-one before. Where that is not enough K is cut too. The kernels store a tile of C, and a lower tier or the fallback may store it
-again, so C cannot be what spans of K are added up in: the first span's product goes to C, each later one to sums as large as a
+A block is some matrices of the batch, or some rows and columns of one, and is a product of its own, with the same workspace as
+the one before. Where that is not enough K is cut too. The kernels store a tile of C, and a lower tier or the fallback may store
+it again, so C cannot be what spans of K are added up in: the first span's product goes to C, each later one to sums as large as a
 block, which a launch (common/accumulate.cu) adds to C, the last one with the epilogue.
 
 Blocks begin at multiples of 128 rows and columns, spans at multiples of 64 of K, so that what is aligned stays so. The price of
-blocks is in `cost.py`: rows of blocks pack B once each, columns of blocks A; sums move 12 bytes an element and span beside what the
+blocks (`cost.py`): rows of blocks pack B once each, columns of blocks A; sums move 12 bytes an element and span beside what the
 product stores; and each product has launches and a last wave of tiles that is not full.
 """
 
@@ -32,7 +32,10 @@ UNIT = TILE_M  # rows and columns of a block are multiples of it
 SHORTEST_SPAN = 512  # of K: twice the K from which the emulated kernels' bound is that of a long sum (emulated.SHORT_K)
 MOST_STEPS = 1 << 17  # a plan is data; the host takes 10 to 20 us to launch a step
 SPACING = 256  # bytes: what begins in a workspace begins at a multiple of it
-TRIED, MORE = 8, ((0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (0, 2))  # cuts that are scored exactly; units that they are widened by
+TRIED, MORE = (
+    8,
+    ((0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (0, 2)),
+)  # cuts that are scored exactly; units that they are widened by
 COUNTS = (*range(1, 9), *(q << e for e in range(1, 16) for q in (5, 6, 7, 8)))  # of rows and of columns of blocks
 
 assert SHORTEST_SPAN >= emulated.SHORT_K
@@ -57,8 +60,8 @@ class Chunk(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """What products, or additions, of blocks have in common that have one plan. to_sums: what it computes goes to the sums. last: it
-    has the epilogue."""
+    """What products, or additions, of blocks have in common that have one plan. to_sums: what it computes goes to the sums.
+    last: it has the epilogue."""
 
     chunk: Chunk  # with 0 as first elements
     m: int
@@ -82,7 +85,8 @@ class Choice:
 
 
 def spans_of(k: int, spans: int) -> list[tuple[int, int]]:
-    """First place and length of each of `spans` spans of K, whole K-blocks that differ by one at most, but for the last one's end."""
+    """First place and length of each span of K: whole K-blocks, of which one span has one more than another at most, but for the
+    end of the last one."""
     each, longer = divmod(-(-k // BLOCK_K), spans)
     found, begin = [], 0
     for span in range(spans):
@@ -207,7 +211,8 @@ class _Search:
         units = int((self.limit - _sums_bytes(cut, self.along_m) - one) / each)
         if units < 1:
             return None
-        spans = max(-(-(-(-k // BLOCK_K)) // units), 2)
+        k_blocks = -(-k // BLOCK_K)
+        spans = max(-(-k_blocks // units), 2)
         return cut._replace(spans=spans) if k // spans >= SHORTEST_SPAN + BLOCK_K else None
 
     def _rough(self, cut: Cut) -> float:
@@ -355,14 +360,14 @@ def _wider(cut: Cut, more: tuple[int, int]) -> Cut:
 
 
 def best(kernel: str, work: Work, card: Card, limit: int) -> Choice | None:
-    """The fastest plan of an emulated kernel for a product that is not empty, by its estimate, with a workspace of at most `limit`
-    bytes: in one if a candidate fits, or in blocks. None if nothing fits."""
+    """An emulated kernel's fastest way to compute a product that is not empty, by its estimate, with a workspace of `limit` bytes
+    at most: all at once if a candidate fits, or in blocks. None if nothing fits."""
     search = _Search(kernel, work, card, limit)
     whole = search.product(work.gemm, limit)
     made = []
     if whole is not None:
-        seconds, plan = whole
-        made.append(Choice(seconds, lambda: plan))
+        at_once = whole[1]
+        made.append(Choice(whole[0], lambda: at_once))
     seen: set[Cut] = set()
     tried = 0
     for cut in search.cuts():

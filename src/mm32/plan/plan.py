@@ -136,8 +136,8 @@ class Step(NamedTuple):
     """One of the calls that a product in blocks is made of, in their order: plan number `part` of `Blocks.parts`.
 
     a, b, c, bias: the first elements of its operands, of its block of C and of its bias, counted in elements from the first of
-    the whole. reads_sums: it adds the block's sums to C, and its A is the sums. writes_sums: what it computes goes to the sums, and
-    not to C.
+    the whole. reads_sums: it adds the block's sums to C, and its A is the sums. writes_sums: what it computes goes to the sums,
+    and not to C.
     """
 
     part: int
@@ -153,9 +153,10 @@ class Step(NamedTuple):
 class Blocks:
     """A product as a sequence of smaller ones, because its workspace would be larger than `limit` bytes otherwise.
 
-    matrices, rows, columns: of the batch, of A and of B, that a block has, where it is not the last one. spans: into how many K is cut;
-    the products of all but the first go to the sums, a block-sized part of the workspace that begins at its `partial_sums`,
-    and are added to C from there. parts: the plans of the different products and additions. All share one workspace.
+    matrices, rows, columns: of the batch, of A and of B, that a block has, where it is not the last one. spans: into how many K
+    is cut; the products of all but the first go to the sums, a block-sized part of the workspace that begins at its
+    `partial_sums`, and are added to C from there. parts: the plans of the different products and additions. All share one
+    workspace.
     """
 
     limit: int
@@ -185,8 +186,8 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Plan:
-    """How one `Gemm` runs on one `Card`: launches, in their order, and the workspace that they share. Or `blocks`, which have plans
-    of their own: then there are no launches here.
+    """How one `Gemm` runs on one `Card`: launches, in their order, and the workspace that they share. Or `blocks`, which have
+    plans of their own: then there are no launches here.
 
     estimates: the planner's predictions in seconds, not measurements, of the kernels it compared, the least first.
     refused: the kernels that it did not compare, each with the reason. Kernel "torch" is torch's own product, without launches.
