@@ -94,7 +94,8 @@ def workspace_limit() -> int | None:
         try:
             _limit = (bytes_of(text) if text else DEFAULT_LIMIT,)
         except ValueError as error:
-            raise ValueError(f"{WORKSPACE_LIMIT.name}={error}") from None
+            said = f"{WORKSPACE_LIMIT.name}={error}"
+            raise ValueError(said) from None
     return _limit[0]
 
 
