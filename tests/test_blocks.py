@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import settings as given_settings
 from hypothesis import strategies as st
 
+import driver_stub
 import mm32
 import simulated
 from gpu_support import MATRIX_STORES, OUT_STORES, Placed, Store
@@ -411,6 +412,40 @@ def program(start: planning.Launch, folder: Path) -> ctypes.CDLL:
         f"    simulator::run(blocks, {start.block}, 0, [&] {{ {start.entry}(*p); }});\n}}\n",
         folder,
     )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The launcher
+
+
+def test_each_step_is_launched_with_its_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one workspace, in the order of the steps; without a card (driver_stub.py)."""
+    driver = driver_stub.install(monkeypatch)
+    a, b, bias, out = torch.empty(700, 4000), torch.empty(900, 4000).T, torch.empty(900), torch.empty(700, 900)
+    made = in_blocks(gemm.describe(a, b, bias, out, "relu"), 4 * MIB)
+    assert made is not None
+    assert made.blocks.spans > 1
+    run = running.executable(made, -1)
+    run(a, b, bias, out)
+    launched, base = iter(driver.launched), 0
+    for step in made.blocks.steps:
+        part = made.blocks.parts[step.part]
+        for start in part.launches:
+            seen = next(launched)
+            assert seen.entry == start.entry
+            p, g = seen.problem(), part.gemm
+            assert (p.m, p.n, p.k, p.c.row, p.c.col) == (g.m, g.n, g.k, g.out.row, g.out.col)
+            if start.takes_workspace:
+                base = base or seen.params().panels[0]
+                assert seen.params().panels[0] == base, "the first thing in the workspace"
+            sums = base + made.workspace.partial_sums
+            assert p.c.data == (sums if step.writes_sums else out.data_ptr() + 4 * step.c)
+            assert p.a.data == (sums if step.reads_sums else a.data_ptr() + 4 * step.a)
+            if not step.reads_sums:
+                assert p.b.data == b.data_ptr() + 4 * step.b
+            assert p.bias == bias.data_ptr() + 4 * step.bias
+    assert next(launched, None) is None
+    prepared.CACHE.clear()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
