@@ -1,4 +1,5 @@
-"""Tables of several rows of a record a line: small products, products at random, first calls, several cards."""
+"""Tables of several rows of a record a line: small products, products at random, first calls, several cards,
+limits of the workspace."""
 
 from __future__ import annotations
 
@@ -121,3 +122,32 @@ def several_cards(load: Load, source: Source) -> str:
 
     heads = ["M × K × N", "A sharded by, growth", "torch fp32", "mm32", "mm32 : torch", "error torch", "error mm32"]
     return markdown(heads, map(line, load("scaling-2")["rows"])) + source("scaling-2")
+
+
+def workspace(load: Load, source: Source) -> str:
+    """A line for each product and limit."""
+
+    def lines(row: Row) -> list[list[str]]:
+        made, first = [], next(iter(row["results"].values()))
+        for name, r in row["results"].items():
+            of = [f"{row['m']} × {row['k']} × {row['n']}", name]
+            if "seconds" in r:
+                cut = f"{r['blocks']} of {r['rows']} × {r['columns']}, {r['spans']}"
+                ratio = f"{r['seconds'] / first['seconds']:.3f}" if "seconds" in first else "–"
+                of += [cut, f"{r['taken'] / 2**30:.2f} GiB", f"{r['seconds'] * 1e3:.1f} ms", ratio, f"{r['error']:.1e}"]
+            else:
+                of += ["no memory", "–", "–", "–", "–"]
+            made.append(of)
+        return made
+
+    heads = [
+        "M × K × N",
+        "limit, or kernel",
+        "blocks of C, spans of K",
+        "memory taken",
+        "time",
+        "over the first",
+        "error",
+    ]
+    rows = load("workspace")["rows"]
+    return markdown(heads, itertools.chain.from_iterable(map(lines, rows))) + source("workspace")

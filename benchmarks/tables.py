@@ -411,6 +411,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "host": host_table,
     "exports": exports_table,
     "kernelbench": lambda: verdicts.kernelbench(load, source),
+    "workspace": lambda: groups.workspace(load, source),
     "corpus": lambda: verdicts.corpus(load, source),
     "batch": lambda: verdicts.batch(load, source),
     **{f"picture-{name}": shown(name) for name in (*PICTURES, *DIAGRAMS)},

@@ -17,6 +17,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "errors.md"
 FILES = (
     "__init__.py",
     "gemm.py",
+    "settings.py",
     "sizes.py",
     "ops.py",
     "packed.py",

@@ -186,9 +186,14 @@ def test_env_shows_them(monkeypatch) -> None:
         monkeypatch.setenv(name, value)
     report = collect_env.collect()
     wrong = "'loud' is not known and has no effect: it takes debug, info, warning"
-    assert report["settings"] == {"MM32_CACHE_DIR": "/x", "MM32_DISABLE": "1", "MM32_LOG": wrong}
+    others = {"MM32_CACHE_DIR": "/x", "MM32_DISABLE": "1", "MM32_LOG": wrong}
+    assert report["settings"] == {**others, "MM32_WORKSPACE_LIMIT": settings.WORKSPACE_LIMIT.text or None}
     page = collect_env.text(report)
     assert f"MM32_DISABLE   1\nMM32_LOG       {wrong}" in page
+    monkeypatch.setenv("MM32_WORKSPACE_LIMIT", "2GB")
+    said = collect_env._settings()["MM32_WORKSPACE_LIMIT"]
+    assert said is not None
+    assert said.startswith("'2GB' is no limit of a workspace: it takes a number of bytes")
     monkeypatch.delenv("MM32_LOG")
     assert "MM32_LOG       not set" in collect_env.text({**report, "settings": collect_env._settings()})
 

@@ -26,9 +26,11 @@ __all__ = [
     "nn",
     "pack",
     "replace_linear",
+    "set_workspace_limit",
     "stats",
     "unfreeze",
     "verify",
+    "workspace_limit",
 ]
 
 settings.apply()
@@ -49,6 +51,7 @@ try:
     from mm32.nn import freeze, replace_linear, unfreeze
     from mm32.ops import explain, linear, matmul
     from mm32.packed import PackedOperand, pack
+    from mm32.workspace import set_workspace_limit, workspace_limit
 except Exception as error:
     _failure = error
 

@@ -102,7 +102,8 @@ def learn(
         made.spans = tuple(end - start for start, end in extents)
     elif isinstance(run, TorchProduct):
         made.product = run.anew(a, b, made.shape, transposed)
-    states.append(made)
+    if found.made == prepared.CACHE.generation:  # else it was forgotten meanwhile, and `states` with it or not
+        states.append(made)
 
 
 def run(

@@ -364,7 +364,8 @@ if typer is not None:
                 gemm.from_layout(*one, bias=bias, activation=activation, precision=precision)
                 for one in _products(product, layout, m, n, k, None)
             ]
-            planned = [plan.plan(one, device, kernel, torch="fp32") for one in asked]
+            limit = settings.workspace_limit()
+            planned = [plan.plan(one, device, kernel, torch="fp32", limit=limit) for one in asked]
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
         print("\n\n".join(one.explain() for one in planned))

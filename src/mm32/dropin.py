@@ -72,11 +72,13 @@ class Stats:
 
 @dataclass(frozen=True)
 class Taken:
-    """mm32 runs this form: `run(a, b, bias, out)` with its kernel, estimated to save `saved` seconds."""
+    """mm32 runs this form: `run(a, b, bias, out)` with its kernel, estimated to save `saved` seconds. `options` are those that it
+    was planned with."""
 
     kernel: str
     saved: float
     run: prepared.Run
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -90,8 +92,9 @@ class Left:
 def _prepare(problem: Gemm, index: int, replaced: str, passes: int) -> Taken | Left:
     """Whether mm32 takes `problem` on CUDA device `index` from torch, whose kernel runs in precision `replaced`; if so, its
     kernels are compiled and loaded on return. `passes`: element-wise passes over the result that follow the product."""
+    options: dict[str, Any] = {"torch": replaced, "passes": passes, "drop_in": True}
     try:
-        plan = prepared.planned(problem, index, torch=replaced, passes=passes, drop_in=True)
+        plan = prepared.planned(problem, index, **options)
     except planning.Unplannable as error:
         return Left(str(error))
     if plan.kernel == "torch":
@@ -105,7 +108,7 @@ def _prepare(problem: Gemm, index: int, replaced: str, passes: int) -> Taken | L
         return Left(f"mm32's kernel could not be made ready ({type(error).__name__})")
     if run.plan.kernel == "torch":  # after all
         return Left(run.plan.reason)
-    return Taken(plan.kernel, prepared.seconds_saved(plan), run)
+    return Taken(plan.kernel, prepared.seconds_saved(plan), run, options)
 
 
 @dataclass
@@ -125,7 +128,7 @@ class _Choice(prepared.Entry):
     """What was decided for calls of one form. `run` is None where torch's kernel runs; `fused`: the addend is the bias of mm32's
     epilogue; `spans`: bytes that a, b, the addend and out reach over."""
 
-    __slots__ = ("fused", "run", "saved", "shape", "spans", "strides", "tally")
+    __slots__ = ("fused", "options", "run", "saved", "shape", "spans", "strides", "tally")
 
     def __init__(
         self,
@@ -140,6 +143,7 @@ class _Choice(prepared.Entry):
         self.tally, self.saved, self.run = tally, saved, run
         self.shape, self.fused, self.spans = shape, fused, spans
         self.strides = gemm.contiguous_strides(shape)
+        self.options: dict[str, Any] = {}  # that it was planned with
 
 
 class _Operation:
@@ -188,6 +192,7 @@ class DropIn:
         if (off := settings.disabled()) is not None:
             prepared.say_once(off, "mm32.enable() has no effect, torch's products stay its own: %s")
             return
+        settings.workspace_limit()  # says now, and not at a product, what is wrong with the variable
         with self._lock:
             self._requests.pop(who, None)
             self._requests[who] = precision
@@ -300,9 +305,14 @@ class DropIn:
             try:
                 choice.run(a, b, addend if choice.fused else None, result)
             except torch.OutOfMemoryError:  # for the workspace: nothing was launched
-                log.info("%s of %s is left to torch: no memory for mm32's workspace", *_named(key, a, b))
-                self._tally(self._reasons, "no memory for mm32's workspace").calls += 1
-                return None
+                bias = addend if choice.fused else None
+                less = prepared.in_blocks(choice.run, a.get_device(), (a, b, bias, result), **choice.options)
+                if less is not None:
+                    choice.run = less
+                else:
+                    log.info("%s of %s is left to torch: no memory for mm32's workspace", *_named(key, a, b))
+                    self._tally(self._reasons, "no memory for mm32's workspace").calls += 1
+                    return None
             if addend is not None and not choice.fused:
                 _add(result, addend, beta, alpha)
         choice.tally.calls += 1
@@ -323,6 +333,7 @@ class DropIn:
     def _decide(
         self, key: tuple, addend: torch.Tensor | None, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None
     ) -> _Choice:
+        since = prepared.CACHE.generation
         found, shape, fused = self._ask(prepared.Call.of(key), addend, a, b, out)
         if isinstance(found, Left):
             choice = _Choice(self._tally(self._reasons, found.reason))
@@ -333,7 +344,8 @@ class DropIn:
             extents = [(0, 0) if t is None else gemm.extent(t) for t in (a, b, addend, out)]
             spans = tuple(end - start for start, end in extents)
             choice = _Choice(self._tally(self._kernels, found.kernel), found.saved, found.run, shape, fused, spans)
-        prepared.CACHE.keep(key, choice)
+            choice.options = found.options
+        prepared.CACHE.keep(key, choice, since)
         return choice
 
     def _ask(

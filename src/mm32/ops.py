@@ -68,8 +68,9 @@ def _run_cuda(
         planning.check_kernel(kernel)
         raise
     if found is None:
+        since = prepared.CACHE.generation
         found = _prepare(prepared.Call.of(key), a, b, bias, out, packed_a, packed_b)
-        prepared.CACHE.keep(key, found)
+        prepared.CACHE.keep(key, found, since)
         dispatch.learn(a.device, _run_cuda)
     given = out
     if out is None:
@@ -82,11 +83,31 @@ def _run_cuda(
         try:
             found.run(a, b, bias, out, packed_a, packed_b)
         except torch.OutOfMemoryError as error:
-            prepared.without_memory(found.run, a.get_device(), kernel, error)(a, b, bias, out)
+            _with_less_memory(found, a, b, bias, out, kernel, error)
         else:
             if learns:
                 again.learn(found, a, second, bias, given, (activation, precision, kernel), weight is not None)
     return out
+
+
+def _with_less_memory(
+    found: prepared.Prepared,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    out: torch.Tensor,
+    kernel: str,
+    error: torch.OutOfMemoryError,
+) -> None:
+    """Computes a call whose workspace found no memory: in blocks, which later calls of its form then are too; or without one."""
+    index, run = a.get_device(), found.run
+    assert run is not None
+    less = prepared.in_blocks(run, index, (a, b, bias, out), kernel, torch=cublas.offered())
+    if less is None:
+        prepared.without_memory(run, index, kernel, error)(a, b, bias, out)
+    else:
+        found.run = less
+        prepared.CACHE.forget_short_ways()
 
 
 def _prepare(

@@ -15,8 +15,8 @@ import torch
 
 from mm32 import plan as planning
 from mm32 import settings
+from mm32.cuda import blocks, cublas, launch, prebuilt
 from mm32.cuda import compile as compiler
-from mm32.cuda import cublas, launch, prebuilt
 from mm32.errors import CompileError
 from mm32.gemm import Gemm
 
@@ -99,10 +99,11 @@ def form(t: torch.Tensor) -> tuple:
 class Entry:
     """What is kept for a form. `used` is set whenever it is found again."""
 
-    __slots__ = ("used",)
+    __slots__ = ("made", "used")
 
     def __init__(self) -> None:
         self.used = False
+        self.made = -1  # by which generation of the cache it is kept
 
 
 class Prepared(Entry):
@@ -124,6 +125,7 @@ class Cache:
 
     def __init__(self, most: int) -> None:
         self.most = most
+        self.generation = 0  # rises when all is forgotten: what was planned before may no longer hold
         self.seen: dict[tuple, list[Any]] = {}  # short ways to entries (again.py), which go when an entry goes
         self._entries: dict[tuple, Any] = {}
         self._lock = threading.Lock()
@@ -135,8 +137,12 @@ class Cache:
             found.used = True
         return found
 
-    def keep(self, key: tuple, entry: Entry) -> None:
+    def keep(self, key: tuple, entry: Entry, since: int | None = None) -> None:
+        """`since`: the generation in which it was begun to be planned; where another one has begun meanwhile, it is not kept."""
         with self._lock:
+            if since is not None and since != self.generation:
+                return
+            entry.made = self.generation
             while len(self._entries) >= self.most:
                 oldest = next(iter(self._entries))
                 candidate = self._entries.pop(oldest)
@@ -148,8 +154,14 @@ class Cache:
 
     def clear(self) -> None:
         with self._lock:
+            self.generation += 1
             self.seen.clear()
             self._entries.clear()
+
+    def forget_short_ways(self) -> None:
+        """Calls take the long way once more: to what an entry says now."""
+        with self._lock:
+            self.seen.clear()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -196,17 +208,19 @@ def planned(
     torch: str | None = None,
     passes: int = 0,
     drop_in: bool = False,
+    less: int | None = None,
 ) -> planning.Plan:
-    """`planning.plan` for CUDA device `index`. Where none of mm32's kernels runs, "auto" is a plan of kernel "torch" that says
-    why, whether or not torch's own product was offered (`torch`): it is all there is.
+    """`planning.plan` for CUDA device `index`, within the workspace that the user allows, or within `less` bytes. Where none of
+    mm32's kernels runs, "auto" is a plan of kernel "torch" that says why, whether or not torch's own product was offered
+    (`torch`): it is all there is.
 
     Raises ValueError for an unknown kernel, `Unplannable` for one asked for by name that cannot run.
     """
     planning.check_kernel(kernel)
     why = unavailable(index)
     if why is None or (why == _missing and kernel != "auto"):  # the attempt to compile it will say what is missing
-        card = launch.card_of(index)
-        return planning.plan(problem, card, kernel, prepacked, torch=torch, passes=passes, drop_in=drop_in)
+        card, limit = launch.card_of(index), settings.workspace_limit() if less is None else less
+        return planning.plan(problem, card, kernel, prepacked, torch=torch, passes=passes, drop_in=drop_in, limit=limit)
     if kernel != "auto":
         if why == settings.disabled():
             why += ": unset it, or ask for kernel 'auto', which is torch's product then"
@@ -236,7 +250,7 @@ def executable(plan: planning.Plan, index: int, kernel: str = "auto") -> Run:
             say_once(plan.reason)
         return cublas.TorchProduct(plan)
     try:
-        return launch.Executable(plan, index)
+        return blocks.executable(plan, index)
     except Exception as error:
         missing = _what_is_missing(error)
         if missing is None:
@@ -277,8 +291,49 @@ def _what_is_missing(error: BaseException | None) -> str | None:
     return None
 
 
+LEAST_LIMIT = 64 << 20  # bytes: with a smaller workspace blocks hardly pay
+
+
+def in_blocks(
+    run: Run,
+    index: int,
+    tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor],
+    kernel: str = "auto",
+    **options: Any,
+) -> Run | None:
+    """Computes a call, `run(*tensors)`, which found no memory for its workspace, in blocks with half of that, a quarter, and so
+    on down to LEAST_LIMIT. Returns what did, and warns; None, with nothing done, where nothing fits, for a kernel that is not one
+    of the emulated ones, and while a CUDA graph is captured, when none may be loaded. `options` are those of `planned`."""
+    plan = run.plan
+    if plan.kernel not in planning.EMULATED_KERNELS or plan.workspace is None:
+        return None
+    if tensors[0].is_cuda and torch.cuda.is_current_stream_capturing():
+        return None
+    limit = plan.workspace.bytes
+    while (limit := limit // 2) >= LEAST_LIMIT:
+        try:
+            less = planned(plan.gemm, index, kernel, less=limit, **options)
+        except planning.Unplannable:
+            return None
+        if less.blocks is None or less.workspace is None:  # another kernel is faster by now
+            return None
+        limit = less.workspace.bytes
+        made = executable(less, index, kernel)
+        try:
+            made(*tensors)
+        except torch.OutOfMemoryError:
+            continue
+        warnings.warn(
+            f"mm32: no memory for {plan.workspace.bytes} bytes of workspace that kernel {plan.kernel!r} wants for a product; "
+            f"such products are computed in blocks with {limit} bytes from now on",
+            stacklevel=4,
+        )
+        return made
+    return None
+
+
 def without_memory(run: Run, index: int, kernel: str, error: torch.OutOfMemoryError) -> Run:
-    """What computes a call of mm32's in the place of `run`, which found no memory for its workspace (`error`).
+    """What computes a call of mm32's in the place of `run`, which found no memory for its workspace (`error`), nor in blocks.
 
     "auto" and "simt" are computed by a kernel without a workspace, which is slower, and a warning says so. For another kernel
     asked for by name, the error is raised again.

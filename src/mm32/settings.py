@@ -1,26 +1,33 @@
 """The environment variables that mm32 reads, and what MM32_DISABLE and MM32_LOG do. Only the standard library is imported.
 
-MM32_DISABLE and MM32_LOG are read once, when mm32 is imported; MM32_CACHE_DIR by mm32/cuda/compile.py, whenever it is needed.
+MM32_DISABLE and MM32_LOG are read once, when mm32 is imported; MM32_CACHE_DIR by mm32/cuda/compile.py, whenever it is needed;
+MM32_WORKSPACE_LIMIT when the limit is first asked for.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 log = logging.getLogger("mm32")
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING}
+DEFAULT_LIMIT = 2 << 30  # bytes of a workspace
+UNITS = {"": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 OFF_REASON = "MM32_DISABLE=1 is set"
 
 
 @dataclass(frozen=True)
 class Setting:
-    """An environment variable. `values` are those that it may have, None if any text is one; unset or empty, it does nothing."""
+    """An environment variable. `values` are those that it may have, None if any text is one; unset or empty, it does nothing.
+    `read` raises ValueError for a text that says nothing: whoever needs the value gets that error."""
 
     name: str
     values: tuple[str, ...] | None = None
+    read: Callable[[str], object] | None = None
 
     @property
     def text(self) -> str:
@@ -30,15 +37,40 @@ class Setting:
     @property
     def unknown(self) -> str | None:
         """Why its value is none that it may have, or None."""
+        if self.read is not None and self.text:
+            try:
+                self.read(self.text)
+            except ValueError as error:
+                return str(error)
         if self.values is None or self.text == "" or self.text.lower() in self.values:
             return None
         return f"{self.text!r} is not known and has no effect: it takes {', '.join(self.values)}"
 
 
+def bytes_of(limit: int | str | None) -> int | None:
+    """A limit in bytes: a number of them; a text such as "512MiB" or "1.5 GiB", or "none"; None is no limit.
+
+    Raises ValueError for anything else.
+    """
+    if limit is None or (isinstance(limit, str) and limit.strip().lower() == "none"):
+        return None
+    if isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0:
+        return limit
+    if isinstance(limit, str) and (found := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]ib|)\s*", limit.lower())):
+        size = float(found[1]) * UNITS[found[2]] if "." in found[1] else int(found[1]) * UNITS[found[2]]
+        if size == int(size):
+            return int(size)
+    raise ValueError(
+        f"{limit!r} is no limit of a workspace: it takes a number of bytes, a number with KiB, MiB, GiB or TiB such as '512MiB', "
+        "or 'none' for no limit"
+    )
+
+
 CACHE_DIR = Setting("MM32_CACHE_DIR")
 DISABLE = Setting("MM32_DISABLE", ("1", "0"))
 LOG = Setting("MM32_LOG", tuple(LEVELS))
-SETTINGS = (CACHE_DIR, DISABLE, LOG)
+WORKSPACE_LIMIT = Setting("MM32_WORKSPACE_LIMIT", read=bytes_of)
+SETTINGS = (CACHE_DIR, DISABLE, LOG, WORKSPACE_LIMIT)
 
 _disabled = False
 
@@ -46,6 +78,31 @@ _disabled = False
 def disabled() -> str | None:
     """Why mm32's own kernels are not to be used in this process, or None."""
     return OFF_REASON if _disabled else None
+
+
+_limit: tuple[int | None] | None = None  # once somebody has set it, or it was read
+
+
+def workspace_limit() -> int | None:
+    """Bytes that a product's workspace may have, None if any number: what was set last, or MM32_WORKSPACE_LIMIT, or 2 GiB.
+
+    Raises ValueError for a value of the variable that says no limit.
+    """
+    global _limit
+    if _limit is None:
+        text = WORKSPACE_LIMIT.text
+        try:
+            _limit = (bytes_of(text) if text else DEFAULT_LIMIT,)
+        except ValueError as error:
+            said = f"{WORKSPACE_LIMIT.name}={error}"
+            raise ValueError(said) from None
+    return _limit[0]
+
+
+def set_workspace_limit(limit: int | str | None) -> None:
+    """What `workspace_limit` says from now on. Raises ValueError as `bytes_of` does."""
+    global _limit
+    _limit = (bytes_of(limit),)
 
 
 def apply() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 import mm32
-from mm32 import cpu, gemm
+from mm32 import cpu, gemm, settings
 from mm32 import plan as planning
 from mm32.bench import peers, sensors
 from mm32.cuda import launch
@@ -257,4 +257,5 @@ def kernel_of(case: Case, name: str, inputs: Inputs) -> str:
     out = torch.empty(gemm.result_shape(a.shape, b.shape), device="meta")
     problem = gemm.describe(a, b, bias, out, case.activation, peers.options(name)["precision"])
     before = (False, name == "mm32-packed" and mm32.pack(b).reason is None)
-    return planning.plan(problem, launch.card_of(a.device.index), prepacked=before, torch="fp32").kernel
+    limit = settings.workspace_limit()
+    return planning.plan(problem, launch.card_of(a.device.index), prepacked=before, torch="fp32", limit=limit).kernel

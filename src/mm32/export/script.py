@@ -45,6 +45,8 @@ def export(
         linear: for layout nt: ModelNew holds weight (N, K) and, with `bias`, bias (N,) as its parameters, and forward takes
             x (M, K).
 
+    The file's workspace is not limited (`mm32.set_workspace_limit`): a product in blocks is many plans.
+
     Raises ValueError for an unknown layout, activation, precision or kernel, and for sizes with which nothing is multiplied;
     `mm32.plan.Unplannable` for a kernel that cannot run on the card.
     """
@@ -67,6 +69,11 @@ def export_script(plan: Plan, layout: str, *, linear: bool = False) -> str:
     if not (g.m and g.n and g.k):
         raise ValueError(
             f"a file is exported for M, N and K of 1 or more; with M={g.m} N={g.n} K={g.k} nothing is multiplied"
+        )
+    if plan.blocks is not None:
+        raise planning.Unplannable(
+            "a file holds one plan, and this one is of many blocks within a limit of the workspace: plan it without the "
+            "limit, as mm32.export.export does"
         )
     if not plan.launches:
         raise ValueError(f"a file holds the kernels of a plan; one of kernel {plan.kernel!r} has none")

@@ -1,5 +1,5 @@
-"""What is done: a `Gemm` and a `Card` give a `Plan`. Names only; in the order in which to read: card, cost, fma, emulated, forms,
-plan, choose."""
+"""What is done: a `Gemm` and a `Card` give a `Plan`. Names only; in the order in which to read: card, cost, fma, emulated,
+blocks, forms, plan, choose."""
 
 from mm32.plan import card, cost, emulated, fma
 from mm32.plan.card import H200, Card
@@ -10,10 +10,12 @@ from mm32.plan.plan import (
     EMULATED_KERNELS,
     KERNELS,
     PARAMS,
+    Blocks,
     Constants,
     Field,
     Launch,
     Plan,
+    Step,
     Unplannable,
     Workspace,
     check_kernel,
@@ -25,11 +27,13 @@ __all__ = [
     "H200",
     "KERNELS",
     "PARAMS",
+    "Blocks",
     "Card",
     "Constants",
     "Field",
     "Launch",
     "Plan",
+    "Step",
     "Unplannable",
     "Workspace",
     "candidates",

@@ -11,7 +11,7 @@ from functools import partial
 from operator import itemgetter
 
 from mm32.gemm import Gemm, Matrix
-from mm32.plan import cost, direct, emulated, fma
+from mm32.plan import blocks, cost, direct, emulated, fma
 from mm32.plan.card import OLDEST, Card
 from mm32.plan.cost import Work
 from mm32.plan.plan import EMULATED_KERNELS, KERNELS, Plan, Unplannable, check_kernel, unsupported
@@ -38,6 +38,7 @@ def plan(
     torch: str | None = None,
     passes: int = 0,
     drop_in: bool = False,
+    limit: int | None = None,
 ) -> Plan:
     """The plan for `gemm` on `card`.
 
@@ -50,6 +51,8 @@ def plan(
         passes: element-wise passes over the result that mm32 would need after its product and torch would not.
         drop_in: torch's product is a call that somebody made, with operands of any strides and with its own addition of the
             bias; not one that mm32 would make, of what cuBLAS takes as it lies and with bias and activation as passes.
+        limit: bytes that the workspace may have; an emulated kernel computes what needs more in blocks. None: any number. A plan
+            for prepacked operands is not limited: their panels are of whole operands.
 
     Raises ValueError for a kernel or a precision that does not exist, `Unplannable` for one that cannot run here.
     """
@@ -67,12 +70,18 @@ def plan(
             return replace(option.assemble(), reason=f"{which} packed beforehand", estimates=((name, option.seconds),))
     if kernel == "auto":
         refused |= {name: why for name in names if name not in refused and (why := _left_out(name, gemm, card))}
-    if len(refused) == len(names):
+    options: list[Option] = []
+    for name in names:
+        if name not in refused:
+            try:
+                options.append(_option(name, work, card, limit))
+            except _NoRoom as error:
+                refused[name] = str(error)
+    if not options:
         why = next(iter(refused.values()))
         if torch is None or kernel != "auto":
             raise Unplannable(f"kernel {kernel!r} cannot run here: {why}")
         return Plan(gemm, card, "torch", (), why)
-    options = [_option(name, work, card) for name in names if name not in refused]
     after = cost.of(card).passes(work, passes, 3) if passes else 0.0
     estimates = [(option.kernel, option.seconds + after) for option in options]
     if torch is not None and kernel == "auto" and _torch_may(gemm, torch, drop_in):
@@ -140,27 +149,58 @@ def _left_out(kernel: str, gemm: Gemm, card: Card) -> str | None:
     return None
 
 
-def _option(kernel: str, work: Work, card: Card) -> Option:
+class _NoRoom(Unplannable):
+    """A kernel can compute a product, but with no workspace within the limit."""
+
+
+def _option(kernel: str, work: Work, card: Card, limit: int | None = None) -> Option:
     gemm = work.gemm
     if kernel in _RUNGS:
         seconds = _RUNGS[kernel](work, cost.of(card))
         return Option(kernel, seconds, lambda: fma.assemble_rung(kernel, gemm, card))
     if kernel == "simt":
-        chosen = min(fma.candidates(work, card), key=_seconds)
-        return Option(kernel, chosen.seconds, lambda: fma.assemble(chosen, gemm, card))
+        return _simt(work, card, limit)
     if kernel == "direct" and gemm.k > 0 and not gemm.empty:
         best = min(direct.candidates(work, card), key=_seconds)
         return Option(kernel, best.seconds, lambda: direct.assemble(best, gemm, card))
-    return _emulated(kernel, work, card)
+    return _emulated(kernel, work, card, limit=limit)
 
 
-def _emulated(kernel: str, work: Work, card: Card, prepacked: tuple[bool, bool] = (False, False)) -> Option:
+def _simt(work: Work, card: Card, limit: int | None) -> Option:
+    gemm, listed = work.gemm, fma.candidates(work, card)
+    chosen = min(listed, key=_seconds)
+    if limit is not None and not _within(fma.assemble(chosen, gemm, card), limit):
+        # One that shares nothing takes no workspace.
+        chosen = next(c for c in sorted(listed, key=_seconds) if _within(fma.assemble(c, gemm, card), limit))
+    return Option("simt", chosen.seconds, lambda: fma.assemble(chosen, gemm, card))
+
+
+def _within(plan: Plan, limit: int) -> bool:
+    return plan.workspace is None or plan.workspace.bytes <= limit
+
+
+def _emulated(
+    kernel: str,
+    work: Work,
+    card: Card,
+    prepacked: tuple[bool, bool] = (False, False),
+    limit: int | None = None,
+) -> Option:
     gemm = work.gemm
     if gemm.k == 0 or gemm.empty:
         return Option(kernel, 2 * card.launch, lambda: replace(without_workspace(gemm, card), kernel=kernel))
     chosen = min(emulated.candidates(kernel, work, card, prepacked), key=_seconds)
     if any(prepacked):
         chosen = emulated.with_prepacked(chosen, work, card, prepacked)
+    elif limit is not None and not _within(whole := emulated.assemble(chosen, gemm, card), limit):
+        best = blocks.best(kernel, work, card, limit)
+        if best is None:
+            assert whole.workspace is not None
+            raise _NoRoom(
+                f"it wants a workspace of {whole.workspace.bytes} bytes, and computes no blocks of this product within the "
+                f"limit of {limit}: mm32.set_workspace_limit raises it"
+            )
+        return Option(kernel, best.seconds, best.plan)
     return Option(kernel, chosen.seconds, lambda: emulated.assemble(chosen, gemm, card, prepacked))
 
 

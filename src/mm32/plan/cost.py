@@ -362,6 +362,12 @@ class Model:
         """Adding up `parts` partial sums of each result; nothing where K is not shared."""
         return self.reduce + 4.0 * work.results * (parts + 1) / self.store if parts > 1 else 0.0
 
+    def accumulate(self, work: Work) -> float:
+        """Adding a block's sums to C: two reads and a store of each result."""
+        lies = work.gemm.out.vectorizable("col") or work.gemm.out.vectorizable("row")
+        apart = 1.0 if lies else 1.0 / self.shares["emulated.store.unaligned"]
+        return self.launch + 4.0 * (1.0 + 2.0 * apart) * work.results / self.store
+
     def emulated(
         self, work: Work, packing: Packing, tile: EmulatedTile, tiles: int, parts: int, packed: float
     ) -> tuple[float, bool]:

@@ -463,6 +463,13 @@ def _workspace(
     )
 
 
+def unshared_bytes(gemm: Gemm, kernel: str) -> int:
+    """Of a workspace in which no blocks share K, with a lower tier where there may be one."""
+    products = _products(gemm)
+    lower = 1 if kernel == "tensorcore" and products == 3 else None
+    return _workspace(gemm, products, 1, (0, 0), lower_parts=lower).bytes
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Packing an operand alone
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from mm32 import activations
 from mm32.plan import direct, emulated, fma
 from mm32.plan.card import H200
-from mm32.plan.plan import NO_EPILOGUE, Constants
+from mm32.plan.plan import ACCUMULATE, NO_EPILOGUE, Constants
 
 Form = dict[str, int]
 
@@ -267,6 +267,7 @@ SOURCES = (
         ((A_PACK, SIX_PACKERS), (B_PACK, SIX_PACKERS)), _threads(256), _packer_allowed,
     ),
     Source("mma", "common/reduce.cu", (*_LAST, "GUARDED"), (EPILOGUE, UNGUARDED), ((ENDS,), (EACH,)), _threads(256)),
+    Source("mma", ACCUMULATE, _LAST, (EPILOGUE,), ((ENDS,), (EACH,)), _threads(256)),
     Source("tensorcore", "common/reduce.cu", (*_LAST, "GUARDED"), (EPILOGUE, GUARDED), ((ENDS,), (EACH,)), _threads(256)),
     Source(  # the units are constants to compare with
         "tensorcore", "emulated/tensorcore.cu",

@@ -6,6 +6,7 @@ The launcher runs it, `Plan.explain` prints it, `mm32.export` writes it out as C
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from mm32 import activations
 from mm32.gemm import Gemm
@@ -16,6 +17,7 @@ KERNELS = ("naive", "dot", "tiled", "simt", "mma", "direct", "tensorcore")
 EMULATED_KERNELS = ("mma", "tensorcore")  # fp32 emulated by fp16 products on the tensor cores
 
 Constants = tuple[tuple[str, int], ...]
+ACCUMULATE = "common/accumulate.cu"  # adds a block's sums to C
 NO_EPILOGUE: Constants = (("BIAS", 0), ("ACTIVATION", 0))
 
 
@@ -130,9 +132,62 @@ class Workspace:
     lower: Workspace | None = None
 
 
+class Step(NamedTuple):
+    """One of the calls that a product in blocks is made of, in their order: plan number `part` of `Blocks.parts`.
+
+    a, b, c, bias: the first elements of its operands, of its block of C and of its bias, counted in elements from the first of
+    the whole. reads_sums: it adds the block's sums to C, and its A is the sums. writes_sums: what it computes goes to the sums,
+    and not to C.
+    """
+
+    part: int
+    a: int
+    b: int
+    c: int
+    bias: int
+    reads_sums: bool = False
+    writes_sums: bool = False
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A product as a sequence of smaller ones, because its workspace would be larger than `limit` bytes otherwise.
+
+    matrices, rows, columns: of the batch, of A and of B, that a block has, where it is not the last one. spans: into how many K
+    is cut; the products of all but the first go to the sums, a block-sized part of the workspace that begins at its
+    `partial_sums`, and are added to C from there. parts: the plans of the different products and additions. All share one
+    workspace.
+    """
+
+    limit: int
+    matrices: int
+    rows: int
+    columns: int
+    spans: int
+    parts: tuple[Plan, ...]
+    steps: tuple[Step, ...]
+
+    @property
+    def products(self) -> int:
+        """How many steps multiply; the others add."""
+        return sum(not step.reads_sums for step in self.steps)
+
+    @property
+    def count(self) -> int:
+        """How many blocks C has."""
+        return self.products // self.spans
+
+    @property
+    def depths(self) -> tuple[int, int]:
+        """The shortest and the longest span of K."""
+        depths = [part.gemm.k for part in self.parts if not part.adds]
+        return min(depths), max(depths)
+
+
 @dataclass(frozen=True)
 class Plan:
-    """How one `Gemm` runs on one `Card`: launches, in their order, and the workspace that they share.
+    """How one `Gemm` runs on one `Card`: launches, in their order, and the workspace that they share. Or `blocks`, which have
+    plans of their own: then there are no launches here.
 
     estimates: the planner's predictions in seconds, not measurements, of the kernels it compared, the least first.
     refused: the kernels that it did not compare, each with the reason. Kernel "torch" is torch's own product, without launches.
@@ -146,6 +201,12 @@ class Plan:
     workspace: Workspace | None = None
     estimates: tuple[tuple[str, float], ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
+    blocks: Blocks | None = None
+
+    @property
+    def adds(self) -> bool:
+        """Whether it adds a block's sums to C, as a part of a product in blocks, and multiplies nothing."""
+        return any(launch.source == ACCUMULATE for launch in self.launches)
 
     def workspace_of(self, launch: Launch) -> Workspace | None:
         """What the launch's argument says of the workspace; None where its argument is the problem alone."""
@@ -157,7 +218,8 @@ class Plan:
     def scheme(self) -> str | None:
         """How an emulated kernel computes fp32: "fp16x3" (fp16 hi and lo, three products), "bf16x6" (bf16 hi, mid and lo, six)
         or "fp16" (one); None for others."""
-        if not any(launch.source.startswith("emulated/") for launch in self.launches):  # simt does what has no products
+        launches = self.launches if self.blocks is None else self.blocks.parts[0].launches
+        if not any(launch.source.startswith("emulated/") for launch in launches):  # simt does what has no products
             return None
         if self.kernel == "direct":
             return "bf16x6"
@@ -180,22 +242,62 @@ class Plan:
                 [*lines, "kernel     none: the result has no elements, so nothing is computed or launched"]
             )
         lines.append(f"kernel     {self.kernel}{scheme}: {self.reason}")
-        for launch in self.launches:
-            how = ", while the one before it runs" if launch.dependent else ""
-            how += ", only for what fails the accept test (fallback)" if launch.fallback else ""
-            how += ", only if much fails the accept test (bf16x6)" if launch.lower else ""
-            lines.append(
-                f"launch     {launch.entry} ({launch.source}): {launch.grid(g)} blocks of {launch.block} threads, "
-                f"{launch.shared} bytes of dynamic shared memory{how}"
-            )
-            lines.append(f"           {', '.join(f'{k}={v}' for k, v in launch.constants)}")
-        lines.append(f"workspace  {self.workspace.bytes if self.workspace else 0} bytes")
+        shown = [self] if self.blocks is None else self._examples()
+        if self.blocks is not None:
+            lines += self._blocks()
+        for plan in shown:
+            lines += [line for launch in plan.launches for line in _launched(launch, plan.gemm)]
+        limit = f", limited to {self.blocks.limit}" if self.blocks else ""
+        lines.append(f"workspace  {self.workspace.bytes if self.workspace else 0} bytes{limit}")
         if self.kernel == "torch":
             lines.append("           torch's own product by cuBLAS, then bias and activation as passes of their own")
         if self.estimates:
             lines.append("estimates  " + ", ".join(f"{name} {_time(t)}" for name, t in self.estimates))
         lines += [f"not taken  {name}: {why}" for name, why in self.refused]
         return "\n".join(lines)
+
+    def _blocks(self) -> list[str]:
+        """What `explain` says of them."""
+        assert self.blocks is not None
+        assert self.workspace is not None
+        g, blocks = self.gemm, self.blocks
+        least, most = blocks.depths
+        of = f"{blocks.matrices} of {g.batches} matrices, " if g.batches > blocks.matrices else ""
+        depth = f"{least} to {most}" if least != most else str(most)
+        spans = f"{blocks.spans} spans of {depth} of K" if blocks.spans > 1 else "K whole"
+        added = len(blocks.steps) - blocks.products
+        sums = self.workspace.bytes - self.workspace.partial_sums
+        lines = [
+            f"blocks     {blocks.count} of {of}{min(blocks.rows, g.m)} x {min(blocks.columns, g.n)} of C, {spans}: "
+            f"{blocks.products} products, because all at once would need a larger workspace"
+        ]
+        if added:
+            lines.append(
+                f"           {added} additions of the {sums} bytes of a block's sums to C, the epilogue with the last ones"
+            )
+        first = blocks.parts[blocks.steps[0].part].gemm
+        lines.append(
+            f"           the launches of the first product, M={first.m} N={first.n} K={first.k}"
+            + (", and of the last addition:" if added else ":")
+        )
+        return lines
+
+    def _examples(self) -> list[Plan]:
+        """The first product, and the last addition."""
+        assert self.blocks is not None
+        parts, steps = self.blocks.parts, self.blocks.steps
+        return [parts[steps[0].part]] + ([parts[steps[-1].part]] if steps[-1].reads_sums else [])
+
+
+def _launched(launch: Launch, gemm: Gemm) -> list[str]:
+    how = ", while the one before it runs" if launch.dependent else ""
+    how += ", only for what fails the accept test (fallback)" if launch.fallback else ""
+    how += ", only if much fails the accept test (bf16x6)" if launch.lower else ""
+    return [
+        f"launch     {launch.entry} ({launch.source}): {launch.grid(gemm)} blocks of {launch.block} threads, "
+        f"{launch.shared} bytes of dynamic shared memory{how}",
+        f"           {', '.join(f'{k}={v}' for k, v in launch.constants)}",
+    ]
 
 
 def _time(seconds: float) -> str:

@@ -1,0 +1,35 @@
+"""How much memory a product may take beside its operands and its result: the limit that users set."""
+
+from __future__ import annotations
+
+from mm32 import prepared, settings
+
+
+def workspace_limit() -> int | None:
+    """The bytes of device memory that one product may take as its workspace; None if any number.
+
+    It is 2 GiB, or what the environment variable MM32_WORKSPACE_LIMIT or `set_workspace_limit` says. Raises ValueError if the
+    variable says no limit.
+    """
+    return settings.workspace_limit()
+
+
+def set_workspace_limit(limit: int | str | None) -> None:
+    """Sets the bytes of device memory that one product may take as its workspace, for the whole process, from the next call on.
+
+    The kernels "tensorcore" and "mma" pack their operands into a workspace, 4 to 6 bytes for each element. A product that would
+    need more than the limit is computed in blocks, one after another in the same workspace: rows and columns of the result, and
+    spans of K whose sums are added in fp32, within the same bound of the error (docs/numerics.md). ``explain`` shows the blocks.
+    A smaller limit takes longer: operands are packed more than once. A kernel that finds no blocks within the limit is not
+    taken, and "simt" shares K among fewer blocks.
+
+    It does not hold for products with an operand that was packed before (`pack`), whose panels are of whole operands, nor for
+    what `pack` makes, nor for exported files. CUDA graphs keep what they were captured with.
+
+    Args:
+        limit: a number of bytes, a text such as "512MiB" or "1.5 GiB", or None (or "none") for no limit.
+
+    Raises ValueError for anything else.
+    """
+    settings.set_workspace_limit(limit)
+    prepared.CACHE.clear()  # plans that were made with another limit
