@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import copy
 import math
 import time
 from collections import Counter
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 import mm32
 from mm32.bench.measure import timed
@@ -61,6 +63,63 @@ class Model:
 
 Make = Callable[[str, bool], list[Model]]
 """(device, small) -> the models of a script."""
+
+
+def training(
+    weights: torch.nn.Module,
+    data: Sequence[torch.Tensor],
+    loss: Callable[..., tuple[torch.Tensor, torch.Tensor]],
+    optimizer: Callable[[torch.nn.Module], torch.optim.Optimizer] | None = None,
+) -> Callable[[torch.dtype], Step]:
+    """The `prepare` of a model whose step is one of training: forward, backward, and the optimizer's step where there is one.
+
+    Args:
+        weights: a float32 module on its device; every state has a copy of it.
+        data: what `loss` takes after the module; floating-point tensors in the state's dtype, others as they are.
+        loss: (module, *data) -> the loss (a scalar) and what the module predicts.
+        optimizer: makes one for the module, which is a copy.
+
+    A step's outcome is "prediction" and "gradient", that of all parameters. Not the loss: one number's error is luck.
+    """
+
+    def prepare(dtype: torch.dtype) -> Step:
+        module = copy.deepcopy(weights).to(dtype).train()
+        given = [t.to(dtype) if t.is_floating_point() else t for t in data]
+        steps = optimizer(module) if optimizer is not None else None
+
+        def step() -> Outcome:
+            module.zero_grad()
+            value, prediction = loss(module, *given)
+            value.backward()
+            if steps is not None:
+                steps.step()
+            gradient = [p.grad for p in module.parameters() if p.grad is not None]
+            return {"prediction": [prediction.detach()], "gradient": gradient}
+
+        return step
+
+    return prepare
+
+
+class SameDraws(TorchFunctionMode):
+    """Inside this context torch.randn and torch.randn_like return the same numbers in every dtype, as far as it holds them, from
+    the seed on: float32's, converted. A library that draws for itself then computes the same in float32 and in float64."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._seed = seed
+
+    def __enter__(self) -> Any:
+        torch.manual_seed(self._seed)
+        return super().__enter__()
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        options = kwargs or {}
+        if function not in (torch.randn, torch.randn_like):
+            return function(*args, **options)
+        made = args[0].dtype if function is torch.randn_like else torch.get_default_dtype()
+        dtype = options.get("dtype") or made
+        return function(*args, **{**options, "dtype": torch.float32}).to(dtype)
 
 
 @contextlib.contextmanager
