@@ -2,10 +2,10 @@
 
     python examples/programs/gaussian_processes.py [--small]        # needs gpytorch: pip install -e ".[programs]"
 
-The models of the package's tutorials: an RBF kernel with a scale and a length for each dimension, the exact marginal likelihood or
-the ELBO, Adam. Exact in two ways: by Cholesky (`max_cholesky_size`), whose products inside cuSOLVER nobody can take over, but its
-derivative's and the kernel's can be; and by conjugate gradients with random probes, GPyTorch's default for many points, whose
-products have 11 columns and wait for memory.
+The models of the package's tutorials: an RBF kernel with a scale and a length for each dimension, the exact marginal likelihood
+or the ELBO, Adam. Exact in two ways. By Cholesky (`max_cholesky_size`): the products inside cuSOLVER nobody can take over, those
+of its derivative mm32 can. By conjugate gradients with random probes, GPyTorch's default for many points: products with 11
+columns, which wait for memory.
 
 GPyTorch's jitter on the diagonal is another one for float64; here both have float32's, for the truth must be of the same problem.
 Cholesky factors of variational models are float64 in GPyTorch whatever the model is: those products mm32 does not take.

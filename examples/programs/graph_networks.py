@@ -2,8 +2,9 @@
 
     python examples/programs/graph_networks.py [--small]        # needs torch-geometric: pip install -e ".[programs]"
 
-The package's own models, GraphSAGE and GAT, with wide layers. Messages are gathered and added up along edges by torch's index_select
-and scatter, which are no products: the wider the layers beside the number of neighbours, the more of the time is products.
+The package's own models, GraphSAGE and GAT, with wide layers. Messages are gathered and added up along edges by torch's
+index_select and scatter, which are no products: the wider the layers beside the number of neighbours, the more of the time is
+products.
 """
 
 from __future__ import annotations

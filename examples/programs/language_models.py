@@ -53,7 +53,9 @@ def bert(device: str, small: bool) -> models.Model:
         hidden = torch.rand(batch, length) < 0.15
     masked = tokens.masked_fill(hidden, 103 % config.vocab_size)  # [MASK]
     targets = tokens.masked_fill(~hidden, -100)
-    what = f"BERT of {config.num_hidden_layers} layers, width {config.hidden_size}, {batch} × {length} tokens, 15 % masked"
+    what = (
+        f"BERT of {config.num_hidden_layers} layers, width {config.hidden_size}, {batch} × {length} tokens, 15 % masked"
+    )
 
     def optimizer(model: torch.nn.Module) -> torch.optim.Optimizer:
         return torch.optim.AdamW(model.parameters(), lr=1e-4)
@@ -79,7 +81,9 @@ def llama(device: str, small: bool) -> models.Model:
     count = sum(p.numel() for p in weights.parameters()) / 1e9
 
     def prepare(dtype: torch.dtype) -> models.Step:
-        state: Callable[[torch.nn.Module], torch.nn.Module] = with_torchs_norm if dtype == torch.float64 else lambda m: m
+        state: Callable[[torch.nn.Module], torch.nn.Module] = (
+            with_torchs_norm if dtype == torch.float64 else lambda m: m
+        )
         return models.training(state(weights), (tokens, targets), loss)(dtype)
 
     what = f"Llama of {layers} layers, width {width}, {count:.2g} · 10⁹ parameters, {batch} × {length} tokens"

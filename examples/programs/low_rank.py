@@ -19,7 +19,7 @@ ROWS = 64  # of the approximation, that are compared
 
 
 def make(device: str, small: bool) -> list[models.Model]:
-    m, n, rank, q = (512, 256, 20, 32) if small else (65536, 32768, 240, 256)
+    m, n, rank, q = (512, 256, 20, 32) if small else (131072, 16384, 240, 256)
     torch.manual_seed(0)
     with torch.device(device):
         left, right = torch.randn(m, rank), torch.randn(n, rank)

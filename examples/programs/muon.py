@@ -3,8 +3,8 @@
     python examples/programs/muon.py [--small]        # torch.optim.Muon is there from torch 2.9 on
 
 Muon's own products, the Newton-Schulz iterations, are bfloat16 whatever the weights are: nothing for mm32, which computes the
-network's. What is compared is the gradient: the update has bfloat16's error, some 1e-3, in float64 too. A Newton-Schulz iteration in
-fp32 is examples/models/newton_schulz.py.
+network's. What is compared is the gradient: the update has bfloat16's error in float64 too. A Newton-Schulz iteration in fp32 is
+examples/models/newton_schulz.py.
 """
 
 from __future__ import annotations

@@ -59,6 +59,8 @@ class Model:
     what: str
     prepare: Callable[[torch.dtype], Step]
     judge: Callable[[Outcome, Outcome], dict[str, float]] = relative_errors
+    warmup: int = 0
+    """Further steps of each setting before those that are timed: of programs that compile themselves while they run."""
 
 
 Make = Callable[[str, bool], list[Model]]
@@ -162,6 +164,10 @@ def measure(model: Model, rounds: int = 9, budget: float = 6.0) -> dict[str, Any
             results[name]["left to torch"] = dict(Counter(after.reasons) - Counter(before.reasons))
     del truth, outcome
     torch.cuda.empty_cache()
+    for name, step in steps.items():
+        with setting(name):
+            for _ in range(model.warmup):
+                step()
     times = _interleave(steps, rounds, budget)
     for name, figures in timed(times).items():
         results[name] |= figures
@@ -224,22 +230,24 @@ def products(result: dict[str, Any]) -> str:
     return f"products of a step: mm32 ran {ran}{by_tier}; torch ran {left}"
 
 
+def report(model: Model, device: str, budget: float = 6.0) -> dict[str, Any]:
+    """Measures a model and prints its row, which is returned: `measure`."""
+    print(f"{model.name}: {model.what}", flush=True)
+    row = measure(model, budget=budget)
+    print(table(row))
+    ours = row["results"]["mm32"]
+    if device == "cuda" and "failed" not in ours:
+        print(products(ours))
+    print(flush=True)
+    return row
+
+
 def run(make: Make, small: bool = False) -> list[dict[str, Any]]:
     """Measures the models of a script on the CUDA device, or small ones on the CPU. Prints each row, and returns all."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu":
         print(ON_CPU)
-    rows = []
-    for model in make(device, small or device == "cpu"):
-        print(f"{model.name}: {model.what}", flush=True)
-        row = measure(model)
-        print(table(row))
-        ours = row["results"]["mm32"]
-        if device == "cuda" and "failed" not in ours:
-            print(products(ours))
-        print(flush=True)
-        rows.append(row)
-    return rows
+    return [report(model, device) for model in make(device, small or device == "cpu")]
 
 
 def main(description: str, make: Make) -> int:
