@@ -120,7 +120,7 @@ def variational(device: str, count: int, dimensions: int, inducing: int) -> mode
 
 
 def make(device: str, small: bool) -> list[models.Model]:
-    points, more, batch, inducing = (300, 1000, 256, 64) if small else (16384, 32768, 16384, 4096)
+    points, more, batch, inducing = (300, 1000, 256, 64) if small else (16384, 24576, 16384, 4096)
     step = "marginal likelihood, gradient, Adam"
     return [
         exact(device, points, 8, "exact GP, Cholesky", f"by Cholesky: {step}", points),

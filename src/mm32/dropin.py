@@ -292,8 +292,8 @@ class DropIn:
         """The result by mm32, or None: it is for the kernel that was there before."""
         # The kernel that this stands for is C++: subclasses and modes see the operator, not what it is made of.
         with torch._C.DisableTorchFunction():
-            # Before anything is looked up: a program that computes in bfloat16 or float64, or by thousands of tiny products, pays
-            # for each of them what stands above and below, and no more.
+            # Before anything is looked up, for programs in bfloat16 or float64 and those of thousands of tiny products: on a CPU
+            # 2.5 us beyond torch's, 1.5 of which are the dispatcher's way to Python. With a look-up it is 4.6.
             if a.dtype is not _float32:
                 self._not_float32.calls += 1
                 return None

@@ -126,9 +126,12 @@ class SameDraws(TorchFunctionMode):
 
 @contextlib.contextmanager
 def setting(name: str) -> Iterator[None]:
-    """Inside this context, fp32 products are computed by torch in fp32 ("torch"), in TF32 ("torch-tf32"), or by mm32 ("mm32")."""
+    """Inside this context, fp32 products are computed by torch in fp32 ("torch"), in TF32 ("torch-tf32"), or by mm32 ("mm32").
+    So are convolutions, but for mm32: torch allows cuDNN TF32 by default, which would hide the errors of everything else."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch_precision(tf32=name == "torch-tf32"))
+        stack.callback(setattr, torch.backends.cudnn, "allow_tf32", torch.backends.cudnn.allow_tf32)
+        torch.backends.cudnn.allow_tf32 = name == "torch-tf32"
         if name == "mm32":
             stack.enter_context(mm32.enabled())
         yield
