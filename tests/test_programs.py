@@ -309,6 +309,7 @@ def test_options_that_do_not_fit(
 
 
 @pytest.mark.gpu
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_mm32_is_as_accurate_as_fp32_in_a_program(name: str) -> None:
     """Of the quantities that many numbers make; those of a Gaussian process are few, and their errors are luck."""

@@ -24,7 +24,7 @@ RADIAL = 16  # functions of the distance
 
 
 def make(device: str, small: bool) -> list[models.Model]:
-    nodes, neighbours, channels, layers = (40, 4, 8, 2) if small else (4096, 8, 256, 3)
+    nodes, neighbours, channels, layers = (40, 4, 8, 2) if small else (12288, 8, 256, 3)
     hidden = "+".join(f"{channels}x{ir}" for ir in ("0e", "1o", "2e"))
     torch.manual_seed(0)  # the network on the CPU, where e3nn makes its tables
     network = MessagePassing(
