@@ -85,6 +85,8 @@ def step_of(model, likelihood, objective, x: torch.Tensor, y: torch.Tensor, chol
             loss.backward()
         optimizer.step()
         gradient = [p.grad for p in parameters if p.grad is not None]
+        if not all(bool(t.isfinite().all()) for t in (loss, *gradient)):
+            raise torch.linalg.LinAlgError("the loss or its gradient is not finite")
         # Few numbers for an exact model: 2 and a length for each dimension, and the loss.
         return {"loss": [loss.detach()], "gradient": gradient}
 
