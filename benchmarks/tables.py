@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from mm32.bench import families, models, record, summary
+from mm32.bench import families, record, summary
 from mm32.verify import Verdict
 
 sys.path.append(str(Path(__file__).parent))  # where this file is loaded by its path
 import groups
 import overviews
 import verdicts
+import wholes
 from columns import (
     CASE,
     LAYOUT,
@@ -215,7 +216,7 @@ def ieee_table() -> str:
 def host_table() -> str:
     (row,) = load("host")["rows"]
     one = row["results"]["launch"]["seconds"]
-    names = {"torch": "torch.matmul", "launch": "one launch alone"}
+    names = {"torch": "torch.matmul", "enabled": "torch.matmul, mm32 on", "launch": "one launch alone"}
 
     def micro(seconds: float) -> str:
         return f"{seconds * 1e6:.1f} µs"
@@ -243,44 +244,11 @@ def exports_table() -> str:
 
 
 def models_table() -> str:
-    def step(name: str) -> Cell:
-        def cell(row: Row) -> str:
-            r = row["results"][name]
-            return f"fails: {r['failed']}" if "failed" in r else time(r["seconds"])
+    return wholes.table(load("models")["rows"]) + source("models")
 
-        return cell
 
-    def errors(name: str) -> Cell:
-        def cell(row: Row) -> str:
-            r, quantities = row["results"][name], row["results"]["torch"]["errors"]
-            return " <br> ".join("–" if "failed" in r else f"{r['errors'][quantity]:.1e}" for quantity in quantities)
-
-        return cell
-
-    def taken(row: Row) -> str:
-        ours = row["results"]["mm32"]
-        if "failed" in ours:
-            return "–"
-        count = sum(ours["kernels"].values())
-        others = {tier: calls for tier, calls in models.tiers(ours).items() if tier != "fp16x3"}
-        taken = f"{count} of {count + sum(ours['left to torch'].values())}"
-        return taken + (f"; {models.counted(others)}" if others else "")
-
-    return table(
-        "models",
-        [
-            ("model", lambda row: f"**{row['case']}**: {row['what']}"),
-            ("torch fp32", step("torch")),
-            ("mm32", step("mm32")),
-            ("mm32 : torch (95 %)", speedup("mm32")),
-            ("torch TF32", step("torch-tf32")),
-            ("products by mm32", taken),
-            ("error of", lambda row: " <br> ".join(row["results"]["torch"]["errors"])),
-            ("torch", errors("torch")),
-            ("mm32", errors("mm32")),
-            ("TF32", errors("torch-tf32")),
-        ],
-    )
+def programs_table() -> str:
+    return wholes.table(load("programs")["rows"]) + wholes.summed_up(load("programs")) + source("programs")
 
 
 def families_table() -> str:
@@ -405,6 +373,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "errors": errors_table,
     "ladder": ladder_table,
     "models": models_table,
+    "programs": programs_table,
     "families": families_table,
     "auto": auto_table,
     "ieee": ieee_table,
@@ -482,7 +451,11 @@ def main() -> int:
     differing += draw(check)
     for path in sorted(RESULTS.glob("*/*.json")):
         if old := record.stale(record.read(path)):
-            script = f"{path.stem}.py" if path.stem in ("models", "exports", "families") else "record.py"
+            scripts = {
+                **{name: f"{name}.py" for name in ("models", "exports", "families")},
+                "programs": "models.py --programs",
+            }
+            script = scripts.get(path.stem, "record.py")
             print(
                 f"{path.relative_to(ROOT)} is older than the sources of {', '.join(old)}: run benchmarks/{script} again"
             )

@@ -39,6 +39,7 @@ AREAS = {
     "test_bench": "bench",
     "test_families": "bench",
     "test_models": "models",
+    "test_programs": "models",
     "test_gemm": "planner",
     "test_plan": "planner",
     "test_card": "planner",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import json
 import subprocess
 import sys
@@ -217,6 +218,39 @@ def test_where_torch_is_faster_it_runs(dropin: DropIn, standin: StandIn, seed: i
         close(large @ b, (large.double() @ b.double()).float())
     assert dropin.stats().kernels == {"stand-in": 1}
     assert dropin.stats().reasons == {"too small": 1, "not float32": 1}
+
+
+def test_tiny_products_are_not_looked_up(standin: StandIn, seed: int) -> None:
+    """Where both operands are tiny, in every operator; one that is larger than that decides."""
+    tiny = DropIn("CPU", standin, tiny=36)
+    a, c, wide = torch.randn(6, 6), torch.randn(6, 6), torch.randn(6, 7)
+    calls: list[Callable[[], torch.Tensor]] = [
+        lambda: a @ c,
+        lambda: torch.addmm(torch.ones(6), a, c, beta=0.5, alpha=2),
+        lambda: torch.bmm(a.view(4, 3, 3), c.view(4, 3, 3)),
+        lambda: torch.baddbmm(torch.ones(3), a.view(4, 3, 3), c.view(4, 3, 3)),
+        lambda: torch.mm(a, c, out=torch.empty(6, 6)),
+        lambda: torch.mm(a, torch.ones(6, 0)),
+    ]
+    wanted = [call() for call in calls]
+    kept = len(prepared.CACHE)
+    with on(tiny):
+        assert all(torch.equal(call(), want) for call, want in zip(calls, wanted, strict=True))
+        with pytest.raises(RuntimeError, match="cannot be multiplied"):
+            torch.mm(torch.ones(2, 3), torch.ones(4, 5))
+        assert (standin.asked, len(prepared.CACHE)) == ([], kept)
+        assert tiny.stats(reset=True).reasons == {module.TOO_SMALL: len(calls) + 1}
+        close(a @ wide, (a.double() @ wide.double()).float())
+        close(wide.T @ a, (wide.T.double() @ a.double()).float())
+    assert tiny.stats().kernels == {"stand-in": 2}
+
+
+def test_other_types_are_not_looked_up(standin: StandIn) -> None:
+    made, kept = DropIn("CPU", standin), len(prepared.CACHE)
+    a = torch.ones(3, 3, dtype=torch.float64)
+    with on(made):
+        assert torch.equal(a @ a, 3 * a)
+    assert (made.stats().reasons, len(prepared.CACHE)) == ({"not float32": 1}, kept)
 
 
 def test_out_of_another_shape_is_torchs_to_resize(dropin: DropIn, seed: int) -> None:
@@ -768,6 +802,28 @@ def test_preparing_for_a_card(h200: pytest.MonkeyPatch) -> None:
     assert taken.kernel == taken.run.plan.kernel == "tensorcore"
     assert taken.saved == prepared.seconds_saved(taken.run.plan) > 0
     assert module._prepare(vector, 0, "fp32", 0) == Left("torch's kernel is expected to be faster")
+
+
+def test_what_takes_the_host_longer_than_the_card_is_left(h200: pytest.MonkeyPatch) -> None:
+    """By the estimate of torch's time, though mm32's is lower, on both sides of the limit."""
+    for size, left in ((192, True), (512, False)):
+        problem = from_layout("nn", size, size, size)
+        planned = plan(problem, H200, torch="fp32", drop_in=True)
+        estimates = dict(planned.estimates)
+        assert planned.kernel != "torch"
+        assert (estimates["torch"] < module.SHORTEST) == left
+        found = module._prepare(problem, 0, "fp32", 0)
+        assert found == Left(module.TOO_SMALL) if left else isinstance(found, Taken)
+
+
+def test_no_tiny_product_is_one_that_would_be_taken(h200: pytest.MonkeyPatch) -> None:
+    """So that it makes no difference that these are not looked up, on an H200."""
+    for k in (1, 4, 16, 48, 128, 512, 4096, module.TINY):
+        longest = module.TINY // k
+        for m, n in itertools.product({1, longest // 16 or 1, longest}, repeat=2):
+            for layout in ("nn", "nt", "tn"):
+                found = module._prepare(from_layout(layout, m, n, k), 0, "fp32", 0)
+                assert isinstance(found, Left), (m, n, k, layout)
 
 
 def test_a_kernel_is_not_loaded_inside_a_capture(h200: pytest.MonkeyPatch) -> None:

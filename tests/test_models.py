@@ -233,11 +233,14 @@ def test_relative_error_is_that_of_all_tensors_together() -> None:
 
 
 def test_settings_are_what_they_say_and_leave_nothing() -> None:
-    before = torch.backends.cuda.matmul.allow_tf32
+    def allowed() -> tuple[bool, bool]:
+        return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+
+    before = allowed()
     for name in models.SETTINGS:
         with models.setting(name):
-            assert torch.backends.cuda.matmul.allow_tf32 == (name == "torch-tf32")
-        assert torch.backends.cuda.matmul.allow_tf32 == before
+            assert allowed() == (name == "torch-tf32",) * 2
+        assert allowed() == before
 
 
 def stepping(raises: Callable[[], bool]) -> models.Model:

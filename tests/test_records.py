@@ -185,7 +185,7 @@ def test_a_record_is_whole(path: Path) -> None:
     assert {"card", "driver", "torch", "cuda", "compiler"} <= made["environment"].keys()
     assert set(made["kernels"]) <= set(KERNELS)
     assert made["rows"]
-    if made["name"] == "models":
+    if made["name"] in ("models", "programs"):
         assert_models_are_whole(made)
         return
     if made["name"] == "host":
@@ -269,9 +269,15 @@ def assert_families_are_whole(made: dict) -> None:
 
 
 def assert_models_are_whole(made: dict) -> None:
+    """Of programs.json, which are other people's, mm32 may have run none of the products, and what failed has its reason."""
+    others = made["name"] == "programs"
+    for failed in made["failed"].values() if others else ():
+        assert failed["program"]
+        assert failed["why"]
     for row in made["rows"]:
         assert set(row["results"]) == {"torch", "torch-tf32", "mm32"}, row["case"]
-        assert sum(row["results"]["mm32"]["kernels"].values()) > 0, f"{row['case']}: mm32 ran none of the products"
+        assert others == ("program" in row) == ("library" in row)
+        assert others or sum(row["results"]["mm32"]["kernels"].values()) > 0, f"mm32 ran no product of {row['case']}"
         assert set(row["results"]["mm32"]["kernels"]) <= set(made["kernels"])
         by_tensor_cores = sum(row["results"]["mm32"]["kernels"].get(kernel, 0) for kernel in EMULATED_KERNELS)
         for tier, count in models.tiers(row["results"]["mm32"]).items():
@@ -328,6 +334,36 @@ def test_a_models_record_is_whole_and_makes_a_table(
         "3.0e-07 <br> 4.0e-07 | – <br> – |"
     )
     assert "a card, driver 1.2, torch 2.9" in tables.models_table()
+
+
+def test_a_programs_record_is_whole_and_makes_a_table(
+    models_record: dict, tables: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what they come to, the lowest, and what could not be measured."""
+    (row,) = models_record["rows"]
+    slow = {
+        **row["results"]["mm32"],
+        "speedup": 0.5,
+        "speedup_low": 0.4,
+        "speedup_high": 0.6,
+        "kernels": {},
+        "tiers": {},
+    }
+    row["results"]["mm32"] |= {"speedup": 8.0, "speedup_low": 7.0, "speedup_high": 9.0}
+    extra = {"program": "products", "library": "torch 2.9"}
+    row |= extra
+    second = {**row, "case": "none", "results": {**row["results"], "mm32": slow}}
+    failed = {"third": {"program": "third", "why": "timm is not installed"}}
+    made = {**models_record, "name": "programs", "rows": [row, second], "failed": failed}
+    assert_models_are_whole(made)
+    monkeypatch.setattr(tables, "load", lambda name: made)
+    table = tables.programs_table()
+    assert table.splitlines()[2].startswith("| **product**: a @ a (torch 2.9) | ")
+    assert "| 0 of 4 |" in table.splitlines()[3]
+    said = "2 programs: geometric mean of mm32 : torch **2.00**, lowest 0.50 (none). Not measured: third (timm is not installed)."
+    assert said in table
+    made["failed"] = {}
+    assert "Not measured" not in tables.programs_table()
 
 
 @pytest.mark.parametrize("has", [{"tiers": {"fp16x3": 4}}, {"tiers": {}}, {"careful": 1}], ids=repr)

@@ -31,7 +31,15 @@ log = logging.getLogger("mm32")
 
 OPERATORS = ("mm", "mm.out", "addmm", "addmm.out", "bmm", "bmm.out", "baddbmm", "baddbmm.out")
 HOLD = 10.0  # seconds
+# Of torch's kernel, as estimated: a program of shorter ones waits for the host, and a product by mm32 keeps that busy for longer.
+SHORTEST = 10e-6  # seconds
+# Elements of an operand: where both have at most as many, torch's kernel runs and no form is looked up, which is most of what a
+# product that is left costs the host. 128 x 128 x 128 is the largest cube. Of 6000 products at random, none so small is one that
+# mm32 would take on an H200.
+TINY = 16384
 _FLOAT32_MAX = torch.finfo(torch.float32).max
+_float32 = torch.float32
+NOT_FLOAT32, TOO_SMALL = "not float32", "too small: the host takes longer than the card"
 
 
 @dataclass(frozen=True)
@@ -99,6 +107,8 @@ def _prepare(problem: Gemm, index: int, replaced: str, passes: int) -> Taken | L
         return Left(str(error))
     if plan.kernel == "torch":
         return Left("torch's kernel is expected to be faster" if plan.estimates else plan.reason)
+    if dict(plan.estimates).get("torch", SHORTEST) < SHORTEST:
+        return Left(TOO_SMALL)
     if torch.cuda.is_current_stream_capturing():  # loading a module is not allowed there
         return Left("first seen while a CUDA graph was captured: run it once before", for_now=True)
     try:
@@ -167,11 +177,13 @@ def _scale(value: Any) -> int | None:
 
 
 class DropIn:
-    """mm32's kernels under one dispatch key, and who asked for them. `prepare` decides whether mm32 takes a form."""
+    """mm32's kernels under one dispatch key, and who asked for them. `prepare` decides whether mm32 takes a form; it is not asked
+    about products of two operands of at most `tiny` elements."""
 
-    def __init__(self, key: str, prepare: Callable[[Gemm, int, str, int], Taken | Left]) -> None:
+    def __init__(self, key: str, prepare: Callable[[Gemm, int, str, int], Taken | Left], tiny: int = -1) -> None:
         self._key = key
         self._prepare = prepare
+        self._tiny = tiny
         self._lock = threading.Lock()
         self._requests: dict[object, str | None] = {}  # the last one decides the precision
         self._precision: str | None = None
@@ -181,6 +193,7 @@ class DropIn:
         self._operations = {name: _Operation(name) for name in OPERATORS}
         self._kernels: dict[str, _Tally] = {}
         self._reasons: dict[str, _Tally] = {}
+        self._not_float32, self._too_small = (self._tally(self._reasons, why) for why in (NOT_FLOAT32, TOO_SMALL))
 
     # -----------------------------------------------------------------------------------------------------------------
     # On and off
@@ -284,6 +297,14 @@ class DropIn:
         """The result by mm32, or None: it is for the kernel that was there before."""
         # The kernel that this stands for is C++: subclasses and modes see the operator, not what it is made of.
         with torch._C.DisableTorchFunction():
+            # Before anything is looked up, for programs in bfloat16 or float64 and those of thousands of tiny products: on a CPU
+            # 2.5 us beyond torch's, 1.5 of which are the dispatcher's way to Python. With a look-up it is 4.6.
+            if a.dtype is not _float32:
+                self._not_float32.calls += 1
+                return None
+            if a.numel() <= self._tiny and b.numel() <= self._tiny:
+                self._too_small.calls += 1
+                return None
             key = (
                 operation, prepared.form(a), prepared.form(b), None if addend is None else prepared.form(addend),
                 None if out is None else prepared.form(out), None, self._precision, "auto",
@@ -366,7 +387,7 @@ class DropIn:
             return Left(reason), (), False
 
         if any(t.dtype != torch.float32 for t in tensors):
-            return left("not float32")
+            return left(NOT_FLOAT32)
         if any(t.get_device() != a.get_device() for t in tensors):
             return left("tensors on several devices")
         fits = a.dim() == b.dim() == rank and a.shape[-1] == b.shape[-2] and a.shape[:-2] == b.shape[:-2]
@@ -436,7 +457,7 @@ def _add(result: torch.Tensor, addend: torch.Tensor, beta: Any, alpha: Any) -> N
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-_dropin = DropIn("CUDA", _prepare)
+_dropin = DropIn("CUDA", _prepare, TINY)
 _tiers_before: dict[str, int] = {}  # the last reset
 _ENABLE = "enable"
 

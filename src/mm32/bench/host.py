@@ -18,7 +18,8 @@ SIZES = (256, 256, 64)  # M, N, K: so small that the device never falls behind t
 CALLS = 100
 METHOD = (
     f"host seconds of a call, the least of the rounds' means over {CALLS} calls; the device idle at the start of a round. "
-    '"launch": one launch by the driver, its argument filled in before'
+    '"launch": one launch by the driver, its argument filled in before. "enabled": torch.matmul in rounds of its own, while '
+    "mm32.enable() is on and leaves it to torch"
 )
 
 
@@ -40,8 +41,8 @@ def seconds(calls: dict[str, Callable[[], object]], rounds: int = 60) -> dict[st
 
 
 def measure(rounds: int = 60) -> list[dict[str, Any]]:
-    """One row of a record, on the current card: host "seconds" of torch.matmul, of one launch by itself, and of mm32's kernels,
-    with the number of their "launches"."""
+    """One row of a record, on the current card: host "seconds" of torch.matmul, also while mm32 is on and leaves it to torch, of
+    one launch by itself, and of mm32's kernels, with the number of their "launches"."""
     m, n, k = SIZES
     a, b = torch.randn(m, k, device="cuda"), torch.randn(k, n, device="cuda")
     index = torch.cuda.current_device()
@@ -58,6 +59,8 @@ def measure(rounds: int = 60) -> list[dict[str, Any]]:
             calls[kernel] = functools.partial(mm32.matmul, a, b, kernel=kernel)
     for name, taken in seconds(calls, rounds).items():
         results[name]["seconds"] = taken
+    with mm32.enabled():
+        results["enabled"] = {"seconds": seconds({"torch": calls["torch"]}, rounds)["torch"]}
     return [{"case": f"{m}x{k}x{n}", "results": results}]
 
 

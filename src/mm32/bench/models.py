@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import copy
 import math
 import time
 from collections import Counter
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 import mm32
 from mm32.bench.measure import timed
@@ -57,17 +59,79 @@ class Model:
     what: str
     prepare: Callable[[torch.dtype], Step]
     judge: Callable[[Outcome, Outcome], dict[str, float]] = relative_errors
+    warmup: int = 0
+    """Further steps of each setting before those that are timed: of programs that compile themselves while they run."""
 
 
 Make = Callable[[str, bool], list[Model]]
 """(device, small) -> the models of a script."""
 
 
+def training(
+    weights: torch.nn.Module,
+    data: Sequence[torch.Tensor],
+    loss: Callable[..., tuple[torch.Tensor, torch.Tensor]],
+    optimizer: Callable[[torch.nn.Module], torch.optim.Optimizer] | None = None,
+) -> Callable[[torch.dtype], Step]:
+    """The `prepare` of a model whose step is one of training: forward, backward, and the optimizer's step where there is one.
+
+    Args:
+        weights: a float32 module on its device; every state has a copy of it.
+        data: what `loss` takes after the module; floating-point tensors in the state's dtype, others as they are.
+        loss: (module, *data) -> the loss (a scalar) and what the module predicts.
+        optimizer: makes one for the module, which is a copy.
+
+    A step's outcome is "prediction" and "gradient", that of all parameters. Not the loss: one number's error is luck.
+    """
+
+    def prepare(dtype: torch.dtype) -> Step:
+        module = copy.deepcopy(weights).to(dtype).train()
+        given = [t.to(dtype) if t.is_floating_point() else t for t in data]
+        steps = optimizer(module) if optimizer is not None else None
+
+        def step() -> Outcome:
+            module.zero_grad()
+            value, prediction = loss(module, *given)
+            value.backward()
+            if steps is not None:
+                steps.step()
+            gradient = [p.grad for p in module.parameters() if p.grad is not None]
+            return {"prediction": [prediction.detach()], "gradient": gradient}
+
+        return step
+
+    return prepare
+
+
+class SameDraws(TorchFunctionMode):
+    """Inside this context torch.randn and torch.randn_like return the same numbers in every dtype, as far as it holds them, from
+    the seed on: float32's, converted. A library that draws for itself then computes the same in float32 and in float64."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._seed = seed
+
+    def __enter__(self) -> Any:
+        torch.manual_seed(self._seed)
+        return super().__enter__()
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        options = kwargs or {}
+        if function not in (torch.randn, torch.randn_like):
+            return function(*args, **options)
+        made = args[0].dtype if function is torch.randn_like else torch.get_default_dtype()
+        dtype = options.get("dtype") or made
+        return function(*args, **{**options, "dtype": torch.float32}).to(dtype)
+
+
 @contextlib.contextmanager
 def setting(name: str) -> Iterator[None]:
-    """Inside this context, fp32 products are computed by torch in fp32 ("torch"), in TF32 ("torch-tf32"), or by mm32 ("mm32")."""
+    """Inside this context, fp32 products are computed by torch in fp32 ("torch"), in TF32 ("torch-tf32"), or by mm32 ("mm32").
+    So are convolutions, but for mm32: torch allows cuDNN TF32 by default, which would hide the errors of everything else."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch_precision(tf32=name == "torch-tf32"))
+        stack.callback(setattr, torch.backends.cudnn, "allow_tf32", torch.backends.cudnn.allow_tf32)
+        torch.backends.cudnn.allow_tf32 = name == "torch-tf32"
         if name == "mm32":
             stack.enter_context(mm32.enabled())
         yield
@@ -103,6 +167,10 @@ def measure(model: Model, rounds: int = 9, budget: float = 6.0) -> dict[str, Any
             results[name]["left to torch"] = dict(Counter(after.reasons) - Counter(before.reasons))
     del truth, outcome
     torch.cuda.empty_cache()
+    for name, step in steps.items():
+        with setting(name):
+            for _ in range(model.warmup):
+                step()
     times = _interleave(steps, rounds, budget)
     for name, figures in timed(times).items():
         results[name] |= figures
@@ -165,22 +233,24 @@ def products(result: dict[str, Any]) -> str:
     return f"products of a step: mm32 ran {ran}{by_tier}; torch ran {left}"
 
 
+def report(model: Model, device: str, budget: float = 6.0) -> dict[str, Any]:
+    """Measures a model and prints its row, which is returned: `measure`."""
+    print(f"{model.name}: {model.what}", flush=True)
+    row = measure(model, budget=budget)
+    print(table(row))
+    ours = row["results"]["mm32"]
+    if device == "cuda" and "failed" not in ours:
+        print(products(ours))
+    print(flush=True)
+    return row
+
+
 def run(make: Make, small: bool = False) -> list[dict[str, Any]]:
     """Measures the models of a script on the CUDA device, or small ones on the CPU. Prints each row, and returns all."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu":
         print(ON_CPU)
-    rows = []
-    for model in make(device, small or device == "cpu"):
-        print(f"{model.name}: {model.what}", flush=True)
-        row = measure(model)
-        print(table(row))
-        ours = row["results"]["mm32"]
-        if device == "cuda" and "failed" not in ours:
-            print(products(ours))
-        print(flush=True)
-        rows.append(row)
-    return rows
+    return [report(model, device) for model in make(device, small or device == "cpu")]
 
 
 def main(description: str, make: Make) -> int:
