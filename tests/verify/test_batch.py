@@ -9,6 +9,7 @@ import pickle
 import socket
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from conftest_verify import HEAD, REFERENCE, RIGHT, Leftovers, forward
 
 from mm32.verify import NoReward, Report, Verdict, launch, places, process, verify, verify_many
 from mm32.verify.batch import ahead, handle, kernelbench, pages, run, store, table, truths
+from mm32.verify.batch import worker as worker_module
 from mm32.verify.batch.cards import CPU, Card, chosen
 from mm32.verify.batch.command import Progress, duration
 from mm32.verify.batch.jobs import Options, Pair, in_folder, make
@@ -672,6 +674,48 @@ def test_a_tool_that_breaks_costs_one_candidate(
         assert reports[name].reason.count(says) == 2, reports[name].reason
         assert {failure["card"] for failure in records[name]["failures"]} == {"a", "b"}
     assert not leftovers()
+
+
+def test_a_card_has_two_runners_and_the_cpu_one(
+    scripts: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runners that stand in for processes: with two, one's job waits for another's to have begun."""
+    reference, folder = scripts
+    for name in "cdef":
+        (folder / f"{name}.py").write_text(RIGHT)
+
+    def most_at_once(card: Card, store: Path) -> int:
+        at_work: list[int] = []
+        together, least = 0, threading.Barrier(2)
+
+        class StandIn:
+            def __init__(self, card: Card, *_: object) -> None:
+                pass
+
+            def verify(self, order: dict, told: object) -> dict:
+                nonlocal together
+                at_work.append(1)
+                with suppress(threading.BrokenBarrierError):
+                    least.wait(2.0 if card.name != CPU else 0.1)
+                together = max(together, len(at_work))
+                at_work.pop()
+                report = Report(reference="r", candidate="c", seed=0)
+                report.verdict = Verdict.INCONCLUSIVE
+                return {"report": report.as_dict(), "suspicious": False}
+
+            def close(self) -> None:
+                pass
+
+        monkeypatch.setattr(worker_module, "Runner", StandIn)
+        monkeypatch.setattr(worker_module, "build", lambda job, *_: ahead.Built(str(tmp_path / job.id)))
+        found = Store(store, create=True)
+        jobs = found.add(make(in_folder(reference, folder), Options(trials=1)))
+        Worker(found, [card], builders=4).run()
+        assert len(list(Store(store).new_records())) == len(jobs) == 6
+        return together
+
+    assert most_at_once(Card("GPU-1", "0"), tmp_path / "card") == 2
+    assert most_at_once(Card(CPU, ""), tmp_path / "cpu") == 1
 
 
 def test_a_worker_refuses_scripts_that_have_changed(scripts: tuple[Path, Path], tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def main(arguments: list[str]) -> None:
                 report, suspicious = verify_job(
                     Job(**order["job"]), Built(**order["built"]), arguments[1], truths, progress
                 )
-                say(report=report.as_dict(), suspicious=suspicious, shared=[truths.found, truths.asked])
+                say(report=report.as_dict(), suspicious=suspicious)
             except Exception as error:
                 last_line = f"{type(error).__name__}: {error}"
                 say(error=last_line[:2000], traceback=traceback.format_exc()[-LINES:])

@@ -1,10 +1,11 @@
 """A worker: takes jobs from a store, builds ahead side by side, has each verified on a card, and keeps what comes of it.
 
 It holds no state that is not in the store. Its own process uses no card and runs nothing of a candidate: what may break are the
-runners, one for each card, which are started again.
+runners, which are started again. A card has two: they compare at the same time, and what one of them times it has the card to
+itself for (device_lock.py). The CPU has one.
 
     builders (threads)  take a job - build it, without a card - put it into the queue
-    cards (threads)     take it from the queue - have its runner verify it - keep the record
+    cards (threads)     take it from the queue - have their runner verify it - keep the record
     a heart (thread)    gives the store a sign for each job that is held
 """
 
@@ -33,6 +34,7 @@ from .store import Lease, Store, me
 
 IDLE = 1.0  # seconds between two looks for a job that somebody may have left
 ON_A_CARD = 4  # builders for each card, where there are cores
+RUNNERS = 2  # of a card
 BROKEN = 3  # runners in a row that came to nothing on a card, after which the card is left alone
 
 Told = Callable[[str, str], None]  # a candidate's name, and what is being done with it
@@ -42,7 +44,7 @@ def builders_for(cards: Sequence[Card]) -> int:
     """How many candidates are built at once: on a CPU one, since it is what is timed; else by the cores that cards leave."""
     if any(card.name == CPU for card in cards):
         return 1
-    return max(1, min(len(os.sched_getaffinity(0)) - 2 * len(cards), ON_A_CARD * len(cards)))
+    return max(1, min(len(os.sched_getaffinity(0)) - 2 * RUNNERS * len(cards), ON_A_CARD * len(cards)))
 
 
 class Worker:
@@ -71,12 +73,12 @@ class Worker:
         self.stopping = threading.Event()
         self.held: list[Lease] = []
         self.lock = threading.Lock()
-        # As many are built beyond those that are being built as there are cards.
+        # As many are built beyond those that are being built as there are runners of cards.
         self.room = threading.Semaphore(self.builders + 2 * len(self.cards))
         self.ready: queue.Queue[tuple[Lease, Built]] = queue.Queue()
         self.needed = threading.Event()  # there is something to do
         self.problem = ""  # why the worker had to give up, if it had
-        self.shared = {card: [0, 0] for card in self.cards}  # of the float64 truths: found, asked for
+        self.working = set(self.cards)  # those that are not left alone
 
     def stop(self) -> None:
         self.stopping.set()
@@ -88,7 +90,8 @@ class Worker:
         self.store.beat([], self.who)
         threads = [threading.Thread(target=self._guarded, args=(self._beat,))]
         threads += [threading.Thread(target=self._guarded, args=(self._build,)) for _ in range(self.builders)]
-        threads += [threading.Thread(target=self._guarded, args=(self._card, card)) for card in self.cards]
+        runners = [card for card in self.cards for _ in range(1 if card.name == CPU else RUNNERS)]
+        threads += [threading.Thread(target=self._guarded, args=(self._card, card)) for card in runners]
         for thread in threads:
             thread.start()
         try:
@@ -179,7 +182,7 @@ class Worker:
                     return
             with suppress(Broken):  # it imports torch while the first candidates are built; what is wrong shows below
                 runner = Runner(card, self.arch, self.stopping.is_set, self.silence)
-            while not self.stopping.is_set():
+            while not self.stopping.is_set() and card in self.working:
                 try:
                     lease, built = self.ready.get(timeout=0.2)
                 except queue.Empty:
@@ -218,7 +221,6 @@ class Worker:
                 self._discard(built)
                 if "report" in said and not (said["suspicious"] and lease.attempt == 1):
                     broken = 0
-                    self.shared[card] = said["shared"]
                     self._finish(lease, said["report"], self.names[card])
                     continue
                 if "report" in said:
@@ -232,13 +234,13 @@ class Worker:
         """Whether another card of this worker is to try what has failed on this one."""
         failed = {failure.get("card", "") for failure in lease.failures}
         return self.names[card] in failed and any(
-            name not in failed for other, name in self.names.items() if other != card and other in self.shared
+            name not in failed for other, name in self.names.items() if other != card and other in self.working
         )
 
     def _leave_alone(self, card: Card, reason: str) -> None:
         with self.lock:
-            self.shared.pop(card)
-            left = bool(self.shared)
+            self.working.discard(card)
+            left = bool(self.working)
         self.told("", f"card {self.names[card]} is left alone: {reason}")
         if not left:
             self.problem = f"no card could be worked on; the last one: {reason}"
