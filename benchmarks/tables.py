@@ -383,6 +383,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "workspace": lambda: groups.workspace(load, source),
     "corpus": lambda: verdicts.corpus(load, source),
     "batch": lambda: verdicts.batch(load, source),
+    "power": lambda: verdicts.power(load, source),
     **{f"picture-{name}": shown(name) for name in (*PICTURES, *DIAGRAMS)},
 }
 

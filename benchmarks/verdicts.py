@@ -1,4 +1,4 @@
-"""Tables of what mm32 verify made of many candidates: KernelBench's problems, the corpus, a batch of 60."""
+"""Tables of what mm32 verify made of many candidates: KernelBench's problems, the corpus, a batch of 60, small gains."""
 
 from __future__ import annotations
 
@@ -112,3 +112,22 @@ def batch(load: Load, source: Source) -> str:
         ("verdicts", _counted(row["verdict"] for row in rows)),
     ]
     return markdown(["", ""], figures) + source("batch")
+
+
+def power(load: Load, source: Source) -> str:
+    """A line for each kind of copy: what it gains, how many had which verdict."""
+    made = load("power")
+    rows, gain, lines = made["rows"], made["gain"], []
+    for kind, what in {
+        "faster": f"a pass of the reference left out: {gain:.3f} times as fast"
+        if gain
+        else "a pass of the reference left out",
+        "identical": "the reference itself, renamed",
+    }.items():
+        of = [row for row in rows if row["kind"] == kind]
+        verdicts = _counted(row["verdict"] for row in of)
+        right = sum(row["fits"] for row in of)
+        lines.append(
+            [what, str(len(of)), verdicts, f"{100 * right / max(len(of), 1):.0f} %", _seconds(of) if of else "–"]
+        )
+    return markdown(["", "done", "verdicts", "as it has to be", "seconds: median, most"], lines) + source("power")

@@ -71,15 +71,16 @@ def test_no_estimate_beats_the_card(card: Card) -> None:
 
 @each_card
 def test_more_work_takes_no_less_time(card: Card) -> None:
-    """Twice M, N or K; K from 256 on, below which "auto" may not emulate. Within a fifth for M or N up to 16, where twice as many
-    columns are another form of kernel, with another number of blocks in the last wave, or with aligned lines."""
+    """Twice M, N or K; K from 256 on, below which "auto" may not emulate. Within a quarter for M or N up to 16, where twice as
+    many columns are another form of kernel, with another number of blocks in the last wave, or with aligned lines; and torch's own
+    kernels for up to 16 are slower than those for 32 (16 and 32 rows by 4096 x 4096 nn: 90 and 50 us on an H200)."""
     rng = random.Random(3)
     for _ in range(150):
         m, n, k = rng.choice(SIZES), rng.choice(SIZES), rng.choice([size for size in SIZES if size >= 256])
         layout = rng.choice(LAYOUTS)
         least = best(from_layout(layout, m, n, k), card)
         for more in ((2 * m, n, k), (m, 2 * n, k), (m, n, 2 * k)):
-            slack = 0.999 if min(m, n) > fma.NARROW else 0.8
+            slack = 0.999 if min(m, n) > fma.NARROW else 0.75
             assert best(from_layout(layout, *more), card) >= slack * least, (layout, m, n, k, more)
 
 

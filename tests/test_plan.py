@@ -397,7 +397,7 @@ def test_auto_leaves_short_sums_to_fp32() -> None:
         (A100, "mma", planning.emulated.SHORT_K),
     ):
         short, enough = (from_layout("nn", 8192, 8192, k) for k in (shortest - 1, shortest))
-        assert plan(short, card).kernel == "simt"
+        assert plan(short, card).kernel in ("simt", "direct")  # direct keeps all 24 bits
         assert dict(plan(short, card).refused)[kernel].startswith(f"below K={shortest}")
         assert plan(short, card, kernel).kernel == kernel
         assert kernel in dict(plan(enough, card).estimates)
@@ -416,7 +416,7 @@ def test_short_sums_are_promoted_more_often() -> None:
 
 
 def test_torchs_product_is_a_choice_only_where_it_is_allowed() -> None:
-    small, large = from_layout("nn", 40, 6720, 16), from_layout("nn", 4096, 4096, 4096)
+    small, large = from_layout("nn", 1, 4096, 4096), from_layout("nn", 4096, 4096, 4096)
     made = plan(small, H200, torch="fp32")
     assert (made.kernel, made.launches, made.workspace) == ("torch", (), None)
     assert made.estimates[0][0] == "torch"

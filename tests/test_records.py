@@ -205,7 +205,7 @@ def test_a_record_is_whole(path: Path) -> None:
         results = [result["seconds"] for row in made["rows"] for result in row["results"].values()]
         assert all(0 < seconds["call"] < 60 for seconds in results)
         return
-    if made["name"] in ("kernelbench", "corpus", "batch"):
+    if made["name"] in ("kernelbench", "corpus", "batch", "power"):
         assert_verdicts_are_whole(made)
         return
     if made["name"] == "scaling":
@@ -246,6 +246,9 @@ def assert_verdicts_are_whole(made: dict) -> None:
     elif made["name"] == "corpus":
         assert said["cheats"] + said["honest"] == len(rows) <= made["of"]  # its table says how many were reached
         assert len(said["missed"]) + len(said["false_alarms"]) == sum(not row["fits"] for row in rows)
+    elif made["name"] == "power":
+        assert sum(of["done"] for of in said.values()) == len(rows)
+        assert sum(of["done"] - of["right"] for of in said.values()) == sum(not row["fits"] for row in rows)
     else:
         assert said["candidates"] == len(rows) + said["lost"]
         assert said["wrong"] == sum(not row["fits"] for row in rows)

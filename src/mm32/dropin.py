@@ -32,7 +32,7 @@ log = logging.getLogger("mm32")
 OPERATORS = ("mm", "mm.out", "addmm", "addmm.out", "bmm", "bmm.out", "baddbmm", "baddbmm.out")
 HOLD = 10.0  # seconds
 # Of torch's kernel, as estimated: a program of shorter ones waits for the host, and a product by mm32 keeps that busy for longer.
-SHORTEST = 10e-6  # seconds
+SHORTEST = 13.5e-6  # seconds
 # Elements of an operand: where both have at most as many, torch's kernel runs and no form is looked up, which is most of what a
 # product that is left costs the host. 128 x 128 x 128 is the largest cube. Of 6000 products at random, none so small is one that
 # mm32 would take on an H200.

@@ -22,7 +22,7 @@ SHARES: dict[str, float] = {
     "naive.fp32.scattered": 0.01046338,
     "naive.read": 0.5,
     "naive.store": 0.1458333,
-    "naive.launches": 0.8,
+    "naive.launches": 1.6,
     # dot: of memory. A wave of blocks, a call, in launches.
     "dot.read": 1.0416667,
     "dot.wave.launches": 0.5,
@@ -72,24 +72,25 @@ SHARES: dict[str, float] = {
     "tensorcore.64x6.launches": 1.1666667,
     # direct, by tile, of fp16; a tile's begin and end, a call, and what a cluster adds, in launches; of memory, what it reads and
     # stores, and what its tiles read from L2; what remains where lines are not aligned, and where elements lie apart (a guess).
-    "direct.128x128": 0.676,
-    "direct.128x128.launches": 0.74,
-    "direct.128x64": 0.52,
-    "direct.128x64.launches": 0.47,
-    "direct.64x64": 0.383,
-    "direct.64x64.launches": 0.17,
-    "direct.128x32": 0.34,
-    "direct.128x32.launches": 0.76,
-    "direct.64x128": 0.64,
-    "direct.64x128.launches": 0.27,
-    "direct.64x32": 0.26,
-    "direct.64x32.launches": 0.24,
-    "direct.launches": 1.65,
-    "direct.cluster.launches": 0.63,
-    "direct.shifted": 0.74,
+    "direct.128x128": 0.693,
+    "direct.128x128.launches": 0.64,
+    "direct.128x64": 0.558,
+    "direct.128x64.launches": 0.386,
+    "direct.64x64": 0.393,
+    "direct.64x64.launches": 0.134,
+    "direct.128x32": 0.373,
+    "direct.128x32.launches": 0.404,
+    "direct.64x128": 0.704,
+    "direct.64x128.launches": 0.22,
+    "direct.64x32": 0.283,
+    "direct.64x32.launches": 0.154,
+    "direct.launches": 2.65,
+    "direct.cluster.launches": 0.494,
+    "direct.shifted": 0.784,
     "direct.scattered": 0.5,
-    "direct.memory": 0.636,
-    "direct.store.unaligned": 0.28,
+    "direct.memory": 0.66,
+    "direct.store.unaligned": 0.324,
+    "direct.store.exposed": 0.226,  # of the time of such stores
     "emulated.store.unaligned": 0.25,
     "direct.l2": 1.1,
     "tensorcore.256x1": 0.8355313,
@@ -132,27 +133,27 @@ SHARES: dict[str, float] = {
     "pack.unit.shifted.launches": 2.0,
     "pack.unit.scattered.launches": 5.0,
     "pack.beside.launches": 5.0,
-    "emulated.launches": 4.6666667,
-    "lower.launches": 20.0,  # products that take less have no lower tier
+    "emulated.launches": 7.5,
+    "lower.launches": 22.8,  # products that take less have no lower tier
     # Stores of a result, passes over it.
     "store": 0.7291667,
     # torch (cuBLAS): of fp32 and of TF32, by a tile of 128; of that, by one of 64; of memory.
-    "torch.fp32": 0.7473842,
+    "torch.fp32": 0.7474,
     "torch.tf32": 0.7280081,
-    "torch.64": 0.85,
-    "torch.32": 0.85,  # M or N of 17 to 32: of that time
-    "torch.memory": 0.7291667,
-    "torch.exposed": 0.9,  # of the time to store the result
-    "torch.split_k.memory": 0.3333333,  # its fp32 kernels stay behind the memory where K is split; TF32's do not
-    "torch.split_k.launches": 1.0,
-    "torch.thin": 0.5833333,  # M or N of 2 to 16
-    "torch.thin.launches": 8.3333333,
-    "torch.vector": 0.875,  # M or N of 1
+    "torch.64": 0.8344,
+    "torch.32": 0.69,  # M or N of 17 to 32: of that time
+    "torch.memory": 0.6155,
+    "torch.exposed": 0.9876,  # of the time to store the result
+    "torch.split_k.memory": 0.3059,  # its fp32 kernels stay behind the memory where K is split; TF32's do not
+    "torch.split_k.launches": 1.285,
+    "torch.thin": 0.4914,  # M or N of 2 to 16
+    "torch.thin.launches": 7.5,
+    "torch.vector": 0.814,  # M or N of 1
     "torch.vector.rows": 1.25,
-    "torch.vector.rows.launches": 3.0,
-    "torch.vector.k.launches": 3.6666667,
-    "torch.vector.busy.launches": 3.4722222,
-    "torch.launches": 1.6666667,
+    "torch.vector.rows.launches": 3,
+    "torch.vector.k.launches": 2.659,
+    "torch.vector.busy.launches": 3.472,
+    "torch.launches": 2.714,
 }
 
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # blocks that share K, of mm32's split-K and of torch's
@@ -185,6 +186,13 @@ class Tile(Protocol):
     def n(self) -> int: ...
     @property
     def k(self) -> int: ...
+
+
+class DirectTile(Tile, Protocol):
+    """One of direct's. kept: B stays in shared memory for the tiles below one another."""
+
+    @property
+    def kept(self) -> bool: ...
 
 
 class BlockTile(Tile, Protocol):
@@ -399,7 +407,7 @@ class Model:
             return 0.0
         return 4.0 * work.results / (self.card.memory * self.shares[kernel + ".store.unaligned"])
 
-    def direct(self, work: Work, tile: Tile, tiles: int, cluster: int, copies: str) -> float:
+    def direct(self, work: Work, tile: DirectTile, tiles: int, cluster: int, copies: str) -> float:
         """bf16x6 in one launch: `tiles` tiles, K of each shared by `cluster` blocks.
 
         copies: of operands, "aligned", "shifted" or "scattered".
@@ -413,15 +421,11 @@ class Model:
         around = s[tile.label + ".launches"] + (s["direct.cluster.launches"] if cluster > 1 else 0.0)
         multiply = waves * (-(-work.k // (tile.k * cluster)) * step + around * self.launch)
         from_l2 = 4.0 * tiles * (tile.m + tile.n) * work.k / (card.memory * s["direct.l2"])
-        return (
-            max(
-                multiply,
-                work.traffic / (card.memory * s["direct.memory"]),
-                from_l2,
-                self._unaligned_store(work, "direct"),
-            )
-            + s["direct.launches"] * self.launch
-        )
+        stores = self._unaligned_store(work, "direct")
+        if not tile.kept:  # there one group of warps stores while the other multiplies
+            multiply += s["direct.store.exposed"] * stores
+        busy = max(multiply, work.traffic / (card.memory * s["direct.memory"]), from_l2, stores)
+        return busy + s["direct.launches"] * self.launch
 
     # -----------------------------------------------------------------------------------------------------------------
     # torch's own product (cuBLAS)

@@ -100,6 +100,8 @@ def candidates(work: Work, card: Card) -> list[Candidate]:
     made = []
     for tile in tiles_for(gemm):
         tiles = _tiles(gemm, tile)
+        if tile.kept and tiles < 2 * card.sms:
+            continue  # B would not be used again: 1032 x 40 x 840 took 12 us, by other tiles 10
         for cluster in CLUSTERS:
             # Larger clusters leave multiprocessors idle: 32 of four and 16 of eight took two turns on 132. Two blocks share a
             # tile also where there are more, if that leaves fewer idle in the last turn.
@@ -138,7 +140,6 @@ def assemble(candidate: Candidate, gemm: Gemm, card: Card) -> Plan:
         ("SWAPPED", int(tile.swapped)), ("KEPT", int(tile.kept)), ("CLUSTER", cluster), ("ALTERNATE", int(short or tile.kept)),
         ("C_VECTOR", int(not tile.swapped and gemm.out.vectorizable("col"))),
     )  # fmt: skip
-    # No more than there are tiles: where B is kept, a block without a tile would wait for ever.
     blocks = min(card.sms // cluster, tiles) * cluster
     shared = tile.shared(loads)
     launch = Launch("emulated/direct.cu", "mm32_direct", constants, THREADS, shared, blocks=blocks)
