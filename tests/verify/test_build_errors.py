@@ -62,6 +62,18 @@ def test_the_first_error_with_its_source() -> None:
             "Unsupported gpu architecture 'compute_999'",
             "",
         ),
+        (
+            "FAILED: [code=127] main.o\nc++ -c main.cpp\n/bin/sh: 1: c++: not found\n",
+            "c++: not found",
+            "apt install g++",
+        ),
+        ("/bin/bash: line 1: g++-12: command not found\n", "g++-12: not found", "no C++ compiler is here"),
+        ("/bin/sh: 1: /usr/local/cuda/bin/nvcc: not found\n", "nvcc: not found", "no CUDA toolkit here"),
+        (
+            "/site/torch/csrc/python_headers.h:12:10: fatal error: Python.h: No such file or directory\n",
+            "python_headers.h:12: error: Python.h: No such file or directory",
+            "apt install python3-dev",
+        ),
     ],
 )
 def test_first_errors_of_compilers_and_linkers(output: str, message: str, hint: str) -> None:

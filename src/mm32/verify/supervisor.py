@@ -83,7 +83,9 @@ class _Supervisor:
             self.words.append(sandbox.VIEW)
         else:
             # Said also where it is this user's: an attempt at another level may have given the folder away.
-            os.chown(order["folder"], *((self.user, self.user) if self.user is not None else (os.geteuid(), os.getegid())))
+            os.chown(
+                order["folder"], *((self.user, self.user) if self.user is not None else (os.geteuid(), os.getegid()))
+            )
         ready, told = os.pipe()
         wake, woken = os.pipe()
         os.set_blocking(woken, False)

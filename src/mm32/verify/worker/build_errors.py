@@ -18,18 +18,22 @@ COMPILER = re.compile(
 )
 LINKER = re.compile(r"^.*(?:undefined reference to .*|ld: cannot find .*|multiple definition of .*)$", re.MULTILINE)
 TOOL = re.compile(r"^(?:nvcc|ptxas|g\+\+|c\+\+|cc1plus|nvlink|ninja)\s*(?::| )\s*(?:fatal|error)\s*:?.*$", re.MULTILINE)
+ABSENT = re.compile(r"^\S*sh: (?:line )?(?:\d+: )?(\S+): (?:command )?not found$", re.MULTILINE)  # said by dash or bash
 SYMBOL = re.compile(r"undefined symbol: (\S+)")
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 HINTS: tuple[tuple[str, str], ...] = (
     (r"C\+\+(?:14|17|20) or later|requires? (?:at least )?C\+\+1[47]|-std=c\+\+(?:98|11|14)",
      "torch's headers need C++17 or later: drop the -std flag from extra_cflags, or raise it"),
+    (r"Python\.h: No such file", "Python's headers are missing (Debian and Ubuntu: apt install python3-dev)"),
     (r"No such file or directory", "a header is missing: check the #include and extra_include_paths"),
     (r"undefined reference|undefined symbol",
      "it is declared but defined nowhere: is its source among cpp_sources/cuda_sources, under the same signature?"),
     (r"cannot find -l", "a library is missing: check extra_ldflags"),
     (r"CUDA_HOME environment variable is not set|nvcc.*not found|No such file.*nvcc",
      "there is no CUDA toolkit here to compile with: install one, or set CUDA_HOME"),
+    (r"^\S*(?:c\+\+|g\+\+|gcc|clang)\S*: not found",
+     "no C++ compiler is here: install one, with Python's headers (Debian and Ubuntu: apt install g++ python3-dev)"),
     (r"Ninja is required", "install it: pip install ninja"),
     (r"no CUDA-capable device|Found no NVIDIA driver|No CUDA GPUs are available|Torch not compiled with CUDA",
      "this machine, or this build of torch, has no GPU: verify this candidate where one is"),
@@ -95,6 +99,10 @@ def first_error(output: str) -> Explained | None:
             text = found[0].strip()
             text = text.split(": ", 1)[-1] if "ld: " in text[:40] else text
             return Explained(re.sub(r"^\S*/", "", text), "", hint_for(text))
+    found = ABSENT.search(output)
+    if found:
+        text = f"{found[1]}: not found"
+        return Explained(text, "", hint_for(text))
     return None
 
 
