@@ -152,6 +152,7 @@ def test_a_compiler_that_fails_is_shown(tmp_path, monkeypatch):
         "nvcc": f"{tmp_path}/nvcc (failed: --version returned 3: broken toolkit)",
         "ninja": f"{tmp_path}/ninja (1.12.1)",
         "c++": None,
+        "Python.h": collect_env._python_headers(),
     }
 
 
