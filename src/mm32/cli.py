@@ -178,7 +178,9 @@ if typer is not None:
         baselines = tuple(baseline or ["eager"])
         many = worker is not None or kernelbench is not None or (candidate is not None and candidate.is_dir())
         only_many = {"--problems": problems, "--store": store, "--gpus": gpus, "--builders": builders}
-        given = [name for name, value in only_many.items() if value is not None] + ["--submit"] * submit
+        only_many |= {"--submit": submit or None, "--eval-results": eval_results}
+        only_many |= {"--exit-code": exit_rule if exit_rule != "worst" else None}
+        given = [name for name, value in only_many.items() if value is not None]
         if not many and given:
             raise typer.BadParameter(f"{given[0]} is for many candidates: give a folder, --kernelbench or --worker")
         if many and kernel is not None:
@@ -240,11 +242,13 @@ if typer is not None:
             if to_stdout:
                 sys.stdout.write(report.json() + "\n")
             elif json is not None:
-                json.write_text(report.json() + "\n")
+                _write(json, report.json() + "\n")
             if html is not None:
-                html.write_text(reports.page(report.as_dict(), *sources), encoding="utf-8")
+                _write(html, reports.page(report.as_dict(), *sources))
         except entry.WrongArgument as error:
             raise typer.BadParameter(str(error)) from error
+        except typer.Exit:
+            raise
         except Exception:
             # Python's own exit code for this, 1, would mean "same, slower".
             traceback.print_exc()
@@ -475,6 +479,15 @@ if typer is not None:
             print(f"could not remove {path} ({why})", file=sys.stderr)
         if kept:
             raise typer.Exit(1)
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a report that was asked for. Where that fails only now, as on a full disk, the exit code is 70: no file, no proof."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        print(f"mm32: {path} could not be written: {error.strerror or error}", file=sys.stderr)
+        raise typer.Exit(70) from None
 
 
 def _entries(count: int) -> str:

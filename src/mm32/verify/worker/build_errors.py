@@ -37,11 +37,19 @@ HINTS: tuple[tuple[str, str], ...] = (
     (r"Ninja is required", "install it: pip install ninja"),
     (r"no CUDA-capable device|Found no NVIDIA driver|No CUDA GPUs are available|Torch not compiled with CUDA",
      "this machine, or this build of torch, has no GPU: verify this candidate where one is"),
-    (r"unexpected keyword argument|missing \d+ required (?:positional|keyword)",
+    (r"\bload(?:_inline)?\(\) (?:missing|takes|got)",
      "see torch.utils.cpp_extension.load_inline for its arguments"),
     (r"has not been declared|was not declared in this scope|identifier .* is undefined",
      "it is not declared where it is used: a missing #include, or a missing entry in cpp_sources"),
 )  # fmt: skip
+
+# Of mistakes that are no build's.
+OTHER_HINTS: tuple[tuple[str, str], ...] = (
+    (r"\.__init__\(\) (?:missing|takes|got)", "a model is made with what the reference's get_init_inputs() returns"),
+    (r"\.forward\(\) (?:missing|takes|got)", "a model is called with what the reference's get_inputs() returns"),
+    (r"^ModuleNotFoundError", "install it into the environment that mm32 runs in"),
+    (r"^SyntaxError: .*codec can't decode", "save the script as UTF-8"),
+)
 
 
 @dataclass(frozen=True)
@@ -59,7 +67,7 @@ def first_line(error: BaseException) -> str:
         return f"the script called sys.exit({'' if error.code is None else error.code!r})"
     lines = [line for line in str(error).splitlines() if line.strip()]
     if isinstance(error, SyntaxError):
-        return f"SyntaxError: {error.msg}"
+        return f"SyntaxError: {error.msg}" + (f" (line {error.lineno})" if error.lineno else "")
     return f"{type(error).__name__}: {lines[0].strip()}" if lines else type(error).__name__
 
 
@@ -75,6 +83,12 @@ def chain(error: BaseException) -> list[BaseException]:
 
 def hint_for(text: str) -> str:
     return next((hint for pattern, hint in HINTS if re.search(pattern, text)), "")
+
+
+def other_hint(error: BaseException) -> str:
+    """What to do about an exception that `explain` has nothing to say of, or ""."""
+    text = first_line(error)
+    return next((hint for pattern, hint in OTHER_HINTS if re.search(pattern, text)), "")
 
 
 def first_error(output: str) -> Explained | None:
