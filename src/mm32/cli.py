@@ -237,14 +237,14 @@ if typer is not None:
                     baselines=baselines,
                     progress=progress,
                 )
-            detail = "quiet" if quiet else "verbose" if verbose else "normal"
-            Page(report, rich.console.Console(stderr=to_stdout), detail).print()
             if to_stdout:
                 sys.stdout.write(report.json() + "\n")
             elif json is not None:
                 _write(json, report.json() + "\n")
             if html is not None:
                 _write(html, reports.page(report.as_dict(), *sources))
+            detail = "quiet" if quiet else "verbose" if verbose else "normal"
+            Page(report, rich.console.Console(stderr=to_stdout), detail).print()
         except entry.WrongArgument as error:
             raise typer.BadParameter(str(error)) from error
         except typer.Exit:
