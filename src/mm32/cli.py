@@ -339,6 +339,8 @@ if typer is not None:
             if output is None:
                 sys.stdout.write(text)
                 return
+            if (why := unwritable(output)) is not None:
+                raise typer.BadParameter(why, param_hint="--output")
             write(output, text, force=force)
         except FileExistsError:
             raise typer.BadParameter(f"{output} exists: --force writes over it") from None
