@@ -36,6 +36,8 @@ EXIT_CODES = """Exit codes:
  70  an error in this tool itself
  130  interrupted"""
 
+MANY = "Many candidates (docs/batches.md)"  # a box of its own in the help of verify
+
 if typer is not None:
     app = typer.Typer(
         name="mm32",
@@ -60,7 +62,7 @@ if typer is not None:
     ) -> None:
         pass
 
-    @app.command(epilog=EXIT_CODES.replace("\n 0 ", "\n\n 0 ").replace("\n", "\n\n"))
+    @app.command(epilog=EXIT_CODES.replace("\n ", "\n- ").replace("\n", "\n\n"))
     def verify(
         reference: Annotated[
             Path | None,
@@ -120,38 +122,73 @@ if typer is not None:
         kernelbench: Annotated[
             Path | None,
             typer.Option(
-                metavar="RUN", exists=True, file_okay=False, help="Instead: every candidate of this KernelBench run."
+                metavar="RUN",
+                exists=True,
+                file_okay=False,
+                rich_help_panel=MANY,
+                help="Instead: every candidate of this KernelBench run.",
             ),
         ] = None,
         problems: Annotated[
             Path | None,
             typer.Option(
-                metavar="FOLDER", exists=True, file_okay=False, help="KernelBench's problems. Default: looked for."
+                metavar="FOLDER",
+                exists=True,
+                file_okay=False,
+                rich_help_panel=MANY,
+                help="KernelBench's problems. Default: looked for.",
             ),
         ] = None,
         store: Annotated[
             Path | None,
-            typer.Option(metavar="FOLDER", help="Of many: where all is kept. Default: beside the candidates' folder."),
+            typer.Option(
+                metavar="FOLDER",
+                rich_help_panel=MANY,
+                help="Of many: where all is kept. Default: beside the candidates' folder.",
+            ),
         ] = None,
         worker: Annotated[
             Path | None,
-            typer.Option(metavar="STORE", exists=True, file_okay=False, help="Instead: do the jobs of this store."),
+            typer.Option(
+                metavar="STORE",
+                exists=True,
+                file_okay=False,
+                rich_help_panel=MANY,
+                help="Instead: do the jobs of this store.",
+            ),
         ] = None,
         submit: Annotated[
-            bool, typer.Option("--submit", help="Of many: only put the jobs into the store, for workers.")
+            bool,
+            typer.Option(
+                "--submit", rich_help_panel=MANY, help="Of many: only put the jobs into the store, for workers."
+            ),
         ] = False,
         gpus: Annotated[
-            str | None, typer.Option(metavar="N|all", help="Of many: cards to use. Default: all; the CPU without any.")
+            str | None,
+            typer.Option(
+                metavar="N|all", rich_help_panel=MANY, help="Of many: cards to use. Default: all; the CPU without any."
+            ),
         ] = None,
         builders: Annotated[
-            int | None, typer.Option(min=1, help="Of many: how many to build at once. Default: as cores allow.")
+            int | None,
+            typer.Option(
+                min=1, rich_help_panel=MANY, help="Of many: how many to build at once. Default: as cores allow."
+            ),
         ] = None,
         exit_rule: Annotated[
             str,
-            typer.Option("--exit-code", metavar="RULE", help="Of many: by the worst verdict, the tool's own, or none."),
+            typer.Option(
+                "--exit-code",
+                metavar="RULE",
+                rich_help_panel=MANY,
+                help="Of many: by the worst verdict, the tool's own, or none.",
+            ),
         ] = "worst",
         eval_results: Annotated[
-            Path | None, typer.Option(metavar="FILE", help="Of --kernelbench: write its eval_results.json here.")
+            Path | None,
+            typer.Option(
+                metavar="FILE", rich_help_panel=MANY, help="Of --kernelbench: write its eval_results.json here."
+            ),
         ] = None,
     ) -> None:
         """Compare a candidate with a reference: same outputs? faster? The verdict is the last line."""
