@@ -68,6 +68,7 @@ endef
 
 demo: .venv/.cli
 	@$(BIN)/mm32 demo
+	@echo "  The command is $(BIN)/mm32; after \`. $(BIN)/activate\` it is mm32."
 
 # WORKERS=auto: a process for each core; where there is a GPU, one alone (tests/conftest.py).
 RUN_TESTS = $(BIN)/python -m pytest -n $(WORKERS)

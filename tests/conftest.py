@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import sysconfig
 import time
 import zlib
 from collections.abc import Generator, Iterator
@@ -22,7 +23,15 @@ NO_GPU = "no CUDA device here"
 NO_SANITIZER = "no compute-sanitizer on the PATH"
 ONLY_ALL = "only by make test-all"
 NO_BROWSER = "no Chromium on the PATH: make browser installs Debian's"
-LEFT_OUT = {"gpu": NO_GPU, "sanitizer": NO_SANITIZER, "browser": NO_BROWSER, "slow": ONLY_ALL}
+NO_COMPILER = "no C++ compiler with Python's headers: Debian's g++ and python3-dev"
+LEFT_OUT = {
+    "gpu": NO_GPU,
+    "sanitizer": NO_SANITIZER,
+    "browser": NO_BROWSER,
+    "compiler": NO_COMPILER,
+    "slow": ONLY_ALL,
+}
+COMPILES = shutil.which("g++") is not None and Path(sysconfig.get_path("include"), "Python.h").is_file()
 MEMORY_OF_A_WORKER = 2 * 2**30  # bytes, torch's own and what a test of a model or of verify takes
 
 
@@ -89,6 +98,8 @@ def why_left_out(item: pytest.Item) -> str | None:
         return NO_SANITIZER
     if item.get_closest_marker("browser") and browser.find() is None:
         return NO_BROWSER
+    if item.get_closest_marker("compiler") and not COMPILES:
+        return NO_COMPILER
     if item.get_closest_marker("slow") and not item.config.option.all:
         return ONLY_ALL
     return None

@@ -74,6 +74,7 @@ def test_export_linear_is_layout_nt(run):
         (("8x8x8:tt", "--kernel", "fast"), "unknown kernel 'fast': mm32 has 'auto', 'naive'"),
         (("8x8x8:tt", "--activation", "swish"), "unknown activation 'swish': mm32 fuses None, 'relu'"),
         (("8x8x8:tt", "--precision", "fp8"), "unknown precision 'fp8': mm32 has 'fp32', 'bf16x6', 'ieee'"),
+        (("99999999999x9999999999x9999999",), "99999999999 x 9999999999 has more bytes"),
         (("--layout", "tt", "--m", "-1"), "M must not be negative, got -1"),
         ((), "give the product's sizes and layout, such as 2048x8192x4096:tt"),
         (("--m", "8"), "give the product's sizes and layout, such as 2048x8192x4096:tt"),
@@ -90,7 +91,7 @@ def test_what_is_unknown_is_named_with_what_is_known(run, command, arguments, me
 def test_export_to_a_folder_that_is_not_there(run, tmp_path):
     done = run("export", "8x8x8", "-o", str(tmp_path / "no" / "file.py"))
     assert done.exit_code == 2
-    assert "No such file or directory" in done.output
+    assert "there is no folder" in done.output
 
 
 def test_explain_is_the_plan_and_names_the_card(run):

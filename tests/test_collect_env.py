@@ -29,7 +29,7 @@ def test_report_holds_what_is_here(tmp_path, monkeypatch):
     assert len(report["devices"]) == torch.cuda.device_count()
     assert report["cache"] == {"folder": str(tmp_path / "new" / "folder"), "entries": 0, "bytes": 0, "writable": True}
     assert not (tmp_path / "new").exists()
-    assert set(report["compilers"]) == {"nvcc", "ninja", "c++"}
+    assert set(report["compilers"]) == {"nvcc", "ninja", "c++", "Python.h"}
     assert json.loads(json.dumps(report)) == report
     page = collect_env.text(report)
     for shown in (torch.__version__, platform.python_version(), str(tmp_path / "new" / "folder"), "0 entries"):
@@ -83,17 +83,25 @@ def test_every_probe_may_fail(monkeypatch):
 def test_missing_parts_come_with_the_line_that_brings_them(monkeypatch):
     found = {"cuda-core": "1.0", "cuda-bindings": None, "NVRTC": None, "torch": "2.11", "torch's CUDA": "12.8"}
     monkeypatch.setattr(install, "pip_install", lambda extra: f"pip install 'mm32[{extra}]'")
-    missing = collect_env._missing(found, {"nvcc": None, "c++": "/usr/bin/c++"})
+    whole = {"nvcc": "/usr/bin/nvcc", "c++": "/usr/bin/c++", "Python.h": "/usr/include/Python.h"}
+    missing = collect_env._missing(found, whole | {"nvcc": None})
     gets = {m["get"]: m["what"] for m in missing}
     assert gets["pip install 'mm32[cu12]'"] == "cuda-bindings, NVRTC, to run kernels"
-    assert any(what.startswith("nvcc, to build scripts that use load_inline") for what in gets.values())
+    assert gets["a CUDA toolkit, where there is a GPU"].startswith("nvcc, to build scripts with CUDA in load_inline")
+    ((get, what),) = [
+        (m["get"], m["what"])
+        for m in collect_env._missing(found, whole | {"c++": None, "Python.h": None})
+        if "c++" in m["what"]
+    ]
+    assert what.startswith("c++ and Python.h, to build scripts with C++ in load_inline")
+    assert "apt install g++ python3-dev" in get
     monkeypatch.setattr(collect_env, "_package", lambda name: None if name in ("rich", "psutil") else "1")
     found = {"cuda-core": "1.0", "cuda-bindings": "13.0", "NVRTC": "13.0", "torch": "2.11", "torch's CUDA": "13.0"}
-    assert collect_env._missing(found, {"nvcc": "/usr/bin/nvcc", "c++": "/usr/bin/c++"}) == [
+    assert collect_env._missing(found, whole) == [
         {"what": "rich, psutil, for the command line", "get": "pip install 'mm32[cli]'"}
     ]
     found["NVRTC"] = "12.9"
-    assert collect_env._missing(found, {"nvcc": "x", "c++": "x"})[0]["get"] == "pip install 'mm32[cu13]'"
+    assert collect_env._missing(found, whole)[0]["get"] == "pip install 'mm32[cu13]'"
 
 
 @pytest.mark.parametrize(
@@ -144,6 +152,7 @@ def test_a_compiler_that_fails_is_shown(tmp_path, monkeypatch):
         "nvcc": f"{tmp_path}/nvcc (failed: --version returned 3: broken toolkit)",
         "ninja": f"{tmp_path}/ninja (1.12.1)",
         "c++": None,
+        "Python.h": collect_env._python_headers(),
     }
 
 

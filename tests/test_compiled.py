@@ -207,6 +207,7 @@ def test_export_and_back(decomposed: bool, strict: bool, device: str, seed: int)
 # Inductor
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize("device", DEVICES)
 def test_inductor(device: str, seed: int) -> None:
     inputs = inputs_of("broadcast_b", device)

@@ -337,7 +337,7 @@ def test_forward_and_backward(dropin: DropIn, seed: int) -> None:
     assert (dropin.stats().kernels, dropin.stats().reasons) == ({"stand-in": 6}, {})
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.compiler)])
 def test_compiled(backend: str, dropin: DropIn, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiled before mm32 is on or while it is: the kernels are looked up at each call."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))

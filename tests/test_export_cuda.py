@@ -149,6 +149,7 @@ def forms_by_file() -> dict[str, set[Constants]]:
     return found
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize("source", KERNEL_FILES)
 def test_branches_are_left_out_as_the_preprocessor_does(source):
     """Every form of a source, by the compiler's own preprocessor: the same lines with and without the branches left out."""

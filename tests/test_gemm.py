@@ -106,6 +106,10 @@ VALUES = {
         "unknown kernel 'cublas': mm32 has 'auto', 'naive'",
     ),
     "layout": (lambda: gemm.from_layout("nx", 1, 1, 1), "unknown layout 'nx': mm32 has nn, nt, tn, tt"),
+    "no such memory": (
+        lambda: gemm.from_layout("nn", 1, 2**31, 2**31),
+        "a matrix of 2147483648 x 2147483648 has more bytes than can be counted in 63 bits",
+    ),
     "negative": (lambda: gemm.from_layout("nn", 1, -2, 1), "N must not be negative, got -2"),
 }
 TENSORS = {

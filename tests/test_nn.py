@@ -1096,6 +1096,7 @@ def test_a_model_trains_compiled_as_often_as_torchs(dynamic: bool | None, device
     torch._dynamo.reset()
 
 
+@pytest.mark.compiler
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_model_by_inductor(device: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))

@@ -36,6 +36,8 @@ EXIT_CODES = """Exit codes:
  70  an error in this tool itself
  130  interrupted"""
 
+MANY = "Many candidates (docs/batches.md)"  # a box of its own in the help of verify
+
 if typer is not None:
     app = typer.Typer(
         name="mm32",
@@ -60,7 +62,7 @@ if typer is not None:
     ) -> None:
         pass
 
-    @app.command(epilog=EXIT_CODES.replace("\n 0 ", "\n\n 0 ").replace("\n", "\n\n"))
+    @app.command(epilog=EXIT_CODES.replace("\n ", "\n- ").replace("\n", "\n\n"))
     def verify(
         reference: Annotated[
             Path | None,
@@ -120,38 +122,73 @@ if typer is not None:
         kernelbench: Annotated[
             Path | None,
             typer.Option(
-                metavar="RUN", exists=True, file_okay=False, help="Instead: every candidate of this KernelBench run."
+                metavar="RUN",
+                exists=True,
+                file_okay=False,
+                rich_help_panel=MANY,
+                help="Instead: every candidate of this KernelBench run.",
             ),
         ] = None,
         problems: Annotated[
             Path | None,
             typer.Option(
-                metavar="FOLDER", exists=True, file_okay=False, help="KernelBench's problems. Default: looked for."
+                metavar="FOLDER",
+                exists=True,
+                file_okay=False,
+                rich_help_panel=MANY,
+                help="KernelBench's problems. Default: looked for.",
             ),
         ] = None,
         store: Annotated[
             Path | None,
-            typer.Option(metavar="FOLDER", help="Of many: where all is kept. Default: beside the candidates' folder."),
+            typer.Option(
+                metavar="FOLDER",
+                rich_help_panel=MANY,
+                help="Of many: where all is kept. Default: beside the candidates' folder.",
+            ),
         ] = None,
         worker: Annotated[
             Path | None,
-            typer.Option(metavar="STORE", exists=True, file_okay=False, help="Instead: do the jobs of this store."),
+            typer.Option(
+                metavar="STORE",
+                exists=True,
+                file_okay=False,
+                rich_help_panel=MANY,
+                help="Instead: do the jobs of this store.",
+            ),
         ] = None,
         submit: Annotated[
-            bool, typer.Option("--submit", help="Of many: only put the jobs into the store, for workers.")
+            bool,
+            typer.Option(
+                "--submit", rich_help_panel=MANY, help="Of many: only put the jobs into the store, for workers."
+            ),
         ] = False,
         gpus: Annotated[
-            str | None, typer.Option(metavar="N|all", help="Of many: cards to use. Default: all; the CPU without any.")
+            str | None,
+            typer.Option(
+                metavar="N|all", rich_help_panel=MANY, help="Of many: cards to use. Default: all; the CPU without any."
+            ),
         ] = None,
         builders: Annotated[
-            int | None, typer.Option(min=1, help="Of many: how many to build at once. Default: as cores allow.")
+            int | None,
+            typer.Option(
+                min=1, rich_help_panel=MANY, help="Of many: how many to build at once. Default: as cores allow."
+            ),
         ] = None,
         exit_rule: Annotated[
             str,
-            typer.Option("--exit-code", metavar="RULE", help="Of many: by the worst verdict, the tool's own, or none."),
+            typer.Option(
+                "--exit-code",
+                metavar="RULE",
+                rich_help_panel=MANY,
+                help="Of many: by the worst verdict, the tool's own, or none.",
+            ),
         ] = "worst",
         eval_results: Annotated[
-            Path | None, typer.Option(metavar="FILE", help="Of --kernelbench: write its eval_results.json here.")
+            Path | None,
+            typer.Option(
+                metavar="FILE", rich_help_panel=MANY, help="Of --kernelbench: write its eval_results.json here."
+            ),
         ] = None,
     ) -> None:
         """Compare a candidate with a reference: same outputs? faster? The verdict is the last line."""
@@ -178,7 +215,9 @@ if typer is not None:
         baselines = tuple(baseline or ["eager"])
         many = worker is not None or kernelbench is not None or (candidate is not None and candidate.is_dir())
         only_many = {"--problems": problems, "--store": store, "--gpus": gpus, "--builders": builders}
-        given = [name for name, value in only_many.items() if value is not None] + ["--submit"] * submit
+        only_many |= {"--submit": submit or None, "--eval-results": eval_results}
+        only_many |= {"--exit-code": exit_rule if exit_rule != "worst" else None}
+        given = [name for name, value in only_many.items() if value is not None]
         if not many and given:
             raise typer.BadParameter(f"{given[0]} is for many candidates: give a folder, --kernelbench or --worker")
         if many and kernel is not None:
@@ -235,16 +274,18 @@ if typer is not None:
                     baselines=baselines,
                     progress=progress,
                 )
-            detail = "quiet" if quiet else "verbose" if verbose else "normal"
-            Page(report, rich.console.Console(stderr=to_stdout), detail).print()
             if to_stdout:
                 sys.stdout.write(report.json() + "\n")
             elif json is not None:
-                json.write_text(report.json() + "\n")
+                _write(json, report.json() + "\n")
             if html is not None:
-                html.write_text(reports.page(report.as_dict(), *sources), encoding="utf-8")
+                _write(html, reports.page(report.as_dict(), *sources))
+            detail = "quiet" if quiet else "verbose" if verbose else "normal"
+            Page(report, rich.console.Console(stderr=to_stdout), detail).print()
         except entry.WrongArgument as error:
             raise typer.BadParameter(str(error)) from error
+        except typer.Exit:
+            raise
         except Exception:
             # Python's own exit code for this, 1, would mean "same, slower".
             traceback.print_exc()
@@ -335,6 +376,8 @@ if typer is not None:
             if output is None:
                 sys.stdout.write(text)
                 return
+            if (why := unwritable(output)) is not None:
+                raise typer.BadParameter(why, param_hint="--output")
             write(output, text, force=force)
         except FileExistsError:
             raise typer.BadParameter(f"{output} exists: --force writes over it") from None
@@ -476,6 +519,15 @@ if typer is not None:
             print(f"could not remove {path} ({why})", file=sys.stderr)
         if kept:
             raise typer.Exit(1)
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a report that was asked for. Where that fails only now, as on a full disk, the exit code is 70: no file, no proof."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        print(f"mm32: {path} could not be written: {error.strerror or error}", file=sys.stderr)
+        raise typer.Exit(70) from None
 
 
 def _entries(count: int) -> str:

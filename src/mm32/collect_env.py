@@ -13,6 +13,7 @@ import platform
 import re
 import shutil
 import subprocess
+import sysconfig
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -39,6 +40,7 @@ def collect() -> dict[str, Any]:
         "driver": _probe(_driver),
     }
     compilers = {name: _probe(partial(_compiler, name)) for name in ("nvcc", "ninja", "c++")}
+    compilers["Python.h"] = _probe(_python_headers)
     return {
         "versions": versions,
         "platform": _probe(platform.platform),
@@ -196,6 +198,12 @@ def _compiler(name: str) -> str | None:
     return f"{path} ({release[1] if release else (said.splitlines() or ['no version'])[0]})"
 
 
+def _python_headers() -> str | None:
+    """Where the header is that an extension of this Python is built with."""
+    path = Path(sysconfig.get_path("include"), "Python.h")
+    return str(path) if path.is_file() else None
+
+
 def _cache() -> dict[str, Any]:
     from mm32.cuda import compile as compiler
 
@@ -238,8 +246,16 @@ def _missing(versions: dict[str, str | None], compilers: dict[str, str | None]) 
     parts = [name for name in CLI_PARTS if _package(name) is None]
     if parts:
         found.append({"what": f"{', '.join(parts)}, for the command line", "get": pip_install("cli")})
-    builders = [name for name in ("nvcc", "c++") if absent(compilers[name])]
-    if builders:
-        what = f"{' and '.join(builders)}, to build scripts that use load_inline (mm32's own kernels do without)"
-        found.append({"what": what, "get": "a CUDA toolkit and a C++ compiler from your system"})
+    for what, names, get in (
+        (
+            "C++",
+            ("c++", "Python.h"),
+            "your system's C++ compiler and headers of Python (Debian: apt install g++ python3-dev)",
+        ),
+        ("CUDA", ("nvcc",), "a CUDA toolkit, where there is a GPU"),
+    ):
+        needed = [name for name in names if absent(compilers[name])]
+        if needed:
+            purpose = f"to build scripts with {what} in load_inline (mm32's own kernels do without)"
+            found.append({"what": f"{' and '.join(needed)}, {purpose}", "get": get})
     return found

@@ -181,9 +181,10 @@ def check_inputs(
     taken = (torch.float32, torch.float64) if a.device.type in ("cpu", "meta") else (torch.float32,)
     for name, t in tensors:
         if t.dtype not in taken:
+            convert = "" if t.is_complex() else f"convert it ({name}.float()) or "
             raise RuntimeError(
                 f"mm32.matmul takes {' or '.join(map(str, taken))} on {a.device.type}; {name} is {t.dtype}: "
-                f"convert it ({name}.float()) or use torch.matmul"
+                f"{convert}use torch.matmul"
             )
         if t.dtype != a.dtype:
             raise RuntimeError(
@@ -416,6 +417,9 @@ def from_layout(
     for name, size in (("M", m), ("N", n), ("K", k)):
         if size < 0:
             raise ValueError(f"{name} must not be negative, got {size}")
+    for rows, columns in ((m, k), (k, n), (m, n)):
+        if rows * columns * 4 >= 2**63:
+            raise ValueError(f"a matrix of {rows} x {columns} has more bytes than can be counted in 63 bits")
     check_options(activation, precision)
     with torch.device("meta"):
         a = torch.empty(m, k) if layout[0] == "n" else torch.empty(k, m).T

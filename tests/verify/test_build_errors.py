@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 from conftest_verify import HEAD, Run
 
 from mm32.verify import Verdict
-from mm32.verify.worker.build_errors import explain, first_error, first_line
+from mm32.verify.worker.build_errors import explain, first_error, first_line, other_hint
 
 NINJA = """Error building extension 'gemm': [1/3] c++ -MMD -MF main.o.d -std=c++17 -c main.cpp -o main.o
 FAILED: [code=1] main.o
@@ -62,6 +60,18 @@ def test_the_first_error_with_its_source() -> None:
             "Unsupported gpu architecture 'compute_999'",
             "",
         ),
+        (
+            "FAILED: [code=127] main.o\nc++ -c main.cpp\n/bin/sh: 1: c++: not found\n",
+            "c++: not found",
+            "apt install g++",
+        ),
+        ("/bin/bash: line 1: g++-12: command not found\n", "g++-12: not found", "no C++ compiler is here"),
+        ("/bin/sh: 1: /usr/local/cuda/bin/nvcc: not found\n", "nvcc: not found", "no CUDA toolkit here"),
+        (
+            "/site/torch/csrc/python_headers.h:12:10: fatal error: Python.h: No such file or directory\n",
+            "python_headers.h:12: error: Python.h: No such file or directory",
+            "apt install python3-dev",
+        ),
     ],
 )
 def test_first_errors_of_compilers_and_linkers(output: str, message: str, hint: str) -> None:
@@ -69,6 +79,23 @@ def test_first_errors_of_compilers_and_linkers(output: str, message: str, hint: 
     assert found is not None
     assert message in found.message
     assert hint in found.hint
+
+
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        (TypeError("ModelNew.__init__() missing 1 required positional argument: 'k'"), "get_init_inputs()"),
+        (TypeError("ModelNew.forward() takes 2 positional arguments but 3 were given"), "get_inputs()"),
+        (ModuleNotFoundError("No module named 'cutlass'"), "the environment that mm32 runs in"),
+        (SyntaxError("(unicode error) 'utf-8' codec can't decode byte 0xff in position 0"), "save the script as UTF-8"),
+        (ValueError("no"), ""),
+    ],
+)
+def test_mistakes_that_are_no_builds_have_hints_and_stay_what_they_are(error: Exception, hint: str) -> None:
+    assert explain(error) is None
+    found = other_hint(error)
+    assert hint in found
+    assert bool(hint) == bool(found)
 
 
 def test_other_exceptions_are_left_alone() -> None:
@@ -130,10 +157,8 @@ at::Tensor gemm(at::Tensor a, at::Tensor b) {
 }
 """
 
-needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler here")
 
-
-@needs_compiler
+@pytest.mark.compiler
 def test_an_extension_is_built_and_is_the_same(run: Run) -> None:
     report = run(extension(GEMM), trials=1, timeout=240.0)
     assert report.verdict.same, report.reason
@@ -142,7 +167,7 @@ def test_an_extension_is_built_and_is_the_same(run: Run) -> None:
     assert {p["status"] for p in report.probes} == {"same"}
 
 
-@needs_compiler
+@pytest.mark.compiler
 def test_an_extension_that_does_not_compile_shows_its_first_error(run: Run) -> None:
     report = run(extension(GEMM.replace("float sum = 0;", "flaot sum = 0;")), trials=1, timeout=240.0)
     assert report.verdict is Verdict.NOT_BUILT
@@ -153,7 +178,7 @@ def test_an_extension_that_does_not_compile_shows_its_first_error(run: Run) -> N
     assert len(report.error["context"].splitlines()) <= 4
 
 
-@needs_compiler
+@pytest.mark.compiler
 @pytest.mark.slow
 def test_an_undefined_symbol_is_named(run: Run) -> None:
     body = "at::Tensor helper(at::Tensor);\nat::Tensor gemm(at::Tensor a, at::Tensor b) { return helper(a); }"

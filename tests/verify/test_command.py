@@ -81,6 +81,7 @@ def test_wrong_usage_is_exit_code_2(scripts: tuple[Path, Path], tmp_path: Path) 
         ([reference, candidate, "--seed", str(2**62)], f"seed must be from 0 to 2^62 - 1, got {2**62}"),
         ([reference, candidate, "--json", tmp_path / "none" / "x.json"], "there is no folder"),
         ([reference, candidate, "--json", tmp_path], f"{tmp_path} is a folder"),
+        ([reference, candidate, "--exit-code", "tool"], "--exit-code is for many candidates"),
         ([reference, candidate, "--html", tmp_path / "none" / "x.html"], "there is no folder"),
     ):
         done = mm32("verify", *arguments)
@@ -121,7 +122,10 @@ def test_an_error_of_the_tool_itself_is_exit_code_70(
         raise ValueError("inside")
 
     def run(file: str, option: str = "--json") -> int:
-        return CliRunner().invoke(cli.app, ["verify", *map(str, scripts), option, file]).exit_code
+        done = CliRunner().invoke(cli.app, ["verify", *map(str, scripts), option, file])
+        if file == "/dev/full":
+            assert done.stderr == "mm32: /dev/full could not be written: No space left on device\n"
+        return done.exit_code
 
     monkeypatch.setattr(entry.Session, "run", lambda self: _Verified())
     monkeypatch.setattr(page.Page, "print", lambda self: None)

@@ -169,6 +169,20 @@ def test_a_level_that_does_not_work_out_is_given_up(
     assert printed(worker) == 1
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_folder_that_an_attempt_gave_to_another_user_is_taken_back(
+    start: Callable[..., WorkerProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A container or chroot without mounts, Python below a home folder: another user is tried, and cannot read it.
+    usual = launch.needed
+    monkeypatch.setattr("mm32.verify.process.needed", lambda: [*usual(), "/proc/1/mem"])
+    monkeypatch.setattr(launch, "LEVELS", tuple(chosen for chosen in LEVELS if not chosen[1]))
+    found, worker = look(start, tmp_path)
+    assert sandbox.USER not in worker.isolation
+    assert sandbox.CAPABILITIES in worker.isolation  # so that root may not write where it likes
+    assert found["writes home"] == "1"
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="where CUDA starts, the first level should work")
 def test_where_cuda_does_not_start_less_is_confined(
     start: Callable[..., WorkerProcess], monkeypatch: pytest.MonkeyPatch

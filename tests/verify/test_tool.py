@@ -265,7 +265,7 @@ def test_a_reference_whose_answer_is_constant_gives_no_verdict(run: Run) -> None
 BROKEN = {
     "exception": (forward("raise ValueError('no such luck')"), Verdict.CRASHED, "ValueError: no such luck"),
     "no ModelNew": (REFERENCE, Verdict.NOT_BUILT, "defines no class ModelNew; it defines Model."),
-    "syntax error": ("def f(:\n  pass\n", Verdict.NOT_BUILT, "SyntaxError: invalid syntax"),
+    "syntax error": ("def f(:\n  pass\n", Verdict.NOT_BUILT, "SyntaxError: invalid syntax (line 1)"),
     "import error": ("import no_such_module\n", Verdict.NOT_BUILT, "No module named 'no_such_module'"),
     "constructor": (
         HEAD + "class ModelNew(nn.Module):\n    def __init__(self, size): super().__init__()\n",

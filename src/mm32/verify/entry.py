@@ -55,7 +55,9 @@ def verify(
     Raises ValueError for wrong arguments and FileNotFoundError for a script that does not exist.
     """
     if (candidate is None) == (kernel is None):
-        raise WrongArgument("give either a candidate script or the name of a kernel")
+        raise WrongArgument(
+            "give either a candidate script or the name of a kernel: --kernel auto takes mm32's own choice"
+        )
     if kernel is not None:
         from mm32.plan import check_kernel
 

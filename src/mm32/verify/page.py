@@ -59,7 +59,8 @@ class Page:
                 cell.rjust(width) if i >= right else cell.ljust(width)
                 for i, (cell, width) in enumerate(zip(row, widths, strict=True))
             ]
-            self.line("  " + "  ".join(parts).rstrip(), "dim" if number == 0 else None)
+            if number or any(columns):  # a table of words alone has no headings
+                self.line("  " + "  ".join(parts).rstrip(), "dim" if number == 0 else None)
 
     def print(self) -> None:
         r = self.report

@@ -81,8 +81,11 @@ class _Supervisor:
                 order["folder"], order["temporary"], order["needed"], order["script"], order["hidden"], self.user
             )
             self.words.append(sandbox.VIEW)
-        elif self.user is not None:
-            os.chown(order["folder"], self.user, self.user)
+        else:
+            # Said also where it is this user's: an attempt at another level may have given the folder away.
+            os.chown(
+                order["folder"], *((self.user, self.user) if self.user is not None else (os.geteuid(), os.getegid()))
+            )
         ready, told = os.pipe()
         wake, woken = os.pipe()
         os.set_blocking(woken, False)

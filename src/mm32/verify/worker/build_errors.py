@@ -18,26 +18,38 @@ COMPILER = re.compile(
 )
 LINKER = re.compile(r"^.*(?:undefined reference to .*|ld: cannot find .*|multiple definition of .*)$", re.MULTILINE)
 TOOL = re.compile(r"^(?:nvcc|ptxas|g\+\+|c\+\+|cc1plus|nvlink|ninja)\s*(?::| )\s*(?:fatal|error)\s*:?.*$", re.MULTILINE)
+ABSENT = re.compile(r"^\S*sh: (?:line )?(?:\d+: )?(\S+): (?:command )?not found$", re.MULTILINE)  # said by dash or bash
 SYMBOL = re.compile(r"undefined symbol: (\S+)")
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 HINTS: tuple[tuple[str, str], ...] = (
     (r"C\+\+(?:14|17|20) or later|requires? (?:at least )?C\+\+1[47]|-std=c\+\+(?:98|11|14)",
      "torch's headers need C++17 or later: drop the -std flag from extra_cflags, or raise it"),
+    (r"Python\.h: No such file", "Python's headers are missing (Debian and Ubuntu: apt install python3-dev)"),
     (r"No such file or directory", "a header is missing: check the #include and extra_include_paths"),
     (r"undefined reference|undefined symbol",
      "it is declared but defined nowhere: is its source among cpp_sources/cuda_sources, under the same signature?"),
     (r"cannot find -l", "a library is missing: check extra_ldflags"),
     (r"CUDA_HOME environment variable is not set|nvcc.*not found|No such file.*nvcc",
      "there is no CUDA toolkit here to compile with: install one, or set CUDA_HOME"),
+    (r"^\S*(?:c\+\+|g\+\+|gcc|clang)\S*: not found",
+     "no C++ compiler is here: install one, with Python's headers (Debian and Ubuntu: apt install g++ python3-dev)"),
     (r"Ninja is required", "install it: pip install ninja"),
     (r"no CUDA-capable device|Found no NVIDIA driver|No CUDA GPUs are available|Torch not compiled with CUDA",
      "this machine, or this build of torch, has no GPU: verify this candidate where one is"),
-    (r"unexpected keyword argument|missing \d+ required (?:positional|keyword)",
+    (r"\bload(?:_inline)?\(\) (?:missing|takes|got)",
      "see torch.utils.cpp_extension.load_inline for its arguments"),
     (r"has not been declared|was not declared in this scope|identifier .* is undefined",
      "it is not declared where it is used: a missing #include, or a missing entry in cpp_sources"),
 )  # fmt: skip
+
+# Of mistakes that are no build's.
+OTHER_HINTS: tuple[tuple[str, str], ...] = (
+    (r"\.__init__\(\) (?:missing|takes|got)", "a model is made with what the reference's get_init_inputs() returns"),
+    (r"\.forward\(\) (?:missing|takes|got)", "a model is called with what the reference's get_inputs() returns"),
+    (r"^ModuleNotFoundError", "install it into the environment that mm32 runs in"),
+    (r"^SyntaxError: .*codec can't decode", "save the script as UTF-8"),
+)
 
 
 @dataclass(frozen=True)
@@ -55,7 +67,7 @@ def first_line(error: BaseException) -> str:
         return f"the script called sys.exit({'' if error.code is None else error.code!r})"
     lines = [line for line in str(error).splitlines() if line.strip()]
     if isinstance(error, SyntaxError):
-        return f"SyntaxError: {error.msg}"
+        return f"SyntaxError: {error.msg}" + (f" (line {error.lineno})" if error.lineno else "")
     return f"{type(error).__name__}: {lines[0].strip()}" if lines else type(error).__name__
 
 
@@ -71,6 +83,12 @@ def chain(error: BaseException) -> list[BaseException]:
 
 def hint_for(text: str) -> str:
     return next((hint for pattern, hint in HINTS if re.search(pattern, text)), "")
+
+
+def other_hint(error: BaseException) -> str:
+    """What to do about an exception that `explain` has nothing to say of, or ""."""
+    text = first_line(error)
+    return next((hint for pattern, hint in OTHER_HINTS if re.search(pattern, text)), "")
 
 
 def first_error(output: str) -> Explained | None:
@@ -95,6 +113,10 @@ def first_error(output: str) -> Explained | None:
             text = found[0].strip()
             text = text.split(": ", 1)[-1] if "ld: " in text[:40] else text
             return Explained(re.sub(r"^\S*/", "", text), "", hint_for(text))
+    found = ABSENT.search(output)
+    if found:
+        text = f"{found[1]}: not found"
+        return Explained(text, "", hint_for(text))
     return None
 
 

@@ -38,7 +38,7 @@ def describe_error(error: BaseException, path: Path) -> dict[str, Any]:
     return {
         "type": type(error).__name__,
         "message": (explained.message if explained else build_errors.first_line(error))[:SHORT],
-        "hint": (explained.hint if explained else "")[:SHORT],
+        "hint": (explained.hint if explained else build_errors.other_hint(error))[:SHORT],
         "context": (explained.context if explained else "")[:SHORT],
         "built": int(explained is not None or isinstance(error, (BuildError, ScriptError, SyntaxError))),
         "script": path.name,

@@ -17,6 +17,11 @@ from typing import Any
 
 from torch import nn
 
+GIVES = {
+    "get_inputs": "the arguments of forward, as a list",
+    "get_init_inputs": "the arguments of the model's constructor, as a list",
+}
+
 
 class ScriptError(Exception):
     """The script lacks a class or a function that it must define."""
@@ -31,7 +36,7 @@ class Script:
     def function(self, name: str) -> Callable[[], Any]:
         value = getattr(self.module, name, None)
         if not callable(value):
-            raise ScriptError(f"{self.path.name} defines no function {name}()")
+            raise ScriptError(f"{self.path.name} defines no function {name}(), which gives {GIVES[name]}")
         return value
 
 
@@ -65,6 +70,8 @@ def load(path: Path, class_name: str) -> Script:
         hint = f"; it defines {', '.join(known)}" if known else "; it defines no nn.Module at all"
         if class_name == "ModelNew" and "Model" in known:
             hint += ". A candidate's class is called ModelNew, so that it cannot be mistaken for the reference's"
+        if class_name == "Model" and "ModelNew" in known:
+            hint += ". The reference is the first script, the candidate the second"
         raise ScriptError(f"{path.name} defines no class {class_name}{hint}")
     if not issubclass(model, nn.Module):
         raise ScriptError(f"{path.name}: {class_name} is not a torch.nn.Module")
