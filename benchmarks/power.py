@@ -1,7 +1,8 @@
 """How often a small gain is called FASTER, and the same code not: python benchmarks/power.py [-o FILE.json] [--copies N].
 
 The reference adds a zero to its product of 2048 x 1152 x 2048, a pass over the result that the faster candidate leaves out:
-honest, and about 5 % less time on an H200. What it gains is timed by CUDA events first, interleaved. Each copy is a file of its own, verified as one of a batch; the identical copies are the reference itself, its class renamed.
+honest, and about 5 % less time on an H200. What it gains is timed by CUDA events first, interleaved. Each copy is a file of its
+own, verified as one of a batch; the identical copies are the reference itself, its class renamed.
 """
 
 from __future__ import annotations

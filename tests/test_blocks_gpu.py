@@ -154,8 +154,8 @@ def test_sums_that_cancel_within_spans_are_found(seed: int) -> None:
 
 @pytest.mark.parametrize("family", families.FAMILIES, ids=lambda family: family.name)
 def test_hard_families(family: families.Family) -> None:
-    """Every family of docs/families.md, held to torch's error by the rule that it is held to there. Blocks are as large as those of
-    an ordinary limit: smaller ones have no lower tier, and what they recompute has the error of multiply-adds."""
+    """Every family of docs/families.md, held to torch's error by the rule that it is held to there. Blocks are as large as those
+    of an ordinary limit: smaller ones have no lower tier, and what they recompute has the error of multiply-adds."""
     runs("tensorcore")  # mma does not find sums that cancel
     a, b = family.inputs(2048, 4096, 2048)
     c = in_blocks("48MiB", a, b, "tensorcore")

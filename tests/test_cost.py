@@ -72,8 +72,8 @@ def test_no_estimate_beats_the_card(card: Card) -> None:
 @each_card
 def test_more_work_takes_no_less_time(card: Card) -> None:
     """Twice M, N or K; K from 256 on, below which "auto" may not emulate. Within a quarter for M or N up to 16, where twice as
-    many columns are another form of kernel, with another number of blocks in the last wave, or with aligned lines; and torch's own
-    kernels for up to 16 are slower than those for 32 (16 and 32 rows by 4096 x 4096 nn: 90 and 50 us on an H200)."""
+    many columns are another form of kernel, with another number of blocks in the last wave, or with aligned lines; and torch's
+    own kernels for up to 16 are slower than those for 32 (16 and 32 rows by 4096 x 4096 nn: 90 and 50 us on an H200)."""
     rng = random.Random(3)
     for _ in range(150):
         m, n, k = rng.choice(SIZES), rng.choice(SIZES), rng.choice([size for size in SIZES if size >= 256])
