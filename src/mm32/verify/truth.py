@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,7 @@ class TruthSource:
         self.contraction: dict[str, Any] | None = None
         self.k = 1
         self.products = 1  # in the model
+        self.additions = math.inf  # that round, in the longest sums of the last truth that was asked for with `few`
         self.working = 0.0  # coarsest unit roundoff that the reference computes in
 
     @property
@@ -48,17 +50,21 @@ class TruthSource:
         self.k = self.contraction["k"] if self.contraction else 1
         return header
 
-    def of(self, seed: int, right: Any) -> list[Truth]:
-        """The truth of each tensor of `right`, the reference's output for the inputs that it has now."""
-        found = self._in_float64(seed, right)
+    def of(self, seed: int, right: Any, few: bool = False) -> list[Truth]:
+        """The truth of each tensor of `right`, the reference's output for the inputs that it has now. With `few`, for data
+        whose sums have few terms: bounds come from these, of which `additions` round, not from the sums' lengths."""
+        found = self._in_float64(seed, right, few)
         exact = found.get("exact", [])
         rows = found.get("rows")
-        if self.contraction is None and found:
+        self.additions = float(found["additions"]) if found and few else math.inf
+        if self.contraction is None and found and not few:
             self.k = max(1, sum(min(int(length), LONGEST) for length in found["lengths"]))
             self.products = int(found["products"])
         truths = []
         for i, (path, leaf) in enumerate(leaves(right)):
-            truth = Truth(path, leaf, exact[i] if exact else None, None, self.k, working=self.working, rows=rows)
+            truth = Truth(
+                path, leaf, exact[i] if exact else None, None, 1 if few else self.k, working=self.working, rows=rows
+            )
             if exact and found["noise"] and isinstance(leaf, Tensor):
                 truth.noise = Errors(*found["noise"][i])
                 truth.flips = int(found["flips"][i])
@@ -70,10 +76,10 @@ class TruthSource:
             truths[0].gauge = gauge
         return truths
 
-    def _in_float64(self, seed: int, right: Any) -> dict[str, Any]:
+    def _in_float64(self, seed: int, right: Any, few: bool) -> dict[str, Any]:
         """The float64 result and what was found by it; empty, with a note, where there is no result that can be compared."""
         try:
-            reply = self.reference.ask("truth", seed=seed)
+            reply = self.reference.ask("truth", seed=seed, few=few)
         except Failure as failure:
             if failure.kind != "raised":
                 raise
