@@ -18,7 +18,7 @@ from .rounding import Rounding
 from .wire import leaves
 
 FEW = 64  # entries of an output, up to which more than one disturbed run is needed to tell how far rounding leads
-REPEATS = 5
+REPEATS, REPEATS_OF_FEW = 5, 2
 
 
 @dataclass
@@ -141,7 +141,7 @@ def _run(
     squares = [(0.0, 0.0)] * len(found)
     exact.flips = [0] * len(found)
     small = any(isinstance(leaf, Tensor) and leaf.numel() <= FEW for leaf in found)
-    repeats = REPEATS if small else 1
+    repeats = (REPEATS_OF_FEW if few else REPEATS) if small else 1
     for number in range(repeats):
         device = device_of(inputs, truth)
         if isinstance(counting, FewTerms):

@@ -30,6 +30,8 @@ FULL = 2.0**24  # integers up to here are exact in fp32
 NEGLIGIBLE = 2.0**-48  # of the largest entry of a product's operand
 ULPS = 2.0  # of one operator: elementary functions of fp32 are right to about that
 BUTTERFLY = 8  # additions on the way through a Fourier transform
+POWERS = {"exp", "exp2"}
+PURE = {"sum", "nansum", "cumsum"}  # nothing but sums: one of a single term is exact
 VARIANCES = {"var", "var_mean", "std", "std_mean"}
 POOLS = ("avg_pool1d", "avg_pool2d", "avg_pool3d")
 
@@ -62,17 +64,20 @@ class FewTerms(Rounding):
         length = sum_length(func, args, out)
         with _disable_current_modes():
             exact = next(self._known, None) if length > 1 else None
-            results = [t for t in pytree.tree_leaves(out) if isinstance(t, Tensor)]
+            results = _numbers(out)
             errors = [t.abs() * (ULPS * self.u) for t in results]
-            if length > 1 and not func._schema.is_mutable:
+            if name in POWERS and len(results) == 1:
+                errors = [torch.where(args[0] == 0, 0.0, errors[0])]  # the power 0 of anything is 1 everywhere
+            if length > 1 and results and not func._schema.is_mutable:
                 for i, (size, additions) in enumerate(_sizes(name, func, args, kwargs, out, length)):
-                    errors[i] = errors[i] + self._of_sum(size, additions, exact).reshape(results[i].shape)
+                    rest = 0.0 if name in PURE else errors[i]
+                    errors[i] = rest + self._of_sum(size, additions, exact).reshape(results[i].shape)
             moved = iter([self._moved(t, error) for t, error in zip(results, errors, strict=True)])
             if func._schema.is_mutable:
                 for t in results:
                     t.copy_(next(moved))
                 return out
-            return pytree.tree_map_only(Tensor, lambda _: next(moved), out)
+            return pytree.tree_map(lambda t: next(moved) if _is_number(t) else t, out)
 
     def _of_sum(self, size: Tensor, additions: Tensor, exact: Tensor | None) -> Tensor:
         if exact is not None:
@@ -83,18 +88,29 @@ class FewTerms(Rounding):
         return self.sum_u * size * additions
 
     def _moved(self, t: Tensor, error: Tensor) -> Tensor:
-        if not t.is_floating_point() or (self.generator is not None and t.device != self.generator.device):
+        if self.generator is not None and t.device != self.generator.device:
             return t  # a number that the host keeps beside a model on a card is exact
+        if t.is_complex():
+            parts = torch.view_as_real(t.resolve_conj())
+            return torch.view_as_complex(parts + error[..., None] * _hashed(parts, self.seed))
         return t + error * _hashed(t, self.seed)
+
+
+def _is_number(t: Any) -> bool:
+    return isinstance(t, Tensor) and (t.is_floating_point() or t.is_complex())
+
+
+def _numbers(out: Any) -> list[Tensor]:
+    """What an operator returns that is rounded."""
+    return [t for t in pytree.tree_leaves(out) if _is_number(t)]
 
 
 def _hashed(t: Tensor, seed: int) -> Tensor:
     """Numbers from -1 to 1 that depend on the values alone, so that equal ones are disturbed alike."""
-    bits = t.double().contiguous().view(torch.int64)
+    bits = t.to(torch.float64, memory_format=torch.contiguous_format, copy=True).view(torch.int64).add_(seed)
     for factor in (-7046029254386353131, -4658895280553007687):
-        bits = (bits + seed) * factor
-        bits = bits ^ (bits >> 31)
-    return bits.double() * 2.0**-63
+        bits.mul_(factor).bitwise_xor_(bits >> 31)
+    return bits.double().mul_(2.0**-63)
 
 
 def given(func: Any, args: Any, kwargs: Any, name: str, default: Any = None) -> Any:
@@ -202,7 +218,7 @@ def _counts(t: Tensor) -> Tensor:
 
 def _sizes(name: str, func: Any, args: Any, kwargs: Any, out: Any, length: int) -> list[tuple[Tensor, Tensor]]:
     """Of each result, the sizes of the terms that it is summed from, added up, and how many additions of them round."""
-    results = [t for t in pytree.tree_leaves(out) if isinstance(t, Tensor)]
+    results = _numbers(out)
     found = _terms(name, func, args, kwargs) if args and isinstance(args[0], Tensor) else None
     if found is not None and name in SCANS:
         nonzero = (args[0] != 0).to(args[0].dtype).cumsum(found[1][0])

@@ -11,8 +11,9 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from .few_terms import FULL
 from .variations import CannotVary, Variation, is_data, like, size_of
 
 ISOLATING = (
@@ -22,15 +23,21 @@ ISOLATING = (
     Variation(
         "levels", "pairs of +a and -a of few bits: exact statistics, so that roots show their bits", isolating=True
     ),
+    Variation("thin", "one entry of each row of weights is not zero: products of one term", isolating=True, state=True),
     Variation(
         "one row", "a loss of zero but for few entries of one row: nothing averages out", isolating=True, few=True
     ),
 )
 EXPONENTIALS = ("exp", "softmax", "attention", "cross_entropy")
 ROOTS = ("norm", "var", "std", "sqrt", "pow")
+# A mean is subtracted: of impulses all differences count.
+CENTRED = ("layer_norm", "group_norm", "batch_norm", "instance_norm", "var", "std")
+CLIPPED = ("sigmoid", "softplus", "relu", "clamp", "margin")
 DEEP = 1024.0  # exp(-DEEP) is 0, in float64 too
 FAR = 64.0  # exp(-FAR) is beside 1 nothing in fp32
 FEW = 64  # entries of an output, in which the errors of many terms average out
+LOSS = 8  # entries of an output that is taken for a loss
+LEVELS = 31
 A_ROW = 3  # entries of a row that count, or more
 
 
@@ -39,15 +46,18 @@ def fits(name: str, operators: Iterable[str], lengths: Sequence[int], products: 
     of so many entries."""
     operators = list(operators)
     exponentials = exponential(operators)
-    roots = any(word in op for op in operators for word in ROOTS)
+    roots, centred, clipped = (
+        any(word in op for op in operators for word in words) for words in (ROOTS, CENTRED, CLIPPED)
+    )
     if not lengths:
         return False  # nothing is summed: the rule's bounds are a few u as they are
     return {
-        "impulses": products > 0 or not exponentials,
-        "peaks": exponentials and not products,
+        "impulses": not centred and (products > 0 or not exponentials),
+        "peaks": exponentials and not products and entries > LOSS,
         "pointers": exponentials and products > 0,
-        "levels": roots and not exponentials and not products,
-        "one row": entries <= FEW,
+        "thin": products > 0,
+        "levels": roots and not exponentials and not products and entries > LOSS,
+        "one row": (exponentials or clipped) and entries <= LOSS,
     }[name]
 
 
@@ -79,7 +89,7 @@ def fill(
         elif name == "pointers":
             made = _pointers(t, generator)
         elif name == "levels":
-            made = _levels(t, generator)
+            made = _levels(t, max(1, min(LEVELS, math.isqrt(int(FULL / longest)))), generator)
         else:
             slope = derivatives[i]
             if slope is None:
@@ -87,6 +97,21 @@ def fill(
             made = _one_row(t, slope, exponentials, generator)
         out[i] = like(t, made)
     return out
+
+
+def thin(model: nn.Module, generator: torch.Generator) -> None:
+    """Leave one entry of 24 bits in each row of the parameters of two axes and more, as large as the row. Raises CannotVary."""
+    weights = [t for t in model.parameters() if t.is_floating_point() and t.dim() > 1 and t[0].numel() > 1]
+    if not weights:
+        raise CannotVary("it has no weights")
+    with torch.no_grad():
+        for t in weights:
+            rows = torch.zeros(t.shape[0], t[0].numel(), device=t.device)
+            place = torch.randint(0, rows.shape[1], (len(rows), 1), generator=generator, device=t.device)
+            sign = torch.randint(0, 2, place.shape, generator=generator, device=t.device) * 2 - 1
+            size = _power(t) * 2.0 ** round(math.log2(rows.shape[1]) / 2) / 2
+            full = 1 + torch.rand(place.shape, generator=generator, device=t.device)
+            t.copy_(rows.scatter_(1, place, full * sign * size).view(t.shape))
 
 
 def exponential(operators: Iterable[str]) -> bool:
@@ -137,16 +162,16 @@ def _pointers(t: Tensor, generator: torch.Generator) -> Tensor:
     return out.scatter_(-1, place, 16 + 4 * torch.rand(shape, generator=generator, device=t.device))
 
 
-def _levels(t: Tensor, generator: torch.Generator) -> Tensor:
-    """Of each entry of the first axis a size of five bits, its signs like a chessboard's."""
+def _levels(t: Tensor, largest: int, generator: torch.Generator) -> Tensor:
+    """Of each entry of the first axis a size of few bits, up to so many units, its signs like a chessboard's."""
     total = torch.zeros(t.shape, dtype=torch.int64, device=t.device)
     for axis, size in enumerate(t.shape):
         shape = [1] * t.dim()
         shape[axis] = size
         total += torch.arange(size, device=t.device).view(shape)
     rows = (t.shape[0],) + (1,) * (t.dim() - 1) if t.dim() else ()
-    sizes = torch.randint(9, 32, rows, generator=generator, device=t.device)
-    return (1 - 2 * (total % 2)) * sizes * (_power(t) / 16)
+    sizes = torch.randint((largest + 2) // 3, largest + 1, rows, generator=generator, device=t.device)
+    return (1 - 2 * (total % 2)) * sizes * (_power(t) / 2 ** (largest.bit_length() - 1))
 
 
 def _one_row(t: Tensor, slope: Tensor, exponentials: bool, generator: torch.Generator) -> Tensor:

@@ -330,7 +330,8 @@ class ReferenceRunner(ScriptRunner):
             return {"why_not": "the reference takes values from 0 to 1 only"}
         try:
             if variation is not None and variation.state:
-                variations.perturb(self.model, generator)
+                change = isolating.thin if variation.isolating else variations.perturb
+                change(self.model, generator)
                 self.keep_state(list(self.kept_state))
             else:
                 filled = self._isolated if variation is not None and variation.isolating else variations.fill
