@@ -14,19 +14,20 @@ import torch
 from torch import Tensor, nn
 
 from .few_terms import FULL
+from .text import one_line
 from .variations import CannotVary, Variation, is_data, like, size_of
+from .wire import leaves
 
-ISOLATING = (
-    Variation("impulses", "zeros but for few entries: sums of one term keep all of its bits", isolating=True),
-    Variation("peaks", "few entries of each row are not negligible: exponentials show their bits", isolating=True),
-    Variation("pointers", "one entry of each row is not zero: scores of one term each", isolating=True),
-    Variation(
-        "levels", "pairs of +a and -a of few bits: exact statistics, so that roots show their bits", isolating=True
-    ),
-    Variation("thin", "one entry of each row of weights is not zero: products of one term", isolating=True, state=True),
-    Variation(
-        "one row", "a loss of zero but for few entries of one row: nothing averages out", isolating=True, few=True
-    ),
+ISOLATING = tuple(
+    Variation(name, asks, ties=True, isolating=True, state=name == "thin")
+    for name, asks in (
+        ("impulses", "zeros but for few entries: sums of one term keep all of its bits"),
+        ("peaks", "few entries of each row are not negligible: exponentials show their bits"),
+        ("pointers", "one entry of each row is not zero: scores of one term each"),
+        ("levels", "pairs of +a and -a of few bits: exact statistics, so that roots show their bits"),
+        ("thin", "one entry of each row of weights is not zero: products of one term"),
+        ("one row", "a loss of zero but for few entries of one row: nothing averages out"),
+    )
 )
 EXPONENTIALS = ("exp", "softmax", "attention", "cross_entropy")
 ROOTS = ("norm", "var", "std", "sqrt", "pow")
@@ -97,6 +98,20 @@ def fill(
             made = _one_row(t, slope, exponentials, generator)
         out[i] = like(t, made)
     return out
+
+
+def slopes(call: Callable[[list[object]], object], values: Sequence[object]) -> list[Tensor | None]:
+    """The derivatives of the sum of `call`'s output by those of its flat inputs that are data. Raises CannotVary where it has
+    none."""
+    given = [t.detach().clone().requires_grad_() if isinstance(t, Tensor) and is_data(t) else t for t in values]
+    data = [t for t in given if isinstance(t, Tensor) and t.requires_grad]
+    try:
+        with torch.enable_grad():
+            tensors = [t for _, t in leaves(call(given)) if isinstance(t, Tensor) and t.is_floating_point()]
+            found = iter(torch.autograd.grad([t.sum() for t in tensors], data, allow_unused=True))
+    except RuntimeError as error:
+        raise CannotVary(one_line(f"the reference has no derivatives: {error}", 160)) from None
+    return [next(found) if isinstance(t, Tensor) and t.requires_grad else None for t in given]
 
 
 def thin(model: nn.Module, generator: torch.Generator) -> None:

@@ -59,7 +59,7 @@ class Probing:
         self.reference = comparison.reference
         self.truth = comparison.truth
         self.odd: list[Odd] = []  # data of probes that were passed, for timed windows
-        self.seen: list[float] = []  # bits that the candidate's products carry, by each kind of data that shows it
+        self.seen: list[float] = []  # bits that the candidate's arithmetic carries, by each kind of data that shows it
 
     def run(self) -> Judgement:
         """All probes of this model. The first that fails decides; the others are reported as well. Raises Stop and Failure."""

@@ -357,24 +357,18 @@ class ReferenceRunner(ScriptRunner):
 
     def _isolated(self, name: str, leaves: list[Any], generator: torch.Generator) -> list[Any]:
         operators = self.recorder.names if self.recorder is not None else set()
-        exponential = isolating.exponential(operators)
-        return isolating.fill(name, leaves, generator, self.lengths, exponential, lambda: self._slopes(leaves))
-
-    def _slopes(self, leaves: list[Any]) -> list[Tensor | None]:
-        """The derivatives of the output's sum by the inputs that are data. Raises CannotVary where the model has none."""
-        given = [t.detach().clone().requires_grad_() if variations.is_data(t) else t for t in leaves]
-        data = [t for t in given if isinstance(t, Tensor) and t.requires_grad]
+        spec = pytree.tree_flatten(self.inputs)[1]
         try:
-            with torch.enable_grad():
-                output = self.call(pytree.tree_unflatten(given, pytree.tree_flatten(self.inputs)[1]))
-                tensors = [t for _, t in wire.leaves(output) if isinstance(t, Tensor) and t.is_floating_point()]
-                total = torch.stack([t.sum() for t in tensors]).sum()
-            found = iter(torch.autograd.grad(total, data, allow_unused=True))
-        except RuntimeError as error:
-            raise variations.CannotVary(text.one_line(f"the reference has no derivatives: {error}", 160)) from None
+            return isolating.fill(
+                name,
+                leaves,
+                generator,
+                self.lengths,
+                isolating.exponential(operators),
+                lambda: isolating.slopes(lambda flat: self.call(pytree.tree_unflatten(flat, spec)), leaves),
+            )
         finally:
             self.restore_state()
-        return [next(found) if isinstance(t, Tensor) and t.requires_grad else None for t in given]
 
     def probe(self, request: Request) -> Answer:
         """Fill inputs and parameters with the data of the probe "name", and return both; or "why_not"."""
