@@ -32,6 +32,7 @@ TF32_BITS = 11
 FINE = 4  # u: an error that says nothing of the bits of the arithmetic
 EARLIER, SHORT = 7, 0.1  # calls before the one that is judged, where one takes less than so many seconds
 ADDITIONS = 16.0  # that round, in data whose sums should have few terms: above it the probe would show nothing
+FIRST = 2  # variations that come before these data: what comes last is left out first where time is short
 DRAWS = 2  # of impulses where the output has few entries: one may be right by chance
 
 
@@ -144,7 +145,8 @@ class Probing:
         worst = Judgement()
         own = comparison.inputs = comparison.own_inputs(self.session.seed)
         draws = DRAWS if self._entries() <= FEW else 1
-        kinds = [*VARIATIONS, *(v for v in ISOLATING for _ in range(draws if v.name == "impulses" else 1))]
+        few = [v for v in ISOLATING for _ in range(draws if v.name == "impulses" else 1)]
+        kinds = [*VARIATIONS[:FIRST], *few, *VARIATIONS[FIRST:]]
         for number, variation in enumerate(kinds):
             self.session.at(f"probing: {variation.name}")
             if (variation.few and self._entries() > FEW) or self._again_in_vain(variation):
