@@ -178,13 +178,15 @@ def _pointers(t: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _levels(t: Tensor, largest: int, generator: torch.Generator) -> Tensor:
-    """Of each entry of the first axis a size of few bits, up to so many units, its signs like a chessboard's."""
+    """Of each entry of the first axis, or of the first two of three and more, a size of few bits, up to so many units, with signs
+    like a chessboard's: the more statistics differ, the less it takes luck to round one of them well."""
     total = torch.zeros(t.shape, dtype=torch.int64, device=t.device)
     for axis, size in enumerate(t.shape):
         shape = [1] * t.dim()
         shape[axis] = size
         total += torch.arange(size, device=t.device).view(shape)
-    rows = (t.shape[0],) + (1,) * (t.dim() - 1) if t.dim() else ()
+    kinds = min(2, max(1, t.dim() - 1))  # batch norm has statistics for each entry of the second axis
+    rows = (*t.shape[:kinds], *(1 for _ in t.shape[kinds:]))
     sizes = torch.randint((largest + 2) // 3, largest + 1, rows, generator=generator, device=t.device)
     return (1 - 2 * (total % 2)) * sizes * (_power(t) / 2 ** (largest.bit_length() - 1))
 
