@@ -13,6 +13,7 @@ reference's (reference.py) and the candidate's (worker/), which can lie. Of both
     draws, mode            random numbers, recorded and given again; operators as they are seen
     oracle, probes         the product that a model is, and data made for it
     variations             other data for any model
+    isolating, few_terms   data on which sums have few terms, and what honest rounding may do on these
     judge, pieces, selftest   same or different, piece by piece, and whether that check could have failed
     diagnosis              what is wrong with an output
     timed, timing, sequential   faster or not: which processes, their rounds, and when it is clear

@@ -248,9 +248,10 @@ class Comparison:
         self.right, self.reference_seconds = reply.value, reply.wall
 
     def vary(self, name: str, seed: int) -> str | None:
-        """Give the reference other data, and keep them in `inputs`; or why not."""
+        """Give the reference other data, and keep them in `inputs`; or why not: an empty text where they would show nothing."""
         self.varied = None  # they may be large: those of one variation at a time
-        reply = self.reference.ask("vary", name=name, seed=seed)
+        entries = sum(leaf.numel() if isinstance(leaf, Tensor) else 1 for _, leaf in leaves(self.right))
+        reply = self.reference.ask("vary", name=name, seed=seed, entries=entries)
         if "why_not" in reply.header:
             self.reference.ask("set_inputs", self.inputs, names=self.names)
             return str(reply.header["why_not"])

@@ -12,23 +12,26 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from .draws import Recorder, Replayer
+from .few_terms import FewTerms
 from .judge import ROUNDOFF, Truth
 from .rounding import Rounding
 from .wire import leaves
 
 FEW = 64  # entries of an output, up to which more than one disturbed run is needed to tell how far rounding leads
-REPEATS = 5
+REPEATS, REPEATS_OF_FEW = 5, 2
 
 
 @dataclass
 class Exact:
     """A float64 run: its output, the lengths of its sums, and of each leaf of the output what a disturbed run's errors are
-    (normwise, componentwise in u of the leaf's own type), and how many integers changed in it."""
+    (normwise, componentwise in u of the leaf's own type), and how many integers changed in it. With `few`, `additions`: how many
+    additions of its sums round (few_terms.py)."""
 
     output: Any
     lengths: list[int] = field(default_factory=list)
     products: int = 0
     noise: list[tuple[float, float]] = field(default_factory=list)
+    additions: float = 0.0
     flips: list[int] = field(default_factory=list)
 
 
@@ -110,16 +113,25 @@ def run(
     seed: int,
     names: list[str] | None = None,
     noise: bool = True,
+    few: bool = False,
 ) -> Exact:
-    """The model in float64 for these inputs; `right` is its output in its own types, `u` its coarsest unit roundoff."""
+    """The model in float64 for these inputs; `right` is its output in its own types, `u` its coarsest unit roundoff. With `few`
+    it is disturbed by what sums of these very data may be off, not by what sums of their length may be."""
     with DoubleModel(model, drawn) as twin:
-        return _run(twin, inputs, right, u, seed, names, noise)
+        return _run(twin, inputs, right, u, seed, names, noise, few)
 
 
 def _run(
-    twin: DoubleModel, inputs: Sequence[Any], right: Any, u: float, seed: int, names: list[str] | None, noise: bool
+    twin: DoubleModel,
+    inputs: Sequence[Any],
+    right: Any,
+    u: float,
+    seed: int,
+    names: list[str] | None,
+    noise: bool,
+    few: bool,
 ) -> Exact:
-    counting = Rounding()
+    counting: Rounding = FewTerms() if few else Rounding()
     exact = Exact(twin(inputs, counting, names), counting.lengths, counting.products)
     if not noise:
         return exact
@@ -129,9 +141,13 @@ def _run(
     squares = [(0.0, 0.0)] * len(found)
     exact.flips = [0] * len(found)
     small = any(isinstance(leaf, Tensor) and leaf.numel() <= FEW for leaf in found)
-    repeats = REPEATS if small else 1
+    repeats = (REPEATS_OF_FEW if few else REPEATS) if small else 1
     for number in range(repeats):
-        mode = Rounding(u, seed + number, device=device_of(inputs, truth))
+        device = device_of(inputs, truth)
+        if isinstance(counting, FewTerms):
+            mode: Rounding = counting.again(u, seed + number, device)
+        else:
+            mode = Rounding(u, seed + number, device=device)
         moved = [leaf for _, leaf in leaves(twin(inputs, mode, names))]
         for i, (own, right64, other) in enumerate(zip(found, truth, moved, strict=True)):
             if not isinstance(own, Tensor) or not isinstance(other, Tensor) or not own.numel():
@@ -144,6 +160,8 @@ def _run(
                 continue
             errors, *_ = Truth("", own, right64).measure(other)
             squares[i] = (squares[i][0] + errors.normwise**2, max(squares[i][1], errors.componentwise))
+        if isinstance(mode, FewTerms):
+            exact.additions = max(exact.additions, mode.additions)
     exact.noise = [((square / repeats) ** 0.5, worst) for square, worst in squares]
     return exact
 

@@ -143,6 +143,10 @@ class Truth:
         self.picked = own.normwise == 0 and own.componentwise == 0
         self._own = None
 
+    def forget(self) -> None:
+        """Compute the bounds anew when they are asked for: `noise` has changed."""
+        self._own = None
+
     def other(self, **fields: Any) -> Truth:
         """The same with other fields, of which nothing has been computed yet."""
         return replace(self, **fields, _own=None, _scale=None, _finite=None, _whole=None)

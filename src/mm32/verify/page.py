@@ -137,8 +137,9 @@ class Page:
         self.line(f"  componentwise: the worst entry's error, max |C-C64| in units of {self.unit()}")
         if r.precision:
             bits = r.precision["bits"]
+            of = "products" if r.problem["contraction"] else "arithmetic"
             self.line(
-                f"  effective precision of its products: {bits:.0f} bits{', as the reference' if bits >= 24 else ''} "
+                f"  effective precision of its {of}: {bits:.0f} bits{', as the reference' if bits >= 24 else ''} "
                 "(fp32 24, three fp16 products 22, TF32 and fp16 11, bfloat16 8)"
             )
         said = {True: "not modified", False: "MODIFIED by the candidate", None: "not checked"}

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from .judge import Errors, Judgement, Truth, judge, same_bits
+from .isolating import FEW, ISOLATING
+from .judge import U32, Errors, Judgement, Truth, judge, same_bits
 from .probes import PROBES, Probe, skip_reason
 from .report import judgement_record
 from .variations import VARIATIONS, Variation
@@ -28,8 +29,11 @@ if TYPE_CHECKING:
 LATE = "left out for time"
 ODD_BYTES = 128 << 20  # of inputs of probes that are kept for timed windows
 TF32_BITS = 11
+FINE = 4  # u: an error that says nothing of the bits of the arithmetic
 EARLIER, SHORT = 7, 0.1  # calls before the one that is judged, where one takes less than so many seconds
-FEW = 64  # entries of an output, in which the errors of many terms average out
+ADDITIONS = 16.0  # that round, in data whose sums should have few terms: above it the probe would show nothing
+FIRST = 2  # variations that come before these data: what comes last is left out first where time is short
+DRAWS = 2  # of impulses where the output has few entries: one may be right by chance
 
 
 @dataclass
@@ -56,7 +60,7 @@ class Probing:
         self.reference = comparison.reference
         self.truth = comparison.truth
         self.odd: list[Odd] = []  # data of probes that were passed, for timed windows
-        self.seen: list[float] = []  # bits that the candidate's products carry, by each kind of data that shows it
+        self.seen: list[float] = []  # bits that the candidate's arithmetic carries, by each kind of data that shows it
 
     def run(self) -> Judgement:
         """All probes of this model. The first that fails decides; the others are reported as well. Raises Stop and Failure."""
@@ -140,9 +144,12 @@ class Probing:
         comparison = self.comparison
         worst = Judgement()
         own = comparison.inputs = comparison.own_inputs(self.session.seed)
-        for number, variation in enumerate(VARIATIONS):
+        draws = DRAWS if self._entries() <= FEW else 1
+        few = [v for v in ISOLATING for _ in range(draws if v.name == "impulses" else 1)]
+        kinds = [*VARIATIONS[:FIRST], *few, *VARIATIONS[FIRST:]]
+        for number, variation in enumerate(kinds):
             self.session.at(f"probing: {variation.name}")
-            if variation.few and self._entries() > FEW:
+            if (variation.few and self._entries() > FEW) or self._again_in_vain(variation):
                 continue
             record: dict[str, Any] = {"name": variation.name, "asks": variation.asks}
             self.report.probes.append(record)
@@ -155,6 +162,9 @@ class Probing:
                 continue
             comparison.inputs = own
             reason = comparison.vary(variation.name, seed)
+            if reason == "":
+                self.report.probes.remove(record)
+                continue
             if reason is not None:
                 record |= {"status": "skipped", "reason": reason}
                 if variation.state:  # the reference may have found the reason only once it was changed
@@ -169,12 +179,20 @@ class Probing:
             self.reference.ask("set_inputs", own, names=comparison.names)
         return worst
 
+    def _again_in_vain(self, variation: Variation) -> bool:
+        """Whether the last probe was of the same kind and was left out, as the next would be."""
+        last = self.report.probes[-1] if self.report.probes else {}
+        return bool(variation.isolating and last.get("name") == variation.name and last["status"] == "skipped")
+
     def _judge_variation(self, variation: Variation, seed: int, record: dict[str, Any]) -> Judgement | None:
         comparison = self.comparison
         if variation.state:
             comparison.build_candidate({"init": comparison.build["init"], "state": comparison.varied["state"]})
         comparison.forward(seed)
         truths = self._truths(variation, seed, comparison.right)
+        if variation.isolating and not (self.truth.additions <= ADDITIONS):
+            record |= {"status": "skipped", "reason": "sums have many terms there even so"}
+            return None
         why_not = comparison.own_error(truths)
         if why_not:
             record |= {"status": "skipped", "reason": "rounding decides the reference's own answer there"}
@@ -183,17 +201,21 @@ class Probing:
             comparison.keep(truths, trial=False)
         comparison.give(comparison.inputs)
         got = comparison.output(seed)
+        if variation.equal and self._entries() <= FEW and not judge(got, truths).same:
+            self._allow_equal(truths, seed)
         result = comparison.judge_output(got, truths, f"probe {variation.name}")
         record |= {"status": "same" if result.same else "different", **judgement_record(result)}
         if result.same and not variation.state:
             self._keep_odd(variation.name, partial(self._truths, variation))
+        if variation.isolating:
+            self._count_bits(result)
         if variation.name == "zero-mean":
             self._coarse(seed, truths, result)
         return result
 
     def _truths(self, variation: Variation, seed: int, right: Any) -> list[Truth]:
         """The truths of the reference's output for a variation's data, with what more is right for these."""
-        truths = self.truth.of(seed, right)
+        truths = self.truth.of(seed, right, few=variation.isolating)
         for truth in truths:
             # A sum of Inf and -Inf is NaN; by whoever adds up the weights before the product, which is the same but for
             # these, it is Inf. Data that hold a NaN are another matter.
@@ -202,6 +224,21 @@ class Probing:
             if variation.ties and integers:
                 truth.flips = truth.reference.numel()  # the place of a NaN, or of one of several equal entries
         return truths
+
+    def _allow_equal(self, truths: list[Truth], seed: int) -> None:
+        """Widen bounds by what a sum of equal terms may be off: all are rounded the same way, so that errors do not average out.
+        4096 equal losses, added up in order, are 750 u off."""
+        for truth, other in zip(truths, self.truth.of(seed, self.comparison.right, few=True), strict=True):
+            if truth.noise is not None and other.noise is not None:
+                truth.noise.normwise = max(truth.noise.normwise, other.noise.normwise)
+                truth.noise.componentwise = max(truth.noise.componentwise, other.noise.componentwise)
+                truth.forget()
+
+    def _count_bits(self, result: Judgement) -> None:
+        """How many bits the candidate computes with, where the reference's own error is a few u: rounding counts for no more."""
+        error, own = result.errors.normwise, result.reference.normwise
+        if result.measured and own <= FINE * U32 and 0 <= error < math.inf:
+            self.seen.append(24.0 if error <= max(4 * own, FINE * U32) else -math.log2(error))
 
     def _coarse(self, seed: int, truths: list[Truth], result: Judgement) -> None:
         """Of a model with products inside: what TF32 operands would do, for the self-test and to count the candidate's bits."""

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from . import exact, machine, oracle, probes, text, variations, wire
+from . import exact, isolating, machine, oracle, probes, text, variations, wire
 from .draws import CannotReplay
 from .judge import Truth
 from .rounding import U32, Rounding
@@ -35,6 +35,7 @@ SHARE = 16
 LIMITED = {"aten::bernoulli", "aten::poisson", "aten::multinomial", "aten::binomial"}
 
 
+BY_NAME = {variation.name: variation for variation in (*variations.VARIATIONS, *isolating.ISOLATING)}
 # Operators that turn absolute errors into relative ones, which an honest kernel (exp2 of x log2 e) has of large values.
 STEEP = ("exp", "softmax", "attention", "sin", "cos", "tan")
 
@@ -49,6 +50,8 @@ class ReferenceRunner(ScriptRunner):
         self.seconds = 0.0  # that it took
         self.recorder: exact.Recorder | None = None  # what the model draws and computes in
         self.u = U32  # coarsest unit roundoff that it computes in
+        self.lengths: list[int] = []  # of the sums of its last float64 run
+        self.products = 0  # in it
         self.separable: list[int] | None = None  # inputs of which a part of the batch can be taken alone
 
     def operations(self) -> dict[str, Callable[[Request], Answer]]:
@@ -144,7 +147,8 @@ class ReferenceRunner(ScriptRunner):
 
     def truth(self, request: Request) -> Answer:
         """The model's output in float64 for the inputs of the last forward, how long its sums are, and how far honest rounding
-        may lead ("noise", "flips"). Where a float64 run takes long, the truth is of a part of the batch: "rows" says which."""
+        may lead ("noise", "flips"). Where a float64 run takes long, the truth is of a part of the batch: "rows" says which. With
+        "few", for data whose sums have few terms, "noise" comes from these, of which "additions" round."""
         assert self.model is not None
         self.restore_state()
         why_not = ""
@@ -155,14 +159,25 @@ class ReferenceRunner(ScriptRunner):
                 self.restore_state()
             inputs, right, rows = self._part(request["seed"])
             found = exact.run(
-                self.model, inputs, drawn, right, self.u, request["seed"], self.names, self.contraction is None
+                self.model,
+                inputs,
+                drawn,
+                right,
+                self.u,
+                request["seed"],
+                self.names,
+                self.contraction is None,
+                bool(request.get("few")),
             )
+            if not request.get("few"):
+                self.lengths, self.products = found.lengths, found.products
             return {
                 "value": {"exact": self.copy(found.output), "rows": rows},
                 "lengths": found.lengths,
                 "products": found.products,
                 "noise": found.noise,
                 "flips": found.flips,
+                "additions": found.additions,
                 "working": self.u,
             }
         except CannotReplay as error:
@@ -295,12 +310,14 @@ class ReferenceRunner(ScriptRunner):
 
     def vary(self, request: Request) -> Answer:
         """Fill the inputs with other data made from them ("name", "seed"), or change the parameters; return both, or
-        "why_not"."""
+        "why_not", which is empty where the model has nothing that this variation could show."""
         assert self.model is not None
         name, seed = request["name"], request["seed"]
         generator = torch.Generator(device=self.device).manual_seed(seed)
         leaves, spec = pytree.tree_flatten(self.inputs)
-        variation = variations.BY_NAME.get(name)
+        variation = BY_NAME.get(name)
+        if variation is not None and variation.isolating and not self._isolates(name, request["entries"]):
+            return {"why_not": ""}
         limited = self.recorder is not None and any(
             op in LIMITED or "binary_cross_entropy" in op for op in self.recorder.names
         )
@@ -313,10 +330,12 @@ class ReferenceRunner(ScriptRunner):
             return {"why_not": "the reference takes values from 0 to 1 only"}
         try:
             if variation is not None and variation.state:
-                variations.perturb(self.model, generator)
+                change = isolating.thin if variation.isolating else variations.perturb
+                change(self.model, generator)
                 self.keep_state(list(self.kept_state))
             else:
-                self.place(pytree.tree_unflatten(variations.fill(name, leaves, generator), spec))
+                filled = self._isolated if variation is not None and variation.isolating else variations.fill
+                self.place(pytree.tree_unflatten(filled(name, leaves, generator), spec))
         except variations.CannotVary as error:
             return {"why_not": str(error)}
         try:
@@ -331,6 +350,25 @@ class ReferenceRunner(ScriptRunner):
         if not (variation is not None and variation.odd) and not all(bool(torch.isfinite(t).all()) for t in tensors):
             return {"why_not": "the reference's own answer is not finite there"}
         return {"value": {"inputs": self.inputs, "state": dict(self.model.state_dict())}}
+
+    def _isolates(self, name: str, entries: int) -> bool:
+        operators = self.recorder.names if self.recorder is not None else set()
+        return self.u <= U32 and isolating.fits(name, operators, self.lengths, self.products, entries)
+
+    def _isolated(self, name: str, leaves: list[Any], generator: torch.Generator) -> list[Any]:
+        operators = self.recorder.names if self.recorder is not None else set()
+        spec = pytree.tree_flatten(self.inputs)[1]
+        try:
+            return isolating.fill(
+                name,
+                leaves,
+                generator,
+                self.lengths,
+                isolating.exponential(operators),
+                lambda: isolating.slopes(lambda flat: self.call(pytree.tree_unflatten(flat, spec)), leaves),
+            )
+        finally:
+            self.restore_state()
 
     def probe(self, request: Request) -> Answer:
         """Fill inputs and parameters with the data of the probe "name", and return both; or "why_not"."""

@@ -288,8 +288,12 @@ class Rounding(Mode):
         if self.u:
             return self._disturbed(func, args, kwargs, name)
         out = func(*args, **kwargs)
-        self._note(sum_length(func, args, out))
+        self._seen(func, args, kwargs, name, out)
         return out
+
+    def _seen(self, func: Any, args: Any, kwargs: Any, name: str, out: Any) -> None:
+        """In a run that is not disturbed: an operator that is no view, and what it returned."""
+        self._note(sum_length(func, args, out))
 
     def _note(self, length: int) -> None:
         if length > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,8 @@ from .probes import FEW, SMOOTH, Probe
 from .process import WorkerProcess
 from .wire import leaves
 
+# Noise of one entry, at least, on data whose sums have few terms: Winograd's tiles of 2 x 2 came to 18 of three times that.
+WORST = 16.0
 LONGEST = 1 << 22  # terms of one sum that count: rounding.py
 
 
@@ -31,6 +34,7 @@ class TruthSource:
         self.contraction: dict[str, Any] | None = None
         self.k = 1
         self.products = 1  # in the model
+        self.additions = math.inf  # that round, in the longest sums of the last truth that was asked for with `few`
         self.working = 0.0  # coarsest unit roundoff that the reference computes in
 
     @property
@@ -48,19 +52,25 @@ class TruthSource:
         self.k = self.contraction["k"] if self.contraction else 1
         return header
 
-    def of(self, seed: int, right: Any) -> list[Truth]:
-        """The truth of each tensor of `right`, the reference's output for the inputs that it has now."""
-        found = self._in_float64(seed, right)
+    def of(self, seed: int, right: Any, few: bool = False) -> list[Truth]:
+        """The truth of each tensor of `right`, the reference's output for the inputs that it has now. With `few`, for data
+        whose sums have few terms: bounds come from these, of which `additions` round, not from the sums' lengths."""
+        found = self._in_float64(seed, right, few)
         exact = found.get("exact", [])
         rows = found.get("rows")
-        if self.contraction is None and found:
+        self.additions = float(found["additions"]) if found and few else math.inf
+        if self.contraction is None and found and not few:
             self.k = max(1, sum(min(int(length), LONGEST) for length in found["lengths"]))
             self.products = int(found["products"])
         truths = []
         for i, (path, leaf) in enumerate(leaves(right)):
-            truth = Truth(path, leaf, exact[i] if exact else None, None, self.k, working=self.working, rows=rows)
+            truth = Truth(
+                path, leaf, exact[i] if exact else None, None, 1 if few else self.k, working=self.working, rows=rows
+            )
             if exact and found["noise"] and isinstance(leaf, Tensor):
                 truth.noise = Errors(*found["noise"][i])
+                if few:
+                    truth.noise.componentwise = max(truth.noise.componentwise, WORST)
                 truth.flips = int(found["flips"][i])
             truths.append(truth)
         if self.contraction is not None:
@@ -70,10 +80,10 @@ class TruthSource:
             truths[0].gauge = gauge
         return truths
 
-    def _in_float64(self, seed: int, right: Any) -> dict[str, Any]:
+    def _in_float64(self, seed: int, right: Any, few: bool) -> dict[str, Any]:
         """The float64 result and what was found by it; empty, with a note, where there is no result that can be compared."""
         try:
-            reply = self.reference.ask("truth", seed=seed)
+            reply = self.reference.ask("truth", seed=seed, few=few)
         except Failure as failure:
             if failure.kind != "raised":
                 raise

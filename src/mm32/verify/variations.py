@@ -17,7 +17,8 @@ from torch import Tensor, nn
 class Variation:
     """`odd`: NaN or Inf belong to it. `state`: it changes parameters. `outside`: its values may leave [0, 1].
     `few`: only for outputs of few numbers, in which the errors of many entries average out. `ties`: entries are equal in it, so
-    that an integer output, such as the place of the largest, may be any of several."""
+    that an integer output, such as the place of the largest, may be any of several. `equal`: numbers that are equal are added
+    up, and all rounded the same way. `isolating`: data of isolating.py."""
 
     name: str
     asks: str
@@ -26,6 +27,8 @@ class Variation:
     outside: bool = True
     few: bool = False
     ties: bool = False
+    equal: bool = False
+    isolating: bool = False
 
 
 VARIATIONS = (
@@ -43,8 +46,8 @@ VARIATIONS = (
     Variation("graded", "entries from 2^-8 to 2^8: small ones must be as accurate as large ones"),
     Variation("close", "entries around 1 that differ by a thousandth: their low bits carry the answer", few=True),
     Variation("rolled", "rows in another order: answers remembered by place show", outside=False),
-    Variation("constant", "every entry the same", outside=False, ties=True),
-    Variation("zero rows", "a third of the rows zeros: a missing epsilon shows", ties=True),
+    Variation("constant", "every entry the same", outside=False, ties=True, equal=True),
+    Variation("zero rows", "a third of the rows zeros: a missing epsilon shows", ties=True, equal=True),
     Variation("odd rows", "rows below zero, rows in order: a maximum that starts at zero and a choice by pieces show"),
     Variation("far below", "nothing above -65504: a maximum that starts at some negative number shows", ties=True),
     Variation(
@@ -54,7 +57,6 @@ VARIATIONS = (
     Variation("a NaN", "one NaN: it must appear where the reference has it", odd=True, ties=True),
     Variation("an Inf", "one Inf and one -Inf: they must lead to what the reference makes of them", odd=True),
 )
-BY_NAME = {variation.name: variation for variation in VARIATIONS}
 MIXED = "mixed"  # every row by another one of the variations: the data of one trial
 SAMPLE = 4096
 
@@ -78,11 +80,11 @@ def is_data(t: object) -> bool:
     return True
 
 
-def _size(t: Tensor) -> float:
+def size_of(t: Tensor) -> float:
     return float(torch.linalg.vector_norm(t.detach().float(), dtype=torch.float64)) / max(1, t.numel()) ** 0.5 or 1.0
 
 
-def _like(t: Tensor, values: Tensor) -> Tensor:
+def like(t: Tensor, values: Tensor) -> Tensor:
     """`values` with the strides and type of `t`."""
     return torch.empty_like(t).copy_(values)
 
@@ -98,7 +100,7 @@ def fill(name: str, values: Sequence[object], generator: torch.Generator) -> lis
         raise CannotVary("no input holds data that may be changed")
     out = list(values)
     changes: dict[str, Callable[[Tensor], Tensor]] = {
-        "zero-mean": lambda t: torch.randn(t.shape, generator=generator, device=t.device) * _size(t),
+        "zero-mean": lambda t: torch.randn(t.shape, generator=generator, device=t.device) * size_of(t),
         "negated": lambda t: -t,
         "times 100": lambda t: t * 100,
         "times 100000": lambda t: t * 1e5,
@@ -107,8 +109,8 @@ def fill(name: str, values: Sequence[object], generator: torch.Generator) -> lis
         "close": lambda t: 1 + 2.0**-10 * torch.randn(t.shape, generator=generator, device=t.device),
         "constant": lambda t: torch.full_like(t, 0.5),
         "zero rows": lambda t: torch.where(_kinds(t, 3, generator) == 0, 0, t),
-        "odd rows": lambda t: torch.where(_kinds(t, 2, generator) == 0, -t.abs() - _size(t) / 64, t.sort(-1).values),
-        "far below": lambda t: (t.abs() + _size(t)) * -1e5,
+        "odd rows": lambda t: torch.where(_kinds(t, 2, generator) == 0, -t.abs() - size_of(t) / 64, t.sort(-1).values),
+        "far below": lambda t: (t.abs() + size_of(t)) * -1e5,
         "steady": lambda t: _steady(t, generator),
         MIXED: lambda t: _mixed(t, generator),
     }
@@ -116,20 +118,20 @@ def fill(name: str, values: Sequence[object], generator: torch.Generator) -> lis
         for i in chosen:
             t = values[i]
             assert isinstance(t, Tensor)
-            out[i] = _like(t, changes[name](t))
+            out[i] = like(t, changes[name](t))
     elif name == "rolled":
         sizes = [t.shape[0] for t in values if isinstance(t, Tensor) and t.dim() and t.shape[0] > 1]
         if not sizes:
             raise CannotVary("no input has rows")
         by = int(torch.randint(1, max(2, min(sizes)), (1,), generator=generator, device=generator.device))
-        out = [_like(t, t.roll(by, 0)) if isinstance(t, Tensor) and t.dim() and t.shape[0] > 1 else t for t in values]
+        out = [like(t, t.roll(by, 0)) if isinstance(t, Tensor) and t.dim() and t.shape[0] > 1 else t for t in values]
     elif name in ("a NaN", "an Inf"):
         placed = [("nan",)] if name == "a NaN" else [("inf",), ("-inf",)]
         for number, (what,) in enumerate(placed):
             i = chosen[0] if number == 0 else chosen[-1]
             t = out[i]
             assert isinstance(t, Tensor)
-            new = _like(t, t)
+            new = like(t, t)
             at = int(torch.randint(0, t.numel(), (1,), generator=generator, device=generator.device))
             new[tuple(int(n) for n in torch.unravel_index(torch.tensor(at), t.shape))] = float(what)
             out[i] = new
@@ -138,7 +140,7 @@ def fill(name: str, values: Sequence[object], generator: torch.Generator) -> lis
 
 def _graded(t: Tensor, generator: torch.Generator) -> Tensor:
     steps = torch.randint(-8, 9, t.shape[-1:] if t.dim() else (), generator=generator, device=t.device)
-    return torch.randn(t.shape, generator=generator, device=t.device) * _size(t) * torch.exp2(steps.float())
+    return torch.randn(t.shape, generator=generator, device=t.device) * size_of(t) * torch.exp2(steps.float())
 
 
 def _mixed(t: Tensor, generator: torch.Generator) -> Tensor:
@@ -147,7 +149,7 @@ def _mixed(t: Tensor, generator: torch.Generator) -> Tensor:
     sign = torch.randint(0, 2, rows, generator=generator, device=t.device) * 2 - 1
     size = torch.exp2(torch.randint(-3, 4, rows, generator=generator, device=t.device).float())
     both = torch.rand(rows, generator=generator, device=t.device) < 0.5
-    normal = torch.randn(t.shape, generator=generator, device=t.device) * _size(t)
+    normal = torch.randn(t.shape, generator=generator, device=t.device) * size_of(t)
     return torch.where(both, normal, t.float() * sign) * size
 
 
@@ -162,7 +164,7 @@ def _kinds(t: Tensor, kinds: int, generator: torch.Generator) -> Tensor:
 
 
 def _steady(t: Tensor, generator: torch.Generator) -> Tensor:
-    row = torch.randn(t.shape[-1:], generator=generator, device=t.device) * (16 * _size(t))
+    row = torch.randn(t.shape[-1:], generator=generator, device=t.device) * (16 * size_of(t))
     return row.expand(t.shape)
 
 
@@ -175,7 +177,7 @@ def _flipped(values: Sequence[object], generator: torch.Generator) -> list[objec
         first = t.reshape(-1)[0]
         if bool((first == 0) | (first == 1)) and bool((t == first).all()):
             some = torch.rand(t.shape, generator=generator, device=t.device) < 1 / 16
-            out[i] = _like(t, torch.where(some, 1 - t.float(), t.float()))
+            out[i] = like(t, torch.where(some, 1 - t.float(), t.float()))
     if all(new is old for new, old in zip(out, values, strict=True)):
         raise CannotVary("no input is all ones or all zeros")
     return out

@@ -204,7 +204,7 @@ def figures(record: dict[str, Any]) -> str:
     precision = record.get("precision")
     if precision:
         cards.append(
-            (f"{number(precision['bits']):.0f} bits", f"of {text(precision['of'], 9)} that its products carry")
+            (f"{number(precision['bits']):.0f} bits", f"of {text(precision['of'], 9)} that its arithmetic carries")
         )
     shown = "".join(f"<div><b>{value}</b><span>{says}</span></div>" for value, says in cards)
     return (f'<div class="cards">{shown}</div>' if shown else "") + made

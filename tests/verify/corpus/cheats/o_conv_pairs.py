@@ -3,7 +3,6 @@
 reference: o_conv_relu
 device: both
 verdict: not SAME
-passes: bounds of convolutions leave room for sums in order: 17 bits
 """
 
 import torch

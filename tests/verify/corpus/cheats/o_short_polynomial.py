@@ -4,7 +4,6 @@ values are right.
 reference: o_softmax
 device: both
 verdict: not SAME
-passes: bounds of softmax leave room for sums in order: 17 bits
 """
 
 import torch

@@ -4,7 +4,6 @@ kept one.
 reference: o_normalize
 device: both
 verdict: not SAME
-passes: bounds of norms leave room for sums in order: 17 bits
 """
 
 import torch
