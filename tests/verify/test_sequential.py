@@ -134,6 +134,16 @@ def test_faster_net_alone_is_not_faster() -> None:
     assert conclude(times, 1e-4, 1e-3, 10, "cuda", []).verdict is Verdict.INCONCLUSIVE
 
 
+def test_a_call_that_is_too_short_to_tell_has_the_ratio_of_whole_windows() -> None:
+    """And not 20 times that, which the least net time that is believed would make of it."""
+    net = {"reference": 5e-2, "candidate": 0.05e-3, "control": 5e-2, "null": 0.0}
+    times = {name: Times([net[name] + 0.95e-3] * 12, [net[name]] * 12, [net[name]] * 12) for name in SIDES}
+    found = conclude(times, 1e-4, 5e-2, 10, "cuda", [])
+    assert found.verdict is Verdict.FASTER
+    assert found.ratio == found.low == found.high == pytest.approx(50.95)
+    assert found.note.startswith("at least, by whole windows")
+
+
 def test_how_many_calls_a_window_has() -> None:
     def calls(seconds: float, slot: int, device: str = "cuda", most: int = 8 << 30) -> int:
         return calls_of_a_window(seconds, slot, 60 << 20, most, device)

@@ -292,6 +292,10 @@ def conclude(
             note = f"faster net of the exchange of data, but not in whole windows ({whole.ratio:.2f}x)"
         else:
             verdict = Verdict.FASTER
+            if candidate.median <= 1.001 * TRUSTED_SHARE * candidate.wall:
+                # What is left of its windows is the least that is believed: a ratio of that would be of nothing measured.
+                found = whole
+                note = "at least, by whole windows: a call takes too little to tell it from the exchange of data"
     elif outcome.says == "slower":
         verdict = Verdict.SLOWER
     elif not math.isfinite(outcome.margin):
