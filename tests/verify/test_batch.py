@@ -718,6 +718,48 @@ def test_a_card_has_two_runners_and_the_cpu_one(
     assert most_at_once(Card(CPU, ""), tmp_path / "cpu") == 1
 
 
+def test_what_lacked_memory_is_tried_again_alone(
+    scripts: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reference, folder = scripts
+    for name in "cdef":
+        (folder / f"{name}.py").write_text(RIGHT)
+    at_work: list[str] = []
+    beside: dict[str, list[int]] = {}
+
+    class StandIn:
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def verify(self, order: dict, told: object) -> dict:
+            name = order["job"]["name"]
+            at_work.append(name)
+            time.sleep(0.05)
+            beside.setdefault(name, []).append(len(at_work))
+            at_work.remove(name)
+            report = Report(reference="r", candidate="c", seed=0)
+            first = len(beside[name]) == 1
+            report.verdict = Verdict.REFERENCE_FAILED if first and name in ("a.py", "d.py") else Verdict.INCONCLUSIVE
+            return {
+                "report": report.as_dict(),
+                "suspicious": False,
+                "short": report.verdict is Verdict.REFERENCE_FAILED,
+            }
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(worker_module, "Runner", StandIn)
+    monkeypatch.setattr(worker_module, "build", lambda job, *_: ahead.Built(str(tmp_path / job.id)))
+    found = Store(tmp_path / "s", create=True)
+    found.add(make(in_folder(reference, folder), Options(trials=1)))
+    Worker(found, [Card("GPU-1", "0")], builders=4).run()
+    verdicts = {record["report"]["verdict"] for record in Store(tmp_path / "s").new_records()}
+    assert verdicts == {"INCONCLUSIVE"}
+    assert {name: len(times) for name, times in beside.items()} == {f"{n}.py": 1 + (n in "ad") for n in "abcdef"}
+    assert beside["a.py"][1] == beside["d.py"][1] == 1  # alone
+
+
 def test_a_worker_refuses_scripts_that_have_changed(scripts: tuple[Path, Path], tmp_path: Path) -> None:
     reference, folder = scripts
     (folder / "b.py").unlink()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from . import handover
 from .isolating import FEW, ISOLATING
 from .judge import U32, Errors, Judgement, Truth, judge, same_bits
 from .probes import PROBES, Probe, skip_reason
@@ -193,7 +194,11 @@ class Probing:
         if variation.isolating and not (self.truth.additions <= ADDITIONS):
             record |= {"status": "skipped", "reason": "sums have many terms there even so"}
             return None
-        why_not = comparison.own_error(truths)
+        try:
+            why_not = comparison.own_error(truths)
+        except torch.OutOfMemoryError:
+            self._leave_out_for_memory(record)
+            return None
         if why_not:
             record |= {"status": "skipped", "reason": "rounding decides the reference's own answer there"}
             return None
@@ -203,7 +208,11 @@ class Probing:
         got = comparison.output(seed)
         if variation.equal and self._entries() <= FEW and not judge(got, truths).same:
             self._allow_equal(truths, seed)
-        result = comparison.judge_output(got, truths, f"probe {variation.name}")
+        try:
+            result = comparison.judge_output(got, truths, f"probe {variation.name}")
+        except torch.OutOfMemoryError:
+            self._leave_out_for_memory(record)
+            return None
         record |= {"status": "same" if result.same else "different", **judgement_record(result)}
         if result.same and not variation.state:
             self._keep_odd(variation.name, partial(self._truths, variation))
@@ -212,6 +221,12 @@ class Probing:
         if variation.name == "zero-mean":
             self._coarse(seed, truths, result)
         return result
+
+    def _leave_out_for_memory(self, record: dict[str, Any]) -> None:
+        """No process waits for an answer meanwhile: what was judged can be let go, and the next probe tried."""
+        record |= {"status": "skipped", "reason": "the card has no memory left to judge it"}
+        if self.session.card is not None:
+            handover.free(self.session.card)
 
     def _truths(self, variation: Variation, seed: int, right: Any) -> list[Truth]:
         """The truths of the reference's output for a variation's data, with what more is right for these."""

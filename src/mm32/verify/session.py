@@ -32,7 +32,8 @@ BUDGETS = {"cpu": (14.0, 22.0, 4.0), "cuda": (10.0, 15.0, 6.0)}
 # Seconds of one call, and of a trial with its judging, above which fewer timed calls are judged.
 SLOW, SLOW_TRIAL = 0.2, 3.0
 STAGE = re.compile(r"[^\d(:]*")  # what a stage is called without its numbers and names
-HELD = 2 << 30  # bytes of a card that a candidate may hold and not be blamed for what is missing
+# Bytes of a card that a candidate may hold and not be blamed for what is missing, and how many times a call's inputs and outputs.
+HELD, CALLS_HELD = 2 << 30, 4
 LARGE = 1 << 30  # bytes of an output, above which the same is done: those that are kept fill the card
 
 
@@ -66,6 +67,7 @@ class Session:
         self.candidate_place: dict[str, Any] = {}  # "folder" and "extra" of the candidate's process
         self.card = card()
         self.lock: DeviceLock | None = None
+        self.short = False  # of memory: another verification on the card may have had what was missing
         self.baselines: tuple[str, ...] = ("eager",)  # the first decides the verdict
         self.stages: dict[str, timed.TimingStage] = {}  # by baseline
 
@@ -115,13 +117,16 @@ class Session:
         self.candidate.end()
         held = torch.cuda.mem_get_info(self.card)[0] - before
         said = f"no memory of the card is left for {self.stage}"
-        if self.candidate_ran and held > HELD:
+        self.short = True
+        call = max((stage.call_bytes for stage in self.stages.values()), default=0)
+        if self.candidate_ran and held > HELD + CALLS_HELD * call:
             return Stop(Verdict.CRASHED, f"{said}, of which the candidate held {held / 2**30:.1f} GiB")
         return Stop(Verdict.REFERENCE_FAILED, f"{said}: {one_line(str(error))}")
 
     def _failed(self, failure: Failure) -> Stop:
         """The verdict where a process did not answer."""
         details = failure.details
+        self.short = failure.kind == "memory"
         if failure.kind == "killed" and self.candidate_ran:  # a trusted process, while a candidate's was there
             return Stop(Verdict.CRASHED, f"{self.guard.killed(failure, self.candidate.isolation)}, while {self.stage}")
         if failure.role != "candidate":

@@ -111,8 +111,12 @@ class TimingStage:
             worker.ask("baseline", how=self.baseline)
 
     @property
+    def call_bytes(self) -> int:
+        """Of one call's inputs and outputs; 0 while they are not known."""
+        return self._slot if hasattr(self, "pools") else 0
+
+    @property
     def _slot(self) -> int:
-        """Bytes of one call's inputs and outputs."""
         return self.pools.bytes + sum(t.nbytes for _, t in self.output if isinstance(t, Tensor))
 
     def _tried(self) -> int:

@@ -88,11 +88,11 @@ class BatchSession(Session):
 
 def verify_job(
     job: Job, built: Built, arch: str, truths: Truths, progress: Callable[[str], None]
-) -> tuple[Report, bool]:
-    """The report of a job, and whether another card should be asked as well."""
+) -> tuple[Report, bool, bool]:
+    """The report of a job, whether another card should be asked as well, and whether memory of the card was missing."""
     begin = time.monotonic()
     session = BatchSession(job, built, arch, truths, progress)
     report = session.run()
     report.seconds = time.monotonic() - begin + built.seconds
     report.building += built.seconds
-    return report, session.suspicious
+    return report, session.suspicious, session.short

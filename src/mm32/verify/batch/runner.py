@@ -72,10 +72,10 @@ def main(arguments: list[str]) -> None:
                     say(progress=text)
 
             try:
-                report, suspicious = verify_job(
+                report, suspicious, short = verify_job(
                     Job(**order["job"]), Built(**order["built"]), arguments[1], truths, progress
                 )
-                say(report=report.as_dict(), suspicious=suspicious)
+                say(report=report.as_dict(), suspicious=suspicious, short=short)
             except Exception as error:
                 last_line = f"{type(error).__name__}: {error}"
                 say(error=last_line[:2000], traceback=traceback.format_exc()[-LINES:])

@@ -20,8 +20,8 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,32 @@ from .store import Lease, Store, me
 IDLE = 1.0  # seconds between two looks for a job that somebody may have left
 ON_A_CARD = 4  # builders for each card, where there are cores
 RUNNERS = 2  # of a card
+
+
+class Turns:
+    """Of a card's runners: all at once, or one alone, which waits until the others are done and goes before those that come."""
+
+    def __init__(self) -> None:
+        self.at_work = self.waiting = 0
+        self.alone = False
+        self.changed = threading.Condition()
+
+    @contextmanager
+    def turn(self, alone: bool = False) -> Iterator[None]:
+        with self.changed:
+            self.waiting += alone
+            free = (lambda: self.at_work == 0) if alone else (lambda: not self.alone and not self.waiting)
+            self.changed.wait_for(free)
+            self.waiting -= alone
+            self.at_work += 1
+            self.alone = alone
+        try:
+            yield
+        finally:
+            with self.changed:
+                self.at_work -= 1
+                self.alone = False
+                self.changed.notify_all()
 BROKEN = 3  # runners in a row that came to nothing on a card, after which the card is left alone
 
 Told = Callable[[str, str], None]  # a candidate's name, and what is being done with it
@@ -79,6 +105,7 @@ class Worker:
         self.needed = threading.Event()  # there is something to do
         self.problem = ""  # why the worker had to give up, if it had
         self.working = set(self.cards)  # those that are not left alone
+        self.turns = {card: Turns() for card in self.cards}
 
     def stop(self) -> None:
         self.stopping.set()
@@ -200,7 +227,11 @@ class Worker:
                     begun = True
                     order = {"job": lease.job.record(), "built": built.record()}
                     name = lease.job.name
-                    said = runner.verify(order, lambda text, name=name: self.told(name, text))  # type: ignore[misc]
+                    for alone in (False, True):  # alone if memory was missing that the other runner's may have had
+                        with self.turns[card].turn(alone):
+                            said = runner.verify(order, lambda text, name=name: self.told(name, text))  # type: ignore[misc]
+                        if not said.get("short"):
+                            break
                     reason = str(said.get("error", ""))
                 except Broken as error:
                     reason = str(error)
