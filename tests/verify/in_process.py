@@ -54,7 +54,7 @@ class Bench:
         self.report = Report(str(reference), str(candidate), seed)
         self.reference, self.candidate = Worker(ReferenceRunner(), "reference"), Worker(ScriptRunner(), "candidate")
         self.truth = TruthSource(self.reference, self.note)  # type: ignore[arg-type]
-        self.building, self.device = False, self.reference.runner.device.type
+        self.building, self.device, self.card = False, self.reference.runner.device.type, None
         self.trial_budget = self.probe_budget = 300.0
         self.limits = Limits(300.0, 16.0)
 

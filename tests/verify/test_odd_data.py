@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from mm32.verify import sequential, variations
+from mm32.verify.compare import Comparison
 from mm32.verify.judge import Truth, judge
 from mm32.verify.kept import Keeper, Surprises
 from verify import in_process
@@ -116,6 +117,23 @@ def test_ties_may_be_decided_otherwise(verdict: Callable[..., tuple[str, str, An
     got, reason, _ = verdict(right, "v = x.flip(1).topk(4); return v.values, 511 - v.indices")
     assert got == "SAME", reason
     assert verdict(right, right.replace("v.indices", "v.indices + 1"))[0] == "DIFFERENT"
+
+
+def test_a_probe_without_memory_to_judge_it_is_left_out(
+    verdict: Callable[..., tuple[str, str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Comparison.judge_output
+
+    def short(self: Comparison, got: Any, truths: Any, where: str) -> Any:
+        if where == "probe an Inf":
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return whole(self, got, truths, where)
+
+    monkeypatch.setattr(Comparison, "judge_output", short)
+    got, _, report = verdict("return x.softmax(1)", "return x.softmax(1)")
+    assert got == "SAME"
+    (left,) = [probe for probe in report.probes if probe["status"] == "skipped" and "memory" in probe["reason"]]
+    assert left["name"] == "an Inf"
 
 
 def test_what_rounds_nothing_is_held_to_its_bits(verdict: Callable[..., tuple[str, str, Any]]) -> None:

@@ -61,6 +61,8 @@ class Turns:
                 self.at_work -= 1
                 self.alone = False
                 self.changed.notify_all()
+
+
 BROKEN = 3  # runners in a row that came to nothing on a card, after which the card is left alone
 
 Told = Callable[[str, str], None]  # a candidate's name, and what is being done with it
