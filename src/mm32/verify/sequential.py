@@ -25,7 +25,12 @@ LOOKS: dict[int, tuple[int, float]] = {
     25: (7, 1.0),
     30: (9, 1.0),
     40: (14, 1.0),
+    60: (22, 1.0),
+    90: (35, 1.0),
+    120: (48, 1.0),
 }
+USUAL = 40  # rounds; more only where they promise to tell something: where the interval's ends are within NARROW
+NARROW = 1.2
 WELL_KNOWN = 16  # rounds
 MIN_ROUNDS = min(LOOKS)
 MAX_ROUNDS = max(LOOKS)
@@ -85,11 +90,21 @@ def _noise(control: Sequence[float], reached: int, rank: int) -> float:
     return max(found.ratio, 1 / found.ratio) ** 2
 
 
+def promising(ratios: Sequence[float], control: Sequence[float], device: str) -> bool:
+    """Whether the interval is narrow and leaves out 1 but is not clear of the margin: more rounds may tell a small difference."""
+    outcome = look(ratios, control, device)
+    low, high = outcome.interval.low, outcome.interval.high
+    return outcome.says == "unclear" and not low <= 1 <= high and high <= NARROW * low
+
+
 def decided(ratios: Sequence[float], control: Sequence[float], device: str) -> bool:
-    """Whether no more rounds are needed: at a look, and clear, or clearly within the margin."""
+    """Whether no more rounds are needed: at a look, and clear, or clearly within the margin; or after the USUAL ones not
+    promising."""
     if len(ratios) not in LOOKS:
         return False
     outcome = look(ratios, control, device)
+    if len(ratios) >= USUAL and not promising(ratios, control, device):
+        return True
     smallest = MARGIN[device]
     within = 1 / smallest < outcome.interval.low and outcome.interval.high < smallest
     return outcome.says != "unclear" or (within and LOOKS[len(ratios)][1] <= 1)

@@ -232,7 +232,8 @@ def measure(
         _subtract(times)
         spent = time.monotonic() - begin
         enough = ENOUGH if spent < 3 * budget else sequential.MIN_ROUNDS
-        late = spent > GIVE_UP or (number + 1 >= enough and spent > budget)
+        longer = 3 if sequential.promising(*_ratios(times), device) else 1
+        late = spent > GIVE_UP or (number + 1 >= enough and spent > longer * budget)
         if late or sequential.decided(*_ratios(times), device):
             break
     return conclude(times, statistics.median(exchange), before, calls, device, keeper.kept(), quiet)
