@@ -29,7 +29,7 @@ def empty(*shape: int) -> torch.Tensor:
 
 
 def test_small_products_are_torchs() -> None:
-    made = planned(empty(40, 16), empty(16, 6720))
+    made = planned(empty(1, 4096), empty(4096, 4096))
     assert made.kernel == "torch"
     assert made.launches == ()
     assert made.workspace is None

@@ -205,6 +205,13 @@ def test_a_record_is_whole(path: Path) -> None:
         results = [result["seconds"] for row in made["rows"] for result in row["results"].values()]
         assert all(0 < seconds["call"] < 60 for seconds in results)
         return
+    if made["name"] == "workspace":
+        for row in made["rows"]:
+            for result in row["results"].values():
+                assert 0 < result["low"] <= result["seconds"] <= result["high"]
+                assert 0 < result["error"] < 1e-5
+                assert result["limit"] is None or result["workspace"] <= result["limit"]
+        return
     if made["name"] in ("kernelbench", "corpus", "batch", "power"):
         assert_verdicts_are_whole(made)
         return

@@ -26,7 +26,7 @@ SHARES: dict[str, float] = {
     # dot: of memory. A wave of blocks, a call, in launches.
     "dot.read": 1.0416667,
     "dot.wave.launches": 0.5,
-    "dot.launches": 1.0,
+    "dot.launches": 1.8,
     # tiled: of fp32. A wave, in launches.
     "tiled.fp32": 0.1046338,
     "tiled.wave.launches": 1.6666667,
@@ -59,7 +59,7 @@ SHARES: dict[str, float] = {
     "narrow.ramp.launches": 2.0,  # until memory is busy, and how long it must be busy for all of that to count
     "narrow.busy.launches": 3.4722222,
     "narrow.block.launches": 0.3333333,
-    "narrow.launches": 0.6666667,
+    "narrow.launches": 1.45,
     # tensorcore: of fp16, by columns of a tile x products; "inline": operands packed while multiplied; "short": for short K.
     # A tile's begin and end, in launches.
     "tensorcore.128x3": 0.8746969,
@@ -153,7 +153,7 @@ SHARES: dict[str, float] = {
     "torch.vector.rows.launches": 3,
     "torch.vector.k.launches": 2.659,
     "torch.vector.busy.launches": 3.472,
-    "torch.launches": 2.714,
+    "torch.launches": 2.45,
 }
 
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # blocks that share K, of mm32's split-K and of torch's
