@@ -8,6 +8,7 @@ import dataclasses
 import itertools
 import math
 import random
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from mm32 import plan as planning
 from mm32.cuda import blocks as running
 from mm32.cuda import launch
 from mm32.dropin import DropIn, Taken
+from mm32.errors import CompileError, LaunchError
 from mm32.export import script
 from mm32.gemm import Gemm, from_layout
 from mm32.plan import H200, Plan, Unplannable, blocks, plan
@@ -571,6 +573,56 @@ def test_blocks_where_memory_is_short(
         else:
             with pytest.warns(UserWarning, match="without it, which is slower, runs instead"):
                 close(mm32.matmul(a, b, kernel=kernel), a @ b)
+
+
+@pytest.mark.parametrize("error", [None, LaunchError("no memory for a module"), CompileError("no NVRTC")])
+def test_blocks_that_come_to_nothing_are_not_tried_at_every_call(
+    error: Exception | None,
+    card: Callable,  # noqa: F811
+    limit: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """For a while; and a module that cannot be loaded is no error of the call, which another kernel computes."""
+    monkeypatch.setattr(launch, "Executable", Short)
+    monkeypatch.setattr(running, "BlockedExecutable", Short)
+    Short.most = 0
+    a, b = torch.randn(6000, 3000), torch.randn(3000, 5000)
+    out = torch.empty(6000, 5000)
+    whole = prepared.executable(plan(gemm.describe(a, b, None, out), H200, "tensorcore"), 0, "tensorcore")
+    tried: list[int] = []
+    planned = prepared.planned
+
+    def counted(*args: Any, **options: Any) -> Plan:
+        tried.append(options["less"])
+        return planned(*args, **options)
+
+    monkeypatch.setattr(prepared, "planned", counted)
+    if error is not None:
+        monkeypatch.setattr(prepared, "executable", raising(error))
+    clock = [100.0]
+    monkeypatch.setattr(prepared.time, "monotonic", lambda: clock[0])
+    for _ in range(3):
+        assert prepared.in_blocks(whole, 0, (a, b, None, out), "tensorcore") is None
+        clock[0] += 1
+    once = len(tried)
+    clock[0] += prepared.AGAIN
+    assert prepared.in_blocks(whole, 0, (a, b, None, out), "tensorcore") is None
+    assert len(tried) == 2 * once > 0
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def raises(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return raises
+
+
+def test_a_batch_of_millions_is_planned_soon() -> None:
+    begin = time.perf_counter()
+    plan(from_layout("nn", 8, 8, 256), H200)
+    a, b = torch.empty(4_000_000, 8, 256, device="meta"), torch.empty(4_000_000, 256, 8, device="meta")
+    plan(gemm.describe(a, b, None, torch.empty(4_000_000, 8, 8, device="meta")), H200, torch="fp32", limit=2 << 30)
+    assert time.perf_counter() - begin < 5.0  # 25 s when blocks were counted one by one
 
 
 @pytest.mark.filterwarnings("ignore:Warning only once for all operators")

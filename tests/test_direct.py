@@ -111,6 +111,11 @@ MORE = {
 }
 
 
+def test_kept_tiles_are_for_columns_that_a_block_can_count() -> None:
+    for m, kept in ((direct.TALLEST, True), (direct.TALLEST + 1, False)):
+        assert (direct.SHORT in direct.tiles_for(gemm.from_layout("nt", m, 96, 28))) == kept
+
+
 def check(c: Array, a: Array, b: Array) -> None:
     """Within the bound of bf16x6 with sums promoted every 32 of K, and rounding of the partial sums of a cluster."""
     for i in range(len(c)):

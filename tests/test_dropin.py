@@ -816,8 +816,15 @@ def test_what_takes_the_host_longer_than_the_card_is_left(h200: pytest.MonkeyPat
         assert found == Left(module.TOO_SMALL) if left else isinstance(found, Taken)
 
 
+def test_where_bf16x6_was_asked_for_tiny_products_are_looked_up(standin: StandIn, seed: int) -> None:
+    tiny = DropIn("CPU", standin, tiny=1 << 20)
+    with on(tiny, "bf16x6"):
+        torch.mm(torch.randn(6, 6), torch.randn(6, 6))
+    assert tiny.stats().kernels == {"stand-in": 1}
+
+
 def test_no_tiny_product_is_one_that_would_be_taken(h200: pytest.MonkeyPatch) -> None:
-    """So that it makes no difference that these are not looked up, on an H200."""
+    """So that it makes no difference that these are not looked up, on an H200: without a batch."""
     for k in (1, 4, 16, 48, 128, 512, 4096, module.TINY):
         longest = module.TINY // k
         for m, n in itertools.product({1, longest // 16 or 1, longest}, repeat=2):

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import warnings
 from typing import Any, NamedTuple, Protocol
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -17,7 +19,7 @@ from mm32 import plan as planning
 from mm32 import settings
 from mm32.cuda import blocks, cublas, launch, prebuilt
 from mm32.cuda import compile as compiler
-from mm32.errors import CompileError
+from mm32.errors import CompileError, LaunchError
 from mm32.gemm import Gemm
 
 log = logging.getLogger("mm32")
@@ -292,6 +294,9 @@ def _what_is_missing(error: BaseException | None) -> str | None:
 
 
 LEAST_LIMIT = 64 << 20  # bytes: with a smaller workspace blocks hardly pay
+# When blocks of a call found no memory either. Each try plans anew, and has torch's allocator look for memory several times.
+_in_vain: WeakKeyDictionary[Run, float] = WeakKeyDictionary()
+AGAIN = 10.0  # seconds until they are tried again
 
 
 def in_blocks(
@@ -302,12 +307,15 @@ def in_blocks(
     **options: Any,
 ) -> Run | None:
     """Computes a call, `run(*tensors)`, which found no memory for its workspace, in blocks with half of that, a quarter, and so
-    on down to LEAST_LIMIT. Returns what did, and warns; None, with nothing done, where nothing fits, for a kernel that is not one
-    of the emulated ones, and while a CUDA graph is captured, when none may be loaded. `options` are those of `planned`."""
+    on down to LEAST_LIMIT. Returns what did, and warns; None, with nothing done, where nothing fits or no kernel of blocks can be
+    loaded, for AGAIN seconds after that, for a kernel that is not one of the emulated ones, and while a CUDA graph is captured,
+    when none may be loaded. `options` are those of `planned`."""
     plan = run.plan
     if plan.kernel not in planning.EMULATED_KERNELS or plan.workspace is None:
         return None
     if tensors[0].is_cuda and torch.cuda.is_current_stream_capturing():
+        return None
+    if time.monotonic() - _in_vain.get(run, -AGAIN) < AGAIN:
         return None
     limit = plan.workspace.bytes
     while (limit := limit // 2) >= LEAST_LIMIT:
@@ -315,20 +323,25 @@ def in_blocks(
             less = planned(plan.gemm, index, kernel, less=limit, **options)
         except planning.Unplannable:
             return None
-        if less.blocks is None or less.workspace is None:  # another kernel is faster by now
-            return None
+        if less.kernel != plan.kernel or less.workspace is None:  # another kernel is faster by now
+            break
         limit = less.workspace.bytes
-        made = executable(less, index, kernel)
         try:
+            made = executable(less, index, kernel)
+            if made.plan.kernel != less.kernel:  # torch's own product, where blocks cannot be compiled
+                break
             made(*tensors)
         except torch.OutOfMemoryError:
             continue
+        except (CompileError, LaunchError):  # a module finds no memory either
+            break
         warnings.warn(
             f"mm32: no memory for {plan.workspace.bytes} bytes of workspace that kernel {plan.kernel!r} wants for a product; "
             f"such products are computed in blocks with {limit} bytes from now on",
             stacklevel=4,
         )
         return made
+    _in_vain[run] = time.monotonic()
     return None
 
 

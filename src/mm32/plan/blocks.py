@@ -248,6 +248,10 @@ class _Search:
 
     def seconds(self, cut: Cut) -> float | None:
         """What a cut takes: its products and additions, each kind counted. None where a product has no room."""
+        g = self.gemm
+        blocks = -(-g.batches // cut.matrices) * -(-g.m // cut.rows) * -(-g.n // cut.columns)
+        if blocks * (2 * cut.spans - 1) > MOST_STEPS:  # before they are counted one by one: a batch may have millions
+            return None
         kinds = self._kinds(cut)
         if sum(kinds.values()) > MOST_STEPS:
             return None

@@ -71,14 +71,16 @@ def plan(
     if kernel == "auto":
         refused |= {name: why for name in names if name not in refused and (why := _left_out(name, gemm, card))}
     options: list[Option] = []
+    short: set[str] = set()  # those without room, which is what can be changed
     for name in names:
         if name not in refused:
             try:
                 options.append(_option(name, work, card, limit))
             except _NoRoom as error:
                 refused[name] = str(error)
+                short.add(name)
     if not options:
-        why = next(iter(refused.values()))
+        why = next((why for name, why in refused.items() if name in short), next(iter(refused.values())))
         if torch is None or kernel != "auto":
             raise Unplannable(f"kernel {kernel!r} cannot run here: {why}")
         return Plan(gemm, card, "torch", (), why)
