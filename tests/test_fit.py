@@ -97,6 +97,7 @@ def test_sensible_candidates(fit: ModuleType) -> None:
     assert "naive" in fit.sensible(gemm.from_layout("nn", 64, 64, 64), H200)
 
 
+@pytest.mark.slow
 def test_fitting_finds_the_shares_that_made_the_record(fit: ModuleType) -> None:
     made = synthetic(fit, 90, SMALL)
     everything = fit.samples([made])

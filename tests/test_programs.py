@@ -46,7 +46,11 @@ def test_every_program_has_its_library() -> None:
     assert {name: package.replace("-", "_") for name, package in bench().PROGRAMS.items()} == LIBRARIES
 
 
-@pytest.mark.parametrize("name", LIBRARIES)
+SLOW = pytest.mark.slow
+QUICK = ("low_rank", "muon")  # a second each
+
+
+@pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=SLOW) for name in LIBRARIES])
 def test_errors_are_those_of_fp32(name: str) -> None:
     """And a state made anew starts where the first one did, though a step changes its weights."""
     for model in load(name).make("cpu", True):

@@ -118,6 +118,7 @@ def test_the_search_finds_a_word_of_the_text(chromium: browser.Browser, address:
         assert page.errors == []
 
 
+@pytest.mark.slow
 def test_links_to_the_repository_appear_where_it_is_known(
     chromium: browser.Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

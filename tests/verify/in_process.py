@@ -55,6 +55,7 @@ class Bench:
         self.reference, self.candidate = Worker(ReferenceRunner(), "reference"), Worker(ScriptRunner(), "candidate")
         self.truth = TruthSource(self.reference, self.note)  # type: ignore[arg-type]
         self.building, self.device, self.card = False, self.reference.runner.device.type, None
+        self.short = False
         self.trial_budget = self.probe_budget = 300.0
         self.limits = Limits(300.0, 16.0)
 

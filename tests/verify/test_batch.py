@@ -760,6 +760,38 @@ def test_what_lacked_memory_is_tried_again_alone(
     assert beside["a.py"][1] == beside["d.py"][1] == 1  # alone
 
 
+def test_a_runner_that_dies_in_the_second_try_leaves_no_verdict_of_the_first(
+    scripts: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reference, folder = scripts
+    (folder / "b.py").unlink()
+    tries: list[int] = []
+
+    class StandIn:
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def verify(self, order: dict, told: object) -> dict:
+            tries.append(1)
+            if len(tries) == 2:
+                raise handle.Broken("its process died")
+            report = Report(reference="r", candidate="c", seed=0)
+            report.verdict = Verdict.CRASHED if len(tries) == 1 else Verdict.INCONCLUSIVE
+            return {"report": report.as_dict(), "suspicious": False, "short": len(tries) == 1}
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(worker_module, "Runner", StandIn)
+    monkeypatch.setattr(worker_module, "build", lambda job, *_: ahead.Built(str(tmp_path / job.id)))
+    found = Store(tmp_path / "s", create=True)
+    found.add(make(in_folder(reference, folder), Options(trials=1)))
+    Worker(found, [Card("GPU-1", "0")], builders=1).run()
+    (record,) = Store(tmp_path / "s").new_records()
+    assert record["report"]["verdict"] == "INCONCLUSIVE"
+    assert len(tries) == 3
+
+
 def test_a_worker_refuses_scripts_that_have_changed(scripts: tuple[Path, Path], tmp_path: Path) -> None:
     reference, folder = scripts
     (folder / "b.py").unlink()

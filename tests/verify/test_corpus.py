@@ -11,7 +11,7 @@ import pytest
 import torch
 from entries import ENTRIES, VERDICTS, Entry
 
-QUICK = 4  # files of a quick run, of each kind half as many; all are run by `make test-all`, and on a GPU
+QUICK = 2  # files of a quick run, of each kind half as many; all are run by `make test-all`, and on a GPU
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 

@@ -119,6 +119,31 @@ def test_ties_may_be_decided_otherwise(verdict: Callable[..., tuple[str, str, An
     assert verdict(right, right.replace("v.indices", "v.indices + 1"))[0] == "DIFFERENT"
 
 
+IN_ORDER = "s = torch.zeros_like(x[:, 0])\n        for i in range(x.shape[1]): s = s + x[:, i]\n        return s"
+HONEST = {  # forward of both, inputs, and what is made at the start
+    "tanh by sigmoid": (
+        "return self.c(x).tanh()",
+        "return 2 * torch.sigmoid(2 * self.c(x)) - 1",
+        "[torch.randn(2, 64, 12, 12)]",
+        "self.c = nn.Conv2d(64, 32, 3)",
+    ),
+    "a sum over an axis in the middle, in order": ("return x.sum(1)", IN_ORDER, "[torch.randn(2, 1024, 16)]", "pass"),
+    "a parameter without entries": (
+        "return self.l(x) + self.p.sum()",
+        "return self.p.sum() + self.l(x)",
+        "[torch.randn(16, 16)]",
+        "self.l = nn.Linear(16, 8); self.p = nn.Parameter(torch.zeros(0, 5))",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_an_honest_way_is_not_refused(name: str, verdict: Callable[..., tuple[str, str, Any]]) -> None:
+    right, other, inputs, init = HONEST[name]
+    got, reason, _ = verdict(right, other, inputs, init=init)
+    assert (got, reason) == ("SAME", "")
+
+
 def test_a_probe_without_memory_to_judge_it_is_left_out(
     verdict: Callable[..., tuple[str, str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +159,22 @@ def test_a_probe_without_memory_to_judge_it_is_left_out(
     assert got == "SAME"
     (left,) = [probe for probe in report.probes if probe["status"] == "skipped" and "memory" in probe["reason"]]
     assert left["name"] == "an Inf"
+    assert any("probes" in said for said in report.left_out)
+
+
+def test_a_candidate_cannot_have_all_probes_left_out_for_memory(
+    verdict: Callable[..., tuple[str, str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Comparison.judge_output
+
+    def short(self: Comparison, got: Any, truths: Any, where: str) -> Any:
+        if where.startswith("probe"):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return whole(self, got, truths, where)
+
+    monkeypatch.setattr(Comparison, "judge_output", short)
+    with pytest.raises(torch.OutOfMemoryError, match="3 probes could not be judged"):
+        verdict("return x.softmax(1)", "return x.softmax(1)")
 
 
 def test_what_rounds_nothing_is_held_to_its_bits(verdict: Callable[..., tuple[str, str, Any]]) -> None:

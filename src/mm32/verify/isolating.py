@@ -116,7 +116,7 @@ def slopes(call: Callable[[list[object]], object], values: Sequence[object]) -> 
 
 def thin(model: nn.Module, generator: torch.Generator) -> None:
     """Leave one entry of 24 bits in each row of the parameters of two axes and more, as large as the row. Raises CannotVary."""
-    weights = [t for t in model.parameters() if t.is_floating_point() and t.dim() > 1 and t[0].numel() > 1]
+    weights = [t for t in model.parameters() if t.is_floating_point() and t.dim() > 1 and t.numel() > len(t)]
     if not weights:
         raise CannotVary("it has no weights")
     with torch.no_grad():

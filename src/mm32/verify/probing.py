@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from .compare import Comparison
 
 LATE = "left out for time"
+NO_MEMORY = "the card has no memory left to judge it"
+MOST_UNJUDGED = 2  # probes that may be left out for that
+MOST_EQUAL = 1 << 24  # entries of an output whose bound is found anew where sums of equal terms may explain an error
 ODD_BYTES = 128 << 20  # of inputs of probes that are kept for timed windows
 TF32_BITS = 11
 FINE = 4  # u: an error that says nothing of the bits of the arithmetic
@@ -74,7 +78,7 @@ class Probing:
             said = self._in_a_row(begin)
             if said and worst.same:
                 worst = Judgement(False, f"probe 'in a row': {said}")
-        late = [p["name"] for p in self.report.probes if p.get("reason") == LATE]
+        late = [p["name"] for p in self.report.probes if p.get("reason") in (LATE, NO_MEMORY)]
         if late:
             self.report.left_out.append(f"{len(late)} of {len(self.report.probes)} probes")
         if self.seen:
@@ -194,10 +198,11 @@ class Probing:
         if variation.isolating and not (self.truth.additions <= ADDITIONS):
             record |= {"status": "skipped", "reason": "sums have many terms there even so"}
             return None
-        try:
+        with suppress(torch.OutOfMemoryError):
             why_not = comparison.own_error(truths)
-        except torch.OutOfMemoryError:
-            self._leave_out_for_memory(record)
+            record["judged"] = True
+        if not record.pop("judged", False):
+            self._without_memory(record)
             return None
         if why_not:
             record |= {"status": "skipped", "reason": "rounding decides the reference's own answer there"}
@@ -206,12 +211,13 @@ class Probing:
             comparison.keep(truths, trial=False)
         comparison.give(comparison.inputs)
         got = comparison.output(seed)
-        if variation.equal and self._entries() <= FEW and not judge(got, truths).same:
-            self._allow_equal(truths, seed)
-        try:
+        result = None
+        with suppress(torch.OutOfMemoryError):
+            if variation.equal and self._entries() <= MOST_EQUAL and not judge(got, truths).same:
+                self._allow_equal(truths, seed)
             result = comparison.judge_output(got, truths, f"probe {variation.name}")
-        except torch.OutOfMemoryError:
-            self._leave_out_for_memory(record)
+        if result is None:
+            self._without_memory(record)
             return None
         record |= {"status": "same" if result.same else "different", **judgement_record(result)}
         if result.same and not variation.state:
@@ -222,9 +228,13 @@ class Probing:
             self._coarse(seed, truths, result)
         return result
 
-    def _leave_out_for_memory(self, record: dict[str, Any]) -> None:
-        """No process waits for an answer meanwhile: what was judged can be let go, and the next probe tried."""
-        record |= {"status": "skipped", "reason": "the card has no memory left to judge it"}
+    def _without_memory(self, record: dict[str, Any]) -> None:
+        """Leave a probe out that there was no memory to judge: no process waits for an answer, so that the next one can be tried.
+        But few: a candidate that fills the card could have all of them left out. Raises OutOfMemoryError."""
+        record |= {"status": "skipped", "reason": NO_MEMORY}
+        self.session.short = True
+        if sum(probe.get("reason") == NO_MEMORY for probe in self.report.probes) > MOST_UNJUDGED:
+            raise torch.OutOfMemoryError(f"{MOST_UNJUDGED + 1} probes could not be judged")
         if self.session.card is not None:
             handover.free(self.session.card)
 

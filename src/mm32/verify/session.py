@@ -126,7 +126,10 @@ class Session:
     def _failed(self, failure: Failure) -> Stop:
         """The verdict where a process did not answer."""
         details = failure.details
-        self.short = failure.kind == "memory"
+        # In whichever process: another verification on the card may have had what was missing.
+        said = f"{details.get('type', '')} {failure.message}"
+        self.short = self.card is not None and ("OutOfMemoryError" in said or "CUDA out of memory" in said)
+        self.short |= self.card is not None and failure.kind == "memory" and "on the card" in failure.message
         if failure.kind == "killed" and self.candidate_ran:  # a trusted process, while a candidate's was there
             return Stop(Verdict.CRASHED, f"{self.guard.killed(failure, self.candidate.isolation)}, while {self.stage}")
         if failure.role != "candidate":
@@ -221,12 +224,15 @@ class Session:
 
         self.report.baseline = self.baselines[0]
         self._lock_device()
+        assert self.lock is not None
         for baseline in self.baselines:
             stage = timed.TimingStage(
                 self.reference, self.paths["reference"], self.seed, self.device, start, self.at, baseline
             )
             try:
                 stage.prepare()
+                self._wait_for(self.lock.acquire_exclusive)  # nobody else's work is in what the reference takes alone
+                stage.time_alone()
             except Failure as failure:
                 if baseline == self.baselines[0]:
                     raise
@@ -234,7 +240,6 @@ class Session:
                 stage.close()
             else:
                 self.stages[baseline] = stage
-        assert self.lock is not None
         self.lock.release()  # the candidate may compile for long
         self.reference.ask("build", build, seed=self.seed)  # as it was before these calls
 

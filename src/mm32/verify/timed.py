@@ -61,7 +61,7 @@ class TimingStage:
         self.benches: dict[str, Bench] = {}
 
     def prepare(self) -> None:
-        """Make the pools, and time the reference alone. Raises Failure."""
+        """Make the pools, and find how many calls a window has. Raises Failure."""
         self.progress("timing the reference alone")
         reference = self.eager
         # Not behind the trials' seeds: the candidate's process is told those, and could make the pool's data itself.
@@ -94,6 +94,10 @@ class TimingStage:
             self.seconds, self.draws = timing.cost(self.benches["reference"], self.pools)
             self._slots(("reference",), self._calls(self.seconds))
             self._first("reference")
+
+    def time_alone(self) -> None:
+        """What the reference takes by itself, before a candidate is there. Raises Failure."""
+        with _one_thread(), _memory_for("reference"):
             self.alone = timing.alone(self.benches["reference"], self.pools, self.calls, self.draws)
 
     def start_others(self) -> None:

@@ -277,6 +277,8 @@ def conclude(
     reference, candidate, null = times["reference"], times["candidate"], times["null"].wall
     certain = reference.median / max(candidate.wall - exchange, TRUSTED_SHARE * candidate.wall)
     verdict, note = Verdict.INCONCLUSIVE, ""
+    # What is left of its windows is the least that is believed: a ratio of that would be of nothing measured.
+    floored = candidate.median <= 1.001 * TRUSTED_SHARE * candidate.wall
     whole = sequential.look(*_ratios(times, raw=True), device).interval
     if outcome.says == "faster":
         fastest = min(reference.walls)
@@ -289,12 +291,11 @@ def conclude(
                 f"the reference took {in_units(before)} a call before the candidate was loaded, "
                 f"and at least {in_units(fastest)} beside it"
             )
-        elif not (whole.low > 1):
+        elif not (whole.low > (outcome.margin if floored else 1)):
             note = f"faster net of the exchange of data, but not in whole windows ({whole.ratio:.2f}x)"
         else:
             verdict = Verdict.FASTER
-            if candidate.median <= 1.001 * TRUSTED_SHARE * candidate.wall:
-                # What is left of its windows is the least that is believed: a ratio of that would be of nothing measured.
+            if floored:
                 found = whole
                 note = "at least, by whole windows: a call takes too little to tell it from the exchange of data"
     elif outcome.says == "slower":

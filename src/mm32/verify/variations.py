@@ -42,7 +42,7 @@ VARIATIONS = (
     Variation("negated", "the signs turned"),
     Variation("times 100", "large values: exponentials overflow unless their maximum is subtracted, as does fp16"),
     Variation("times 100000", "values beyond 65504, the largest of fp16: statistics of an fp16 copy are infinite"),
-    Variation("times 0.001", "small values: an epsilon that is wrong or left out shows", outside=False),
+    Variation("times 0.001", "small values: an epsilon that is wrong or left out shows", outside=False, equal=True),
     Variation("graded", "entries from 2^-8 to 2^8: small ones must be as accurate as large ones"),
     Variation("close", "entries around 1 that differ by a thousandth: their low bits carry the answer", few=True),
     Variation("rolled", "rows in another order: answers remembered by place show", outside=False),
@@ -51,7 +51,10 @@ VARIATIONS = (
     Variation("odd rows", "rows below zero, rows in order: a maximum that starts at zero and a choice by pieces show"),
     Variation("far below", "nothing above -65504: a maximum that starts at some negative number shows", ties=True),
     Variation(
-        "steady", "large values, the same at every step of a sequence: what is remembered for long shows", ties=True
+        "steady",
+        "large values, the same at every step of a sequence: what is remembered for long shows",
+        ties=True,
+        equal=True,
     ),
     Variation("ones and zeros", "of an input that is all ones or all zeros, a sixteenth the other", outside=False),
     Variation("a NaN", "one NaN: it must appear where the reference has it", odd=True, ties=True),

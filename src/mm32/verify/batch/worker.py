@@ -230,6 +230,7 @@ class Worker:
                     order = {"job": lease.job.record(), "built": built.record()}
                     name = lease.job.name
                     for alone in (False, True):  # alone if memory was missing that the other runner's may have had
+                        said = {}
                         with self.turns[card].turn(alone):
                             said = runner.verify(order, lambda text, name=name: self.told(name, text))  # type: ignore[misc]
                         if not said.get("short"):
