@@ -112,6 +112,20 @@ def test_rows_of_zeros_and_odd_rows_do_not_meet() -> None:
 
 
 # A place among equal entries is anybody's: this one finds another than torch.topk, from the far end.
+def test_shifted_statistics_of_graded_data_are_honest() -> None:
+    """Variances in one pass, of data shifted by their first entry, whatever the scales that are drawn."""
+    own = torch.rand(16, 2048, generator=torch.Generator().manual_seed(1))
+    for seed in range(40):
+        x = variations.fill("graded", [own], torch.Generator().manual_seed(seed))[0]
+        assert isinstance(x, Tensor)
+        assert float(x.abs().max()) > 100
+        z = x - x[:, :1]
+        variance = (z * z).mean(1) - z.mean(1) ** 2
+        truth = x.double().var(1, correction=0)
+        assert float(((variance - truth) / truth).abs().max()) < 8 * 2.0**-24
+    assert variations.fill("graded", [torch.tensor(2.0)], torch.Generator().manual_seed(1)) != [None]
+
+
 def test_ties_may_be_decided_otherwise(verdict: Callable[..., tuple[str, str, Any]]) -> None:
     right = "v = x.topk(4); return v.values, v.indices"
     got, reason, _ = verdict(right, "v = x.flip(1).topk(4); return v.values, 511 - v.indices")
