@@ -25,6 +25,7 @@ class Launched:
     shared: int
     stream: int
     dependent: bool
+    cluster: int
     words: tuple[int, ...]
 
     def problem(self) -> launch._Problem:
@@ -89,13 +90,20 @@ class Driver:
         (address,) = (ctypes.c_void_p * 1).from_address(parameters.value)
         entry = self._entries[kernel.value]
         size = self.sizes[entry]
-        dependent = bool(of.attribute_count)
-        if dependent:
-            assert of.attribute_count == 1
-            assert (of.attributes[0].id, of.attributes[0].value) == (driver.PROGRAMMATIC_STREAM_SERIALIZATION, 1)
+        dependent, cluster, count = False, 1, of.attribute_count
+        while count > 0:
+            count -= 1
+            attribute = of.attributes[count]
+            if attribute.id == driver.PROGRAMMATIC_STREAM_SERIALIZATION:
+                dependent = attribute.values[0] == 1
+            else:
+                assert attribute.id == driver.CLUSTER_DIMENSION
+                cluster = attribute.values[0]
+                assert cluster > 1 == attribute.values[1] == attribute.values[2]
+        assert of.grid[0] % cluster == 0
         words = tuple((ctypes.c_ulonglong * (size // 8)).from_address(address))
         self.launched.append(
-            Launched(entry, tuple(of.grid), tuple(of.block), of.shared, of.stream or 0, dependent, words)
+            Launched(entry, tuple(of.grid), tuple(of.block), of.shared, of.stream or 0, dependent, cluster, words)
         )
         return 0
 

@@ -99,10 +99,16 @@ cudaError_t __cudaPopCallConfiguration(dim3*, dim3*, size_t*, void*) { return cu
 
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel, void** arguments) {
     const cudaLaunchAttribute* attribute = config->attrs;
-    const int dependent = config->numAttrs == 1 && attribute->id == cudaLaunchAttributeProgrammaticStreamSerialization &&
+    const int dependent = config->numAttrs > 0 && attribute->id == cudaLaunchAttributeProgrammaticStreamSerialization &&
                           attribute->val.programmaticStreamSerializationAllowed == 1;
     const dim3 grid = config->gridDim, block = config->blockDim;
-    if ((int)config->numAttrs != dependent || grid.y * grid.z * block.y * block.z != 1) return cudaErrorInvalidConfiguration;
+    int expected = dependent;
+    if ((int)config->numAttrs > dependent && attribute[dependent].id == cudaLaunchAttributeClusterDimension) {
+        const auto cluster = attribute[dependent].val.clusterDim;
+        if (cluster.x < 2 || grid.x % cluster.x || cluster.y * cluster.z != 1) return cudaErrorInvalidConfiguration;
+        expected++;
+    }
+    if ((int)config->numAttrs != expected || grid.y * grid.z * block.y * block.z != 1) return cudaErrorInvalidConfiguration;
     launched(names().at(kernel).c_str(), grid.x, block.x, config->dynamicSmemBytes, dependent, config->stream, arguments[0]);
     return cudaSuccess;
 }

@@ -111,9 +111,19 @@ MORE = {
 }
 
 
-def test_kept_tiles_are_for_columns_that_a_block_can_count() -> None:
-    for m, kept in ((direct.TALLEST, True), (direct.TALLEST + 1, False)):
-        assert (direct.SHORT in direct.tiles_for(gemm.from_layout("nt", m, 96, 28))) == kept
+@pytest.mark.gpu
+def test_kept_tiles_walk_down_a_column_of_more_than_a_million_rows(seed: int) -> None:
+    """A block counts the rows that are left below its tile."""
+    m, k, n = 2**20 + 3000, 28, 768
+    asked, card = gemm.from_layout("nt", m, n, k), launch.card_of(0)
+    (kept,) = (candidate for candidate in direct.candidates(Work(asked), card) if candidate.tile.kept)
+    a, b = torch.randn(m, k, device="cuda"), torch.randn(n, k, device="cuda").T
+    out = torch.full((m, n), float("nan"), device="cuda")
+    launch.Executable(direct.assemble(kept, asked, card), 0)(a, b, None, out)
+    for first in (0, 2**20 - 300, m - 600):
+        rows = slice(first, first + 600)
+        truth, size = a[rows].double() @ b.double(), a[rows].double().abs() @ b.double().abs()
+        assert float(((out[rows] - truth).abs() / size).max()) <= 4 * numerics.UNIT
 
 
 def check(c: Array, a: Array, b: Array) -> None:

@@ -43,12 +43,13 @@ def exported(request) -> tuple[Plan, str]:
 def test_launches_are_the_plans(exported):
     plan, source = exported
     starts = re.findall(
-        r"start\(KERNEL\((\w+)::(\w+)\), (.*),\n\s+(\d+), (\d+), (DEPENDENT|IN_ORDER), (p|s\d*), stream\);", source
+        r"start\(KERNEL\((\w+)::(\w+)\), (.*),\n\s+(\d+), (\d+), (DEPENDENT|IN_ORDER), (\d+), (p|s\d*), stream\);",
+        source,
     )
     assert len(starts) == len(plan.launches)
     spaces = dict(NAMESPACE.findall(source))
-    for (space, entry, grid, block, dynamic, order, argument), step in zip(starts, plan.launches, strict=True):
-        assert (entry, int(block), int(dynamic)) == (step.entry, step.block, step.shared)
+    for (space, entry, grid, block, dynamic, order, cluster, argument), step in zip(starts, plan.launches, strict=True):
+        assert (entry, int(block), int(dynamic), int(cluster)) == (step.entry, step.block, step.shared, step.cluster)
         assert (order == "DEPENDENT", argument != "p") == (step.dependent, step.takes_workspace)
         assert len(re.findall(rf"__global__[^;{{]*\b{entry}\(", spaces[space])) == 1
         g = plan.gemm

@@ -55,7 +55,10 @@ def test_every_launch_of_a_plan_lies_on_the_axes(card: planning.Card) -> None:
             ]
         for launch in itertools.chain(*(plan.launches for plan in made)):
             (source,) = (s for s in SOURCES if s.source == launch.source and s.has(launch.constants))
-            assert source.threads(dict(launch.constants)) == launch.block
+            if launch.entry == "mm32_scale":  # more threads read rows whole, where there are few blocks
+                assert launch.block in (256, planning.emulated.SCALE_THREADS)
+            else:
+                assert source.threads(dict(launch.constants)) == launch.block
 
 
 def test_random_plans_reach_every_tile_and_load() -> None:

@@ -90,12 +90,18 @@ def test_structures_and_numbers_are_those_of_cuda() -> None:
     attribute.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
     value.programmaticStreamSerializationAllowed = 1
     attribute.value = value
-    theirs.attrs, theirs.numAttrs = [attribute], 1
+    clusters, dimension = cuda.CUlaunchAttribute(), cuda.CUlaunchAttributeValue()
+    clusters.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+    dimension.clusterDim.x, dimension.clusterDim.y, dimension.clusterDim.z = 8, 1, 1
+    clusters.value = dimension
+    theirs.attrs, theirs.numAttrs = [attribute, clusters], 2
     seen = driver.LaunchConfig.from_address(int(theirs.getPtr()))
     assert (tuple(seen.grid), tuple(seen.block)) == ((11, 12, 13), (14, 15, 16))
-    assert (seen.shared, seen.stream, seen.attribute_count) == (17, 18, 1)
+    assert (seen.shared, seen.stream, seen.attribute_count) == (17, 18, 2)
     assert ctypes.sizeof(driver.LaunchAttribute) == 72
-    assert bytes(seen.attributes[0])[:12] == bytes(driver.DEPENDENT)[:12]
+    ours = driver.attributes(dependent=True, cluster=8)
+    assert [bytes(x)[:12] for x in seen.attributes[:1]] == [bytes(ours[0])[:12]]
+    assert bytes(seen.attributes[1])[:20] == bytes(ours[1])[:20]
     names = cuda.CUfunction_attribute
     assert driver.MAX_DYNAMIC_SHARED_SIZE_BYTES == names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     assert driver.PREFERRED_SHARED_MEMORY_CARVEOUT == names.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
@@ -125,7 +131,7 @@ def test_each_launch_is_the_plans(
         for done, step in zip(card.launched, made.launches, strict=True):
             assert (done.entry, done.shared, done.stream) == (step.entry, step.shared, stream)
             assert (done.grid, done.block) == ((step.grid(made.gemm), 1, 1), (step.block, 1, 1))
-            assert done.dependent == step.dependent
+            assert (done.dependent, done.cluster) == (step.dependent, step.cluster)
             problem = launch._template(made.gemm)
             problem.a.data, problem.b.data, problem.c.data = a.data_ptr(), b.data_ptr(), c.data_ptr()
             problem.bias = bias.data_ptr()

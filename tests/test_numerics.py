@@ -71,7 +71,7 @@ def constants(*sources: str) -> dict[str, float]:
 def test_constants_are_the_kernels() -> None:
     common = constants("stats.cuh", "panels.cuh", "pack.cu")
     names = (
-        "SAMPLES", "TARGET", "TARGET_EXACT", "WIDE", "SPARSE", "FEWEST_SAMPLES", "ROOM", "LEVEL", "LEVELS",
+        "SAMPLES", "TARGET", "TARGET_EXACT", "WIDE", "VERY_WIDE", "SPARSE", "FEWEST_SAMPLES", "ROOM", "LEVEL", "LEVELS",
         "LARGEST_FP16", "LARGEST_BF16X6", "SMALLEST_BF16X6", "READY_ROWS", "ROW_GROUPS", "LISTED",
     )  # fmt: skip
     assert {name: common[name] for name in names} == {name: getattr(deciding, name) for name in names}

@@ -390,6 +390,42 @@ def test_the_emulation_runs_on_every_card(card: Card) -> None:
         plan(dataclasses.replace(problem, precision="ieee"), card, "mma")
 
 
+def test_few_long_rows_are_read_whole_by_clusters() -> None:
+    """Where there are fewer groups of rows than multiprocessors, several blocks have one; elsewhere each block is alone."""
+    for (m, k, n), expected in (
+        ((256, 36864, 256), (512, 8)),
+        ((1024, 16384, 1024), (512, 2)),
+        ((2048, 4096, 2048), (512, 1)),
+        ((2048, 8192, 4096), (256, 1)),
+    ):
+        problem = from_layout("tn", m, n, k)
+        scale = plan(problem, H200, "tensorcore").launches[0]
+        assert (scale.entry, scale.block, scale.cluster) == ("mm32_scale", *expected)
+        assert scale.blocks is not None
+        assert scale.blocks % scale.cluster == 0
+        assert scale.blocks <= 2 * H200.sms
+        assert plan(problem, A100, "mma").launches[0].cluster == 1
+    assert (
+        "blocks of 512 threads, 0 bytes of dynamic shared memory, in clusters of 8"
+        in plan(from_layout("tn", 256, 256, 36864), H200, "tensorcore").explain()
+    )
+
+
+@pytest.mark.parametrize("prepacked", [(False, False), (True, False), (False, True)])
+def test_what_may_be_left_to_the_lower_tier_early(prepacked: tuple[bool, bool]) -> None:
+    """Calls that have one, whose operands are both packed in it, and that promote every 64 of K."""
+    for (m, k, n), early in (
+        ((2048, 4096, 2048), 1),
+        ((256, 36864, 256), 1),
+        ((8192, 128, 8192), 0),
+        ((600, 600, 600), 0),
+    ):
+        space = plan(from_layout("nn", m, n, k), H200, "tensorcore", prepacked).workspace
+        assert space is not None
+        assert space.early == (early if prepacked == (False, False) else 0)
+        assert space.lower is None or space.lower.early == space.early
+
+
 def test_auto_leaves_short_sums_to_fp32() -> None:
     """Where the split's own error may pass an fp32 matmul's; who names the kernel gets it."""
     for card, kernel, shortest in (

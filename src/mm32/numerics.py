@@ -58,7 +58,7 @@ PROMOTED = {"tensorcore": 64, "mma": 32}  # of K, by kernel
 FMA_PROMOTED = 128  # of K, by mm32_fallback (plan/fma.py, ACCURATE_TILE)
 LINE_LANES, PAIR_LANES = (
     16,
-    32,
+    128,
 )  # threads that share a sum of a row or column, of a single element, that is recomputed by itself
 # The place in K, within a K-block, that a multiply with inline packing (inline_pack.cuh) takes at each of its 64 places.
 INLINE_ORDER = tuple(p // 8 * 4 + p % 4 + (0 if p % 8 < 4 else 32) for p in range(BLOCK_K))
@@ -359,6 +359,7 @@ def matmul(
         inline_pack=inline_pack,
         lower_tier=lower_parts is not None,
         tile=tile,
+        early=promote != 1,
         cancelled=precision == "fp32" and kernel == "tensorcore" and cancels(a, b, parts),
     )
     if precision == "fp32" and decision.tier == BF16X6:

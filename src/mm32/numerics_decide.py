@@ -24,13 +24,17 @@ Mask = NDArray[np.bool_]
 SAMPLES, TARGET, TARGET_EXACT = 128, 10, 14
 BLOCK_K = 64  # of K in a K-block
 RUN = SAMPLES // 8
-WIDE, SPARSE, FEWEST_SAMPLES, ROOM = 6, 32, 4, 5
+WIDE, VERY_WIDE, SPARSE, FEWEST_SAMPLES, ROOM = 6, 8, 32, 4, 5
 LEVEL, LEVELS = 5, 4
 LARGEST_FP16, LARGEST_BF16X6, SMALLEST_BF16X6 = 65504.0, 2.0**45, 2.0**-50
 READY_ROWS, ROW_GROUPS = 128, 256
 PARTNERS, TRIED_TILES, TRIED, TRIED_PAIRS, TILE_GROUP = 8, 6, 32, 8, 8
+FEW_PIECES, FEWEST_PIECES, FEW_PAIRS = 1024, 256, 2
 MOST_ALONE, MOST_PAIRS, LISTED = 8, 128, 64
 SCALE_ROWS = 32  # rows that mm32_scale looks at together
+SHORT_K = 256  # below it nothing is left to the lower tier early (plan/emulated.py)
+DRAWN_PAIRS = 256  # of early.cuh
+MOST_APART = DRAWN_PAIRS // 16
 ALLOWED = {3: 8.0, 1: 65536.0, 6: 65536.0}  # by number of products: 4 u, or 4 * 2^-11, in units of 2^-25
 ZEROS = 2**32 - 1  # `regular` of a row of zeros
 FP16X3, SCALED_LO, BF16X6, FMA = "fp16x3", "fp16x3 with a scaled lo", "bf16x6", "FMA"  # keys of mm32.stats().tiers
@@ -57,6 +61,7 @@ class Scales:
     level: Integer  # (R,): 2^level is 2^-LEVEL of the largest sampled element, scaled
     exact: Mask  # (R,): the exponent comes from the whole row
     big: Mask  # (2, R, samples): sampled elements of at least 2^level, and of at least 2^(level - LEVELS), scaled
+    unseen: Mask  # (R,): rows of zeros, and those whose sample is not finite
     wide: bool  # a row spans too much for fp16x3 without a scaled lo
 
     def exponents(self, scaled_lo: bool) -> Integer:
@@ -75,12 +80,14 @@ def scales(rows: Array) -> Scales:
     count = np.sum(sample > 0, axis=1)
     largest = np.max(sample, axis=1, initial=0)
     field = _field(largest)
-    wide = (count > 0) & (field * count - np.sum(fields, axis=1) >= WIDE * count)
+    spread = field * count - np.sum(fields, axis=1)  # times count
+    wide, very_wide = ((count > 0) & (spread >= least * count) for least in (WIDE, VERY_WIDE))
+    finite = np.all(np.isfinite(rows[:, sampled(k)]), axis=1)
     if k <= SAMPLES:
         exact = np.ones(count_rows, bool)
     else:  # rows that are looked at together are read whole together
-        few = (count < FEWEST_SAMPLES) & np.all(np.isfinite(rows[:, sampled(k)]), axis=1)
-        needs = np.pad(wide | few, (0, -count_rows % SCALE_ROWS)).reshape(-1, SCALE_ROWS)
+        few = (count < FEWEST_SAMPLES) & finite
+        needs = np.pad(very_wide | few, (0, -count_rows % SCALE_ROWS)).reshape(-1, SCALE_ROWS)
         exact = np.repeat(needs.any(axis=1), SCALE_ROWS)[:count_rows]
     whole = np.where(exact, np.max(size, axis=1, initial=0), largest)
     sparse = (count > 0) & (count < SPARSE * min(k, SAMPLES) // SAMPLES)
@@ -90,7 +97,7 @@ def scales(rows: Array) -> Scales:
     level = np.where(largest > 0, np.maximum(field - 127 + exponent - LEVEL, -100), 0)
     least = [np.exp2(np.maximum(level - exponent - lower, -126.0))[:, None] for lower in (0, LEVELS)]
     big = np.stack([sample >= x for x in least])
-    return Scales(exponent, level, exact, big, bool(np.any(wide | sparse | missed)))
+    return Scales(exponent, level, exact, big, ~finite | (whole == 0), bool(np.any(wide | sparse | missed)))
 
 
 def _field(x: Array) -> Integer:
@@ -199,6 +206,7 @@ class AcceptTest:
     limit: float
     loss: float
     required: int
+    scaled_lo: bool
 
     def alone(self, x: Stats) -> Mask:
         """(R,): rows that multiply-adds recompute by themselves, but for those that are steep."""
@@ -237,6 +245,12 @@ class AcceptTest:
             enough = (places >= self.required) | (np.add.outer(x.regular, y.regular) - self.k >= self.required)
             return in_range & (lost <= np.float32(ALLOWED[self.products]) * size) & enough
 
+    def outweighs(self, size: Double, x: Stats, y: Stats) -> Mask:
+        """Sums of which the scaled magnitude, a lower bound of |A||B|, is so large that what is lost is nothing beside it."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            lost = self._lost(x.small, x.largest, y.small, y.largest) * self.loss
+            return np.asarray(lost <= ALLOWED[self.products] / 2 * size)
+
     @staticmethod
     def _lost(small: Integer, largest: Array, y_small: Integer, y_largest: Array) -> Array:
         lost = np.multiply.outer(small.astype(np.float64), y_largest) + np.multiply.outer(
@@ -247,7 +261,8 @@ class AcceptTest:
 
 def accept_test(k: int, products: int = 3, scaled_lo: bool = False) -> AcceptTest:
     limit = LARGEST_BF16X6 if products == 6 else LARGEST_FP16
-    return AcceptTest(k, products, limit, 2.0**-11 if scaled_lo else 1.0, min(8, k // 4) if products == 3 else 0)
+    required = min(8, k // 4) if products == 3 else 0
+    return AcceptTest(k, products, limit, 2.0**-11 if scaled_lo else 1.0, required, scaled_lo)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -293,6 +308,15 @@ def _hashed(count: int, of: int) -> Integer:
     return (np.arange(count) * 2654435761 + 977) % 2**32 % of
 
 
+def gives_up(a: Scales, b: Scales) -> bool:
+    """Whether fp16x3 is given up before anything is packed (early.cuh): of drawn pairs of a row of A and a column of B, many
+    have no sampled place that is big in both."""
+    rows = _hashed(DRAWN_PAIRS, len(a.exponent))
+    columns = (np.arange(DRAWN_PAIRS) * 2246822519 + 3266489917) % 2**32 % len(b.exponent)
+    apart = ~np.any(a.big[1, rows] & b.big[1, columns], axis=1) & ~a.unseen[rows] & ~b.unseen[columns]
+    return int(apart.sum()) > MOST_APART
+
+
 def _steep(x: Stats, y: Stats, test: AcceptTest) -> Mask:
     """Rows of x that are not alone, and are not accepted with at least half of PARTNERS rows of y."""
     partners = y[_hashed(PARTNERS, len(y.level))]
@@ -325,16 +349,20 @@ def decide(
     lower_tier: bool = False,
     tile: tuple[int, int] = (128, 64),
     cancelled: bool = False,
+    early: bool = True,
 ) -> Decision:
     """What computes A (M, K) times B (K, N) on the card. `precision` is "fp32", "bf16x6" or "tf32". `lower_tier`: launches of
     bf16x6 follow those of fp16x3 (a plan's constant LOWER_TIER); `inline_pack` is its constant INLINE_PACK; `tile` is that of
-    mm32_fallback. `cancelled`: what `numerics_cancel.cancels` says of the product."""
+    mm32_fallback. `early`: everything may be left to bf16x6 before it is packed, for K >= SHORT_K. `cancelled`:
+    what `numerics_cancel.cancels` says of the product."""
     products = {"fp32": 3, "bf16x6": 6, "tf32": 1}[precision]
     m, k, n = *a.shape, b.shape[1]
     operands = a, np.ascontiguousarray(b.T)
     found = [scales(x) for x in operands]
     scaled_lo = products == 3 and any(x.wide for x in found)
     test = accept_test(k, products, scaled_lo)
+    if products == 3 and lower_tier and early and k >= SHORT_K and gives_up(found[0], found[1]):
+        return _lower(operands, found, None, test, tile)
     x, y = (stats(rows, of, products, scaled_lo) for rows, of in zip(operands, found, strict=True))
     none = np.zeros(m, bool), np.zeros(n, bool)
     steep = (_steep(x, y, test), _steep(y, x, test)) if products == 3 and kernel == "tensorcore" else none
@@ -366,27 +394,51 @@ def _much(sides: tuple[_Side, ...], test: AcceptTest) -> bool:
     """Whether the tier below should compute everything: many rows are alone, or a piece of C that is tried has more than a few
     pairs that are not accepted."""
     m, n = (s.count for s in sides)
-    pieces = _hashed(TRIED_TILES, -(-m // TRIED) * -(-n // TRIED))
+    count = -(-m // TRIED) * -(-n // TRIED)
+    pieces = _hashed(TRIED_TILES, count)
+    most = TRIED_PAIRS if count >= FEW_PIECES else FEW_PAIRS if count >= FEWEST_PIECES else 0
     return _many_alone(sides) or any(
-        _rejected(sides[0], sides[1], test, _tile(int(t), m, n)).sum() > TRIED_PAIRS for t in pieces
+        _rejected(sides[0], sides[1], test, _tile(int(t), m, n)).sum() > most for t in pieces
     )
 
 
 def _lower(
     operands: tuple[Array, Array],
     found: list[Scales],
-    observed: tuple[Stats, Stats],
+    observed: tuple[Stats, Stats] | None,
     test: AcceptTest,
     tile: tuple[int, int],
 ) -> Decision:
-    """The decision after bf16x6, as the tier below fp16x3, has packed. The stats are still those of fp16x3."""
+    """The decision after bf16x6, as the tier below fp16x3, has packed. The stats are still those of fp16x3, or its own where
+    nothing was packed for that."""
     test = replace(test, limit=LARGEST_BF16X6, loss=2.0**-100, required=0)
-    hi = (scaled(rows, of.exponent, 6)[1] for rows, of in zip(operands, found, strict=True))
-    tiny = any(np.any((rows != 0) & (np.abs(x) < SMALLEST_BF16X6)) for rows, x in zip(operands, hi, strict=True))
+    hi = [np.abs(scaled(rows, of.exponent, 6)[1]) for rows, of in zip(operands, found, strict=True)]
+    small = [(rows != 0) & (x < SMALLEST_BF16X6) for rows, x in zip(operands, hi, strict=True)]
+    tiny = any(np.any(x) for x in small)
+    early = observed is None
+    if observed is None:
+        first, second = (_after_early(*x) for x in zip(found, hi, small, strict=True))
+        observed = first, second
     a, b = (_Side(x, test, np.zeros(len(x.level), bool)) for x in observed)
     if a.many(a.alone, 16, 0) or b.many(b.alone, 16, 0):
         return _all(FMA, a.count, b.count)
-    return _repair(a, b, test, BF16X6, tile, tiny)
+    listed = max(int(x.alone.sum()) for x in (a, b)) <= LISTED
+    size = _scaled_sums(operands, found, test.scaled_lo and not early) if tiny and listed else None
+    return _repair(a, b, test, BF16X6, tile, tiny, size)
+
+
+def _scaled_sums(operands: tuple[Array, Array], found: list[Scales], scaled_lo: bool) -> Double:
+    """(M, N): the magnitudes of the sums of a call without an epilogue, scaled as its rows are."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        exponents = [x.exponents(scaled_lo) for x in found]
+        rows, columns = (x.astype(np.float64) for x in operands)
+        return np.asarray(np.ldexp(np.abs(rows @ columns.T), np.add.outer(*exponents)))
+
+
+def _after_early(found: Scales, hi: Array, small: Mask) -> Stats:
+    """What bf16x6 observes of rows that nothing observed before: the largest elements, and how many are too small for it."""
+    largest, count = np.max(hi, axis=1, initial=0), np.sum(small, axis=1)
+    return Stats(found.big, found.level, largest, count, np.where((largest == 0) & (count == 0), ZEROS, 0))
 
 
 def _nothing(tier: str, m: int, n: int) -> Decision:
@@ -397,8 +449,10 @@ def _all(tier: str, m: int, n: int) -> Decision:
     return replace(_nothing(tier, m, n), tiles=np.ones((m, n), bool))
 
 
-def _repair(a: _Side, b: _Side, test: AcceptTest, tier: str, tile: tuple[int, int], all_pairs: bool) -> Decision:
-    """What mm32_fallback recomputes. `all_pairs`: pairs are tested too."""
+def _repair(
+    a: _Side, b: _Side, test: AcceptTest, tier: str, tile: tuple[int, int], all_pairs: bool, size: Double | None = None
+) -> Decision:
+    """What mm32_fallback recomputes. `all_pairs`: pairs are tested too. `size`: the scaled sums, where large ones are kept."""
     made = _nothing(tier, a.count, b.count)
     good = (
         test.accepts_groups(a.worst, b.worst) if all_pairs else np.ones((len(a.group_alone), len(b.group_alone)), bool)
@@ -423,6 +477,8 @@ def _repair(a: _Side, b: _Side, test: AcceptTest, tier: str, tile: tuple[int, in
                 ]
                 if not test.accepts_groups(left[0], left[1]).all():
                     pairs = _rejected(a, b, test, here)
+                    if size is not None:
+                        pairs &= ~test.outweighs(size[here], a.stats[here[0]], b.stats[here[1]])
             if (
                 pairs.sum() > MOST_PAIRS
             ):  # rows and columns that are alone have their own order of sums even so, if listed

@@ -138,6 +138,9 @@ inline std::vector<Block*> cluster;
 inline Rendezvous cluster_meeting;
 inline unsigned threads_of_block, blocks_of_grid, dynamic_bytes;
 inline long events;  // anything that may end another thread's wait
+inline long runs, used_in_run = -1;  // of this program
+inline std::map<std::pair<Block*, int>, unsigned> votes;
+inline unsigned declared_bytes;  // of shared memory, behind what is dynamic
 inline std::function<void()> kernel;
 // The operand that copies may read, where a test has set it: up to its end, and from the 16-byte boundary at or before its beginning.
 inline const char *operand_begin, *operand_end;
@@ -167,9 +170,9 @@ inline unsigned char* at(unsigned address, unsigned bytes) {
     if (address % bytes) fail("a shared address that is not aligned");
     return block->memory + offset;
 }
-// The same, of this block's dynamic shared memory.
+// The same, of this block's dynamic shared memory, and what a test has declared.
 inline unsigned char* dynamic_at(unsigned address, unsigned bytes) {
-    if (address - BASE + bytes > dynamic_bytes) fail("an address outside dynamic shared memory");
+    if (address - BASE + bytes > dynamic_bytes + declared_bytes) fail("an address outside dynamic shared memory");
     return at(address, bytes);
 }
 // Room for what a kernel declares as __shared__, behind what is dynamic.
@@ -182,6 +185,7 @@ inline char* dynamic() { return reinterpret_cast<char*>(current->block->memory);
 
 inline void run(unsigned blocks, unsigned threads, unsigned dynamic, std::function<void()> what) {
     kernel = std::move(what);
+    runs++, votes.clear(), declared_bytes = 0;
     threads_of_block = threads, blocks_of_grid = blocks, dynamic_bytes = (dynamic + 15) / 16 * 16;
     if (blocks % MM32_CLUSTER) fail("a grid of parts of clusters");
     for (unsigned first = 0; first < blocks; first += MM32_CLUSTER) {

@@ -18,13 +18,13 @@ SUCCESS, INVALID_CONTEXT = 0, 201  # CUresult
 
 # CUfunction_attribute
 MAX_DYNAMIC_SHARED_SIZE_BYTES, PREFERRED_SHARED_MEMORY_CARVEOUT = 8, 9
-PROGRAMMATIC_STREAM_SERIALIZATION = 6  # CUlaunchAttributeID
+CLUSTER_DIMENSION, PROGRAMMATIC_STREAM_SERIALIZATION = 4, 6  # CUlaunchAttributeID
 
 
 class LaunchAttribute(ctypes.Structure):
-    """struct CUlaunchAttribute: `value` is the first number of a union of 64 bytes, which begins after 8."""
+    """struct CUlaunchAttribute: `values` are the first numbers of a union of 64 bytes, which begins after 8."""
 
-    _fields_ = [("id", c_int), ("pad", c_int), ("value", c_int), ("rest", c_int * 15)]
+    _fields_ = [("id", c_int), ("pad", c_int), ("values", c_int * 3), ("rest", c_int * 13)]
 
 
 class LaunchConfig(ctypes.Structure):
@@ -40,9 +40,12 @@ class LaunchConfig(ctypes.Structure):
     ]
 
 
-DEPENDENT = LaunchAttribute(
-    PROGRAMMATIC_STREAM_SERIALIZATION, 0, 1
-)  # the launch may start while the one before it runs
+def attributes(dependent: bool, cluster: int) -> ctypes.Array[LaunchAttribute]:
+    """Of a launch. dependent: it may start while the one before it runs. cluster: blocks of a cluster."""
+    made = [LaunchAttribute(PROGRAMMATIC_STREAM_SERIALIZATION, 0, (c_int * 3)(1))] if dependent else []
+    made += [LaunchAttribute(CLUSTER_DIMENSION, 0, (c_int * 3)(cluster, 1, 1))] if cluster > 1 else []
+    return (LaunchAttribute * len(made))(*made)
+
 
 _HANDLE = POINTER(c_void_p)
 _SIGNATURES: dict[str, tuple[Any, ...]] = {

@@ -98,6 +98,7 @@ def _params(problem: _Problem, space: Workspace, base: int, base_a: int, base_b:
         base + space.partial_sums,
         (_i64 * 2)(*space.matrices),
         space.parts,
+        space.early,
         (_i64 * 2)(*space.first_rows),
     )
 
@@ -291,9 +292,9 @@ class _Filled:
         self._configs = []
         self._parameters = []  # kept alive
         for launch, kernel, grid, which in steps:
-            count = int(launch.dependent)
+            attributes = driver.attributes(launch.dependent, launch.cluster)
             config = driver.LaunchConfig(
-                (grid, 1, 1), (launch.block, 1, 1), launch.shared, None, ctypes.pointer(driver.DEPENDENT), count
+                (grid, 1, 1), (launch.block, 1, 1), launch.shared, None, attributes, len(attributes)
             )
             parameters = (ctypes.c_void_p * 1)(self.words[which].buffer_info()[0])
             self._configs.append(config)

@@ -28,7 +28,7 @@ def fields(plan: Plan) -> dict[str, str]:
         prepare.append(f"    if (!failure) failure = prepare({kernel}, {launch.shared}, {carveout});")
         start.append(
             f"    if (!failure) failure = start({kernel}, {launch.grid_in_cpp()},\n"
-            f"                                  {launch.block}, {launch.shared}, {order}, {argument}, stream);"
+            f"                                  {launch.block}, {launch.shared}, {order}, {launch.cluster}, {argument}, stream);"
         )
     return {
         "SOURCE": kernels.strip("\n"),

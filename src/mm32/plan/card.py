@@ -64,6 +64,11 @@ class Card:
         """Whether a launch may start while the one before it runs (programmatic dependent launch)."""
         return self.capability >= (9, 0)
 
+    @property
+    def clusters(self) -> bool:
+        """Whether blocks run in clusters of up to 8, which read each other's shared memory."""
+        return self.capability[0] in (9, 10)
+
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What an architecture does in a clock, by compute capability; a card's own is that of the latest one not above it.

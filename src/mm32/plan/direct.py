@@ -63,7 +63,6 @@ NARROW = (Tile(128, 32, 4), Tile(64, 32, 4))
 SEVERAL_TURNS = 4
 FEW = range(2, 65)  # rows or columns; vectors are for simt
 SHORT = Tile(64, 128, 2, kept=True)  # for K of up to two blocks, where there are several tiles below one another
-TALLEST = 2**20  # rows of a column of such tiles: a block that walks down one counts no more (RawTile::begin)
 ALL = (*TILES, *NARROW, *(replace(tile, swapped=True) for tile in NARROW), SHORT)
 
 
@@ -115,7 +114,7 @@ def candidates(work: Work, card: Card) -> list[Candidate]:
 
 def tiles_for(gemm: Gemm) -> tuple[Tile, ...]:
     """The tiles that a product may be computed by."""
-    if gemm.k <= SHORT.stages * BLOCK_K and 4 * SHORT.m <= gemm.m <= TALLEST:
+    if gemm.k <= SHORT.stages * BLOCK_K and gemm.m >= 4 * SHORT.m:
         return (*TILES, SHORT)
     if min(gemm.m, gemm.n) not in FEW:
         return TILES

@@ -34,6 +34,8 @@ PLANE_ROW = 128  # bytes of a row in a plane of a panel: a K-block of fp16
 PLANES = {1: 1, 3: 2, 6: 3}  # of a panel, by products
 SCALE_BLOCKS = 128  # of mm32_scale for an operand, at most; each leaves flags and sums of squares behind the stats
 SAMPLES = 128  # of a row, by mm32_scale
+CLUSTERS, CLUSTERED_K = (1, 2, 4, 8), 8192  # of its blocks; the K from which several of them have the same rows
+SCALE_THREADS = 512  # of its blocks, where there is one for each multiprocessor at most
 DECISION_BYTES = 80 + 2 * 256 * 28 + 4 * 256 + 4 * 4 * 64  # struct Decision
 MOST_BLOCKS = 256  # of a multiply by tensorcore: each leaves a sum of squares in the decision
 QUEUE = 65536  # bytes of shared memory through which inline packing loads (inline_pack.cuh)
@@ -299,6 +301,8 @@ def assemble(candidate: Candidate, gemm: Gemm, card: Card, prepacked: tuple[bool
     space = _workspace(
         gemm, asked.products, parts, first_rows, tile.inline, prepacked, None if lower is None else lower.parts
     )
+    if space.lower is not None and not any(prepacked) and tile.promote > 1:
+        space = replace(space, early=1, lower=replace(space.lower, early=1))
     return Plan(gemm, card, tile.kernel, tuple(launches), workspace=space)
 
 
@@ -340,11 +344,21 @@ def _pack_launches(
     blocks = 0
     for count, rows, load in zip(matrices, (gemm.m, gemm.n), loads, strict=True):
         blocks += 0 if load == PREPACKED else _scale_blocks(count, rows)
+    # What there is of threads reads rows whole, where that has to be. So there are more of them in a block where there are fewer
+    # blocks than multiprocessors, and for long K several blocks for the same rows (256 x 36864 x 256 by 16 blocks took 300
+    # us). But there must be room for mm32_pack's blocks beside them: otherwise those begin on a few multiprocessors, and 2048 x
+    # 8192 x 4096 took a fifth longer.
+    threads = 256 if blocks > card.sms else SCALE_THREADS
+    several = card.clusters and gemm.k >= CLUSTERED_K
+    cluster = max((c for c in CLUSTERS if blocks * c <= card.sms), default=1) if several else 1
     units = _units(gemm, matrices, loads)
     packers = min(max(units, 1), card.sms * (1 if beside else PACKERS))  # one at least: it says that all is packed
     source, dependent = "emulated/pack.cu", card.dependent_launch
     return [
-        Launch(source, "mm32_scale", (*constants, *tiers), 256, 0, blocks=max(blocks, 1), takes_workspace=True),
+        Launch(
+            source, "mm32_scale", (*constants, *tiers), threads, 0,
+            blocks=max(blocks, 1) * cluster, takes_workspace=True, cluster=cluster,
+        ),
         Launch(
             source, "mm32_pack", (*constants, *tiers), 256, 0,
             blocks=packers, takes_workspace=True, dependent=dependent, lower=lower,
@@ -455,7 +469,9 @@ def _workspace(
             offsets[side], offsets[2 + side] = alone.panels[side], alone.stats[side]
             offsets[4 + side] = alone.ready[side]
     panels, stats, ready = (offsets[0], offsets[1]), (offsets[2], offsets[3]), (offsets[4], offsets[5])
-    space = Workspace(end, panels, stats, ready, offsets[6], offsets[7], matrices, parts, first_rows, prepacked)
+    space = Workspace(
+        end, panels, stats, ready, offsets[6], offsets[7], matrices, parts, first_rows, prepacked=prepacked
+    )
     if lower_parts is None:
         return space
     return replace(

@@ -41,6 +41,7 @@ class Launch:
 
     takes_workspace: the kernel's argument is struct Params (workspace.cuh), else struct Problem (problem.cuh).
     dependent: the launch may start while the one before it runs (programmatic dependent launch).
+    cluster: blocks of a thread block cluster; `blocks` is a multiple of it.
     fallback: it recomputes by multiply-adds what, if anything, the tensor cores cannot keep.
     lower: it belongs to the lower tier (bf16x6), and does something only if the card decided for that.
     """
@@ -54,6 +55,7 @@ class Launch:
     blocks: int | None = None
     takes_workspace: bool = False
     dependent: bool = False
+    cluster: int = 1
     fallback: bool = False
     lower: bool = False
 
@@ -102,6 +104,7 @@ PARAMS = (
     Field("partial_sums", "float*", False),
     Field("matrices", "long long", True),
     Field("parts", "long long", False),
+    Field("early", "long long", False),
     Field("first_rows", "long long", True),
 )
 
@@ -112,7 +115,8 @@ class Workspace:
 
     Offsets in bytes from its start: `panels`, `stats` and `ready` counters of A and of B, the accept test's `decision`, and
     `partial_sums` (with stream-K, partial tiles). matrices: how many of A and of B are packed. parts: how many blocks share
-    K (split-K) or, with stream-K, how many share the last tiles. first_rows: rows of A and of B to pack first; none where the
+    K (split-K) or, with stream-K, how many share the last tiles. early: 1 where the card may leave everything to the lower tier
+    before it packs. first_rows: rows of A and of B to pack first; none where the
     multiply waits for all of them. An operand that is `prepacked` has memory of its own, from the start of which its offsets are.
     own_panels: the panels of a prepacked operand lie in this memory nevertheless: it is packed anew. lower: what the launches of
     the lower tier find, in the same memory.
@@ -127,6 +131,7 @@ class Workspace:
     matrices: tuple[int, int]
     parts: int
     first_rows: tuple[int, int]
+    early: int = 0
     prepacked: tuple[bool, bool] = (False, False)
     own_panels: bool = False
     lower: Workspace | None = None
@@ -291,6 +296,7 @@ class Plan:
 
 def _launched(launch: Launch, gemm: Gemm) -> list[str]:
     how = ", while the one before it runs" if launch.dependent else ""
+    how += f", in clusters of {launch.cluster}" if launch.cluster > 1 else ""
     how += ", only for what fails the accept test (fallback)" if launch.fallback else ""
     how += ", only if much fails the accept test (bf16x6)" if launch.lower else ""
     return [

@@ -10,6 +10,7 @@
 // - The launch after it compares: mm32_pack of the lower tier, or without one mm32_fallback.
 #pragma once
 #include "emulated/panels.cuh"
+#include "ptx/named_barriers.cuh"
 
 constexpr float CANCELS = 0.5f;  // of the root of P
 
@@ -18,7 +19,7 @@ constexpr float CANCELS = 0.5f;  // of the root of P
 // below. By WARPS warps of one block, which synchronise at named barrier BARRIER. `memory`: 1 KB of shared memory, aligned to 16 bytes.
 template <int WARPS, int BARRIER>
 __device__ __forceinline__ void find_least_power(const Params& s, int thread, float* memory) {
-    const auto synchronize = [] { asm volatile("bar.sync %0, %1;" ::"n"(BARRIER), "n"(32 * WARPS) : "memory"); };
+    const auto synchronize = [] { sync_at<BARRIER, 32 * WARPS>(); };
     const int lane = thread % 32, warp = thread / 32;
     float4 sum[2];  // over blocks of mm32_scale, of places 4 * lane to 4 * lane + 3
 #pragma unroll

@@ -6,9 +6,13 @@
 #pragma once
 #include "common/tile_order.cuh"
 #include "emulated/panels.cuh"
+#include "ptx/named_barriers.cuh"
+#include "ptx/release.cuh"
 
 constexpr int TRIED_TILES = 6, TRIED_M = 32, TRIED_N = 32;  // pieces of C that are tested: how many, and their size
 constexpr int MOST_PAIRS = 8;                                // how many pairs of one may fail
+// The same where C has fewer pieces than this: with few of mm32_fallback's tiles, few blocks would recompute them.
+constexpr int FEW_PIECES = 1024, FEWEST_PIECES = 256, FEW_PAIRS = 2;
 constexpr int PARTNERS = 8;
 
 // What `decide` keeps in shared memory. It has to fit beside the multiply and a block of mm32_pack.
@@ -36,12 +40,7 @@ __device__ __forceinline__ RowStats load_stats(const RowStats* from) {
 // Whether any of the THREADS threads that decide says yes.
 template <int THREADS>
 __device__ __forceinline__ bool any_of(bool yes) {
-    unsigned any;
-    asm volatile("{ .reg .pred p; setp.ne.u32 p, %1, 0; bar.red.or.pred p, 5, %2, p; selp.u32 %0, 1, 0, p; }"
-                 : "=r"(any)
-                 : "r"((unsigned)yes), "n"(THREADS)
-                 : "memory");
-    return any;
+    return any_at<5, THREADS>(yes);
 }
 
 // Whether a row is for the FMA units alone.
@@ -140,6 +139,7 @@ __device__ __forceinline__ void mark_steep_rows(const Params& s, int side, int t
 template <int THREADS>
 __device__ __forceinline__ bool any_rejected_tile(const Params& s, int thread, const AcceptTest& test, Deciding& d) {
     const long long tiles = tiles_of<TRIED_M, TRIED_N>(s.p);
+    const unsigned most = tiles >= FEW_PIECES ? MOST_PAIRS : tiles >= FEWEST_PIECES ? FEW_PAIRS : 0;
     if (thread == 0) d.rejected = 0;
 #pragma unroll 1
     for (unsigned i = 0; i < TRIED_TILES; i++) {
@@ -164,7 +164,7 @@ __device__ __forceinline__ bool any_rejected_tile(const Params& s, int thread, c
             for (int r = thread / TRIED_N; r < rows; r += THREADS / TRIED_N) rejected += !d.alone_rows[r] && !test.accept(d.rows[r], b);
         if (rejected) atomicAdd(&d.rejected, rejected);
         any_of<THREADS>(false);
-        if (d.rejected > MOST_PAIRS) return true;
+        if (d.rejected > most) return true;
         any_of<THREADS>(false);
         if (thread == 0) d.rejected = 0;
     }
@@ -250,6 +250,6 @@ __device__ __forceinline__ void decide(const Params& s, int thread, bool scaled_
         else
             decision.scaled_lo = scaled_lo;
         decision.tier = tier;
-        asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(&decision.decided) : "memory");
+        store_release(&decision.decided, 1);
     }
 }

@@ -150,10 +150,9 @@ struct Tiles {
             begin = blockIdx.x / CLUSTER, end = panels * rows, step = gridDim.x / CLUSTER;
         }
     }
-    // Its matrix, first row and first column.
-    __device__ __forceinline__ int3 at(unsigned t) const {
+    // Its matrix, first row and first column. `panel` is its own.
+    __device__ __forceinline__ int3 at(unsigned t, unsigned panel) const {
         if (KEPT) {
-            const unsigned panel = panel_of(t);
             int3 tile = panel_at(panel);
             tile.y = (t + (panel < whole ? 0 : rest_row) - panel * rows) * TILE_M;
             return tile;
@@ -168,7 +167,7 @@ struct Tiles {
     }
     __device__ __forceinline__ unsigned panels_end() const { return KEPT ? (end == 0 ? 0 : panel_of(end - 1) + 1) : end; }
     __device__ __forceinline__ int3 panel_at(unsigned panel) const {
-        if (!KEPT) return at(panel);
+        if (!KEPT) return at(panel, panel);
         const unsigned global = panel < whole ? panel * gridDim.x + blockIdx.x : rest_panel + panel - whole, matrix = global / columns;
         return make_int3(matrix, 0, (global - matrix * columns) * TILE_N);
     }
@@ -556,7 +555,7 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
         if (KEPT && stores && tile.y + 2 * TILE_M < (int)tiles.rows * TILE_M) {  // the group's next is of the same panel
             tile.y += 2 * TILE_M, a.move(2 * TILE_M);
         } else {
-            tile = tiles.at(next), panel = tiles.panel_of(next);
+            panel = tiles.panel_of(next), tile = tiles.at(next, panel);
             a.begin(operand_of(p, false, tile.x), tile.y + warp % (TILE_M / 16) * 16);
         }
         copy(first, 0);

@@ -32,6 +32,7 @@ __device__ __forceinline__ void count_recomputed(const Params& s, unsigned bit) 
 
 constexpr int MOST_ALONE = 8;    // rows, and columns, of a tile, where they are not listed; with more the whole tile is recomputed
 constexpr int MOST_PAIRS = 128;  // the same for pairs
+constexpr int MOST_SHARES = 16;  // blocks that share the pairs of a tile
 
 // What a tile needs. All threads of a block find the same.
 struct Repair {
@@ -40,7 +41,7 @@ struct Repair {
     unsigned char row_alone[TILE_M], column_alone[TILE_N];
     unsigned rows_small, columns_small;  // that are not alone and have small elements
     unsigned char row_small[TILE_M], column_small[TILE_N];
-    unsigned pairs;  // how many
+    unsigned pairs, own;  // how many; and how many of them are the block's share, which are listed
     short pair[MOST_PAIRS][2];
     GroupStats worst[2];  // of the rows and of the columns that are not alone
 };
@@ -63,16 +64,27 @@ __device__ __forceinline__ void look_at(int i, const RowStats* stats, const Acce
     }
 }
 
-// `listed`: rows and columns that are alone have been recomputed already. `tested`: memory for those of A, then those of B.
+// Whether a sum by bf16x6 is so large that what its small elements may have lost is nothing beside it: |C| is no more than |A||B|. Only
+// where C is the sum and has no epilogue.
+__device__ __forceinline__ bool is_large(const Params& s, const Tile& tile, const AcceptTest& test, const RowStats* a, const RowStats* b,
+                                         const TestedRow& x, const TestedRow& y, int row, int column) {
+    if (MM32_BIAS || MM32_ACTIVATION) return false;
+    const float c = fabsf(pointers_of(s.p, tile.matrix).c[(tile.m0 + row) * s.p.c.row + (tile.n0 + column) * s.p.c.col]);
+    const float scaled = c * power_of_two(Scale{a[row].scale}.exponent(test.scaled_lo)) * power_of_two(Scale{b[column].scale}.exponent(test.scaled_lo));
+    return (x.small * y.largest + y.small * x.largest) * test.loss <= ALLOWED / 2 * scaled;
+}
+
+// `listed`: rows and columns that are alone have been recomputed already. `by_size`: see is_large. `share` of `shares`: what this block
+// has of the pairs. `tested`: memory for those of A, then those of B.
 __device__ __noinline__ int find_repair(const Params& s, const Tile& tile, const AcceptTest& test, bool all_pairs, bool listed,
-                                           TestedRow* tested, Repair& repair) {
+                                           bool by_size, int share, int shares, TestedRow* tested, Repair& repair) {
     static_assert(TILE_M <= 256 && TILE_N <= 256);
     const Problem& p = s.p;
     const int rows = (int)min(p.m - tile.m0, (long long)TILE_M), columns = (int)min(p.n - tile.n0, (long long)TILE_N);
     const RowStats* const a_stats = s.stats[0] + packed_matrix(s, 0, tile.matrix) * p.m + tile.m0;
     const RowStats* const b_stats = s.stats[1] + packed_matrix(s, 1, tile.matrix) * p.n + tile.n0;
     TestedRow *const a = tested, *const b = tested + TILE_M;
-    if (threadIdx.x == 0) repair.rows_alone = repair.columns_alone = repair.pairs = repair.rows_small = repair.columns_small = 0;
+    if (threadIdx.x == 0) repair.rows_alone = repair.columns_alone = repair.pairs = repair.own = repair.rows_small = repair.columns_small = 0;
     if (threadIdx.x < 2) repair.worst[threadIdx.x] = NOTHING_SEEN;
     __syncthreads();
     GroupStats worst[2] = {NOTHING_SEEN, NOTHING_SEEN};
@@ -90,12 +102,14 @@ __device__ __noinline__ int find_repair(const Params& s, const Tile& tile, const
     if (all_pairs && !test.accept(repair.worst[0], repair.worst[1])) {
         const auto try_pair = [&](int row, int column) {
             if (repair.row_alone[row] || repair.column_alone[column] || test.accept(a[row], b[column])) return;
-            const unsigned place = atomicAdd(&repair.pairs, 1u);
-            if (place < MOST_PAIRS) repair.pair[place][0] = (short)row, repair.pair[place][1] = (short)column;
+            if (by_size && is_large(s, tile, test, a_stats, b_stats, a[row], b[column], row, column)) return;
+            if (atomicAdd(&repair.pairs, 1u) >= MOST_PAIRS || (row + column) % shares != share) return;
+            const unsigned place = atomicAdd(&repair.own, 1u);
+            repair.pair[place][0] = (short)row, repair.pair[place][1] = (short)column;
         };
         const int of_rows = (int)repair.rows_small * columns, small = of_rows + (int)repair.columns_small * rows;
         // Without small elements nothing is lost; then only the number of products could be too small.
-        const bool enough = (long long)repair.worst[0].regular + repair.worst[1].regular - p.k >= test.required;
+        const bool enough = test.required == 0 || (long long)repair.worst[0].regular + repair.worst[1].regular - p.k >= test.required;
         if (enough && small < rows * columns / 4) {
             for (int i = threadIdx.x; i < small; i += THREADS) {
                 if (i < of_rows) {
@@ -123,54 +137,99 @@ __device__ __noinline__ int find_repair(const Params& s, const Tile& tile, const
     return (!listed && repair.rows_alone + repair.columns_alone) || repair.pairs ? SOME : NOTHING;
 }
 
-// Rows of C, or columns, that are recomputed together, for OTHERS neighbouring places along them at a time. LANES threads share K.
+// Rows of C, or columns, that are recomputed together, for OTHERS neighbouring places along them at a time, or of many for 4 * OTHERS.
+// LANES threads share K.
 constexpr int TOGETHER = 8, OTHERS = 8, LANES = THREADS / OTHERS;
 static_assert(MOST_ALONE <= TOGETHER && LANES == 16);
 
-// The lines of one matrix of operand `side`, `count` of them, up to COUNT, times the OTHERS rows of the other operand from `first` on.
-// Of columns, the elements in rows that are alone are left out, so that each element has one order of sums. `memory`: a float for each
-// thread and line.
-template <int COUNT>
+// The lines of one matrix of operand `side`, `count` of them, up to COUNT, times OTHERS * PER rows of the other operand from `first` on.
+// Of columns, the elements in rows that are alone are left out, so that each element has one order of sums. `memory`: that of the ring.
+// A thread asks for all of its part of a chunk of the other operand at once; the lines' part of it goes through shared memory.
+template <int COUNT, int PER>
 __device__ __noinline__ void recompute_lines(const Params& s, int side, long long matrix, const long long* lines, int count,
                                                 long long first, const AcceptTest& test, float* memory) {
+    constexpr int WIDTH = OTHERS * PER, CHUNK_K = 512 / PER, STEPS = CHUNK_K / LANES;
+    static_assert((COUNT == 2 || COUNT == 8) && (PER == 1 || PER == 4));
+    static_assert(COUNT * CHUNK_K <= STAGES * TILE_K * (TILE_M + TILE_N + 2 * PAD) && COUNT * WIDTH * LANES <= STAGES * TILE_K * (TILE_M + TILE_N));
     const Problem& p = s.p;
     const Pointers at = pointers_of(p, matrix);
     const Operand x = operand_of(p, at, side), y = operand_of(p, at, 1 - side);
-    const bool along_rows = y.row_stride == 1;
+    const bool along_rows = y.row_stride == 1, vector = PER == 4 && (side ? MM32_A_LOAD : MM32_B_LOAD) == 0;
     const int other = along_rows ? threadIdx.x % OTHERS : threadIdx.x / LANES, lane = along_rows ? threadIdx.x / OTHERS : threadIdx.x % LANES;
-    const float* of_y = y.data + min(first + other, y.rows - 1) * y.row_stride + lane * y.k_stride;
-    const float* of_x[COUNT];
-    float sum[COUNT];
+    const auto place_of = [&](int c) { return along_rows ? other * PER + c : other + c * OTHERS; };
+    const float* of_y[PER];
 #pragma unroll
-    for (int i = 0; i < COUNT; i++) sum[i] = 0.f, of_x[i] = x.data + lines[min(i, count - 1)] * x.row_stride + lane * x.k_stride;
-    const auto step = [&](float v) {
+    for (int c = 0; c < PER; c++)  // past the edge: the last row again, or the last four
+        of_y[c] = y.data + min(first + place_of(c), y.rows - (vector ? 4 : 1)) * y.row_stride + lane * y.k_stride;
+    float sum[COUNT][PER] = {};
+    // Of one k, the lines' elements lie side by side; the two fours of eight change places, so that eight k meet all banks.
+    const auto fours = [](int k, int half) { return COUNT * k + (COUNT == 8 ? (half ^ (k >> 2 & 1)) * 4 : 0); };
+#pragma unroll 1
+    for (long long k0 = 0; k0 < p.k; k0 += CHUNK_K) {
+        const int left = (int)min(p.k - k0, (long long)CHUNK_K);
+        float v[STEPS][PER];
 #pragma unroll
-        for (int i = 0; i < COUNT; i++) {
-            sum[i] = fmaf(*of_x[i], v, sum[i]);
-            of_x[i] += LANES * x.k_stride;
+        for (int j = 0; j < STEPS; j++) {
+            const bool exists = lane + j * LANES < left;
+            if (PER == 4 && vector) {
+                const float4 q = exists ? __ldg(reinterpret_cast<const float4*>(of_y[0])) : make_float4(0.f, 0.f, 0.f, 0.f);
+                v[j][0] = q.x, v[j][PER > 1 ? 1 : 0] = q.y, v[j][PER > 1 ? 2 : 0] = q.z, v[j][PER > 1 ? 3 : 0] = q.w;
+            } else {
+#pragma unroll
+                for (int c = 0; c < PER; c++) v[j][c] = exists ? __ldg(of_y[c]) : 0.f;
+            }
+#pragma unroll
+            for (int c = 0; c < PER; c++) of_y[c] += LANES * y.k_stride;
         }
-    };
-    constexpr int AHEAD = 16;  // loads of the other operand before the first is used
-    long long k = lane;
-#pragma unroll 1
-    for (; k + (AHEAD - 1) * LANES < p.k; k += AHEAD * LANES) {
-        float v[AHEAD];
+        if (k0 > 0) __syncthreads();  // the chunk before is done with
+        for (int k = threadIdx.x; k < CHUNK_K; k += THREADS) {
+            float of_k[COUNT];
 #pragma unroll
-        for (int j = 0; j < AHEAD; j++) v[j] = __ldg(of_y), of_y += LANES * y.k_stride;
+            for (int i = 0; i < COUNT; i++)
+                of_k[i] = k < left ? __ldg(x.data + lines[min(i, count - 1)] * x.row_stride + (k0 + k) * x.k_stride) : 0.f;
+            if constexpr (COUNT == 8) {
 #pragma unroll
-        for (int j = 0; j < AHEAD; j++) step(v[j]);
+                for (int half = 0; half < 2; half++)
+                    *reinterpret_cast<float4*>(memory + fours(k, half)) =
+                        make_float4(of_k[4 * half], of_k[4 * half + 1], of_k[4 * half + 2], of_k[4 * half + 3]);
+            } else {
+                *reinterpret_cast<float2*>(memory + fours(k, 0)) = make_float2(of_k[0], of_k[1]);
+            }
+        }
+        __syncthreads();
+#pragma unroll
+        for (int j = 0; j < STEPS; j++) {
+            const int k = lane + j * LANES;
+            float of_k[COUNT];
+            if constexpr (COUNT == 8) {
+#pragma unroll
+                for (int half = 0; half < 2; half++) {
+                    const float4 q = *reinterpret_cast<const float4*>(memory + fours(k, half));
+                    of_k[4 * half] = q.x, of_k[4 * half + 1] = q.y, of_k[4 * half + 2] = q.z, of_k[4 * half + 3] = q.w;
+                }
+            } else {
+                const float2 q = *reinterpret_cast<const float2*>(memory + fours(k, 0));
+                of_k[0] = q.x, of_k[1] = q.y;
+            }
+#pragma unroll
+            for (int i = 0; i < COUNT; i++)
+#pragma unroll
+                for (int c = 0; c < PER; c++) sum[i][c] = fmaf(of_k[i], v[j][c], sum[i][c]);
+        }
     }
-#pragma unroll 1
-    for (; k < p.k; k += LANES, of_y += LANES * y.k_stride) step(*of_y);
-#pragma unroll
-    for (int i = 0; i < COUNT; i++) memory[(i * OTHERS + other) * LANES + lane] = sum[i];
     __syncthreads();
-    const int i = threadIdx.x / OTHERS;
-    const long long place = first + threadIdx.x % OTHERS;
-    if (i < count && place < y.rows) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+#pragma unroll
+        for (int c = 0; c < PER; c++) memory[(i * WIDTH + place_of(c)) * LANES + lane] = sum[i][c];
+    __syncthreads();
+    for (int out = threadIdx.x; out < COUNT * WIDTH; out += THREADS) {
+        const int i = out / WIDTH;
+        const long long place = first + out % WIDTH;
+        if (i >= count || place >= y.rows) continue;
         float part[LANES];
 #pragma unroll
-        for (int j = 0; j < LANES; j++) part[j] = memory[threadIdx.x * LANES + j];
+        for (int j = 0; j < LANES; j++) part[j] = memory[out * LANES + j];
 #pragma unroll
         for (int half = LANES / 2; half > 0; half /= 2)
 #pragma unroll
@@ -189,17 +248,19 @@ __device__ __noinline__ void recompute_lines(const Params& s, int side, long lon
 
 __device__ __forceinline__ void recompute_some_lines(const Params& s, int side, long long matrix, const long long* lines, int count,
                                                      long long first, const AcceptTest& test, float* memory) {
-    if (count <= 2) recompute_lines<2>(s, side, matrix, lines, count, first, test, memory);
-    else recompute_lines<TOGETHER>(s, side, matrix, lines, count, first, test, memory);
+    if (count <= 2) recompute_lines<2, 1>(s, side, matrix, lines, count, first, test, memory);
+    else recompute_lines<TOGETHER, 1>(s, side, matrix, lines, count, first, test, memory);
 }
 
 // All rows, or columns, that the decision lists. `lines` and `of_matrix` are shared memory.
 __device__ __forceinline__ void recompute_listed(const Params& s, int side, int list, const AcceptTest& test, long long (&lines)[TOGETHER],
                                                  long long& of_matrix, float* memory) {
     const Problem& p = s.p;
-    const long long rows = side ? p.n : p.m, slices = ceil_div(side ? p.m : p.n, OTHERS);
     const bool one = s.matrices[side] == 1;  // then lines of it are lines of all of the batch; else each has a matrix of its own
     const int count = (int)s.decision->alone[side], together = one ? TOGETHER : 1;
+    const bool many = one && count > 2;
+    const int width = many ? 4 * OTHERS : OTHERS;
+    const long long rows = side ? p.n : p.m, slices = ceil_div(side ? p.m : p.n, width);
     const long long copies = one ? p.batches : 1, units = ceil_div(count, together) * copies * slices;
     for (long long unit = blockIdx.x; unit < units; unit += gridDim.x) {
         const long long rest = unit / slices;
@@ -210,7 +271,8 @@ __device__ __forceinline__ void recompute_listed(const Params& s, int side, int 
             if (threadIdx.x == 0) of_matrix = one ? rest % copies : row / rows;
         }
         __syncthreads();
-        recompute_some_lines(s, side, of_matrix, lines, here, unit % slices * OTHERS, test, memory);
+        if (many) recompute_lines<TOGETHER, 4>(s, side, of_matrix, lines, here, unit % slices * width, test, memory);
+        else recompute_some_lines(s, side, of_matrix, lines, here, unit % slices * width, test, memory);
     }
 }
 
@@ -241,36 +303,42 @@ __device__ __forceinline__ void recompute_alone_again(const Params& s, const Til
     }
 }
 
-constexpr int AT_ONCE = 4;  // pairs that a warp recomputes together
-__device__ __noinline__ void recompute_pairs(const Params& s, const Tile& tile, const Repair& repair) {
+constexpr int AT_ONCE = 8;  // pairs that a block recomputes together; its threads share K. `memory`: a float for each thread and pair
+__device__ __noinline__ void recompute_pairs(const Params& s, const Tile& tile, const Repair& repair, float* memory) {
+    constexpr int WARPS = THREADS / 32;
+    static_assert(WARPS == 4);
     const Problem& p = s.p;
     const Pointers at = pointers_of(p, tile.matrix);
-    const int lane = threadIdx.x % 32, pairs = (int)repair.pairs;
-    for (int first = threadIdx.x / 32 * AT_ONCE; first < pairs; first += THREADS / 32 * AT_ONCE) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, pairs = (int)repair.own;
+#pragma unroll 1
+    for (int first = 0; first < pairs; first += AT_ONCE) {
         const float *a[AT_ONCE], *b[AT_ONCE];
-        float sum[AT_ONCE];
+        float sum[AT_ONCE] = {};
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {
             const short* const pair = repair.pair[min(first + i, pairs - 1)];
-            a[i] = at.a + (tile.m0 + pair[0]) * p.a.row + lane * p.a.col, b[i] = at.b + (tile.n0 + pair[1]) * p.b.col + lane * p.b.row;
-            sum[i] = 0.f;
+            a[i] = at.a + (tile.m0 + pair[0]) * p.a.row + threadIdx.x * p.a.col, b[i] = at.b + (tile.n0 + pair[1]) * p.b.col + threadIdx.x * p.b.row;
         }
-#pragma unroll 8
-        for (long long k = lane; k < p.k; k += 32) {
+#pragma unroll 4
+        for (long long k = threadIdx.x; k < p.k; k += THREADS) {
 #pragma unroll
             for (int i = 0; i < AT_ONCE; i++) {
                 sum[i] = fmaf(*a[i], *b[i], sum[i]);
-                a[i] += 32 * p.a.col, b[i] += 32 * p.b.row;
+                a[i] += THREADS * p.a.col, b[i] += THREADS * p.b.row;
             }
         }
 #pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) {
+        for (int i = 0; i < AT_ONCE; i++) memory[i * THREADS + threadIdx.x] = sum[i];
+        __syncthreads();
+        for (int i = warp; i < AT_ONCE && first + i < pairs; i += WARPS) {
+            const float* const part = memory + i * THREADS + lane;
+            float x = (part[0] + part[64]) + (part[32] + part[96]);
 #pragma unroll
-            for (int offset = 16; offset > 0; offset /= 2) sum[i] += __shfl_xor_sync(~0u, sum[i], offset);
-            if (lane != 0 || first + i >= pairs) continue;
+            for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(~0u, x, offset);
             const long long m = tile.m0 + repair.pair[first + i][0], n = tile.n0 + repair.pair[first + i][1];
-            at.c[m * p.c.row + n * p.c.col] = epilogue(sum[i], bias_at(p, n));
+            if (lane == 0) at.c[m * p.c.row + n * p.c.col] = epilogue(x, bias_at(p, n));
         }
+        __syncthreads();
     }
 }
 
@@ -299,7 +367,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MM32_BLOCKS_PER_SM) mm32_f
     if (tier == BF16X6) test.limit = LARGEST_BF16X6, test.loss = 0x1p-100f, test.required = 0;
     const long long tiles = tiles_of<TILE_M, TILE_N>(s.p);
     const unsigned* const alone = s.decision->alone;
-    const bool listed = tier != FMA && alone[0] <= LISTED && alone[1] <= LISTED;
+    const bool listed = tier != FMA && alone[0] <= LISTED && alone[1] <= LISTED, by_size = tier == BF16X6 && listed;
     if (listed)
         for (int side = 0; side < 2; side++) {
             if (alone[side] == 0) continue;
@@ -308,30 +376,34 @@ extern "C" __global__ void __launch_bounds__(THREADS, MM32_BLOCKS_PER_SM) mm32_f
         }
     // Whole tiles and pairs; then, if there are rows or columns to recompute that are not listed, slices of tiles that have them.
     for (int phase = 0; phase < (tier != FMA && !listed ? 2 : 1); phase++) {
-        const long long units = phase ? tiles * SLICES : tiles;
+        // Where there are fewer tiles than blocks, blocks share a tile's pairs; but not where sums in C decide which, because another
+        // block might have stored its own by then.
+        const int shares = phase ? SLICES : by_size ? 1 : (int)max(1LL, min(gridDim.x / tiles, (long long)MOST_SHARES));
+        const long long units = tiles * shares;  // share after share of all tiles
         for (long long base = blockIdx.x; base < units; base += (long long)gridDim.x * THREADS) {
             // First each thread tests one unit's tile by its groups of rows; then the block tests the rejected tiles row by row.
             if (threadIdx.x == 0) count = 0;
             __syncthreads();
             const long long mine = base + (long long)threadIdx.x * gridDim.x;
             if (mine < units) {
-                const Tile tile = tile_at<TILE_M, TILE_N, false>(s.p, phase ? mine / SLICES : mine);
+                const Tile tile = tile_at<TILE_M, TILE_N, false>(s.p, mine % tiles);
                 const GroupStats a = group_of(s, 0, tile.matrix, tile.m0), b = group_of(s, 1, tile.matrix, tile.n0);
                 const bool in_range = __uint_as_float(a.largest) <= test.limit && __uint_as_float(b.largest) <= test.limit;
                 const bool lines_left = !listed && (a.alone || b.alone || !in_range);
-                if (tier == FMA || lines_left || (phase == 0 && all_pairs && !test.accept(a, b))) to_test[atomicAdd(&count, 1u)] = threadIdx.x;
+                if ((tier == FMA && mine < tiles) || lines_left || (phase == 0 && all_pairs && !test.accept(a, b))) to_test[atomicAdd(&count, 1u)] = threadIdx.x;
             }
             __syncthreads();
             for (unsigned i = 0; i < count; i++) {
                 const long long at = base + (long long)to_test[i] * gridDim.x;
-                const Tile tile = tile_at<TILE_M, TILE_N, false>(s.p, phase ? at / SLICES : at);
-                const int needed = tier == FMA ? WHOLE : find_repair(s, tile, test, all_pairs, listed, reinterpret_cast<TestedRow*>(ring), repair);
+                const Tile tile = tile_at<TILE_M, TILE_N, false>(s.p, at % tiles);
+                const int share = (int)(at / tiles);
+                const int needed = tier == FMA ? WHOLE : find_repair(s, tile, test, all_pairs, listed, by_size, share, shares, reinterpret_cast<TestedRow*>(ring), repair);
                 __syncthreads();  // the ring is free
                 if (needed == SOME) {
                     if (threadIdx.x == 0) count_recomputed(s, 1);
-                    if (phase) recompute_alone(s, tile, (int)(at % SLICES), repair, test, ring);
-                    else recompute_pairs(s, tile, repair);
-                } else if (needed == WHOLE && phase == 0) {
+                    if (phase) recompute_alone(s, tile, share, repair, test, ring);
+                    else recompute_pairs(s, tile, repair, ring);
+                } else if (needed == WHOLE && phase == 0 && share == 0) {
                     if (threadIdx.x == 0 && tier != FMA) count_recomputed(s, 0);
                     multiply_tile(s.p, tile, {0, s.p.k, pointers_of(s.p, tile.matrix).c, s.p.c.row, s.p.c.col}, ring);
                     if (listed) recompute_alone_again(s, tile, repair, test, ring);

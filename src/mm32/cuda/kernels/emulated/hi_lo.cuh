@@ -3,6 +3,7 @@
 #pragma once
 #include "common/operand.cuh"
 #include "emulated/panels.cuh"
+#include "ptx/half_pairs.cuh"
 
 __device__ __forceinline__ Operand operand_of(const Params& s, int side, long long matrix) {
     return operand_of(s.p, pointers_of(s.p, packed_matrix(s, side, matrix)), side);
@@ -15,15 +16,15 @@ __device__ __forceinline__ void split(float x, float y, unsigned (&plane)[PLANES
     if constexpr (PLANES == 3) {
 #pragma unroll
         for (int i = 0; i < 3; i++) {
-            asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(plane[i]) : "f"(y), "f"(x));
+            plane[i] = bf16_pair(x, y);
             x -= __uint_as_float(plane[i] << 16), y -= __uint_as_float(plane[i] & 0xffff0000u);
         }
     } else {
-        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(plane[0]) : "f"(y), "f"(x));
+        plane[0] = fp16_pair(x, y);
         if constexpr (PLANES == 2) {
             float xh, yh;
-            asm("{ .reg .f16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }" : "=f"(xh), "=f"(yh) : "r"(plane[0] ^= zero));
-            asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(plane[1]) : "f"((y - yh) * lo_factor), "f"((x - xh) * lo_factor));
+            fp16_values(plane[0] ^= zero, xh, yh);
+            plane[1] = fp16_pair((x - xh) * lo_factor, (y - yh) * lo_factor);
         }
     }
 }
@@ -35,16 +36,10 @@ __device__ __forceinline__ constexpr float lo_factor(bool scaled_lo) { return sc
 constexpr unsigned INFINITE_HI = PLANES == 3 ? 0x7f80 : 0x7c00;
 __device__ __forceinline__ unsigned magnitudes(unsigned pair) { return pair & 0x7fff7fffu; }
 __device__ __forceinline__ unsigned larger(unsigned a, unsigned b) {  // NaN if either is NaN
-    unsigned c;
-    if constexpr (PLANES == 3) asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
-    else asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
-    return c;
+    return larger_numbers<PLANES == 3>(a, b);
 }
 __device__ __forceinline__ unsigned smaller(unsigned a, unsigned b) {
-    unsigned c;
-    if constexpr (PLANES == 3) asm("min.bf16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
-    else asm("min.f16x2 %0, %1, %2;" : "=r"(c) : "r"(a), "r"(b));
-    return c;
+    return smaller_numbers<PLANES == 3>(a, b);
 }
 // A hi number below this is small. The last place of lo (of hi, with one product) is then more than 2^-22 (2^-11) of the element. Of
 // bf16x6: what is too small for it, SMALLEST_BF16X6.
@@ -63,17 +58,7 @@ constexpr unsigned REGULAR = PLANES == 3 ? 0 : 0x10000;
 
 // Whether a number of `most` is infinite or NaN, or one of `least` is small or zero.
 __device__ __forceinline__ bool needs_a_look(unsigned most, unsigned least, bool scaled_lo) {
-    const unsigned small = small_hi(scaled_lo) * 0x10001u, infinite = INFINITE_HI * 0x10001u;
-    unsigned found;
-#define MM32_NEEDS_A_LOOK(TYPE)                                                                    \
-    asm("{ .reg .pred a, b, c, d; setp.lt." TYPE " a|b, %2, %3; setp.geu." TYPE " c|d, %1, %4;\n" \
-        "or.pred a, a, b; or.pred c, c, d; or.pred a, a, c; selp.u32 %0, 1, 0, a; }"              \
-        : "=r"(found)                                                                              \
-        : "r"(most), "r"(least), "r"(small), "r"(infinite))
-    if constexpr (PLANES == 3) MM32_NEEDS_A_LOOK("bf16x2");
-    else MM32_NEEDS_A_LOOK("f16x2");
-#undef MM32_NEEDS_A_LOOK
-    return found;
+    return any_beyond<PLANES == 3>(most, least, small_hi(scaled_lo) * 0x10001u, INFINITE_HI * 0x10001u);
 }
 
 // Raises a row's largest magnitude. Looked at first, because many atomic operations on one address are slow (all NaN: 200 us).
@@ -118,9 +103,7 @@ __device__ __forceinline__ void record(RowStats& stats, unsigned largest, unsign
 
 // A finite hi number as an fp32 number's bits.
 __device__ __forceinline__ unsigned widened(unsigned hi) {
-    unsigned bits = hi << 16;
-    if constexpr (PLANES != 3) asm("{ .reg .b16 h; cvt.u16.u32 h, %1; cvt.f32.f16 %0, h; }" : "=r"(bits) : "r"(hi));
-    return bits;
+    return PLANES == 3 ? hi << 16 : fp16_widened(hi);
 }
 
 // The same of largest hi numbers, two in a word. What is out of hi's range was recorded before.
@@ -129,10 +112,15 @@ __device__ __forceinline__ void record_hi(RowStats& stats, unsigned largest_pair
     record(stats, hi < INFINITE_HI ? widened(hi) : 0, small, regular);
 }
 
+// The same of bf16x6 as the lower tier of a call that was left to it early. Elements that are too small for it are counted as small, and
+// do not make the row one with an Inf.
+__device__ __forceinline__ void record_after_early(RowStats& stats, unsigned largest_pair, unsigned small) {
+    if (small) atomicAdd(&stats.counts, (unsigned long long)small);
+    atomicMax(&stats.largest, max(largest_pair & 0xffff, largest_pair >> 16) << 16);
+}
+
 // The same of a largest element, which is rounded as hi is where that is finite.
 __device__ __forceinline__ void record_exact(RowStats& stats, float largest, unsigned small, unsigned regular) {
-    unsigned hi;
-    asm("cvt.rn.f16x2.f32 %0, %1, %1;" : "=r"(hi) : "f"(largest));
-    hi &= 0x7fff;
+    const unsigned hi = fp16_pair(largest, largest) & 0x7fff;
     record(stats, hi < INFINITE_HI ? widened(hi) : __float_as_uint(largest) & 0x7fffffffu, small, regular);
 }

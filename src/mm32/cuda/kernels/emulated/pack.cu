@@ -1,8 +1,10 @@
 // pack: operands of any strides -> packed panels (emulated/panels.cuh), in two kernels.
 //
-// mm32_scale samples every row and chooses its exponent.
-//   Launch: any number of blocks of 256 threads (grid-stride loop over groups of 32 rows, all of A and then all of B).
-//   11 KB of shared memory. Bound by the latency of the samples, which are loaded together.
+// mm32_scale samples every row and chooses its exponent. In clusters (from sm_90 on) the blocks of one have the same rows: all of them sample,
+// each reads a part of K of the rows that are read whole, and the first writes what was found.
+//   Launch: any number of blocks of 256 or 512 threads (grid-stride loop over groups of 32 rows, all of A and then all of B). 256 of
+//   them sample; all of them read rows whole, if there are such rows. 11 KB of shared memory. Bound by the latency of the samples, which are
+//   loaded together; where rows are read whole, by memory. 80 registers: a block of mm32_pack then fits beside one of 512 threads.
 //
 // mm32_pack reads each element once, scales it, splits it, and writes whole 128-byte lines. It collects the stats of each row,
 // and the block that finishes last runs the accept test on them.
@@ -23,8 +25,10 @@
 //   MM32_DECIDES               1: the block that finishes last decides which tier computes the product (emulated/decide.cuh)
 #include "emulated/cancel.cuh"
 #include "emulated/decide.cuh"
+#include "emulated/early.cuh"
 #include "emulated/hi_lo.cuh"
 #include "emulated/shifted_lines.cuh"
+#include "ptx/cluster_of_launch.cuh"
 #include "ptx/dependent_launch.cuh"
 
 constexpr int THREADS = 256, WARPS = THREADS / 32, WIDTH = 2, ROWS = 32 * WIDTH;
@@ -41,49 +45,85 @@ __device__ __forceinline__ int run_begin(int i, int depth) {
 
 // The largest finite magnitude of each of 32 rows, all of K, by all warps; in shared memory, and visible to the block.
 template <int LOAD>
-__device__ __forceinline__ void read_whole_rows(const Operand& x, int row0, int depth, float (&largest)[32]) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+__device__ __forceinline__ void read_whole_rows(Operand x, int row0, int depth, float (&largest)[32]) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    const int parts = (int)blocks_of_cluster(), part = (int)block_of_cluster();
+    const auto edge = [&](int i) { return i == parts ? depth : (int)((long long)depth * i / parts) / 4 * 4; };
+    const int begin = edge(part), end = edge(part + 1);
+    x.data += begin * x.k_stride, depth = end - begin;
     const auto finite = [](float v) { return fabsf(v) < __int_as_float(0x7f800000) ? fabsf(v) : 0.f; };
+    // Of elements `stride` apart, every `step`-th of the `left` that there are.
+    const auto strided = [&](const float* at, long long stride, int left, int step) {
+        constexpr int AHEAD = 24;
+        float most = 0.f;
+#pragma unroll 1
+        for (; left > 0; left -= AHEAD * step) {
+            float v[AHEAD];
+#pragma unroll
+            for (int j = 0; j < AHEAD; j++) v[j] = j * step < left ? *at : 0.f, at += stride;
+#pragma unroll
+            for (int j = 0; j < AHEAD; j++) most = fmaxf(most, finite(v[j]));
+        }
+        return most;
+    };
     if (IS_ALONG_K<LOAD>) {  // a warp has a row
-        for (int r = warp; r < 32; r += WARPS) {
+        for (int r = warp; r < 32; r += warps) {
             const float* const row = x.data + min((long long)row0 + r, x.rows - 1) * x.row_stride;
             float found = 0.f;
             if (LOAD == 2 && depth % 4 == 0) {
-#pragma unroll 8
-                for (int k = 4 * lane; k < depth; k += 128) {
-                    const float4 v = *reinterpret_cast<const float4*>(row + k);
-                    found = fmaxf(found, fmaxf(fmaxf(finite(v.x), finite(v.y)), fmaxf(finite(v.z), finite(v.w))));
+                constexpr int AHEAD = 8;
+#pragma unroll 1
+                for (int k = 4 * lane; k < depth; k += 128 * AHEAD) {
+                    float4 v[AHEAD];
+#pragma unroll
+                    for (int j = 0; j < AHEAD; j++)
+                        v[j] = k + 128 * j < depth ? *reinterpret_cast<const float4*>(row + k + 128 * j) : make_float4(0.f, 0.f, 0.f, 0.f);
+#pragma unroll
+                    for (int j = 0; j < AHEAD; j++)
+                        found = fmaxf(found, fmaxf(fmaxf(finite(v[j].x), finite(v[j].y)), fmaxf(finite(v[j].z), finite(v[j].w))));
                 }
             } else {
-#pragma unroll 8
-                for (int k = lane; k < depth; k += 32) found = fmaxf(found, finite(row[k * x.k_stride]));
+                found = strided(row + lane * x.k_stride, 32 * x.k_stride, depth - lane, 32);
             }
             found = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(found)));
             if (lane == 0) largest[r] = found;
         }
     } else {  // a lane has a row, and the warps share K
         const float* const row = x.data + min((long long)row0 + lane, x.rows - 1) * x.row_stride;
-        float found = 0.f;
-#pragma unroll 16
-        for (int k = warp; k < depth; k += WARPS) found = fmaxf(found, finite(row[k * x.k_stride]));
+        const float found = strided(row + warp * x.k_stride, warps * x.k_stride, depth - warp, warps);
         atomicMax(reinterpret_cast<unsigned*>(largest) + lane, __float_as_uint(found));
     }
+    if (parts == 1) {
+        __syncthreads();
+        return;
+    }
+    __syncwarp();  // all threads of a warp come to a cluster's barrier together
+    sync_cluster();
+    float all = 0.f;
+    for (int i = 0; i < parts; i++) all = fmaxf(all, load_of_cluster(largest + lane, i));
+    sync_cluster();
+    if (warp == 0) largest[lane] = all;
     __syncthreads();
 }
 
 // A row spans much if its largest sampled element has an exponent this much above the mean exponent of those that are not zero. Of
 // normal data it is 3.5 at most, of products of normal and log-normal data 5.
 constexpr int WIDE = 6;
+// With so much above, rows are read whole: their exponent then comes from the true largest element, which leaves more room below it.
+// Of log-normal data with sigma = 1 a sample has 7.5 at most, with sigma = 2 more.
+constexpr int VERY_WIDE = 8;
 constexpr int SPARSE = 32;  // with fewer of 128 that are not zero, little of |A||B| is seen, and a scaled lo needs less of it
 constexpr int FEWEST_SAMPLES = 4;  // of a row with fewer that are not zero, the sample says little
 
-extern "C" __global__ void __launch_bounds__(THREADS, 3) mm32_scale(const __grid_constant__ Params s) {
+extern "C" __global__ void __launch_bounds__(768, 1) mm32_scale(const __grid_constant__ Params s) {
     launch_dependents();
     __shared__ float part[8][32], whole[32];
     // A warp's sum of biased exponents in the low half; then how many, and, in the high byte, how many that are not finite.
     __shared__ unsigned exponents[8][32];
     __shared__ __align__(16) unsigned short bits[2][32][8];
-    if (blockIdx.x == 0) {
+    const int parts = (int)blocks_of_cluster();
+    const bool writes = block_of_cluster() == 0;
+    if (blockIdx.x == 0 && threadIdx.x < THREADS) {
         static_assert(THREADS == ROW_GROUPS);
         unsigned* const decision = reinterpret_cast<unsigned*>(s.decision);
         if (threadIdx.x < (sizeof(Decision) - sizeof(s.decision->groups) - sizeof(s.decision->power) - sizeof(s.decision->listed)) / 4)
@@ -98,9 +138,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) mm32_scale(const __grid
         }
     }
     const int blocks_a = A_PREPACKED ? 0 : scale_blocks(s, 0), blocks_b = B_PREPACKED ? 0 : scale_blocks(s, 1);
-    if ((int)blockIdx.x >= blocks_a + blocks_b) return;
-    const int side = (int)blockIdx.x >= blocks_a, block = side ? blockIdx.x - blocks_a : blockIdx.x, blocks = side ? blocks_b : blocks_a;
+    const int index = (int)blockIdx.x / parts;
+    if (index >= blocks_a + blocks_b) return;
+    const int side = index >= blocks_a, block = side ? index - blocks_a : index, blocks = side ? blocks_b : blocks_a;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, depth = (int)s.p.k;
+    const bool samples = warp < 8;
     const int rows = (int)(side ? s.p.n : s.p.m), per = (int)ceil_div(rows, 32);
     bool wide_block = false, some_finite = false;
     __shared__ __align__(16) float watched[PLANES == 2 ? 16 : 1][SAMPLES + 4];  // samples of the rows that are (cancel.cuh)
@@ -109,11 +151,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) mm32_scale(const __grid
     for (int g = block; g < (int)s.matrices[side] * per; g += blocks) {
         const int matrix = g / per, row0 = (g - matrix * per) * 32, row = row0 + lane;
         const Operand x = operand_of(s, side, matrix);
-        const int begin = run_begin(warp, depth);
+        const int begin = run_begin(warp % 8, depth);
         const float* const from = x.data + min(row, rows - 1) * x.row_stride;
         float largest = 0.f, sample[RUN];
         unsigned sum = 0;
-        if ((side ? MM32_B_LOAD : MM32_A_LOAD) == 5 && begin + RUN <= depth) {
+        if (!samples) {
+#pragma unroll
+            for (int i = 0; i < RUN; i++) sample[i] = 0.f;
+        } else if ((side ? MM32_B_LOAD : MM32_A_LOAD) == 5 && begin + RUN <= depth) {
             load_shifted(from + begin, sample);
         } else
 #pragma unroll
@@ -135,12 +180,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) mm32_scale(const __grid
             if (!finite) sum += 0x1000000u;
             else if (v > 0.f) sum += 0x10000u + (__float_as_uint(v) >> 23);
         }
-        if (PLANES == 2 && is_watched(lane))
+        if (PLANES == 2 && samples && is_watched(lane))
 #pragma unroll
             for (int i = 0; i < RUN; i += 4)
                 *reinterpret_cast<float4*>(&watched[lane % 8 + lane / 16 * 8][warp * RUN + i]) =
                     make_float4(sample[i], sample[i + 1], sample[i + 2], sample[i + 3]);
-        part[warp][lane] = largest, exponents[warp][lane] = sum;
+        if (samples) part[warp][lane] = largest, exponents[warp][lane] = sum;
         if (warp == 0) whole[lane] = 0.f;
         __syncthreads();
         if (PLANES == 2 && threadIdx.x < SAMPLES)
@@ -151,10 +196,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) mm32_scale(const __grid
         for (int i = 0; i < 8; i++) largest = fmaxf(largest, part[i][lane]), sum += exponents[i][lane];
         const bool finite = sum < 0x1000000u;
         const int count = (int)(sum >> 16 & 0xff), field = (int)(__float_as_uint(largest) >> 23);
-        const bool wide = field * count - (int)(sum & 0xffff) >= WIDE * count && count > 0;
+        const int spread = field * count - (int)(sum & 0xffff);  // times count
+        const bool wide = count > 0 && spread >= WIDE * count, very_wide = count > 0 && spread >= VERY_WIDE * count;
         bool exact = depth <= SAMPLES;
         float all = largest;
-        if (!exact && __syncthreads_or(row < rows && (wide || (count < FEWEST_SAMPLES && finite)))) {
+        if (!exact && __syncthreads_or(row < rows && (very_wide || (count < FEWEST_SAMPLES && finite)))) {
             if (side) read_whole_rows<MM32_B_LOAD>(x, row0, depth, whole);
             else read_whole_rows<MM32_A_LOAD>(x, row0, depth, whole);
             exact = true, all = whole[lane];
@@ -172,12 +218,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) mm32_scale(const __grid
         unsigned mine = 0;
 #pragma unroll
         for (int i = 0; i < RUN; i++) mine |= (sample[i] >= high ? 0x10001u : sample[i] >= low ? 0x10000u : 0u) << i;
-        bits[0][lane][warp] = (unsigned short)mine, bits[1][lane][warp] = (unsigned short)(mine >> 16);
+        if (samples) bits[0][lane][warp] = (unsigned short)mine, bits[1][lane][warp] = (unsigned short)(mine >> 16);
         __syncthreads();
-        if (warp == 0 && row < rows) {
+        if (writes && warp == 0 && row < rows) {
             uint4* const to = reinterpret_cast<uint4*>(s.stats[side] + (long long)matrix * rows + row);
             to[0] = *reinterpret_cast<const uint4*>(bits[0][lane]), to[1] = *reinterpret_cast<const uint4*>(bits[1][lane]);
-            to[2] = make_uint4(Scale::pack(exponent, level, exact ? EXACT : 0), 0, 0, 0);
+            to[2] = make_uint4(Scale::pack(exponent, level, (exact ? EXACT : 0) | (finite && all > 0.f ? 0 : UNSEEN)), 0, 0, 0);
         }
         __syncthreads();
     }
@@ -185,8 +231,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) mm32_scale(const __grid
     if (A_PREPACKED ? s.p.m > 0 : B_PREPACKED && s.p.n > 0)
         wide_block = Flags::of_side(s, A_PREPACKED ? 0 : 1, THREADS) & WIDE_ROWS;
     wide_block = __syncthreads_or(wide_block), some_finite = __syncthreads_or(some_finite);
-    if (threadIdx.x == 0) scale_flags(s, side)[block] = (wide_block ? WIDE_ROWS : 0) | (some_finite ? SOME_FINITE : 0);
-    if (PLANES == 2 && threadIdx.x < SAMPLES) sampled_power(s, side, block)[threadIdx.x] = power;
+    if (writes && threadIdx.x == 0) scale_flags(s, side)[block] = (wide_block ? WIDE_ROWS : 0) | (some_finite ? SOME_FINITE : 0);
+    if (writes && PLANES == 2 && threadIdx.x < SAMPLES) sampled_power(s, side, block)[threadIdx.x] = power;
 }
 
 // What a block packs at a time: one chunk of K-blocks of some rows of one operand, from row0 and k0 on.
@@ -197,7 +243,7 @@ struct Unit {
     RowStats* stats;
     unsigned plane_bytes;
     int rows_left, padded_left, k_left, blocks;  // from row0 and k0 on
-    unsigned* tiny;  // Decision::tiny
+    Decision* decision;
 };
 
 __device__ __forceinline__ Unit unit_at(const Params& s, int side, int matrix, int row0, int chunk) {
@@ -215,7 +261,7 @@ __device__ __forceinline__ Unit unit_at(const Params& s, int side, int matrix, i
             padded - row0,
             (int)min(s.p.k - (long long)first * BLOCK_K, (long long)CHUNK * BLOCK_K),
             min(blocks - first, CHUNK),
-            &s.decision->tiny};
+            s.decision};
 }
 
 __device__ __forceinline__ float scale_of(const Unit& u, int row, bool scaled_lo) {
@@ -227,11 +273,16 @@ __device__ __forceinline__ unsigned* largest_of(const Unit& u, int row) {
     return !MM32_GUARDED && row < u.rows_left ? &u.stats[row].largest : nullptr;
 }
 
-// Keeps what was observed of a part of a row. The lower tier's launches leave all stats as they are: the largest elements are known,
-// those of a prepacked operand must not change, and an element that is too small for bf16x6 only makes mm32_fallback test all pairs.
+// Keeps what was observed of a part of a row. The lower tier's launches leave all stats as they are, unless nothing was packed before
+// them: the largest elements are known, those of a prepacked operand must not change, and an element that is too small for bf16x6
+// only makes mm32_fallback test all pairs.
 __device__ __forceinline__ void keep(const Unit& u, int row, const Observed& observed) {
-    if (!MM32_GUARDED) record_hi(u.stats[row], observed.largest, observed.counts & 0xffff, observed.counts >> 16);
-    else if (observed.counts) *u.tiny = 1;
+    if (!MM32_GUARDED) {
+        record_hi(u.stats[row], observed.largest, observed.counts & 0xffff, observed.counts >> 16);
+        return;
+    }
+    if (observed.counts) u.decision->tiny = 1;
+    if (u.decision->early) record_after_early(u.stats[row], observed.largest, observed.counts);
 }
 
 // Loads along K: a half-warp has 64 elements of a row, and each thread 4 of them. A thread writes 8 bytes of hi and 8 of lo, and
@@ -463,6 +514,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) mm32_pack(
         if (blockIdx.x == 0 && threadIdx.x == 0) decide_for_fma(*s.decision);
         return;
     }
+    if (PLANES == 2 && !MM32_GUARDED && !MM32_DECIDES && s.early && gives_up(s)) {
+        if (blockIdx.x == 0 && threadIdx.x == 0) leave_to_bf16x6(*s.decision);
+        return;
+    }
     const bool scaled_lo = flags.scaled_lo();
     const UnitOrder<A_LOAD> a(s, 0);
     const UnitOrder<B_LOAD> b(s, 1);
@@ -494,8 +549,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) mm32_pack(
     __syncthreads();
     if (finished == gridDim.x - 1) {
         __threadfence();
-        if (threadIdx.x == 0) asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(&s.decision->packed) : "memory");
+        if (threadIdx.x == 0) store_release(&s.decision->packed, 1);
 #if MM32_DECIDES
+        if (MM32_GUARDED && s.decision->early) return;  // the multiply decides, when it has reduced the stats
         Deciding& d = *reinterpret_cast<Deciding*>(staging);
         const AcceptTest test(s, scaled_lo);
         const long long a_units = row_tiles(s, 0) * REDUCERS, units = MM32_GUARDED ? 0 : a_units + row_tiles(s, 1) * REDUCERS;

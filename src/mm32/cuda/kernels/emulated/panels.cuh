@@ -187,7 +187,7 @@ struct AcceptTest {
     }
     __device__ __forceinline__ bool enough(const TestedRow& x, const TestedRow& y) const {
         const unsigned needed = (unsigned)(k + required);
-        return x.regular >= needed - min(y.regular, needed);
+        return required == 0 || x.regular >= needed - min(y.regular, needed);
     }
     // What most pairs that are accepted meet: nothing is lost, or no more than one place at which both are big allows.
     __device__ __forceinline__ bool accept_at_once(const TestedRow& x, const TestedRow& y) const {

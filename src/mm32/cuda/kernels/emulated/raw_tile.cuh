@@ -53,7 +53,7 @@ struct RawTile {
     __device__ __forceinline__ void begin(const Operand& x, int row0) {
         const int row = first_row(), k = first_k();
         row_bytes = 4 * (unsigned)x.row_stride, k_bytes = 4 * (unsigned)x.k_stride;
-        rows = (int)min(x.rows - row0 - row, (long long)(1 << 20));
+        rows = (int)min(x.rows - row0 - row, (long long)(1 << 30));
         from = reinterpret_cast<const char*>(x.data + (row0 + row) * x.row_stride + k * x.k_stride);
         if constexpr (SHIFTED) {
             phase = (unsigned)(reinterpret_cast<unsigned long long>(x.data) / 4 % 4);

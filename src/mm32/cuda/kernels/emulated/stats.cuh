@@ -8,13 +8,13 @@ struct RowStats {
     unsigned largest;              // the bits of the largest scaled magnitude
     unsigned long long counts;     // low word: elements that are not zero and small; high word: elements that are not small
 };
-constexpr unsigned EXACT = 1, STEEP = 2;
+constexpr unsigned EXACT = 1, STEEP = 2, UNSEEN = 4;
 // Level is 2^-5 of the largest sampled element, and LEVELS below it is 2^-9. Two levels of A with two of B find what decides |A||B|
 // also where one row is flat and the other steep.
 constexpr int LEVEL = 5, LEVELS = 4;
 
 // What RowStats::scale holds. EXACT: the exponent comes from the whole row. STEEP: the row is accepted with few rows of the other
-// operand only, and is recomputed by itself. In a call with a scaled lo, rows that are not exact have an exponent lower by ROOM.
+// operand only, and is recomputed by itself. UNSEEN: a row of zeros, or one whose sample is not finite. In a call with a scaled lo, rows that are not exact have an exponent lower by ROOM.
 constexpr int ROOM = 5;
 struct Scale {
     unsigned word;
@@ -83,7 +83,8 @@ struct __align__(16) Decision {
     unsigned not_finite[2];    // how many rows of A and of B have a NaN or an Inf
     unsigned out_of_range[2];  // how many have an element that is too large for bf16x6
     unsigned alone[2];         // how many may have to be recomputed alone
-    unsigned unused[3];
+    unsigned early;            // 1: everything was left to bf16x6 before it was packed (early.cuh)
+    unsigned unused[2];
     float least_power;         // with a smaller sum of squares, the product cancels (cancel.cuh). 0: not known
     GroupStats groups[2][ROW_GROUPS];  // of A and B
     float power[MOST_BLOCKS];  // sums of squares of C, before the epilogue, by block of the multiply

@@ -20,6 +20,7 @@
 //   MM32_LOWER_TIER   1: launches of a lower tier follow, which the decision may ask for
 #include "emulated/cancel.cuh"
 #include "emulated/decide.cuh"
+#include "emulated/early.cuh"
 #include "emulated/inline_pack.cuh"
 #include "emulated/tiles.cuh"
 #include "ptx/bulk_copy.cuh"
@@ -42,18 +43,6 @@ constexpr int A_ROWS = MM32_A_LOAD < 2, B_ROWS = MM32_B_LOAD < 2;
 constexpr int A_ROWS = 0, B_ROWS = 0;
 #endif
 
-__device__ __forceinline__ unsigned load_acquire(const unsigned* counter) {
-    unsigned value;
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
-    return value;
-}
-
-__device__ __forceinline__ unsigned load_relaxed(const unsigned* flag) {
-    unsigned value;
-    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
-    return value;
-}
-
 #if !MM32_INLINE_PACK
 constexpr bool A_PREPACKED = MM32_A_UNIT_ROWS == 0, B_PREPACKED = MM32_B_UNIT_ROWS == 0;  // by an earlier call
 constexpr int JUDGES = 96;  // threads of the producer's warpgroup that have nothing else to do
@@ -64,6 +53,7 @@ __device__ __forceinline__ void judge(const Params& s, int thread, bool scaled_l
     if (thread == 0)  // one thread, and not often: 400 warps that asked without a pause slowed the multiply by 3 %
         while (!load_acquire(&s.decision->packed)) __nanosleep(1000);
     any_of<JUDGES>(false);
+    if (!MM32_GUARDED && load_relaxed(&s.decision->early)) return;
     const AcceptTest test(s, scaled_lo);
     load_partners<JUDGES>(s, thread, test, d);
     const int a_units = (int)row_tiles(s, 0) * REDUCERS, units = a_units + (int)row_tiles(s, 1) * REDUCERS;
@@ -118,6 +108,7 @@ __device__ __forceinline__ void produce(const Params& s, unsigned ring, unsigned
             if (STOPS && (kb % CHUNK == 0 || kb == begin) && !decided) seen_decided = load_relaxed(&s.decision->decided);
             if ((kb % CHUNK == 0 || kb == begin) && !packed) {
                 bool ready;
+                unsigned asked = 0;
                 do {
                     if (!counts_units(s)) {
                         packed = ready = load_acquire(&s.decision->packed);
@@ -128,7 +119,10 @@ __device__ __forceinline__ void produce(const Params& s, unsigned ring, unsigned
                     for (int g = 0; g < B_COUNTERS; g++)
                         if (!B_PREPACKED && tile.n0 + g * READY_ROWS < p.n)
                             ready &= load_acquire(b_ready + g * chunks + kb / CHUNK) >= b_units[g];
+                    // Nothing is counted if everything is left to bf16x6. Not asked each time: it takes as long again.
+                    if (STOPS && !ready && ++asked % 8 == 0) packed = ready = load_acquire(&s.decision->packed);
                 } while (!ready);
+                if (STOPS && packed) seen_decided = load_relaxed(&s.decision->decided);
                 asm volatile("fence.proxy.async;" ::: "memory");  // orders the bulk copies below after these loads
             }
             const unsigned at = ring + stage * STAGE, arrived = full_barriers + 8 * stage;
@@ -370,6 +364,12 @@ extern "C" __global__ void __launch_bounds__(TILE_N > 128 ? 384 : 512, 1) mm32_t
         if (!MM32_INLINE_PACK) wait_for_previous_grid();
         return;
     }
+#if MM32_INLINE_PACK && MM32_LOWER_TIER
+    if (PLANES == 2 && s.early && gives_up(s)) {
+        if (blockIdx.x == 0 && threadIdx.x == 0) leave_to_bf16x6(*s.decision);
+        return;
+    }
+#endif
     const bool scaled_lo = flags.scaled_lo();
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
@@ -396,7 +396,7 @@ extern "C" __global__ void __launch_bounds__(TILE_N > 128 ? 384 : 512, 1) mm32_t
         asm volatile("setmaxnreg.dec.sync.aligned.u32 48;");
         __shared__ Deciding deciding;
         if (threadIdx.x == CONSUMERS) produce(s, ring, full_barriers, empty_barriers, stopped);
-        else if (!MM32_GUARDED && threadIdx.x >= CONSUMERS + 32) judge(s, threadIdx.x - CONSUMERS - 32, scaled_lo, deciding);
+        else if (threadIdx.x >= CONSUMERS + 32 && (!MM32_GUARDED || s.decision->early)) judge(s, threadIdx.x - CONSUMERS - 32, scaled_lo, deciding);
 #endif
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(MM32_INLINE_PACK ? 160 : TILE_N > 128 ? 216 : 168));

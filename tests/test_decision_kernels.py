@@ -1,0 +1,172 @@
+"""What an emulated product's kernels observe, decide and recompute, on the host by the simulator, beside the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import itemgetter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import simulated
+import simulated_decision
+from mm32 import gemm, numerics
+from mm32 import numerics_decide as deciding
+from mm32.numerics import BF16X6, FMA, FP16X3, SCALED_LO
+from mm32.plan import H200, Plan, cost, emulated
+from mm32.plan import plan as planned
+
+pytestmark = pytest.mark.skipif(simulated.COMPILER is None, reason="no C++ compiler")
+Array = np.ndarray
+Draw = Callable[[np.random.Generator, int, int], tuple[Array, Array]]  # (generator, rows of A, columns of B)
+K = 832
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("simulated")
+
+
+def plan_of(asked: gemm.Gemm, monkeypatch: pytest.MonkeyPatch) -> Plan:
+    """With packing of its own, and a lower tier."""
+
+    def lower_tier(_: object, problem: gemm.Gemm, card: object) -> emulated.Candidate:
+        return min(emulated.candidates("tensorcore", cost.Work(problem), H200, products=6), key=itemgetter(0))
+
+    tiles = tuple(tile for tile in emulated.TENSOR_TILES if not tile.inline)
+    monkeypatch.setattr(emulated, "TENSOR_TILES", tiles)
+    monkeypatch.setattr(emulated, "_lower_tier", lower_tier)
+    monkeypatch.setattr(emulated, "parts_to_try", lambda *_: (1,))
+    return planned(asked, H200, "tensorcore")
+
+
+def noise(rng: np.random.Generator, *shape: int) -> Array:
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def log_normal(rng: np.random.Generator, sigma: float, *shape: int) -> Array:
+    return ((rng.random(shape) - 0.5) * np.exp(sigma * rng.standard_normal(shape))).astype(np.float32)
+
+
+def one_hot(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array]:
+    a = np.zeros((m, K), np.float32)
+    a[np.arange(m), rng.integers(0, K, m)] = 1
+    return a, noise(rng, K, n)
+
+
+def bad_rows(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array]:
+    """A row with a NaN, one with an Inf, a column that is steep, a row of zeros."""
+    a, b = noise(rng, m, K), noise(rng, K, n)
+    a[3, 700], a[9, 5], a[11] = np.nan, np.inf, 0
+    b[:, 7] = log_normal(rng, 12, K)
+    return a, b
+
+
+def triangles(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array]:
+    """First rows and columns of few elements."""
+    return np.tril(noise(rng, m, K)), np.triu(noise(rng, K, n))
+
+
+def apart(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array]:
+    """Most rows are as noise; in eight of A and some columns of B small elements decide, and fp16x3 keeps only some pairs."""
+    a, b = noise(rng, m, K), noise(rng, K, n)
+    a[5:13, : K // 2] *= 2.0**-40
+    b[K // 2 :, 20:30] *= 2.0**-40
+    return a, b
+
+
+def few_elements(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array]:
+    """Rows and columns of three elements, which are recomputed together."""
+    a, b = noise(rng, m, K), noise(rng, K, n)
+    a[3:8, 3:], b[3:, 40:44] = 0, 0
+    return a, b
+
+
+def soft(rng: np.random.Generator, m: int) -> Array:
+    """Softmax outputs of which few elements decide."""
+    x = np.exp(6 * rng.standard_normal((m, K)))
+    return (x / x.sum(1, keepdims=True)).astype(np.float32)
+
+
+def tiny(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array]:
+    """Elements too small for bf16x6. Where they alone meet the large ones of the other operand, some sums are large all the same,
+    and some are not."""
+    a, b = soft(rng, m), noise(rng, K, n)
+    for row, power in ((4, -60), (5, -80), (70, -118), (71, -119)):
+        a[row] = 2.0**power * noise(rng, K)
+        a[row, 17] = 1
+    b[17, 3:20] = 0
+    return a, b
+
+
+CASES: dict[
+    str, tuple[Draw, str | None, bool | None]
+] = {  # the tier, and whether it is taken early; None: as the model says
+    "noise": (lambda r, m, n: (noise(r, m, K), noise(r, K, n)), FP16X3, False),
+    "sigma 1": (lambda r, m, n: (log_normal(r, 1, m, K), log_normal(r, 1, K, n)), SCALED_LO, False),
+    "sigma 2": (lambda r, m, n: (log_normal(r, 2, m, K), log_normal(r, 2, K, n)), None, False),
+    "sigma 4": (lambda r, m, n: (log_normal(r, 4, m, K), log_normal(r, 4, K, n)), BF16X6, True),
+    "one-hot": (one_hot, BF16X6, True),
+    "bad rows": (bad_rows, None, False),
+    "triangles": (triangles, None, False),
+    "pairs": (apart, None, False),
+    "few elements": (few_elements, None, False),
+    "softmax": (lambda r, m, n: (soft(r, m), noise(r, K, n)), BF16X6, None),
+    "tiny": (tiny, BF16X6, None),
+    "all NaN": (lambda r, m, n: (np.full((m, K), np.nan, np.float32), noise(r, K, n)), FMA, False),
+}
+
+
+@pytest.mark.parametrize("layout", ["nn", pytest.param("tt", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", CASES)
+def test_kernels_do_what_the_model_does(
+    name: str, layout: str, libraries: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw, tier, early = CASES[name]
+    a, b = draw(np.random.default_rng(seed), 136, 72)
+    asked = gemm.from_layout(layout, 136, 72, K)
+    plan = plan_of(asked, monkeypatch)
+    went = simulated_decision.run(plan, asked, a, b, libraries)
+    expected = deciding.decide(a, b, lower_tier=True)
+    assert went.tier == expected.tier
+    found = [deciding.scales(x) for x in (a, np.ascontiguousarray(b.T))]
+    assert went.early == (deciding.gives_up(*found) if early is None else early)
+    if tier is not None:
+        assert went.tier == tier
+    for seen, model in zip(went.sampled, found, strict=True):
+        as_sampled(seen, model)
+    if expected.tier == FMA:
+        assert bool(np.isnan(went.c).all())
+        return
+    c = numerics.recompute(numerics.product(a, b, expected.tier), a, b, expected)
+    assert np.array_equal(went.c.view(np.uint32), c.view(np.uint32)) or np.array_equal(went.c, c, equal_nan=True)
+
+
+def as_sampled(found: Array, model: deciding.Scales) -> None:
+    """What mm32_scale has written of rows, and what the model finds."""
+    exponent, flags = found["scale"].astype(np.uint16).view(np.int16), found["scale"] >> 24
+    assert np.array_equal(exponent, model.exponent)
+    assert np.array_equal((found["scale"] >> 16).astype(np.uint8).view(np.int8), model.level)
+    assert np.array_equal(flags & 1 > 0, model.exact)
+    assert np.array_equal(flags & 4 > 0, model.unseen)
+    bits = np.unpackbits(found["big"].view(np.uint8).reshape(len(found), 2, 16), axis=2, bitorder="little")
+    assert np.array_equal(bits[:, :, : model.big.shape[2]].astype(bool), model.big.swapaxes(0, 1))
+
+
+@pytest.mark.parametrize("layout", ["tn", *(pytest.param(x, marks=pytest.mark.slow) for x in ("nn", "nt"))])
+def test_a_cluster_reads_rows_whole(layout: str, libraries: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of its blocks a part of K, from which the largest element of a row is put together."""
+    rng = np.random.default_rng(seed)
+    m, n, k = 40, 33, 2000 if layout == "nn" else 2003
+    monkeypatch.setattr(emulated, "CLUSTERED_K", 2000)
+    a, b = log_normal(rng, 3, m, k), log_normal(rng, 3, k, n)
+    asked = gemm.from_layout(layout, m, n, k)
+    plan = plan_of(asked, monkeypatch)
+    assert plan.launches[0].cluster == 8
+    went = simulated_decision.run(plan, asked, a, b, libraries)
+    for found, x in zip(went.sampled, (a, np.ascontiguousarray(b.T)), strict=True):
+        model = deciding.scales(x)
+        assert model.exact.all()
+        as_sampled(found, model)
+    assert numerics.componentwise(went.c, a, b) <= 20
