@@ -143,7 +143,8 @@ def fill(name: str, values: Sequence[object], generator: torch.Generator) -> lis
 
 def _graded(t: Tensor, generator: torch.Generator) -> Tensor:
     steps = torch.randint(-8, 9, t.shape[-1:] if t.dim() else (), generator=generator, device=t.device)
-    # Statistics in one pass, of data shifted by their first entry, are honest; were that the largest of all, they would be 27 u off.
+    # Statistics in one pass, of data shifted by their first entry, are honest. Were that the largest of all, they would be 27 u
+    # off.
     steps.view(-1)[:1].clamp_(max=0)
     return torch.randn(t.shape, generator=generator, device=t.device) * size_of(t) * torch.exp2(steps.float())
 
