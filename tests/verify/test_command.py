@@ -84,9 +84,11 @@ def test_wrong_usage_is_exit_code_2(scripts: tuple[Path, Path], tmp_path: Path) 
         ([reference, candidate, "--exit-code", "tool"], "--exit-code is for many candidates"),
         ([reference, candidate, "--html", tmp_path / "none" / "x.html"], "there is no folder"),
     ):
-        done = mm32("verify", *arguments)
-        assert done.returncode == 2, arguments
+        done = CliRunner().invoke(cli.app, ["verify", *map(str, arguments)])
+        assert done.exit_code == 2, arguments
         assert says in " ".join(done.stderr.replace("│", " ").split())
+    done = mm32("verify", reference)  # a process's exit code
+    assert done.returncode == 2
 
 
 def test_wrong_arguments_are_value_errors(scripts: tuple[Path, Path]) -> None:
