@@ -14,7 +14,8 @@ constexpr unsigned EXACT = 1, STEEP = 2, UNSEEN = 4;
 constexpr int LEVEL = 5, LEVELS = 4;
 
 // What RowStats::scale holds. EXACT: the exponent comes from the whole row. STEEP: the row is accepted with few rows of the other
-// operand only, and is recomputed by itself. UNSEEN: a row of zeros, or one whose sample is not finite. In a call with a scaled lo, rows that are not exact have an exponent lower by ROOM.
+// operand only, and is recomputed by itself. UNSEEN: a row of zeros, or one whose sample is not finite. In a call with a scaled lo,
+// rows that are not exact have an exponent lower by ROOM.
 constexpr int ROOM = 5;
 struct Scale {
     unsigned word;
