@@ -257,9 +257,12 @@ def test_in_a_graph(always: None, seed: int) -> None:
 @pytest.mark.gpu
 def test_where_memory_is_short(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """No workspace to be had: a path without one is taken, and said; who names the kernel gets torch's error."""
-    a, b = randn(2048, 512), randn(512, 2048)
+    a, b = randn(2048, 2048), randn(2048, 2048)
     prepared.CACHE.clear()
-    instead = planning.without_workspace(gemm.describe(a, b, None, a @ b), launch.card_of(0)).kernel
+    described, card = gemm.describe(a, b, None, a @ b), launch.card_of(0)
+    if planning.plan(described, card, torch="fp32").workspace is None:
+        pytest.skip("on this card the product needs no workspace")
+    instead = planning.without_workspace(described, card).kernel
     wanted = mm32.matmul(a, b, kernel=instead)
     run = launch.Executable.__call__
 

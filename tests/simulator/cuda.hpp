@@ -315,7 +315,7 @@ inline void store_shared2(unsigned to, float x, float y) {
 inline void store_shared4(unsigned to, const unsigned (&x)[4]) { memcpy(simulator::dynamic_at(to, 16), x, 16); }
 
 // ---------------------------------------------------------------------------------------------------------------------
-// ptx/bulk_copy.cuh (barriers alone), warpgroups.cuh, cluster.cuh
+// ptx/bulk_copy.cuh (barriers alone), warpgroups.cuh, named_barriers.cuh (the rest in deciding.hpp), cluster.cuh
 
 inline void barrier_init(unsigned barrier, unsigned arrivals) {
     simulator::current->block->barriers[barrier] = {(int)arrivals, (int)arrivals, 0};
@@ -334,13 +334,14 @@ void give_registers() {}
 template <int COUNT>
 void take_registers() {}
 template <int BARRIER, int THREADS>
-void sync_threads() {
+void sync_at() {
     simulator::meet(simulator::current->block->named[BARRIER], THREADS);
 }
 inline void fence_stores_for_wgmma() {}
 inline void fence_barrier_init() {}
 
 inline unsigned cluster_rank() { return simulator::current->block->rank; }
+inline unsigned cluster_size() { return (unsigned)simulator::cluster.size(); }
 inline void cluster_sync() { simulator::meet(simulator::cluster_meeting, (int)(simulator::cluster.size() * simulator::threads_of_block)); }
 inline void load_cluster(unsigned address, unsigned rank, float (&x)[1]) { memcpy(x, simulator::at(address | (rank + 1) << 24, 4), 4); }
 inline void load_cluster(unsigned address, unsigned rank, float (&x)[4]) { memcpy(x, simulator::at(address | (rank + 1) << 24, 16), 16); }

@@ -22,6 +22,7 @@ template <typename T>
 T __ldg(const T* at) { return *at; }
 inline void __threadfence() {}
 inline void __nanosleep(unsigned) { simulator::yield(); }
+using std::isnan;
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int __ffsll(long long x) { return __builtin_ffsll(x); }
@@ -79,31 +80,21 @@ inline unsigned vote_at(int barrier, bool yes, int count) {
 
 inline int __syncthreads_or(bool yes) { return simulator::vote_at(0, yes, (int)simulator::threads_of_block) > 0; }
 inline int __syncthreads_count(bool yes) { return (int)simulator::vote_at(0, yes, (int)simulator::threads_of_block); }
+inline int __syncthreads_and(bool yes) { return __syncthreads_count(yes) == (int)simulator::threads_of_block; }
 inline unsigned __ballot_sync(unsigned, bool yes) {
     return reduce_warp(yes ? 1u << simulator::current->number % 32 : 0u, [](unsigned a, unsigned b) { return a | b; });
 }
 inline float __shfl_xor_sync(unsigned all, float x, int other) { return __uint_as_float(__shfl_xor_sync(all, __float_as_uint(x), other)); }
 inline float __shfl_sync(unsigned all, float x, int from) { return __uint_as_float(__shfl_sync(all, __float_as_uint(x), from)); }
 
-// ptx/dependent_launch.cuh, release.cuh, named_barriers.cuh, cluster_of_launch.cuh
+// ptx/dependent_launch.cuh, release.cuh, named_barriers.cuh
 inline void launch_dependents() {}
 inline void wait_for_previous_grid() {}
 inline void store_release(unsigned* flag, unsigned value) { *flag = value, simulator::events++; }
 inline unsigned load_acquire(const unsigned* flag) { return *flag; }
 inline unsigned load_relaxed(const unsigned* flag) { return *flag; }
 template <int BARRIER, int THREADS>
-void sync_at() { simulator::meet(simulator::current->block->named[BARRIER], THREADS); }
-template <int BARRIER, int THREADS>
 bool any_at(bool yes) { return simulator::vote_at(BARRIER, yes, THREADS) > 0; }
-inline unsigned blocks_of_cluster() { return (unsigned)simulator::cluster.size(); }
-inline unsigned block_of_cluster() { return simulator::current->block->rank; }
-inline void sync_cluster() { cluster_sync(); }
-inline float load_of_cluster(const float* at, unsigned block) {
-    const auto offset = reinterpret_cast<const unsigned char*>(at) - simulator::current->block->memory;
-    float x;
-    memcpy(&x, simulator::cluster[block]->memory + offset, 4);
-    return x;
-}
 inline void store_shared(unsigned to, float x) { *reinterpret_cast<float*>(simulator::dynamic_at(to, 4)) = x; }
 inline void store_shared(unsigned to, float x, float y, float z, float w) {
     float* const f = reinterpret_cast<float*>(simulator::dynamic_at(to, 16));

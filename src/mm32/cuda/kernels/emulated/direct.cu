@@ -32,6 +32,7 @@
 #include "emulated/raw_tile.cuh"
 #include "ptx/bulk_copy.cuh"
 #include "ptx/cluster.cuh"
+#include "ptx/named_barriers.cuh"
 #include "ptx/pairs.cuh"
 #include "ptx/warpgroups.cuh"
 #include "ptx/wgmma_registers.cuh"
@@ -638,7 +639,7 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
             const auto together = [] {  // all whose sums meet
                 __syncwarp();
                 if (CLUSTER > 1) cluster_sync();
-                else if (SHARERS > 1) sync_threads<1, CONSUMERS>();
+                else if (SHARERS > 1) sync_at<1, CONSUMERS>();
             };
 #pragma unroll 1
             for (int n0 = 0; n0 < TILE_N; n0 += AT_ONCE) {

@@ -5,7 +5,7 @@
 //   if the decision lists all of them. If there are more, the same tile by tile, as long as a tile has few of them.
 // - Pairs of a row and a column that are not accepted for another reason: if a tile has few of them, these elements of C alone,
 //   otherwise the whole tile.
-// - Everything, if the decision's tier is FMA.
+// - Everything, if the decision's tier is FMA; a tile only until all of its sums are NaN.
 //
 // Launch: any number of blocks (grid-stride loop over slices of tiles). Threads, dynamic shared memory, registers, constants and
 // what bounds it are those of fma/simt.cuh; the stats of a tile's rows of A use the memory of its ring. PRODUCTS as in
@@ -148,7 +148,7 @@ static_assert(MOST_ALONE <= TOGETHER && LANES == 16);
 template <int COUNT, int PER>
 __device__ __noinline__ void recompute_lines(const Params& s, int side, long long matrix, const long long* lines, int count,
                                                 long long first, const AcceptTest& test, float* memory) {
-    constexpr int WIDTH = OTHERS * PER, CHUNK_K = 512 / PER, STEPS = CHUNK_K / LANES;
+    constexpr int WIDTH = OTHERS * PER, CHUNK_K = PER == 1 ? 512 : 256, STEPS = CHUNK_K / LANES, OWN = CHUNK_K / THREADS;
     static_assert((COUNT == 2 || COUNT == 8) && (PER == 1 || PER == 4));
     static_assert(COUNT * CHUNK_K <= STAGES * TILE_K * (TILE_M + TILE_N + 2 * PAD) && COUNT * WIDTH * LANES <= STAGES * TILE_K * (TILE_M + TILE_N));
     const Problem& p = s.p;
@@ -161,6 +161,9 @@ __device__ __noinline__ void recompute_lines(const Params& s, int side, long lon
 #pragma unroll
     for (int c = 0; c < PER; c++)  // past the edge: the last row again, or the last four
         of_y[c] = y.data + min(first + place_of(c), y.rows - (vector ? 4 : 1)) * y.row_stride + lane * y.k_stride;
+    const float* of_x[COUNT];
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) of_x[i] = x.data + lines[min(i, count - 1)] * x.row_stride + threadIdx.x * x.k_stride;
     float sum[COUNT][PER] = {};
     // Of one k, the lines' elements lie side by side; the two fours of eight change places, so that eight k meet all banks.
     const auto fours = [](int k, int half) { return COUNT * k + (COUNT == 8 ? (half ^ (k >> 2 & 1)) * 4 : 0); };
@@ -181,19 +184,26 @@ __device__ __noinline__ void recompute_lines(const Params& s, int side, long lon
 #pragma unroll
             for (int c = 0; c < PER; c++) of_y[c] += LANES * y.k_stride;
         }
-        if (k0 > 0) __syncthreads();  // the chunk before is done with
-        for (int k = threadIdx.x; k < CHUNK_K; k += THREADS) {
-            float of_k[COUNT];
+        // All of these loads too before the first is used: one after another, they were most of what a chunk takes.
+        float of_k[OWN][COUNT];
 #pragma unroll
-            for (int i = 0; i < COUNT; i++)
-                of_k[i] = k < left ? __ldg(x.data + lines[min(i, count - 1)] * x.row_stride + (k0 + k) * x.k_stride) : 0.f;
+        for (int j = 0; j < OWN; j++)
+#pragma unroll
+            for (int i = 0; i < COUNT; i++) {
+                of_k[j][i] = (int)threadIdx.x + j * THREADS < left ? __ldg(of_x[i]) : 0.f;
+                of_x[i] += THREADS * x.k_stride;
+            }
+        if (k0 > 0) __syncthreads();  // the chunk before is done with
+#pragma unroll
+        for (int j = 0; j < OWN; j++) {
+            const int k = threadIdx.x + j * THREADS;
             if constexpr (COUNT == 8) {
 #pragma unroll
                 for (int half = 0; half < 2; half++)
                     *reinterpret_cast<float4*>(memory + fours(k, half)) =
-                        make_float4(of_k[4 * half], of_k[4 * half + 1], of_k[4 * half + 2], of_k[4 * half + 3]);
+                        make_float4(of_k[j][4 * half], of_k[j][4 * half + 1], of_k[j][4 * half + 2], of_k[j][4 * half + 3]);
             } else {
-                *reinterpret_cast<float2*>(memory + fours(k, 0)) = make_float2(of_k[0], of_k[1]);
+                *reinterpret_cast<float2*>(memory + fours(k, 0)) = make_float2(of_k[j][0], of_k[j][1]);
             }
         }
         __syncthreads();
@@ -252,27 +262,43 @@ __device__ __forceinline__ void recompute_some_lines(const Params& s, int side, 
     else recompute_lines<TOGETHER, 1>(s, side, matrix, lines, count, first, test, memory);
 }
 
-// All rows, or columns, that the decision lists. `lines` and `of_matrix` are shared memory.
-__device__ __forceinline__ void recompute_listed(const Params& s, int side, int list, const AcceptTest& test, long long (&lines)[TOGETHER],
+// The rows, or columns, that the decision lists, as units: up to TOGETHER of them times so many places along them.
+struct ListedLines {
+    int count, together, width;
+    bool one;  // they are of an operand that the whole batch has, so lines of all of the batch; else each has a matrix of its own
+    long long slices, copies, units;
+
+    __device__ __forceinline__ ListedLines(const Params& s, int side) {
+        const Problem& p = s.p;
+        const long long along = side ? p.m : p.n;
+        one = s.matrices[side] == 1;
+        count = (int)s.decision->alone[side], together = one ? TOGETHER : 1, copies = one ? p.batches : 1;
+        const long long groups = ceil_div(count, together) * copies;
+        // Four times as wide they take fewer instructions, but they have to fill the card.
+        width = one && count > 2 && groups * ceil_div(along, 4 * OTHERS) >= gridDim.x / 2 ? 4 * OTHERS : OTHERS;
+        slices = ceil_div(along, width), units = groups * slices;
+    }
+};
+
+// All of them. `lines` and `of_matrix` are shared memory.
+__device__ __forceinline__ void recompute_listed(const Params& s, int list, const AcceptTest& test, long long (&lines)[TOGETHER],
                                                  long long& of_matrix, float* memory) {
     const Problem& p = s.p;
-    const bool one = s.matrices[side] == 1;  // then lines of it are lines of all of the batch; else each has a matrix of its own
-    const int count = (int)s.decision->alone[side], together = one ? TOGETHER : 1;
-    const bool many = one && count > 2;
-    const int width = many ? 4 * OTHERS : OTHERS;
-    const long long rows = side ? p.n : p.m, slices = ceil_div(side ? p.m : p.n, width);
-    const long long copies = one ? p.batches : 1, units = ceil_div(count, together) * copies * slices;
-    for (long long unit = blockIdx.x; unit < units; unit += gridDim.x) {
-        const long long rest = unit / slices;
-        const int begin = (int)(rest / copies) * together, here = min(count - begin, together);
+    const ListedLines of_a(s, 0), of_b(s, 1);
+    for (long long i = blockIdx.x; i < of_a.units + of_b.units; i += gridDim.x) {
+        const int side = i >= of_a.units;
+        const ListedLines& x = side ? of_b : of_a;
+        const long long unit = side ? i - of_a.units : i, rest = unit / x.slices, rows = side ? p.n : p.m;
+        const int begin = (int)(rest / x.copies) * x.together, here = min(x.count - begin, x.together);
         if (threadIdx.x < here) {
             const long long row = s.decision->listed[list][side][begin + threadIdx.x];
-            lines[threadIdx.x] = one ? row : row % rows;
-            if (threadIdx.x == 0) of_matrix = one ? rest % copies : row / rows;
+            lines[threadIdx.x] = x.one ? row : row % rows;
+            if (threadIdx.x == 0) of_matrix = x.one ? rest % x.copies : row / rows;
         }
         __syncthreads();
-        if (many) recompute_lines<TOGETHER, 4>(s, side, of_matrix, lines, here, unit % slices * width, test, memory);
-        else recompute_some_lines(s, side, of_matrix, lines, here, unit % slices * width, test, memory);
+        const long long first = unit % x.slices * x.width;
+        if (x.width > OTHERS) recompute_lines<TOGETHER, 4>(s, side, of_matrix, lines, here, first, test, memory);
+        else recompute_some_lines(s, side, of_matrix, lines, here, first, test, memory);
     }
 }
 
@@ -342,6 +368,11 @@ __device__ __noinline__ void recompute_pairs(const Params& s, const Tile& tile, 
     }
 }
 
+// All of a tile. Not inlined: what is alive around it would cost it registers.
+__device__ __noinline__ void recompute_tile(const Params& s, const Tile& tile, float* ring) {
+    multiply_tile<true>(s.p, tile, {0, s.p.k, pointers_of(s.p, tile.matrix).c, s.p.c.row, s.p.c.col}, ring);
+}
+
 // The group that holds the rows of one operand that a tile needs.
 __device__ __forceinline__ const GroupStats& group_of(const Params& s, int side, long long matrix, long long first) {
     static_assert(READY_ROWS % TILE_M == 0 && READY_ROWS % TILE_N == 0);
@@ -366,16 +397,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, MM32_BLOCKS_PER_SM) mm32_f
     const bool all_pairs = tier == FIRST_TIER || s.decision->tiny;
     if (tier == BF16X6) test.limit = LARGEST_BF16X6, test.loss = 0x1p-100f, test.required = 0;
     const long long tiles = tiles_of<TILE_M, TILE_N>(s.p);
+    if (tier == FMA) {
+        for (long long i = blockIdx.x; i < tiles; i += gridDim.x) recompute_tile(s, tile_at<TILE_M, TILE_N, false>(s.p, i), ring);
+        return;
+    }
     const unsigned* const alone = s.decision->alone;
-    const bool listed = tier != FMA && alone[0] <= LISTED && alone[1] <= LISTED, by_size = tier == BF16X6 && listed;
-    if (listed)
-        for (int side = 0; side < 2; side++) {
-            if (alone[side] == 0) continue;
-            if (blockIdx.x == 0 && threadIdx.x == 0) count_recomputed(s, 1);
-            recompute_listed(s, side, tier == BF16X6, test, lines, of_matrix, ring);
-        }
+    const bool listed = alone[0] <= LISTED && alone[1] <= LISTED, by_size = tier == BF16X6 && listed;
+    if (listed && (alone[0] || alone[1])) {
+        if (blockIdx.x == 0 && threadIdx.x == 0) count_recomputed(s, 1);
+        recompute_listed(s, tier == BF16X6, test, lines, of_matrix, ring);
+    }
     // Whole tiles and pairs; then, if there are rows or columns to recompute that are not listed, slices of tiles that have them.
-    for (int phase = 0; phase < (tier != FMA && !listed ? 2 : 1); phase++) {
+    for (int phase = 0; phase < (listed ? 1 : 2); phase++) {
         // Where there are fewer tiles than blocks, blocks share a tile's pairs; but not where sums in C decide which, because another
         // block might have stored its own by then.
         const int shares = phase ? SLICES : by_size ? 1 : (int)max(1LL, min(gridDim.x / tiles, (long long)MOST_SHARES));
@@ -390,22 +423,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, MM32_BLOCKS_PER_SM) mm32_f
                 const GroupStats a = group_of(s, 0, tile.matrix, tile.m0), b = group_of(s, 1, tile.matrix, tile.n0);
                 const bool in_range = __uint_as_float(a.largest) <= test.limit && __uint_as_float(b.largest) <= test.limit;
                 const bool lines_left = !listed && (a.alone || b.alone || !in_range);
-                if ((tier == FMA && mine < tiles) || lines_left || (phase == 0 && all_pairs && !test.accept(a, b))) to_test[atomicAdd(&count, 1u)] = threadIdx.x;
+                if (lines_left || (phase == 0 && all_pairs && !test.accept(a, b))) to_test[atomicAdd(&count, 1u)] = threadIdx.x;
             }
             __syncthreads();
             for (unsigned i = 0; i < count; i++) {
                 const long long at = base + (long long)to_test[i] * gridDim.x;
                 const Tile tile = tile_at<TILE_M, TILE_N, false>(s.p, at % tiles);
                 const int share = (int)(at / tiles);
-                const int needed = tier == FMA ? WHOLE : find_repair(s, tile, test, all_pairs, listed, by_size, share, shares, reinterpret_cast<TestedRow*>(ring), repair);
+                const int needed = find_repair(s, tile, test, all_pairs, listed, by_size, share, shares, reinterpret_cast<TestedRow*>(ring), repair);
                 __syncthreads();  // the ring is free
                 if (needed == SOME) {
                     if (threadIdx.x == 0) count_recomputed(s, 1);
                     if (phase) recompute_alone(s, tile, share, repair, test, ring);
                     else recompute_pairs(s, tile, repair, ring);
                 } else if (needed == WHOLE && phase == 0 && share == 0) {
-                    if (threadIdx.x == 0 && tier != FMA) count_recomputed(s, 0);
-                    multiply_tile(s.p, tile, {0, s.p.k, pointers_of(s.p, tile.matrix).c, s.p.c.row, s.p.c.col}, ring);
+                    if (threadIdx.x == 0) count_recomputed(s, 0);
+                    recompute_tile(s, tile, ring);
                     if (listed) recompute_alone_again(s, tile, repair, test, ring);
                 }
                 __syncthreads();  // `repair` and the ring are free again

@@ -4,7 +4,7 @@
 // each reads a part of K of the rows that are read whole, and the first writes what was found.
 //   Launch: any number of blocks of 256 or 512 threads (grid-stride loop over groups of 32 rows, all of A and then all of B). 256 of
 //   them sample; all of them read rows whole, if there are such rows. 11 KB of shared memory. Bound by the latency of the samples, which are
-//   loaded together; where rows are read whole, by memory. 80 registers: a block of mm32_pack then fits beside one of 512 threads.
+//   loaded together; where rows are read whole, by memory. 64 registers: two blocks of mm32_pack then fit beside one of 512 threads.
 //
 // mm32_pack reads each element once, scales it, splits it, and writes whole 128-byte lines. It collects the stats of each row,
 // and the block that finishes last runs the accept test on them.
@@ -28,7 +28,7 @@
 #include "emulated/early.cuh"
 #include "emulated/hi_lo.cuh"
 #include "emulated/shifted_lines.cuh"
-#include "ptx/cluster_of_launch.cuh"
+#include "ptx/cluster.cuh"
 #include "ptx/dependent_launch.cuh"
 
 constexpr int THREADS = 256, WARPS = THREADS / 32, WIDTH = 2, ROWS = 32 * WIDTH;
@@ -47,14 +47,14 @@ __device__ __forceinline__ int run_begin(int i, int depth) {
 template <int LOAD>
 __device__ __forceinline__ void read_whole_rows(Operand x, int row0, int depth, float (&largest)[32]) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    const int parts = (int)blocks_of_cluster(), part = (int)block_of_cluster();
+    const int parts = (int)cluster_size(), part = (int)cluster_rank();
     const auto edge = [&](int i) { return i == parts ? depth : (int)((long long)depth * i / parts) / 4 * 4; };
     const int begin = edge(part), end = edge(part + 1);
     x.data += begin * x.k_stride, depth = end - begin;
     const auto finite = [](float v) { return fabsf(v) < __int_as_float(0x7f800000) ? fabsf(v) : 0.f; };
     // Of elements `stride` apart, every `step`-th of the `left` that there are.
     const auto strided = [&](const float* at, long long stride, int left, int step) {
-        constexpr int AHEAD = 24;
+        constexpr int AHEAD = 12;
         float most = 0.f;
 #pragma unroll 1
         for (; left > 0; left -= AHEAD * step) {
@@ -71,7 +71,7 @@ __device__ __forceinline__ void read_whole_rows(Operand x, int row0, int depth, 
             const float* const row = x.data + min((long long)row0 + r, x.rows - 1) * x.row_stride;
             float found = 0.f;
             if (LOAD == 2 && depth % 4 == 0) {
-                constexpr int AHEAD = 8;
+                constexpr int AHEAD = 4;
 #pragma unroll 1
                 for (int k = 4 * lane; k < depth; k += 128 * AHEAD) {
                     float4 v[AHEAD];
@@ -98,10 +98,14 @@ __device__ __forceinline__ void read_whole_rows(Operand x, int row0, int depth, 
         return;
     }
     __syncwarp();  // all threads of a warp come to a cluster's barrier together
-    sync_cluster();
+    cluster_sync();
     float all = 0.f;
-    for (int i = 0; i < parts; i++) all = fmaxf(all, load_of_cluster(largest + lane, i));
-    sync_cluster();
+    for (int i = 0; i < parts; i++) {
+        float x[1];
+        load_cluster(shared_address(largest + lane), i, x);
+        all = fmaxf(all, x[0]);
+    }
+    cluster_sync();
     if (warp == 0) largest[lane] = all;
     __syncthreads();
 }
@@ -115,14 +119,14 @@ constexpr int VERY_WIDE = 8;
 constexpr int SPARSE = 32;  // with fewer of 128 that are not zero, little of |A||B| is seen, and a scaled lo needs less of it
 constexpr int FEWEST_SAMPLES = 4;  // of a row with fewer that are not zero, the sample says little
 
-extern "C" __global__ void __launch_bounds__(768, 1) mm32_scale(const __grid_constant__ Params s) {
+extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_constant__ Params s) {
     launch_dependents();
     __shared__ float part[8][32], whole[32];
     // A warp's sum of biased exponents in the low half; then how many, and, in the high byte, how many that are not finite.
     __shared__ unsigned exponents[8][32];
     __shared__ __align__(16) unsigned short bits[2][32][8];
-    const int parts = (int)blocks_of_cluster();
-    const bool writes = block_of_cluster() == 0;
+    const int parts = (int)cluster_size();
+    const bool writes = cluster_rank() == 0;
     if (blockIdx.x == 0 && threadIdx.x < THREADS) {
         static_assert(THREADS == ROW_GROUPS);
         unsigned* const decision = reinterpret_cast<unsigned*>(s.decision);
@@ -497,8 +501,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) mm32_pack(
     constexpr int READ_BYTES = TRANSPOSE_BYTES > LINES_BYTES ? TRANSPOSE_BYTES : LINES_BYTES;
     __shared__ __align__(16) char staging[READ_BYTES > DECIDE_BYTES ? READ_BYTES : DECIDE_BYTES];
     __shared__ unsigned finished;
+    constexpr bool MAY_GIVE_UP = PLANES == 2 && !MM32_GUARDED && !MM32_DECIDES;
+    DrawnPair pair(s);
     wait_for_previous_grid();
     launch_dependents();
+    if (MAY_GIVE_UP && s.early) pair.load();
     if (MM32_GUARDED) {
         const bool cancelled = cancels(*s.decision);
         const unsigned tier = s.decision->tier;
@@ -514,7 +521,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) mm32_pack(
         if (blockIdx.x == 0 && threadIdx.x == 0) decide_for_fma(*s.decision);
         return;
     }
-    if (PLANES == 2 && !MM32_GUARDED && !MM32_DECIDES && s.early && gives_up(s)) {
+    if (MAY_GIVE_UP && s.early && gives_up(pair)) {
         if (blockIdx.x == 0 && threadIdx.x == 0) leave_to_bf16x6(*s.decision);
         return;
     }

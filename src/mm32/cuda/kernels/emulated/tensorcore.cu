@@ -35,6 +35,8 @@ constexpr int B_AT = PLANES * A_PLANE;  // where B's planes begin in a stage
 constexpr bool ALTERNATE_BLOCKS = PROMOTE == 1;
 // Whether the multiply stops if another tier will compute the result. Not with short K, where little would be saved.
 constexpr bool STOPS = !MM32_INLINE_PACK && !ALTERNATE_BLOCKS;
+// Whether the call may be left to bf16x6 before anything is packed, while this launch waits for packing.
+constexpr bool MAY_BE_EARLY = STOPS && MM32_LOWER_TIER;
 constexpr int CONSUMERS = 256;  // threads of the two consumer warpgroups, which come before the threads that fill the ring
 // How the operands lie in a stage (ptx/wgmma.cuh): contiguous along rows if they are packed inline from loads along rows.
 #if MM32_INLINE_PACK
@@ -120,9 +122,9 @@ __device__ __forceinline__ void produce(const Params& s, unsigned ring, unsigned
                         if (!B_PREPACKED && tile.n0 + g * READY_ROWS < p.n)
                             ready &= load_acquire(b_ready + g * chunks + kb / CHUNK) >= b_units[g];
                     // Nothing is counted if everything is left to bf16x6. Not asked each time: it takes as long again.
-                    if (STOPS && !ready && ++asked % 8 == 0) packed = ready = load_acquire(&s.decision->packed);
+                    if (MAY_BE_EARLY && !ready && ++asked % 8 == 0) packed = ready = load_acquire(&s.decision->packed);
                 } while (!ready);
-                if (STOPS && packed) seen_decided = load_relaxed(&s.decision->decided);
+                if (MAY_BE_EARLY && packed) seen_decided = load_relaxed(&s.decision->decided);
                 asm volatile("fence.proxy.async;" ::: "memory");  // orders the bulk copies below after these loads
             }
             const unsigned at = ring + stage * STAGE, arrived = full_barriers + 8 * stage;
@@ -354,9 +356,12 @@ extern "C" __global__ void __launch_bounds__(TILE_N > 128 ? 384 : 512, 1) mm32_t
     // 1: the producer has stopped before this stage, as another tier computes the result. A flag for each stage: of one for all, a warp
     // that still has an earlier stage to multiply could see it, and others not.
     __shared__ unsigned stopped[STAGES];
+    constexpr bool MAY_GIVE_UP = MM32_INLINE_PACK && MM32_LOWER_TIER && PLANES == 2;
+    DrawnPair pair(s);
 #if MM32_INLINE_PACK || MM32_GUARDED
     wait_for_previous_grid();  // otherwise the `ready` counters synchronise with mm32_scale and mm32_pack
 #endif
+    if (MAY_GIVE_UP && s.early) pair.load();
     if (MM32_GUARDED && uniform(s.decision->tier != BF16X6)) return;
     const Flags flags(s);
     if (!MM32_GUARDED && uniform(flags.nothing_finite())) {
@@ -364,12 +369,10 @@ extern "C" __global__ void __launch_bounds__(TILE_N > 128 ? 384 : 512, 1) mm32_t
         if (!MM32_INLINE_PACK) wait_for_previous_grid();
         return;
     }
-#if MM32_INLINE_PACK && MM32_LOWER_TIER
-    if (PLANES == 2 && s.early && gives_up(s)) {
+    if (MAY_GIVE_UP && s.early && gives_up(pair)) {
         if (blockIdx.x == 0 && threadIdx.x == 0) leave_to_bf16x6(*s.decision);
         return;
     }
-#endif
     const bool scaled_lo = flags.scaled_lo();
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {

@@ -224,7 +224,9 @@ __device__ __forceinline__ void store_four(const Problem& p, const Slice& slice,
 #endif
 }
 
-// Computes a slice of a tile with all threads of the block. The ring is free again when it returns.
+// Computes a slice of a tile with all threads of the block. The ring is free again when it returns. UNTIL_NAN, with PROMOTE: it ends when
+// all sums of the tile are NaN, which they stay.
+template <bool UNTIL_NAN = false>
 __device__ __forceinline__ void multiply_tile(const Problem& p, const Tile& tile, const Slice& slice, float* ring) {
     constexpr int A_PITCH = 4 * (TILE_M + PAD), B_PITCH = 4 * (TILE_N + PAD), B_AT = TILE_K * A_PITCH;  // bytes
     constexpr int STAGE = B_AT + TILE_K * B_PITCH;
@@ -307,6 +309,14 @@ __device__ __forceinline__ void multiply_tile(const Problem& p, const Tile& tile
             for (int i = 0; i < THREAD_M; i++)
 #pragma unroll
                 for (int j = 0; j < THREAD_N; j++) total[i][j] += sum[i][j], sum[i][j] = 0.f;
+            if (UNTIL_NAN && __syncthreads_and(isnan(total[0][0]))) {
+                bool numbers = false;
+#pragma unroll
+                for (int i = 0; i < THREAD_M; i++)
+#pragma unroll
+                    for (int j = 0; j < THREAD_N; j++) numbers |= !isnan(total[i][j]);
+                if (!__syncthreads_or(numbers)) break;
+            }
         }
 #endif
         a.advance();

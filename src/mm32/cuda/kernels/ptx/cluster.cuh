@@ -1,7 +1,12 @@
 // Thread block clusters (PTX ISA, "barrier.cluster", "mapa" and "ld.shared::cluster"; sm_90 and later): blocks that run at once, wait
-// for one another and read each other's shared memory.
+// for one another and read each other's shared memory. Their size is a constant of the kernel, MM32_CLUSTER, or the launch's, where there is
+// no such constant. Before sm_90 each block is alone.
 #pragma once
 #include "ptx/shared_memory.cuh"
+
+#ifndef MM32_CLUSTER
+#define MM32_CLUSTER 0
+#endif
 
 // The size of a kernel's clusters, as an attribute of the kernel.
 #if MM32_CLUSTER > 1
@@ -12,19 +17,39 @@
 
 // The number of this block in its cluster.
 __device__ __forceinline__ unsigned cluster_rank() {
-    unsigned rank;
+    unsigned rank = 0;
+#if __CUDA_ARCH__ >= 900
     asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+#endif
     return rank;
+}
+
+// How many blocks the cluster has.
+__device__ __forceinline__ unsigned cluster_size() {
+    unsigned blocks = 1;
+#if __CUDA_ARCH__ >= 900
+    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
+#endif
+    return blocks;
 }
 
 // Waits for all threads of the cluster. What they wrote to shared memory before is then visible to all of them.
 __device__ __forceinline__ void cluster_sync() {
+#if __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
 }
+
+// Whether another block's shared memory can be meant; otherwise it is the block's own.
+#if MM32_CLUSTER != 1 && __CUDA_ARCH__ >= 900
+#define MM32_SHARED_OF_CLUSTER ".shared::cluster"
+#else
+#define MM32_SHARED_OF_CLUSTER ".shared"
+#endif
 
 // The address in block `rank` of what lies at `address` in this block's shared memory.
 __device__ __forceinline__ unsigned address_in(unsigned address, unsigned rank) {
-#if MM32_CLUSTER > 1
+#if MM32_CLUSTER != 1 && __CUDA_ARCH__ >= 900
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(address), "r"(rank));
 #endif
     return address;
@@ -33,24 +58,16 @@ __device__ __forceinline__ unsigned address_in(unsigned address, unsigned rank) 
 // 16 bytes of shared memory of block `rank`.
 __device__ __forceinline__ float4 load_cluster4(unsigned address, unsigned rank) {
     float4 x;
-#if MM32_CLUSTER > 1
-    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+    asm volatile("ld" MM32_SHARED_OF_CLUSTER ".v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
                  : "r"(address_in(address, rank))
                  : "memory");
-#else
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "r"(address) : "memory");
-#endif
     return x;
 }
 
 // One or four floats of shared memory of block `rank`.
 __device__ __forceinline__ void load_cluster(unsigned address, unsigned rank, float (&x)[1]) {
-#if MM32_CLUSTER > 1
-    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(x[0]) : "r"(address_in(address, rank)) : "memory");
-#else
-    x[0] = load_shared1(address);
-#endif
+    asm volatile("ld" MM32_SHARED_OF_CLUSTER ".f32 %0, [%1];" : "=f"(x[0]) : "r"(address_in(address, rank)) : "memory");
 }
 __device__ __forceinline__ void load_cluster(unsigned address, unsigned rank, float (&x)[4]) {
     const float4 all = load_cluster4(address, rank);

@@ -1,5 +1,5 @@
-// What warpgroups do as such (PTX ISA, "setmaxnreg", "bar", "fence"; sm_90a): registers that they give to one another, barriers of
-// some warps of a block, and fences between threads' accesses to shared memory and those of wgmma and mbarriers.
+// What warpgroups do as such (PTX ISA, "setmaxnreg", "fence"; sm_90a): registers that they give to one another, and fences between
+// threads' accesses to shared memory and those of wgmma and mbarriers.
 #pragma once
 
 template <int COUNT>
@@ -9,11 +9,6 @@ __device__ __forceinline__ void give_registers() {
 template <int COUNT>
 __device__ __forceinline__ void take_registers() {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
-}
-// Waits for THREADS threads at barrier BARRIER (0 is that of __syncthreads).
-template <int BARRIER, int THREADS>
-__device__ __forceinline__ void sync_threads() {
-    asm volatile("bar.sync %0, %1;" ::"n"(BARRIER), "n"(THREADS) : "memory");
 }
 // What threads have stored to shared memory, and this one knows of, is what wgmma reads.
 __device__ __forceinline__ void fence_stores_for_wgmma() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
