@@ -9,7 +9,10 @@ WORKERS ?= auto
 # Beside the NVRTC of constraints.txt: the one that the H200's records were made with, which tests/resources.json has budgets for too.
 OTHER_NVRTC := .venv/nvrtc-13.0.88
 
-.PHONY: help setup demo test browser test-all budgets package cubins lint format tables docs clean
+# What lint, docs, package and test need, for .ci/run: one pip in place of four.
+EVERY := dev,lint,docs,package
+
+.PHONY: help setup setup-all demo test browser test-all budgets package cubins lint format tables docs clean
 
 help:
 	@echo "make demo      set up, then verify mm32's own kernel on an example and show the page (mm32 demo)"
@@ -26,6 +29,10 @@ help:
 	@echo "make clean     remove .venv and the caches of this folder"
 
 setup: .venv/.ready
+
+setup-all: pyproject.toml constraints.txt | .venv/.torch
+	$(call INSTALL,$(EVERY))
+	@touch .venv/.cli .venv/.ready; touch .venv/.lint .venv/.docs .venv/.package
 
 .venv/.torch:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || \

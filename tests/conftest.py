@@ -188,12 +188,25 @@ def rng(seed: int) -> random.Random:
     return random.Random(seed)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Kernels that tests compile go to a folder of the run's own, which its processes share, unless MM32_CACHE_DIR names one."""
+@pytest.fixture(scope="session")
+def of_the_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of the run's own, which its processes share."""
     base: Path = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "kernels"
-    os.environ.setdefault("MM32_CACHE_DIR", str(folder))
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kernel_cache(of_the_run: Path) -> None:
+    """Kernels that tests compile go there, unless MM32_CACHE_DIR names another folder."""
+    os.environ.setdefault("MM32_CACHE_DIR", str(of_the_run / "kernels"))
+
+
+@pytest.fixture(scope="session")
+def libraries(of_the_run: Path) -> Path:
+    """Where kernels compiled for the host's simulator are kept (simulated.py)."""
+    folder = of_the_run / "simulated"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 RECORD = Path(__file__).with_name("record.json")
-STEPS = ROOT / ".pytest_cache" / "steps.json"  # seconds of what is no test, the last time it ran here
+STEPS = ROOT / ".pytest_cache" / "steps"  # a file for each: seconds of what is no test, the last time it ran here
 LIMIT = 2.0  # times the recorded seconds
 REMEDY = "make test-all"
 
@@ -125,7 +125,7 @@ def _servers() -> float:
 
 
 def steps() -> dict[str, float]:
-    return json.loads(STEPS.read_text()) if STEPS.exists() else {}
+    return {path.name: float(path.read_text()) for path in sorted(STEPS.glob("*"))}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -247,8 +247,8 @@ class Run:
 def main(name: str, *command: str) -> int:
     before = used()
     done = subprocess.run(command, check=False)
-    STEPS.parent.mkdir(exist_ok=True)
-    STEPS.write_text(json.dumps({**steps(), name: round(used() - before, 1)}) + "\n")
+    STEPS.mkdir(parents=True, exist_ok=True)
+    (STEPS / name).write_text(f"{used() - before:.1f}\n")
     return done.returncode
 
 

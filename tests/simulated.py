@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -57,12 +58,14 @@ def build(plan: Plan, folder: Path) -> ctypes.CDLL:
 
 
 def compiled(program: str, folder: Path) -> ctypes.CDLL:
-    """The library of a program in C++, kept in `folder`."""
+    """The library of a program in C++, kept in `folder`, which processes may share."""
     at = folder / f"{hashlib.sha256(program.encode()).hexdigest()[:16]}.so"
     if not at.exists():
         assert COMPILER is not None
-        command = [COMPILER, "-std=c++17", "-O2", "-w", "-shared", "-fPIC", "-x", "c++", "-", "-o", str(at)]
+        made = at.with_suffix(f".{os.getpid()}")
+        command = [COMPILER, "-std=c++17", "-O2", "-w", "-shared", "-fPIC", "-x", "c++", "-", "-o", str(made)]
         subprocess.run(command, input=program, text=True, check=True)
+        made.replace(at)
     return ctypes.CDLL(str(at))
 
 

@@ -65,11 +65,6 @@ def on_host(
     return memory.reshape(c.shape)
 
 
-@pytest.fixture(scope="module")
-def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("simulated")
-
-
 LARGE, WIDE, SMALL = direct.TILES
 NARROW, NARROWEST = direct.NARROW
 SWAPPED = [replace(tile, swapped=True) for tile in direct.NARROW]

@@ -108,6 +108,7 @@ def test_the_commands_that_it_names_work(stored, tmp_path, monkeypatch):
         assert (NOTEBOOK.parents[2] / page).exists()
 
 
+@pytest.mark.slow
 def test_it_runs_on_a_cpu(stored, capsys):
     if torch.cuda.is_available():
         pytest.skip("there is a card: the other test runs it")

@@ -1087,7 +1087,7 @@ def compilations(model: nn.Module, other: nn.Module, dynamic: bool | None, devic
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dynamic", [None, False, True])
+@pytest.mark.parametrize("dynamic", [None, *(pytest.param(x, marks=pytest.mark.slow) for x in (False, True))])
 def test_a_model_trains_compiled_as_often_as_torchs(dynamic: bool | None, device: str, seed: int) -> None:
     model = Block().to(device)
     replaced = mm32.replace_linear(copy.deepcopy(model))
@@ -1096,8 +1096,9 @@ def test_a_model_trains_compiled_as_often_as_torchs(dynamic: bool | None, device
     torch._dynamo.reset()
 
 
+# On a CPU test_compiled.py has inductor, on operators.
 @pytest.mark.compiler
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", [pytest.param("cpu", marks=pytest.mark.slow), DEVICES[1]])
 def test_a_model_by_inductor(device: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     torch._dynamo.reset()

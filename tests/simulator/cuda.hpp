@@ -25,7 +25,7 @@
 #define __grid_constant__
 #define __launch_bounds__(...)
 #define __align__(n) alignas(n)
-#define MM32_CLUSTER_DIMENSIONS
+#define __cluster_dims__(...)
 #ifndef MM32_CLUSTER
 #define MM32_CLUSTER 1
 #endif
@@ -343,9 +343,12 @@ inline void fence_barrier_init() {}
 inline unsigned cluster_rank() { return simulator::current->block->rank; }
 inline unsigned cluster_size() { return (unsigned)simulator::cluster.size(); }
 inline void cluster_sync() { simulator::meet(simulator::cluster_meeting, (int)(simulator::cluster.size() * simulator::threads_of_block)); }
-inline void load_cluster(unsigned address, unsigned rank, float (&x)[1]) { memcpy(x, simulator::at(address | (rank + 1) << 24, 4), 4); }
-inline void load_cluster(unsigned address, unsigned rank, float (&x)[4]) { memcpy(x, simulator::at(address | (rank + 1) << 24, 16), 16); }
-inline float4 load_cluster4(unsigned address, unsigned rank) {
+template <bool>
+void load_cluster(unsigned address, unsigned rank, float (&x)[1]) { memcpy(x, simulator::at(address | (rank + 1) << 24, 4), 4); }
+template <bool>
+void load_cluster(unsigned address, unsigned rank, float (&x)[4]) { memcpy(x, simulator::at(address | (rank + 1) << 24, 16), 16); }
+template <bool>
+float4 load_cluster4(unsigned address, unsigned rank) {
     float4 x;
     memcpy(&x, simulator::at(address | (rank + 1) << 24, 16), 16);
     return x;

@@ -37,6 +37,13 @@
 #include "ptx/warpgroups.cuh"
 #include "ptx/wgmma_registers.cuh"
 
+// The size of its clusters, as an attribute of the kernel.
+#if MM32_CLUSTER > 1
+#define CLUSTER_DIMENSIONS __cluster_dims__(MM32_CLUSTER, 1, 1)
+#else
+#define CLUSTER_DIMENSIONS
+#endif
+
 constexpr int TILE_M = MM32_TILE_M, TILE_N = MM32_TILE_N, STAGES = MM32_STAGES, CLUSTER = MM32_CLUSTER;
 constexpr int BLOCK_K = RAW_K, PLANES = 3, PLANE = TILE_N * 128, STAGE = PLANES * PLANE;
 constexpr int CONSUMERS = 256, WARPS = CONSUMERS / 32, PRODUCERS = 4;  // threads; warps; warps
@@ -372,7 +379,7 @@ __device__ __forceinline__ void finish(const Problem& p, const int3& tile, int n
     Range b = NOTHING;
 #pragma unroll
     for (int i = 0; i < SHARERS; i++) {
-        const float4 met = load_cluster4(shared_address(&shared.met[owner + i % TURNS * 4].most_a), i / TURNS);
+        const float4 met = load_cluster4<(CLUSTER > 1)>(shared_address(&shared.met[owner + i % TURNS * 4].most_a), i / TURNS);
         most_a = max(most_a, __float_as_uint(met.x)), b.add({__float_as_uint(met.y), __float_as_uint(met.z)});
     }
     // The magnitude from which on sums of row i are kept.
@@ -381,7 +388,7 @@ __device__ __forceinline__ void finish(const Problem& p, const int3& tile, int n
 #pragma unroll
         for (int share = 0; share < SHARERS; share++) {
             float x[1];
-            load_cluster(shared_address(&shared.met[owner + share % TURNS * 4].rows[(first + i) % 16]), share / TURNS, x);
+            load_cluster<(CLUSTER > 1)>(shared_address(&shared.met[owner + share % TURNS * 4].rows[(first + i) % 16]), share / TURNS, x);
             row = min(row, __float_as_uint(x[0]));
         }
         return least_kept(p, row, most_a, b);
@@ -400,7 +407,7 @@ __device__ __forceinline__ void finish(const Problem& p, const int3& tile, int n
 #pragma unroll
         for (int share = 0; share < SHARERS; share++) {
             float x[WIDTH];
-            load_cluster(from + share % TURNS * 4 * A_WARP, share / TURNS, x);
+            load_cluster<(CLUSTER > 1)>(from + share % TURNS * 4 * A_WARP, share / TURNS, x);
 #pragma unroll
             for (int e = 0; e < WIDTH; e++) sum[e] = share == 0 ? x[e] : sum[e] + x[e];
         }
@@ -662,7 +669,7 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
     copy_wait<0>();
 }
 
-extern "C" __global__ void __launch_bounds__(CONSUMERS + 32 * PRODUCERS, 1) MM32_CLUSTER_DIMENSIONS mm32_direct(const __grid_constant__ Problem p) {
+extern "C" __global__ void __launch_bounds__(CONSUMERS + 32 * PRODUCERS, 1) CLUSTER_DIMENSIONS mm32_direct(const __grid_constant__ Problem p) {
     extern __shared__ __align__(16) char dynamic[];
     __shared__ __align__(16) Shared shared;
     const unsigned ring = (shared_address(dynamic) + 1023) & ~1023u, raw = ring + STAGES * STAGE;

@@ -287,7 +287,7 @@ __device__ __forceinline__ void recompute_listed(const Params& s, int list, cons
     const ListedLines of_a(s, 0), of_b(s, 1);
     for (long long i = blockIdx.x; i < of_a.units + of_b.units; i += gridDim.x) {
         const int side = i >= of_a.units;
-        const ListedLines& x = side ? of_b : of_a;
+        const ListedLines x = side ? of_b : of_a;
         const long long unit = side ? i - of_a.units : i, rest = unit / x.slices, rows = side ? p.n : p.m;
         const int begin = (int)(rest / x.copies) * x.together, here = min(x.count - begin, x.together);
         if (threadIdx.x < here) {

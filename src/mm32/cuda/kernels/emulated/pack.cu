@@ -102,7 +102,7 @@ __device__ __forceinline__ void read_whole_rows(Operand x, int row0, int depth, 
     float all = 0.f;
     for (int i = 0; i < parts; i++) {
         float x[1];
-        load_cluster(shared_address(largest + lane), i, x);
+        load_cluster<true>(shared_address(largest + lane), i, x);
         all = fmaxf(all, x[0]);
     }
     cluster_sync();
