@@ -492,7 +492,7 @@ def test_errors_that_were_not_measured_are_not_shown_as_zero(verdict: Callable[.
 
 def test_the_verdicts_line_says_what_was_left_out() -> None:
     report = Report("r", "c", 1, verdict=Verdict.SLOWER, reason="", left_out=["5 of 6 probes"])
-    assert page(report, "quiet") == ["SAME, SLOWER: left out for time: 5 of 6 probes"]
+    assert page(report, "quiet") == ["SAME, SLOWER: left out: 5 of 6 probes"]
 
 
 def test_complex_outputs_have_a_float64_truth(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from . import diagnosis, handover, picture, selftest
-from .judge import Judgement, Truth, judge, same_bits, shape_of
+from .judge import ROUNDOFF, U32, Judgement, Truth, judge, same_bits, shape_of
 from .probing import Odd, Probing
 from .report import judgement_record
 from .stop import Stop
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 DEFAULT_TRIALS = 3
 DECIDED = 0.25  # a bound of the normwise error above which rounding decides what the output is
 KEPT_BYTES = 256 << 20  # of outputs and truths that are kept for the self-test
-STATE = 0.01  # of the change that a forward makes to a buffer: how far another may be from it
+# How far a buffer may be from what the reference makes of it: part of the change, and so many roundings of both.
+STATE, STATE_ROUNDING = 2.0**-13, 8.0
 
 
 class Comparison:
@@ -246,6 +247,12 @@ class Comparison:
         self.right = None
         reply = self.reference.ask("forward", seed=seed)
         self.right, self.reference_seconds = reply.value, reply.wall
+        if reply.header.get("wrote"):
+            raise Stop(
+                Verdict.NO_VERDICT,
+                f"the reference writes to its inputs ({', '.join(map(str, reply.header['wrote'][:4]))}): what it leaves there is "
+                "not compared. Let it return that, and work on a copy",
+            )
 
     def vary(self, name: str, seed: int) -> str | None:
         """Give the reference other data, and keep them in `inputs`; or why not: an empty text where they would show nothing."""
@@ -342,7 +349,9 @@ class Comparison:
                 near = torch.equal(got, right)
             else:
                 change = float((right.double() - before.double()).norm())
-                near = float((got.double() - right.double()).norm()) <= STATE * change
+                rounding = STATE_ROUNDING * max(self.truth.working, ROUNDOFF.get(right.dtype, U32))
+                allowed = (STATE + rounding) * change + rounding * float(right.double().norm())
+                near = float((got.double() - right.double()).norm()) <= allowed
             if not near:
                 return f"after a call its buffer {name!r} is not as the reference leaves it"
         return ""

@@ -3,7 +3,7 @@
 A pool holds a few results of the reference's get_inputs(). A slot's floating-point tensor is a part of one of them, read from a
 random offset of its memory with wrap-around, and a range of random place and length from another one at another offset. So
 values stay of the kind that get_inputs makes, and neither sums nor single entries tell which result belongs to them.
-Integers and truth values (indices, masks) are taken from one of the pool's results as they are. A recipe, a few numbers,
+Integers and truth values (indices, masks) are mixed entry by entry, each in its place (integers.py). A recipe, a few numbers,
 makes the same data again, which the tool keeps instead of copies.
 """
 
@@ -17,11 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import integers
 from .wire import DTYPE_NAMES, axis_order, leaves
 
-SMALL = 16  # entries, below which a tensor is not mixed
+SMALL = 16  # entries, below which a tensor of floats is not mixed
 ALIGNMENT = 512  # bytes, of every tensor in a slot
-Recipe = tuple[tuple[int, ...], ...]  # for each tensor: (entry,), or (entry, offset, entry, offset, begin, end)
+# For each tensor: (entry,); or (entry, offset, entry, offset, begin, end); of integers (entry, entry, seed).
+Recipe = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,10 @@ class Pools:
             if [(t.shape, t.dtype) for t in one] != [(t.shape, t.dtype) for t in tensors[0]]:
                 raise ValueError("get_inputs() makes tensors of other shapes or dtypes for another seed")
         self.mixed = [t.is_floating_point() and t.numel() >= SMALL for t in tensors[0]]
+        whole = [i for i, t in enumerate(tensors[0]) if not t.is_floating_point() and not t.is_complex()]
+        found = integers.kinds([[one[i] for i in whole] for one in tensors])
+        self.kinds = {i: kind for i, kind in zip(whole, found, strict=True) if not kind.fixed}
+        self.shapes = [tuple(t.shape) for t in tensors[0]]
         self.orders = [axis_order(t) for t in tensors[0]]
         self.pools = [
             [one[i].to(device).detach().permute(self.orders[i]).contiguous().reshape(-1) for one in tensors]
@@ -117,7 +123,11 @@ class Pools:
         """A new one, by a generator that nobody can predict."""
         draw = self.chance.randrange
         found: list[tuple[int, ...]] = []
-        for mixed, pool in zip(self.mixed, self.pools, strict=True):
+        chosen, apart, seed = draw(self.entries), draw(1, self.entries), draw(1 << 31)  # of integers, one for all
+        for i, (mixed, pool) in enumerate(zip(self.mixed, self.pools, strict=True)):
+            if i in self.kinds:
+                found.append((chosen, (chosen + apart) % self.entries, seed))
+                continue
             first = draw(self.entries)
             if not mixed:
                 found.append((first,))
@@ -129,6 +139,16 @@ class Pools:
             found.append((first, draw(n), other, draw(n), begin, begin + length))
         return tuple(found)
 
+    def leave_integers(self) -> None:
+        """Take integers as they are from now on: the model wants of them what mixing does not keep."""
+        self.kinds = {}
+
+    def _shaped(self, i: int, flat: Tensor) -> Tensor:
+        """A tensor of the pool as the model gets it."""
+        order = self.orders[i]
+        back = sorted(range(len(order)), key=order.__getitem__)
+        return flat.view([self.shapes[i][axis] for axis in order]).permute(back)
+
     def add(self, inputs: Any) -> Recipe:
         """Keep other inputs, as they are, and return the recipe that makes them: `recipe` draws from the first ones alone."""
         tensors = [leaf for _, leaf in leaves(list(inputs)) if isinstance(leaf, Tensor)]
@@ -138,9 +158,14 @@ class Pools:
 
     def pieces(self, recipe: Recipe) -> Iterator[list[Tensor]]:
         """Of each tensor of a recipe the vectors that it is made of, one after the other in the order of memory."""
-        for pool, (first, *rest) in zip(self.pools, recipe, strict=True):
+        for i, (pool, (first, *rest)) in enumerate(zip(self.pools, recipe, strict=True)):
             if not rest:
                 yield [pool[first]]
+                continue
+            if len(rest) == 2:
+                one, another = (self._shaped(i, pool[entry]) for entry in (first, rest[0]))
+                made = integers.mixed(self.kinds[i], one, another, rest[1])
+                yield [made.permute(self.orders[i]).reshape(-1)]
                 continue
             offset, other, from_, begin, end = rest
             of, n = pool[first], pool[first].numel()

@@ -24,8 +24,8 @@ REPEATS, REPEATS_OF_FEW = 5, 2
 @dataclass
 class Exact:
     """A float64 run: its output, the lengths of its sums, and of each leaf of the output what a disturbed run's errors are
-    (normwise, componentwise in u of the leaf's own type), and how many integers changed in it. With `few`, `additions`: how many
-    additions of its sums round (few_terms.py)."""
+    (normwise, componentwise in u of the leaf's own type), how many integers changed in it (`flips`) and by how much at most
+    (`steps`). With `few`, `additions`: how many additions of its sums round (few_terms.py)."""
 
     output: Any
     lengths: list[int] = field(default_factory=list)
@@ -33,6 +33,7 @@ class Exact:
     noise: list[tuple[float, float]] = field(default_factory=list)
     additions: float = 0.0
     flips: list[int] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
 
 
 def double(value: Any) -> Any:
@@ -139,7 +140,7 @@ def _run(
     if len(found) != len(truth) or any(_shape(a) != _shape(b) for a, b in zip(found, truth, strict=True)):
         return exact
     squares = [(0.0, 0.0)] * len(found)
-    exact.flips = [0] * len(found)
+    exact.flips, exact.steps = [0] * len(found), [0] * len(found)
     small = any(isinstance(leaf, Tensor) and leaf.numel() <= FEW for leaf in found)
     repeats = (REPEATS_OF_FEW if few else REPEATS) if small else 1
     for number in range(repeats):
@@ -155,6 +156,7 @@ def _run(
             if not right64.is_floating_point():
                 if not right64.is_complex():
                     exact.flips[i] = max(exact.flips[i], int((right64 != other).sum()))
+                    exact.steps[i] = max(exact.steps[i], int((right64.double() - other.double()).abs().max()))
                 continue
             if own.dtype not in ROUNDOFF or right64.shape != other.shape:
                 continue

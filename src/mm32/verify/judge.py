@@ -38,7 +38,11 @@ from .wire import leaves
 
 U32 = 2.0**-24
 NOISE = 3.0  # how many times a disturbed run's errors are allowed
-FLIPS = 4  # how many times as many integers may change as in a disturbed run
+FLIPS = 4  # how many times as many integers may change as in a disturbed run, and how many times as far
+ORDINAL = (
+    8,
+    1 / 64,
+)  # of so many changed integers none moved by more than this part of their range: their sizes mean something
 CAP = 16.0  # how many times the errors that rounding explains the reference's own may count
 
 ROUNDOFF = {
@@ -64,7 +68,8 @@ class Truth:
     """What one output should be: the reference's own result, the float64 result, and the gauge of its errors.
 
     `noise` is how far honest rounding may lead (rounding.py), `working` the coarsest unit roundoff that the model computes in,
-    `flips` how many integers such rounding changes. With `rows`, `exact` is of those entries of the first axis only.
+    `flips` how many integers such rounding changes, and `step` by how much at most. With `rows`, `exact` is of those
+    entries of the first axis only.
     Without `exact` there is no float64 truth, and the reference's result is taken instead; without `gauge` the model is
     no contraction. With `either`, an infinite number is as right as a NaN of the reference's. With `picked` its
     values are entries of its inputs, and nothing is rounded. Two other rules take the place
@@ -83,6 +88,7 @@ class Truth:
     noise: Errors | None = None
     working: float = 0.0
     flips: int = 0
+    step: int = 0
     rows: Tensor | None = None
     either: bool = False
     picked: bool = False
@@ -298,7 +304,7 @@ def judge_leaf(got: Any, truth: Truth) -> Judgement:
         wrong = got != reference if truth.u == 0.0 else ~_same_values(got, reference)
         count = int(wrong.sum())
         if count <= FLIPS * truth.flips:
-            return Judgement()
+            return _judge_steps(got, truth)
         said = f"{name}: {count} of {got.numel()} entries are not exactly the reference's, first {_where(wrong)}"
         if truth.flips:
             said += f" (rounding may change {FLIPS * truth.flips})"
@@ -313,6 +319,22 @@ def judge_leaf(got: Any, truth: Truth) -> Judgement:
         if not others.same:
             result.same, result.reason = False, f"{others.reason} (against the reference's own result)"
     return result
+
+
+def _judge_steps(got: Tensor, truth: Truth) -> Judgement:
+    """Of integers that may change: how far. A number that is rounded to one moves a little, the place of a maximum anywhere."""
+    reference = truth.reference
+    if truth.flips < ORDINAL[0] or truth.step == 0 or reference.dtype == torch.bool:
+        return Judgement()
+    extent = float(reference.max()) - float(reference.min())
+    if truth.step > ORDINAL[1] * extent:
+        return Judgement()
+    apart = (got.double() - reference.double()).abs()
+    far = apart > FLIPS * truth.step
+    if not bool(far.any()):
+        return Judgement()
+    said = f"{truth.path}: {int(far.sum())} of {got.numel()} integers are off by up to {float(apart.max()):.6g}"
+    return Judgement(False, f"{said}, first {_where(far)} (rounding may move them by {FLIPS * truth.step})")
 
 
 def _judge_by_bounds(got: Tensor, truth: Truth, reason: str, equal: bool = False) -> Judgement:

@@ -253,7 +253,7 @@ class Page:
             speed += f", {t['speedup']:.2f}x {THAN[name]}" if "speedup" in t else f", no time of {name}"
         said = [r.reason] if r.reason else []
         if r.verdict.same and r.left_out:
-            said.append(f"left out for time: {', '.join(r.left_out)}")
+            said.append(f"left out: {', '.join(r.left_out)}")
         reason = f": {'; '.join(said)}" if said else ""
         self.line(f"{r.verdict.value}{speed}{reason}", good.get(r.verdict, "bold red"))
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .compare import Comparison
 
 LATE = "left out for time"
+UNSET = "the candidate's parameters cannot be set"
 NO_MEMORY = "the card has no memory left to judge it"
 MOST_UNJUDGED = 2  # probes that may be left out for that
 MOST_EQUAL = 1 << 24  # entries of an output whose bound is found anew where sums of equal terms may explain an error
@@ -78,6 +79,8 @@ class Probing:
             said = self._in_a_row(begin)
             if said and worst.same:
                 worst = Judgement(False, f"probe 'in a row': {said}")
+        if any(p.get("reason") == UNSET for p in self.report.probes):
+            self.report.left_out.append("other parameters, since the candidate's are not the reference's")
         late = [p["name"] for p in self.report.probes if p.get("reason") in (LATE, NO_MEMORY)]
         if late:
             self.report.left_out.append(f"{len(late)} of {len(self.report.probes)} probes")
@@ -99,7 +102,7 @@ class Probing:
             self.report.probes.append(record)
             reason = LATE if self._late(begin) else None
             if reason is None and with_state and not comparison.copied:
-                reason = "the candidate's parameters cannot be set"
+                reason = UNSET
             data = None
             if reason is None:
                 data, reason = self._probe_data(probe, self.session.seed + 1000 + number)
@@ -161,7 +164,7 @@ class Probing:
             seed = self.session.seed + 1000 + number
             reason = LATE if self._late(begin) else None
             if reason is None and variation.state and not comparison.copied:
-                reason = "the candidate's parameters cannot be set"
+                reason = UNSET
             if reason is not None:
                 record |= {"status": "skipped", "reason": reason}
                 continue

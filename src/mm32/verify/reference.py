@@ -135,11 +135,14 @@ class ReferenceRunner(ScriptRunner):
 
     def forward(self, request: Request) -> Answer:
         self.last = None
+        given = [
+            (path, leaf, leaf._version) for path, leaf in wire.leaves(self.inputs, "input") if isinstance(leaf, Tensor)
+        ]
         begin = time.perf_counter()
         answer = super().forward(request)
         self.seconds = time.perf_counter() - begin
         self.last = answer.get("value")
-        return answer
+        return {**answer, "wrote": [path for path, leaf, version in given if leaf._version != version]}
 
     def place(self, values: list[Any]) -> None:
         self.last = None
@@ -177,6 +180,7 @@ class ReferenceRunner(ScriptRunner):
                 "products": found.products,
                 "noise": found.noise,
                 "flips": found.flips,
+                "steps": found.steps,
                 "additions": found.additions,
                 "working": self.u,
             }

@@ -53,7 +53,7 @@ class Report:
     picture: dict[str, Any] | None = None  # of the first output that differs, else of the first: picture.paint
     precision: dict[str, Any] | None = None  # how many bits the candidate's arithmetic carries: "bits", "of" 24
     parameters_by: str = "copy"  # or "seed", where the candidate's names or shapes differ
-    left_out: list[str] = field(default_factory=list)  # what there was no time for
+    left_out: list[str] = field(default_factory=list)  # what there was no time for, or no way
     inputs_unmodified: bool | None = None
     deterministic: bool | None = None
     timing: dict[str, Any] | None = None

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from . import handover, timing
 from .channel import Failure
-from .data import Pools
+from .data import Pools, Recipe
 from .kept import Kept
+from .pieces import finite
 from .process import WorkerProcess
 from .timing import Timing
 from .window import Bench
@@ -29,6 +30,7 @@ INPUTS_HELD, OUTPUTS_HELD, SURELY = 6, 12, 1 << 30
 ON_A_CARD = 6, 8  # the same of those that stay on the card
 ENTRIES = 3  # results of get_inputs in a pool; 2 where they are large, more where nothing can be mixed
 LARGE = 256 << 20
+TRIED = 2  # calls with mixed integers, before they are taken
 POOLED_CALLS = 64 << 20  # bytes of a window's slots on a CPU
 BASELINES = ("eager", "compile", "tf32")  # how the reference is run where it is timed
 CACHE = 2 << 20  # bytes of a CPU's caches that a window is to exceed, at most
@@ -78,8 +80,8 @@ class TimingStage:
             check_card(_bytes(made[0], "cuda"), _bytes(output, "cuda"), free)
         del output
         size = _bytes(made[0], "cpu") + _bytes(made[0], "cuda")
-        mixed = any(isinstance(t, Tensor) and t.is_floating_point() for _, t in leaves(made[0]))
-        for number in range(1, (2 if size > LARGE else ENTRIES) if mixed else 3 * ENTRIES):
+        floats = all(t.is_floating_point() for _, t in leaves(made[0]) if isinstance(t, Tensor) and t.numel() > 1)
+        for number in range(1, 2 if size > LARGE else ENTRIES if floats else 3 * ENTRIES):
             made.append(reference.ask("make_inputs", seed=first + number).value)
         try:
             with _memory_for("reference"):
@@ -91,9 +93,30 @@ class TimingStage:
             self._load("reference")
         with _one_thread(), _memory_for("reference"):
             self._slots(("reference",), self._tried())
+            self._try_integers(first)
             self.seconds, self.draws = timing.cost(self.benches["reference"], self.pools)
             self._slots(("reference",), self._calls(self.seconds))
             self._first("reference")
+
+    def _try_integers(self, seed: int) -> None:
+        """Leave integers as get_inputs makes them where the reference fails on others, or answers NaN or Inf."""
+        for _ in range(TRIED if self.pools.kinds else 0):
+            self._give(self.pools.recipe())
+            try:
+                output = self.eager.ask("forward", seed=seed).value
+            except Failure as error:
+                if error.kind != "raised":
+                    raise
+                output = None
+            if output is None or not all(finite(t) for _, t in leaves(output) if isinstance(t, Tensor)):
+                self.pools.leave_integers()
+                return
+
+    def _give(self, recipe: Recipe) -> None:
+        """Make a recipe's data the inputs of the reference as it says what is right."""
+        if self.baseline != "eager" and "eager" not in self.benches:
+            self.benches["eager"] = Bench(self.eager, self.pools, self.output, 1, self.device, names=self.names)
+        self.benches.get("eager", self.benches["reference"]).give(recipe)
 
     def time_alone(self) -> None:
         """What the reference takes by itself, before a candidate is there. Raises Failure."""
@@ -193,9 +216,7 @@ class TimingStage:
     def reference_output(self, kept: Kept) -> Any:
         """What the reference answers now for the data of a timed call, which become its inputs."""
         with _memory_for("candidate"):
-            if self.baseline != "eager" and "eager" not in self.benches:
-                self.benches["eager"] = Bench(self.eager, self.pools, self.output, 1, self.device, names=self.names)
-            self.benches.get("eager", self.benches["reference"]).give(kept.recipe)
+            self._give(kept.recipe)
         return self.eager.ask("forward", seed=kept.seed).value
 
     def close(self) -> None:

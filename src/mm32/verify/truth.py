@@ -71,7 +71,7 @@ class TruthSource:
                 truth.noise = Errors(*found["noise"][i])
                 if few:
                     truth.noise.componentwise = max(truth.noise.componentwise, WORST)
-                truth.flips = int(found["flips"][i])
+                truth.flips, truth.step = int(found["flips"][i]), int(found["steps"][i])
             truths.append(truth)
         if self.contraction is not None:
             gauge = self.reference.ask("gauge").value.to(truths[0].reference.device)

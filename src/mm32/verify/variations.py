@@ -56,8 +56,17 @@ VARIATIONS = (
         ties=True,
         equal=True,
     ),
-    Variation("ones and zeros", "of an input that is all ones or all zeros, a sixteenth the other", outside=False),
-    Variation("a NaN", "one NaN: it must appear where the reference has it", odd=True, ties=True),
+    Variation(
+        "ones and zeros",
+        "of an input that is all ones or all zeros, or one integer, some entries others",
+        outside=False,
+    ),
+    Variation(
+        "a NaN",
+        "a NaN in each input, and one at an end: they must appear where the reference has them",
+        odd=True,
+        ties=True,
+    ),
     Variation("an Inf", "one Inf and one -Inf: they must lead to what the reference makes of them", odd=True),
 )
 MIXED = "mixed"  # every row by another one of the variations: the data of one trial
@@ -123,22 +132,34 @@ def fill(name: str, values: Sequence[object], generator: torch.Generator) -> lis
             assert isinstance(t, Tensor)
             out[i] = like(t, changes[name](t))
     elif name == "rolled":
-        sizes = [t.shape[0] for t in values if isinstance(t, Tensor) and t.dim() and t.shape[0] > 1]
+        sizes = [t.shape[0] for t in values if isinstance(t, Tensor) and _may_roll(t)]
         if not sizes:
             raise CannotVary("no input has rows")
         by = int(torch.randint(1, max(2, min(sizes)), (1,), generator=generator, device=generator.device))
-        out = [like(t, t.roll(by, 0)) if isinstance(t, Tensor) and t.dim() and t.shape[0] > 1 else t for t in values]
+        out = [like(t, t.roll(by, 0)) if isinstance(t, Tensor) and _may_roll(t) else t for t in values]
     elif name in ("a NaN", "an Inf"):
-        placed = [("nan",)] if name == "a NaN" else [("inf",), ("-inf",)]
-        for number, (what,) in enumerate(placed):
-            i = chosen[0] if number == 0 else chosen[-1]
+        placed = [(chosen[0], "inf"), (chosen[-1], "-inf")]
+        if name == "a NaN":  # the last one at the end, where a kernel has what is left of whole blocks
+            placed = [(i, "nan") for i in (*chosen, chosen[0])]
+        for number, (i, what) in enumerate(placed):
             t = out[i]
             assert isinstance(t, Tensor)
             new = like(t, t)
             at = int(torch.randint(0, t.numel(), (1,), generator=generator, device=generator.device))
+            at = t.numel() - 1 if number == len(chosen) and what == "nan" else at
             new[tuple(int(n) for n in torch.unravel_index(torch.tensor(at), t.shape))] = float(what)
             out[i] = new
     return out
+
+
+def _may_roll(t: Tensor) -> bool:
+    """Whether it has rows, whose order means nothing: sorted integers, where segments begin, say, stay sorted."""
+    if not t.dim() or t.shape[0] < 2:
+        return False
+    if t.dim() > 1 or t.is_floating_point() or t.is_complex() or t.dtype == torch.bool:
+        return True
+    steps = t.to(torch.int64).diff()
+    return not bool((steps >= 0).all()) or not bool(steps.any())
 
 
 def _graded(t: Tensor, generator: torch.Generator) -> Tensor:
@@ -175,17 +196,25 @@ def _steady(t: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _flipped(values: Sequence[object], generator: torch.Generator) -> list[object]:
-    """Masks and weights that get_inputs makes all ones or all zeros are inputs for all that: some entries become the other."""
+    """Masks and weights that get_inputs makes all ones or all zeros, and integers that it makes all the same, are inputs for all
+    that: some entries become the other, or smaller."""
     out = list(values)
     for i, t in enumerate(values):
-        if not isinstance(t, Tensor) or t.numel() <= 16 or not (t.is_floating_point() or t.dtype == torch.bool):
+        if not isinstance(t, Tensor) or t.numel() <= 16 or t.is_complex():
             continue
         first = t.reshape(-1)[0]
+        if not t.is_floating_point() and t.dtype != torch.bool:
+            if int(first) > 1 and bool((t == first).all()):  # lengths, say, that are all the longest
+                some = torch.rand(t.shape, generator=generator, device=t.device) < 1 / 4
+                out[i] = like(
+                    t, torch.where(some, torch.randint(1, int(first), t.shape, generator=generator, device=t.device), t)
+                )
+            continue
         if bool((first == 0) | (first == 1)) and bool((t == first).all()):
             some = torch.rand(t.shape, generator=generator, device=t.device) < 1 / 16
             out[i] = like(t, torch.where(some, 1 - t.float(), t.float()))
     if all(new is old for new, old in zip(out, values, strict=True)):
-        raise CannotVary("no input is all ones or all zeros")
+        raise CannotVary("no input is all one number")
     return out
 
 

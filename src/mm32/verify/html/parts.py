@@ -81,7 +81,7 @@ def head(record: dict[str, Any], verdict: Verdict) -> str:
         said = f" as {against}"
     late = record.get("left_out") or []
     if verdict.same and late:
-        reason += ("; " if reason else "") + f"left out for time: {text(', '.join(map(str, late)))}"
+        reason += ("; " if reason else "") + f"left out: {text(', '.join(map(str, late)))}"
     kind = GOOD.get(verdict, "bad")
     rows = [
         ("Candidate", text(record.get("candidate"))),
@@ -327,5 +327,5 @@ def notes(record: dict[str, Any]) -> str:
     shown, more = some([*(record.get("notes") or [])], ROWS)
     late, _ = some(record.get("left_out") or [], ROWS)
     made = "".join(f"<li>{text(one)}</li>" for one in shown) + (f"<li>{more}</li>" if more else "")
-    made += "".join(f"<li>left out for time: {text(one, 200)}</li>" for one in late)
-    return f"<ul>{made}</ul>" if made else "<p>None; nothing was left out for time.</p>" if record.get("trials") else ""
+    made += "".join(f"<li>left out: {text(one, 200)}</li>" for one in late)
+    return f"<ul>{made}</ul>" if made else "<p>None; nothing was left out.</p>" if record.get("trials") else ""

@@ -1,0 +1,85 @@
+"""Fresh integers and truth values for timed calls: indices, lengths, masks, pictures of bytes, of which get_inputs made several.
+
+Entries of two of them, each in its own place, so that they stay in the range that belongs to it. What they have in common is
+kept: what is sorted stays sorted, a permutation stays one, and rows that add up to one sum do. Tensors with the same first
+axes change places together, because what lies side by side in them may belong together: an edge's two ends, a sequence and its
+length. What is the same in all results of get_inputs is left as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+LOOKED_AT = 1 << 20  # entries of a tensor whose structure is looked for
+REPEATS = 3.0  # pairs of equal entries that chance would have made, from which on having none is no chance
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a tensor's entries are mixed. `fixed`: they are not; `shuffled`: rows of one result in another order, along the last
+    axis; otherwise entries of two, in `order` afterwards ("ascending", "descending") along the last axis, if that is not empty.
+    `shared`: entries at the same place along so many first axes come from the same result."""
+
+    fixed: bool = False
+    shuffled: bool = False
+    order: str = ""
+    shared: int = 0
+
+
+def kinds(results: Sequence[Sequence[Tensor]]) -> list[Kind]:
+    """Of the integers and truth values of several results of get_inputs, each tensor's; a result has them in the same order."""
+    alone = [_kind([one[i] for one in results]) for i in range(len(results[0]))]
+    shapes = [tuple(t.shape) for t in results[0]]
+    found = []
+    for i, (kind, shape) in enumerate(zip(alone, shapes, strict=True)):
+        others = [s for j, s in enumerate(shapes) if j != i and s[:1] == shape[:1] and not alone[j].fixed]
+        shared = len(shape)
+        for other in others if shape and shape[0] > 1 else ():
+            shared = min(shared, _together(shape, other))
+        found.append(Kind(kind.fixed, kind.shuffled, kind.order, shared))
+    return found
+
+
+def _together(shape: Sequence[int], other: Sequence[int]) -> int:
+    """How many first axes both have."""
+    sizes = list(zip(shape, other, strict=False))
+    return next((axis for axis, (a, b) in enumerate(sizes) if a != b), len(sizes))
+
+
+def _kind(entries: Sequence[Tensor]) -> Kind:
+    first = entries[0]
+    if first.numel() < 2 or all(torch.equal(first, t) for t in entries[1:]):
+        return Kind(fixed=True)
+    if first.shape[-1] < 2:
+        return Kind()
+    width = first.shape[-1]
+    rows = [t.reshape(-1, width)[: max(1, LOOKED_AT // width)].to(torch.int64) for t in entries]
+    steps = [t.diff(dim=-1) for t in rows]
+    up, down = all(bool((d >= 0).all()) for d in steps), all(bool((d <= 0).all()) for d in steps)
+    least, most = min(int(t.min()) for t in rows), max(int(t.max()) for t in rows)
+    expected = sum(t.shape[0] for t in rows) * width * (width - 1) / 2 / (most - least + 1)
+    distinct = expected > REPEATS and all(bool((t.sort(-1).values.diff(dim=-1) > 0).all()) for t in rows)
+    sums = torch.cat([t.sum(-1) for t in rows])
+    one_sum = sums.numel() > 1 and bool((sums == sums[0]).all())
+    if up or down:
+        kept = distinct or one_sum or (up and down)
+        return Kind(fixed=True) if kept else Kind(order="ascending" if up else "descending")
+    return Kind(shuffled=distinct or one_sum)
+
+
+def mixed(kind: Kind, one: Tensor, other: Tensor, seed: int) -> Tensor:
+    """A tensor made of two results of get_inputs, of their shape and type; the same for the same seed."""
+    generator = torch.Generator(one.device).manual_seed(seed)
+    if kind.shuffled:
+        order = torch.rand(one.shape, generator=generator, device=one.device).argsort(-1)
+        return one.gather(-1, order)
+    of_shared = one.shape[: kind.shared]
+    chosen = torch.rand(of_shared, generator=generator, device=one.device) < 0.5
+    made = torch.where(chosen.reshape(*of_shared, *[1] * (one.dim() - len(of_shared))), one, other)
+    if kind.order:
+        made = made.to(torch.int64).sort(-1, descending=kind.order == "descending").values.to(one.dtype)
+    return made

@@ -1,0 +1,113 @@
+"""Integers and truth values of timed calls: never the same twice, and still what the model takes (integers.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from mm32.verify import integers
+from mm32.verify.data import Pools
+
+CPU = torch.device("cpu")
+
+
+def pools(make: Callable[[], list[Tensor]], entries: int = 6) -> Pools:
+    torch.manual_seed(0)
+    return Pools([make() for _ in range(entries)], CPU)
+
+
+def drawn(of: Pools, count: int) -> list[list[Tensor]]:
+    """The tensors of so many recipes, as a model gets them."""
+    found = []
+    for _ in range(count):
+        recipe = of.recipe()
+        flat = [torch.cat(pieces) for pieces in of.pieces(recipe)]
+        again = [torch.cat(pieces) for pieces in of.pieces(recipe)]
+        assert all(torch.equal(a, b) for a, b in zip(flat, again, strict=True))  # a recipe makes the same again
+        found.append([of._shaped(i, t) for i, t in enumerate(flat)])
+    return found
+
+
+def offsets() -> Tensor:
+    return torch.cat([torch.zeros(1, dtype=torch.long), torch.randint(1, 9, (40,)).cumsum(0)])
+
+
+KEPT: dict[str, tuple[Callable[[], Tensor], Callable[[Tensor], bool]]] = {
+    "indices": (lambda: torch.randint(0, 50, (300,)), lambda t: bool(((t >= 0) & (t < 50)).all())),
+    "other ranges in rows": (
+        lambda: torch.stack([torch.randint(0, 5, (300,)), torch.randint(0, 9000, (300,))]),
+        lambda t: int(t[0].max()) < 5 <= int(t[1].max()),
+    ),
+    "bytes": (lambda: torch.randint(0, 256, (3, 20, 20), dtype=torch.uint8), lambda t: t.dtype == torch.uint8),
+    "a mask": (lambda: torch.rand(20, 30) < 0.5, lambda t: t.dtype == torch.bool),
+    "a transposed view": (lambda: torch.randint(0, 9, (20, 30)).T, lambda t: t.shape == (30, 20)),
+    "sorted": (lambda: torch.randint(0, 40, (300,)).sort().values, lambda t: bool((t.diff() >= 0).all())),
+    "sorted downwards": (
+        lambda: torch.randint(1, 40, (60,)).sort(descending=True).values,
+        lambda t: bool((t.diff() <= 0).all()),
+    ),
+    "masks of lengths": (
+        lambda: torch.arange(30) < torch.randint(1, 30, (16, 1)),
+        lambda t: bool((t.int().diff() <= 0).all()),
+    ),
+    "a permutation": (lambda: torch.randperm(200), lambda t: torch.equal(t.sort().values, torch.arange(200))),
+    "one of each row": (
+        lambda: torch.nn.functional.one_hot(torch.randint(0, 7, (50,)), 7),
+        lambda t: bool((t.sum(1) == 1).all()),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_belongs_to_it_is_kept_and_no_two_calls_have_the_same(name: str) -> None:
+    make, holds = KEPT[name]
+    of = pools(lambda: [make()])
+    made = [one for (one,) in drawn(of, 40)]
+    assert all(holds(t) for t in made)
+    assert len({t.contiguous().numpy().tobytes() for t in made}) >= 39
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: torch.arange(20), offsets, lambda: torch.tensor(3), lambda: torch.full((9,), 4)]
+)
+def test_what_mixing_would_break_is_taken_as_it_is(make: Callable[[], Tensor]) -> None:
+    torch.manual_seed(0)
+    results = [[make()] for _ in range(6)]
+    of = Pools(results, CPU)
+    assert not of.kinds
+    assert all(any(torch.equal(t, one) for (one,) in results) for (t,) in drawn(of, 10))
+
+
+def test_what_lies_side_by_side_stays_together() -> None:
+    """Tokens and their labels, entry by entry; a sequence and its length, row by row."""
+
+    def make() -> list[Tensor]:
+        tokens = torch.randint(0, 1000, (24, 50))
+        return [tokens, tokens * 2 + 1, tokens[:, :3].sum(1)]
+
+    of = pools(make)
+    assert [kind.shared for kind in of.kinds.values()] == [1, 1, 1]
+    for tokens, labels, lengths in drawn(of, 10):
+        assert torch.equal(labels, tokens * 2 + 1)
+        assert torch.equal(lengths, tokens[:, :3].sum(1))
+    pairs = pools(lambda: make()[:2])
+    assert [kind.shared for kind in pairs.kinds.values()] == [2, 2]
+    for tokens, labels in drawn(pairs, 10):
+        assert torch.equal(labels, tokens * 2 + 1)
+
+
+def test_rows_of_two_results_are_not_the_rows_of_either() -> None:
+    """Of one tensor alone: who remembers the answer to a row meets it hardly ever again."""
+    of = pools(lambda: [torch.randint(0, 1000, (24, 50))])
+    known = {row.numpy().tobytes() for pool in of.pools[0] for row in pool.view(24, 50)}
+    made = {row.numpy().tobytes() for (t,) in drawn(of, 20) for row in t}
+    assert not known & made
+
+
+def test_kinds_of_few_entries() -> None:
+    assert integers.kinds([[], []]) == []
+    (kind,) = integers.kinds([[torch.zeros(0, 3, dtype=torch.long)]] * 2)
+    assert kind.fixed
