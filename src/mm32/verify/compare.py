@@ -26,6 +26,7 @@ DECIDED = 0.25  # a bound of the normwise error above which rounding decides wha
 KEPT_BYTES = 256 << 20  # of outputs and truths that are kept for the self-test
 # How far a buffer may be from what the reference makes of it: part of the change, and so many roundings of both.
 STATE, STATE_ROUNDING = 2.0**-13, 8.0
+SLOW_CALL, MOST_EXCESS = 1.0, 40.0  # seconds: of a probe's call that is never too slow, and beyond that of all of them
 
 
 class Comparison:
@@ -48,6 +49,9 @@ class Comparison:
         self.copied = True  # the candidate has the reference's parameters
         self.undecided = ""  # how far rounding moves the output on the script's own data, if nothing can be said there
         self.trial_seconds = 0.0
+        self.usual_seconds = 0.0  # of the candidate's calls in trials, the most
+        self.excess_seconds = 0.0  # that its calls on probes' data took beyond what they may
+        self.probing = False
         self.reference_seconds = 0.0
         self.odd: list[Odd] = []  # data of probes that were passed, for timed windows
 
@@ -56,11 +60,12 @@ class Comparison:
         judgement = self.trials()
         if judgement.same:
             after_trials()
+            self.probing = True
             probing = Probing(self)
             judgement = probing.run()
             self.odd = probing.odd
         if self.undecided and judgement.same:
-            if not any(p["name"] == "parameters" and p["status"] == "same" for p in self.report.probes):
+            if not any(p["name"] == "parameters" and p.get("status") == "same" for p in self.report.probes):
                 raise Stop(Verdict.NO_VERDICT, f"{self.undecided}: nothing can be said of another's")
             self.session.note(
                 f"{self.undecided} on its own data: what was compared is its answer with other parameters"
@@ -158,7 +163,9 @@ class Comparison:
                 truth.hold_to_bits()
             self.keep(truths)
             self.give(self.inputs)
+            self.probing, excess = mixed, self.excess_seconds
             got = self.output(seed, first=number == 0)
+            self.probing = False
             result = self.judge_output(got, truths, f"trial {number + 1}")
             if result.same and number == 1 and self.report.problem["changes"]:
                 said = self.compare_state(left)
@@ -171,7 +178,7 @@ class Comparison:
             if number == 0:
                 self.report.deterministic = same_bits(got, self.output(seed))
             worst = result if not (result.closeness() < worst.closeness()) else worst
-            self.trial_seconds = time.monotonic() - started
+            self.trial_seconds = time.monotonic() - started - (self.excess_seconds - excess)
             left = wanted - number - 1
             late = time.monotonic() - begin + self.trial_seconds > session.trial_budget
             if session.asked_trials is None and left and number >= 1 and late:
@@ -320,6 +327,8 @@ class Comparison:
         reply = self.candidate.ask(
             "forward", seed=seed, earlier=earlier, limit=limits["max_payload"] - (1 << 20), **limits
         )
+        if not first:
+            self._count_excess(reply.wall / (earlier + 1), earlier + 1)
         if "too_large" in reply.header:
             raise Stop(
                 Verdict.DIFFERENT, f"the output is far larger than the reference's: {reply.header['too_large']}"[:500]
@@ -328,6 +337,21 @@ class Comparison:
         if devices and devices != [self.session.device]:
             raise Stop(Verdict.DIFFERENT, f"the output is on {devices}, the reference's on {self.session.device}"[:200])
         return beside(reply.value, self.right)
+
+    def _count_excess(self, seconds: float, calls: int) -> None:
+        """What calls on probes' data take beyond the candidate's usual time is not the probes' to lose: who is slow there would
+        have them left out. Too much of it is the end."""
+        if not self.probing:
+            self.usual_seconds = max(self.usual_seconds, seconds)
+            return
+        allowed = max(SLOW_CALL, 20 * self.reference_seconds, 5 * self.usual_seconds)
+        self.excess_seconds += calls * max(0.0, seconds - allowed)
+        if self.excess_seconds > MOST_EXCESS:
+            raise Stop(
+                Verdict.TIMED_OUT,
+                f"on the data of probes its calls take {seconds:.3g} s, on the script's own {self.usual_seconds:.3g} s: they "
+                "cannot be checked in any reasonable time",
+            )
 
     def limits(self, reference_seconds: float) -> dict[str, Any]:
         """How large and how late an output may be: 4 times the reference's size and some more; as the limits say."""

@@ -2,7 +2,8 @@
 
 A pool holds a few results of the reference's get_inputs(). A slot's floating-point tensor is a part of one of them, read from a
 random offset of its memory with wrap-around, and a range of random place and length from another one at another offset. So
-values stay of the kind that get_inputs makes, and neither sums nor single entries tell which result belongs to them.
+values stay of the kind that get_inputs makes, and neither sums nor single entries tell which result belongs to them. What is in
+order, symmetric, triangular, orthogonal or a distribution is taken from one of them as it is.
 Integers and truth values (indices, masks) are mixed entry by entry, each in its place (integers.py). A recipe, a few numbers,
 makes the same data again, which the tool keeps instead of copies.
 """
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor
 
 from . import integers
+from .variations import has_structure
 from .wire import DTYPE_NAMES, axis_order, leaves
 
 SMALL = 16  # entries, below which a tensor of floats is not mixed
@@ -103,7 +105,10 @@ class Pools:
         for one in tensors[1:]:
             if [(t.shape, t.dtype) for t in one] != [(t.shape, t.dtype) for t in tensors[0]]:
                 raise ValueError("get_inputs() makes tensors of other shapes or dtypes for another seed")
-        self.mixed = [t.is_floating_point() and t.numel() >= SMALL for t in tensors[0]]
+        self.mixed = [
+            t.is_floating_point() and t.numel() >= SMALL and not any(has_structure(one[i]) for one in tensors)
+            for i, t in enumerate(tensors[0])
+        ]
         whole = [i for i, t in enumerate(tensors[0]) if not t.is_floating_point() and not t.is_complex()]
         found = integers.kinds([[one[i] for i in whole] for one in tensors])
         self.kinds = {i: kind for i, kind in zip(whole, found, strict=True) if not kind.fixed}

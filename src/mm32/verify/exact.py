@@ -19,6 +19,7 @@ from .wire import leaves
 
 FEW = 64  # entries of an output, up to which more than one disturbed run is needed to tell how far rounding leads
 REPEATS, REPEATS_OF_FEW = 5, 2
+MANY_PLACES = 1 << 20  # integers of an output, beyond which one run has to do
 
 
 @dataclass
@@ -37,7 +38,9 @@ class Exact:
 
 
 def double(value: Any) -> Any:
-    return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
+    if not isinstance(value, Tensor):
+        return value
+    return value.double() if value.is_floating_point() else value.to(torch.complex128) if value.is_complex() else value
 
 
 @contextlib.contextmanager
@@ -141,7 +144,8 @@ def _run(
         return exact
     squares = [(0.0, 0.0)] * len(found)
     exact.flips, exact.steps = [0] * len(found), [0] * len(found)
-    small = any(isinstance(leaf, Tensor) and leaf.numel() <= FEW for leaf in found)
+    # Few numbers, and integers of which few change: more runs tell how many.
+    small = any(isinstance(leaf, Tensor) and (leaf.numel() <= FEW or _is_place(leaf)) for leaf in found)
     repeats = (REPEATS_OF_FEW if few else REPEATS) if small else 1
     for number in range(repeats):
         device = device_of(inputs, truth)
@@ -172,6 +176,10 @@ def device_of(inputs: Sequence[Any], outputs: Sequence[Any]) -> torch.device:
     """Where a model computes: its outputs' device, or its inputs' where it returns no tensor. Inputs may be numbers alone."""
     given = pytree.tree_leaves([list(outputs), list(inputs)])
     return next((t.device for t in given if isinstance(t, Tensor)), torch.device("cpu"))
+
+
+def _is_place(leaf: Tensor) -> bool:
+    return not leaf.is_floating_point() and not leaf.is_complex() and leaf.numel() <= MANY_PLACES
 
 
 def _shape(value: Any) -> Any:

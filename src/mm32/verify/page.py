@@ -160,7 +160,9 @@ class Page:
         self.head("Probes: the same shapes, other data")
         rows = []
         for p in r.probes:
-            if p["status"] == "skipped":
+            if "status" not in p:  # the candidate ended in it
+                rows.append([p["name"], "not done", p["asks"]])
+            elif p["status"] == "skipped":
                 rows.append([p["name"], "skipped", p["reason"]])
             elif p["status"] == "different":
                 rows.append([p["name"], "DIFFERENT", p["reason"]])

@@ -66,6 +66,7 @@ class Probing:
         self.reference = comparison.reference
         self.truth = comparison.truth
         self.odd: list[Odd] = []  # data of probes that were passed, for timed windows
+        self.free: dict[str, tuple[Tensor, Tensor]] = {}  # of the output of odd data, Truth.free of each tensor
         self.seen: list[float] = []  # bits that the candidate's arithmetic carries, by each kind of data that shows it
 
     def run(self) -> Judgement:
@@ -197,7 +198,11 @@ class Probing:
         if variation.state:
             comparison.build_candidate({"init": comparison.build["init"], "state": comparison.varied["state"]})
         comparison.forward(seed)
-        truths = self._truths(variation, seed, comparison.right)
+        self.free = {}
+        for (path, _), one in zip(leaves(comparison.right), (comparison.varied or {}).get("free") or [], strict=False):
+            if one is not None:
+                self.free[path] = (one[0], one[1])
+        truths = self._truths(variation, seed, comparison.right, self.free)
         if variation.isolating and not (self.truth.additions <= ADDITIONS):
             record |= {"status": "skipped", "reason": "sums have many terms there even so"}
             return None
@@ -224,7 +229,7 @@ class Probing:
             return None
         record |= {"status": "same" if result.same else "different", **judgement_record(result)}
         if result.same and not variation.state:
-            self._keep_odd(variation.name, partial(self._truths, variation))
+            self._keep_odd(variation.name, partial(self._truths, variation, free=self.free))
         if variation.isolating:
             self._count_bits(result)
         if variation.name == "zero-mean":
@@ -241,13 +246,16 @@ class Probing:
         if self.session.card is not None:
             handover.free(self.session.card)
 
-    def _truths(self, variation: Variation, seed: int, right: Any) -> list[Truth]:
+    def _truths(
+        self, variation: Variation, seed: int, right: Any, free: dict[str, tuple[Tensor, Tensor]]
+    ) -> list[Truth]:
         """The truths of the reference's output for a variation's data, with what more is right for these."""
         truths = self.truth.of(seed, right, few=variation.isolating)
         for truth in truths:
             # A sum of Inf and -Inf is NaN; by whoever adds up the weights before the product, which is the same but for
             # these, it is Inf. Data that hold a NaN are another matter.
             truth.either = variation.name == "an Inf"
+            truth.free = free.get(truth.path)
             integers = isinstance(truth.reference, Tensor) and truth.u == 0 and truth.reference.dtype != torch.bool
             if variation.ties and integers:
                 truth.flips = truth.reference.numel()  # the place of a NaN, or of one of several equal entries
@@ -336,7 +344,8 @@ class Probing:
         return said
 
     def _late(self, begin: float) -> bool:
-        return time.monotonic() - begin + self.comparison.trial_seconds / 2 > self.session.probe_budget
+        spent = time.monotonic() - begin - self.comparison.excess_seconds
+        return spent + self.comparison.trial_seconds / 2 > self.session.probe_budget
 
     def _keep_odd(self, name: str, truths: Callable[[int, Any], list[Truth]]) -> None:
         if bytes_of(self.comparison.inputs) * (len(self.odd) + 1) <= ODD_BYTES:

@@ -28,6 +28,7 @@ from .worker.runner import Answer, BuildError, Request, ScriptRunner, plain_attr
 SLICE_ABOVE = {"cpu": 1.0, "cuda": 0.05}
 SLICE_BYTES = {"cpu": 32 << 20, "cuda": 256 << 20}  # of an output, above which the same is done
 SLICE_INPUTS = 1 << 30  # bytes of all inputs, above which it is done however small the output
+MOST_FREE = 64 << 20  # bytes of inputs, and of an output, of which it is said where NaN and Inf decide nothing
 SHARE = 16
 
 
@@ -332,6 +333,13 @@ class ReferenceRunner(ScriptRunner):
             return {"why_not": "it would turn the rounding of large values into errors of the answer"}
         if limited and (variation is None or variation.outside):
             return {"why_not": "the reference takes values from 0 to 1 only"}
+        own: list[Any] = []  # which `place` writes to
+        if (
+            variation is not None
+            and variation.odd
+            and sum(t.nbytes for t in leaves if isinstance(t, Tensor)) <= MOST_FREE
+        ):
+            own = [t.clone() if isinstance(t, Tensor) else t for t in leaves]
         try:
             if variation is not None and variation.state:
                 change = isolating.thin if variation.isolating else variations.perturb
@@ -353,7 +361,35 @@ class ReferenceRunner(ScriptRunner):
         tensors = [t for _, t in wire.leaves(output) if isinstance(t, Tensor) and t.is_floating_point()]
         if not (variation is not None and variation.odd) and not all(bool(torch.isfinite(t).all()) for t in tensors):
             return {"why_not": "the reference's own answer is not finite there"}
-        return {"value": {"inputs": self.inputs, "state": dict(self.model.state_dict())}}
+        made: Answer = {"inputs": self.inputs, "state": dict(self.model.state_dict())}
+        if variation is not None and variation.odd:
+            made["free"] = self._free(own, spec, pytree.tree_leaves(self.inputs), seed)
+        return {"value": made}
+
+    def _free(self, usual: list[Any], spec: Any, odd: list[Any], seed: int) -> list[Any]:
+        """Of each tensor of the output, which entries do not depend on those inputs that are NaN or infinite in `odd`, and what
+        they are: the same with other numbers in their place. A product with 0, as behind a mask, which a kernel may skip."""
+        if not usual:
+            return []
+        others = [
+            torch.where(t.isfinite(), x, 1 - 3 * x) if isinstance(t, Tensor) and t.is_floating_point() else x
+            for t, x in zip(odd, usual, strict=True)
+        ]
+        outputs = []
+        for given in (usual, others):
+            seed_everything(seed)
+            with contextlib.suppress(Exception):
+                outputs.append([t for _, t in wire.leaves(self.call(pytree.tree_unflatten(list(given), spec)))])
+            self.restore_state()
+        if len(outputs) != 2 or [_shaped(t) for t in outputs[0]] != [_shaped(t) for t in outputs[1]]:
+            return []
+        found: list[Any] = []
+        for a, b in zip(*outputs, strict=True):
+            if not isinstance(a, Tensor) or not a.is_floating_point() or a.nbytes > MOST_FREE:
+                found.append(None)
+                continue
+            found.append([a.isfinite() & (a == b), a])
+        return self.copy(found)
 
     def _isolates(self, name: str, entries: int) -> bool:
         operators = self.recorder.names if self.recorder is not None else set()
@@ -422,3 +458,7 @@ def _close(a: Tensor, b: Tensor) -> bool:
 
 def main(arguments: list[str]) -> None:
     worker.main(arguments, ReferenceRunner)
+
+
+def _shaped(value: Any) -> Any:
+    return (value.shape, value.dtype) if isinstance(value, Tensor) else type(value)

@@ -231,6 +231,9 @@ class Session:
             )
             try:
                 stage.prepare()
+                if not stage.steady:
+                    stage.close()
+                    continue
                 self._wait_for(self.lock.acquire_exclusive)  # nobody else's work is in what the reference takes alone
                 stage.time_alone()
             except Failure as failure:
@@ -249,6 +252,8 @@ class Session:
 
     def _time(self, comparison: Comparison) -> None:
         assert self.lock is not None
+        if not self.stages:
+            raise Stop(Verdict.INCONCLUSIVE, "not timed: the shapes of the reference's outputs depend on its data")
         self._wait_for(self.lock.acquire_exclusive)
         self.at("timing")
         seconds = comparison.reference_seconds

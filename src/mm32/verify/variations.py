@@ -71,6 +71,10 @@ VARIATIONS = (
 )
 MIXED = "mixed"  # every row by another one of the variations: the data of one trial
 SAMPLE = 4096
+ORDERED, SQUARE = (
+    8,
+    2048,
+)  # entries of a row that are in order by no chance; rows of a matrix that is tried for being orthogonal
 
 
 class CannotVary(Exception):
@@ -84,12 +88,36 @@ def is_data(t: object) -> bool:
     some = t.detach().reshape(-1)[:SAMPLE].double()
     if t.numel() > 16 and torch.unique(some).numel() <= max(3, min(16, some.numel() // 64)):
         return False  # few values: a mask, labels, a one-hot matrix
-    if t.dim() and t.shape[-1] > 1 and bool((some >= 0).all()):
-        for axis in {-1, min(1, t.dim() - 1)}:
-            sums = t.detach().sum(axis, dtype=torch.float64)
-            if bool(((sums - 1).abs() < 1e-3).all()):
-                return False  # probabilities that add up to one
-    return True
+    return not has_structure(t)
+
+
+def has_structure(t: Tensor) -> bool:
+    """Whether its entries belong together: in order, symmetric, triangular, orthogonal, or probabilities that add up to one."""
+    t = t.detach()
+    if not t.dim() or t.shape[-1] < 2:
+        return False
+    if _adds_up(t):
+        return True
+    if t.shape[-1] >= ORDERED:
+        steps = t.reshape(-1, t.shape[-1])[: max(1, (1 << 20) // t.shape[-1])].diff(dim=-1)
+        for rising in (steps >= 0, steps <= 0):
+            if bool(rising.all()) and bool(steps.any()):
+                return True
+    if t.dim() < 2 or t.shape[-1] != t.shape[-2] or t.shape[-1] < 3:
+        return False
+    if bool((t == t.mT).all()) or not bool(t.tril(-1).any()) or not bool(t.triu(1).any()):
+        return True
+    if t.shape[-1] > SQUARE:
+        return False
+    eye = torch.eye(t.shape[-1], dtype=torch.float64, device=t.device)
+    return bool(((t.double() @ t.double().mT - eye).abs() < 1e-3).all())
+
+
+def _adds_up(t: Tensor) -> bool:
+    """Whether it holds probabilities that add up to one."""
+    if not bool((t.reshape(-1)[:SAMPLE] >= 0).all()):
+        return False
+    return any(bool(((t.sum(axis, dtype=torch.float64) - 1).abs() < 1e-3).all()) for axis in {-1, min(1, t.dim() - 1)})
 
 
 def size_of(t: Tensor) -> float:
@@ -155,6 +183,8 @@ def fill(name: str, values: Sequence[object], generator: torch.Generator) -> lis
 def _may_roll(t: Tensor) -> bool:
     """Whether it has rows, whose order means nothing: sorted integers, where segments begin, say, stay sorted."""
     if not t.dim() or t.shape[0] < 2:
+        return False
+    if t.is_floating_point() and t.dim() < 3 and has_structure(t) and not _adds_up(t):
         return False
     if t.dim() > 1 or t.is_floating_point() or t.is_complex() or t.dtype == torch.bool:
         return True
