@@ -17,7 +17,8 @@ from mm32.verify.page import Page
 from verify.test_odd_data import script, verdict  # noqa: F401 - a fixture
 
 Compare = Callable[..., tuple[str, str, Any]]
-ATTENTION = "s = (q @ k.mT).masked_fill(torch.ones(64, 64, dtype=torch.bool).triu(1), float('-inf')); return torch.softmax(s, -1) @ v"
+UPPER = "torch.ones(64, 64, dtype=torch.bool).triu(1)"
+ATTENTION = f"return torch.softmax((q @ k.mT).masked_fill({UPPER}, float('-inf')), -1) @ v"
 BY_BLOCKS = (
     "return torch.cat([torch.softmax((q[:, :i] @ k[:, :i].mT)[:, i - 16:].masked_fill("
     "torch.ones(16, i, dtype=torch.bool).triu(i - 15), float('-inf')), -1) @ v[:, :i] for i in (16, 32, 48, 64)], 1)"
@@ -127,12 +128,12 @@ def test_a_reference_that_writes_to_its_inputs_has_no_verdict(verdict: Compare) 
 
 
 def test_who_is_slow_on_probes_alone_is_not_rid_of_them(verdict: Compare, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
-    monkeypatch.setattr(compare, "SLOW_CALL", 0.02)
-    monkeypatch.setattr(compare, "MOST_EXCESS", 0.3)
-    slow = "import time; time.sleep(0.2 if x.abs().max() > 99 or x.std() < 0.1 else 0); return torch.softmax(x, 1)"
+    monkeypatch.setattr(compare, "SLOW_CALL", 0.2)
+    monkeypatch.setattr(compare, "MOST_EXCESS", 1.0)
+    slow = "import time; time.sleep(0.5 if x.abs().max() > 99 or x.std() < 0.1 else 0); return torch.softmax(x, 1)"
     got, reason, _ = verdict("return torch.softmax(x, 1)", slow)
     assert (got, "on the script's own" in reason) == ("TIMED_OUT", True), reason
-    honest = "import time; time.sleep(0.05); return torch.softmax(x, 1)"  # always as slow
+    honest = "import time; time.sleep(0.01); return torch.softmax(x, 1)"  # always as slow
     assert verdict("return torch.softmax(x, 1)", honest)[0] == "SAME"
 
 

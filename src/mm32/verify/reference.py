@@ -371,24 +371,29 @@ class ReferenceRunner(ScriptRunner):
         they are: the same with other numbers in their place. A product with 0, as behind a mask, which a kernel may skip."""
         if not usual:
             return []
-        others = [
-            torch.where(t.isfinite(), x, 1 - 3 * x) if isinstance(t, Tensor) and t.is_floating_point() else x
-            for t, x in zip(odd, usual, strict=True)
-        ]
         outputs = []
-        for given in (usual, others):
+        for sign in (0, 1, -1):  # as they are, and much larger than all others: of a maximum they would decide
+            given = [
+                torch.where(t.isfinite(), x, x if sign == 0 else sign * (100 * x.abs().max() + 1))
+                if isinstance(t, Tensor) and t.is_floating_point()
+                else x
+                for t, x in zip(odd, usual, strict=True)
+            ]
             seed_everything(seed)
             with contextlib.suppress(Exception):
-                outputs.append([t for _, t in wire.leaves(self.call(pytree.tree_unflatten(list(given), spec)))])
+                outputs.append([t for _, t in wire.leaves(self.call(pytree.tree_unflatten(given, spec)))])
             self.restore_state()
-        if len(outputs) != 2 or [_shaped(t) for t in outputs[0]] != [_shaped(t) for t in outputs[1]]:
+        if len(outputs) != 3 or any([_shaped(t) for t in one] != [_shaped(t) for t in outputs[0]] for one in outputs):
             return []
         found: list[Any] = []
-        for a, b in zip(*outputs, strict=True):
+        for a, *others in zip(*outputs, strict=True):
             if not isinstance(a, Tensor) or not a.is_floating_point() or a.nbytes > MOST_FREE:
                 found.append(None)
                 continue
-            found.append([a.isfinite() & (a == b), a])
+            same = a.isfinite()
+            for other in others:
+                same &= a == other
+            found.append([same, a])
         return self.copy(found)
 
     def _isolates(self, name: str, entries: int) -> bool:
