@@ -3,7 +3,8 @@
 A pool holds a few results of the reference's get_inputs(). A slot's floating-point tensor is a part of one of them, read from a
 random offset of its memory with wrap-around, and a range of random place and length from another one at another offset. So
 values stay of the kind that get_inputs makes, and neither sums nor single entries tell which result belongs to them. What is in
-order, symmetric, triangular, orthogonal or a distribution is taken from one of them as it is.
+order, symmetric, triangular or a distribution is a mean of two of them, weighted at random, which is so too; of what is
+orthogonal a product.
 Integers and truth values (indices, masks) are mixed entry by entry, each in its place (integers.py). A recipe, a few numbers,
 makes the same data again, which the tool keeps instead of copies.
 """
@@ -19,12 +20,12 @@ import torch
 from torch import Tensor
 
 from . import integers
-from .variations import has_structure
+from .variations import has_structure, is_orthogonal
 from .wire import DTYPE_NAMES, axis_order, leaves
 
 SMALL = 16  # entries, below which a tensor of floats is not mixed
 ALIGNMENT = 512  # bytes, of every tensor in a slot
-# For each tensor: (entry,); or (entry, offset, entry, offset, begin, end); of integers (entry, entry, seed).
+# For each tensor: (entry,); or (entry, offset, entry, offset, begin, end); of integers and structures (entry, entry, seed).
 Recipe = tuple[tuple[int, ...], ...]
 
 
@@ -93,6 +94,17 @@ def _range(t: Tensor, begin: int, length: int) -> list[Tensor]:
     return [piece for piece in found if piece.numel()]
 
 
+def _blend(one: Tensor, other: Tensor, seed: int) -> Tensor:
+    """A mean of both that keeps what convex sets keep; of orthogonal matrices their product, an even number of rows negated."""
+    if is_orthogonal(one) and is_orthogonal(other):
+        generator = torch.Generator(one.device).manual_seed(seed)
+        signs = torch.randint(0, 2, (one.shape[-1], 1), generator=generator, device=one.device) * 2 - 1
+        signs[0] *= signs.prod()
+        return (one.double() @ other.double() * signs).to(one.dtype)
+    weight = 0.1 + 0.8 * (seed / 2**31)
+    return torch.lerp(other, one, weight)
+
+
 class Pools:
     """`inputs`: two or more results of get_inputs(), with tensors alike; kept on `device`."""
 
@@ -109,6 +121,14 @@ class Pools:
             t.is_floating_point() and t.numel() >= SMALL and not any(has_structure(one[i]) for one in tensors)
             for i, t in enumerate(tensors[0])
         ]
+        self.blended = {
+            i
+            for i, t in enumerate(tensors[0])
+            if t.is_floating_point()
+            and t.numel() >= SMALL
+            and not self.mixed[i]
+            and all(has_structure(one[i]) for one in tensors)
+        }
         whole = [i for i, t in enumerate(tensors[0]) if not t.is_floating_point() and not t.is_complex()]
         found = integers.kinds([[one[i] for i in whole] for one in tensors])
         self.kinds = {i: kind for i, kind in zip(whole, found, strict=True) if not kind.fixed}
@@ -130,7 +150,7 @@ class Pools:
         found: list[tuple[int, ...]] = []
         chosen, apart, seed = draw(self.entries), draw(1, self.entries), draw(1 << 31)  # of integers, one for all
         for i, (mixed, pool) in enumerate(zip(self.mixed, self.pools, strict=True)):
-            if i in self.kinds:
+            if i in self.kinds or i in self.blended:
                 found.append((chosen, (chosen + apart) % self.entries, seed))
                 continue
             first = draw(self.entries)
@@ -144,9 +164,9 @@ class Pools:
             found.append((first, draw(n), other, draw(n), begin, begin + length))
         return tuple(found)
 
-    def leave_integers(self) -> None:
-        """Take integers as they are from now on: the model wants of them what mixing does not keep."""
-        self.kinds = {}
+    def leave_structure(self) -> None:
+        """Take integers and what has structure as they are from now on: the model wants of them what mixing does not keep."""
+        self.kinds, self.blended = {}, set()
 
     def _shaped(self, i: int, flat: Tensor) -> Tensor:
         """A tensor of the pool as the model gets it."""
@@ -169,7 +189,11 @@ class Pools:
                 continue
             if len(rest) == 2:
                 one, another = (self._shaped(i, pool[entry]) for entry in (first, rest[0]))
-                made = integers.mixed(self.kinds[i], one, another, rest[1])
+                made = (
+                    _blend(one, another, rest[1])
+                    if i in self.blended
+                    else integers.mixed(self.kinds[i], one, another, rest[1])
+                )
                 yield [made.permute(self.orders[i]).reshape(-1)]
                 continue
             offset, other, from_, begin, end = rest

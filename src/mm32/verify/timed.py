@@ -30,7 +30,7 @@ INPUTS_HELD, OUTPUTS_HELD, SURELY = 6, 12, 1 << 30
 ON_A_CARD = 6, 8  # the same of those that stay on the card
 ENTRIES = 3  # results of get_inputs in a pool; 2 where they are large, more where nothing can be mixed
 LARGE = 256 << 20
-TRIED = 2  # calls with mixed integers, before they are taken
+TRIED = 2  # calls with mixed integers and structures, before these are taken
 POOLED_CALLS = 64 << 20  # bytes of a window's slots on a CPU
 BASELINES = ("eager", "compile", "tf32")  # how the reference is run where it is timed
 CACHE = 2 << 20  # bytes of a CPU's caches that a window is to exceed, at most
@@ -100,7 +100,7 @@ class TimingStage:
             self._load("reference")
         with _one_thread(), _memory_for("reference"):
             self._slots(("reference",), self._tried())
-            self._try_integers(first)
+            self._try_mixed(first)
             self.seconds, self.draws = timing.cost(self.benches["reference"], self.pools)
             self._slots(("reference",), self._calls(self.seconds))
             self._first("reference")
@@ -109,9 +109,10 @@ class TimingStage:
     def _shapes(output: list[tuple[str, Any]]) -> list[Any]:
         return [(path, (t.shape, t.dtype) if isinstance(t, Tensor) else type(t)) for path, t in output]
 
-    def _try_integers(self, seed: int) -> None:
-        """Leave integers as get_inputs makes them where the reference fails on others, or answers NaN or Inf."""
-        for _ in range(TRIED if self.pools.kinds else 0):
+    def _try_mixed(self, seed: int) -> None:
+        """Leave integers, and what has structure, as get_inputs makes them where the reference fails on others, or answers NaN
+        or Inf."""
+        for _ in range(TRIED if self.pools.kinds or self.pools.blended else 0):
             self._give(self.pools.recipe())
             try:
                 output = self.eager.ask("forward", seed=seed).value
@@ -120,7 +121,7 @@ class TimingStage:
                     raise
                 output = None
             if output is None or not all(finite(t) for _, t in leaves(output) if isinstance(t, Tensor)):
-                self.pools.leave_integers()
+                self.pools.leave_structure()
                 return
 
     def _give(self, recipe: Recipe) -> None:

@@ -107,7 +107,11 @@ def has_structure(t: Tensor) -> bool:
         return False
     if bool((t == t.mT).all()) or not bool(t.tril(-1).any()) or not bool(t.triu(1).any()):
         return True
-    if t.shape[-1] > SQUARE:
+    return is_orthogonal(t)
+
+
+def is_orthogonal(t: Tensor) -> bool:
+    if t.dim() < 2 or t.shape[-1] != t.shape[-2] or not 3 <= t.shape[-1] <= SQUARE:
         return False
     eye = torch.eye(t.shape[-1], dtype=torch.float64, device=t.device)
     return bool(((t.double() @ t.double().mT - eye).abs() < 1e-3).all())
