@@ -94,9 +94,9 @@ def _range(t: Tensor, begin: int, length: int) -> list[Tensor]:
     return [piece for piece in found if piece.numel()]
 
 
-def _blend(one: Tensor, other: Tensor, seed: int) -> Tensor:
-    """A mean of both that keeps what convex sets keep; of orthogonal matrices their product, an even number of rows negated."""
-    if is_orthogonal(one) and is_orthogonal(other):
+def _blend(one: Tensor, other: Tensor, seed: int, orthogonal: bool) -> Tensor:
+    """A mean of both, which keeps what convex sets keep; of orthogonal matrices the product, an even number of rows negated."""
+    if orthogonal:
         generator = torch.Generator(one.device).manual_seed(seed)
         signs = torch.randint(0, 2, (one.shape[-1], 1), generator=generator, device=one.device) * 2 - 1
         signs[0] *= signs.prod()
@@ -117,21 +117,16 @@ class Pools:
         for one in tensors[1:]:
             if [(t.shape, t.dtype) for t in one] != [(t.shape, t.dtype) for t in tensors[0]]:
                 raise ValueError("get_inputs() makes tensors of other shapes or dtypes for another seed")
-        self.mixed = [
-            t.is_floating_point() and t.numel() >= SMALL and not any(has_structure(one[i]) for one in tensors)
-            for i, t in enumerate(tensors[0])
-        ]
+        large = [t.is_floating_point() and t.numel() >= SMALL for t in tensors[0]]
+        found = [[yes and has_structure(one[i]) for one in tensors] for i, yes in enumerate(large)]
+        self.mixed = [yes and not any(of) for yes, of in zip(large, found, strict=True)]
+        # What has structure, and whether it is orthogonal; taken as it is where some results have and some have not.
         self.blended = {
-            i
-            for i, t in enumerate(tensors[0])
-            if t.is_floating_point()
-            and t.numel() >= SMALL
-            and not self.mixed[i]
-            and all(has_structure(one[i]) for one in tensors)
+            i: all(is_orthogonal(one[i]) for one in tensors) for i, of in enumerate(found) if large[i] and all(of)
         }
         whole = [i for i, t in enumerate(tensors[0]) if not t.is_floating_point() and not t.is_complex()]
-        found = integers.kinds([[one[i] for i in whole] for one in tensors])
-        self.kinds = {i: kind for i, kind in zip(whole, found, strict=True) if not kind.fixed}
+        kinds = integers.kinds([[one[i] for i in whole] for one in tensors])
+        self.kinds = {i: kind for i, kind in zip(whole, kinds, strict=True) if not kind.fixed}
         self.shapes = [tuple(t.shape) for t in tensors[0]]
         self.orders = [axis_order(t) for t in tensors[0]]
         self.pools = [
@@ -166,7 +161,7 @@ class Pools:
 
     def leave_structure(self) -> None:
         """Take integers and what has structure as they are from now on: the model wants of them what mixing does not keep."""
-        self.kinds, self.blended = {}, set()
+        self.kinds, self.blended = {}, {}
 
     def _shaped(self, i: int, flat: Tensor) -> Tensor:
         """A tensor of the pool as the model gets it."""
@@ -189,11 +184,10 @@ class Pools:
                 continue
             if len(rest) == 2:
                 one, another = (self._shaped(i, pool[entry]) for entry in (first, rest[0]))
-                made = (
-                    _blend(one, another, rest[1])
-                    if i in self.blended
-                    else integers.mixed(self.kinds[i], one, another, rest[1])
-                )
+                if i in self.blended:
+                    made = _blend(one, another, rest[1], self.blended[i])
+                else:
+                    made = integers.mixed(self.kinds[i], one, another, rest[1])
                 yield [made.permute(self.orders[i]).reshape(-1)]
                 continue
             offset, other, from_, begin, end = rest

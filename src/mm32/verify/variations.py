@@ -71,10 +71,9 @@ VARIATIONS = (
 )
 MIXED = "mixed"  # every row by another one of the variations: the data of one trial
 SAMPLE = 4096
-ORDERED, SQUARE = (
-    8,
-    2048,
-)  # entries of a row that are in order by no chance; rows of a matrix that is tried for being orthogonal
+ORDERED = 8  # entries of a row that are in order by no chance
+# Entries of a tensor whose structure is looked for, rows and columns of a matrix, and rows of one that may be orthogonal.
+LOOKED_AT, CORNER, SQUARE = 1 << 22, 1024, 2048
 
 
 class CannotVary(Exception):
@@ -99,19 +98,29 @@ def has_structure(t: Tensor) -> bool:
     if _adds_up(t):
         return True
     if t.shape[-1] >= ORDERED:
-        steps = t.reshape(-1, t.shape[-1])[: max(1, (1 << 20) // t.shape[-1])].diff(dim=-1)
+        steps = t.reshape(-1, t.shape[-1])[: max(1, LOOKED_AT // t.shape[-1])].diff(dim=-1)
         for rising in (steps >= 0, steps <= 0):
             if bool(rising.all()) and bool(steps.any()):
                 return True
     if t.dim() < 2 or t.shape[-1] != t.shape[-2] or t.shape[-1] < 3:
         return False
-    if bool((t == t.mT).all()) or not bool(t.tril(-1).any()) or not bool(t.triu(1).any()):
+    corner = _some(t)[..., :CORNER, :CORNER]
+    if bool((corner == corner.mT).all()) or not bool(corner.tril(-1).any()) or not bool(corner.triu(1).any()):
         return True
     return is_orthogonal(t)
 
 
+def _some(t: Tensor) -> Tensor:
+    """What is looked at of a large tensor: the first entries of its first axis."""
+    if t.dim() < 2 or t.numel() <= LOOKED_AT:
+        return t
+    return t[: max(CORNER if t.dim() == 2 else 1, LOOKED_AT // max(1, t[0].numel()))]
+
+
 def is_orthogonal(t: Tensor) -> bool:
     if t.dim() < 2 or t.shape[-1] != t.shape[-2] or not 3 <= t.shape[-1] <= SQUARE:
+        return False
+    if not bool(((torch.linalg.vector_norm(t, dim=-1) - 1).abs() < 1e-3).all()):  # a product costs more to tell
         return False
     eye = torch.eye(t.shape[-1], dtype=torch.float64, device=t.device)
     return bool(((t.double() @ t.double().mT - eye).abs() < 1e-3).all())
@@ -121,6 +130,7 @@ def _adds_up(t: Tensor) -> bool:
     """Whether it holds probabilities that add up to one."""
     if not bool((t.reshape(-1)[:SAMPLE] >= 0).all()):
         return False
+    t = _some(t)
     return any(bool(((t.sum(axis, dtype=torch.float64) - 1).abs() < 1e-3).all()) for axis in {-1, min(1, t.dim() - 1)})
 
 
