@@ -63,7 +63,7 @@ VARIATIONS = (
     ),
     Variation(
         "a NaN",
-        "a NaN in each input, and one at an end: they must appear where the reference has them",
+        "NaN in an input, at its end, and in vectors: they must appear where the reference has them",
         odd=True,
         ties=True,
     ),
@@ -182,13 +182,14 @@ def fill(name: str, values: Sequence[object], generator: torch.Generator) -> lis
     elif name in ("a NaN", "an Inf"):
         placed = [(chosen[0], "inf"), (chosen[-1], "-inf")]
         if name == "a NaN":  # the last one at the end, where a kernel has what is left of whole blocks
-            placed = [(i, "nan") for i in (*chosen, chosen[0])]
+            vectors = [i for i in chosen[1:] if getattr(values[i], "ndim", 2) < 2]
+            placed = [(i, "nan") for i in (chosen[0], *vectors, chosen[0])]
         for number, (i, what) in enumerate(placed):
             t = out[i]
             assert isinstance(t, Tensor)
             new = like(t, t)
             at = int(torch.randint(0, t.numel(), (1,), generator=generator, device=generator.device))
-            at = t.numel() - 1 if number == len(chosen) and what == "nan" else at
+            at = t.numel() - 1 if number == len(placed) - 1 and what == "nan" else at
             new[tuple(int(n) for n in torch.unravel_index(torch.tensor(at), t.shape))] = float(what)
             out[i] = new
     return out
