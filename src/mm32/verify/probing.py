@@ -66,7 +66,6 @@ class Probing:
         self.reference = comparison.reference
         self.truth = comparison.truth
         self.odd: list[Odd] = []  # data of probes that were passed, for timed windows
-        self.free: dict[str, tuple[Tensor, Tensor]] = {}  # of the output of odd data, Truth.free of each tensor
         self.seen: list[float] = []  # bits that the candidate's arithmetic carries, by each kind of data that shows it
 
     def run(self) -> Judgement:
@@ -198,11 +197,11 @@ class Probing:
         if variation.state:
             comparison.build_candidate({"init": comparison.build["init"], "state": comparison.varied["state"]})
         comparison.forward(seed)
-        self.free = {}
+        free: dict[str, tuple[Tensor, Tensor]] = {}  # Truth.free of each tensor
         for (path, _), one in zip(leaves(comparison.right), (comparison.varied or {}).get("free") or [], strict=False):
             if one is not None:
-                self.free[path] = (one[0], one[1])
-        truths = self._truths(variation, seed, comparison.right, self.free)
+                free[path] = (one[0], one[1])
+        truths = self._truths(variation, seed, comparison.right, free)
         if variation.isolating and not (self.truth.additions <= ADDITIONS):
             record |= {"status": "skipped", "reason": "sums have many terms there even so"}
             return None
@@ -229,7 +228,7 @@ class Probing:
             return None
         record |= {"status": "same" if result.same else "different", **judgement_record(result)}
         if result.same and not variation.state:
-            self._keep_odd(variation.name, partial(self._truths, variation, free=self.free))
+            self._keep_odd(variation.name, partial(self._truths, variation, free=free))
         if variation.isolating:
             self._count_bits(result)
         if variation.name == "zero-mean":

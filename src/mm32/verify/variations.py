@@ -118,6 +118,7 @@ def _some(t: Tensor) -> Tensor:
 
 
 def is_orthogonal(t: Tensor) -> bool:
+    """Whether it holds square matrices whose rows are orthogonal, of length 1; of more than SQUARE rows no."""
     if t.dim() < 2 or t.shape[-1] != t.shape[-2] or not 3 <= t.shape[-1] <= SQUARE:
         return False
     if not bool(((torch.linalg.vector_norm(t, dim=-1) - 1).abs() < 1e-3).all()):  # a product costs more to tell

@@ -11,7 +11,7 @@
 constexpr int DRAWN_PAIRS = 256, MOST_APART = DRAWN_PAIRS / 16;
 
 // A thread's pair. Which it is, is found before the stats are there to be read, and they are asked for together with what else a launch
-// begins with: waiting for them by themselves took 2048 x 2048 x 2048 4 of 120 us.
+// begins with: waiting for them by themselves, a call of 2048 x 8192 x 4096 took 3 of 633 us longer than without this decision.
 struct DrawnPair {
     const RowStats *a, *b;
     uint4 of_a, of_b;  // bits of the sampled places that are big
