@@ -9,6 +9,7 @@ card is copies only, between host and device: what a sanitizer finds is mm32's.
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 from dataclasses import replace
 
@@ -21,16 +22,22 @@ from mm32.cuda import launch
 SIZES = [(1, 1, 1), (3, 2, 5), (17, 33, 9), (33, 31, 65), (64, 64, 64), (65, 129, 18), (7, 70, 0), (40, 70, 1100)]
 
 
+PIECE = 4  # elements that a copy by cp.async counts as, even where it is told to read fewer of them
+
+
 def on_card(values: torch.Tensor, transposed: bool = False, offset: int = 0, pad: int = 0) -> torch.Tensor:
-    """A copy in a block of its own that ends with the last element (what is read past it is out of bounds), its matrix stored
-    transposed or not, `offset` elements after the block's start, with `pad` elements between rows."""
+    """A copy in a block of its own, its matrix stored transposed or not, `offset` elements after the block's start, with `pad`
+    elements between rows. All around it, up to the block's end, is NaN, so that what is used of it shows in the result.
+
+    The block ends with the PIECE that has the last element, and what is read past that is out of bounds. Not with the element:
+    a cp.async that is told to read 8 of 16 bytes reads 8, and memcheck reports 16."""
     stored = values.mT if transposed else values
     strides, reach = [0] * stored.dim(), 1
     for d in reversed(range(stored.dim())):
         strides[d] = reach
         reach = reach * max(stored.shape[d], 1) + (pad if d == stored.dim() - 1 else 0)
     span = 1 + sum((n - 1) * s for n, s in zip(stored.shape, strides, strict=True)) if stored.numel() else 0
-    host = torch.zeros(offset + span)
+    host = torch.full((-(-(offset + span) // PIECE) * PIECE,), math.nan)
     host.as_strided(stored.shape, strides, offset).copy_(stored)
     view = host.to("cuda").as_strided(stored.shape, strides, offset)
     return view.mT if transposed else view

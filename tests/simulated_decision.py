@@ -110,9 +110,10 @@ def run(plan: Plan, gemm: Gemm, a: np.ndarray, b: np.ndarray, folder: Path) -> O
     problem = launcher._template(gemm)
     stored = []
     for matrix, x in ((gemm.a, a), (gemm.b, b)):
-        lies = x if matrix.col == 1 else x.T
-        flat = simulated.aligned(x.size)
-        flat[:] = lies.ravel()
+        lies, apart = (x, matrix.row) if matrix.col == 1 else (x.T, matrix.col)
+        flat = simulated.aligned(len(lies) * apart)
+        flat[:] = np.nan  # between lines that lie further apart than they are long
+        flat.reshape(len(lies), apart)[:, : lies.shape[1]] = lies
         stored.append(flat)
     problem.a.data, problem.b.data, problem.c.data = (x.ctypes.data for x in (*stored, c))
     rows = (gemm.m, gemm.n)

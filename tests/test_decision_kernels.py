@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import simulated
 import simulated_decision
 from mm32 import gemm, numerics
 from mm32 import numerics_decide as deciding
 from mm32.numerics import BF16X6, FMA, FP16X3, SCALED_LO
-from mm32.plan import H200, Plan, cost, emulated
+from mm32.plan import H200, Card, Plan, cost, emulated
 from mm32.plan import plan as planned
 
 pytestmark = pytest.mark.skipif(simulated.COMPILER is None, reason="no C++ compiler")
@@ -23,17 +25,17 @@ Draw = Callable[[np.random.Generator, int, int], tuple[Array, Array]]  # (genera
 K = 832
 
 
-def plan_of(asked: gemm.Gemm, monkeypatch: pytest.MonkeyPatch) -> Plan:
+def plan_of(asked: gemm.Gemm, monkeypatch: pytest.MonkeyPatch, card: Card = H200) -> Plan:
     """With packing of its own, and a lower tier."""
 
-    def lower_tier(_: object, problem: gemm.Gemm, card: object) -> emulated.Candidate:
-        return min(emulated.candidates("tensorcore", cost.Work(problem), H200, products=6), key=itemgetter(0))
+    def lower_tier(_: object, problem: gemm.Gemm, __: object) -> emulated.Candidate:
+        return min(emulated.candidates("tensorcore", cost.Work(problem), card, products=6), key=itemgetter(0))
 
     tiles = tuple(tile for tile in emulated.TENSOR_TILES if not tile.inline)
     monkeypatch.setattr(emulated, "TENSOR_TILES", tiles)
     monkeypatch.setattr(emulated, "_lower_tier", lower_tier)
     monkeypatch.setattr(emulated, "parts_to_try", lambda *_: (1,))
-    return planned(asked, H200, "tensorcore")
+    return planned(asked, card, "tensorcore")
 
 
 def noise(rng: np.random.Generator, *shape: int) -> Array:
@@ -159,6 +161,26 @@ def test_kernels_do_what_the_model_does(
         return
     c = numerics.recompute(numerics.product(a, b, expected.tier), a, b, expected)
     assert np.array_equal(went.c.view(np.uint32), c.view(np.uint32)) or np.array_equal(went.c, c, equal_nan=True)
+
+
+@pytest.mark.parametrize("sms", [2, 132])
+@pytest.mark.parametrize("m, n", [(136, 72), (138, 70)])
+def test_lines_of_operands_that_lie_along_their_rows(
+    m: int, n: int, sms: int, libraries: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows and columns that are recomputed alone, with views whose lines end within four places too; by a card that they fill, which
+    reads four places at a time, and by one that they don't."""
+    a, b = few_elements(np.random.default_rng(seed), m, n)
+    with torch.device("meta"):
+        views = torch.empty(K, 140)[:, :m].mT, torch.empty(K, 72)[:, :n]
+        asked = gemm.describe(*views, None, torch.empty(m, n), None)
+    plan = plan_of(asked, monkeypatch, replace(H200, sms=sms))
+    assert dict(plan.launches[0].constants)["A_LOAD"] == dict(plan.launches[0].constants)["B_LOAD"] == 0
+    went = simulated_decision.run(plan, asked, a, b, libraries)
+    expected = deciding.decide(a, b, lower_tier=True)
+    assert expected.rows.sum() > 2
+    c = numerics.recompute(numerics.product(a, b, expected.tier), a, b, expected)
+    assert np.array_equal(went.c.view(np.uint32), c.view(np.uint32))
 
 
 def as_sampled(found: Array, model: deciding.Scales) -> None:

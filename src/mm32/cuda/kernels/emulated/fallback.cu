@@ -137,30 +137,34 @@ __device__ __noinline__ int find_repair(const Params& s, const Tile& tile, const
     return (!listed && repair.rows_alone + repair.columns_alone) || repair.pairs ? SOME : NOTHING;
 }
 
-// Rows of C, or columns, that are recomputed together, for OTHERS neighbouring places along them at a time, or of many for 4 * OTHERS.
-// LANES threads share K.
+// Rows of C, or columns, that are recomputed together, for OTHERS neighbouring places along them at a time, or twice or four times as
+// many. LANES threads share K.
 constexpr int TOGETHER = 8, OTHERS = 8, LANES = THREADS / OTHERS;
 static_assert(MOST_ALONE <= TOGETHER && LANES == 16);
+
+// Whether the operand that lines of operand `side` are multiplied by lies along its rows, in whole fours that are aligned (fma/simt.cuh).
+__device__ __forceinline__ constexpr bool lies_along_rows(int side) { return (side ? MM32_A_LOAD : MM32_B_LOAD) == 0; }
 
 // The lines of one matrix of operand `side`, `count` of them, up to COUNT, times OTHERS * PER rows of the other operand from `first` on.
 // Of columns, the elements in rows that are alone are left out, so that each element has one order of sums. `memory`: that of the ring.
 // A thread asks for all of its part of a chunk of the other operand at once; the lines' part of it goes through shared memory.
+// PER = 2 is for another operand that lies along its rows; such a one is read PER at a time.
 template <int COUNT, int PER>
 __device__ __noinline__ void recompute_lines(const Params& s, int side, long long matrix, const long long* lines, int count,
                                                 long long first, const AcceptTest& test, float* memory) {
-    constexpr int WIDTH = OTHERS * PER, CHUNK_K = PER == 1 ? 512 : 256, STEPS = CHUNK_K / LANES, OWN = CHUNK_K / THREADS;
-    static_assert((COUNT == 2 || COUNT == 8) && (PER == 1 || PER == 4));
+    constexpr int WIDTH = OTHERS * PER, CHUNK_K = PER == 4 ? 256 : 512, STEPS = CHUNK_K / LANES, OWN = CHUNK_K / THREADS;
+    static_assert((COUNT == 2 || COUNT == 8) && (PER == 1 || PER == 2 || PER == 4));
     static_assert(COUNT * CHUNK_K <= STAGES * TILE_K * (TILE_M + TILE_N + 2 * PAD) && COUNT * WIDTH * LANES <= STAGES * TILE_K * (TILE_M + TILE_N));
     const Problem& p = s.p;
     const Pointers at = pointers_of(p, matrix);
     const Operand x = operand_of(p, at, side), y = operand_of(p, at, 1 - side);
-    const bool along_rows = y.row_stride == 1, vector = PER == 4 && (side ? MM32_A_LOAD : MM32_B_LOAD) == 0;
+    const bool along_rows = y.row_stride == 1, vector = PER == 2 || (PER == 4 && lies_along_rows(side));
     const int other = along_rows ? threadIdx.x % OTHERS : threadIdx.x / LANES, lane = along_rows ? threadIdx.x / OTHERS : threadIdx.x % LANES;
     const auto place_of = [&](int c) { return along_rows ? other * PER + c : other + c * OTHERS; };
     const float* of_y[PER];
 #pragma unroll
-    for (int c = 0; c < PER; c++)  // past the edge: the last row again, or the last four
-        of_y[c] = y.data + min(first + place_of(c), y.rows - (vector ? 4 : 1)) * y.row_stride + lane * y.k_stride;
+    for (int c = 0; c < PER; c++)  // past the edge: the last row again, or the last PER
+        of_y[c] = y.data + min(first + place_of(c), y.rows - (vector ? PER : 1)) * y.row_stride + lane * y.k_stride;
     const float* of_x[COUNT];
 #pragma unroll
     for (int i = 0; i < COUNT; i++) of_x[i] = x.data + lines[min(i, count - 1)] * x.row_stride + threadIdx.x * x.k_stride;
@@ -174,7 +178,10 @@ __device__ __noinline__ void recompute_lines(const Params& s, int side, long lon
 #pragma unroll
         for (int j = 0; j < STEPS; j++) {
             const bool exists = lane + j * LANES < left;
-            if (PER == 4 && vector) {
+            if (PER == 2) {
+                const float2 q = exists ? __ldg(reinterpret_cast<const float2*>(of_y[0])) : make_float2(0.f, 0.f);
+                v[j][0] = q.x, v[j][PER > 1 ? 1 : 0] = q.y;
+            } else if (PER == 4 && vector) {
                 const float4 q = exists ? __ldg(reinterpret_cast<const float4*>(of_y[0])) : make_float4(0.f, 0.f, 0.f, 0.f);
                 v[j][0] = q.x, v[j][PER > 1 ? 1 : 0] = q.y, v[j][PER > 1 ? 2 : 0] = q.z, v[j][PER > 1 ? 3 : 0] = q.w;
             } else {
@@ -274,8 +281,10 @@ struct ListedLines {
         one = s.matrices[side] == 1;
         count = (int)s.decision->alone[side], together = one ? TOGETHER : 1, copies = one ? p.batches : 1;
         const long long groups = ceil_div(count, together) * copies;
-        // Four times as wide they take fewer instructions, but they have to fill the card.
-        width = one && count > 2 && groups * ceil_div(along, 4 * OTHERS) >= gridDim.x / 2 ? 4 * OTHERS : OTHERS;
+        // Four times as wide they take fewer instructions, but they have to fill the card. A multiprocessor asks memory for so many
+        // lines of its cache at a time, of which OTHERS places along rows are a quarter.
+        const bool many = one && count > 2 && groups * ceil_div(along, 4 * OTHERS) >= gridDim.x / 2;
+        width = many ? 4 * OTHERS : lies_along_rows(side) ? 2 * OTHERS : OTHERS;
         slices = ceil_div(along, width), units = groups * slices;
     }
 };
@@ -297,8 +306,14 @@ __device__ __forceinline__ void recompute_listed(const Params& s, int list, cons
         }
         __syncthreads();
         const long long first = unit % x.slices * x.width;
-        if (x.width > OTHERS) recompute_lines<TOGETHER, 4>(s, side, of_matrix, lines, here, first, test, memory);
-        else recompute_some_lines(s, side, of_matrix, lines, here, first, test, memory);
+        if (x.width == 4 * OTHERS) {
+            recompute_lines<TOGETHER, 4>(s, side, of_matrix, lines, here, first, test, memory);
+        } else if ((lies_along_rows(0) || lies_along_rows(1)) && x.width == 2 * OTHERS) {
+            if (here <= 2) recompute_lines<2, 2>(s, side, of_matrix, lines, here, first, test, memory);
+            else recompute_lines<TOGETHER, 2>(s, side, of_matrix, lines, here, first, test, memory);
+        } else {
+            recompute_some_lines(s, side, of_matrix, lines, here, first, test, memory);
+        }
     }
 }
 

@@ -149,6 +149,7 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
     const bool samples = warp < 8;
     const int rows = (int)(side ? s.p.n : s.p.m), per = (int)ceil_div(rows, 32);
     bool wide_block = false, some_finite = false;
+    unsigned missing = 0;  // of the rows of a thread of the first warp
     __shared__ __align__(16) float watched[PLANES == 2 ? 16 : 1][SAMPLES + 4];  // samples of the rows that are (cancel.cuh)
     float power = 0.f;  // sum of their squares at place threadIdx.x
     // A plan launches no problem here with 2^31 groups of rows.
@@ -226,8 +227,11 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
         __syncthreads();
         if (writes && warp == 0 && row < rows) {
             uint4* const to = reinterpret_cast<uint4*>(s.stats[side] + (long long)matrix * rows + row);
-            to[0] = *reinterpret_cast<const uint4*>(bits[0][lane]), to[1] = *reinterpret_cast<const uint4*>(bits[1][lane]);
-            to[2] = make_uint4(Scale::pack(exponent, level, (exact ? EXACT : 0) | (finite && all > 0.f ? 0 : UNSEEN)), 0, 0, 0);
+            const uint4 big = *reinterpret_cast<const uint4*>(bits[1][lane]);
+            const bool seen = finite && all > 0.f;
+            to[0] = *reinterpret_cast<const uint4*>(bits[0][lane]), to[1] = big;
+            to[2] = make_uint4(Scale::pack(exponent, level, (exact ? EXACT : 0) | (seen ? 0 : UNSEEN)), 0, 0, 0);
+            if (seen) missing = max(missing, SAMPLES - __popc(big.x) - __popc(big.y) - __popc(big.z) - __popc(big.w));
         }
         __syncthreads();
     }
@@ -235,7 +239,10 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
     if (A_PREPACKED ? s.p.m > 0 : B_PREPACKED && s.p.n > 0)
         wide_block = Flags::of_side(s, A_PREPACKED ? 0 : 1, THREADS) & WIDE_ROWS;
     wide_block = __syncthreads_or(wide_block), some_finite = __syncthreads_or(some_finite);
-    if (writes && threadIdx.x == 0) scale_flags(s, side)[block] = (wide_block ? WIDE_ROWS : 0) | (some_finite ? SOME_FINITE : 0);
+    if (writes && warp == 0) {
+        missing = __reduce_max_sync(~0u, missing);
+        if (lane == 0) scale_flags(s, side)[block] = (wide_block ? WIDE_ROWS : 0) | (some_finite ? SOME_FINITE : 0) | missing << MISSING;
+    }
     if (writes && PLANES == 2 && threadIdx.x < SAMPLES) sampled_power(s, side, block)[threadIdx.x] = power;
 }
 
@@ -502,10 +509,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) mm32_pack(
     __shared__ __align__(16) char staging[READ_BYTES > DECIDE_BYTES ? READ_BYTES : DECIDE_BYTES];
     __shared__ unsigned finished;
     constexpr bool MAY_GIVE_UP = PLANES == 2 && !MM32_GUARDED && !MM32_DECIDES;
-    DrawnPair pair(s);
     wait_for_previous_grid();
     launch_dependents();
-    if (MAY_GIVE_UP && s.early) pair.load();
     if (MM32_GUARDED) {
         const bool cancelled = cancels(*s.decision);
         const unsigned tier = s.decision->tier;
@@ -521,7 +526,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) mm32_pack(
         if (blockIdx.x == 0 && threadIdx.x == 0) decide_for_fma(*s.decision);
         return;
     }
-    if (MAY_GIVE_UP && s.early && gives_up(pair)) {
+    if (MAY_GIVE_UP && gives_up(s, flags)) {
         if (blockIdx.x == 0 && threadIdx.x == 0) leave_to_bf16x6(*s.decision);
         return;
     }

@@ -39,12 +39,13 @@ constexpr float LIMIT = PLANES == 3 ? LARGEST_BF16X6 : LARGEST_FP16;
 
 // mm32_scale has at most this many blocks for an operand. Each leaves behind the operand's stats
 // - a word of flags. WIDE_ROWS: it met rows that span too much for fp16x3 without a scaled lo. SOME_FINITE: it met a row of whose
-//   samples all are finite. The flags of a prepacked operand were left when it was packed; the other operand's then say WIDE_ROWS
-//   alike, because both must have been packed alike.
+//   samples all are finite. From bit MISSING on, the most sampled places that are not big (big[1]) in a row of which the sample says
+//   something. The flags of a prepacked operand were left when it was packed; the other operand's then say WIDE_ROWS alike, because
+//   both must have been packed alike.
 // - for each sampled place of K the sum of the squares of its rows' elements there (fp16x3 alone): with them, the size of C is
 //   estimated (cancel.cuh).
 constexpr int SCALE_BLOCKS = 128;
-constexpr unsigned WIDE_ROWS = 1, SOME_FINITE = 2;
+constexpr unsigned WIDE_ROWS = 1, SOME_FINITE = 2, MISSING = 8;
 __device__ __forceinline__ unsigned* scale_flags(const Params& s, int side) {
     return reinterpret_cast<unsigned*>(s.stats[side] + s.matrices[side] * (side ? s.p.n : s.p.m));
 }
@@ -64,6 +65,10 @@ struct Flags {
     unsigned of[2];
 
     __device__ __forceinline__ Flags(const Params& s) : of{of_side(s, 0, 32), of_side(s, 1, 32)} {}
+    // Whether a row of A and a column of B may have no sampled place that is big in both: those of so many big ones must meet.
+    __device__ __forceinline__ bool may_be_apart() const {
+        return __reduce_max_sync(~0u, of[0] >> MISSING) + __reduce_max_sync(~0u, of[1] >> MISSING) >= SAMPLES;
+    }
     __device__ __forceinline__ bool scaled_lo() const { return PLANES == 2 && __any_sync(~0u, (of[0] | of[1]) & WIDE_ROWS); }
     // Each row of one operand has a NaN or an Inf: nothing is packed, and the tier is FMA.
     __device__ __forceinline__ bool nothing_finite() const {
@@ -73,9 +78,12 @@ struct Flags {
     // The flags of an operand that a thread has loaded, of so many threads.
     static __device__ __forceinline__ unsigned of_side(const Params& s, int side, int threads) {
         const int blocks = scale_blocks(s, side);
-        unsigned any = blocks ? 0 : SOME_FINITE;
-        for (int i = threadIdx.x % threads; i < blocks; i += threads) any |= scale_flags(s, side)[i];
-        return any;
+        unsigned any = blocks ? 0 : SOME_FINITE, missing = 0;
+        for (int i = threadIdx.x % threads; i < blocks; i += threads) {
+            const unsigned flags = scale_flags(s, side)[i];
+            any |= flags & ((1u << MISSING) - 1), missing = max(missing, flags >> MISSING);
+        }
+        return any | missing << MISSING;
     }
 };
 // Decides for FMA without packing. By one thread of the call.

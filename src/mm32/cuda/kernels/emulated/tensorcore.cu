@@ -357,11 +357,9 @@ extern "C" __global__ void __launch_bounds__(TILE_N > 128 ? 384 : 512, 1) mm32_t
     // that still has an earlier stage to multiply could see it, and others not.
     __shared__ unsigned stopped[STAGES];
     constexpr bool MAY_GIVE_UP = MM32_INLINE_PACK && MM32_LOWER_TIER && PLANES == 2;
-    DrawnPair pair(s);
 #if MM32_INLINE_PACK || MM32_GUARDED
     wait_for_previous_grid();  // otherwise the `ready` counters synchronise with mm32_scale and mm32_pack
 #endif
-    if (MAY_GIVE_UP && s.early) pair.load();
     if (MM32_GUARDED && uniform(s.decision->tier != BF16X6)) return;
     const Flags flags(s);
     if (!MM32_GUARDED && uniform(flags.nothing_finite())) {
@@ -369,7 +367,7 @@ extern "C" __global__ void __launch_bounds__(TILE_N > 128 ? 384 : 512, 1) mm32_t
         if (!MM32_INLINE_PACK) wait_for_previous_grid();
         return;
     }
-    if (MAY_GIVE_UP && s.early && gives_up(pair)) {
+    if (MAY_GIVE_UP && gives_up(s, flags)) {
         if (blockIdx.x == 0 && threadIdx.x == 0) leave_to_bf16x6(*s.decision);
         return;
     }
