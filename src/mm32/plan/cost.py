@@ -43,9 +43,9 @@ SHARES: dict[str, float] = {
     "simt.128x64p.1": 0.50,
     "simt.128x64p.2": 0.66,
     "simt.unaligned": 0.9090909,  # of that, with copies of 4 bytes
-    "simt.memory": 0.5,
+    "simt.memory": 0.42,
     "simt.store.unaligned": 0.11,  # of memory, stores of 4 bytes
-    "simt.exposed": 0.45,  # of the memory's time, what is not hidden behind the multiply-adds
+    "simt.exposed": 0.9,  # of the memory's time, what is not hidden behind the multiply-adds
     "simt.launches": 1.3333333,
     "simt.tile.launches": 0.6666667,  # a tile's begin and end, with no other block beside it
     "fixup.launches": 0.8333333,
