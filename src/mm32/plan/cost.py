@@ -43,9 +43,11 @@ SHARES: dict[str, float] = {
     "simt.128x64p.1": 0.50,
     "simt.128x64p.2": 0.66,
     "simt.unaligned": 0.9090909,  # of that, with copies of 4 bytes
-    "simt.memory": 0.42,
-    "simt.store.unaligned": 0.11,  # of memory, stores of 4 bytes
-    "simt.exposed": 0.9,  # of the memory's time, what is not hidden behind the multiply-adds
+    "simt.memory": 0.5,
+    "simt.store": 0.42,  # of memory, stores of 16 bytes
+    "simt.store.unaligned": 0.11,  # stores of 4 bytes
+    "simt.exposed": 0.45,  # of the memory's time, what is not hidden behind the multiply-adds
+    "simt.store.exposed": 0.9,
     "simt.launches": 1.3333333,
     "simt.tile.launches": 0.6666667,  # a tile's begin and end, with no other block beside it
     "fixup.launches": 0.8333333,
@@ -307,11 +309,17 @@ class Model:
         step = self._step(tile)[min(max(each, 1), tile.blocks) - 1]
         if unaligned:
             step *= self.unaligned
-        stream = work.traffic / self.simt_memory
+        stream, exposed = self._simt_stream(work)
         depth = max(-(-work.k // (tile.k * parts)), 1) * tile.k
         around = self.simt_tile * each if tile.blocks == 1 else 0.0
-        busy = max(each * depth * step + around + self.simt_exposed * stream, stream, self._simt_store(work, parts))
+        busy = max(each * depth * step + around + exposed, stream, self._simt_store(work, parts))
         return busy + self.add_up(work, parts, self.simt_memory) + self.simt_fixed
+
+    def _simt_stream(self, work: Work) -> tuple[float, float]:
+        """What reading the operands and storing the result take, and what of it is not hidden behind the multiply-adds."""
+        stores = 4.0 * work.results / (self.card.memory * self.shares["simt.store"])
+        reads = (work.traffic - 4.0 * work.results) / self.simt_memory
+        return reads + stores, self.simt_exposed * reads + self.shares["simt.store.exposed"] * stores
 
     def _simt_store(self, work: Work, parts: int) -> float:
         """Where C does not take 16 bytes at a time, lanes store every fourth element at once."""
@@ -323,13 +331,11 @@ class Model:
         """With stream-K, as if each multiprocessor, which holds `resident` blocks, had the same work, to the step of K."""
         blocks = self.sms * resident
         step = self._step(tile)[resident - 1] * (self.unaligned if unaligned else 1.0)
-        stream = work.traffic / self.simt_memory
+        stream, exposed = self._simt_stream(work)
         depth = -(-work.k // tile.k) * tile.k
         around = self.simt_tile * (tiles / blocks + 2) if tile.blocks == 1 else 0.0
         partial_tiles = 8.0 * (blocks + tiles % blocks) * tile.m * tile.n / self.simt_memory
-        busy = max(
-            tiles / self.sms * depth * step + around + self.simt_exposed * stream, stream, self._simt_store(work, 1)
-        )
+        busy = max(tiles / self.sms * depth * step + around + exposed, stream, self._simt_store(work, 1))
         return busy + partial_tiles + self.fixup + self.simt_fixed
 
     def add_up(self, work: Work, parts: int, rate: float) -> float:
