@@ -164,11 +164,11 @@ def test_kernels_do_what_the_model_does(
 
 
 @pytest.mark.parametrize("sms", [2, 132])
-@pytest.mark.parametrize("m, n", [(136, 72), (138, 70)])
+@pytest.mark.parametrize(("m", "n"), [(136, 72), (138, 70)])
 def test_lines_of_operands_that_lie_along_their_rows(
     m: int, n: int, sms: int, libraries: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows and columns that are recomputed alone, with views whose lines end within four places too; by a card that they fill, which
+    """Rows and columns that are recomputed alone, of views whose lines end within four places too. By a card that they fill, which
     reads four places at a time, and by one that they don't."""
     a, b = few_elements(np.random.default_rng(seed), m, n)
     with torch.device("meta"):
