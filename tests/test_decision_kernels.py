@@ -168,8 +168,8 @@ def test_kernels_do_what_the_model_does(
 def test_lines_of_operands_that_lie_along_their_rows(
     m: int, n: int, sms: int, libraries: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows and columns that are recomputed alone, of views whose lines end within four places too. By a card that they fill, which
-    reads four places at a time, and by one that they don't."""
+    """Rows and columns that are recomputed alone, of views whose lines end within four places too. By a card they fill, which
+    reads four places at once, and by one that they don't."""
     a, b = few_elements(np.random.default_rng(seed), m, n)
     with torch.device("meta"):
         views = torch.empty(K, 140)[:, :m].mT, torch.empty(K, 72)[:, :n]
