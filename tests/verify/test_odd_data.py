@@ -210,8 +210,9 @@ STATE = "self.register_buffer('n', torch.zeros(())); self.register_buffer('m', t
 MEAN = "self.n += 1; self.m.lerp_(x.mean(0), 0.1); return x - self.m"
 
 
-def test_state_has_to_move_at_every_call(verdict: Callable[..., tuple[str, str, Any]]) -> None:
-    lazy = MEAN.replace("self.m.lerp_(x.mean(0), 0.1)", "self.m.lerp_(x.mean(0), 0.1 if self.n < 3 else 0.0)")
+@pytest.mark.parametrize("until", [3, 9])  # from 9 on it is the longer row that tells
+def test_state_has_to_move_at_every_call(until: int, verdict: Callable[..., tuple[str, str, Any]]) -> None:
+    lazy = MEAN.replace("self.m.lerp_(x.mean(0), 0.1)", f"self.m.lerp_(x.mean(0), 0.1 if self.n < {until} else 0.0)")
     got, reason, report = verdict(MEAN, lazy, init=STATE)
     assert (got, reason[:18]) == ("DIFFERENT", "probe 'in a row': "), reason
     assert report.probes[-1]["status"] == "different"

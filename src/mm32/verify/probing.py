@@ -7,6 +7,7 @@ A product with an epilogue gets data made for its operands (probes.py); any othe
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -37,6 +38,7 @@ ODD_BYTES = 128 << 20  # of inputs of probes that are kept for timed windows
 TF32_BITS = 11
 FINE = 4  # u: an error that says nothing of the bits of the arithmetic
 EARLIER, SHORT = 7, 0.1  # calls before the one that is judged, where one takes less than so many seconds
+MANY, BRIEF = 63, 0.01  # and then at most so many, drawn, where one takes less than that
 ADDITIONS = 16.0  # that round, in data whose sums should have few terms: above it the probe would show nothing
 FIRST = 2  # variations that come before these data: what comes last is left out first where time is short
 DRAWS = 2  # of impulses where the output has few entries: one may be right by chance
@@ -299,7 +301,8 @@ class Probing:
             self.seen.append(24.0 if error <= 4 * own else min(24.0, TF32_BITS + math.log2(rough / error)))
 
     def _in_a_row(self, begin: float) -> str:
-        """What is wrong with the last of several calls with no seed and no state given between them; empty if nothing.
+        """What is wrong with the last of several calls with no seed and no state given between them, and then of more calls;
+        empty if nothing.
 
         Where the reference draws random numbers, all that is asked is that a call draws others than the one before: how many
         a kernel takes from the generator is its own affair. State is to be as the reference's own calls leave it, and so is
@@ -324,7 +327,20 @@ class Probing:
             return "it draws the same random numbers at every call under one seed" if again else ""
         comparison.forward(seed)
         noise = [truth.noise for truth in self.truth.of(seed, comparison.right)]
-        earlier = EARLIER if comparison.reference_seconds < SHORT else 2
+        calls = [EARLIER if comparison.reference_seconds < SHORT else 2]
+        if comparison.reference_seconds < BRIEF:  # a candidate that counts calls does not know how many are judged
+            calls.append(random.SystemRandom().randint(EARLIER + 1, MANY))
+        said = ""
+        for earlier in calls:
+            result, said = self._after_calls(seed, earlier, noise)
+            record |= {**judgement_record(result), "status": "different" if said else "same", "reason": said}
+            if said:
+                break
+        return said
+
+    def _after_calls(self, seed: int, earlier: int, noise: list[Errors | None]) -> tuple[Judgement, str]:
+        """What is wrong with a call after so many `earlier` ones, and with the state that it leaves; `noise`: of one call."""
+        comparison = self.comparison
         comparison.right = self.reference.ask("forward", seed=seed, earlier=earlier).value
         left = self.reference.ask("get_state").value
         truths = [
@@ -338,9 +354,7 @@ class Probing:
             for (path, leaf), one in zip(leaves(comparison.right), noise, strict=True)
         ]
         result = comparison.judge_output(comparison.output(seed, earlier=earlier), truths, "probe in a row")
-        said = result.reason if not result.same else comparison.compare_state(left)
-        record |= {**judgement_record(result), "status": "different" if said else "same", "reason": said}
-        return said
+        return result, result.reason if not result.same else comparison.compare_state(left)
 
     def _late(self, begin: float) -> bool:
         spent = time.monotonic() - begin - self.comparison.excess_seconds
