@@ -347,7 +347,7 @@ def _pack_launches(
     # What there is of threads reads rows whole, where that has to be. So there are more of them in a block where there are fewer
     # blocks than multiprocessors, and for long K several blocks for the same rows (256 x 36864 x 256 by 16 blocks took 300
     # us). But there must be room for mm32_pack's blocks beside them: with none those begin on a few multiprocessors, and 2048 x
-    # 8192 x 4096 took a fifth longer; with room for one and not two, and with the early decision, 2048^3 took 6 % longer.
+    # 8192 x 4096 took a fifth longer; with room for one and not two 2048^3 took 1 % longer.
     threads = 256 if blocks > card.sms else SCALE_THREADS
     several = card.clusters and gemm.k >= CLUSTERED_K
     cluster = max((c for c in CLUSTERS if blocks * c <= card.sms), default=1) if several else 1
