@@ -91,9 +91,12 @@ class Canvas:
             stroke_dasharray="5 4" if dashed else None,
         )  # fmt: skip
 
-    def path(self, points: Sequence[tuple[float, float]], colour: str, width: float = 2) -> None:
+    def path(self, points: Sequence[tuple[float, float]], colour: str, width: float = 2, dashed: bool = False) -> None:
         at = " ".join(f"{_number(x)},{_number(y)}" for x, y in points)
-        self._add("polyline", points=at, fill="none", stroke=colour, stroke_width=float(width), stroke_linejoin="round")
+        self._add(
+            "polyline", points=at, fill="none", stroke=colour, stroke_width=float(width), stroke_linejoin="round",
+            stroke_dasharray="6 4" if dashed else None,
+        )  # fmt: skip
 
     def polygon(self, points: Iterable[tuple[float, float]], fill: str, stroke: str | None = None) -> None:
         at = " ".join(f"{_number(x)},{_number(y)}" for x, y in points)

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import carry
 from columns import Row, markdown, size
 
 from mm32.bench import summary
@@ -118,10 +119,45 @@ def several_cards(load: Load, source: Source) -> str:
             f"**{torchs['seconds'] / ours['seconds']:.2f}**",
             f"{torchs['normwise']:.1e}",
             f"{ours['normwise']:.1e}",
+            f"{carry.share(row):.2f}" if "alone" in row else "–",
         ]
 
-    heads = ["M × K × N", "A sharded by, growth", "torch fp32", "mm32", "mm32 : torch", "error torch", "error mm32"]
+    heads = [
+        "M × K × N", "A sharded by, growth", "torch fp32", "mm32", "mm32 : torch", "error torch", "error mm32",
+        "of the cards' own rates",
+    ]  # fmt: skip
     return markdown(heads, map(line, load("scaling-2")["rows"])) + source("scaling-2")
+
+
+def estimated_cards(load: Load, source: Source) -> str:
+    """A paper estimate, not a measurement: a line for each product and number of cards."""
+    parts = carry.measured(load("scaling-2"))
+
+    def line(case: tuple[str, int, int, int, int]) -> list[str]:
+        what, m, k, n, cards = case
+        each = [parts.seconds(place, m, k, n, cards) for place in carry.PLACES]
+        alone = parts.seconds("rows", m, k, n, cards)
+        return [
+            f"{m} × {k} × {n}, {what}",
+            str(cards),
+            f"{alone * 1e3:.1f} ms",
+            *(f"{alone / seconds:.2f}" for seconds in each[1:]),
+            "{} × {}".format(*parts.grid(m, k, n, cards)),
+            " / ".join(
+                f"{carry.memory(m, k, n, *grid) / 2**30:.0f}" for grid in ((cards, 1), parts.grid(m, k, n, cards))
+            ),
+        ]
+
+    heads = [
+        "M × K × N", "cards", "the products alone", "rows, B gathered", "a grid", "K, all-reduced",
+        "the grid", "GiB a card, by rows / in the grid",
+    ]  # fmt: skip
+    said = (
+        f"From the record: {parts.rate * 1e-12:.0f} TFLOP/s a card, {parts.bandwidth * 1e-9:.0f} GB/s a card in an "
+        f"all-reduce. Assumed, not measured: {carry.HOST} cards a host, and {carry.BETWEEN * 1e-9:.0f} GB/s for each of "
+        "them between hosts.\n"
+    )
+    return markdown(heads, map(line, carry.CASES)) + "\n" + said + source("scaling-2")
 
 
 def workspace(load: Load, source: Source) -> str:

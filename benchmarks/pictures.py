@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import carry
 from drawing import Canvas, Theme, text_width
 
 from mm32.bench import families as of_data
@@ -309,6 +310,72 @@ def models(made: Record, theme: Theme) -> str:
     return canvas.svg("Speed of whole programs by mm32 and by torch's TF32, torch's fp32 = 1, with their errors")
 
 
+# ---------------------------------------------------------------------------------------------------------------------
+# Several cards
+
+# placement -> its colour (an implementation's) and mark; of those by rows with B everywhere nothing is sent, and they stay at 1
+PLACES = {
+    "rows, B gathered": ("mm32", "star"),
+    "grid": ("triton-tf32x3", "diamond"),
+    "K": ("torch-tf32", "square"),
+}
+SAID_OF_PLACES = {
+    "rows, B gathered": "A by rows; B sharded, and gathered first",
+    "grid": "both by rows and columns of a grid, gathered along it",
+    "K": "both over K; the result all-reduced",
+}
+
+
+def scaling(made: Record, theme: Theme) -> str:
+    """The share of the cards' own rates that is left by what is sent: measured where it was, and estimated beyond."""
+    parts, most = carry.measured(made), 512
+    side, rows_a_card = carry.SIDE, carry.ROWS
+    errors = {
+        name: span([row["results"][name]["normwise"] for row in made["rows"]], "{:.1e}".format)
+        for name in ("mm32", "torch")
+    }
+    lines = [
+        f"from what {made['environment']['cards']} cards measured: {parts.rate * 1e-12:.0f} TFLOP/s and "
+        f"{parts.bandwidth * 1e-9:.0f} GB/s a card,",
+        f"with error {errors['mm32']} (torch fp32 {errors['torch']});",
+        f"assumed: hosts of {carry.HOST}, {carry.BETWEEN * 1e-9:.0f} GB/s a card between them, nothing overlapped",
+    ]
+    below = height_of_head(3, made) + 21 * (len(PLACES) + 2)
+    canvas = Canvas(below + 352, theme)
+    y = head(canvas, "How far it should carry: a paper estimate", lines, made) + 8
+    for place, (colour, mark) in PLACES.items():
+        canvas.mark(10, y - 5, mark, theme.colours[colour])
+        canvas.text(24, y, place, 14, theme.colours[colour], bold=True)
+        canvas.text(168, y, SAID_OF_PLACES[place], 14)
+        y += 21
+    for text, dashed in (
+        (f"strong: {side}³ shared by all cards", False),
+        (f"weak: {rows_a_card} rows for each card, K = N = {side // 2}", True),
+    ):
+        canvas.line(0, y - 5, 20, y - 5, theme.text, 2, dashed=dashed)
+        canvas.text(24, y, text, 14)
+        y += 21
+    chart = Chart(canvas, below + 24, below + 296, (2 / 1.3, most * 1.3), 1.0)
+    cards = [2**i for i in range(1, most.bit_length())]
+    chart.axes([(p, str(p)) for p in cards], "cards", "share of the cards' own rates", 0.2)
+    for place, (colour, _) in PLACES.items():
+        for weak in (False, True):
+            points = []
+            for p in cards[place == "grid" :]:
+                m, k = (rows_a_card * p, side // 2) if weak else (side, side)
+                left = parts.seconds("rows", m, k, k, p) / parts.seconds(place, m, k, k, p)
+                points.append((chart.x(p), chart.y(left)))
+            canvas.path(points, theme.colours[colour], dashed=weak)
+    shown = [row for row in made["rows"] if "alone" in row and row["case"]["sharded"] in PLACES]
+    for row in shown:
+        colour, mark = PLACES[row["case"]["sharded"]]
+        at = chart.x(row["case"]["cards"]), chart.y(carry.share(row))
+        canvas.mark(*at, mark, theme.colours[colour], hollow=row["case"]["growth"] == "weak")
+    note = "marks: measured; filled: strong, hollow: weak" if shown else "no share has been measured yet"
+    canvas.text(chart.right, below + 12, note, 13, theme.muted, "end")
+    return canvas.svg("Estimated share of the cards' own rates from 2 to 512 cards, by how the operands are sharded")
+
+
 # name of the file -> record, drawing, and the text in place of the picture
 PICTURES: dict[str, tuple[str, Callable[[Record, Theme], str], str]] = {
     "speed-error": ("main", speed_error, "Speed against error: torch fp32, torch TF32 and mm32 on a large product"),
@@ -317,6 +384,11 @@ PICTURES: dict[str, tuple[str, Callable[[Record, Theme], str], str]] = {
         "shapes",
         squares,
         "TFLOP/s of square products from 512 to 16384, with mm32's speed relative to torch fp32",
+    ),
+    "scaling": (
+        "scaling-2",
+        scaling,
+        "Estimated share of the cards' own rates that is left by what is sent, from 2 to 512 cards",
     ),
     "models": ("models", models, "Speed of whole programs by mm32 and by TF32, torch fp32 = 1, with their errors"),
 }

@@ -1,9 +1,11 @@
 """One product over several cards, mm32 beside torch: torchrun --standalone --nproc-per-node 4 benchmarks/scaling.py [-o FILE].
 
-A is sharded by rows (nothing is communicated) or by columns, and B by rows (a sum over cards, all-reduced within the time). Sizes
-are of the whole product ("strong") or grow with the cards ("weak": M rows for each). Rounds are interleaved, every card starts a
-round together, and the slowest card's time counts. Errors are against float64, of rows that each card draws from its own part.
-The record names the number of cards: benchmarks/results/<card>/scaling-<cards>.json.
+A is sharded by rows, B replicated ("rows": nothing is communicated) or sharded by rows too and gathered within the time ("rows, B
+gathered"), or A by columns and B by rows ("K": a sum over cards, all-reduced within the time). Sizes are of the whole product
+("strong") or grow with the cards ("weak": M rows for each). Rounds are interleaved, every card starts a round together, and the
+slowest card's time counts. Beside these, in the same rounds, each card multiplies its own part with nothing sent ("alone"): the
+cards' own rates. Errors are against float64, of rows that each card draws from its own part. The record names the number of
+cards: benchmarks/results/<card>/scaling-<cards>.json.
 
 --device cpu runs the same with gloo in small, writes nothing, and its times mean nothing.
 """
@@ -27,26 +29,42 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 import mm32
 from mm32.bench import measure, record
 
-SIZES = ((8192, 8192, 8192), (16384, 16384, 16384), (65536, 4096, 4096))  # M, K, N
+SIZES = ((8192, 8192, 8192), (16384, 16384, 16384), (32768, 32768, 32768), (65536, 4096, 4096))  # M, K, N
 SMALL = ((64, 96, 32),)
 ROUNDS = 15
 JUDGED = 64  # rows of each card
 METHOD = (
     "one product over `cards` cards; interleaved rounds that all cards start together, the slowest card's median of CUDA events; "
-    "errors against float64 on the same inputs, of 64 rows of each card"
+    "errors against float64 on the same inputs, of 64 rows of each card; `alone` is each card's median for its own part with "
+    "nothing sent, in the same rounds"
 )
-PLACEMENTS = {"rows": (Shard(0), Replicate()), "K": (Shard(1), Shard(0))}
+PLACEMENTS = {
+    "rows": (Shard(0), Replicate()),
+    "rows, B gathered": (Shard(0), Shard(0)),
+    "K": (Shard(1), Shard(0)),
+}
+CASES = (
+    ("rows", "strong"),
+    ("rows", "weak"),
+    ("rows, B gathered", "strong"),
+    ("rows, B gathered", "weak"),
+    ("K", "strong"),
+)
 
 
-def products() -> dict[str, Callable[[DTensor, DTensor], torch.Tensor]]:
+def products(name: str) -> dict[str, Callable[[DTensor, DTensor], torch.Tensor]]:
     """What is compared, each up to a result that no card has to add up any more."""
 
-    def finished(c: DTensor) -> torch.Tensor:
-        summed = c.placements[0].is_partial()
-        local = (c.redistribute(placements=[Replicate()]) if summed else c).to_local()
-        return local.wait() if hasattr(local, "wait") else local
+    def multiplied(by: Callable[[DTensor, DTensor], Any]) -> Callable[[DTensor, DTensor], torch.Tensor]:
+        def finished(a: DTensor, b: DTensor) -> torch.Tensor:
+            c = by(a, b.redistribute(placements=[Replicate()]) if name == "rows, B gathered" else b)
+            summed = c.placements[0].is_partial()
+            local = (c.redistribute(placements=[Replicate()]) if summed else c).to_local()
+            return local.wait() if hasattr(local, "wait") else local
 
-    return {"torch": lambda a, b: finished(a @ b), "mm32": lambda a, b: finished(mm32.matmul(a, b))}
+        return finished
+
+    return {"torch": multiplied(torch.matmul), "mm32": multiplied(mm32.matmul)}
 
 
 def operand(mesh: DeviceMesh, shape: tuple[int, int], place: Any, seed: int) -> DTensor:
@@ -60,8 +78,8 @@ def operand(mesh: DeviceMesh, shape: tuple[int, int], place: Any, seed: int) -> 
     return DTensor.from_local(t, mesh, [place], run_check=False, shape=torch.Size(shape), stride=(shape[1], 1))
 
 
-def timed(mesh: DeviceMesh, functions: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each function in each round, the slowest card's; the same number of rounds on all cards."""
+def timed(mesh: DeviceMesh, functions: dict[str, Callable[[], Any]], rounds: int) -> dict[str, torch.Tensor]:
+    """Seconds of each function, (cards, rounds); the same number of rounds on all cards, which start each together."""
     cuda = mesh.device_type == "cuda"
     flush = torch.empty(measure.FLUSH_BYTES // 4, device="cuda") if cuda else torch.empty(1)
     times: dict[str, list[float]] = {name: [] for name in functions}
@@ -83,9 +101,10 @@ def timed(mesh: DeviceMesh, functions: dict[str, Callable[[], Any]], rounds: int
                 start = time.perf_counter()
                 function()
                 times[name].append(time.perf_counter() - start)
-    slowest = torch.tensor([times[name] for name in functions], dtype=torch.float64, device=mesh.device_type)
-    dist.all_reduce(slowest, dist.ReduceOp.MAX)
-    return dict(zip(functions, slowest.tolist(), strict=True))
+    here = torch.tensor([times[name] for name in functions], dtype=torch.float64, device=mesh.device_type)
+    every = [torch.empty_like(here) for _ in range(mesh.size())]
+    dist.all_gather(every, here)
+    return dict(zip(functions, torch.stack(every, 1).cpu(), strict=True))
 
 
 def error(mesh: DeviceMesh, a: DTensor, b: DTensor, local: torch.Tensor) -> float:
@@ -93,7 +112,7 @@ def error(mesh: DeviceMesh, a: DTensor, b: DTensor, local: torch.Tensor) -> floa
     if a.placements[0].is_shard(0):
         here = a.to_local()
         rows = torch.arange(JUDGED) * len(here) // JUDGED
-        truth, got = here[rows].double() @ b.to_local().double(), local[rows].double()
+        truth, got = here[rows].double() @ b.full_tensor().double(), local[rows].double()
     else:  # all cards have all of C: each judges some rows of it, of which all contribute a part
         rows = torch.arange(JUDGED) * local.shape[0] // JUDGED
         truth, got = a.to_local()[rows].double() @ b.to_local().double(), local[rows].double()
@@ -107,14 +126,17 @@ def row(mesh: DeviceMesh, name: str, m: int, k: int, n: int, growth: str, rounds
     places = PLACEMENTS[name]
     m = m * mesh.size() if growth == "weak" else m
     a, b = operand(mesh, (m, k), places[0], 0), operand(mesh, (k, n), places[1], 1000)
-    calls = {which: (lambda f=function: f(a, b)) for which, function in products().items()}
+    calls = {which: (lambda f=function: f(a, b)) for which, function in products(name).items()}
     errors = {which: error(mesh, a, b, call()) for which, call in calls.items()}
+    part = a.to_local(), b.to_local() if name == "K" else b.full_tensor()
+    times = timed(mesh, calls | {"alone": lambda: mm32.matmul(*part)}, rounds)
     results: dict[str, dict[str, Any]] = {}
-    for which, seconds in timed(mesh, calls, rounds).items():
-        low, high = measure.interval(seconds)
-        results[which] = {"seconds": median(seconds), "low": low, "high": high, "normwise": errors[which]}
+    for which in calls:
+        slowest = times[which].amax(0).tolist()
+        low, high = measure.interval(slowest)
+        results[which] = {"seconds": median(slowest), "low": low, "high": high, "normwise": errors[which]}
     case = {"m": m, "k": k, "n": n, "sharded": name, "growth": growth, "cards": mesh.size()}
-    return {"case": case, "results": results}
+    return {"case": case, "results": results, "alone": [median(card) for card in times["alone"].tolist()]}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -132,7 +154,7 @@ def main(arguments: list[str] | None = None) -> int:
     mm32.distributed.check(mesh)
     rows = []
     for size in SIZES if options.device == "cuda" else SMALL:
-        for name, growth in (("rows", "strong"), ("rows", "weak"), ("K", "strong")):
+        for name, growth in CASES:
             rows.append(row(mesh, name, *size, growth, options.rounds))
             if mesh.get_rank() == 0:
                 times = ", ".join(

@@ -368,6 +368,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "random": lambda: groups.at_random(load, source),
     "first-calls": lambda: groups.first_calls(load, source),
     "two-cards": lambda: groups.several_cards(load, source),
+    "estimated-cards": lambda: groups.estimated_cards(load, source),
     "packed": packed_table,
     "tf32": tf32_table,
     "errors": errors_table,

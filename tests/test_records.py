@@ -58,7 +58,8 @@ def test_a_picture_says_where_and_when_and_what(tables: ModuleType) -> None:
         made = tables.load(of)
         for theme in tables.THEMES:
             text = draw(made, theme)
-            for said in (made["environment"]["card"], made["environment"]["torch"], made["made"][:10], "torch TF32"):
+            beside = "torch fp32" if name == "scaling" else "torch TF32"
+            for said in (made["environment"]["card"], made["environment"]["torch"], made["made"][:10], beside):
                 assert said in text, (name, said)
             assert "C64" in text or "error" in text, "no speed without its error"
             fresh = draw(made | {"kernels": {k: record.kernel_hash(k) for k in made["kernels"]}}, theme)
