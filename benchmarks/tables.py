@@ -50,6 +50,7 @@ PAGES = (
     "docs/batches.md",
     "docs/comparison.md",
     "docs/distributed.md",
+    "docs/evidence.md",
     "docs/families.md",
     "docs/index.md",
     "docs/kernels.md",
