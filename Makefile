@@ -136,4 +136,4 @@ tables: setup
 	$(BIN)/python benchmarks/tables.py
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis site dist build

@@ -142,7 +142,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     excess = run.excess(shares.record()) if alone else None
     if excess is not None:
         config.stash[EXCESS] = excess
-        session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+        if os.environ.get("MM32_HOLD_TIME"):  # .ci/run; elsewhere it is told, for the record is of other cores
+            session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:

@@ -69,15 +69,11 @@ def test_export_linear_is_layout_nt(run):
         (("8x8x8:xt",), "'8x8x8:xt': 'xt' is not a layout (nn, nt, tn, tt); an example is 2048x8192x4096:tt"),
         (("8x8",), "'8x8' is not of the form MxKxN[:layout], such as 2048x8192x4096:tt"),
         (("tt",), "'tt' is not of the form MxKxN[:layout], such as 2048x8192x4096:tt"),
-        (("8x8x8:tt", "--k", "4"), "8x8x8:tt has the sizes and the layout: leave out --k"),
-        (("--layout", "xt"), "unknown layout 'xt': mm32 has nn, nt, tn, tt"),
         (("8x8x8:tt", "--kernel", "fast"), "unknown kernel 'fast': mm32 has 'auto', 'naive'"),
         (("8x8x8:tt", "--activation", "swish"), "unknown activation 'swish': mm32 fuses None, 'relu'"),
         (("8x8x8:tt", "--precision", "fp8"), "unknown precision 'fp8': mm32 has 'fp32', 'bf16x6', 'ieee'"),
         (("99999999999x9999999999x9999999",), "99999999999 x 9999999999 has more bytes"),
-        (("--layout", "tt", "--m", "-1"), "M must not be negative, got -1"),
         ((), "give the product's sizes and layout, such as 2048x8192x4096:tt"),
-        (("--m", "8"), "give the product's sizes and layout, such as 2048x8192x4096:tt"),
     ],
 )
 @pytest.mark.parametrize("command", ["export", "explain"])
@@ -103,18 +99,6 @@ def test_explain_is_the_plan_and_names_the_card(run):
     said = "no CUDA device here" in done.output
     assert said == (not torch.cuda.is_available())
     assert here().name in done.output
-
-
-@pytest.mark.parametrize("command", ["export", "explain"])
-def test_the_older_options_say_the_same(run, command):
-    def output(*arguments):
-        done = run(command, *arguments, "--kernel", "naive")
-        assert done.exit_code == 0, done.output
-        return done.stdout
-
-    assert output("--layout", "tn", "--m", "12", "--k", "16", "--n", "8") == output("12x16x8:tn")
-    assert output("--layout", "nn", "--m", "12") == output("12x8192x4096")
-    assert "--layout" not in run(command, "--help").output
 
 
 @pytest.mark.parametrize("sizes", ["0x8x8", "8x8x0"])

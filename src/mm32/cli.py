@@ -317,30 +317,18 @@ if typer is not None:
             "t transposed; nn (default), nt, tn or tt. One number is a square; explain takes ranges too, as bench --shapes.",
         ),
     ]
-    # The older way to say it, which works but is not shown.
-    Layout = Annotated[str | None, typer.Option(metavar="AB", hidden=True)]
-    Size = Annotated[int | None, typer.Option(hidden=True)]
     Bias = Annotated[bool, typer.Option("--bias", help="Add a bias of shape (N,).")]
     Activation = Annotated[str | None, typer.Option(metavar="NAME", help="Apply relu, gelu, ... to the result.")]
     Precision = Annotated[str, typer.Option(metavar="NAME", help="What error is allowed: fp32, bf16x6, ieee or tf32.")]
     Kernel = Annotated[str, typer.Option(metavar="NAME", help="A kernel by name, or auto.")]
 
-    def _products(
-        product: str | None, layout: str | None, m: int | None, n: int | None, k: int | None, default: str | None
-    ) -> list[tuple[str, int, int, int]]:
-        """Layout, M, N and K of each, as `gemm.from_layout` takes them. `default`: the layout if none is given, None for nn."""
+    def _products(product: str | None, default: str = "nn") -> list[tuple[str, int, int, int]]:
+        """Layout, M, N and K of each, as `gemm.from_layout` takes them. `default`: the layout where none is given."""
         from mm32 import sizes
 
-        older = {"--layout": layout, "--m": m, "--n": n, "--k": k}
-        given = ", ".join(option for option, value in older.items() if value is not None)
-        if product is not None:
-            if given:
-                raise typer.BadParameter(f"{product} has the sizes and the layout: leave out {given}")
-            return [(asked.layout or default or "nn", asked.m, asked.n, asked.k) for asked in sizes.parse(product)]
-        if layout is None and default is None:
+        if product is None:
             raise typer.BadParameter(f"give the product's sizes and layout, such as {sizes.EXAMPLE}")
-        sizes_of = (2048 if m is None else m, 4096 if n is None else n, 8192 if k is None else k)
-        return [(layout or default or "nn", *sizes_of)]
+        return [(asked.layout or default, asked.m, asked.n, asked.k) for asked in sizes.parse(product)]
 
     @app.command()
     def export(
@@ -352,10 +340,6 @@ if typer is not None:
         linear: Annotated[
             bool, typer.Option("--linear", help="A layer: layout nt, weight and bias held as parameters.")
         ] = False,
-        layout: Layout = None,
-        m: Size = None,
-        n: Size = None,
-        k: Size = None,
         output: Annotated[
             Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: standard output.")
         ] = None,
@@ -369,7 +353,7 @@ if typer is not None:
         device, present = collect_env.planning_device()
         options = {"bias": bias, "activation": activation, "precision": precision, "kernel": kernel, "linear": linear}
         try:
-            several = _products(product, layout, m, n, k, "nt" if linear else None)
+            several = _products(product, "nt" if linear else "nn")
             if len(several) > 1:
                 raise typer.BadParameter(f"{product} has {len(several)} products; a file is written for one")
             text = script(*several[0], device=device, **options)  # type: ignore[arg-type]
@@ -393,10 +377,6 @@ if typer is not None:
         activation: Activation = None,
         precision: Precision = "fp32",
         kernel: Kernel = "auto",
-        layout: Layout = None,
-        m: Size = None,
-        n: Size = None,
-        k: Size = None,
     ) -> None:
         """Say which kernel would compute a product, how, and why. Nothing is computed."""
         from mm32 import collect_env, gemm, plan, settings
@@ -405,7 +385,7 @@ if typer is not None:
         try:
             asked = [
                 gemm.from_layout(*one, bias=bias, activation=activation, precision=precision)
-                for one in _products(product, layout, m, n, k, None)
+                for one in _products(product)
             ]
             limit = settings.workspace_limit()
             planned = [plan.plan(one, device, kernel, torch="fp32", limit=limit) for one in asked]

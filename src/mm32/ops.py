@@ -294,7 +294,8 @@ def matmul(
         bias: shape (N,), added to every row; for a 1-D ``b``, shape (1,).
         activation: None, "relu", "leaky_relu" (slope 0.01), "gelu", "gelu_tanh", "silu", "tanh" or "sigmoid", each torch's
             function of that name, applied after the bias.
-        precision: "fp32", an error no larger than an fp32 matmul's by any means (docs/numerics.md); "bf16x6", all 24 bits of
+        precision: "fp32", within K u |A||B|, the bound of an fp32 matmul, and no larger than torch's own error, or 4 u, on all
+            data tested (docs/numerics.md, "The promise", has the exceptions); "bf16x6", all 24 bits of
             every element in six products on the tensor cores, for sums that cancel (compute capability 9.0); "ieee", fp32
             multiply-adds only; "tf32", an error of TF32's class.
         kernel: "auto", the kernel that is estimated to be fastest, torch's own product among them where that is fp32 (bias and

@@ -100,7 +100,8 @@ def _blend(one: Tensor, other: Tensor, seed: int, orthogonal: bool) -> Tensor:
         generator = torch.Generator(one.device).manual_seed(seed)
         signs = torch.randint(0, 2, (one.shape[-1], 1), generator=generator, device=one.device) * 2 - 1
         signs[0] *= signs.prod()
-        return (one.double() @ other.double() * signs).to(one.dtype)
+        wide = torch.complex128 if one.is_complex() else torch.float64
+        return (one.to(wide) @ other.to(wide) * signs).to(one.dtype)
     weight = 0.1 + 0.8 * (seed / 2**31)
     return torch.lerp(other, one, weight)
 
@@ -117,7 +118,7 @@ class Pools:
         for one in tensors[1:]:
             if [(t.shape, t.dtype) for t in one] != [(t.shape, t.dtype) for t in tensors[0]]:
                 raise ValueError("get_inputs() makes tensors of other shapes or dtypes for another seed")
-        large = [t.is_floating_point() and t.numel() >= SMALL for t in tensors[0]]
+        large = [(t.is_floating_point() or t.is_complex()) and t.numel() >= SMALL for t in tensors[0]]
         found = [[yes and has_structure(one[i]) for one in tensors] for i, yes in enumerate(large)]
         self.mixed = [yes and not any(of) for yes, of in zip(large, found, strict=True)]
         # What has structure, and whether it is orthogonal; taken as it is where some results have and some have not.

@@ -50,7 +50,7 @@ def verify(
 
     Returns the report; `report.verdict.exit_code` is the command's exit code. No error of the scripts is raised. It may be
     called from any number of threads and processes: as many verifications run at once as the machine takes (two on a card; half
-    as many as cores without one, but two), the others wait for a place.
+    as many as cores without one, at least two), the others wait for a place.
 
     Raises ValueError for wrong arguments and FileNotFoundError for a script that does not exist.
     """

@@ -48,6 +48,8 @@ COLUMN, OWN_COLUMN = (
     64.0,
     32.0,
 )  # how many times the whole's bound, and the reference's own error there, a column may be off
+SMALL = 2.0**-10, 1 / 256  # of small entries: the reference's relative error, and of how many in all
+SMALLEST = 2.0**-100  # far above where fp32's bits become fewer
 CAP = 16.0  # how many times the errors that rounding explains the reference's own may count
 
 ROUNDOFF = {
@@ -78,7 +80,8 @@ class Truth:
     Without `exact` there is no float64 truth, and the reference's result is taken instead; without `gauge` the model is
     no contraction. With `either`, an infinite number is as right as a NaN of the reference's. With `picked` its
     values are entries of its inputs, and nothing is rounded. `free`: where NaN and Inf of the inputs decide nothing, since any
-    number in their place would give the same, and what that is. Two other rules take the place
+    number in their place would give the same, and what that is. `extreme`: of data on which honest arithmetic of 22 bits loses
+    small entries beside large ones. Two other rules take the place
     of the bounds: with `bitwise` every value must equal the reference's, with `relative`
     |C - reference| <= relative * max(|reference|, floor) must hold for every entry.
     """
@@ -99,6 +102,7 @@ class Truth:
     either: bool = False
     picked: bool = False
     free: tuple[Tensor, Tensor] | None = None
+    extreme: bool = False
     _own: tuple[Errors, Errors] | None = None
     _scale: float | None = None
     _finite: bool | None = None
@@ -356,9 +360,36 @@ def _judge_by_bounds(got: Tensor, truth: Truth, reason: str, equal: bool = False
         if result.same and not (error <= bound):
             result.same = False
             result.reason = f"{truth.path}: {kind} error {error:.3g} is above the bound {bound:.3g}"
-    if result.same and not equal and (said := _judge_columns(got, truth, bounds)):
+    if result.same and not equal and (said := _judge_columns(got, truth, bounds) or _judge_small(got, truth)):
         result.same, result.reason = False, said
     return result
+
+
+def _judge_small(got: Tensor, truth: Truth) -> str:
+    """What is said of small entries that are lost in bulk, as where an exponential is cut off; empty if none are. The bounds,
+    parts of the whole's size, leave room for it. Lost is an entry that is off by more than half of itself, where the reference's
+    is right to ten bits: an honest sum is hundreds of times less accurate than the reference's nowhere."""
+    exact, own = truth.exact, truth.reference
+    if not isinstance(exact, Tensor) or truth.gauge is not None or truth.rows is not None or truth.picked:
+        return ""
+    if truth.extreme or truth.u != U32 or own.is_complex() or not (truth.finite() and finite(exact)):
+        return ""
+
+    def lost(c: Tensor, r: Tensor, x: Tensor) -> int:
+        c, r, x = c.double(), r.double(), x.double()
+        size = x.abs()
+        found = (c - x).abs() > size / 2
+        if not bool(found.any()):
+            return 0
+        return int((found & ((r - x).abs() <= size * SMALL[0]) & (size > SMALLEST)).sum())
+
+    count = sum(over(lost, got, own, exact))
+    if count <= SMALL[1] * got.numel():
+        return ""
+    return (
+        f"{truth.path}: {count} of {got.numel()} entries, small beside the others, are off by more than half of themselves; the "
+        "reference's are right there"
+    )
 
 
 def _judge_columns(got: Tensor, truth: Truth, bounds: Errors) -> str:

@@ -25,6 +25,11 @@ class Probe:
 
 
 PROBES = (
+    Probe(
+        "peaked",
+        "the script's own data, but for a few rows of A and columns of B of one large entry each: there no sum hides errors",
+        "rule",
+    ),
     Probe("randn", "zero-mean data: errors no longer hide in a large sum", "rule"),
     Probe("integers", "small integers: every sum is exact, so every bit must agree", "bitwise"),
     Probe("selects A", "B is one-hot, C copies entries of A: low-precision operands show", "relative"),
@@ -35,6 +40,8 @@ PROBES = (
         "rows of A and columns of B scaled by 2^-8 .. 2^8: small rows must be as accurate as large ones",
         "rule",
     ),
+    Probe("range of A", "rows of A some 2^40 times as large or as small, B small: all of fp32's range", "rule"),
+    Probe("range of B", "columns of B some 2^40 times as large or as small, A small", "rule"),
 )
 BY_NAME = {probe.name: probe for probe in PROBES}
 # Bounds of the relative error, in u. A product with 1 is exact in fp32; 4 u allows for operands of 22 bits (2 u each).
@@ -51,7 +58,7 @@ def skip_reason(probe: Probe, activation: str | None, float32: bool) -> str | No
     """Why a probe would show nothing for this problem; None if it would."""
     if probe.judged == "bitwise" and activation not in (None, "relu"):
         return f"not exact behind {activation}"
-    if probe.judged in ("bitwise", "relative") and not float32:
+    if (probe.judged in ("bitwise", "relative") or probe.name.startswith("range")) and not float32:
         return "for fp32 only"
     return None
 
@@ -84,6 +91,9 @@ def fill(probe: Probe, contraction: Contraction, inputs: Sequence[Tensor], seed:
     if probe.name == "randn":
         for i in floats:
             normal(out[i])
+    elif probe.name == "peaked":
+        for operand in (a, b.mT):
+            _peak(operand, generator)
     elif probe.name == "integers":
         largest = max(1, min(8, int((2**22 / max(k, 1)) ** 0.5)))
         if k * largest * largest >= 2**24:
@@ -109,6 +119,16 @@ def fill(probe: Probe, contraction: Contraction, inputs: Sequence[Tensor], seed:
         columns = torch.randint(-8, 9, (1, b.shape[-1]), generator=generator, device=device)
         a.mul_(torch.exp2(rows.to(a.dtype)))
         b.mul_(torch.exp2(columns.to(b.dtype)))
+    elif probe.name.startswith("range"):
+        for i in floats:
+            normal(out[i])
+        for i in contraction.bias_sources:
+            out[i].zero_()
+        wide, small = (a, b.mT) if probe.name == "range of A" else (b.mT, a)
+        sizes = torch.randint(36, 45, (wide.shape[-2] + 1, 1), generator=generator, device=device)
+        signs = torch.randint(0, 2, sizes.shape, generator=generator, device=device) * 2 - 1
+        wide.mul_(torch.exp2((signs * sizes)[1:].to(a.dtype)))
+        small.mul_(2.0 ** -int(sizes[0]))
     else:
         for i in floats:
             positive(out[i])
@@ -117,6 +137,16 @@ def fill(probe: Probe, contraction: Contraction, inputs: Sequence[Tensor], seed:
         a[..., (2 * m) // 3, k // 3] = float("inf")
         b[..., k // 4, n // 2] = -float("inf")
     return out
+
+
+def _peak(t: Tensor, generator: torch.Generator) -> None:
+    """Of one row in 64, one at least, all entries but one become 2^-24 times as large."""
+    count, k = t.shape[-2], t.shape[-1]
+    chosen = torch.randperm(count, generator=generator, device=t.device)[: max(1, count // 64)]
+    factor = torch.full((len(chosen), k), 2.0**-24, device=t.device, dtype=t.dtype)
+    at = torch.randint(0, k, (len(chosen), 1), generator=generator, device=t.device)
+    factor.scatter_(1, at, 1.0)
+    t[..., chosen, :] = t[..., chosen, :] * factor
 
 
 def _check(contraction: Contraction, out: Sequence[Tensor], a: Tensor, b: Tensor) -> None:

@@ -98,6 +98,7 @@ class Probing:
         assert contraction is not None
         worst = Judgement()
         with_state = any(str(contraction[name]).startswith("parameter") for name in ("a", "b", "bias"))
+        comparison.own_inputs(self.session.seed)  # which the first probe changes in places
         for number, probe in enumerate(PROBES):
             self.session.at(f"probing: {probe.name}")
             record: dict[str, Any] = {"name": probe.name, "asks": probe.asks}

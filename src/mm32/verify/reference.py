@@ -331,6 +331,8 @@ class ReferenceRunner(ScriptRunner):
         )
         if steep and name in ("times 100000", "far below"):
             return {"why_not": "it would turn the rounding of large values into errors of the answer"}
+        if name == "wide integers" and not self.products:
+            return {"why_not": ""}
         if limited and (variation is None or variation.outside):
             return {"why_not": "the reference takes values from 0 to 1 only"}
         own: list[Any] = []  # which `place` writes to

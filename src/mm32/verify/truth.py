@@ -67,6 +67,7 @@ class TruthSource:
             truth = Truth(
                 path, leaf, exact[i] if exact else None, None, 1 if few else self.k, working=self.working, rows=rows
             )
+            truth.extreme = few
             if exact and found["noise"] and isinstance(leaf, Tensor):
                 truth.noise = Errors(*found["noise"][i])
                 if few:

@@ -6,6 +6,7 @@ data, or fails on them, the variation does not apply: the reference's process tr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -39,12 +40,26 @@ VARIATIONS = (
         state=True,
         outside=False,
     ),
+    Variation(
+        "planted",
+        "its own data, but for a few rows that are 4 to 12 times as large: what is left out because it is mostly small shows",
+    ),
     Variation("negated", "the signs turned"),
     Variation("times 100", "large values: exponentials overflow unless their maximum is subtracted, as does fp16"),
     Variation("times 100000", "values beyond 65504, the largest of fp16: statistics of an fp16 copy are infinite"),
     Variation("times 0.001", "small values: an epsilon that is wrong or left out shows", outside=False, equal=True),
+    Variation("times 1e-7", "tiny values: an epsilon that is wrong shows, and fp16's range", outside=False, equal=True),
+    Variation(
+        "moderate",
+        "values from -12 to -4: what is small beside 1 in an exponential must still be accurate",
+        ties=True,
+    ),
     Variation("graded", "entries from 2^-8 to 2^8: small ones must be as accurate as large ones"),
     Variation("close", "entries around 1 that differ by a thousandth: their low bits carry the answer", few=True),
+    Variation(
+        "conditioned", "positive definite matrices of condition 64: iterations that end early show", outside=False
+    ),
+    Variation("wide integers", "integers as large as sums leave room for, where all inputs are integers"),
     Variation("rolled", "rows in another order: answers remembered by place show", outside=False),
     Variation("constant", "every entry the same", outside=False, ties=True, equal=True),
     Variation("zero rows", "a third of the rows zeros: a missing epsilon shows", ties=True, equal=True),
@@ -74,6 +89,8 @@ SAMPLE = 4096
 ORDERED = 8  # entries of a row that are in order by no chance
 # Entries of a tensor whose structure is looked for, rows and columns of a matrix, and rows of one that may be orthogonal.
 LOOKED_AT, CORNER, SQUARE = 1 << 22, 1024, 2048
+CONDITION = 6  # log2 of that of positive definite matrices
+WIDEST = {torch.int64: 52, torch.int32: 30, torch.int8: 30}  # bits of the sums of "wide integers"
 
 
 class CannotVary(Exception):
@@ -90,11 +107,18 @@ def is_data(t: object) -> bool:
     return not has_structure(t)
 
 
+def is_complex_data(t: object) -> bool:
+    """As is_data, of complex numbers. An imaginary part of zeros may be changed too: a complex tensor may hold any."""
+    return isinstance(t, Tensor) and t.is_complex() and t.numel() > 0 and not has_structure(t)
+
+
 def has_structure(t: Tensor) -> bool:
     """Whether its entries belong together: in order, symmetric, triangular, orthogonal, or probabilities that add up to one."""
     t = t.detach()
     if not t.dim() or t.shape[-1] < 2:
         return False
+    if t.is_complex():  # of a Hermitian matrix the real part is symmetric
+        return has_structure(t.real) or is_orthogonal(t)
     if _adds_up(t):
         return True
     if t.shape[-1] >= ORDERED:
@@ -118,13 +142,14 @@ def _some(t: Tensor) -> Tensor:
 
 
 def is_orthogonal(t: Tensor) -> bool:
-    """Whether it holds square matrices whose rows are orthogonal, of length 1; of more than SQUARE rows no."""
+    """Whether it holds square matrices whose rows are orthogonal, of length 1 (complex: unitary); of more than SQUARE rows no."""
     if t.dim() < 2 or t.shape[-1] != t.shape[-2] or not 3 <= t.shape[-1] <= SQUARE:
         return False
     if not bool(((torch.linalg.vector_norm(t, dim=-1) - 1).abs() < 1e-3).all()):  # a product costs more to tell
         return False
-    eye = torch.eye(t.shape[-1], dtype=torch.float64, device=t.device)
-    return bool(((t.double() @ t.double().mT - eye).abs() < 1e-3).all())
+    wide = t.to(torch.complex128 if t.is_complex() else torch.float64)
+    eye = torch.eye(t.shape[-1], dtype=wide.dtype, device=t.device)
+    return bool(((wide @ wide.mH - eye).abs() < 1e-3).all())
 
 
 def _adds_up(t: Tensor) -> bool:
@@ -146,9 +171,10 @@ def like(t: Tensor, values: Tensor) -> Tensor:
 
 def fill(name: str, values: Sequence[object], generator: torch.Generator) -> list[object]:
     """The flat inputs changed. Raises CannotVary."""
-    if name == "ones and zeros":
-        return _flipped(values, generator)
-    chosen = [i for i, t in enumerate(values) if is_data(t)]
+    if name in SPECIAL:
+        return SPECIAL[name](values, generator)
+    odd = name in ("a NaN", "an Inf")
+    chosen = [i for i, t in enumerate(values) if is_data(t) or (is_complex_data(t) and not odd)]
     if name == "steady" and not any(getattr(values[i], "ndim", 0) > 2 for i in chosen):
         raise CannotVary("no input holds sequences")
     if not chosen and name != "rolled":
@@ -156,10 +182,13 @@ def fill(name: str, values: Sequence[object], generator: torch.Generator) -> lis
     out = list(values)
     changes: dict[str, Callable[[Tensor], Tensor]] = {
         "zero-mean": lambda t: torch.randn(t.shape, generator=generator, device=t.device) * size_of(t),
+        "planted": lambda t: _planted(t, generator),
         "negated": lambda t: -t,
         "times 100": lambda t: t * 100,
         "times 100000": lambda t: t * 1e5,
         "times 0.001": lambda t: t * 1e-3,
+        "times 1e-7": lambda t: t * 1e-7,
+        "moderate": lambda t: -4 - 8 * torch.rand(t.shape, generator=generator, device=t.device),
         "graded": lambda t: _graded(t, generator),
         "close": lambda t: 1 + 2.0**-10 * torch.randn(t.shape, generator=generator, device=t.device),
         "constant": lambda t: torch.full_like(t, 0.5),
@@ -173,14 +202,16 @@ def fill(name: str, values: Sequence[object], generator: torch.Generator) -> lis
         for i in chosen:
             t = values[i]
             assert isinstance(t, Tensor)
-            out[i] = like(t, changes[name](t))
+            change = changes[name]
+            new = torch.complex(change(t.real).float(), change(t.imag).float()) if t.is_complex() else change(t)
+            out[i] = like(t, new)
     elif name == "rolled":
         sizes = [t.shape[0] for t in values if isinstance(t, Tensor) and _may_roll(t)]
         if not sizes:
             raise CannotVary("no input has rows")
         by = int(torch.randint(1, max(2, min(sizes)), (1,), generator=generator, device=generator.device))
         out = [like(t, t.roll(by, 0)) if isinstance(t, Tensor) and _may_roll(t) else t for t in values]
-    elif name in ("a NaN", "an Inf"):
+    elif odd:
         placed = [(chosen[0], "inf"), (chosen[-1], "-inf")]
         if name == "a NaN":  # the last one at the end, where a kernel has what is left of whole blocks
             vectors = [i for i in chosen[1:] if getattr(values[i], "ndim", 2) < 2]
@@ -214,6 +245,16 @@ def _graded(t: Tensor, generator: torch.Generator) -> Tensor:
     # off.
     steps.view(-1)[:1].clamp_(max=0)
     return torch.randn(t.shape, generator=generator, device=t.device) * size_of(t) * torch.exp2(steps.float())
+
+
+def _planted(t: Tensor, generator: torch.Generator) -> Tensor:
+    """One row of 512 is larger, at least one: a row is what the last axis runs over, an entry of a vector."""
+    rows = t.shape[:-1] if t.dim() > 1 else t.shape
+    count = math.prod(rows)
+    larger = torch.randperm(count, generator=generator, device=t.device) < max(1, count // 512)
+    by = torch.exp2(2 + 1.6 * torch.rand(count, generator=generator, device=t.device))
+    scale = torch.where(larger, by, 1.0).view(rows)
+    return t * (scale.unsqueeze(-1) if t.dim() > 1 else scale)
 
 
 def _mixed(t: Tensor, generator: torch.Generator) -> Tensor:
@@ -262,6 +303,52 @@ def _flipped(values: Sequence[object], generator: torch.Generator) -> list[objec
     if all(new is old for new, old in zip(out, values, strict=True)):
         raise CannotVary("no input is all one number")
     return out
+
+
+def _conditioned(values: Sequence[object], generator: torch.Generator) -> list[object]:
+    """Matrices that are positive definite, with their own eigenvectors and a spectrum of another condition."""
+    out = list(values)
+    for i, t in enumerate(values):
+        if not isinstance(t, Tensor) or not t.is_floating_point() or t.dim() < 2 or t.shape[-1] != t.shape[-2]:
+            continue
+        if not 3 <= t.shape[-1] <= CORNER or t.numel() > LOOKED_AT or not torch.equal(t, t.mT):
+            continue
+        wide = t.detach().double()
+        if bool(torch.linalg.cholesky_ex(wide).info.any()):
+            continue
+        sizes, vectors = torch.linalg.eigh(wide)
+        spectrum = torch.logspace(-CONDITION, 0, t.shape[-1], base=2, dtype=torch.float64, device=t.device)
+        new = (vectors * (sizes[..., -1:] * spectrum).unsqueeze(-2)) @ vectors.mT
+        out[i] = like(t, (new + new.mT) / 2)
+    return _changed(out, values)
+
+
+def _wide_integers(values: Sequence[object], generator: torch.Generator) -> list[object]:
+    """Integers of all sizes that sums as long as the longest axis hold: below 2^52 of int64, which float64 holds too."""
+    out = list(values)
+    if any(not isinstance(t, Tensor) or t.dtype not in WIDEST for t in values):
+        raise CannotVary("")
+    longest = max((max(t.shape, default=1) for t in values if isinstance(t, Tensor)), default=1)
+    for i, t in enumerate(values):
+        assert isinstance(t, Tensor)
+        most = max(1, math.isqrt(2 ** WIDEST[t.dtype] // max(1, longest)))
+        drawn = torch.randint(-most, most + 1, t.shape, generator=generator, device=t.device)
+        out[i] = like(t, drawn.clamp_(torch.iinfo(t.dtype).min, torch.iinfo(t.dtype).max))
+    return _changed(out, values)
+
+
+def _changed(out: list[object], values: Sequence[object]) -> list[object]:
+    """`out`; raises CannotVary, with nothing to report, if it is what it was."""
+    if all(new is old for new, old in zip(out, values, strict=True)):
+        raise CannotVary("")
+    return out
+
+
+SPECIAL: dict[str, Callable[[Sequence[object], torch.Generator], list[object]]] = {
+    "ones and zeros": _flipped,
+    "conditioned": _conditioned,
+    "wide integers": _wide_integers,
+}
 
 
 def perturb(model: nn.Module, generator: torch.Generator) -> None:
