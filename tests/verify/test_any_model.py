@@ -507,14 +507,13 @@ def test_complex_outputs_have_a_float64_truth(tmp_path: Path) -> None:
 
 
 def test_statistics_of_an_fp16_copy_are_found_whatever_the_seed() -> None:
-    """Off by 1e-5 on the script's own data, which some seeds let through; infinite on data that fp16 does not hold."""
+    """Off by 1e-5 on the script's own data, in trials or on data that fp16 does not hold."""
     reference, cheat = (
         in_process.CORPUS / "references/b_batch_norm.py",
         in_process.CORPUS / "cheats/b_statistics_in_half.py",
     )
-    verdict, _, report = in_process.compare(reference, cheat, trials=1, seed=1)
-    assert verdict == "DIFFERENT"
-    assert {p["name"]: p["status"] for p in report.probes}["times 100000"] == "different"
+    for seed in (1, 2):
+        assert in_process.compare(reference, cheat, trials=1, seed=seed)[0] == "DIFFERENT"
 
 
 def test_what_a_reference_draws_is_not_kept() -> None:

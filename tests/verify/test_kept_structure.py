@@ -110,7 +110,7 @@ WRONG: dict[str, tuple[str, str, str, dict[str, str], str]] = {
         "return torch.cat([x[:, :4] * 4096, (torch.sigmoid(x[:, 4:]) * 512).round() / 512], 1)",
         "[torch.randn(2048, 5)]",
         {},
-        "column 4 of 5",
+        "entry 4 of 5 along axis 1",
     ),
 }
 

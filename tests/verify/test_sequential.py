@@ -98,8 +98,8 @@ def test_faster_slower_and_inconclusive() -> None:
     assert timing(1e-3, 0.9e-3).verdict is Verdict.FASTER
     assert timing(1e-3, 2e-3).verdict is Verdict.SLOWER
     within = timing(1e-3, 0.99e-3)
-    assert (within.verdict, within.note) == (Verdict.INCONCLUSIVE, "the interval comes within 2% of 1")
-    assert timing(1e-3, 1e-3).note == "the interval contains 1"
+    assert (within.verdict, within.note) == (Verdict.INCONCLUSIVE, "the interval 1.01 to 1.01 comes within 2% of 1")
+    assert timing(1e-3, 1e-3).note == "the interval 1.00 to 1.00 contains 1"
 
 
 def test_both_ratios_are_told() -> None:

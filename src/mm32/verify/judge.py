@@ -11,8 +11,8 @@ an output is the same as the reference's if it has NaN and Inf exactly where the
     normwise       max(sqrt(K) / 2, 8) u max(1, ||G|| / (sqrt(K) ||C64||))
     componentwise  max(2 sqrt(K), 32)
 
-or three times what a disturbed run has (rounding.py), or four times what the reference itself has, whichever is more.
-The reference's own
+or three times what a disturbed run has (rounding.py; normwise, of more than MANY entries, no more than OWN times the reference's
+own error), or four times what the reference itself has, whichever is more. The reference's own
 errors count up to CAP times the first two: beyond that it is not rounding that they show, and there is no verdict. For
 a product with an
 epilogue, G is |A||B| + |bias|, and no run is disturbed; else G is |C64| + rms(C64), without the last factor.
@@ -50,6 +50,7 @@ COLUMN, OWN_COLUMN = (
 )  # how many times the whole's bound, and the reference's own error there, a column may be off
 SMALL = 2.0**-10, 1 / 256  # of small entries: the reference's relative error, and of how many in all
 SMALLEST = 2.0**-100  # far above where fp32's bits become fewer
+MANY, OWN = 1024, 64.0  # of more entries than these no more than so many times the reference's own error is rounding
 CAP = 16.0  # how many times the errors that rounding explains the reference's own may count
 
 ROUNDOFF = {
@@ -78,10 +79,10 @@ class Truth:
     `flips` how many integers such rounding changes, and `step` by how much at most. With `rows`, `exact` is of those
     entries of the first axis only.
     Without `exact` there is no float64 truth, and the reference's result is taken instead; without `gauge` the model is
-    no contraction. With `either`, an infinite number is as right as a NaN of the reference's. With `picked` its
+    no contraction. With `either`, any number is as right as a NaN of the reference's. With `picked` its
     values are entries of its inputs, and nothing is rounded. `free`: where NaN and Inf of the inputs decide nothing, since any
     number in their place would give the same, and what that is. `extreme`: of data on which honest arithmetic of 22 bits loses
-    small entries beside large ones. Two other rules take the place
+    small entries beside large ones, or on which the reference may be exact by chance. Two other rules take the place
     of the bounds: with `bitwise` every value must equal the reference's, with `relative`
     |C - reference| <= relative * max(|reference|, floor) must hold for every entry.
     """
@@ -151,6 +152,11 @@ class Truth:
             self._whole = self.other(exact=None, rows=None)
         return self._whole
 
+    @property
+    def many(self) -> bool:
+        """Whether there are so many entries that the reference's own errors say what rounding does."""
+        return not self.extreme and isinstance(self.reference, Tensor) and self.reference.numel() > MANY
+
     def hold_to_bits(self) -> None:
         """Set `picked` where the reference's result is the float64 one to the last bit: a maximum, a sorted or moved entry.
         For data at random alone: of other data a sum of equal numbers may be exact as well."""
@@ -185,7 +191,8 @@ class Truth:
             normwise = slack * max(root / 2 * min(u, U32), least * u) * spread
             componentwise = slack * max(2 * root * min(u, U32), entry * u) / self.u
             if self.noise is not None:
-                normwise = max(normwise, NOISE * self.noise.normwise)
+                most = OWN * errors.normwise if self.many else math.inf
+                normwise = max(normwise, min(NOISE * self.noise.normwise, most))
                 componentwise = max(componentwise, NOISE * self.noise.componentwise)
             normwise = max(normwise, min(4 * errors.normwise, CAP * normwise))
             componentwise = max(componentwise, min(4 * errors.componentwise, CAP * componentwise))
@@ -395,21 +402,31 @@ def _judge_small(got: Tensor, truth: Truth) -> str:
 def _judge_columns(got: Tensor, truth: Truth, bounds: Errors) -> str:
     """Which column is wrong by itself, where there are few: one of small numbers beside one of large ones, which decide the
     errors of the whole. Empty if none is. Its error in the reference's result stands for what rounding makes of it."""
-    exact, own, columns = truth.exact, truth.reference, got.shape[-1] if got.dim() else 0
+    exact = truth.exact
     if not isinstance(exact, Tensor) or truth.gauge is not None or truth.rows is not None or truth.picked:
         return ""
-    if not 2 <= columns <= MOST_COLUMNS or got.numel() < LEAST_ROWS * columns or not (truth.finite() and finite(exact)):
+    axes = sorted({1, got.dim() - 1}) if got.dim() > 1 else []  # channels, columns
+    axes = [i for i in axes if 2 <= got.shape[i] <= MOST_COLUMNS and got.numel() >= LEAST_ROWS * got.shape[i]]
+    if not axes or not (truth.finite() and finite(exact)):
         return ""
-    x = _wide(exact).reshape(-1, columns)
+    return next((said for axis in axes if (said := _judge_axis(got, truth, bounds, axis))), "")
+
+
+def _judge_axis(got: Tensor, truth: Truth, bounds: Errors, axis: int) -> str:
+    columns = got.shape[axis]
+    x = _wide(truth.exact).movedim(axis, -1).reshape(-1, columns)
     size = torch.linalg.vector_norm(x, dim=0)
-    off, usual = (torch.linalg.vector_norm(_wide(t).reshape(-1, columns) - x, dim=0) / size for t in (got, own))
+    off, usual = (
+        torch.linalg.vector_norm(_wide(t).movedim(axis, -1).reshape(-1, columns) - x, dim=0) / size
+        for t in (got, truth.reference)
+    )
     allowed = (OWN_COLUMN * usual).clamp_min(COLUMN * bounds.normwise)
     wrong = (off > allowed) & (size > 2.0**-20 * size.max())
     if not bool(wrong.any()):
         return ""
     at = int(wrong.to(torch.uint8).argmax())
     return (
-        f"{truth.path}: column {at} of {columns} has normwise error {float(off[at]):.3g}, the reference's "
+        f"{truth.path}: entry {at} of {columns} along axis {axis} has normwise error {float(off[at]):.3g}, the reference's "
         f"{float(usual[at]):.3g}, above the bound {float(allowed[at]):.3g}"
     )
 
@@ -461,7 +478,7 @@ def _decided(got: Tensor, truth: Truth) -> tuple[Tensor, Tensor]:
             near = (got.double() - usual.double()).abs() <= bounds.componentwise * truth.u * unit.double()
             got = torch.where(where & near, reference, got)
     if truth.either:
-        got = torch.where(reference.isnan() & got.isinf(), reference, got)
+        got = torch.where(reference.isnan(), reference, got)
     if (
         not isinstance(exact, Tensor)
         or truth.rows is not None

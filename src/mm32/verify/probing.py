@@ -23,7 +23,7 @@ from .isolating import FEW, ISOLATING
 from .judge import U32, Errors, Judgement, Truth, judge, same_bits
 from .probes import PROBES, Probe, skip_reason
 from .report import judgement_record
-from .variations import VARIATIONS, Variation
+from .variations import VARIATIONS, Variation, structure
 from .wire import bytes_of, leaves
 
 if TYPE_CHECKING:
@@ -86,6 +86,17 @@ class Probing:
         late = [p["name"] for p in self.report.probes if p.get("reason") in (LATE, NO_MEMORY)]
         if late:
             self.report.left_out.append(f"{len(late)} of {len(self.report.probes)} probes")
+        applied = [p for p in self.report.probes if p["status"] in ("same", "different")]
+        skipped = [
+            p for p in self.report.probes if p not in applied and p.get("reason") not in (LATE, NO_MEMORY, UNSET)
+        ]
+        if len(skipped) > len(applied):
+            self.report.left_out.append(
+                f"{len(skipped)} of {len(self.report.probes)} probes, which do not suit its data"
+            )
+        for number, (_, leaf) in enumerate(leaves(self.comparison.inputs)):
+            if isinstance(leaf, Tensor) and (leaf.is_floating_point() or leaf.is_complex()) and (of := structure(leaf)):
+                self.report.left_out.append(f"input {number} other than {of}")
         if self.seen:
             bits = min(self.seen)
             self.report.precision = {"bits": round(bits, 1), "of": 24}
@@ -230,7 +241,8 @@ class Probing:
             self._without_memory(record)
             return None
         record |= {"status": "same" if result.same else "different", **judgement_record(result)}
-        if result.same and not variation.state:
+        drawn = variation.odd and self.report.problem["draws"]  # what NaN and Inf do depends on what a call draws
+        if result.same and not variation.state and not drawn:
             self._keep_odd(variation.name, partial(self._truths, variation, free=free))
         if variation.isolating:
             self._count_bits(result)
@@ -255,8 +267,9 @@ class Probing:
         truths = self.truth.of(seed, right, few=variation.isolating)
         for truth in truths:
             # A sum of Inf and -Inf is NaN; by whoever adds up the weights before the product, which is the same but for
-            # these, it is Inf. Data that hold a NaN are another matter.
+            # these, it is Inf, and behind an activation a number. Data that hold a NaN are another matter.
             truth.either = variation.name == "an Inf"
+            truth.extreme |= variation.equal
             truth.free = free.get(truth.path)
             integers = isinstance(truth.reference, Tensor) and truth.u == 0 and truth.reference.dtype != torch.bool
             if variation.ties and integers:

@@ -30,6 +30,10 @@ SLICE_BYTES = {"cpu": 32 << 20, "cuda": 256 << 20}  # of an output, above which 
 SLICE_INPUTS = 1 << 30  # bytes of all inputs, above which it is done however small the output
 MOST_FREE = 64 << 20  # bytes of inputs, and of an output, of which it is said where NaN and Inf decide nothing
 SHARE = 16
+CHANGES = {
+    "parameters": variations.perturb,
+    "large parameters": variations.enlarge,
+}  # of the model, by a variation's name
 
 
 # Operators that take probabilities, or rates, and on a GPU end the process's context where they are given others.
@@ -336,37 +340,58 @@ class ReferenceRunner(ScriptRunner):
         if limited and (variation is None or variation.outside):
             return {"why_not": "the reference takes values from 0 to 1 only"}
         own: list[Any] = []  # which `place` writes to
-        if (
-            variation is not None
-            and variation.odd
-            and sum(t.nbytes for t in leaves if isinstance(t, Tensor)) <= MOST_FREE
-        ):
+        if sum(t.nbytes for t in leaves if isinstance(t, Tensor)) <= MOST_FREE:
             own = [t.clone() if isinstance(t, Tensor) else t for t in leaves]
+        odd = variation is not None and variation.odd
+        filled: list[Any] = []
         try:
             if variation is not None and variation.state:
-                change = isolating.thin if variation.isolating else variations.perturb
+                change = isolating.thin if variation.isolating else CHANGES[name]
                 change(self.model, generator)
                 self.keep_state(list(self.kept_state))
             else:
-                filled = self._isolated if variation is not None and variation.isolating else variations.fill
-                self.place(pytree.tree_unflatten(filled(name, leaves, generator), spec))
+                fill = self._isolated if variation is not None and variation.isolating else variations.fill
+                filled = fill(name, leaves, generator)
+                self.place(pytree.tree_unflatten(filled, spec))
         except variations.CannotVary as error:
             return {"why_not": str(error)}
-        try:
-            seed_everything(request["seed"])
-            output = self.call(self.inputs)
-            self.synchronize()  # what fails on a GPU is told only now
-        except Exception as error:
-            return {"why_not": text.one_line(f"the reference fails on it: {error}", 160)}
-        finally:
-            self.restore_state()
-        tensors = [t for _, t in wire.leaves(output) if isinstance(t, Tensor) and t.is_floating_point()]
-        if not (variation is not None and variation.odd) and not all(bool(torch.isfinite(t).all()) for t in tensors):
-            return {"why_not": "the reference's own answer is not finite there"}
+        why_not = self._fails(seed, odd)
+        if why_not and own and filled and self._vary_some(own, filled, spec, seed, odd):
+            why_not = ""
+        if why_not:
+            return {"why_not": why_not}
         made: Answer = {"inputs": self.inputs, "state": dict(self.model.state_dict())}
         if variation is not None and variation.odd:
             made["free"] = self._free(own, spec, pytree.tree_leaves(self.inputs), seed)
         return {"value": made}
+
+    def _vary_some(self, own: list[Any], filled: list[Any], spec: Any, seed: int, odd: bool) -> bool:
+        """Change only those inputs that the reference has an answer for where each is changed alone: one that is under a root
+        does not keep the others from being negative. Whether there are any."""
+        changed = [i for i, (old, new) in enumerate(zip(own, filled, strict=True)) if not _same(old, new)]
+        if len(changed) < 2:
+            return False
+
+        def fails(some: list[int]) -> bool:
+            self.place(pytree.tree_unflatten([filled[i] if i in some else t for i, t in enumerate(own)], spec))
+            return bool(self._fails(seed, odd))
+
+        some = [i for i in changed if not fails([i])]
+        return bool(some) and len(some) < len(changed) and not fails(some)
+
+    def _fails(self, seed: int, odd: bool) -> str:
+        """Why the reference has no answer for the inputs that it has; empty if it has one. `odd`: it may be NaN or infinite."""
+        try:
+            seed_everything(seed)
+            output = self.call(self.inputs)
+            self.synchronize()  # what fails on a GPU is told only now
+        except Exception as error:
+            return text.one_line(f"the reference fails on it: {error}", 160)
+        finally:
+            self.restore_state()
+        tensors = [t for _, t in wire.leaves(output) if isinstance(t, Tensor) and t.is_floating_point()]
+        fine = odd or all(bool(torch.isfinite(t).all()) for t in tensors)
+        return "" if fine else "the reference's own answer is not finite there"
 
     def _free(self, usual: list[Any], spec: Any, odd: list[Any], seed: int) -> list[Any]:
         """Of each tensor of the output, which entries do not depend on those inputs that are NaN or infinite in `odd`, and what
@@ -376,7 +401,7 @@ class ReferenceRunner(ScriptRunner):
         outputs = []
         for sign in (0, 1, -1):  # as they are, and much larger than all others: of a maximum they would decide
             given = [
-                torch.where(t.isfinite(), x, x if sign == 0 else sign * (100 * x.abs().max() + 1))
+                torch.where(t.isfinite(), x, x if sign == 0 else sign * (100 * _largest(x) + 1))
                 if isinstance(t, Tensor) and t.is_floating_point()
                 else x
                 for t, x in zip(odd, usual, strict=True)
@@ -469,3 +494,12 @@ def main(arguments: list[str]) -> None:
 
 def _shaped(value: Any) -> Any:
     return (value.shape, value.dtype) if isinstance(value, Tensor) else type(value)
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether an input was left as it is. NaN in it was put there."""
+    return a is b or not isinstance(a, Tensor) or bool(torch.equal(a, b))
+
+
+def _largest(t: Tensor) -> Tensor:
+    return t.abs().max() if t.numel() else t.new_zeros(())

@@ -310,7 +310,7 @@ def conclude(
         )
     else:
         within = "contains 1" if found.low <= 1 <= found.high else f"comes within {outcome.margin - 1:.0%} of 1"
-        note = f"the interval {within}"
+        note = f"the interval {found.low:.2f} to {found.high:.2f} {within}"
     return Timing(
         times,
         found.ratio,

@@ -44,6 +44,12 @@ VARIATIONS = (
         "planted",
         "its own data, but for a few rows that are 4 to 12 times as large: what is left out because it is mostly small shows",
     ),
+    Variation(
+        "large parameters",
+        "parameters 8 times as large: what is left out as small, or overflows, shows",
+        state=True,
+        outside=False,
+    ),
     Variation("negated", "the signs turned"),
     Variation("times 100", "large values: exponentials overflow unless their maximum is subtracted, as does fp16"),
     Variation("times 100000", "values beyond 65504, the largest of fp16: statistics of an fp16 copy are infinite"),
@@ -54,6 +60,7 @@ VARIATIONS = (
         "values from -12 to -4: what is small beside 1 in an exponential must still be accurate",
         ties=True,
     ),
+    Variation("offset", "values around ten times their spread: a mean taken for zero shows"),
     Variation("graded", "entries from 2^-8 to 2^8: small ones must be as accurate as large ones"),
     Variation("close", "entries around 1 that differ by a thousandth: their low bits carry the answer", few=True),
     Variation(
@@ -113,25 +120,32 @@ def is_complex_data(t: object) -> bool:
 
 
 def has_structure(t: Tensor) -> bool:
-    """Whether its entries belong together: in order, symmetric, triangular, orthogonal, or probabilities that add up to one."""
+    """Whether its entries belong together."""
+    return bool(structure(t))
+
+
+def structure(t: Tensor) -> str:
+    """How its entries belong together: in order, symmetric, triangular, orthogonal, or rows that add up to one; or not."""
     t = t.detach()
     if not t.dim() or t.shape[-1] < 2:
-        return False
+        return ""
     if t.is_complex():  # of a Hermitian matrix the real part is symmetric
-        return has_structure(t.real) or is_orthogonal(t)
+        return structure(t.real) or ("unitary" if is_orthogonal(t) else "")
     if _adds_up(t):
-        return True
+        return "of sums of one"
     if t.shape[-1] >= ORDERED:
         steps = t.reshape(-1, t.shape[-1])[: max(1, LOOKED_AT // t.shape[-1])].diff(dim=-1)
         for rising in (steps >= 0, steps <= 0):
             if bool(rising.all()) and bool(steps.any()):
-                return True
+                return "in order"
     if t.dim() < 2 or t.shape[-1] != t.shape[-2] or t.shape[-1] < 3:
-        return False
+        return ""
     corner = _some(t)[..., :CORNER, :CORNER]
-    if bool((corner == corner.mT).all()) or not bool(corner.tril(-1).any()) or not bool(corner.triu(1).any()):
-        return True
-    return is_orthogonal(t)
+    if bool((corner == corner.mT).all()):
+        return "symmetric"
+    if not bool(corner.tril(-1).any()) or not bool(corner.triu(1).any()):
+        return "triangular"
+    return "orthogonal" if is_orthogonal(t) else ""
 
 
 def _some(t: Tensor) -> Tensor:
@@ -189,6 +203,7 @@ def fill(name: str, values: Sequence[object], generator: torch.Generator) -> lis
         "times 0.001": lambda t: t * 1e-3,
         "times 1e-7": lambda t: t * 1e-7,
         "moderate": lambda t: -4 - 8 * torch.rand(t.shape, generator=generator, device=t.device),
+        "offset": lambda t: size_of(t) * (10 + torch.randn(t.shape, generator=generator, device=t.device)),
         "graded": lambda t: _graded(t, generator),
         "close": lambda t: 1 + 2.0**-10 * torch.randn(t.shape, generator=generator, device=t.device),
         "constant": lambda t: torch.full_like(t, 0.5),
@@ -305,6 +320,25 @@ def _flipped(values: Sequence[object], generator: torch.Generator) -> list[objec
     return out
 
 
+def enlarge(model: nn.Module, generator: torch.Generator) -> None:
+    """Make every parameter and buffer 8 times what it is."""
+    with torch.no_grad():
+        for t in _real_parts(model):
+            t.mul_(8)
+
+
+def _real_parts(model: nn.Module) -> list[Tensor]:
+    """Parameters and buffers that are numbers, of complex ones both parts as views. Raises CannotVary where there are none."""
+    found = [t.detach() for t in (*model.parameters(), *model.buffers()) if t.numel()]
+    tensors = [t for t in found if t.is_floating_point()]
+    for t in found:
+        if t.is_complex():
+            tensors += [t.real, t.imag]
+    if not tensors:
+        raise CannotVary("it has no parameters")
+    return tensors
+
+
 def _conditioned(values: Sequence[object], generator: torch.Generator) -> list[object]:
     """Matrices that are positive definite, with their own eigenvectors and a spectrum of another condition."""
     out = list(values)
@@ -353,11 +387,8 @@ SPECIAL: dict[str, Callable[[Sequence[object], torch.Generator], list[object]]] 
 
 def perturb(model: nn.Module, generator: torch.Generator) -> None:
     """Change every parameter and buffer of floating point, so that none is all ones or zeros; what is positive stays so."""
-    tensors = [t for t in (*model.parameters(), *model.buffers()) if t.is_floating_point() and t.numel()]
-    if not tensors:
-        raise CannotVary("it has no parameters")
     with torch.no_grad():
-        for t in tensors:
+        for t in _real_parts(model):
             noise = torch.rand(t.shape, generator=generator, device=t.device) - 0.5
             flat = t.detach().double()
             if bool((flat == flat.reshape(-1)[0]).all()):
