@@ -34,7 +34,8 @@ def test_a_right_candidate_is_the_same(run: Run) -> None:
     assert {name: contraction[name] for name in "mnk"} == {"m": 64, "n": 96, "k": 80}
     assert (contraction["activation"], contraction["bias"]) == ("relu", None)
     assert {p["name"]: p["status"] for p in report.probes} == dict.fromkeys(
-        ["peaked", "randn", "integers", "selects A", "selects B", "range of A", "range of B", "NaN and Inf", "scaled"], "same"
+        ["peaked", "randn", "integers", "selects A", "selects B", "range of A", "range of B", "NaN and Inf", "scaled"],
+        "same",
     )
     assert all(case["caught"] for case in report.self_test)
     assert {"zeros", "half of K", "operands rounded to TF32", "one NaN"} <= {case["name"] for case in report.self_test}
