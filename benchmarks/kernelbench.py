@@ -1,10 +1,11 @@
 """Verifies KernelBench's problems against themselves and cheats: python benchmarks/kernelbench.py PROBLEMS [-o FILE.json].
 
 PROBLEMS is KernelBench's folder with level1, level2, level3. Each problem of a sample, in its own size, is compared with
-    self    itself, its class renamed: to be the same, and neither faster nor slower
-    zeros   a copy that answers zeros after some calls
-    stale   a copy that answers its first output again after some calls: neither may be the same
-The self copies come first, the levels in turn; the cheats are of problems whose self copy got a verdict. With --store a run that
+    self      itself, its class renamed: to be the same, and neither faster nor slower
+    compiled  itself by torch.compile, other kernels that round otherwise: to be the same
+    zeros     a copy that answers zeros after some calls
+    stale     a copy that answers its first output again after some calls: neither may be the same
+The honest copies come first, the levels in turn; the cheats are of problems whose self copy got a verdict. With --store a run that
 was stopped, by --limit or otherwise, goes on where it was; scripts and store may have been moved. A line for each result; exits
 with 1 if one is not as it has to be. On all cards; on a CPU, where these sizes take hours, with a word of warning.
 """
@@ -35,11 +36,18 @@ from mm32.verify.batch.kernelbench import problems_of
 
 METHOD = (
     "mm32 verify of KernelBench's problems in their own sizes, a sample of each level by a seed, each against itself with its "
-    "class renamed (self), and against copies that from a drawn call on answer zeros, or their first output again (zeros, stale)"
+    "class renamed (self), against itself by torch.compile (compiled), and against copies that from a drawn call on answer zeros, or their first output again (zeros, stale)"
 )
-KINDS = ("self", "zeros", "stale")
+KINDS = ("self", "compiled", "zeros", "stale")
 AFTER = (3, 20)  # calls that a cheat answers rightly
 TIMEOUT = 120.0  # seconds for any one step of a candidate
+COMPILED = """
+
+class ModelNew(RightModel):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.compile()
+"""
 CHEAT = """
 import torch
 import torch.utils._pytree
@@ -111,6 +119,8 @@ def candidate(problem: Problem, text: str, kind: str, seed: int) -> tuple[str, i
     """The script of a copy, and how many calls it answers rightly."""
     if kind == "self":
         return renamed(text, "ModelNew"), None
+    if kind == "compiled":
+        return renamed(text, "RightModel") + COMPILED, None
     after = random.Random(f"{seed} {problem.name} {kind}").randint(*AFTER)
     make = {"zeros": "zeros_like", "stale": "clone"}[kind]
     return renamed(text, "RightModel") + CHEAT.format(after=after, make=make), after
@@ -122,6 +132,8 @@ def fits(kind: str, verdict: Verdict) -> bool | None:
         return None
     if kind == "self":
         return verdict.same and verdict not in (Verdict.FASTER, Verdict.SLOWER)
+    if kind == "compiled":
+        return verdict.same
     return not verdict.same
 
 
@@ -147,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the sample and of the cheats (0)")
     parser.add_argument("--levels", default="1,2,3", metavar="L,...", help="default 1,2,3")
     parser.add_argument(
-        "--only", metavar="KIND", choices=KINDS, action="append", help="these copies only: self, zeros, stale"
+        "--only", metavar="KIND", choices=KINDS, action="append", help=f"these copies only: {', '.join(KINDS)}"
     )
     verified.add_options(parser)
     options = parser.parse_args(arguments)
@@ -178,12 +190,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return said
 
     with tempfile.TemporaryDirectory() as folder:
-        for kinds in (("self",), ("zeros", "stale")):
+        for kinds in (("self", "compiled"), ("zeros", "stale")):
             pairs, of = [], {}
             for problem, kind in itertools.product(chosen, kinds):
                 row = rows[problem]
                 own = row["results"].get("self")
-                hopeless = kind != "self" and own is not None and own["fits"] is None
+                hopeless = kinds[0] != "self" and own is not None and own["fits"] is None
                 if "needs" in row or hopeless or kind not in (options.only or KINDS):
                     continue
                 script, after = candidate(problem, texts[problem], kind, options.seed)

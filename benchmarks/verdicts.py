@@ -15,6 +15,7 @@ Load = Callable[[str], dict[str, Any]]
 Source = Callable[..., str]
 AGAINST = {
     "self": "itself, renamed: the same, neither faster nor slower",
+    "compiled": "itself by torch.compile: the same",
     "zeros": "a copy that later answers zeros: not the same",
     "stale": "a copy that later answers its first output again: not the same",
 }
