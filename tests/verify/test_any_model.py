@@ -15,13 +15,16 @@ import torch.nn.functional as F
 from rich.console import Console
 from torch import Tensor, nn
 
-from mm32.verify import Report, Verdict, compare, diagnosis, exact, selftest, variations
-from mm32.verify.draws import CannotReplay, Recorder, Replayer
-from mm32.verify.judge import Errors, Truth, judge
+from mm32.verify import Report, Verdict, compare
+from mm32.verify.inputs import variations
+from mm32.verify.inputs.variations import VARIATIONS
+from mm32.verify.judging import diagnosis, exact, selftest
+from mm32.verify.judging.bounds import Errors, Truth
+from mm32.verify.judging.draws import CannotReplay, Recorder, Replayer
+from mm32.verify.judging.judge import judge
+from mm32.verify.judging.rounding import Rounding, round_to
 from mm32.verify.page import Page
 from mm32.verify.reference import ReferenceRunner
-from mm32.verify.rounding import Rounding, round_to
-from mm32.verify.variations import VARIATIONS
 
 U = 2.0**-24
 

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from . import diagnosis, handover, picture, selftest
-from .judge import ROUNDOFF, U32, Judgement, Truth, judge, same_bits, shape_of
+from .exchange import handover
+from .exchange.wire import beside, bytes_of, leaves
+from .inputs.variations import MIXED
+from .judging import diagnosis, picture, selftest
+from .judging.bounds import ROUNDOFF, U32, Truth
+from .judging.judge import Judgement, judge, same_bits, shape_of
 from .probing import Odd, Probing
 from .report import judgement_record
 from .stop import Stop
-from .variations import MIXED
 from .verdict import Verdict
-from .wire import beside, bytes_of, leaves
 
 if TYPE_CHECKING:
     from .session import Session

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from . import handover
-from .isolating import FEW, ISOLATING
-from .judge import U32, Errors, Judgement, Truth, judge, same_bits
-from .probes import PROBES, Probe, skip_reason
+from .exchange import handover
+from .exchange.wire import bytes_of, leaves
+from .inputs.isolating import FEW, ISOLATING
+from .inputs.probes import PROBES, Probe, skip_reason
+from .inputs.variations import VARIATIONS, Variation, structure
+from .judging.bounds import U32, Errors, Truth
+from .judging.judge import Judgement, judge, same_bits
 from .report import judgement_record
-from .variations import VARIATIONS, Variation, structure
-from .wire import bytes_of, leaves
 
 if TYPE_CHECKING:
     from .compare import Comparison

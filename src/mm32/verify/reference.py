@@ -17,10 +17,13 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from . import exact, isolating, machine, oracle, probes, text, variations, wire
-from .draws import CannotReplay
-from .judge import Truth
-from .rounding import U32, Rounding
+from . import machine, text
+from .exchange import wire
+from .inputs import isolating, probes, variations
+from .judging import exact, oracle
+from .judging.bounds import Truth
+from .judging.draws import CannotReplay
+from .judging.rounding import U32, Rounding
 from .worker import main as worker
 from .worker.runner import Answer, BuildError, Request, ScriptRunner, plain_attributes, seed_everything
 
