@@ -20,13 +20,15 @@ from .rounding import Rounding
 FEW = 64  # entries of an output, up to which more than one disturbed run is needed to tell how far rounding leads
 REPEATS, REPEATS_OF_FEW = 5, 2
 MANY_PLACES = 1 << 20  # integers of an output, beyond which one run has to do
+MANY_STATE = 1 << 24  # entries of a buffer that is not looked at
 
 
 @dataclass
 class Exact:
     """A float64 run: its output, the lengths of its sums, and of each leaf of the output what a disturbed run's errors are
     (normwise, componentwise in u of the leaf's own type), how many integers changed in it (`flips`) and by how much at most
-    (`steps`). With `few`, `additions`: how many additions of its sums round (few_terms.py)."""
+    (`steps`). With `few`, `additions`: how many additions of its sums round (few_terms.py). `state`: of each buffer that the
+    run changes, the norm by which a disturbed run leaves it elsewhere."""
 
     output: Any
     lengths: list[int] = field(default_factory=list)
@@ -35,6 +37,7 @@ class Exact:
     additions: float = 0.0
     flips: list[int] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
+    state: dict[str, float] = field(default_factory=dict)
 
 
 def double(value: Any) -> Any:
@@ -107,6 +110,17 @@ class DoubleModel:
         with in_double(self.recurrent), Replayer(self.drawn), mode or contextlib.nullcontext():
             return call(self.model, given, names)
 
+    def state(self) -> dict[str, Tensor]:
+        """The buffers of floating point that the last call left changed, the largest aside."""
+        own = {name: buffer for name, buffer in self.model.named_buffers() if name in self.buffers}
+        return {
+            name: buffer.detach().clone()
+            for name, buffer in own.items()
+            if buffer.is_floating_point()
+            and buffer.numel() <= MANY_STATE
+            and not torch.equal(buffer, self.buffers[name])
+        }
+
 
 def run(
     model: nn.Module,
@@ -142,7 +156,7 @@ def _run(
     found, truth = [leaf for _, leaf in leaves(right)], [leaf for _, leaf in leaves(exact.output)]
     if len(found) != len(truth) or any(_shape(a) != _shape(b) for a, b in zip(found, truth, strict=True)):
         return exact
-    squares = [(0.0, 0.0)] * len(found)
+    left, squares = twin.state(), [(0.0, 0.0)] * len(found)
     exact.flips, exact.steps = [0] * len(found), [0] * len(found)
     # Few numbers, and integers of which few change: more runs tell how many.
     small = any(isinstance(leaf, Tensor) and (leaf.numel() <= FEW or _is_place(leaf)) for leaf in found)
@@ -154,6 +168,10 @@ def _run(
         else:
             mode = Rounding(u, seed + number, device=device)
         moved = [leaf for _, leaf in leaves(twin(inputs, mode, names))]
+        for name, buffer in twin.state().items():
+            if name in left and left[name].shape == buffer.shape:
+                apart = float((buffer - left[name]).norm())
+                exact.state[name] = max(exact.state.get(name, 0.0), apart)
         for i, (own, right64, other) in enumerate(zip(found, truth, moved, strict=True)):
             if not isinstance(own, Tensor) or not isinstance(other, Tensor) or not own.numel():
                 continue

@@ -36,6 +36,7 @@ class TruthSource:
         self.products = 1  # in the model
         self.additions = math.inf  # that round, in the longest sums of the last truth that was asked for with `few`
         self.working = 0.0  # coarsest unit roundoff that the reference computes in
+        self.state: dict[str, float] = {}  # norms by which rounding moves the buffers that the last call changed
 
     @property
     def smooth(self) -> bool:
@@ -59,6 +60,7 @@ class TruthSource:
         exact = found.get("exact", [])
         rows = found.get("rows")
         self.additions = float(found["additions"]) if found and few else math.inf
+        self.state = found.get("state", {})
         if self.contraction is None and found and not few:
             self.k = max(1, sum(min(int(length), LONGEST) for length in found["lengths"]))
             self.products = int(found["products"])
