@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import verified
+import verify_runs
 
 from mm32.verify import Verdict
 from mm32.verify.batch.jobs import Pair
 
-verified.find_tests()
+verify_runs.find_tests()
 import many  # noqa: E402
 
 METHOD = (
@@ -66,8 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--timeout", type=float, default=300.0, help="of one step of a candidate (300, as batches have it)"
     )
     options = parser.parse_args(arguments)
-    kept = verified.Record("batch", METHOD, options.output)
-    sizes = SIZES[verified.DEVICE]
+    kept = verify_runs.Record("batch", METHOD, options.output)
+    sizes = SIZES[verify_runs.DEVICE]
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         reference, candidates, expected = many.write(Path(folder), sizes, more=True)
@@ -77,16 +77,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"no candidate has {' or '.join(options.names)} in its name: they are {', '.join(expected)}")
         random.Random(SEED).shuffle(names)
         names.sort(key=lambda name: name[0] != "h")  # what hangs first: at the end all would wait for it
-        run = verified.Run(options.limit, None, timeout=options.timeout)
+        run = verify_runs.Run(options.limit, None, timeout=options.timeout)
         begin = time.monotonic()
         said: dict[str, Any] = {}
         for report in run.reports([Pair(reference, candidates / name, name) for name in names]):
             name = Path(report.candidate).name
             fits = report.verdict in expected[name]
             wanted = sorted(verdict.name for verdict in expected[name])
-            result = verified.outcome(report)
+            result = verify_runs.outcome(report)
             rows.append({"name": name, "expected": wanted, "fits": fits, **result, "results": {}})
-            print(verified.line(name, result, fits), flush=True)
+            print(verify_runs.line(name, result, fits), flush=True)
             said = summary(rows, len(names), time.monotonic() - begin, torch.cuda.device_count())
             kept.write(rows, sizes=list(sizes), timeout=options.timeout, summary=said)
     print(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in said.items()))

@@ -13,12 +13,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import verified
+import verify_runs
 
 from mm32.verify import Verdict
 from mm32.verify.batch.jobs import Pair
 
-verified.find_tests()
+verify_runs.find_tests()
 from entries import ENTRIES, TIMEOUT, TRIALS, VERDICTS, Entry  # noqa: E402
 
 METHOD = "mm32 verify of each file of tests/verify/corpus, as one batch; verdicts as its --json has them"
@@ -48,24 +48,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help="candidates with one of these in their names; default all"
     )
-    verified.add_options(parser)
+    verify_runs.add_options(parser)
     options = parser.parse_args(arguments)
-    here = [entry for entry in ENTRIES if entry.device in (verified.DEVICE, "both")]
+    here = [entry for entry in ENTRIES if entry.device in (verify_runs.DEVICE, "both")]
     chosen = ordered([e for e in here if not options.names or any(name in e.name for name in options.names)])
     if not chosen:
-        parser.error(f"no candidate for a {verified.DEVICE} has {' or '.join(options.names)} in its name")
+        parser.error(f"no candidate for a {verify_runs.DEVICE} has {' or '.join(options.names)} in its name")
     by_file = {entry.path.name: entry for entry in chosen}
-    kept = verified.Record("corpus", METHOD, options.output)
-    run = verified.Run(options.limit, options.store, trials=TRIALS, timeout=TIMEOUT)
+    kept = verify_runs.Record("corpus", METHOD, options.output)
+    run = verify_runs.Run(options.limit, options.store, trials=TRIALS, timeout=TIMEOUT)
     rows: list[dict[str, Any]] = []
     for report in run.reports([Pair(entry.reference, entry.path, entry.path.name) for entry in chosen]):
         entry = by_file[report.candidate.rpartition("/")[2]]
-        result = verified.outcome(report)
+        result = verify_runs.outcome(report)
         verdict = result.pop("verdict")
         said = {"name": entry.name, "kind": entry.kind, "device": entry.device, "must": entry.verdict, "got": verdict}
         rows.append(said | {"fits": entry.fits(report.verdict)} | result | {"results": {}})
         print(
-            verified.line(f"{entry.name} ({entry.verdict})", result | {"verdict": verdict}, rows[-1]["fits"]),
+            verify_runs.line(f"{entry.name} ({entry.verdict})", result | {"verdict": verdict}, rows[-1]["fits"]),
             flush=True,
         )
         kept.write(rows, of=len(chosen), summary=summary(rows))

@@ -5,9 +5,9 @@ PROBLEMS is KernelBench's folder with level1, level2, level3. Each problem of a 
     compiled  itself by torch.compile, other kernels that round otherwise: to be the same
     zeros     a copy that answers zeros after some calls
     stale     a copy that answers its first output again after some calls: neither may be the same
-The honest copies come first, the levels in turn; the cheats are of problems whose self copy got a verdict. With --store a run that
-was stopped, by --limit or otherwise, goes on where it was; scripts and store may have been moved. A line for each result; exits
-with 1 if one is not as it has to be. On all cards; on a CPU, where these sizes take hours, with a word of warning.
+The honest copies come first, the levels in turn; the cheats are of problems whose self copy got a verdict. With --store a run
+that was stopped, by --limit or otherwise, goes on where it was; scripts and store may have been moved. A line for each result;
+exits with 1 if one is not as it has to be. On all cards; on a CPU, where these sizes take hours, with a word of warning.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import verified
+import verify_runs
 
 from mm32.verify import Verdict
 from mm32.verify.batch.jobs import Pair
@@ -36,7 +36,8 @@ from mm32.verify.batch.kernelbench import problems_of
 
 METHOD = (
     "mm32 verify of KernelBench's problems in their own sizes, a sample of each level by a seed, each against itself with its "
-    "class renamed (self), against itself by torch.compile (compiled), and against copies that from a drawn call on answer zeros, or their first output again (zeros, stale)"
+    "class renamed (self), against itself by torch.compile (compiled), and against copies that from a drawn call on answer "
+    "zeros, or their first output again (zeros, stale)"
 )
 KINDS = ("self", "compiled", "zeros", "stale")
 AFTER = (3, 20)  # calls that a cheat answers rightly
@@ -161,7 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--only", metavar="KIND", choices=KINDS, action="append", help=f"these copies only: {', '.join(KINDS)}"
     )
-    verified.add_options(parser)
+    verify_runs.add_options(parser)
     options = parser.parse_args(arguments)
     levels = [int(level) for level in options.levels.split(",")]
     for level in levels:
@@ -169,7 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(
                 f"there are no problems in {options.problems / f'level{level}'}: PROBLEMS is KernelBench's folder"
             )
-    if verified.DEVICE == "cpu":
+    if verify_runs.DEVICE == "cpu":
         print("no CUDA device: these are a CPU's times, and most problems are too large for one", file=sys.stderr)
     chosen = sample(options.problems, levels, options.sample, options.seed)
     texts = {problem: problem.path.read_text() for problem in chosen}
@@ -180,8 +181,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if needs := missing(text):
             rows[problem]["needs"] = needs
             print(f"-      {problem.name}: not installed: {', '.join(needs)}", flush=True)
-    kept = verified.Record("kernelbench", METHOD, options.output)
-    run = verified.Run(options.limit, options.store, timeout=TIMEOUT)
+    kept = verify_runs.Record("kernelbench", METHOD, options.output)
+    run = verify_runs.Run(options.limit, options.store, timeout=TIMEOUT)
 
     def write() -> dict[str, Any]:
         made = list(rows.values())
@@ -205,9 +206,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 of[path.name] = problem, kind, after
             for report in run.reports(pairs):
                 problem, kind, after = of[Path(report.candidate).name]
-                result = verified.outcome(report) | {"fits": fits(kind, report.verdict)}
+                result = verify_runs.outcome(report) | {"fits": fits(kind, report.verdict)}
                 rows[problem]["results"][kind] = result | ({} if after is None else {"after": after})
-                print(verified.line(f"{problem.name} {kind}", result, result["fits"]), flush=True)
+                print(verify_runs.line(f"{problem.name} {kind}", result, result["fits"]), flush=True)
                 write()
     said = write()
     for kind in KINDS:

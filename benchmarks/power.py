@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import verified
+import verify_runs
 
 from mm32.verify import Verdict
 from mm32.verify.batch.jobs import Pair
@@ -73,11 +73,11 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    verified.add_options(parser)
+    verify_runs.add_options(parser)
     parser.add_argument("--copies", type=int, default=40, metavar="N", help="of each kind (40)")
     options = parser.parse_args(arguments)
-    kept = verified.Record("power", METHOD, options.output)
-    sizes, rows = SIZES[verified.DEVICE], []
+    kept = verify_runs.Record("power", METHOD, options.output)
+    sizes, rows = SIZES[verify_runs.DEVICE], []
     gained = gain(sizes)
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
@@ -89,13 +89,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 path = folder / f"{kind}_{number}.py"
                 path.write_text(SCRIPT.format(number=number, sizes=sizes, name="ModelNew", result=result))
                 pairs.append(Pair(reference, path, path.name))
-        run = verified.Run(options.limit, options.store)
+        run = verify_runs.Run(options.limit, options.store)
         for report in run.reports(pairs):
             name = Path(report.candidate).stem
             kind = name.partition("_")[0]
             fits = report.verdict in MAY[kind]
-            rows.append({"name": name, "kind": kind, "fits": fits, **verified.outcome(report), "results": {}})
-            print(verified.line(name, rows[-1], fits), flush=True)
+            rows.append({"name": name, "kind": kind, "fits": fits, **verify_runs.outcome(report), "results": {}})
+            print(verify_runs.line(name, rows[-1], fits), flush=True)
             kept.write(rows, sizes=list(sizes), gain=gained, summary=summary(rows))
     print(f"gain {gained}", summary(rows), "ended before all were done" if run.over else "")
     return int(not all(row["fits"] for row in rows))

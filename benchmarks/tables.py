@@ -19,11 +19,8 @@ from mm32.bench import families, record, summary
 from mm32.verify import Verdict
 
 sys.path.append(str(Path(__file__).parent))  # where this file is loaded by its path
-import groups
-import overviews
-import verdicts
-import wholes
-from columns import (
+from rendering import grouped, overviews, programs, verdicts
+from rendering.columns import (
     CASE,
     LAYOUT,
     PRODUCT,
@@ -38,9 +35,9 @@ from columns import (
     speedup,
     time,
 )
-from diagrams import DIAGRAMS
-from drawing import THEMES
-from pictures import PICTURES
+from rendering.diagrams import DIAGRAMS
+from rendering.drawing import THEMES
+from rendering.pictures import PICTURES
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -245,11 +242,11 @@ def exports_table() -> str:
 
 
 def models_table() -> str:
-    return wholes.table(load("models")["rows"]) + source("models")
+    return programs.table(load("models")["rows"]) + source("models")
 
 
 def programs_table() -> str:
-    return wholes.table(load("programs")["rows"]) + wholes.summed_up(load("programs")) + source("programs")
+    return programs.table(load("programs")["rows"]) + programs.summed_up(load("programs")) + source("programs")
 
 
 def families_table() -> str:
@@ -365,11 +362,11 @@ TABLES: dict[str, Callable[[], str]] = {
     "hardware": overviews.hardware,
     "main": main_table,
     "shapes": shapes_table,
-    "small": lambda: groups.small(load, source),
-    "random": lambda: groups.at_random(load, source),
-    "first-calls": lambda: groups.first_calls(load, source),
-    "two-cards": lambda: groups.several_cards(load, source),
-    "estimated-cards": lambda: groups.estimated_cards(load, source),
+    "small": lambda: grouped.small(load, source),
+    "random": lambda: grouped.at_random(load, source),
+    "first-calls": lambda: grouped.first_calls(load, source),
+    "two-cards": lambda: grouped.several_cards(load, source),
+    "estimated-cards": lambda: grouped.estimated_cards(load, source),
     "packed": packed_table,
     "tf32": tf32_table,
     "errors": errors_table,
@@ -382,7 +379,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "host": host_table,
     "exports": exports_table,
     "kernelbench": lambda: verdicts.kernelbench(load, source),
-    "workspace": lambda: groups.workspace(load, source),
+    "workspace": lambda: grouped.workspace(load, source),
     "corpus": lambda: verdicts.corpus(load, source),
     "batch": lambda: verdicts.batch(load, source),
     "power": lambda: verdicts.power(load, source),

@@ -105,7 +105,7 @@ def used() -> float:
 
 def _verifier() -> int | None:
     """The process that workers of `mm32 verify` are forked from."""
-    shared = getattr(sys.modules.get("mm32.verify.launch"), "_shared", None)
+    shared = getattr(sys.modules.get("mm32.verify.processes.launch"), "_shared", None)
     if shared is None or shared[0][0] != os.getpid() or shared[1].process.poll() is not None:
         return None
     return shared[1].process.pid

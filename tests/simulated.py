@@ -2,7 +2,7 @@
 `compiled` does so with any program.
 
 The simulator stands for the headers in kernels/ptx/ and for the words of CUDA that the kernel uses. What it cannot show: what
-truncation on tensor cores costs (numerics.py has that), and hazards of memory that only a card has.
+truncation on tensor cores costs (mm32/numerics has that), and hazards of memory that only a card has.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """An emulated product's kernels that pack, decide and recompute, on the host by the simulator, its multiplies by the model.
 
 What runs is the kernels' own text: mm32_scale, mm32_pack, the judging of decide.cuh, mm32_fallback, launch after launch, in one
-workspace. In the place of a multiply stands the model's product by the tier that is asked for (numerics.py).
+workspace. In the place of a multiply stands the model's product by the tier that is asked for (mm32/numerics).
 """
 
 from __future__ import annotations

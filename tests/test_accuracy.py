@@ -20,7 +20,7 @@ from mm32 import gemm, numerics
 from mm32 import plan as planning
 from mm32.cuda import launch
 from mm32.numerics import BF16X6, FMA, FP16X3
-from mm32.numerics_decide import Decision
+from mm32.numerics.decision import Decision
 from mm32.plan import Plan, Unplannable, cost, emulated
 
 LAYOUTS = {"nn": ("row", "row"), "nt": ("row", "col"), "tn": ("col", "row"), "tt": ("col", "col")}

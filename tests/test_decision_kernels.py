@@ -14,8 +14,8 @@ import torch
 import simulated
 import simulated_decision
 from mm32 import gemm, numerics
-from mm32 import numerics_decide as deciding
 from mm32.numerics import BF16X6, FMA, FP16X3, SCALED_LO
+from mm32.numerics import decision as deciding
 from mm32.plan import H200, Card, Plan, cost, emulated
 from mm32.plan import plan as planned
 

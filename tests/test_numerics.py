@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 import mm32
 from mm32 import numerics
-from mm32 import numerics_cancel as cancelling
-from mm32 import numerics_decide as deciding
 from mm32.bench import families
 from mm32.cuda import launch
 from mm32.numerics import BF16X6, FMA, FP16X3, SCALED_LO, Array, componentwise, exact, normwise
+from mm32.numerics import cancellation as cancelling
+from mm32.numerics import decision as deciding
 from mm32.plan import fma
 
 KERNELS = Path(mm32.__file__).parent / "cuda" / "kernels" / "emulated"

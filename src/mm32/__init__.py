@@ -40,7 +40,7 @@ if sys.argv[1:2] in (["verify"], ["demo"]) and sys.argv[0].endswith("/mm32") and
     os.environ.setdefault(
         "OMP_WAIT_POLICY", "passive"
     )  # threads that spin take cores from the processes that are verified
-    importlib.import_module("mm32.verify.launch").shared()
+    importlib.import_module("mm32.verify.processes.launch").shared()
 
 # Where torch is missing or broken, the package can still be imported, so that `mm32 env` can say so: the error waits for the
 # first use of a name that needs torch. (Any exception: a broken torch raises OSError or AttributeError as well as ImportError.)

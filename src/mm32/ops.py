@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from mm32 import activations, again, cpu, dispatch, gemm, prepared, sharding, transforms
+from mm32 import activations, cpu, dispatch, fast_path, gemm, prepared, sharding, transforms
 from mm32 import plan as planning
 from mm32.cuda import cublas
 from mm32.options import Activation, Kernel, Precision
@@ -46,7 +46,7 @@ def _run_cuda(
     learns: bool = False,
 ) -> torch.Tensor:
     """Finds what was prepared for operands of this form, or checks, plans and prepares it; then launches it. With `learns`, the
-    next call of its caller's that is as this one takes the short way (again.py); `weight` is what the caller has b of."""
+    next call of its caller's that is as this one takes the short way (fast_path.py); `weight` is what the caller has b of."""
     second: Any = b if weight is None else weight
     if type(a) is PackedOperand:
         form_a, memory_a, packed_a, a = a.form, a.memory_form, a.memory, a.source
@@ -86,7 +86,7 @@ def _run_cuda(
             _with_less_memory(found, a, b, bias, out, kernel, error)
         else:
             if learns:
-                again.learn(found, a, second, bias, given, (activation, precision, kernel), weight is not None)
+                fast_path.learn(found, a, second, bias, given, (activation, precision, kernel), weight is not None)
     return out
 
 
@@ -313,7 +313,7 @@ def matmul(
         ValueError: unknown activation, precision or kernel; a kernel asked for by name that cannot run on this device.
         mm32.CompileError, mm32.LaunchError: the compiler or driver failed; the message has its log.
     """
-    done = again.run(a, b, bias, out, activation, precision, kernel)
+    done = fast_path.run(a, b, bias, out, activation, precision, kernel)
     return _matmul(a, b, bias, activation, precision, kernel, out) if done is None else done
 
 
@@ -368,7 +368,7 @@ def _product(
     kernel: str,
 ) -> torch.Tensor:
     """`matmul`, called as the operator is."""
-    done = again.run(a, b, bias, None, activation, precision, kernel)
+    done = fast_path.run(a, b, bias, None, activation, precision, kernel)
     return _matmul(a, b, bias, activation, precision, kernel, None) if done is None else done  # type: ignore[arg-type]
 
 
@@ -409,7 +409,7 @@ def linear(
     x is (…, K), weight (N, K), (K,) or a `PackedOperand` of shape (K, N) made by ``mm32.pack(weight.T)``, bias (N,); the rest as
     in `matmul`.
     """
-    done = again.run(x, weight, bias, out, activation, precision, kernel, type(weight) is not PackedOperand)
+    done = fast_path.run(x, weight, bias, out, activation, precision, kernel, type(weight) is not PackedOperand)
     if done is not None:
         return done
     if isinstance(weight, PackedOperand):

@@ -128,7 +128,7 @@ class Cache:
     def __init__(self, most: int) -> None:
         self.most = most
         self.generation = 0  # rises when all is forgotten: what was planned before may no longer hold
-        self.seen: dict[tuple, list[Any]] = {}  # short ways to entries (again.py), which go when an entry goes
+        self.seen: dict[tuple, list[Any]] = {}  # short ways to entries (fast_path.py), which go when an entry goes
         self._entries: dict[tuple, Any] = {}
         self._lock = threading.Lock()
 

@@ -10,7 +10,8 @@ import psutil
 import pytest
 from verify_scripts import HEAD, LINEAR, REFERENCE, RIGHT, forward
 
-from mm32.verify import Report, launch, verify
+from mm32.verify import Report, verify
+from mm32.verify.processes import launch
 
 __all__ = ["HEAD", "LINEAR", "REFERENCE", "RIGHT", "Leftovers", "Run", "forward", "leftovers", "run", "write"]
 

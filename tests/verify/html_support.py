@@ -13,8 +13,9 @@ from typing import Any
 import in_process
 from conftest_verify import REFERENCE, RIGHT, forward
 
-from mm32.verify import Verdict, timing
+from mm32.verify import Verdict
 from mm32.verify.text import log
+from mm32.verify.timing.rounds import Times, conclude
 
 # What would be markup, or run, or reorder a line, if a page took it as it is.
 HOSTILE = (
@@ -84,8 +85,8 @@ def timed(rounds: int = 12, ratio: float = 3.0) -> dict[str, Any]:
     sides = {}
     for name, seconds in (("reference", 3e-3), ("candidate", 3e-3 / ratio), ("control", 3e-3), ("null", 1e-5)):
         walls = [seconds * chance.uniform(0.97, 1.08) for _ in range(rounds)]
-        sides[name] = timing.Times(walls, list(walls), list(walls))
-    return timing.conclude(sides, 5e-6, 3e-3, 4, "cpu", []).record()
+        sides[name] = Times(walls, list(walls), list(walls))
+    return conclude(sides, 5e-6, 3e-3, 4, "cpu", []).record()
 
 
 def hostile(value: Any, depth: int = 0) -> Any:

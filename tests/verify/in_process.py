@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from mm32.verify.channel import Failure, Reply, safe
 from mm32.verify.compare import Comparison
-from mm32.verify.process import Limits
+from mm32.verify.judging.truth import TruthSource
+from mm32.verify.processes.channel import Failure, Reply, safe
+from mm32.verify.processes.process import Limits
 from mm32.verify.reference import ReferenceRunner
 from mm32.verify.report import Report
 from mm32.verify.stop import Stop
-from mm32.verify.truth import TruthSource
 from mm32.verify.worker.runner import ScriptRunner
 
 CORPUS = Path(__file__).parent / "corpus"

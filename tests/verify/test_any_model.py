@@ -15,13 +15,16 @@ import torch.nn.functional as F
 from rich.console import Console
 from torch import Tensor, nn
 
-from mm32.verify import Report, Verdict, compare, diagnosis, exact, selftest, variations
-from mm32.verify.draws import CannotReplay, Recorder, Replayer
-from mm32.verify.judge import Errors, Truth, judge
+from mm32.verify import Report, Verdict, compare
+from mm32.verify.inputs import variations
+from mm32.verify.inputs.variations import VARIATIONS
+from mm32.verify.judging import diagnosis, exact, selftest
+from mm32.verify.judging.bounds import Errors, Truth
+from mm32.verify.judging.draws import CannotReplay, Recorder, Replayer
+from mm32.verify.judging.judge import judge
+from mm32.verify.judging.rounding import Rounding, round_to
 from mm32.verify.page import Page
 from mm32.verify.reference import ReferenceRunner
-from mm32.verify.rounding import Rounding, round_to
-from mm32.verify.variations import VARIATIONS
 
 U = 2.0**-24
 
@@ -319,6 +322,19 @@ def test_state_that_a_forward_changes_is_the_same_before_every_call(
     stays = script("return x * (self.n + 1)", name="ModelNew", init="self.register_buffer('n', torch.zeros(()))")
     got, reason, _ = verdict(counting, stays)
     assert (got, reason) == ("DIFFERENT", "after a call its buffer 'n' is not as the reference leaves it")
+
+
+def test_state_may_be_as_far_off_as_rounding_moves_it(verdict: Callable[..., tuple[str, str, object]]) -> None:
+    """As in a deep network of batch norms: what is kept has been through many steps, each of which doubles what was rounded."""
+    steps = "h = x\n        for _ in range(14): h = {}\n        self.kept.copy_({}); return x * 2"
+    init = "self.register_buffer('kept', torch.zeros(64, 16))"
+    reference = script(steps.format("4 * h * (1 - h)", "h"), "[torch.rand(64, 16)]", init=init)
+    other = script(steps.format("4 * (h - h * h)", "h"), "[torch.rand(64, 16)]", init=init, name="ModelNew")
+    got, reason, _ = verdict(reference, other)
+    assert got == "SAME", reason
+    wrong = script(steps.format("4 * (h - h * h)", "h * 0.9"), "[torch.rand(64, 16)]", init=init, name="ModelNew")
+    got, reason, _ = verdict(reference, wrong)
+    assert (got, reason) == ("DIFFERENT", "after a call its buffer 'kept' is not as the reference leaves it")
 
 
 def test_errors_that_average_out_show_where_low_bits_matter(verdict: Callable[..., tuple[str, str, object]]) -> None:

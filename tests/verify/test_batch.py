@@ -18,7 +18,7 @@ import pytest
 import torch
 from conftest_verify import HEAD, REFERENCE, RIGHT, Leftovers, forward
 
-from mm32.verify import NoReward, Report, Verdict, launch, places, process, verify, verify_many
+from mm32.verify import NoReward, Report, Verdict, verify, verify_many
 from mm32.verify.batch import ahead, handle, kernelbench, pages, run, store, table, truths
 from mm32.verify.batch import worker as worker_module
 from mm32.verify.batch.cards import CPU, Card, chosen
@@ -27,8 +27,9 @@ from mm32.verify.batch.jobs import Options, Pair, in_folder, make
 from mm32.verify.batch.records import SCHEMA, Lines, Reader, report_of
 from mm32.verify.batch.store import Store
 from mm32.verify.batch.worker import Worker
-from mm32.verify.channel import Reply
 from mm32.verify.entry import WrongArgument
+from mm32.verify.processes import capacity, launch, process
+from mm32.verify.processes.channel import Reply
 
 WHO = {"name": "w1", "host": "h1", "boot": "b", "pid": 1, "started": 0.0, "kind": "worker", "cards": ["h1:cpu"]}
 OTHER = {**WHO, "name": "w2", "host": "h2", "cards": ["h2:cpu"]}
@@ -508,16 +509,16 @@ def test_fingerprints_tell_contents_apart() -> None:
     assert truths.fingerprint(one.reshape(2, 3).T) == truths.fingerprint(one.reshape(2, 3).T.contiguous())
 
 
-# ---------------------------------------------------------------------------------------------------------- places
+# ---------------------------------------------------------------------------------------------------------- capacity
 
 
 def test_as_many_run_at_once_as_there_are_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "count", lambda of: 3)
+    monkeypatch.setattr(capacity, "count", lambda of: 3)
     at_once, most, lock = [0], [0], threading.Lock()
     waited: list[float] = []
 
     def call(_: int) -> None:
-        with places.place(waited.append, tmp_path) as number:
+        with capacity.place(waited.append, tmp_path) as number:
             assert 0 <= number < 3
             with lock:
                 at_once[0] += 1
@@ -533,17 +534,17 @@ def test_as_many_run_at_once_as_there_are_places(tmp_path: Path, monkeypatch: py
 
 
 def test_where_nothing_can_be_locked_nobody_waits(tmp_path: Path) -> None:
-    with places.place(folder=tmp_path / "none") as number:
+    with capacity.place(folder=tmp_path / "none") as number:
         assert number == -1
 
 
 def test_the_places_are_those_of_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places.os.path, "exists", lambda path: True)
+    monkeypatch.setattr(capacity.os.path, "exists", lambda path: True)
     for visible, card in (("3,1", "3"), ("", "cpu"), ("-1", "cpu"), ("GPU-ab", "GPU-ab")):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        assert places.card() == card
-    assert places.count("3") == 2
-    assert places.count("cpu") >= 2
+        assert capacity.card() == card
+    assert capacity.count("3") == 2
+    assert capacity.count("cpu") >= 2
 
 
 # ---------------------------------------------------------------------------------------------------------- whole runs

@@ -61,7 +61,9 @@ def load(name: str) -> ModuleType:
 
 def table(name: str, made: dict[str, Any]) -> list[str]:
     """The lines of the table that tables.py makes of a record."""
-    text: str = getattr(load("verdicts"), name)(lambda _: made, lambda name: f"({name})")
+    if str(BENCHMARKS) not in sys.path:
+        sys.path.append(str(BENCHMARKS))
+    text: str = getattr(importlib.import_module("rendering.verdicts"), name)(lambda _: made, lambda name: f"({name})")
     return [line for line in text.splitlines() if line]
 
 
@@ -166,12 +168,13 @@ def test_what_is_not_installed_is_told() -> None:
 def test_what_a_copy_may_come_to() -> None:
     fits = load("kernelbench").fits
     assert {v.name for v in Verdict if fits("self", v)} == {"INCONCLUSIVE", "SUSPECT"}
+    assert {v.name for v in Verdict if fits("compiled", v)} == {"INCONCLUSIVE", "SUSPECT", "FASTER", "SLOWER"}
     assert {v.name for v in Verdict if fits("stale", v)} == {"DIFFERENT", "NOT_BUILT", "CRASHED", "TIMED_OUT"}
     undecided = {v.name for v in Verdict if fits("zeros", v) is None}
     assert undecided == {"REFERENCE_FAILED", "NO_VERDICT", "TOOL_FAILED"}
 
 
-def test_self_copies_come_first_and_a_problem_without_a_verdict_is_not_cheated(
+def test_honest_copies_come_first_and_a_problem_without_a_verdict_is_not_cheated(
     problems: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (problems / "level3" / "1_P.py").write_text("import no_such_thing\n" + PROBLEM)
@@ -179,6 +182,8 @@ def test_self_copies_come_first_and_a_problem_without_a_verdict_is_not_cheated(
     def verdict(name: str, script: str) -> Verdict:
         if "level2_1_" in name:
             return Verdict.NO_VERDICT
+        if "_compiled" in name:
+            return Verdict.SLOWER
         if "_self" in name:
             return Verdict.FASTER if "level1_2_" in name else Verdict.INCONCLUSIVE
         return Verdict.SLOWER if "level1_3_P_stale" in name else Verdict.DIFFERENT
@@ -189,10 +194,11 @@ def test_self_copies_come_first_and_a_problem_without_a_verdict_is_not_cheated(
     assert (
         load("kernelbench").main([str(problems), "--sample", "15", "-o", str(out), "--store", str(tmp_path / "s")]) == 1
     )
-    selfs, cheats = stub.calls
-    assert len(selfs) == 11
-    assert all(name.endswith("_self.py") for name in selfs)
-    assert [name[:6] for name in selfs[:3]] == ["level1", "level2", "level3"] or selfs[2].startswith("level1")
+    honest, cheats = stub.calls
+    assert len(honest) == 2 * 11
+    assert all(name.endswith("_self.py") for name in honest[::2])
+    assert all(name.endswith("_compiled.py") for name in honest[1::2])
+    assert [name[:6] for name in honest[:6:2]] == ["level1", "level2", "level3"] or honest[4].startswith("level1")
     assert len(cheats) == 2 * 10
     assert not any("level2_1_" in name for name in cheats)
     assert [name.rpartition("_")[0] for name in cheats[::2]] == [name.rpartition("_")[0] for name in cheats[1::2]]
@@ -212,7 +218,7 @@ def test_self_copies_come_first_and_a_problem_without_a_verdict_is_not_cheated(
     itself = "itself, renamed: the same, neither faster nor slower"
     assert lines[2] == f"| {itself} | 1 | 5 | 4 SAME, SPEED INCONCLUSIVE; 1 SAME, FASTER | `2_P` | 4.0, 4.0 |"
     assert lines[3] == f"| {itself} | 2 | 5 | 4 SAME, SPEED INCONCLUSIVE; 1 NO VERDICT | none | 4.0, 4.0 |"
-    assert len(lines) == 2 + 9 + 1
+    assert len(lines) == 2 + 12 + 1
     assert lines[-1] == "(kernelbench)"
     result = rows[1, "2_P.py"]["results"]["self"]
     assert (result["seconds"], result["building"], result["speedup"]) == (4.0, 2.0, 1.5)
@@ -235,12 +241,12 @@ def test_a_run_that_ends_early_keeps_what_it_has_and_says_so(
 
 
 def test_nothing_is_begun_after_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    verified = load("verified")
+    runs = load("verify_runs")
     monkeypatch.setattr(verify, "verify_many", lambda *_, **__: pytest.fail("it was begun"))
-    late = verified.Run(limit=0.0, store=None)
+    late = runs.Run(limit=0.0, store=None)
     assert list(late.reports([Pair(tmp_path, tmp_path, "a")])) == []
     assert late.over
-    nothing = verified.Run(limit=None, store=None)
+    nothing = runs.Run(limit=None, store=None)
     assert list(nothing.reports([])) == []
     assert not nothing.over
 

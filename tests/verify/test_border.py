@@ -12,12 +12,14 @@ import pytest
 import mm32.verify
 
 PACKAGE = Path(mm32.verify.__file__).parent
-TRUSTED = sorted(path.stem for path in PACKAGE.glob("*.py"))
+ASIDE = ("worker", "batch", "html")  # what runs beside a candidate, and what stands on top of it all
+TRUSTED = sorted(path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] not in ASIDE)
+EXCHANGE = {f"exchange.{name}" for name in ("wire", "memory", "handover")}
 WORKER = sorted(path.stem for path in (PACKAGE / "worker").glob("*.py"))
 
 
 def imports(path: Path) -> set[str]:
-    """The modules of mm32.verify that a file imports, anywhere in it, named from the package: `judge`, `worker.main`."""
+    """The modules of mm32.verify that a file imports, anywhere in it, named from the package: `report`, `worker.main`."""
     inside = ["mm32", "verify", *path.relative_to(PACKAGE).with_suffix("").parts[:-1]]
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -30,35 +32,44 @@ def imports(path: Path) -> set[str]:
     named = set()
     for name in found:
         parts = name.split(".")[2:] if name.startswith("mm32.verify") else []
-        if parts[:1] == ["worker"]:
-            named.add(".".join(parts[:2]) if parts[1:] and parts[1] in WORKER else "worker")
-        elif parts:
-            named.add(parts[0])
+        while (
+            parts and not PACKAGE.joinpath(*parts).with_suffix(".py").exists() and not PACKAGE.joinpath(*parts).is_dir()
+        ):
+            parts.pop()  # a name in a module
+        if parts:
+            named.add(".".join(parts))
     return named
 
 
 @pytest.mark.parametrize("name", WORKER)
 def test_the_worker_imports_only_the_message_format_and_shared_memory(name: str) -> None:
     other = {other for other in imports(PACKAGE / "worker" / f"{name}.py") if not other.startswith("worker")}
-    assert other <= {"wire", "memory", "handover"}
+    assert other <= EXCHANGE
 
 
 def test_what_both_sides_import_imports_nothing_else() -> None:
-    assert imports(PACKAGE / "memory.py") == set()
-    assert imports(PACKAGE / "wire.py") == {"memory"}
-    assert imports(PACKAGE / "handover.py") == {"memory", "wire"}
+    folder = PACKAGE / "exchange"
+    assert imports(folder / "__init__.py") == imports(folder / "memory.py") == set()
+    assert imports(folder / "wire.py") == {"exchange.memory"}
+    assert imports(folder / "handover.py") == {"exchange.memory", "exchange.wire"}
 
 
-@pytest.mark.parametrize("name", [name for name in TRUSTED if name != "reference"])
-def test_the_trusted_side_only_starts_the_programs_of_the_workers(name: str) -> None:
-    found = imports(PACKAGE / f"{name}.py")
+@pytest.mark.parametrize(
+    "path", [path for path in TRUSTED if path.stem != "reference"], ids=lambda path: str(path.relative_to(PACKAGE))
+)
+def test_the_trusted_side_only_starts_the_programs_of_the_workers(path: Path) -> None:
+    found = imports(path)
     assert not {other for other in found if other.split(".")[0] in ("worker", "reference")}
 
 
 @pytest.mark.parametrize("path", sorted((PACKAGE / "html").glob("*.py")), ids=lambda path: path.stem)
 def test_pages_are_made_of_records_alone(path: Path) -> None:
     """What makes HTML runs nothing and asks no process."""
-    assert imports(path) <= {"html", "picture", "timing", "verdict"}
+    assert {name for name in imports(path) if not name.startswith("html")} <= {
+        "judging.picture",
+        "timing.rounds",
+        "verdict",
+    }
 
 
 def test_the_references_program_is_the_one_that_shares_the_workers_code() -> None:
@@ -78,7 +89,7 @@ def loaded(code: str) -> set[str]:
 
 
 def test_what_a_candidates_process_has_loaded() -> None:
-    assert loaded("import mm32.verify.worker.main") == {"wire", "memory", "handover", "worker"} | {
+    assert loaded("import mm32.verify.worker.main") == EXCHANGE | {"exchange", "worker"} | {
         f"worker.{name}" for name in WORKER if name not in ("__init__", "rewrite")
     }
 

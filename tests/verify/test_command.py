@@ -150,7 +150,7 @@ def test_help_tells_every_exit_code() -> None:
     text = " ".join(done.stdout.replace("│", " ").split())
     for code, meaning in EXIT_MEANINGS.items():
         assert f"{code} {meaning}" in text
-        assert meaning in cli.EXIT_CODES
+        assert meaning in cli.verify.EXIT_CODES
 
 
 def test_alone_it_shows_help() -> None:

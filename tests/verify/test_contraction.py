@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mm32.verify import exact, oracle, probes
+from mm32.verify.inputs import probes
+from mm32.verify.judging import exact, oracle
 from mm32.verify.reference import ReferenceRunner
 from mm32.verify.worker import rewrite
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from mm32.verify import device_lock
-from mm32.verify.device_lock import DeviceLock
+from mm32.verify.processes import device_lock
+from mm32.verify.processes.device_lock import DeviceLock
 
 
 def test_many_share_and_one_measures(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ import torch
 from conftest_verify import Run, forward
 
 from mm32.verify import Verdict
-from mm32.verify.judge import Truth, judge
+from mm32.verify.judging.bounds import Truth
+from mm32.verify.judging.judge import judge
 from mm32.verify.worker.main import MAX_LEAVES
 
 

@@ -10,10 +10,10 @@ from entries import ENTRIES
 from in_process import compare
 from torch import Tensor, nn
 
-from mm32.verify import isolating
-from mm32.verify.few_terms import FewTerms
-from mm32.verify.judge import U32
-from mm32.verify.variations import CannotVary
+from mm32.verify.inputs import isolating
+from mm32.verify.inputs.variations import CannotVary
+from mm32.verify.judging.bounds import U32
+from mm32.verify.judging.few_terms import FewTerms
 
 NORMAL = torch.randn(64, 512, generator=torch.Generator().manual_seed(2))
 

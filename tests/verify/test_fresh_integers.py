@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mm32.verify import integers
-from mm32.verify.data import Pools
+from mm32.verify.inputs import integers
+from mm32.verify.inputs.pools import Pools
 
 CPU = torch.device("cpu")
 

@@ -13,10 +13,10 @@ import pytest
 from conftest_verify import REFERENCE, RIGHT, Run
 
 from mm32.verify import Verdict, compare, session
-from mm32.verify.channel import Failure
-from mm32.verify.guard import Guard
-from mm32.verify.judge import Judgement
-from mm32.verify.process import Limits, WorkerProcess
+from mm32.verify.judging.judge import Judgement
+from mm32.verify.processes.channel import Failure
+from mm32.verify.processes.guard import Guard
+from mm32.verify.processes.process import Limits, WorkerProcess
 
 
 @pytest.fixture

@@ -19,8 +19,11 @@ import torch
 from conftest_verify import RIGHT, Run, forward
 from torch.utils import _pytree as pytree
 
-from mm32.verify import Verdict, handover, memory, pieces, session, timed, wire
-from mm32.verify.channel import Channel, Failure
+from mm32.verify import Verdict, session
+from mm32.verify.exchange import handover, memory, wire
+from mm32.verify.judging import pieces
+from mm32.verify.processes.channel import Channel, Failure
+from mm32.verify.timing import stage
 from mm32.verify.worker.main import serve
 
 CPU = torch.device("cpu")
@@ -406,15 +409,15 @@ def test_one_wrong_entry_is_found(run: Run, by_hand: list[int]) -> None:
     ids=["never copies", "wrong size"],
 )
 def test_a_worker_that_lies(run: Run, by_hand: list[int], trick: str, verdict: Verdict, says: str) -> None:
-    head = f"import os\nfrom mm32.verify import handover\n{trick}"
+    head = f"import os\nfrom mm32.verify.exchange import handover\n{trick}"
     report = run(forward("return torch.relu(A.T @ B.T)", head), trials=1)
     assert report.verdict is verdict, report.reason
     assert says in report.reason
 
 
 def test_what_a_card_cannot_hold_is_named() -> None:
-    timed.check_card(4 << 30, 4 << 30, 60 << 30)
+    stage.check_card(4 << 30, 4 << 30, 60 << 30)
     with pytest.raises(
         Failure, match=r"4.0 GiB of inputs and 4.0 GiB of outputs on the card take about 56 GiB .* 50 GiB are free"
     ):
-        timed.check_card(4 << 30, 4 << 30, 50 << 30)
+        stage.check_card(4 << 30, 4 << 30, 50 << 30)

@@ -17,8 +17,9 @@ import html_support as support
 import pytest
 
 import mm32
-from mm32.verify import Verdict, html, picture
+from mm32.verify import Verdict, html
 from mm32.verify.html import charts, heat, safe
+from mm32.verify.judging import picture
 
 MOST = 2_000_000  # bytes of a page
 VOID = {"meta", "br", "img", "input", "link"}

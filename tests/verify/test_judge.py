@@ -8,15 +8,16 @@ import math
 import pytest
 import torch
 
-from mm32.verify import selftest
-from mm32.verify.judge import Errors, Judgement, Truth, judge
+from mm32.verify.judging import selftest
+from mm32.verify.judging.bounds import Errors, Truth
+from mm32.verify.judging.judge import Judgement, judge
 from mm32.verify.verdict import EXIT_CODES, EXIT_MEANINGS, Verdict
 
 U = 2.0**-24
 
 
 def tf32(t: torch.Tensor) -> torch.Tensor:
-    from mm32.verify.oracle import tf32
+    from mm32.verify.judging.oracle import tf32
 
     return tf32(t)
 

@@ -11,8 +11,10 @@ import pytest
 import torch
 from rich.console import Console
 
-from mm32.verify import Report, Verdict, compare, data, integers, variations
-from mm32.verify.judge import Truth, judge
+from mm32.verify import Report, Verdict, compare
+from mm32.verify.inputs import integers, pools, variations
+from mm32.verify.judging.bounds import Truth
+from mm32.verify.judging.judge import judge
 from mm32.verify.page import Page
 from verify.test_odd_data import script, verdict  # noqa: F401 - a fixture
 
@@ -165,8 +167,8 @@ def test_structure_is_found(make: Callable[[], torch.Tensor], structured: bool) 
     torch.manual_seed(0)
     t = make()
     assert variations.has_structure(t) is structured
-    of = data.Pools([[t], [make()], [make()]], torch.device("cpu"))
-    assert of.mixed == [not structured and t.numel() >= data.SMALL]
+    of = pools.Pools([[t], [make()], [make()]], torch.device("cpu"))
+    assert of.mixed == [not structured and t.numel() >= pools.SMALL]
     assert not of.kinds
     assert set(of.blended) == ({0} if structured else set())
     if not structured:

@@ -11,10 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from mm32.verify import sequential, variations
 from mm32.verify.compare import Comparison
-from mm32.verify.judge import Truth, judge
-from mm32.verify.kept import Keeper, Surprises
+from mm32.verify.inputs import variations
+from mm32.verify.judging.bounds import Truth
+from mm32.verify.judging.judge import judge
+from mm32.verify.timing import sequential
+from mm32.verify.timing.kept import Keeper, Surprises
 from verify import in_process
 from verify.test_window import bench
 

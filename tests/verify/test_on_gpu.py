@@ -11,7 +11,8 @@ import torch
 from conftest_verify import REFERENCE, Run, forward
 from test_handover import Runner, served
 
-from mm32.verify import Verdict, handover, memory, wire
+from mm32.verify import Verdict
+from mm32.verify.exchange import handover, memory, wire
 
 pytestmark = pytest.mark.gpu
 
@@ -86,7 +87,7 @@ def test_memory_of_the_card_reaches_another_process() -> None:
 
 OTHER = """
 import socket, sys, torch
-from mm32.verify import memory, wire
+from mm32.verify.exchange import memory, wire
 connection = wire.Connection(socket.socket(fileno=int(sys.argv[1])), descriptors=True)
 region = memory.reserve(int(sys.argv[2]), torch.device("cuda:0"))
 while True:
@@ -223,7 +224,7 @@ def lying(tensors, numbers):
     return large, others, [[number, {**meta, "shape": told}] for number, meta in described]
 handover.split = lying
 """
-    head = f"import os\nfrom mm32.verify import handover\n{trick}\n{lie if 'told' in trick else ''}"
+    head = f"import os\nfrom mm32.verify.exchange import handover\n{trick}\n{lie if 'told' in trick else ''}"
     reference = model("return torch.relu(x[:, None] * y[None, :])", VECTORS)
     report = run(model("return torch.relu(torch.outer(x, y))", VECTORS, "ModelNew", head), reference)
     assert report.verdict is verdict, report.reason

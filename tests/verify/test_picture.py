@@ -12,8 +12,10 @@ import pytest
 import torch
 from conftest_verify import REFERENCE, forward
 
-from mm32.verify import picture, wire
-from mm32.verify.judge import Truth, judge
+from mm32.verify.exchange import wire
+from mm32.verify.judging import picture
+from mm32.verify.judging.bounds import Truth
+from mm32.verify.judging.judge import judge
 
 U = 2.0**-24
 CELLS = picture.SIDE

@@ -20,8 +20,9 @@ import pytest
 import torch
 from conftest_verify import REFERENCE, RIGHT, Leftovers, Run, forward
 
-from mm32.verify import Report, Verdict, launch, sandbox, verify
-from mm32.verify.process import Limits, WorkerProcess
+from mm32.verify import Report, Verdict, verify
+from mm32.verify.processes import launch, sandbox
+from mm32.verify.processes.process import Limits, WorkerProcess
 
 LEVELS = launch.LEVELS
 Write = Callable[[str, str], Path]
@@ -163,7 +164,9 @@ def test_a_level_that_does_not_work_out_is_given_up(
     start: Callable[..., WorkerProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual = launch.needed
-    monkeypatch.setattr("mm32.verify.process.needed", lambda: [*usual(), "/proc/1/mem"])  # which only root reads
+    monkeypatch.setattr(
+        "mm32.verify.processes.process.needed", lambda: [*usual(), "/proc/1/mem"]
+    )  # which only root reads
     worker = start("print('1')")
     assert sandbox.USER not in worker.isolation
     assert printed(worker) == 1
@@ -175,7 +178,7 @@ def test_a_folder_that_an_attempt_gave_to_another_user_is_taken_back(
 ) -> None:
     # A container or chroot without mounts, Python below a home folder: another user is tried, and cannot read it.
     usual = launch.needed
-    monkeypatch.setattr("mm32.verify.process.needed", lambda: [*usual(), "/proc/1/mem"])
+    monkeypatch.setattr("mm32.verify.processes.process.needed", lambda: [*usual(), "/proc/1/mem"])
     monkeypatch.setattr(launch, "LEVELS", tuple(chosen for chosen in LEVELS if not chosen[1]))
     found, worker = look(start, tmp_path)
     assert sandbox.USER not in worker.isolation
@@ -346,12 +349,12 @@ def test_where_a_server_cannot_fork_workers_import_for_themselves(
 
 
 def test_a_server_that_has_used_cuda_does_not_fork(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mm32.verify import forkserver
+    from mm32.verify.processes import forkserver
 
     assert forkserver.uses_cuda() == torch.cuda.is_initialized()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     code = (
-        "import sys; from mm32.verify import forkserver; forkserver.uses_cuda = lambda: True; "
+        "import sys; from mm32.verify.processes import forkserver; forkserver.uses_cuda = lambda: True; "
         f"forkserver.main(['{theirs.fileno()}', '[]'])"
     )
     done = subprocess.run([sys.executable, "-c", code], pass_fds=[theirs.fileno()], check=False)

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from mm32.verify import data, probes, variations
-from mm32.verify.judge import Truth, judge
+from mm32.verify.inputs import pools, probes, variations
+from mm32.verify.judging.bounds import Truth
+from mm32.verify.judging.judge import judge
 from verify.test_odd_data import ROWS, verdict  # noqa: F401 - a fixture
 
 Compare = Callable[..., tuple[str, str, Any]]
@@ -156,8 +157,8 @@ def test_complex_numbers_are_data_and_unitary_matrices_are_not() -> None:
 
 
 def test_timed_calls_mix_complex_numbers() -> None:
-    pools = data.Pools([[torch.randn(64, 64, dtype=torch.complex64)] for _ in range(3)], torch.device("cpu"))
-    made = {tuple(torch.cat(next(pools.pieces(pools.recipe())))[:2].tolist()) for _ in range(8)}
+    mixed = pools.Pools([[torch.randn(64, 64, dtype=torch.complex64)] for _ in range(3)], torch.device("cpu"))
+    made = {tuple(torch.cat(next(mixed.pieces(mixed.recipe())))[:2].tolist()) for _ in range(8)}
     assert len(made) > 3, "more than the results of get_inputs() that there are"
 
 

@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
-from mm32.verify import sequential
-from mm32.verify.timing import SIDES, Times, Timing, calls_of_a_window, conclude, in_units
+from mm32.verify.timing import sequential
+from mm32.verify.timing.rounds import SIDES, Times, Timing, calls_of_a_window, conclude, in_units
 from mm32.verify.verdict import Verdict
 
 

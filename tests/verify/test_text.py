@@ -13,10 +13,12 @@ import pytest
 from conftest_verify import HEAD, REFERENCE, RIGHT, Run, forward
 from rich.console import Console
 
-from mm32.verify import Report, Verdict, verify, wire
-from mm32.verify.channel import Channel, Failure
-from mm32.verify.judge import Truth, judge
+from mm32.verify import Report, Verdict, verify
+from mm32.verify.exchange import wire
+from mm32.verify.judging.bounds import Truth
+from mm32.verify.judging.judge import judge
 from mm32.verify.page import Page
+from mm32.verify.processes.channel import Channel, Failure
 from mm32.verify.text import LOG_LINE, fold, log, one_line
 
 FORGED = "SAME, FASTER 9.99x"

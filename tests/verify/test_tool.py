@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from conftest_verify import HEAD, LINEAR, REFERENCE, RIGHT, Leftovers, Run, forward
 
-from mm32.verify import Report, Verdict, compare, process, verify
-from mm32.verify.judge import Judgement
+from mm32.verify import Report, Verdict, compare, verify
+from mm32.verify.judging.judge import Judgement
+from mm32.verify.processes import process
 
 SAME = {verdict for verdict in Verdict if verdict.same}
 
@@ -448,7 +449,7 @@ def test_patching_the_comparison_changes_nothing(run: Run) -> None:
     source = forward(
         "return torch.zeros(64, 96)",
         """
-        import mm32.verify.judge as v
+        import mm32.verify.judging.judge as v
         v.judge = v.judge_leaf = lambda *_: v.Judgement(True)
         torch.equal = lambda *_: True
         """,

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 import torch
 
-from mm32.verify import memory, timed
-from mm32.verify.channel import Failure, Reply
-from mm32.verify.data import Pools, parts
-from mm32.verify.kept import Keeper, random
-from mm32.verify.window import Bench, checked, difference
+from mm32.verify.exchange import memory
+from mm32.verify.inputs.pools import Pools, parts
+from mm32.verify.processes.channel import Failure, Reply
+from mm32.verify.timing import stage
+from mm32.verify.timing.kept import Keeper, random
+from mm32.verify.timing.window import Bench, checked, difference
 from mm32.verify.worker.slots import Slots
 
 CPU = torch.device("cpu")
@@ -78,7 +79,7 @@ def test_memory_of_another_size_is_refused(regions: tuple[memory.Region, memory.
 
 OTHER = """
 import os, socket, sys, torch
-from mm32.verify import memory, wire
+from mm32.verify.exchange import memory, wire
 connection = wire.Connection(socket.socket(fileno=int(sys.argv[1])), descriptors=True)
 header, _ = connection.receive()
 region = memory.reserve(4096, torch.device("cpu"))
@@ -91,7 +92,7 @@ NAMESPACES = ["unshare", "--user", "--map-root-user", "--pid", "--net", "--fork"
 
 @pytest.mark.parametrize("prefix", [[], NAMESPACES], ids=["plain", "namespaces"])
 def test_memory_reaches_another_process_beside_a_message(prefix: list[str]) -> None:
-    from mm32.verify import wire
+    from mm32.verify.exchange import wire
 
     if prefix and subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode:
         pytest.skip("this system has no namespaces for us")
@@ -114,7 +115,7 @@ def test_memory_reaches_another_process_beside_a_message(prefix: list[str]) -> N
 
 
 def test_the_tool_takes_no_descriptors() -> None:
-    from mm32.verify import wire
+    from mm32.verify.exchange import wire
 
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -317,11 +318,11 @@ def test_the_null_worker_delivers_or_does_not() -> None:
 
 
 def test_data_that_the_machine_cannot_hold_are_named() -> None:
-    timed.check_memory(1 << 30, 1 << 30, 20 << 30)
-    timed.check_memory(16 << 20, 16 << 20, 0)  # never refused
+    stage.check_memory(1 << 30, 1 << 30, 20 << 30)
+    stage.check_memory(16 << 20, 16 << 20, 0)  # never refused
     with pytest.raises(Failure, match=r"2.0 GiB of inputs and 1.0 GiB of outputs take about 24 GiB .* 20 GiB are free"):
-        timed.check_memory(2 << 30, 1 << 30, 20 << 30)
-    assert 0 < timed.available_memory() < 1 << 50
+        stage.check_memory(2 << 30, 1 << 30, 20 << 30)
+    assert 0 < stage.available_memory() < 1 << 50
 
 
 @pytest.mark.parametrize("values", [[], [1.0], [1.0, 2.0, 3.0]])

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from mm32.verify import memory
-from mm32.verify.channel import Channel, reading
-from mm32.verify.wire import (
+from mm32.verify.exchange import memory
+from mm32.verify.exchange.wire import (
     MAGIC,
     PREFIX,
     Closed,
@@ -27,6 +26,7 @@ from mm32.verify.wire import (
     to_file,
     unpack,
 )
+from mm32.verify.processes.channel import Channel, reading
 
 
 def round_trip(value: Any) -> Any:

@@ -5,23 +5,14 @@ reference's (reference.py) and the candidate's (worker/), which can lie. Of both
 
     entry, session, stop   the public call, and the stages of a verification
     compare, probing       the stages before timing: trials and self-test; probes
-    process, channel, wire a script's process, the requests to it, and the format of the messages
-    launch, forkserver     workers forked from a process that has imported torch
-    supervisor, sandbox    the process above a worker; what the worker may see and do
-    guard                  whether somebody meddled with it all
-    truth, exact, rounding what is right: float64 results, and how far honest rounding leads from them
-    draws, mode            random numbers, recorded and given again; operators as they are seen
-    oracle, probes         the product that a model is, and data made for it
-    variations             other data for any model
-    isolating, few_terms   data on which sums have few terms, and what honest rounding may do on these
-    judge, pieces, selftest   same or different, piece by piece, and whether that check could have failed
-    diagnosis              what is wrong with an output
-    timed, timing, sequential   faster or not: which processes, their rounds, and when it is clear
-    window, data, memory   timed calls: the tool's clock, fresh inputs, memory that two processes map
-    device_lock, places    measuring alone; how many verifications run at once
-    picture                where an output is off and by how much, small enough to keep
+    inputs/                what the scripts are run on: fresh data, variations, probes
+    judging/               same or different: float64 truths, bounds, the judge, its self-test
+    timing/                faster or not: windows, rounds, the rule
+    processes/             scripts' processes, and what they may see and do
+    exchange/              how values pass between the tool and a worker
+    worker/, reference     the programs that run beside a candidate, and beside the reference
     batch/                 many candidates, on many cards and machines
-    verdict, report, page, html, text   the outcome, for a machine and for a person
+    verdict, report, page, html/, text, machine   the outcome, for a machine and for a person
 
 The names below are imported when they are first used: a worker must not load the trusted side, and `import mm32` stays fast.
 """

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from . import diagnosis, handover, picture, selftest
-from .judge import ROUNDOFF, U32, Judgement, Truth, judge, same_bits, shape_of
+from .exchange import handover
+from .exchange.wire import beside, bytes_of, leaves
+from .inputs.variations import MIXED
+from .judging import diagnosis, picture, selftest
+from .judging.bounds import NOISE, ROUNDOFF, U32, Truth
+from .judging.judge import Judgement, judge, same_bits, shape_of
 from .probing import Odd, Probing
 from .report import judgement_record
 from .stop import Stop
-from .variations import MIXED
 from .verdict import Verdict
-from .wire import beside, bytes_of, leaves
 
 if TYPE_CHECKING:
     from .session import Session
@@ -168,7 +170,7 @@ class Comparison:
             self.probing = False
             result = self.judge_output(got, truths, f"trial {number + 1}")
             if result.same and number == 1 and self.report.problem["changes"]:
-                said = self.compare_state(left)
+                said = self.compare_state(left, self.truth.state)
                 result = Judgement(False, said) if said else result
             record = {"seed": seed, "data": "mixed" if mixed else "the script's own", **judgement_record(result)}
             self.report.trials.append(record)
@@ -358,8 +360,9 @@ class Comparison:
         size = bytes_of(self.right)
         return {"max_payload": 4 * size + (64 << 20), "timeout": self.session.limits.running(reference_seconds)}
 
-    def compare_state(self, left: dict[str, Tensor]) -> str:
-        """How the candidate's buffers after a call are not those that the reference has `left`; empty if they are."""
+    def compare_state(self, left: dict[str, Tensor], noise: dict[str, float]) -> str:
+        """How the candidate's buffers after a call are not those that the reference has `left`; empty if they are. `noise`: norms
+        by which rounding alone moves them, as deep in a network it does."""
         theirs = self.candidate.ask("get_state", max_payload=4 * bytes_of(left) + (64 << 20)).value
         for name in self.report.problem["changes"]:
             before, right = self.build["state"].get(name), left.get(name)
@@ -375,6 +378,7 @@ class Comparison:
                 change = float((right.double() - before.double()).norm())
                 rounding = STATE_ROUNDING * max(self.truth.working, ROUNDOFF.get(right.dtype, U32))
                 allowed = (STATE + rounding) * change + rounding * float(right.double().norm())
+                allowed = max(allowed, NOISE * float(noise.get(name, 0.0)))
                 near = float((got.double() - right.double()).norm()) <= allowed
             if not near:
                 return f"after a call its buffer {name!r} is not as the reference leaves it"

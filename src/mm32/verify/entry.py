@@ -8,11 +8,11 @@ from pathlib import Path
 
 import psutil
 
-from .places import place
-from .process import Limits
+from .processes.capacity import place
+from .processes.process import Limits
 from .report import Report
 from .session import Session
-from .timed import BASELINES
+from .timing.stage import BASELINES
 
 LARGEST_SEED = 2**62 - 1  # torch takes 64 bits, and later trials and probes add to the seed
 

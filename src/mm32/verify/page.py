@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .text import fold, one_line
-from .timing import in_units
+from .timing.rounds import in_units
 from .verdict import Verdict
 
 if TYPE_CHECKING:

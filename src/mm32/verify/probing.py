@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from . import handover
-from .isolating import FEW, ISOLATING
-from .judge import U32, Errors, Judgement, Truth, judge, same_bits
-from .probes import PROBES, Probe, skip_reason
+from .exchange import handover
+from .exchange.wire import bytes_of, leaves
+from .inputs.isolating import FEW, ISOLATING
+from .inputs.probes import PROBES, Probe, skip_reason
+from .inputs.variations import VARIATIONS, Variation, structure
+from .judging.bounds import U32, Errors, Truth
+from .judging.judge import Judgement, judge, same_bits
 from .report import judgement_record
-from .variations import VARIATIONS, Variation, structure
-from .wire import bytes_of, leaves
 
 if TYPE_CHECKING:
     from .compare import Comparison
@@ -341,19 +342,23 @@ class Probing:
             return "it draws the same random numbers at every call under one seed" if again else ""
         comparison.forward(seed)
         noise = [truth.noise for truth in self.truth.of(seed, comparison.right)]
+        state = self.truth.state
         calls = [EARLIER if comparison.reference_seconds < SHORT else 2]
         if comparison.reference_seconds < BRIEF:  # a candidate that counts calls does not know how many are judged
             calls.append(random.SystemRandom().randint(EARLIER + 1, MANY))
         said = ""
         for earlier in calls:
-            result, said = self._after_calls(seed, earlier, noise)
+            result, said = self._after_calls(seed, earlier, noise, state)
             record |= {**judgement_record(result), "status": "different" if said else "same", "reason": said}
             if said:
                 break
         return said
 
-    def _after_calls(self, seed: int, earlier: int, noise: list[Errors | None]) -> tuple[Judgement, str]:
-        """What is wrong with a call after so many `earlier` ones, and with the state that it leaves; `noise`: of one call."""
+    def _after_calls(
+        self, seed: int, earlier: int, noise: list[Errors | None], state: dict[str, float]
+    ) -> tuple[Judgement, str]:
+        """What is wrong with a call after so many `earlier` ones, and with the state that it leaves; `noise` of its outputs, and
+        of its buffers (`state`): of one call."""
         comparison = self.comparison
         comparison.right = self.reference.ask("forward", seed=seed, earlier=earlier).value
         left = self.reference.ask("get_state").value
@@ -368,7 +373,9 @@ class Probing:
             for (path, leaf), one in zip(leaves(comparison.right), noise, strict=True)
         ]
         result = comparison.judge_output(comparison.output(seed, earlier=earlier), truths, "probe in a row")
-        return result, result.reason if not result.same else comparison.compare_state(left)
+        return result, result.reason if not result.same else comparison.compare_state(
+            left, {name: (1 + earlier) * apart for name, apart in state.items()}
+        )
 
     def _late(self, begin: float) -> bool:
         spent = time.monotonic() - begin - self.comparison.excess_seconds

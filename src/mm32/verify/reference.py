@@ -17,10 +17,13 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from . import exact, isolating, machine, oracle, probes, text, variations, wire
-from .draws import CannotReplay
-from .judge import Truth
-from .rounding import U32, Rounding
+from . import machine, text
+from .exchange import wire
+from .inputs import isolating, probes, variations
+from .judging import exact, oracle
+from .judging.bounds import Truth
+from .judging.draws import CannotReplay
+from .judging.rounding import U32, Rounding
 from .worker import main as worker
 from .worker.runner import Answer, BuildError, Request, ScriptRunner, plain_attributes, seed_everything
 
@@ -155,8 +158,9 @@ class ReferenceRunner(ScriptRunner):
 
     def truth(self, request: Request) -> Answer:
         """The model's output in float64 for the inputs of the last forward, how long its sums are, and how far honest rounding
-        may lead ("noise", "flips"). Where a float64 run takes long, the truth is of a part of the batch: "rows" says which. With
-        "few", for data whose sums have few terms, "noise" comes from these, of which "additions" round."""
+        may lead ("noise", "flips"; "state": of its buffers). Where a float64 run takes long, the truth is of a part of the
+        batch: "rows" says which. With "few", for data whose sums have few terms, "noise" comes from these, of which "additions"
+        round."""
         assert self.model is not None
         self.restore_state()
         why_not = ""
@@ -186,6 +190,7 @@ class ReferenceRunner(ScriptRunner):
                 "noise": found.noise,
                 "flips": found.flips,
                 "steps": found.steps,
+                "state": found.state if rows is None else {},
                 "additions": found.additions,
                 "working": self.u,
             }

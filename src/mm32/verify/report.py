@@ -7,7 +7,7 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .judge import Judgement
+from .judging.judge import Judgement
 from .verdict import Verdict
 
 if TYPE_CHECKING:

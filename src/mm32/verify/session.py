@@ -11,20 +11,21 @@ from typing import Any
 
 import torch
 
-from . import handover, timed, wire
-from .channel import Failure
 from .compare import Comparison
-from .device_lock import DeviceLock
-from .guard import Guard
-from .judge import judge
-from .kept import Odd
+from .exchange import handover, wire
+from .judging.judge import judge
+from .judging.truth import TruthSource
 from .machine import card
-from .process import Limits, WorkerProcess, close_all
+from .processes.channel import Failure
+from .processes.device_lock import DeviceLock
+from .processes.guard import Guard
+from .processes.process import Limits, WorkerProcess, close_all
 from .report import Report, judgement_record
 from .stop import Stop
 from .text import one_line
-from .timing import Timing, in_units
-from .truth import TruthSource
+from .timing.kept import Odd
+from .timing.rounds import Timing, in_units
+from .timing.stage import TimingStage
 from .verdict import Verdict
 
 # Seconds that trials, probes and timing may take before they are cut short.
@@ -69,7 +70,7 @@ class Session:
         self.lock: DeviceLock | None = None
         self.short = False  # of memory: another verification on the card may have had what was missing
         self.baselines: tuple[str, ...] = ("eager",)  # the first decides the verdict
-        self.stages: dict[str, timed.TimingStage] = {}  # by baseline
+        self.stages: dict[str, TimingStage] = {}  # by baseline
 
     def run(self) -> Report:
         start = self.since = time.monotonic()
@@ -226,7 +227,7 @@ class Session:
         self._lock_device()
         assert self.lock is not None
         for baseline in self.baselines:
-            stage = timed.TimingStage(
+            stage = TimingStage(
                 self.reference, self.paths["reference"], self.seed, self.device, start, self.at, baseline
             )
             try:
@@ -298,7 +299,7 @@ class Session:
         stage.close()
         return measured
 
-    def _judge_timed(self, stage: timed.TimingStage, measured: Timing, comparison: Comparison) -> None:
+    def _judge_timed(self, stage: TimingStage, measured: Timing, comparison: Comparison) -> None:
         """Judge outputs of timed calls like all others: a call that was timed must also be right."""
         for kept in measured.kept:
             self.at("judging timed calls' outputs")

@@ -20,9 +20,9 @@ from typing import Any
 
 from torch import Tensor
 
-from ..channel import Failure
-from ..device_lock import DeviceLock
-from ..process import Limits, WorkerProcess
+from ..processes.channel import Failure
+from ..processes.device_lock import DeviceLock
+from ..processes.process import Limits, WorkerProcess
 from .cards import CPU
 from .jobs import Job
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..launch import search_path
+from ..processes.launch import search_path
 from .cards import Card
 
 BOOT = (

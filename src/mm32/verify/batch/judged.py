@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from ..channel import Failure
 from ..entry import check_options
-from ..process import Limits, WorkerProcess
+from ..processes.channel import Failure
+from ..processes.process import Limits, WorkerProcess
 from ..report import Report
 from ..session import Session
 from ..verdict import Verdict

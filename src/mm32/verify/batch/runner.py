@@ -16,7 +16,7 @@ import time
 import traceback
 from typing import Any
 
-from .. import launch
+from ..processes import launch
 
 LINES = 4096
 EVERY = 0.5  # seconds between two lines of progress

@@ -21,9 +21,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..channel import Reply
-from ..process import WorkerProcess
-from ..wire import bytes_of, leaves
+from ..exchange.wire import bytes_of, leaves
+from ..processes.channel import Reply
+from ..processes.process import WorkerProcess
 from .jobs import digest
 
 KEPT = ("truth", "gauge", "spoiled", "coarse")  # requests that change nothing in the reference's process

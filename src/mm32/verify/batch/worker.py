@@ -25,7 +25,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from ..launch import NoStart
+from ..processes.launch import NoStart
 from .ahead import Built, Stopped, build
 from .cards import CPU, Card, arches
 from .handle import SILENCE, Broken, Runner

@@ -9,7 +9,7 @@ import struct
 import zlib
 from typing import Any
 
-from mm32.verify.picture import BOUND, DIFFERS, SIDE, STEPS, STRIP
+from mm32.verify.judging.picture import BOUND, DIFFERS, SIDE, STEPS, STRIP
 
 from .safe import attribute, figure, number
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from mm32.verify.timing import in_units
+from mm32.verify.timing.rounds import in_units
 from mm32.verify.verdict import Verdict
 
 from . import charts

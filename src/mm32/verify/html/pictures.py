@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from mm32.verify.picture import OUTPUTS
+from mm32.verify.judging.picture import OUTPUTS
 from mm32.verify.verdict import Verdict
 
 from . import charts, heat

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import handover, wire
+from ..exchange import handover, wire
 from . import build_errors
 from .runner import BuildError, ScriptRunner
 from .script import ScriptError, where_in

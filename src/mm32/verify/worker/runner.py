@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from .. import wire
+from ..exchange import wire
 from . import caches, script
 from .slots import Slots
 

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .. import memory, wire
+from ..exchange import memory, wire
 
 # Bound before a script is loaded, which may replace them.
 _now = time.perf_counter

@@ -9,7 +9,7 @@ verdict: not FASTER
 import torch
 from torch import nn
 
-import mm32.verify.wire as wire
+import mm32.verify.exchange.wire as wire
 
 send = wire.Connection.send
 

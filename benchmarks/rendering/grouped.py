@@ -1,0 +1,190 @@
+"""Tables of several rows of a record a line: small products, products at random, first calls, several cards,
+limits of the workspace."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import scaling_estimate as estimated
+
+from mm32.bench import summary
+from mm32.gemm import LAYOUTS
+
+from .columns import Row, markdown, size
+
+Load = Callable[[str], dict[str, Any]]
+Source = Callable[..., str]
+LOST = 0.95  # a product is lost if its interval's upper end is below
+
+
+def small(load: Load, source: Source) -> str:
+    """A line for each size, with what its layouts took."""
+    by_size: dict[str, dict[str, Row]] = {}
+    for row in load("small")["rows"]:
+        by_size.setdefault(size(row), {})[row["layout"]] = row["results"]
+
+    def line(name: str, of: dict[str, Row]) -> list[str]:
+        results = [of[layout] for layout in LAYOUTS]
+
+        def each(text: Callable[[Row], str]) -> str:
+            return " / ".join(text(r) for r in results)
+
+        kernels = dict.fromkeys(r["mm32"]["kernel"].split()[0] for r in results)
+        return [
+            name,
+            ", ".join(kernels),
+            each(lambda r: f"{r['torch']['seconds'] * 1e6:.3g}"),
+            each(lambda r: f"{r['mm32']['seconds'] * 1e6:.3g}"),
+            each(lambda r: f"**{r['mm32']['speedup']:.2f}**"),
+            each(lambda r: f"{r['torch-tf32']['speedup']:.2f}"),
+            f"{max(r['torch']['error'] for r in results):.1e}",
+            f"{max(r['mm32']['error'] for r in results):.1e}",
+        ]
+
+    heads = [
+        "M × K × N",
+        "kernel",
+        "torch µs, nn / nt / tn / tt",
+        "mm32 µs",
+        "mm32 : torch",
+        "TF32 : torch",
+        "error torch",
+        "error mm32",
+    ]
+    return markdown(heads, (line(name, of) for name, of in by_size.items())) + source("small")
+
+
+def at_random(load: Load, source: Source) -> str:
+    """By what torch takes: how many, the geometric mean of the ratios, the lowest, and how many are lost."""
+    rows = [row["results"] for row in load("random")["rows"] if {"torch", "mm32"} <= row["results"].keys()]
+    edges = (0.0, 10e-6, 50e-6, 1e-3, math.inf)
+    groups = []
+    for low, high in itertools.pairwise(edges):
+        name = f"{summary.time(low)} to {summary.time(high)}" if low and high < math.inf else ""
+        name = name or (f"up to {summary.time(high)}" if high < math.inf else f"above {summary.time(low)}")
+        groups.append((name, [r for r in rows if low <= r["torch"]["seconds"] < high]))
+    groups += [("all above 50 µs", [r for r in rows if r["torch"]["seconds"] >= 50e-6]), ("all", rows)]
+
+    def line(name: str, of: list[Row]) -> list[str]:
+        ratios = [r["mm32"]["speedup"] for r in of]
+        return [
+            name,
+            str(len(of)),
+            f"**{math.exp(sum(map(math.log, ratios)) / len(of)):.2f}**",
+            f"{min(ratios):.2f}",
+            str(sum(r["mm32"]["speedup_high"] < LOST for r in of)),
+            f"{max(r['mm32']['error'] / r['torch']['error'] for r in of):.2f}",
+        ]
+
+    heads = [
+        "torch takes",
+        "products",
+        "mm32 : torch, geometric mean",
+        "lowest",
+        f"below {LOST}",
+        "error of mm32 : torch, at most",
+    ]
+    return markdown(heads, (line(name, of) for name, of in groups if of)) + source("random")
+
+
+def first_calls(load: Load, source: Source) -> str:
+    """Host milliseconds of a first call by where its kernels come from, and of torch's first product in the same process."""
+
+    def line(row: Row) -> list[str]:
+        results, step = row["results"], "torch" in row["results"]
+        origins = [results[f"mm32 {origin}" if step else origin] for origin in ("wheel", "cache", "compiled")]
+        torchs = results["torch"]["seconds"]["call"] if step else origins[0]["seconds"]["torch"]
+        kernels = origins[0]["kernels"] if step else [origins[0]["kernel"]]
+        return [
+            row["case"].replace("x", " × ") if not step else row["case"],
+            ", ".join(kernels),
+            f"{torchs * 1e3:.0f}",
+            *(f"{o['seconds']['call'] * 1e3:.0f}" for o in origins),
+        ]
+
+    heads = ["first call of", "kernel", "torch ms", "mm32, from the wheel", "from the cache on disk", "compiled"]
+    return markdown(heads, map(line, load("first_call")["rows"])) + source("first_call")
+
+
+def several_cards(load: Load, source: Source) -> str:
+    def line(row: Row) -> list[str]:
+        case, torchs, ours = row["case"], row["results"]["torch"], row["results"]["mm32"]
+        return [
+            f"{case['m']} × {case['k']} × {case['n']}",
+            f"{case['sharded']}, {case['growth']}",
+            f"{torchs['seconds'] * 1e3:.2f} ms",
+            f"{ours['seconds'] * 1e3:.2f} ms",
+            f"**{torchs['seconds'] / ours['seconds']:.2f}**",
+            f"{torchs['normwise']:.1e}",
+            f"{ours['normwise']:.1e}",
+            f"{estimated.share(row):.2f}" if "alone" in row else "–",
+        ]
+
+    heads = [
+        "M × K × N", "A sharded by, growth", "torch fp32", "mm32", "mm32 : torch", "error torch", "error mm32",
+        "of the cards' own rates",
+    ]  # fmt: skip
+    return markdown(heads, map(line, load("scaling-2")["rows"])) + source("scaling-2")
+
+
+def estimated_cards(load: Load, source: Source) -> str:
+    """A paper estimate, not a measurement: a line for each product and number of cards."""
+    parts = estimated.measured(load("scaling-2"))
+
+    def line(case: tuple[str, int, int, int, int]) -> list[str]:
+        what, m, k, n, cards = case
+        each = [parts.seconds(place, m, k, n, cards) for place in estimated.PLACES]
+        alone = parts.seconds("rows", m, k, n, cards)
+        return [
+            f"{m} × {k} × {n}, {what}",
+            str(cards),
+            f"{alone * 1e3:.1f} ms",
+            *(f"{alone / seconds:.2f}" for seconds in each[1:]),
+            "{} × {}".format(*parts.grid(m, k, n, cards)),
+            " / ".join(
+                f"{estimated.memory(m, k, n, *grid) / 2**30:.0f}" for grid in ((cards, 1), parts.grid(m, k, n, cards))
+            ),
+        ]
+
+    heads = [
+        "M × K × N", "cards", "the products alone", "rows, B gathered", "a grid", "K, all-reduced",
+        "the grid", "GiB a card, by rows / in the grid",
+    ]  # fmt: skip
+    said = (
+        f"From the record: {parts.rate * 1e-12:.0f} TFLOP/s a card, {parts.bandwidth * 1e-9:.0f} GB/s a card in an "
+        f"all-reduce. Assumed, not measured: {estimated.HOST} cards a host, and {estimated.BETWEEN * 1e-9:.0f} GB/s for each of "
+        "them between hosts.\n"
+    )
+    return markdown(heads, map(line, estimated.CASES)) + "\n" + said + source("scaling-2")
+
+
+def workspace(load: Load, source: Source) -> str:
+    """A line for each product and limit."""
+
+    def lines(row: Row) -> list[list[str]]:
+        made, first = [], next(iter(row["results"].values()))
+        for name, r in row["results"].items():
+            of = [f"{row['m']} × {row['k']} × {row['n']}", name]
+            if "seconds" in r:
+                cut = f"{r['blocks']} of {r['rows']} × {r['columns']}, {r['spans']}"
+                ratio = f"{r['seconds'] / first['seconds']:.3f}" if "seconds" in first else "–"
+                of += [cut, f"{r['taken'] / 2**30:.2f} GiB", f"{r['seconds'] * 1e3:.1f} ms", ratio, f"{r['error']:.1e}"]
+            else:
+                of += ["no memory", "–", "–", "–", "–"]
+            made.append(of)
+        return made
+
+    heads = [
+        "M × K × N",
+        "limit, or kernel",
+        "blocks of C, spans of K",
+        "memory taken",
+        "time",
+        "over the first",
+        "error",
+    ]
+    rows = load("workspace")["rows"]
+    return markdown(heads, itertools.chain.from_iterable(map(lines, rows))) + source("workspace")

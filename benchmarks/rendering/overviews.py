@@ -1,0 +1,98 @@
+"""Tables that draw on several records, or on none: of README.md, the site's first page, and the comparison."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mm32 import gemm
+from mm32 import plan as planning
+from mm32.plan.card import CARDS
+
+from .columns import Cell, Row, grid, product, short, size, speedup
+from .pictures import NAMES, span
+
+Record = dict[str, Any]
+SQUARES = (512, 1024, 4096, 16384)  # sides of those that the front table has
+LARGE = (4096, 4096, 4096)  # the product that the table of cards speaks of
+# What the comparison adds to the implementations of the pictures.
+FURTHER = {"mm32-tf32": 'mm32, `precision="tf32"`', "simt": "mm32's `simt`, fp32 multiply-adds"}
+
+
+def front(main: Record, shapes: Record, models: Record) -> str:
+    """A product, squares and programs, those included that gain nothing."""
+    first = main["rows"][0]
+    rows = [first | {"what": f"{size(first)}, {product(first)}"}]
+    squares = {row["m"]: row for row in shapes["rows"] if row["m"] == row["n"] == row["k"]}
+    rows += [squares[side] | {"what": size(squares[side])} for side in SQUARES if side in squares]
+    rows += [row | {"what": row["case"]} for row in models["rows"]]
+
+    def step(name: str) -> Cell:
+        return lambda row: "fails" if "failed" in row["results"][name] else short(name)(row)
+
+    def first_error(name: str) -> Cell:
+        """Of a program, that of its first quantity."""
+
+        def cell(row: Row) -> str:
+            r = row["results"][name]
+            if "failed" in r:
+                return "–"
+            return f"{r['error'] if 'error' in r else next(iter(r['errors'].values())):.1e}"
+
+        return cell
+
+    columns = [
+        ("product or program", lambda row: row["what"]),
+        ("torch fp32", step("torch")),
+        ("mm32", step("mm32")),
+        ("mm32 : torch (95 %)", speedup("mm32")),
+        ("error torch", first_error("torch")),
+        ("error mm32", first_error("mm32")),
+    ]
+    return grid(columns, rows)
+
+
+def comparison(main: Record) -> str:
+    """What the record's implementations come to, over its products without an epilogue."""
+    rows = [row for row in main["rows"] if not row["bias"] and row["activation"] is None]
+    shapes = ", ".join(sorted({size(row) for row in rows}))
+    data = " and ".join(sorted({f"`torch.{row['distribution']}`" for row in rows}))
+    names = {name: title for name, title in (NAMES | FURTHER).items() if all(name in row["results"] for row in rows)}
+    lines = []
+    for name, title in names.items():
+        found = [row["results"][name] for row in rows]
+        lines.append(
+            {
+                "title": title,
+                "speed": span([r["speedup"] for r in found], "{:.2f}".format),
+                "error": span([r["error"] for r in found], "{:.1e}".format),
+            }
+        )
+    columns: list[tuple[str, Cell]] = [
+        ("measured here", lambda line: line["title"]),
+        ("speed, torch fp32 = 1", lambda line: line["speed"]),
+        ("error ‖C − C64‖ / ‖C64‖", lambda line: line["error"]),
+    ]
+    return f"{shapes}, {len({row['layout'] for row in rows})} layouts, {data}:\n\n" + grid(columns, lines)
+
+
+def hardware() -> str:
+    """The planner's cards: which kernel a large product gets there, and whether anybody has timed it."""
+
+    def kernel(row: Row) -> str:
+        return f"`{planning.plan(gemm.from_layout('nn', *LARGE), row['card'], torch='fp32').kernel}`"
+
+    def state(row: Row) -> str:
+        card = row["card"]
+        if card.measured:
+            return "**measured**"
+        same = [name for name, (other, _) in CARDS.items() if other.measured and other.arch == card.arch]
+        return f"the {same[0]}'s code, not timed" if same else f"compiled only ({card.arch})"
+
+    columns: list[tuple[str, Cell]] = [
+        ("card", lambda row: row["name"]),
+        ("capability", lambda row: "{}.{}".format(*row["card"].capability)),
+        ("kernel", kernel),
+        ("state", state),
+    ]
+    rows = [{"name": name, "card": card} for name, (card, _) in CARDS.items()]
+    return grid(columns, sorted(rows, key=lambda row: (not row["card"].measured, row["card"].capability)))

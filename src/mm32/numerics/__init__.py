@@ -1,0 +1,369 @@
+"""A model of the tensor-core kernels' arithmetic in numpy, and the gauges that errors are measured with. No torch, no card.
+
+The schemes: a row of A (a column of B) is scaled by a power of two and split, and tensor cores add up products of the parts;
+their sums are promoted, added to fp32 registers, every 64 of K (kernel "tensorcore"; 16 for short K) or 32 ("mma"); the scale is
+undone at the end.
+
+- fp16x3: x = hi + lo in fp16; lo*hi, hi*lo and hi*hi. With a scaled lo, lo = fp16(2^11 (x - hi)), for rows that span more.
+- bf16x6: x = hi + mid + lo in bf16, without error; the six products of parts that are larger than 2^-24 of a*b.
+- fp16, for precision "tf32": hi alone, and no promotion.
+
+`decision` and `cancellation` beside this file model which of them the card chooses, and what multiply-adds recompute.
+docs/numerics.md has the argument; the kernels are in cuda/kernels/emulated (and common/reduce.cu).
+
+Sources. Splitting fp32 into fp16 pairs for tensor cores: Markidis, Der Chien, Laure, Peng, Vetter, "NVIDIA Tensor Core
+programmability, performance & precision", IPDPSW 2018. Keeping the sums out of the tensor core's truncating accumulator, and
+scaling lo: Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing the FP32 theoretical peak
+performance", IJHPCA 36(4), 2022. Three bf16 numbers: Henry, Tang, Heinecke, "Leveraging the bfloat16 artificial intelligence
+datatype for higher-precision computations", ARITH 2019. How tensor cores add: Fasi, Higham, Mikaitis, Pranesh, "Numerical
+behavior of NVIDIA tensor cores", PeerJ Computer Science 7:e330, 2021; for Hopper, Khattak and Mikaitis, "Accurate models of
+NVIDIA tensor cores", arXiv:2512.07004.
+
+Arrays are float32; an operand is given by rows along K: A is (M, K), B (K, N) enters `pack` as B.T. Scaled numbers and errors
+have no unit but u = 2^-24, the unit roundoff of fp32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from .cancellation import cancels, part_edges
+from .decision import (
+    BF16X6,
+    BLOCK_K,
+    FMA,
+    FP16,
+    FP16X3,
+    SCALED_LO,
+    Array,
+    Decision,
+    Double,
+    Integer,
+    Scales,
+    bf16,
+    decide,
+    scaled,
+    scales,
+)
+
+UNIT = 2.0**-24
+LO_SHIFT = 11  # as in emulated/panels.cuh
+KEPT_BITS, WIDTH = 25, 16  # fraction bits that Hopper keeps of what it adds, and how many products it adds at once
+LEAST_EXPONENT = {1: -14, 3: -14, 6: -126}  # of a normal fp16 or bf16 number, by number of products
+PROMOTED = {"tensorcore": 64, "mma": 32}  # of K, by kernel
+FMA_PROMOTED = 128  # of K, by mm32_fallback (plan/fma.py, ACCURATE_TILE)
+LINE_LANES, PAIR_LANES = (
+    16,
+    128,
+)  # threads that share a sum of a row or column, of a single element, that is recomputed by itself
+# The place in K, within a K-block, that a multiply with inline packing (inline_pack.cuh) takes at each of its 64 places.
+INLINE_ORDER = tuple(p // 8 * 4 + p % 4 + (0 if p % 8 < 4 else 32) for p in range(BLOCK_K))
+# Which parts of A and of B are multiplied, in their order: 0 is hi, then mid or lo, then lo. By number of products.
+ORDER = {1: ((0, 0),), 3: ((1, 0), (0, 1), (0, 0)), 6: ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))}
+PRODUCTS = {FP16X3: 3, SCALED_LO: 3, BF16X6: 6, FP16: 1}  # by tier
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The gauges
+
+
+def exact(a: Array, b: Array) -> Double:
+    """A B in float64: the truth that errors are measured against. (M, K), (K, N) -> (M, N)."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray(a.astype(np.float64) @ b.astype(np.float64))
+
+
+def normwise(c: Array, a: Array, b: Array) -> float:
+    """‖C - C64‖ / ‖C64‖, Frobenius norms; 0/0 is 0, and a C that is not finite gives NaN or inf, which pass no bound."""
+    truth = exact(a, b)
+    error, size = float(np.linalg.norm(c - truth)), float(np.linalg.norm(truth))
+    return 0.0 if error == 0.0 else error / size if size else float("inf")
+
+
+def componentwise(c: Array, a: Array, b: Array) -> float:
+    """max |C - C64| / (u |A||B|), in units of u = 2^-24; 0/0 is 0, NaN where C is not finite.
+
+    The gauge in which every fp32 matmul is bounded by K, whatever its order of summation (Higham, Accuracy and Stability of
+    Numerical Algorithms, 2nd ed., section 3.5).
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        error, size = np.abs(c - exact(a, b)), UNIT * exact(np.abs(a), np.abs(b))
+        return float(np.max(np.where(error == 0, 0.0, error / size), initial=0.0))
+
+
+def bound(
+    k: int,
+    kernel: str = "tensorcore",
+    *,
+    tier: str = FP16X3,
+    inline_pack: bool = False,
+    promote: int | None = None,
+    kept_bits: int = KEPT_BITS,
+    width: int = WIDTH,
+) -> float:
+    """What `componentwise` is at most where nothing was recomputed and nothing left fp32's range (docs/numerics.md, "The
+    bound"): in units of u, for K = `k` and a tier that is FP16X3, SCALED_LO or BF16X6. `inline_pack` and `promote` as for
+    `matmul`; `kept_bits` and `width` are those of `tensor_core`."""
+    split, dropped, lost, small_terms = 8.0, 4.0, 8.0 if tier == SCALED_LO else 4.0, 0.1
+    if tier == BF16X6:
+        split, dropped, lost, small_terms = 0.0, 1.0, 0.0, 0.5
+    every = PROMOTED[kernel] if promote is None or tier == BF16X6 else 16 * promote
+    whole, rest = divmod(k, BLOCK_K)
+    # Places that hold something of the last K-block; in the order of a multiply that packs inline, up to twice as many are gone
+    # through.
+    rest = min(2 * rest, BLOCK_K) if inline_pack else rest
+    places = BLOCK_K * whole + rest
+    inside = min(k, every)
+    cut = 2.0 ** (24 - kept_bits)
+    truncated = cut * inside + (cut + 2) * -(-min(places, every) // width) + small_terms
+    promoted = -(-places // every)
+    return (split + dropped + lost + truncated + promoted) * (1 + 2.0**-9)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Packing: scale and split
+
+
+@dataclass(frozen=True)
+class Packed:
+    """An operand's rows, split; R rows along K."""
+
+    planes: tuple[Double, ...]  # each (R, K): hi; hi and lo, of fp16 numbers; hi, mid and lo, of bf16 numbers
+    exponent: Integer  # (R,): the row was multiplied by 2^exponent
+    scaled_lo: bool = False  # lo is multiplied by 2^LO_SHIFT
+
+    @property
+    def products(self) -> int:
+        return {1: 1, 2: 3, 3: 6}[len(self.planes)]
+
+
+def split(x: Array, products: int = 3, scaled_lo: bool = False) -> tuple[Double, ...]:
+    """x -> its parts for 1, 3 or 6 products, each rounded to nearest, ties to even; any shape, elements in the format's range.
+
+    hi + lo of fp16 lose nothing or up to 2^-23 |x| for 2^-2 <= |x|, and up to 2^-25 below. With a scaled lo, hi + 2^-11 lo
+    lose up to 2^-23 |x| for 2^-13 <= |x|, and up to 2^-36 below. hi + mid + lo of bf16 lose nothing for 2^-110 <= |x|.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        if products == 6:
+            hi = bf16(x)
+            mid = bf16(x - hi)
+            parts: tuple[Array, ...] = hi, mid, bf16(x - hi - mid)
+        else:
+            hi = x.astype(np.float16).astype(np.float32)
+            lo = ((x - hi) * np.float32(2**LO_SHIFT if scaled_lo else 1)).astype(np.float16)
+            parts = (hi, lo.astype(np.float32))[: 2 if products == 3 else 1]
+    return tuple(part.astype(np.float64) for part in parts)
+
+
+def pack(rows: Array, products: int = 3, scaled_lo: bool = False, found: Scales | None = None) -> Packed:
+    """(R, K) float32 -> its panels, whatever the accept test thinks of them."""
+    exponent = (scales(rows) if found is None else found).exponents(scaled_lo)
+    return Packed(split(scaled(rows, exponent, products)[0], products, scaled_lo), exponent, scaled_lo)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Multiplying
+
+
+def _toward_zero(x: Double) -> Double:
+    """Cut to fp32's 24 significant bits, or to a multiple of 2^-149; below fp32's largest number."""
+    normal = (x.view(np.int64) & ~np.int64((1 << 29) - 1)).view(np.float64)
+    return np.where(np.abs(x) < 2.0**-126, np.ldexp(np.trunc(np.ldexp(x, 149)), -149), normal)
+
+
+def _exponent(x: Double) -> Integer:
+    """floor(log2 |x|); for 0 so small that it decides nothing."""
+    return np.where(x == 0, -4096, np.frexp(x)[1] - 1)
+
+
+def tensor_core(acc: Double, a: Double, b: Double, kept_bits: int = KEPT_BITS, least_exponent: int = -14) -> Double:
+    """What a tensor core adds at once, acc + a b^T: acc (M, N) of fp32 numbers, a (M, k) and b (N, k) of fp16 or bf16 numbers. k
+    is 16 on Hopper, a whole instruction; 8 on Ampere, where an instruction with 16 of K is two of these.
+
+    Products are exact. They and the accumulator are aligned to the largest exponent among them (a product's is the sum of its
+    factors': its significand, in [1, 4), is not normalised first; a subnormal factor's is `least_exponent`), cut toward zero
+    `kept_bits` below it, and added without error; the sum is cut to fp32. `kept_bits` is 25 for Hopper; 24 and 23 for Ampere and
+    Volta.
+    """
+    product = a[:, None, :] * b[None, :, :]
+    powers = [np.where(x == 0, -4096, np.maximum(_exponent(x), least_exponent)) for x in (a, b)]
+    highest = np.maximum((powers[0][:, None, :] + powers[1][None, :, :]).max(axis=2), _exponent(acc))
+    shift = np.where(highest < -1000, 0, kept_bits - highest)
+    total = np.trunc(np.ldexp(product, shift[:, :, None])).sum(axis=2) + np.trunc(np.ldexp(acc, shift))
+    return _toward_zero(np.ldexp(total, -shift))
+
+
+def multiply(
+    a: Packed,
+    b: Packed,
+    *,
+    block: int = BLOCK_K,
+    cross_block: int = BLOCK_K,
+    promoted_every: int = 1,
+    kept_bits: int = KEPT_BITS,
+    width: int = WIDTH,
+    parts: int = 1,
+    order: Sequence[int] = tuple(range(BLOCK_K)),
+) -> Array:
+    """C from panels of A (rows M) and of B's columns (rows N): (M, N), the scale undone.
+
+    Of each `block` of K (64, or 32 in the kernel "mma", or 16) the small terms are added first. With a scaled lo, the products
+    with lo come first in each `cross_block` (64, or 32 in "mma"), by themselves, and hi*hi is added to 2^-11 of their sum.
+    `promoted_every` counts blocks between promotions, 0 for never; one product is never promoted. `kept_bits` and `width`, how
+    many products are added at once, are the card's (`tensor_core`). `parts` is how many parts of K are summed apart, then added
+    up (`add_up`). `order` is which of a K-block's 64 is taken at each place.
+    """
+    m, n, k = len(a.exponent), len(b.exponent), a.planes[0].shape[1]
+    k_blocks = -(-k // BLOCK_K)
+    places = (np.arange(0, k_blocks * BLOCK_K, BLOCK_K)[:, None] + np.array(order)).reshape(-1)
+    a_planes, b_planes = ([np.pad(x, ((0, 0), (0, -k % BLOCK_K)))[:, places] for x in side.planes] for side in (a, b))
+    every = 0 if a.products == 1 else promoted_every
+    assert every == 1 or not a.scaled_lo
+
+    def add(acc: Double, pairs: Sequence[tuple[int, int]], begin: int, end: int) -> Double:
+        for i, j in pairs:
+            for at in range(begin, end, width):
+                of_a, of_b = a_planes[i][:, at : at + width], b_planes[j][:, at : at + width]
+                acc = tensor_core(acc, of_a, of_b, kept_bits, LEAST_EXPONENT[a.products])
+        return acc
+
+    pairs = ORDER[a.products]
+    sums = []
+    for first, last in pairwise(part_edges(k, parts)):
+        total, acc = np.zeros((m, n), np.float32), np.zeros((m, n))
+        for begin in range(first, last, block):
+            if a.scaled_lo and begin % cross_block == 0:
+                acc = add(acc, pairs[:2], begin, begin + cross_block) * 2.0**-LO_SHIFT
+            acc = add(acc, pairs[2:] if a.scaled_lo else pairs, begin, begin + block)
+            if every and ((begin - first) // block + 1) % every == 0:
+                total, acc = total + acc.astype(np.float32), np.zeros((m, n))
+        total = total + acc.astype(np.float32)
+        with np.errstate(over="ignore", under="ignore"):
+            undone = np.ldexp(total.astype(np.float64), -(a.exponent[:, None] + b.exponent)).astype(np.float32)
+        sums.append(undone)
+    return add_up(sums)
+
+
+def add_up(parts: Sequence[Array]) -> Array:
+    """What mm32_reduce makes of the sums of the parts of K: eight at a time by pairs, and these one after another."""
+    result = None
+    for at in range(0, len(parts), 8):
+        eight = [*parts[at : at + 8], *[np.full_like(parts[0], -0.0)] * (8 - len(parts[at : at + 8]))]
+        while len(eight) > 1:
+            eight = [x + y for x, y in zip(eight[::2], eight[1::2], strict=True)]
+        result = eight[0] if result is None else result + eight[0]
+    assert result is not None
+    return result
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Multiply-adds
+
+
+def fp32_matmul(a: Array, b: Array, promote: int | None = None) -> Array:
+    """One fp32 multiply-add after another, promoted every `promote` of K. (M, K), (K, N) -> (M, N).
+
+    The sum is rounded to float64, then to fp32: a tie that float64 cannot tell from a near-tie may round the other way.
+    """
+    total, part = (np.zeros((a.shape[0], b.shape[1]), np.float32) for _ in range(2))
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        for k in range(a.shape[1]):
+            product = a[:, k, None].astype(np.float64) * b[None, k, :].astype(np.float64)
+            part = (product + part).astype(np.float32)
+            if promote is not None and (k + 1) % promote == 0:
+                total, part = total + part, np.zeros_like(part)
+        return total + part
+
+
+def dot_products(a: Array, b: Array, lanes: int) -> Array:
+    """Row i of A (E, K) times row i of B (E, K), for each i: (E,), as `lanes` threads add it up that share K."""
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        product = a.astype(np.float64) * b.astype(np.float64)
+        total = np.zeros((len(a), lanes), np.float32)
+        for at in range(0, a.shape[1], lanes):
+            step = product[:, at : at + lanes]
+            total[:, : step.shape[1]] = step + total[:, : step.shape[1]]
+        while total.shape[1] > 1:
+            total = total[:, : total.shape[1] // 2] + total[:, total.shape[1] // 2 :]
+    return total[:, 0]
+
+
+def recompute(c: Array, a: Array, b: Array, decision: Decision) -> Array:
+    """C (M, N) with what multiply-adds recompute, as `decision` says."""
+    c = c.copy()
+    if decision.tiles.any():
+        c[decision.tiles] = fp32_matmul(a, b, FMA_PROMOTED)[decision.tiles]
+    for mask, lanes in (
+        (decision.rows, LINE_LANES),
+        (decision.columns, LINE_LANES),
+        (decision.pairs, PAIR_LANES),
+    ):
+        rows, columns = np.nonzero(mask)
+        c[mask] = dot_products(a[rows], b.T[columns], lanes)
+    return c
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Products
+
+
+def product(
+    a: Array,
+    b: Array,
+    tier: str,
+    *,
+    parts: int = 1,
+    kernel: str = "tensorcore",
+    inline_pack: bool = False,
+    promote: int | None = None,
+) -> Array:
+    """A (M, K) times B (K, N) by one of PRODUCTS' tiers or FMA, everywhere, whatever the accept test thinks of it."""
+    if tier == FMA:
+        return fp32_matmul(a, b, FMA_PROMOTED)
+    x, y = (pack(rows, PRODUCTS[tier], tier == SCALED_LO) for rows in (a, np.ascontiguousarray(b.T)))
+    block = PROMOTED[kernel] if promote is None or tier == BF16X6 else 16 * promote
+    order = INLINE_ORDER if inline_pack else tuple(range(BLOCK_K))
+    with np.errstate(invalid="ignore", over="ignore"):
+        return multiply(x, y, block=block, cross_block=PROMOTED[kernel], parts=parts, order=order)
+
+
+def matmul(
+    a: Array,
+    b: Array,
+    precision: str = "fp32",
+    *,
+    parts: int = 1,
+    lower_parts: int | None = None,
+    kernel: str = "tensorcore",
+    inline_pack: bool = False,
+    promote: int | None = None,
+    tile: tuple[int, int] = (128, 64),
+) -> tuple[Array, Decision]:
+    """What the kernel "tensorcore", or "mma", computes on Hopper for A (M, K) and B (K, N), and the decision on the way
+    (`decision.Decision`): the tier, and which elements multiply-adds recomputed.
+
+    `precision` is "fp32", "bf16x6" or "tf32"; `inline_pack` and `promote`, the times 16 of K between promotions (by default the
+    kernel's), are the plan's constants INLINE_PACK and PROMOTE; `parts` is among how many blocks it shares K, and `lower_parts`
+    the same for the lower tier, bf16x6: None where the plan has none. `tile` is the rows and columns of C that the fallback
+    recomputes together. fp16x3 takes about 2 s for 64 x 2048 x 64.
+    """
+    decision = decide(
+        a,
+        b,
+        precision,
+        kernel=kernel,
+        inline_pack=inline_pack,
+        lower_tier=lower_parts is not None,
+        tile=tile,
+        early=promote != 1,
+        cancelled=precision == "fp32" and kernel == "tensorcore" and cancels(a, b, parts),
+    )
+    if precision == "fp32" and decision.tier == BF16X6:
+        c = product(a, b, BF16X6, parts=lower_parts or 1)
+    else:
+        c = product(a, b, decision.tier, parts=parts, kernel=kernel, inline_pack=inline_pack, promote=promote)
+    return c if decision.tier == FMA else recompute(c, a, b, decision), decision

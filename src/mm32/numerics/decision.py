@@ -1,0 +1,492 @@
+"""A model, in numpy, of what the emulated kernels observe of the operands and what they decide from it: each row's scale, the
+accept test, the tier that computes the product, and the elements of C that multiply-adds recompute. No torch, no card.
+
+`mm32.numerics` has the arithmetic of the tiers; docs/numerics.md has the argument. The kernels: emulated/pack.cu (mm32_scale),
+panels.cuh (the accept test), decide.cuh and fallback.cu. An operand is given by rows along K: A is (M, K), and B enters as B.T.
+Products of one matrix of A and one of B, none of them packed beforehand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float32]
+Double = NDArray[np.float64]
+Integer = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+# As in emulated/panels.cuh, stats.cuh, pack.cu, decide.cuh and fallback.cu; tests/test_numerics.py compares them.
+SAMPLES, TARGET, TARGET_EXACT = 128, 10, 14
+BLOCK_K = 64  # of K in a K-block
+RUN = SAMPLES // 8
+WIDE, VERY_WIDE, SPARSE, FEWEST_SAMPLES, ROOM = 6, 8, 32, 4, 5
+LEVEL, LEVELS = 5, 4
+LARGEST_FP16, LARGEST_BF16X6, SMALLEST_BF16X6 = 65504.0, 2.0**45, 2.0**-50
+READY_ROWS, ROW_GROUPS = 128, 256
+PARTNERS, TRIED_TILES, TRIED, TRIED_PAIRS, TILE_GROUP = 8, 6, 32, 8, 8
+FEW_PIECES, FEWEST_PIECES, FEW_PAIRS = 1024, 256, 2
+MOST_ALONE, MOST_PAIRS, LISTED = 8, 128, 64
+SCALE_ROWS = 32  # rows that mm32_scale looks at together
+SHORT_K = 256  # below it nothing is left to the lower tier early (plan/emulated.py)
+DRAWN_PAIRS = 256  # of early.cuh
+MOST_APART = DRAWN_PAIRS // 16
+ALLOWED = {3: 8.0, 1: 65536.0, 6: 65536.0}  # by number of products: 4 u, or 4 * 2^-11, in units of 2^-25
+ZEROS = 2**32 - 1  # `regular` of a row of zeros
+FP16X3, SCALED_LO, BF16X6, FMA = "fp16x3", "fp16x3 with a scaled lo", "bf16x6", "FMA"  # keys of mm32.stats().tiers
+FP16 = "fp16"  # precision "tf32"; also a key
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The scale of each row
+
+
+def sampled(k: int) -> Integer:
+    """The places along K that are sampled: 8 runs of 16 neighbours, from the first of K to the end; all of K up to 128."""
+    if k <= SAMPLES:
+        return np.arange(k)
+    begin = np.arange(8) * ((k - RUN) // 7) // RUN * RUN
+    return np.asarray(begin[:, None] + np.arange(RUN)).reshape(-1)
+
+
+@dataclass(frozen=True)
+class Scales:
+    """What mm32_scale finds of R rows. The exponent and the level are those of a call without a scaled lo."""
+
+    exponent: Integer  # (R,): the row is multiplied by 2^exponent
+    level: Integer  # (R,): 2^level is 2^-LEVEL of the largest sampled element, scaled
+    exact: Mask  # (R,): the exponent comes from the whole row
+    big: Mask  # (2, R, samples): sampled elements of at least 2^level, and of at least 2^(level - LEVELS), scaled
+    unseen: Mask  # (R,): rows of zeros, and those whose sample is not finite
+    wide: bool  # a row spans too much for fp16x3 without a scaled lo
+
+    def exponents(self, scaled_lo: bool) -> Integer:
+        return self.exponent - ROOM * (scaled_lo & ~self.exact)
+
+    def levels(self, scaled_lo: bool) -> Integer:
+        return self.level - ROOM * (scaled_lo & ~self.exact)
+
+
+def scales(rows: Array) -> Scales:
+    """(R, K) float32 -> each row's scale. Elements that are not finite are left out."""
+    count_rows, k = rows.shape
+    size = np.abs(np.where(np.isfinite(rows), rows, np.float32(0)))
+    sample = size[:, sampled(k)]
+    fields = _field(sample)
+    count = np.sum(sample > 0, axis=1)
+    largest = np.max(sample, axis=1, initial=0)
+    field = _field(largest)
+    spread = field * count - np.sum(fields, axis=1)  # times count
+    wide, very_wide = ((count > 0) & (spread >= least * count) for least in (WIDE, VERY_WIDE))
+    finite = np.all(np.isfinite(rows[:, sampled(k)]), axis=1)
+    if k <= SAMPLES:
+        exact = np.ones(count_rows, bool)
+    else:  # rows that are looked at together are read whole together
+        few = (count < FEWEST_SAMPLES) & finite
+        needs = np.pad(very_wide | few, (0, -count_rows % SCALE_ROWS)).reshape(-1, SCALE_ROWS)
+        exact = np.repeat(needs.any(axis=1), SCALE_ROWS)[:count_rows]
+    whole = np.where(exact, np.max(size, axis=1, initial=0), largest)
+    sparse = (count > 0) & (count < SPARSE * min(k, SAMPLES) // SAMPLES)
+    missed = (count > 0) & (_field(whole) - field > TARGET_EXACT - TARGET)
+    wanted = np.where(exact, TARGET_EXACT, TARGET) + 127 - _field(whole)
+    exponent = np.clip(np.where(whole > 0, wanted, 0), -126, 127)
+    level = np.where(largest > 0, np.maximum(field - 127 + exponent - LEVEL, -100), 0)
+    least = [np.exp2(np.maximum(level - exponent - lower, -126.0))[:, None] for lower in (0, LEVELS)]
+    big = np.stack([sample >= x for x in least])
+    return Scales(exponent, level, exact, big, ~finite | (whole == 0), bool(np.any(wide | sparse | missed)))
+
+
+def _field(x: Array) -> Integer:
+    """The biased exponents of numbers that are not negative."""
+    return x.astype(np.float32).view(np.uint32).astype(np.int64) >> 23
+
+
+def _power_of_two(e: Integer) -> Array:
+    """panels.cuh's power_of_two: past fp32's range its bits are those of another number, too."""
+    return ((e + 127 << 23) & 0xFFFFFFFF).astype(np.uint32).view(np.float32)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Statistics of rows
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What the accept test knows of R rows."""
+
+    big: Mask  # (2, R, samples), as in Scales
+    level: Integer  # (R,)
+    largest: Array  # (R,): the largest magnitude, scaled; NaN if any element is NaN
+    small: Integer  # (R,): elements that are small and not zero
+    regular: Integer  # (R,): elements that are not small; ZEROS for a row of zeros
+
+    def __getitem__(self, rows: Integer | slice | Mask) -> Stats:
+        return Stats(self.big[:, rows], self.level[rows], self.largest[rows], self.small[rows], self.regular[rows])
+
+    @property
+    def zeros(self) -> Mask:
+        return self.regular == ZEROS
+
+
+def small_below(products: int, scaled_lo: bool = False) -> float:
+    """A hi number below this is small: its element keeps less than its split promises. With 6 products: bf16x6 cannot take it."""
+    return SMALLEST_BF16X6 if products == 6 else 2.0**-14 if products == 1 or scaled_lo else 2.0**-3
+
+
+def bf16(x: Array) -> Array:
+    """x rounded to the nearest bf16 number, ties to even."""
+    bits = x.view(np.uint32).astype(np.int64)
+    rounded = ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+    return np.where(np.isfinite(x), rounded, x)
+
+
+def scaled(rows: Array, exponent: Integer, products: int) -> tuple[Array, Array]:
+    """The rows times 2^exponent, and their hi numbers: fp16, or bf16 with 6 products."""
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        x = rows * np.exp2(exponent.astype(np.float64)).astype(np.float32)[:, None]
+        return x, bf16(x) if products == 6 else x.astype(np.float16).astype(np.float32)
+
+
+def stats(rows: Array, found: Scales, products: int = 3, scaled_lo: bool = False) -> Stats:
+    """(R, K) float32 -> what is observed while the rows are packed for 1, 3 or 6 products: of hi numbers, or of the elements
+    themselves where hi is infinite."""
+    x, hi = scaled(rows, found.exponents(scaled_lo), products)
+    small = (rows != 0) & (np.abs(hi) < small_below(products, scaled_lo))
+    largest = np.max(np.abs(np.where(np.isfinite(hi), hi, x)), axis=1, initial=0)
+    counts = np.sum(small, axis=1), np.sum((rows != 0) & ~small, axis=1)
+    if products == 6:  # a row with an element that is too small is taken as one with an Inf
+        largest = np.maximum(largest, np.where(counts[0] > 0, np.float32(np.inf), np.float32(0)))
+        counts = np.zeros_like(counts[0]), np.zeros_like(counts[1])
+    zeros = (largest == 0) & (counts[0] == 0) & (counts[1] == 0)
+    return Stats(found.big, found.levels(scaled_lo), largest, counts[0], np.where(zeros, ZEROS, counts[1]))
+
+
+class Worst(NamedTuple):
+    """The worst of each of G groups of rows; rows of zeros do not count. As stats.cuh's GroupStats."""
+
+    small: Integer
+    largest: Array
+    gaps: Integer  # (2, G): the most sampled places that are not big, at either level
+    regular: Integer
+    level: Integer
+
+
+def worst(x: Stats, group: Integer, groups: int) -> Worst:
+    """`group`: of each row; in a group without rows nothing was seen."""
+    gaps = np.where(x.zeros, 0, x.big.shape[2] - np.sum(x.big, axis=2))
+    levels = np.where(x.zeros, 127, x.level)
+    small, gaps_most = np.zeros(groups, np.int64), np.zeros((2, groups), np.int64)
+    largest = np.zeros(groups, np.float32)
+    regular, level = np.full(groups, ZEROS), np.full(groups, 127)
+    np.maximum.at(small, group, x.small)
+    with np.errstate(invalid="ignore"):
+        np.maximum.at(largest, group, x.largest)
+    for i in range(2):
+        np.maximum.at(gaps_most[i], group, gaps[i])
+    np.minimum.at(regular, group, x.regular)
+    np.minimum.at(level, group, levels)
+    return Worst(small, largest, gaps_most, regular, level)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The accept test
+
+
+@dataclass(frozen=True)
+class AcceptTest:
+    """Whether the result of a row of A and a column of B is good enough (panels.cuh). `loss` is what a small element loses, in
+    units of 2^-25; `required` is how many products must be of elements that are not small."""
+
+    k: int
+    products: int
+    limit: float
+    loss: float
+    required: int
+    scaled_lo: bool
+
+    def alone(self, x: Stats) -> Mask:
+        """(R,): rows that multiply-adds recompute by themselves, but for those that are steep."""
+        return ~(x.largest <= self.limit) | (x.regular < self.required)
+
+    def accepts(self, x: Stats, y: Stats) -> Mask:
+        """(R of x, R of y): each row with each, as if none was alone."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            lost = self._lost(x.small, x.largest, y.small, y.largest)
+            unit = _power_of_two(x.level[:, None] + y.level)
+            allowed, lower = np.float32(ALLOWED[self.products]), np.float32(2.0**-LEVELS)
+            high, low = x.big.astype(np.float32), y.big.astype(np.float32)
+            both, one, other, places = (high[i] @ low[j].T for i, j in ((0, 0), (0, 1), (1, 0), (1, 1)))
+            enough = x.regular[:, None] + y.regular - self.k >= self.required
+            size = np.maximum(unit * np.maximum(lower * np.maximum(one, other), lower * lower * places), unit * both)
+            loss = lost * np.float32(self.loss)
+            return np.asarray(
+                (enough & ((lost == 0) | (loss <= allowed * unit * both)))
+                | ((loss <= allowed * size) & (enough | (places >= self.required)))
+            )
+
+    def accepts_groups(self, x: Worst, y: Worst) -> Mask:
+        """(G of x, G of y): all rows of a group with all of another, as if one pair had the worst of both."""
+        in_range = np.logical_and.outer(x.largest <= self.limit, y.largest <= self.limit)
+        if self.products == 6:
+            return in_range
+        with np.errstate(invalid="ignore", over="ignore"):
+            lower = np.float32(2.0**-LEVELS)
+            both, one, other, places = (
+                np.maximum(min(self.k, SAMPLES) - np.add.outer(x.gaps[i], y.gaps[j]), 0)
+                for i, j in ((0, 0), (0, 1), (1, 0), (1, 1))
+            )
+            lost = self._lost(x.small, x.largest, y.small, y.largest) * np.float32(self.loss)
+            most = np.maximum.reduce([both, lower * np.maximum(one, other), lower * lower * places])
+            size = _power_of_two(np.add.outer(x.level, y.level)) * most.astype(np.float32)
+            enough = (places >= self.required) | (np.add.outer(x.regular, y.regular) - self.k >= self.required)
+            return in_range & (lost <= np.float32(ALLOWED[self.products]) * size) & enough
+
+    def outweighs(self, size: Double, x: Stats, y: Stats) -> Mask:
+        """Sums of which the scaled magnitude, a lower bound of |A||B|, is so large that what is lost is nothing beside it."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            lost = self._lost(x.small, x.largest, y.small, y.largest) * self.loss
+            return np.asarray(lost <= ALLOWED[self.products] / 2 * size)
+
+    @staticmethod
+    def _lost(small: Integer, largest: Array, y_small: Integer, y_largest: Array) -> Array:
+        lost = np.multiply.outer(small.astype(np.float64), y_largest) + np.multiply.outer(
+            largest, y_small.astype(np.float64)
+        )
+        return lost.astype(np.float32)
+
+
+def accept_test(k: int, products: int = 3, scaled_lo: bool = False) -> AcceptTest:
+    limit = LARGEST_BF16X6 if products == 6 else LARGEST_FP16
+    required = min(8, k // 4) if products == 3 else 0
+    return AcceptTest(k, products, limit, 2.0**-11 if scaled_lo else 1.0, required, scaled_lo)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The decision
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What computes C (M, N): a tier, and by multiply-adds the elements where a mask is set. Of these, rows come before columns.
+    With the tier FMA everything is `tiles`."""
+
+    tier: str  # FP16X3, SCALED_LO, BF16X6 or FMA; FP16
+    tiles: Mask  # elements of tiles that are recomputed whole
+    rows: Mask  # of rows of A that are recomputed by themselves
+    columns: Mask  # of columns of B
+    pairs: Mask  # single elements
+
+    @cached_property
+    def recomputed(self) -> Mask:
+        return self.tiles | self.rows | self.columns | self.pairs
+
+
+class _Side:
+    """An operand's rows in the decision: their stats, which are alone, and the worst of each group."""
+
+    def __init__(self, x: Stats, test: AcceptTest, steep: Mask) -> None:
+        self.stats, self.count = x, len(x.level)
+        tiles, shift = -(-self.count // READY_ROWS), 0
+        while (tiles - 1) >> shift >= ROW_GROUPS:
+            shift += 1
+        self.group = np.arange(self.count) // READY_ROWS >> shift
+        groups = (max(tiles - 1, 0) >> shift) + 1
+        self.worst, self.of_all = worst(x, self.group, groups), worst(x, np.zeros_like(self.group), 1)
+        self.alone = test.alone(x) | (steep & (test.required > 0))
+        self.group_alone = np.zeros(groups, bool)
+        self.group_alone[self.group[self.alone]] = True
+
+    def many(self, rows: Mask, share: int, at_least: int) -> bool:
+        return int(rows.sum()) > max(at_least, self.count // share)
+
+
+def _hashed(count: int, of: int) -> Integer:
+    return (np.arange(count) * 2654435761 + 977) % 2**32 % of
+
+
+def gives_up(a: Scales, b: Scales) -> bool:
+    """Whether fp16x3 is given up before anything is packed (early.cuh): of drawn pairs of a row of A and a column of B, many
+    have no sampled place that is big in both."""
+    rows = _hashed(DRAWN_PAIRS, len(a.exponent))
+    columns = (np.arange(DRAWN_PAIRS) * 2246822519 + 3266489917) % 2**32 % len(b.exponent)
+    apart = ~np.any(a.big[1, rows] & b.big[1, columns], axis=1) & ~a.unseen[rows] & ~b.unseen[columns]
+    return int(apart.sum()) > MOST_APART
+
+
+def _steep(x: Stats, y: Stats, test: AcceptTest) -> Mask:
+    """Rows of x that are not alone, and are not accepted with at least half of PARTNERS rows of y."""
+    partners = y[_hashed(PARTNERS, len(y.level))]
+    rejected = np.sum(~test.accepts(x, partners) & ~test.alone(partners), axis=1)
+    return (x.small > 0) & ~test.alone(x) & (rejected >= PARTNERS // 2)
+
+
+def _tile(t: int, m: int, n: int) -> tuple[slice, slice]:
+    """Piece t of C, TRIED x TRIED, in the order of common/tile_order.cuh."""
+    tiles_m, tiles_n = -(-m // TRIED), -(-n // TRIED)
+    group = t // tiles_n // TILE_GROUP
+    height, in_group = min(tiles_m - group * TILE_GROUP, TILE_GROUP), t - group * TILE_GROUP * tiles_n
+    m0, n0 = (group * TILE_GROUP + in_group % height) * TRIED, in_group // height * TRIED
+    return slice(m0, min(m0 + TRIED, m)), slice(n0, min(n0 + TRIED, n))
+
+
+def _rejected(a: _Side, b: _Side, test: AcceptTest, here: tuple[slice, slice]) -> Mask:
+    """In a tile of C: pairs that are not accepted, and of which neither is alone."""
+    rejected = ~test.accepts(a.stats[here[0]], b.stats[here[1]])
+    return rejected & ~a.alone[here[0]][:, None] & ~b.alone[here[1]]
+
+
+def decide(
+    a: Array,
+    b: Array,
+    precision: str = "fp32",
+    *,
+    kernel: str = "tensorcore",
+    inline_pack: bool = False,
+    lower_tier: bool = False,
+    tile: tuple[int, int] = (128, 64),
+    cancelled: bool = False,
+    early: bool = True,
+) -> Decision:
+    """What computes A (M, K) times B (K, N) on the card. `precision` is "fp32", "bf16x6" or "tf32". `lower_tier`: launches of
+    bf16x6 follow those of fp16x3 (a plan's constant LOWER_TIER); `inline_pack` is its constant INLINE_PACK; `tile` is that of
+    mm32_fallback. `early`: everything may be left to bf16x6 before it is packed, for K >= SHORT_K. `cancelled`:
+    what `cancellation.cancels` says of the product."""
+    products = {"fp32": 3, "bf16x6": 6, "tf32": 1}[precision]
+    m, k, n = *a.shape, b.shape[1]
+    operands = a, np.ascontiguousarray(b.T)
+    found = [scales(x) for x in operands]
+    scaled_lo = products == 3 and any(x.wide for x in found)
+    test = accept_test(k, products, scaled_lo)
+    if products == 3 and lower_tier and early and k >= SHORT_K and gives_up(found[0], found[1]):
+        return _lower(operands, found, None, test, tile)
+    x, y = (stats(rows, of, products, scaled_lo) for rows, of in zip(operands, found, strict=True))
+    none = np.zeros(m, bool), np.zeros(n, bool)
+    steep = (_steep(x, y, test), _steep(y, x, test)) if products == 3 and kernel == "tensorcore" else none
+    sides = tuple(_Side(of, test, s) for of, s in zip((x, y), none if inline_pack else steep, strict=True))
+    good = test.accepts_groups(sides[0].of_all, sides[1].of_all) | test.accepts_groups(sides[0].worst, sides[1].worst)
+    unsure = not good.all()
+    tier = {3: SCALED_LO if scaled_lo else FP16X3, 6: BF16X6, 1: FP16}[products]
+    if unsure:
+        for_fma = [~(s.stats.largest <= test.limit) if products == 6 else ~np.isfinite(s.stats.largest) for s in sides]
+        if any(s.many(rows, 16, 0) for s, rows in zip(sides, for_fma, strict=True)):
+            return _all(FMA, m, n)
+        if products == 3 and lower_tier:
+            rejected = _much(sides, test)
+            if rejected and inline_pack and not _many_alone(sides):  # steep rows are marked only now
+                sides = tuple(_Side(of, test, s) for of, s in zip((x, y), steep, strict=True))
+                rejected = _much(sides, test)
+            if rejected:
+                return _lower(operands, found, (x, y), test, tile)
+    if cancelled and products == 3:
+        return _lower(operands, found, (x, y), test, tile) if lower_tier else _all(FMA, m, n)
+    return _repair(sides[0], sides[1], test, tier, tile, True) if unsure else _nothing(tier, m, n)
+
+
+def _many_alone(sides: tuple[_Side, ...]) -> bool:
+    return any(s.many(s.alone, 256, 8) for s in sides)
+
+
+def _much(sides: tuple[_Side, ...], test: AcceptTest) -> bool:
+    """Whether the tier below should compute everything: many rows are alone, or a piece of C that is tried has more than a few
+    pairs that are not accepted."""
+    m, n = (s.count for s in sides)
+    count = -(-m // TRIED) * -(-n // TRIED)
+    pieces = _hashed(TRIED_TILES, count)
+    most = TRIED_PAIRS if count >= FEW_PIECES else FEW_PAIRS if count >= FEWEST_PIECES else 0
+    return _many_alone(sides) or any(
+        _rejected(sides[0], sides[1], test, _tile(int(t), m, n)).sum() > most for t in pieces
+    )
+
+
+def _lower(
+    operands: tuple[Array, Array],
+    found: list[Scales],
+    observed: tuple[Stats, Stats] | None,
+    test: AcceptTest,
+    tile: tuple[int, int],
+) -> Decision:
+    """The decision after bf16x6, as the tier below fp16x3, has packed. The stats are still those of fp16x3, or its own where
+    nothing was packed for that."""
+    test = replace(test, limit=LARGEST_BF16X6, loss=2.0**-100, required=0)
+    hi = [np.abs(scaled(rows, of.exponent, 6)[1]) for rows, of in zip(operands, found, strict=True)]
+    small = [(rows != 0) & (x < SMALLEST_BF16X6) for rows, x in zip(operands, hi, strict=True)]
+    tiny = any(np.any(x) for x in small)
+    early = observed is None
+    if observed is None:
+        first, second = (_after_early(*x) for x in zip(found, hi, small, strict=True))
+        observed = first, second
+    a, b = (_Side(x, test, np.zeros(len(x.level), bool)) for x in observed)
+    if a.many(a.alone, 16, 0) or b.many(b.alone, 16, 0):
+        return _all(FMA, a.count, b.count)
+    listed = max(int(x.alone.sum()) for x in (a, b)) <= LISTED
+    size = _scaled_sums(operands, found, test.scaled_lo and not early) if tiny and listed else None
+    return _repair(a, b, test, BF16X6, tile, tiny, size)
+
+
+def _scaled_sums(operands: tuple[Array, Array], found: list[Scales], scaled_lo: bool) -> Double:
+    """(M, N): the magnitudes of the sums of a call without an epilogue, scaled as its rows are."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        exponents = [x.exponents(scaled_lo) for x in found]
+        rows, columns = (x.astype(np.float64) for x in operands)
+        return np.asarray(np.ldexp(np.abs(rows @ columns.T), np.add.outer(*exponents)))
+
+
+def _after_early(found: Scales, hi: Array, small: Mask) -> Stats:
+    """What bf16x6 observes of rows that nothing observed before: the largest elements, and how many are too small for it."""
+    largest, count = np.max(hi, axis=1, initial=0), np.sum(small, axis=1)
+    return Stats(found.big, found.level, largest, count, np.where((largest == 0) & (count == 0), ZEROS, 0))
+
+
+def _nothing(tier: str, m: int, n: int) -> Decision:
+    return Decision(tier, *(np.zeros((m, n), bool) for _ in range(4)))
+
+
+def _all(tier: str, m: int, n: int) -> Decision:
+    return replace(_nothing(tier, m, n), tiles=np.ones((m, n), bool))
+
+
+def _repair(
+    a: _Side, b: _Side, test: AcceptTest, tier: str, tile: tuple[int, int], all_pairs: bool, size: Double | None = None
+) -> Decision:
+    """What mm32_fallback recomputes. `all_pairs`: pairs are tested too. `size`: the scaled sums, where large ones are kept."""
+    made = _nothing(tier, a.count, b.count)
+    good = (
+        test.accepts_groups(a.worst, b.worst) if all_pairs else np.ones((len(a.group_alone), len(b.group_alone)), bool)
+    )
+    listed = max(int(s.alone.sum()) for s in (a, b)) <= LISTED
+    in_range = [s.worst.largest <= test.limit for s in (a, b)]
+    seen = ~good | np.logical_or.outer(a.group_alone | ~in_range[0], b.group_alone | ~in_range[1])
+    for m0 in range(0, a.count, tile[0]):
+        for n0 in range(0, b.count, tile[1]):
+            if not seen[a.group[m0], b.group[n0]]:
+                continue
+            here = slice(m0, min(m0 + tile[0], a.count)), slice(n0, min(n0 + tile[1], b.count))
+            rows, columns = a.alone[here[0]], b.alone[here[1]]
+            if not listed and (rows.sum() > MOST_ALONE or columns.sum() > MOST_ALONE):
+                made.tiles[here] = True
+                continue
+            pairs = np.zeros((len(rows), len(columns)), bool)
+            if all_pairs:
+                left = [
+                    worst(x, np.zeros(len(x.level), int), 1)
+                    for x in (a.stats[here[0]][~rows], b.stats[here[1]][~columns])
+                ]
+                if not test.accepts_groups(left[0], left[1]).all():
+                    pairs = _rejected(a, b, test, here)
+                    if size is not None:
+                        pairs &= ~test.outweighs(size[here], a.stats[here[0]], b.stats[here[1]])
+            if (
+                pairs.sum() > MOST_PAIRS
+            ):  # rows and columns that are alone have their own order of sums even so, if listed
+                made.tiles[here] = ~(rows[:, None] | columns) if listed else True
+                if not listed:
+                    continue
+                pairs[:] = False
+            made.rows[here] = rows[:, None]
+            made.columns[here] = columns & ~rows[:, None]
+            made.pairs[here] = pairs
+    return made

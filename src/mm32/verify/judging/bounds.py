@@ -1,0 +1,219 @@
+"""What an output should be, and how far off it may be: the truth of one output, and the bounds that follow from it.
+
+The rule is in judge.py; these are its numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .pieces import finite, over
+
+U32 = 2.0**-24
+NOISE = 3.0  # how many times a disturbed run's errors are allowed
+MANY, OWN = 1024, 64.0  # of more entries than these no more than so many times the reference's own error is rounding
+CAP = 16.0  # how many times the errors that rounding explains the reference's own may count
+
+ROUNDOFF = {
+    torch.float64: 2.0**-53,
+    torch.complex128: 2.0**-53,
+    torch.float32: 2.0**-24,
+    torch.complex64: 2.0**-24,
+    torch.float16: 2.0**-11,
+    torch.bfloat16: 2.0**-8,
+}
+
+
+@dataclass
+class Errors:
+    """The two errors of the rule, or bounds of them."""
+
+    normwise: float = 0.0
+    componentwise: float = 0.0
+
+
+@dataclass
+class Truth:
+    """What one output should be: the reference's own result, the float64 result, and the gauge of its errors.
+
+    `noise` is how far honest rounding may lead (rounding.py), `working` the coarsest unit roundoff that the model computes in,
+    `flips` how many integers such rounding changes, and `step` by how much at most. With `rows`, `exact` is of those
+    entries of the first axis only.
+    Without `exact` there is no float64 truth, and the reference's result is taken instead; without `gauge` the model is
+    no contraction. With `either`, any number is as right as a NaN of the reference's. With `picked` its
+    values are entries of its inputs, and nothing is rounded. `free`: where NaN and Inf of the inputs decide nothing, since any
+    number in their place would give the same, and what that is. `extreme`: of data on which honest arithmetic of 22 bits loses
+    small entries beside large ones, or on which the reference may be exact by chance. Two other rules take the place
+    of the bounds: with `bitwise` every value must equal the reference's, with `relative`
+    |C - reference| <= relative * max(|reference|, floor) must hold for every entry.
+    """
+
+    path: str
+    reference: Any
+    exact: Any = None
+    gauge: Tensor | None = None
+    k: int = 1
+    bitwise: bool = False
+    relative: float | None = None
+    floor: float = 0.0
+    noise: Errors | None = None
+    working: float = 0.0
+    flips: int = 0
+    step: int = 0
+    rows: Tensor | None = None
+    either: bool = False
+    picked: bool = False
+    free: tuple[Tensor, Tensor] | None = None
+    extreme: bool = False
+    _own: tuple[Errors, Errors] | None = None
+    _scale: float | None = None
+    _finite: bool | None = None
+    _whole: Truth | None = None
+
+    def __post_init__(self) -> None:
+        """All on the reference's device: what has twice its bytes may have come on the card where that came by the host."""
+        if isinstance(self.reference, Tensor):
+            if isinstance(self.exact, Tensor):
+                self.exact = self.exact.to(self.reference.device)
+            if self.gauge is not None:
+                self.gauge = self.gauge.to(self.reference.device)
+
+    def finite(self) -> bool:
+        """Whether the reference's result is, everywhere."""
+        if self._finite is None:
+            self._finite = finite(self.reference)
+        return self._finite
+
+    @property
+    def u(self) -> float:
+        return ROUNDOFF.get(getattr(self.reference, "dtype", torch.float64), 0.0)
+
+    def measure(self, got: Tensor) -> tuple[Errors, float, float]:
+        """The errors of `got`, ||C64|| and ||gauge||, over the entries where the reference and the truth are finite."""
+        exact = self.reference if self.exact is None else self.exact
+        own, gauge = self.reference, self.gauge
+        if self.rows is not None:
+            own, got = _take(own, self.rows), _take(got, self.rows)
+            gauge = None if gauge is None else _take(gauge, self.rows)
+        if self._scale is None:
+            self._scale = 0.0 if self.gauge is not None else rms(exact)
+        scale, u = self._scale, self.u
+        sums = over(lambda c, r, x, g: _sums(c, r, x, g, scale, u), got, own, exact, gauge)
+        difference, norm, gauge_norm = (math.fsum(one[i] for one in sums) for i in range(3))
+        worst = 0.0
+        for one in sums:
+            worst = worse(worst, one[3])
+        normwise = math.sqrt(difference / norm) if norm > 0 else (0.0 if difference == 0 else math.inf)
+        errors = Errors(normwise if difference == difference else math.nan, worst)
+        return errors, math.sqrt(norm), math.sqrt(gauge_norm)
+
+    def unsliced(self) -> Truth:
+        """The reference's own result as the truth of all entries, where the float64 truth is of some only."""
+        if self._whole is None:
+            self._whole = self.other(exact=None, rows=None)
+        return self._whole
+
+    @property
+    def many(self) -> bool:
+        """Whether there are so many entries that the reference's own errors say what rounding does."""
+        return not self.extreme and isinstance(self.reference, Tensor) and self.reference.numel() > MANY
+
+    def hold_to_bits(self) -> None:
+        """Set `picked` where the reference's result is the float64 one to the last bit: a maximum, a sorted or moved entry.
+        For data at random alone: of other data a sum of equal numbers may be exact as well."""
+        if not isinstance(self.reference, Tensor) or self.u == 0 or self.exact is None or self.gauge is not None:
+            return
+        if isinstance(self.exact, Tensor) and self.exact.dtype == self.reference.dtype:
+            return  # it was not computed in float64
+        own = self.own()[0]
+        self.picked = own.normwise == 0 and own.componentwise == 0
+        self._own = None
+
+    def forget(self) -> None:
+        """Compute the bounds anew when they are asked for: `noise` has changed."""
+        self._own = None
+
+    def other(self, **fields: Any) -> Truth:
+        """The same with other fields, of which nothing has been computed yet."""
+        return replace(self, **fields, _own=None, _scale=None, _finite=None, _whole=None)
+
+    def own(self) -> tuple[Errors, Errors]:
+        """The reference's own errors, and the bounds that follow from them."""
+        if self._own is None:
+            errors, norm, gauge_norm = self.measure(self.reference)
+            if self.picked:
+                self._own = errors, Errors(self.u, 2.0)
+                return self._own
+            root = math.sqrt(max(self.k, 1))
+            spread = max(1.0, gauge_norm / (root * norm)) if self.gauge is not None and norm > 0 else 1.0
+            slack = 1.0 if self.exact is not None else 2.0
+            u = max(self.u, self.working)
+            least, entry = (2, 8) if u > U32 else (8, 32)
+            normwise = slack * max(root / 2 * min(u, U32), least * u) * spread
+            componentwise = slack * max(2 * root * min(u, U32), entry * u) / self.u
+            if self.noise is not None:
+                most = OWN * errors.normwise if self.many else math.inf
+                normwise = max(normwise, min(NOISE * self.noise.normwise, most))
+                componentwise = max(componentwise, NOISE * self.noise.componentwise)
+            normwise = max(normwise, min(4 * errors.normwise, CAP * normwise))
+            componentwise = max(componentwise, min(4 * errors.componentwise, CAP * componentwise))
+            self._own = errors, Errors(normwise, componentwise)
+        return self._own
+
+
+def _take(t: Tensor, rows: Tensor) -> Tensor:
+    return t.index_select(0, rows.to(t.device))
+
+
+def worse(a: float, b: float) -> float:
+    """The larger; NaN if `b` is NaN, which Python's max may drop."""
+    return b if b != b or b > a else a
+
+
+def widened(t: Tensor) -> Tensor:
+    return t.to(torch.complex128 if t.is_complex() else torch.float64)
+
+
+def _sums(c: Tensor, r: Tensor, x: Tensor, g: Tensor | None, scale: float, u: float) -> tuple[float, ...]:
+    """Of some entries: the squares of errors, truth and gauge, summed, and the largest error in u of the gauge."""
+    x = widened(x)
+    d, size = torch.sub(widened(c), x).abs(), x.abs()
+    unit = widened(g) if g is not None else size + scale
+    sums = [_square(t) for t in (d, size, unit)]
+    if not all(map(math.isfinite, sums)):
+        # An entry is NaN, infinite or too large to square. Where NaN and Inf are is compared by _odd_values.
+        ok = torch.isfinite(size) & torch.isfinite(r)
+        d, size, unit = d[ok], size[ok], unit[ok]
+        sums = [_square(t) for t in (d, size, unit)]
+    worst = 0.0
+    if d.numel():
+        ratio = d / unit
+        worst = float(ratio.max())
+        if worst != worst:  # 0 / 0: a sum of zeros, and exact
+            worst = float(torch.where(d == 0, 0.0, ratio).max())
+    return *sums, worst / u
+
+
+def _square(t: Tensor) -> float:
+    return float(torch.linalg.vector_norm(t)) ** 2
+
+
+def rms(t: Tensor) -> float:
+    """Root mean square of the finite entries."""
+
+    def of(chunk: Tensor) -> tuple[float, int]:
+        size = widened(chunk).abs()
+        total = _square(size)
+        if not math.isfinite(total):
+            size = size[torch.isfinite(size)]
+            total = _square(size)
+        return total, size.numel()
+
+    sums = over(of, t)
+    count = sum(n for _, n in sums)
+    return math.sqrt(math.fsum(total for total, _ in sums) / count) if count else 0.0

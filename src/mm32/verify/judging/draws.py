@@ -1,0 +1,102 @@
+"""The random numbers that a model draws: recorded while the reference runs, and given again to its run in float64.
+
+Dropout and noise draw from a generator, and a float64 run would draw other numbers. So the results of every operator that
+draws are recorded in order, and the float64 run takes them instead of drawing. Runs in the reference's process.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from .operator_mode import Mode
+
+aten = torch.ops.aten
+DROPOUTS = {aten.native_dropout.default}
+
+
+class CannotReplay(Exception):
+    """The float64 run does not ask for the random numbers that were recorded; the message says where it differs."""
+
+
+def draws(func: Any) -> bool:
+    """Whether an operator takes numbers from a generator."""
+    return torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())
+
+
+def dropped(func: Any, args: Any, kwargs: Any) -> bool:
+    """Whether this call of an operator that may draw does: attention, recurrent networks and dropout with probability 0 draw
+    nothing."""
+    name = func._schema.name
+    if "scaled_dot_product" in name or "attention" in name or "rnn" in name:
+        given = {a.name: a.default_value for a in func._schema.arguments if a.has_default_value()}
+        given.update(zip([a.name for a in func._schema.arguments], args))  # noqa: B905 - defaults fill up
+        given.update(kwargs)
+        if "rnn" in name:
+            return bool(given.get("train")) and float(given.get("dropout") or 0.0) > 0.0
+        return float(given.get("dropout_p") or 0.0) > 0.0
+    if func in DROPOUTS:
+        return args[2] is not False
+    return True
+
+
+class Recorder(Mode):
+    """Records what operators draw, and the coarsest floating-point type that any operator returns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drawn: list[tuple[str, list[Tensor]]] = []
+        self.opaque: str | None = None  # an operator that draws inside of something larger, which cannot be replayed
+        self.dtypes: set[torch.dtype] = set()
+        self.names: set[str] = set()  # of all operators
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        self.names.add(func._schema.name)
+        out = func(*args, **kwargs)
+        tensors = [t for t in pytree.tree_leaves(out) if isinstance(t, Tensor)]
+        self.dtypes |= {t.dtype for t in tensors if t.is_floating_point()}
+        if draws(func) and dropped(func, args, kwargs):
+            name = func._schema.name
+            if "attention" in name or "rnn" in name:
+                self.opaque = name
+            self.drawn.append((name, [t.clone() for t in tensors]))
+        return out
+
+
+class Replayer(Mode):
+    """Gives what a Recorder recorded, in float64 where it is of floating point. Raises CannotReplay where the calls differ.
+
+    What a model casts to a lower floating-point type by itself stays in float64.
+    """
+
+    def __init__(self, drawn: list[tuple[str, list[Tensor]]]) -> None:
+        super().__init__()
+        self.drawn = iter(drawn)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if isinstance(kwargs.get("dtype"), torch.dtype) and kwargs["dtype"].is_floating_point:
+            kwargs["dtype"] = torch.float64
+        if func is aten.view.dtype:
+            raise CannotReplay("it looks at the bits of its numbers")
+        if not (draws(func) and dropped(func, args, kwargs)):
+            return func(*args, **kwargs)
+        name, tensors = next(self.drawn, ("", []))
+        if name != func._schema.name:
+            raise CannotReplay(f"in float64 it draws by {func._schema.name}, in its own type by {name or 'nothing'}")
+        if func in DROPOUTS:
+            mask = tensors[1]
+            return args[0] * mask / (1.0 - args[1]) if args[1] < 1 else args[0] * 0.0, mask
+        if func._schema.is_mutable:
+            target = args[0]
+            if target.shape != tensors[0].shape:
+                raise CannotReplay(
+                    f"in float64 {name} fills {tuple(target.shape)} instead of {tuple(tensors[0].shape)}"
+                )
+            return target.copy_(tensors[0])
+        given = [t.double() if t.is_floating_point() else t.clone() for t in tensors]
+        return given[0] if len(given) == 1 else tuple(given)

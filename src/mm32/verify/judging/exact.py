@@ -1,0 +1,274 @@
+"""The reference model in float64, and how far from it honest rounding may lead. Runs in the reference's process."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from ..exchange.wire import leaves
+from .bounds import ROUNDOFF, Truth
+from .draws import Recorder, Replayer
+from .few_terms import FewTerms
+from .rounding import Rounding
+
+FEW = 64  # entries of an output, up to which more than one disturbed run is needed to tell how far rounding leads
+REPEATS, REPEATS_OF_FEW = 5, 2
+MANY_PLACES = 1 << 20  # integers of an output, beyond which one run has to do
+MANY_STATE = 1 << 24  # entries of a buffer that is not looked at
+
+
+@dataclass
+class Exact:
+    """A float64 run: its output, the lengths of its sums, and of each leaf of the output what a disturbed run's errors are
+    (normwise, componentwise in u of the leaf's own type), how many integers changed in it (`flips`) and by how much at most
+    (`steps`). With `few`, `additions`: how many additions of its sums round (few_terms.py). `state`: of each buffer that the
+    run changes, the norm by which a disturbed run leaves it elsewhere."""
+
+    output: Any
+    lengths: list[int] = field(default_factory=list)
+    products: int = 0
+    noise: list[tuple[float, float]] = field(default_factory=list)
+    additions: float = 0.0
+    flips: list[int] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    state: dict[str, float] = field(default_factory=dict)
+
+
+def double(value: Any) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    return value.double() if value.is_floating_point() else value.to(torch.complex128) if value.is_complex() else value
+
+
+@contextlib.contextmanager
+def in_double(recurrent: bool) -> Iterator[None]:
+    """float64 where a script names no type, and for `recurrent` models no fused kernels, whose inside cannot be seen."""
+    default, fused = torch.get_default_dtype(), torch.backends.cudnn.enabled
+    try:
+        torch.set_default_dtype(torch.float64)
+        torch.backends.cudnn.enabled = fused and not recurrent
+        yield
+    finally:
+        torch.backends.cudnn.enabled = fused
+        torch.set_default_dtype(default)
+
+
+class DoubleModel:
+    """A model in float64 while it is entered, called any number of times from one state of its buffers.
+
+    The model itself is turned, not a copy: a lambda that it keeps would go on to use the parameters of the original.
+    """
+
+    def __init__(self, model: nn.Module, drawn: list[Any]):
+        self.model = model
+        self.drawn = drawn
+
+    def __enter__(self) -> DoubleModel:
+        self.parameters = [(p, p.data) for p in self.model.parameters()]
+        self.modules = [(m, dict(vars(m)), dict(m._buffers)) for m in self.model.modules()]
+        self.recurrent = any(isinstance(m, nn.RNNBase) for m in self.model.modules())
+        try:
+            self._turn()
+        except BaseException:  # out of memory, halfway
+            self.__exit__()
+            raise
+        return self
+
+    def _turn(self) -> None:
+        for parameter, data in self.parameters:
+            parameter.data = double(data)
+        for module, plain, buffers in self.modules:
+            for name, value in buffers.items():
+                module._buffers[name] = value if value is None else double(value).clone()
+            for name, value in plain.items():
+                if not name.startswith("_") and not isinstance(value, nn.Module):
+                    tensors = [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, Tensor)]
+                    if any(t.is_floating_point() for t in tensors):
+                        setattr(module, name, pytree.tree_map(double, value))
+        self.buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
+
+    def __exit__(self, *_: object) -> None:
+        for parameter, data in self.parameters:
+            parameter.data = data
+        for module, plain, buffers in self.modules:
+            vars(module).clear()
+            vars(module).update(plain)
+            module._buffers.clear()
+            module._buffers.update(buffers)
+
+    def __call__(self, inputs: Sequence[Any], mode: Any = None, names: list[str] | None = None) -> Any:
+        for name, buffer in self.model.named_buffers():
+            if name in self.buffers:
+                buffer.copy_(self.buffers[name])
+        given = pytree.tree_map(double, list(inputs))
+        with in_double(self.recurrent), Replayer(self.drawn), mode or contextlib.nullcontext():
+            return call(self.model, given, names)
+
+    def state(self) -> dict[str, Tensor]:
+        """The buffers of floating point that the last call left changed, the largest aside."""
+        own = {name: buffer for name, buffer in self.model.named_buffers() if name in self.buffers}
+        return {
+            name: buffer.detach().clone()
+            for name, buffer in own.items()
+            if buffer.is_floating_point()
+            and buffer.numel() <= MANY_STATE
+            and not torch.equal(buffer, self.buffers[name])
+        }
+
+
+def run(
+    model: nn.Module,
+    inputs: Sequence[Any],
+    drawn: list[Any],
+    right: Any,
+    u: float,
+    seed: int,
+    names: list[str] | None = None,
+    noise: bool = True,
+    few: bool = False,
+) -> Exact:
+    """The model in float64 for these inputs; `right` is its output in its own types, `u` its coarsest unit roundoff. With `few`
+    it is disturbed by what sums of these very data may be off, not by what sums of their length may be."""
+    with DoubleModel(model, drawn) as twin:
+        return _run(twin, inputs, right, u, seed, names, noise, few)
+
+
+def _run(
+    twin: DoubleModel,
+    inputs: Sequence[Any],
+    right: Any,
+    u: float,
+    seed: int,
+    names: list[str] | None,
+    noise: bool,
+    few: bool,
+) -> Exact:
+    counting: Rounding = FewTerms() if few else Rounding()
+    exact = Exact(twin(inputs, counting, names), counting.lengths, counting.products)
+    if not noise:
+        return exact
+    found, truth = [leaf for _, leaf in leaves(right)], [leaf for _, leaf in leaves(exact.output)]
+    if len(found) != len(truth) or any(_shape(a) != _shape(b) for a, b in zip(found, truth, strict=True)):
+        return exact
+    left, squares = twin.state(), [(0.0, 0.0)] * len(found)
+    exact.flips, exact.steps = [0] * len(found), [0] * len(found)
+    # Few numbers, and integers of which few change: more runs tell how many.
+    small = any(isinstance(leaf, Tensor) and (leaf.numel() <= FEW or _is_place(leaf)) for leaf in found)
+    repeats = (REPEATS_OF_FEW if few else REPEATS) if small else 1
+    for number in range(repeats):
+        device = device_of(inputs, truth)
+        if isinstance(counting, FewTerms):
+            mode: Rounding = counting.again(u, seed + number, device)
+        else:
+            mode = Rounding(u, seed + number, device=device)
+        moved = [leaf for _, leaf in leaves(twin(inputs, mode, names))]
+        for name, buffer in twin.state().items():
+            if name in left and left[name].shape == buffer.shape:
+                apart = float((buffer - left[name]).norm())
+                exact.state[name] = max(exact.state.get(name, 0.0), apart)
+        for i, (own, right64, other) in enumerate(zip(found, truth, moved, strict=True)):
+            if not isinstance(own, Tensor) or not isinstance(other, Tensor) or not own.numel():
+                continue
+            if not right64.is_floating_point():
+                if not right64.is_complex():
+                    exact.flips[i] = max(exact.flips[i], int((right64 != other).sum()))
+                    exact.steps[i] = max(exact.steps[i], int((right64.double() - other.double()).abs().max()))
+                continue
+            if own.dtype not in ROUNDOFF or right64.shape != other.shape:
+                continue
+            errors, *_ = Truth("", own, right64).measure(other)
+            squares[i] = (squares[i][0] + errors.normwise**2, max(squares[i][1], errors.componentwise))
+        if isinstance(mode, FewTerms):
+            exact.additions = max(exact.additions, mode.additions)
+    exact.noise = [((square / repeats) ** 0.5, worst) for square, worst in squares]
+    return exact
+
+
+def device_of(inputs: Sequence[Any], outputs: Sequence[Any]) -> torch.device:
+    """Where a model computes: its outputs' device, or its inputs' where it returns no tensor. Inputs may be numbers alone."""
+    given = pytree.tree_leaves([list(outputs), list(inputs)])
+    return next((t.device for t in given if isinstance(t, Tensor)), torch.device("cpu"))
+
+
+def _is_place(leaf: Tensor) -> bool:
+    return not leaf.is_floating_point() and not leaf.is_complex() and leaf.numel() <= MANY_PLACES
+
+
+def _shape(value: Any) -> Any:
+    return tuple(value.shape) if isinstance(value, Tensor) else type(value)
+
+
+def call(model: nn.Module, inputs: Sequence[Any], names: list[str] | None) -> Any:
+    """The model's output; with `names`, the inputs are arguments by name."""
+    return model(*inputs) if names is None else model(**dict(zip(names, inputs, strict=True)))
+
+
+def record(
+    model: nn.Module, inputs: Sequence[Any], names: list[str] | None = None, beside: Any = None
+) -> tuple[Recorder, Any]:
+    """What the model draws, and the types that it computes in, for these inputs; and its output. The generators must be
+    seeded before. `beside`: another mode that sees the same operators."""
+    recorder = Recorder()
+    with recorder, beside or contextlib.nullcontext():
+        return recorder, call(model, inputs, names)
+
+
+def coarsest(model: nn.Module, inputs: Sequence[Any], recorder: Recorder) -> float:
+    """The largest unit roundoff among the types that the model computes in."""
+    tensors = [*model.parameters(), *model.buffers(), *pytree.tree_leaves(list(inputs))]
+    given = {t.dtype for t in tensors if isinstance(t, Tensor) and t.is_floating_point()}
+    dtypes = recorder.dtypes or given  # what is given is exact; what operators return is rounded
+    return max((ROUNDOFF.get(dtype, 0.0) for dtype in dtypes), default=2.0**-24)
+
+
+class Separable:
+    """Whether a model treats the entries of a batch one by one, so that its truth can be had for some of them alone."""
+
+    def __init__(self, inputs: Sequence[Any], right: Any):
+        tensors = [t for t in pytree.tree_leaves(list(inputs)) if isinstance(t, Tensor)]
+        outputs = [leaf for _, leaf in leaves(right) if isinstance(leaf, Tensor)]
+        sizes = {t.shape[0] if t.dim() else 0 for t in outputs}
+        self.batch = sizes.pop() if len(sizes) == 1 else 0
+        with_batch = [i for i, t in enumerate(tensors) if t.dim() and t.shape[0] == self.batch]
+        self.choices = [with_batch, with_batch[:1]] if self.batch > 1 and with_batch else []
+
+    def sliced(self, inputs: Sequence[Any], which: list[int], rows: Tensor) -> list[Any]:
+        numbers = iter(range(1 << 30))
+
+        def take(value: Any) -> Any:
+            if not isinstance(value, Tensor):
+                return value
+            return value[rows.to(value.device)] if next(numbers) in which else value
+
+        made: list[Any] = pytree.tree_map(take, list(inputs))
+        return made
+
+    def find(self, model: nn.Module, inputs: Sequence[Any], right: Any, rows: Tensor) -> list[int] | None:
+        """The inputs to slice; None if the slice's output is not the slice of the output."""
+        for which in self.choices:
+            try:
+                part = [leaf for _, leaf in leaves(model(*self.sliced(inputs, which, rows)))]
+            except Exception:
+                continue
+            whole = [leaf[rows.to(leaf.device)] if isinstance(leaf, Tensor) else leaf for _, leaf in leaves(right)]
+            if len(part) == len(whole) and all(_close(a, b) for a, b in zip(part, whole, strict=True)):
+                return which
+        return None
+
+
+def _close(a: Any, b: Any) -> bool:
+    if not isinstance(a, Tensor) or not isinstance(b, Tensor):
+        return bool(type(a) is type(b) and a == b)
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if not a.is_floating_point() or not a.numel():
+        return torch.equal(a, b)
+    scale = float(torch.nan_to_num(b.double(), nan=0.0, posinf=0.0, neginf=0.0).square().mean().sqrt())
+    apart = torch.nan_to_num((a.double() - b.double()).abs(), nan=0.0)
+    return float(apart.max()) <= 64 * ROUNDOFF.get(a.dtype, 2.0**-24) * max(scale, float(b.abs().max())) * 4

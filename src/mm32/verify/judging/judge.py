@@ -1,0 +1,284 @@
+"""Same or different: one output against its truth. Pure functions of tensors and numbers.
+
+The rule (docs/verifying.md has the measurements behind it). With u the unit roundoff of the output's dtype, K the
+number of terms that are summed, C64 the float64 truth, G the gauge of errors and the errors
+
+    normwise       ||C - C64|| / ||C64||
+    componentwise  max |C - C64| / (u G)
+
+an output is the same as the reference's if it has NaN and Inf exactly where the reference has them and both errors are at most
+
+    normwise       max(sqrt(K) / 2, 8) u max(1, ||G|| / (sqrt(K) ||C64||))
+    componentwise  max(2 sqrt(K), 32)
+
+or three times what a disturbed run has (rounding.py; normwise, of more than MANY entries, no more than OWN times the reference's
+own error), or four times what the reference itself has, whichever is more. The reference's own
+errors count up to CAP times the first two: beyond that it is not rounding that they show, and there is no verdict. For
+a product with an
+epilogue, G is |A||B| + |bias|, and no run is disturbed; else G is |C64| + rms(C64), without the last factor.
+Where the reference rounds nothing at all (a maximum, a sort), they are u and 2.
+In fp16 and bf16 the first two numbers are 2 u (and sqrt(K) / 2 of fp32, in which sums are kept) and 8.
+Every comparison is written `not (error <= bound)`, so that NaN never passes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..exchange.wire import leaves
+from ..text import one_line
+from .bounds import U32, Errors, Truth, widened, worse
+from .odd_values import decided, difference, first_place
+from .pieces import equal as all_equal
+from .pieces import finite, over
+
+FLIPS = 4  # how many times as many integers may change as in a disturbed run, and how many times as far
+# Of so many changed integers none moved by more than this part of their range: their sizes mean something.
+ORDINAL = 8, 1 / 64
+MOST_COLUMNS, LEAST_ROWS = 64, 256  # of an output whose columns are judged by themselves
+# How many times the whole's bound, and the reference's own error there, a column may be off.
+COLUMN, OWN_COLUMN = 64.0, 32.0
+SMALL = 2.0**-10, 1 / 256  # of small entries: the reference's relative error, and of how many in all
+SMALLEST = 2.0**-100  # far above where fp32's bits become fewer
+
+
+@dataclass
+class Judgement:
+    """The outcome of comparing one output with its truth.
+
+    `measured`: errors were measured, which takes equal shapes and types of floating point. `leaf`: which of the output's
+    tensors the reason speaks of.
+    """
+
+    same: bool = True
+    reason: str = ""
+    errors: Errors = field(default_factory=Errors)
+    reference: Errors = field(default_factory=Errors)
+    bounds: Errors = field(default_factory=Errors)
+    measured: bool = False
+    leaf: int = 0
+
+    def closeness(self) -> float:
+        """The larger of the two ratios error : bound; above 1 a bound is exceeded."""
+        ratios = [
+            got / bound if bound > 0 else (0.0 if got == 0 else math.inf)
+            for got, bound in (
+                (self.errors.normwise, self.bounds.normwise),
+                (self.errors.componentwise, self.bounds.componentwise),
+            )
+        ]
+        return math.nan if any(r != r for r in ratios) else max(ratios)
+
+
+def shape_of(value: Any) -> str:
+    """A tensor as its shape and dtype; any other value as itself, on one line."""
+    if isinstance(value, Tensor):
+        return f"{tuple(value.shape)} {str(value.dtype).removeprefix('torch.')}"
+    return one_line(repr(value), 80)
+
+
+def judge(got: Any, truths: Sequence[Truth]) -> Judgement:
+    """Compare a whole output with the truth of every tensor in it. The first that differs, or else the closest to its bound."""
+    found = leaves(got)
+    if [path for path, _ in found] != [truth.path for truth in truths]:
+        expected = ", ".join(f"{t.path} {shape_of(t.reference)}" for t in truths[:8])
+        seen = ", ".join(f"{one_line(path, 80)} {shape_of(leaf)}" for path, leaf in found[:8])
+        return Judgement(False, f"the outputs are built differently: {seen or 'nothing'}; the reference's: {expected}")
+    worst = Judgement()
+    for number, ((_, leaf), truth) in enumerate(zip(found, truths, strict=True)):
+        result = judge_leaf(leaf, truth)
+        result.leaf = number
+        if not result.same:
+            return result
+        if not (result.closeness() < worst.closeness()):
+            worst = result
+    return worst
+
+
+def judge_leaf(got: Any, truth: Truth) -> Judgement:
+    """Compare one tensor (or plain value) with its truth."""
+    name, reference = truth.path, truth.reference
+    if not isinstance(reference, Tensor) or not isinstance(got, Tensor):
+        if isinstance(got, Tensor) or isinstance(reference, Tensor):
+            return Judgement(False, f"{name} is {shape_of(got)}, the reference's is {shape_of(reference)}")
+        if isinstance(reference, float) and isinstance(got, (int, float)) and not isinstance(got, bool):
+            return judge_leaf(*as_tensors(got, truth))
+        equal = type(got) is type(reference) and got == reference
+        return Judgement(equal, "" if equal else f"{name} is {shape_of(got)}, the reference's is {shape_of(reference)}")
+    if tuple(got.shape) != tuple(reference.shape):
+        return Judgement(False, f"{name} has shape {tuple(got.shape)}, the reference's has {tuple(reference.shape)}")
+    if got.dtype != reference.dtype:
+        return Judgement(False, f"{name} has dtype {got.dtype}, the reference's has {reference.dtype}")
+    if truth.u == 0.0 or truth.bitwise:
+        wrong = got != reference if truth.u == 0.0 else ~_same_values(got, reference)
+        count = int(wrong.sum())
+        if count <= FLIPS * truth.flips:
+            return _judge_steps(got, truth)
+        said = f"{name}: {count} of {got.numel()} entries are not exactly the reference's, first {first_place(wrong)}"
+        if truth.flips:
+            said += f" (rounding may change {FLIPS * truth.flips})"
+        return Judgement(False, said)
+    equal = all_equal(got, reference)  # then there is no NaN, and its errors are the reference's own
+    reason = "" if equal or (truth.finite() and finite(got)) else difference(*decided(got, truth), name)
+    if truth.relative is not None:
+        return _judge_relative(got, truth, reason)
+    result = _judge_by_bounds(got, truth, reason, equal)
+    if result.same and truth.rows is not None and not equal:
+        others = _judge_by_bounds(got, truth.unsliced(), "")
+        if not others.same:
+            result.same, result.reason = False, f"{others.reason} (against the reference's own result)"
+    return result
+
+
+def _judge_steps(got: Tensor, truth: Truth) -> Judgement:
+    """Of integers that may change: how far. A number that is rounded to one moves a little, the place of a maximum anywhere."""
+    reference = truth.reference
+    if truth.flips < ORDINAL[0] or truth.step == 0 or reference.dtype == torch.bool:
+        return Judgement()
+    extent = float(reference.max()) - float(reference.min())
+    if truth.step > ORDINAL[1] * extent:
+        return Judgement()
+    apart = (got.double() - reference.double()).abs()
+    far = apart > FLIPS * truth.step
+    if not bool(far.any()):
+        return Judgement()
+    said = f"{truth.path}: {int(far.sum())} of {got.numel()} integers are off by up to {float(apart.max()):.6g}"
+    return Judgement(False, f"{said}, first {first_place(far)} (rounding may move them by {FLIPS * truth.step})")
+
+
+def _judge_by_bounds(got: Tensor, truth: Truth, reason: str, equal: bool = False) -> Judgement:
+    own, bounds = truth.own()
+    result = Judgement(not reason, reason, own if equal else truth.measure(got)[0], own, bounds, measured=True)
+    for kind, error, bound in (
+        ("normwise", result.errors.normwise, bounds.normwise),
+        ("componentwise", result.errors.componentwise, bounds.componentwise),
+    ):
+        if result.same and not (error <= bound):
+            result.same = False
+            result.reason = f"{truth.path}: {kind} error {error:.3g} is above the bound {bound:.3g}"
+    if result.same and not equal and (said := _judge_columns(got, truth, bounds) or _judge_small(got, truth)):
+        result.same, result.reason = False, said
+    return result
+
+
+def _judge_small(got: Tensor, truth: Truth) -> str:
+    """What is said of small entries that are lost in bulk, as where an exponential is cut off; empty if none are. The bounds,
+    parts of the whole's size, leave room for it. Lost is an entry that is off by more than half of itself, where the reference's
+    is right to ten bits: an honest sum is hundreds of times less accurate than the reference's nowhere."""
+    exact, own = truth.exact, truth.reference
+    if not isinstance(exact, Tensor) or truth.gauge is not None or truth.rows is not None or truth.picked:
+        return ""
+    if truth.extreme or truth.u != U32 or own.is_complex() or not (truth.finite() and finite(exact)):
+        return ""
+
+    def lost(c: Tensor, r: Tensor, x: Tensor) -> int:
+        c, r, x = c.double(), r.double(), x.double()
+        size = x.abs()
+        found = (c - x).abs() > size / 2
+        if not bool(found.any()):
+            return 0
+        return int((found & ((r - x).abs() <= size * SMALL[0]) & (size > SMALLEST)).sum())
+
+    count = sum(over(lost, got, own, exact))
+    if count <= SMALL[1] * got.numel():
+        return ""
+    return (
+        f"{truth.path}: {count} of {got.numel()} entries, small beside the others, are off by more than half of themselves; the "
+        "reference's are right there"
+    )
+
+
+def _judge_columns(got: Tensor, truth: Truth, bounds: Errors) -> str:
+    """Which column is wrong by itself, where there are few: one of small numbers beside one of large ones, which decide the
+    errors of the whole. Empty if none is. Its error in the reference's result stands for what rounding makes of it."""
+    exact = truth.exact
+    if not isinstance(exact, Tensor) or truth.gauge is not None or truth.rows is not None or truth.picked:
+        return ""
+    axes = sorted({1, got.dim() - 1}) if got.dim() > 1 else []  # channels, columns
+    axes = [i for i in axes if 2 <= got.shape[i] <= MOST_COLUMNS and got.numel() >= LEAST_ROWS * got.shape[i]]
+    if not axes or not (truth.finite() and finite(exact)):
+        return ""
+    return next((said for axis in axes if (said := _judge_axis(got, truth, bounds, axis))), "")
+
+
+def _judge_axis(got: Tensor, truth: Truth, bounds: Errors, axis: int) -> str:
+    columns = got.shape[axis]
+    x = widened(truth.exact).movedim(axis, -1).reshape(-1, columns)
+    size = torch.linalg.vector_norm(x, dim=0)
+    off, usual = (
+        torch.linalg.vector_norm(widened(t).movedim(axis, -1).reshape(-1, columns) - x, dim=0) / size
+        for t in (got, truth.reference)
+    )
+    allowed = (OWN_COLUMN * usual).clamp_min(COLUMN * bounds.normwise)
+    wrong = (off > allowed) & (size > 2.0**-20 * size.max())
+    if not bool(wrong.any()):
+        return ""
+    at = int(wrong.to(torch.uint8).argmax())
+    return (
+        f"{truth.path}: entry {at} of {columns} along axis {axis} has normwise error {float(off[at]):.3g}, the reference's "
+        f"{float(usual[at]):.3g}, above the bound {float(allowed[at]):.3g}"
+    )
+
+
+def as_tensors(got: float, truth: Truth) -> tuple[Tensor, Truth]:
+    def wide(x: Any) -> Tensor:
+        try:
+            return torch.tensor(float(x), dtype=torch.float32)
+        except OverflowError:  # an int that no float holds
+            return torch.tensor(math.inf if x > 0 else -math.inf, dtype=torch.float32)
+
+    exact = wide(truth.exact).double() if isinstance(truth.exact, (int, float)) else None
+    return wide(got), replace(
+        truth, reference=wide(truth.reference), exact=exact, _own=None, _scale=None, _finite=None, _whole=None
+    )
+
+
+def _same_values(got: Tensor, reference: Tensor) -> Tensor:
+    return (got == reference) | (got.isnan() & reference.isnan())
+
+
+def _judge_relative(got: Tensor, truth: Truth, reason: str) -> Judgement:
+    assert truth.relative is not None
+    floor = truth.floor
+
+    def largest(c: Tensor, r: Tensor) -> float:
+        c, r = c.double(), r.double()
+        ok = torch.isfinite(r)
+        size = r.abs().clamp_min(floor)
+        ratio = torch.where(c == r, torch.zeros_like(c), (c - r).abs() / size)[ok]
+        return float(ratio.max()) if ratio.numel() else 0.0
+
+    worst = 0.0
+    for one in over(largest, got, truth.reference):
+        worst = worse(worst, one)
+    errors = Errors(worst, worst / truth.u)
+    bounds = Errors(truth.relative, truth.relative / truth.u)
+    result = Judgement(not reason, reason, errors, Errors(), bounds, measured=True)
+    if result.same and not (worst <= truth.relative):
+        result.same = False
+        result.reason = f"{truth.path}: relative error {worst:.3g} is above the bound {truth.relative:.3g}"
+    return result
+
+
+def same_bits(a: Any, b: Any) -> bool:
+    """Whether two trees hold the same bits, NaN included."""
+    left, right = leaves(a), leaves(b)
+    if [path for path, _ in left] != [path for path, _ in right]:
+        return False
+    for (_, x), (_, y) in zip(left, right, strict=True):
+        if isinstance(x, Tensor) != isinstance(y, Tensor):
+            return False
+        if isinstance(x, Tensor):
+            if x.shape != y.shape or x.dtype != y.dtype:
+                return False
+            if not all_equal(*(t.contiguous().reshape(-1).view(torch.uint8) for t in (x, y))):
+                return False
+        elif not (x == y or (x != x and y != y)):
+            return False
+    return True

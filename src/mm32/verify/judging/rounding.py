@@ -1,0 +1,345 @@
+"""How far rounding may honestly move a model's output: its float64 run again, with every operator's result disturbed.
+
+Each operator of the run is disturbed as an honest kernel would: by one unit roundoff u of the model's own type, and where it
+sums K terms by sqrt(K) u of fp32, of its operands and of its result: an fp32 sum in order has a third of that for most data,
+and as much where few terms are large (docs/verifying.md has the measurements). What follows from that at the output
+holds for any model, because the model itself carries it there:
+through cancellation, through 1/x, through fifty layers. Stochastic arithmetic, operator by operator (Vignes, Mathematics and
+Computers in Simulation 35, 1993). Composites with sums inside (softmax, norms, losses, attention) are taken apart by
+torch's own decompositions
+first. Runs in the reference's process.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._decomp import decomposition_table
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
+
+from .draws import draws, dropped
+from .operator_mode import Mode
+
+U32 = 2.0**-24
+# Terms that one fp32 accumulator may sum in order. A longer sum of positive numbers stops growing: at 2^24 ones, for instance.
+LONGEST = 1 << 22
+# Numbers that are drawn to disturb one tensor; a larger one takes them again and again. A prime, so that no row and no
+# column meets the same one twice.
+DRAWN = 1048573
+
+TAKEN_APART = [
+    "_softmax",
+    "_log_softmax",
+    "native_layer_norm",
+    "native_group_norm",
+    "native_batch_norm",
+    "_native_batch_norm_legit",
+    "_native_batch_norm_legit_no_training",
+    "cudnn_batch_norm",
+    "miopen_batch_norm",
+    "_batch_norm_with_update",
+    "_batch_norm_no_update",
+    "_fused_rms_norm",
+    "logsumexp",
+    "mse_loss",
+    "l1_loss",
+    "smooth_l1_loss",
+    "huber_loss",
+    "nll_loss_forward",
+    "nll_loss2d_forward",
+    "binary_cross_entropy",
+    "soft_margin_loss",
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_weight_norm_interface",
+    "_trilinear",
+    "_euclidean_dist",
+    "multi_margin_loss",
+    "multilabel_margin_loss_forward",
+]
+PRODUCTS = {
+    "mm": (0, 1),
+    "bmm": (0, 1),
+    "mv": (0, 1),
+    "dot": (0, 1),
+    "vdot": (0, 1),
+    "addmm": (1, 2),
+    "addbmm": (1, 2),
+    "baddbmm": (1, 2),
+    "addmv": (1, 2),
+    "linear": (0, 1),
+    "mkldnn_linear": (0, 1),
+    "convolution": (0, 1),
+    "_convolution": (0, 1),
+    "cudnn_convolution": (0, 1),
+    "mkldnn_convolution": (0, 1),
+}
+SCANS = {"cumsum", "cumprod", "logcumsumexp"}
+# Operators whose result is made of their operands' own entries: nothing is rounded.
+EXACT = {
+    "clone",
+    "copy",
+    "contiguous",
+    "_to_copy",
+    "cat",
+    "stack",
+    "index",
+    "index_select",
+    "gather",
+    "embedding",
+    "where",
+    "masked_fill",
+    "masked_select",
+    "relu",
+    "threshold",
+    "hardtanh",
+    "clamp",
+    "clamp_min",
+    "clamp_max",
+    "maximum",
+    "minimum",
+    "max",
+    "min",
+    "amax",
+    "amin",
+    "argmax",
+    "argmin",
+    "sort",
+    "topk",
+    "kthvalue",
+    "median",
+    "max_pool2d_with_indices",
+    "max_pool3d_with_indices",
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool3d",
+    "adaptive_max_pool2d",
+    "adaptive_max_pool3d",
+    "neg",
+    "abs",
+    "sign",
+    "sgn",
+    "flip",
+    "roll",
+    "tril",
+    "triu",
+    "repeat",
+    "constant_pad_nd",
+    "reflection_pad1d",
+    "reflection_pad2d",
+    "replication_pad2d",
+    "zeros",
+    "ones",
+    "full",
+    "arange",
+    "empty",
+    "zeros_like",
+    "ones_like",
+    "full_like",
+    "empty_like",
+    "new_zeros",
+    "new_ones",
+    "new_full",
+    "new_empty",
+    "scalar_tensor",
+    "fill",
+    "zero",
+    "scatter",
+    "index_put",
+    "index_copy",
+    "masked_scatter",
+    "diag_embed",
+    "unsafe_split",
+    "unsafe_chunk",
+    "unsafe_split_with_sizes",
+    "slice_scatter",
+    "select_scatter",
+    "slice_backward",
+    "pixel_shuffle",
+    "im2col",
+    "unfold_copy",
+    "convert_element_type",
+    "lift_fresh",
+    "lift_fresh_copy",
+    "eye",
+    "nonzero",
+    "unique2",
+    "one_hot",
+    "round",
+    "floor",
+    "ceil",
+    "trunc",
+    "heaviside",
+    "native_channel_shuffle",
+    "empty_strided",
+    "new_empty_strided",
+    "resize",
+    "set",
+    "view_as_real",
+    "view_as_complex",
+    "broadcast_in_dim",
+    "expand_copy",
+    "max_unpool2d",
+}
+
+
+def _composites() -> dict[Any, Any]:
+    found = {}
+    for name in TAKEN_APART:
+        packet = getattr(torch.ops.aten, name, None)
+        for overload in packet.overloads() if packet is not None else ():
+            op = getattr(packet, overload)
+            if op in decomposition_table:
+                found[op] = decomposition_table[op]
+    return found
+
+
+COMPOSITES = _composites()
+
+
+def operator(func: Any) -> str:
+    """The operator's name without its namespace; of an in-place one without the underscore behind."""
+    name = func._schema.name.split("::")[-1]
+    return name.rstrip("_") if name.endswith("_") and not name.endswith("__") else name
+
+
+def sum_length(func: Any, args: Any, out: Any) -> int:
+    """How many terms each number that the operator returns is summed from, by the sizes of its operands."""
+    name = operator(func)
+    shapes = [tuple(a.shape) if isinstance(a, Tensor) else None for a in args]
+    if name in PRODUCTS:
+        left, right = (shapes[i] for i in PRODUCTS[name])
+        assert left is not None
+        assert right is not None
+        if "convolution" not in name:
+            return max(1, left[-1])
+        transposed = name in ("convolution", "_convolution") and bool(args[6])
+        groups = args[8] if name in ("convolution", "_convolution") else 1
+        kernel = math.prod(right[2:])
+        return max(1, kernel * (right[0] // groups if transposed else right[1]))
+    if name in SCANS:
+        return max(1, shapes[0][args[1]] if shapes[0] else 1)
+    if "rnn" in name or name in ("lstm", "gru"):
+        return sum(
+            t.numel() // max(t.shape[0], 1) for t in pytree.tree_leaves(args) if isinstance(t, Tensor) and t.dim() == 2
+        )
+    if "attention" in name:
+        return shapes[0][-1] + shapes[1][-2] if shapes[0] and shapes[1] else 1
+    if "cdist" in name or name.startswith("pairwise"):
+        return max(1, shapes[0][-1] if shapes[0] else 1)
+    if name.startswith(("linalg", "_linalg", "cholesky", "lu_")) and "norm" not in name:
+        return max(1, shapes[0][-1] ** 2 if shapes[0] else 1)
+    if name.startswith("_fft"):
+        return 64  # a butterfly's depth, squared, with room
+    if "avg_pool" in name and isinstance(args[1], (list, tuple)) and "adaptive" not in name:
+        return math.prod(args[1])
+    if name in ("scatter_add", "index_add", "scatter_reduce", "index_reduce"):
+        return max(1, shapes[-1][args[1]] if shapes[-1] and isinstance(args[1], int) else 1)
+    if name == "embedding_bag" or name == "_embedding_bag":
+        return max(1, math.prod(shapes[1] or (1,)) // max(1, out[0].shape[0]))
+    given = [a.numel() for a in pytree.tree_leaves(args) if isinstance(a, Tensor)]
+    made = [t.numel() for t in pytree.tree_leaves(out) if isinstance(t, Tensor)]
+    return max(1, max(given, default=1) // max(1, max(made, default=1)))
+
+
+class Rounding(Mode):
+    """Disturbs the results of operators by `u` and by sums' errors; with `u` 0 it only adds up `lengths`.
+
+    With `bits` it rounds the operands of every product to that many bits instead: what TF32 (11) or bfloat16 (8) would do.
+    """
+
+    def __init__(
+        self, u: float = 0.0, seed: int = 0, bits: int | None = None, device: torch.device | str = "cpu"
+    ) -> None:
+        super().__init__()
+        self.u = u
+        self.sum_u = min(u, U32)
+        self.bits = bits
+        self.generator = torch.Generator(device=device).manual_seed(seed) if u else None
+        self.lengths: list[int] = []
+        self.products = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in COMPOSITES:
+            with self:
+                out = COMPOSITES[func](*args, **kwargs)
+            if out is not NotImplemented:
+                return out
+        if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
+            with self:  # called from one of the decompositions
+                out = func.decompose(*args, **kwargs)
+            if out is not NotImplemented:
+                return out
+        returns = func._schema.returns
+        view = any(r.alias_info is not None and not r.alias_info.is_write for r in returns)
+        name = operator(func)
+        if view or name in EXACT or (draws(func) and dropped(func, args, kwargs)):
+            return func(*args, **kwargs)
+        if name in PRODUCTS:
+            self.products += 1
+            if self.bits is not None:
+                args = list(args)
+                for i in PRODUCTS[name]:
+                    args[i] = round_to(args[i], self.bits)
+        if self.u:
+            return self._disturbed(func, args, kwargs, name)
+        out = func(*args, **kwargs)
+        self._seen(func, args, kwargs, name, out)
+        return out
+
+    def _seen(self, func: Any, args: Any, kwargs: Any, name: str, out: Any) -> None:
+        """In a run that is not disturbed: an operator that is no view, and what it returned."""
+        self._note(sum_length(func, args, out))
+
+    def _note(self, length: int) -> None:
+        if length > 1:
+            self.lengths.append(length)
+
+    def _disturbed(self, func: Any, args: Any, kwargs: Any, name: str) -> Any:
+        mutable = func._schema.is_mutable
+        out = func(*args, **kwargs)
+        length = sum_length(func, args, out)
+        if length > 1 and not mutable:
+            of_sum = self.sum_u * math.sqrt(min(length, LONGEST))
+            out = func(*pytree.tree_map_only(Tensor, lambda t: self._noisy(t, of_sum), tuple(args)), **kwargs)
+        self._note(length)
+        size = max(self.u, self.sum_u * math.sqrt(min(length, LONGEST)) if length > 1 else 0.0)
+        if mutable:
+            for t in pytree.tree_leaves(out):
+                if isinstance(t, Tensor):
+                    t.copy_(self._noisy(t, size))
+            return out
+        return pytree.tree_map_only(Tensor, lambda t: self._noisy(t, size), out)
+
+    def _noisy(self, t: Tensor, size: float) -> Tensor:
+        """`t` with every entry times 1 + a number of standard deviation `size`."""
+        if not t.is_floating_point() or not size or self.generator is None or t.device != self.generator.device:
+            return t  # a number that the host keeps beside a model on a card is exact
+        with _disable_current_modes():  # these are no draws of the model's
+            factors = self._uniform(min(t.numel(), DRAWN), t.device).mul_(size * math.sqrt(12)).add_(1.0)
+            if t.numel() <= DRAWN:
+                return t * factors.view(t.shape)
+            out = torch.empty(t.shape, dtype=torch.promote_types(t.dtype, torch.float64), device=t.device)
+            source, target = t.contiguous().view(-1), out.view(-1)
+            for at in range(0, t.numel(), DRAWN):
+                piece = source[at : at + DRAWN]
+                torch.mul(piece, factors[: piece.numel()], out=target[at : at + DRAWN])
+            return out
+
+    def _uniform(self, count: int, device: torch.device) -> Tensor:
+        """Numbers from -1/2 to 1/2."""
+        return torch.rand(count, generator=self.generator, device=device, dtype=torch.float64).sub_(0.5)
+
+
+def round_to(t: Any, bits: int) -> Any:
+    """`t` with its significand rounded to `bits` bits, to nearest."""
+    if not isinstance(t, Tensor) or not t.is_floating_point():
+        return t
+    mantissa, exponent = torch.frexp(t)
+    scale = 2.0**bits
+    rounded = torch.ldexp(torch.round(mantissa * scale) / scale, exponent)
+    return torch.where(t.isfinite(), rounded, t)

@@ -1,0 +1,158 @@
+"""Could this check have failed? Wrong outputs, made from the right one, that the judge must reject.
+
+Part of every verification, with the same judge and bounds as for the candidate. A check that accepts zeros (because NaN
+passes its comparison, or its tolerance is larger than the answer) proves nothing, and the tool then gives no verdict.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..exchange.wire import leaves
+from . import pieces
+from .bounds import ROUNDOFF, U32, Truth
+from .judge import FLIPS, Judgement, judge
+
+
+@dataclass
+class Check:
+    """One wrong output, and whether the judge rejected it; or the reference's own, and whether it was accepted."""
+
+    name: str
+    caught: bool
+    how: str
+
+
+def substitute(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """`tree` with every tensor and every float changed."""
+    if isinstance(tree, dict):
+        return {key: substitute(item, change) for key, item in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(substitute(item, change) for item in tree)
+    if isinstance(tree, Tensor):
+        return change(tree)
+    if isinstance(tree, float):
+        return change(torch.tensor([tree])).item()
+    return tree
+
+
+def first_tensor(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """`tree` with only its first tensor that is not empty changed."""
+    done: list[bool] = []
+
+    def once(t: Tensor) -> Tensor:
+        if done or t.numel() == 0:
+            return t
+        done.append(True)
+        return change(t)
+
+    return substitute(tree, once)
+
+
+def _one_wrong(t: Tensor, count: int = 1) -> Tensor:
+    """The largest entry off by one per cent (of integers, the first `count` by one; of truth values, inverted)."""
+    out = t.clone().contiguous()
+    flat = out.reshape(-1)
+    if t.dtype == torch.bool:
+        flat[:count] = ~flat[:count]
+        return out
+    if not t.is_floating_point() and not t.is_complex():
+        flat[:count] += 1
+        return out
+    at = pieces.largest(flat)
+    step = OFF.get(t.dtype, 0.01)
+    flat[at] = flat[at] * (1 + step) if bool(torch.isfinite(flat[at])) and bool(flat[at] != 0) else 1.0
+    return out
+
+
+def _one_nan(t: Tensor) -> Tensor:
+    out = t.clone().contiguous()
+    flat = out.reshape(-1)
+    flat[int(torch.isfinite(flat).to(torch.uint8).argmax())] = float("nan")
+    return out
+
+
+def _constant(t: Tensor) -> Tensor:
+    if t.is_complex() or t.dtype == torch.bool:
+        return torch.ones_like(t)
+
+    def of(piece: Tensor) -> tuple[float, int]:
+        finite = piece[torch.isfinite(piece)]
+        return float(finite.sum(dtype=torch.float64)), finite.numel()
+
+    sums = pieces.over(of, t)
+    count = sum(n for _, n in sums)
+    return torch.full_like(t, math.fsum(total for total, _ in sums) / count if count else 1.0)
+
+
+OFF = {torch.float16: 0.1, torch.bfloat16: 0.25}  # by how much one entry is off; by 1 % in fp32
+BITS = {torch.float64: 20, torch.float32: 8, torch.float16: 6, torch.bfloat16: 4}
+
+
+def _rounded(t: Tensor) -> Tensor:
+    """The significand rounded to a few bits: 8 of fp32's 24, fewer where the type has fewer."""
+    if t.dtype not in BITS:
+        return _one_wrong(t)
+    scale = 2.0 ** BITS[t.dtype]
+
+    def of(piece: Tensor) -> Tensor:
+        mantissa, exponent = torch.frexp(piece.double())
+        rounded = torch.ldexp(torch.round(mantissa * scale) / scale, exponent)
+        return torch.where(piece.isfinite(), rounded, piece.double())
+
+    return pieces.changed(of, t)
+
+
+def run(
+    cases: Sequence[tuple[Any, Sequence[Truth]]],
+    stale: Any = None,
+    made: Sequence[tuple[str, Any, Sequence[Truth]]] = (),
+    judge: Callable[[Any, Sequence[Truth]], Judgement] = judge,
+) -> list[Check]:
+    """Judge wrong outputs, and the reference's own, which must pass.
+
+    `cases` are the reference's output for several inputs, each with its truths. Since the candidate has to pass on all
+    of them, a wrong
+    output counts as caught if one of the cases catches it: an answer of one number may be right by chance for one. An answer that
+    is kept, a constant or the output of `stale` or of another case, is the same for all cases. `made` are outputs that
+    the reference's process
+    computed wrongly on purpose, each with the truth for its inputs; those of one name are one check.
+    """
+    outcomes = [judge(right, truths) for right, truths in cases]
+    failed = next((one for one in outcomes if not one.same), None)
+    checks = [Check("the reference's own output passes", failed is None, failed.reason if failed else "same")]
+    first, truths = cases[0]
+    flips = max((truth.flips for truth in truths), default=0)
+    names: list[tuple[str, Callable[[Any], Any]]] = [
+        ("zeros", lambda right: substitute(right, torch.zeros_like)),
+        ("a constant", lambda right: substitute(first, _constant)),
+        ("the previous inputs' output", lambda right: first if stale is None else stale),
+        (
+            "one entry off by 1 %" if not flips else f"{FLIPS * flips + 1} entries changed",
+            lambda right: first_tensor(right, lambda t: _one_wrong(t, FLIPS * flips + 1)),
+        ),
+    ]
+    if {ROUNDOFF.get(leaf.dtype, 0.0) > U32 for _, leaf in leaves(first) if isinstance(leaf, Tensor)} == {True}:
+        names[3] = ("one entry off by 10 %", names[3][1])
+    floats = all(not isinstance(leaf, Tensor) or leaf.is_floating_point() for _, leaf in leaves(first))
+    if floats:
+        names.append(("one NaN", lambda right: first_tensor(right, _one_nan)))
+    if floats and not any(name == "half of K" for name, *_ in made):
+        names.append(("rounded to fewer bits", lambda right: substitute(right, _rounded)))
+    for name, change in names:
+        checks.append(_check(name, (judge(change(right), against) for right, against in cases)))
+    for name in dict.fromkeys(name for name, *_ in made):
+        checks.append(_check(name, (judge(output, against) for other, output, against in made if other == name)))
+    return checks
+
+
+def _check(name: str, outcomes: Iterable[Judgement]) -> Check:
+    """Whether one of the outcomes is a rejection; those behind it are not computed."""
+    caught = next((outcome for outcome in outcomes if not outcome.same), None)
+    return Check(name, caught is not None, caught.reason if caught else "passed as the same")

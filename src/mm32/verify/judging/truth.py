@@ -1,0 +1,133 @@
+"""What an output of the reference should be: float64 results and gauges from the reference's process, as `judge` needs them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mm32 import activations
+
+from ..exchange.wire import leaves
+from ..inputs.probes import FEW, SMOOTH, Probe
+from ..processes.channel import Failure
+from ..processes.process import WorkerProcess
+from .bounds import ROUNDOFF, Errors, Truth
+
+# Noise of one entry, at least, on data whose sums have few terms: Winograd's tiles of 2 x 2 came to 18 of three times that.
+WORST = 16.0
+LONGEST = 1 << 22  # terms of one sum that count: rounding.py
+
+
+class TruthSource:
+    """Asks the reference's process for the truth. Notes what the truth lacks, for the report, by `note`.
+
+    `contraction` describes the product that the reference is, None if it is none; `k` is the length of its sums.
+    """
+
+    def __init__(self, reference: WorkerProcess, note: Callable[[str], None]):
+        self.reference = reference
+        self.note = note
+        self.contraction: dict[str, Any] | None = None
+        self.k = 1
+        self.products = 1  # in the model
+        self.additions = math.inf  # that round, in the longest sums of the last truth that was asked for with `few`
+        self.working = 0.0  # coarsest unit roundoff that the reference computes in
+        self.state: dict[str, float] = {}  # norms by which rounding moves the buffers that the last call changed
+
+    @property
+    def smooth(self) -> bool:
+        """Whether the contraction ends in an activation whose rounding adds to the error."""
+        name = self.contraction["activation"] if self.contraction is not None else None
+        return name is not None and activations.named(name).smooth
+
+    def examine(self, seed: int) -> dict[str, Any]:
+        """Find out what the reference computes, after its first forward: "contraction" or "why_not", "draws",
+        "buffers", "hidden"."""
+        header = self.reference.ask("examine", seed=seed).header
+        self.contraction = header.get("contraction")
+        self.working = header.get("working", 0.0)
+        self.k = self.contraction["k"] if self.contraction else 1
+        return header
+
+    def of(self, seed: int, right: Any, few: bool = False) -> list[Truth]:
+        """The truth of each tensor of `right`, the reference's output for the inputs that it has now. With `few`, for data
+        whose sums have few terms: bounds come from these, of which `additions` round, not from the sums' lengths."""
+        found = self._in_float64(seed, right, few)
+        exact = found.get("exact", [])
+        rows = found.get("rows")
+        self.additions = float(found["additions"]) if found and few else math.inf
+        self.state = found.get("state", {})
+        if self.contraction is None and found and not few:
+            self.k = max(1, sum(min(int(length), LONGEST) for length in found["lengths"]))
+            self.products = int(found["products"])
+        truths = []
+        for i, (path, leaf) in enumerate(leaves(right)):
+            truth = Truth(
+                path, leaf, exact[i] if exact else None, None, 1 if few else self.k, working=self.working, rows=rows
+            )
+            truth.extreme = few
+            if exact and found["noise"] and isinstance(leaf, Tensor):
+                truth.noise = Errors(*found["noise"][i])
+                if few:
+                    truth.noise.componentwise = max(truth.noise.componentwise, WORST)
+                truth.flips, truth.step = int(found["flips"][i]), int(found["steps"][i])
+            truths.append(truth)
+        if self.contraction is not None:
+            gauge = self.reference.ask("gauge").value.to(truths[0].reference.device)
+            if self.smooth:
+                gauge = gauge.double() + torch.nan_to_num(truths[0].reference.double().abs(), nan=0.0, posinf=0.0)
+            truths[0].gauge = gauge
+        return truths
+
+    def _in_float64(self, seed: int, right: Any, few: bool) -> dict[str, Any]:
+        """The float64 result and what was found by it; empty, with a note, where there is no result that can be compared."""
+        try:
+            reply = self.reference.ask("truth", seed=seed, few=few)
+        except Failure as failure:
+            if failure.kind != "raised":
+                raise
+            self.note(
+                f"no float64 truth (the reference does not run in double: {failure.message[:120]}): "
+                "its own result stands in, with bounds twice as wide"
+            )
+            return {}
+        exact = [leaf for _, leaf in leaves(reply.value["exact"])]
+        rows = reply.value["rows"]
+        found = [leaf for _, leaf in leaves(right)]
+        if rows is not None:
+            total = next(leaf.shape[0] for leaf in found if isinstance(leaf, Tensor))
+            found = [leaf[rows] if isinstance(leaf, Tensor) else leaf for leaf in found]
+            self.note(
+                f"the float64 truth is of {len(rows)} of the batch's {total} entries, which do not depend on each "
+                f"other (compared); "
+                "the others are held to the reference's own result"
+            )
+        if [_kind(leaf) for leaf in exact] != [_kind(leaf) for leaf in found]:
+            self.note("no float64 truth: in double the reference returns other shapes; its own result stands in")
+            return {}
+        return {**reply.header, "exact": exact, "rows": rows}
+
+    def of_probe(self, probe: Probe, seed: int, right: Any) -> list[Truth]:
+        """As `of`, for the data of a probe, by the rule that the probe is judged by."""
+        if probe.judged == "rule":
+            return self.of(seed, right)
+        ((path, reference),) = leaves(right)
+        if probe.judged == "bitwise":
+            return [Truth(path, reference, bitwise=True)]
+        if probe.judged == "relative":
+            u = ROUNDOFF[reference.dtype]
+            relative, floor = (SMOOTH * u, 1.0) if self.smooth else (FEW * u, 0.0)
+            return [Truth(path, reference, relative=relative, floor=floor)]
+        return [Truth(path, reference, k=self.k, working=self.working)]
+
+
+def _kind(value: Any) -> Any:
+    """What a float64 result has in common with the reference's own, precision aside: shape and dtype, or type."""
+    if not isinstance(value, Tensor):
+        return type(value)
+    kind = "floating point" if value.is_floating_point() else "complex" if value.is_complex() else value.dtype
+    return tuple(value.shape), kind

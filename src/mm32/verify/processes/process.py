@@ -1,0 +1,429 @@
+"""A worker's process as the tool handles it: start it, watch it while it works, end it with all that it started.
+
+The code in a worker may hang, crash, fork, print without end or fill the memory; none of that may harm the tool. Watched
+are the deadline of each request, the memory and the number of the worker's processes, how much it prints, and whether
+somebody meddles with the reference's process. launch.py starts the processes, each under a supervisor of the tool's own.
+RLIMIT_AS is not used, since CUDA reserves far more address space than memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import sysconfig
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+from .. import text
+from ..exchange import wire
+from . import sandbox
+from .channel import Channel, Failure, Reply
+from .launch import Launched, environment, launch, needed
+
+# What a worker's process runs: the worker alone beside a candidate, the reference's own program for the trusted ones.
+PROGRAMS = {
+    "candidate": "mm32.verify.worker.main",
+    "reference": "mm32.verify.reference",
+    "control": "mm32.verify.reference",  # a second process of the reference, timed against the first
+    "baseline": "mm32.verify.reference",  # likewise, compiled or with TF32
+    "null": "mm32.verify.worker.main",  # no script: what a timed window takes without a model
+}
+TRUSTED_PROGRAMS = ("mm32.verify.reference",)  # not confined, and guarded against being meddled with
+MAX_PRINTED = 64 << 20
+KEPT_PRINTED = 32 << 10
+SMALL_PAYLOAD = 64 << 20  # bytes of an answer that should carry no large tensors
+WATCH_INTERVAL = 0.25
+CORES = os.cpu_count() or 1
+MAX_PROCESSES = 64 + 8 * CORES
+MAX_THREADS = 4096 + 256 * CORES  # of all processes of a user of its own: torch alone starts some for each core
+SENT = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # no process does this to itself
+PINS = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")  # with these, a library pins threads itself
+
+
+@dataclass
+class Limits:
+    """What a worker may use: seconds for one request, GiB of resident memory over all of its processes."""
+
+    timeout: float = 300.0
+    memory_gib: float = 16.0
+
+    def running(self, reference_seconds: float) -> float:
+        """Seconds for a call of a model whose reference takes so many, building apart."""
+        return 60 + 50 * reference_seconds
+
+    @property
+    def first_call(self) -> float | None:
+        """Seconds for a model's first call, in which it may still compile; None: `timeout`."""
+        return None
+
+
+class Drain(threading.Thread):
+    """Reads what a worker prints, so that the worker never blocks, and keeps the first and the last 32 KiB of it."""
+
+    def __init__(self, fd: int):
+        super().__init__(daemon=True)
+        self.fd = fd
+        self.total = 0
+        self.head = b""
+        self.tail = b""
+        self.start()
+
+    def run(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            while data := os.read(self.fd, 1 << 16):
+                self.total += len(data)
+                room = KEPT_PRINTED - len(self.head)
+                self.head += data[:room] if room > 0 else b""
+                rest = data[max(room, 0) :]
+                self.tail = (self.tail + rest)[-KEPT_PRINTED:]
+
+    def text(self) -> str:
+        dropped = self.total - len(self.head) - len(self.tail)
+        middle = f"\n[... {dropped} bytes left out ...]\n".encode() if dropped > 0 else b""
+        return (self.head + middle + self.tail).decode(errors="replace")
+
+
+def variables(folder: Path) -> dict[str, str]:
+    """The worker's environment variables: the usual ones, with every cache and temporary folder inside `folder`."""
+    env = environment()
+    env["PATH"] = os.pathsep.join([env.get("PATH", os.defpath), sysconfig.get_path("scripts")])
+    env["USER"] = env["LOGNAME"] = "mm32-verify"  # it may be a user that has no name
+    for name in ("HOME", "TMPDIR", "TEMP", "TMP"):
+        env[name] = str(folder)
+    for name in ("XDG_CACHE_HOME", "TORCH_EXTENSIONS_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+        env[name] = str(folder / "cache" / name.lower())
+    env["CUDA_CACHE_PATH"] = str(folder / "cache" / "cuda")
+    return env
+
+
+class _NotDumpable:
+    """While a worker lives, no process of this user can read or trace the tool: PR_SET_DUMPABLE is off."""
+
+    def __init__(self) -> None:
+        self.lock, self.users, self.before = threading.Lock(), 0, 1
+
+    def hold(self) -> None:
+        with self.lock:
+            if self.users == 0:
+                self.before = sandbox.prctl(sandbox.PR_GET_DUMPABLE)
+                sandbox.prctl(sandbox.PR_SET_DUMPABLE, 0)
+            self.users += 1
+
+    def release(self) -> None:
+        with self.lock:
+            self.users -= 1
+            if self.users == 0 and self.before == 1:
+                sandbox.prctl(sandbox.PR_SET_DUMPABLE, 1)
+
+
+_not_dumpable = _NotDumpable()
+
+
+def _is_a_drivers(process: int, thread: int) -> bool:
+    """Whether a thread is CUDA's, which schedules its own as it likes. Nobody outside of a process can rename its threads."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process}/task/{thread}/comm").read_text().startswith("cuda")
+    return False
+
+
+class WorkerProcess:
+    """A worker's process. `role`, a name of PROGRAMS, decides which program it runs and is named in messages.
+
+    `script` is what it will load, which it may read with the files beside it; `hidden` a file that it must not see.
+    `beside` are the other workers of the verification; trusted ones among them are looked after whenever this one is paused.
+    `folder` is its folder, an empty one that the caller has made and removes; by default a new one. `extra` are
+    environment variables beside the usual ones. `device`: a card on which large tensors stay, the tool's and the worker's.
+    `isolation` says how it is confined: words for the report. `disturbed` says what was done to a trusted worker from outside.
+    """
+
+    def __init__(
+        self,
+        role: str,
+        limits: Limits,
+        on_wait: Callable[[float], None] | None = None,
+        script: Path | None = None,
+        hidden: Path | None = None,
+        beside: Sequence[WorkerProcess] = (),
+        folder: Path | None = None,
+        extra: dict[str, str] | None = None,
+        device: torch.device | None = None,
+    ):
+        self.role = role
+        self.limits = limits
+        self.on_wait = on_wait
+        self.beside = beside
+        self.trusted = PROGRAMS[role] in TRUSTED_PROGRAMS
+        self.deadline = 0.0
+        self.asked = time.monotonic()
+        self.disturbed: list[str] = []
+        self._watched = 0.0
+        self._scheduled: dict[int, _Schedule] = {}
+        self._below: list[psutil.Process] = []
+        _not_dumpable.hold()
+        self.given = folder is not None
+        self.folder = folder or Path(os.path.realpath(tempfile.mkdtemp(prefix=f"mm32-verify-{role}-")))
+        ours, theirs = socket.socketpair()
+        pipes = [os.pipe(), os.pipe()]
+        order = {
+            "program": PROGRAMS[role],
+            "confined": not self.trusted,
+            "environment": variables(self.folder) | (extra or {}),
+            "folder": str(self.folder),
+            "temporary": [str(self.folder.parent)],
+            "needed": needed(),
+            "script": str(script or ""),
+            "hidden": "" if hidden is None or hidden == script else str(hidden),
+            "processes": MAX_THREADS,
+        }
+        try:
+            self.launched: Launched = launch(
+                order, [theirs.fileno(), *(write for _, write in pipes)], lambda: self._say_waiting(time.monotonic())
+            )
+        except BaseException:
+            ours.close()
+            for read, _ in pipes:
+                os.close(read)
+            self._remove_folder()
+            _not_dumpable.release()
+            raise
+        finally:
+            theirs.close()
+            for _, write in pipes:
+                os.close(write)
+        self.isolation: list[str] = [text.one_line(word) for word in self.launched.isolation]
+        self.printed = [Drain(read) for read, _ in pipes]
+        self.channel = Channel(ours, self._idle, self.trusted, device)
+        self._open = True
+        self.check_undisturbed()  # as it is now is how it is to stay
+
+    @property
+    def pid(self) -> int:
+        """The worker's process number, as the tool sees it; 0 where it cannot be told."""
+        return self.launched.worker or next((process.pid for process in self._members()), 0)
+
+    # ------------------------------------------------------------------------------------------------------ asking
+
+    def ask(
+        self,
+        op: str,
+        value: Any = None,
+        *,
+        timeout: float | None = None,
+        max_payload: int | None = None,
+        descriptors: Sequence[int] = (),
+        **fields: Any,
+    ) -> Reply:
+        """Send a request and wait for its answer, at most `timeout` seconds; see Channel.ask. Raises Failure."""
+        if max_payload is None and self.role == "candidate":
+            max_payload = SMALL_PAYLOAD
+        self.asked = time.monotonic()
+        self.deadline = self.asked + min(self.limits.timeout, timeout if timeout is not None else self.limits.timeout)
+        try:
+            return self.channel.ask(op, value, fields, max_payload, descriptors)
+        except Failure as error:
+            failure = error
+        except wire.ProtocolError as error:
+            self.end()
+            failure = Failure("channel", f"sent something that is no answer ({error})")
+        except wire.Closed:
+            failure = self._death()
+        failure.role = self.role
+        raise failure from None
+
+    # ------------------------------------------------------------------------------------------------------ watching
+
+    def _idle(self) -> None:
+        now = time.monotonic()
+        self._say_waiting(now)
+        if now > self.deadline:
+            spent = now - self.asked
+            self.end()
+            raise Failure("timeout", f"no answer after {spent:.0f} s")
+        if self.launched.poll():
+            # Its last answer may still be in the socket; the next read finds that or the end of the stream.
+            if self._watched == float("inf"):
+                raise self._death()
+            self._watched = float("inf")
+            return
+        if now - self._watched < WATCH_INTERVAL:
+            return
+        self._watched = now
+        self.check_undisturbed()
+        if sum(drain.total for drain in self.printed) > MAX_PRINTED:
+            self.end()
+            raise Failure("printed", f"printed more than {MAX_PRINTED >> 20} MiB")
+        members = self._members()
+        if len(members) > MAX_PROCESSES:
+            self.end()
+            raise Failure("processes", f"started more than {MAX_PROCESSES} processes")
+        used = 0
+        for member in members:
+            with contextlib.suppress(psutil.Error):
+                used += member.memory_info().rss
+        if used > self.limits.memory_gib * 2**30:
+            self.end()
+            raise Failure(
+                "memory",
+                f"used {used / 2**30:.1f} GiB of memory, more than the limit of {self.limits.memory_gib:g} GiB",
+            )
+
+    def _say_waiting(self, now: float) -> None:
+        if self.on_wait:
+            self.on_wait(now - self.asked)
+
+    def _members(self) -> list[psutil.Process]:
+        """The worker's living processes: all below its supervisor, which orphans come back to."""
+        try:
+            self._below = psutil.Process(self.launched.supervisor).children(recursive=True)
+        except psutil.Error:
+            return []
+        return self._below
+
+    def _death(self) -> Failure:
+        give_up = time.monotonic() + 2
+        while not self.launched.poll() and time.monotonic() < give_up:
+            time.sleep(0.01)
+        code, lost = self.launched.exit_code, self.launched.lost
+        self.end()
+        if code is None:
+            said = "lost the process that watches over it" if lost else "closed its connection to the tool"
+            return Failure("channel", said)
+        if code < 0:
+            name = signal.Signals(-code).name if -code in {s.value for s in signal.Signals} else f"signal {-code}"
+            kind = "killed" if self.trusted and -code in SENT else "crashed"
+            return Failure(kind, f"the process died of {name}", {"signal": name})
+        return Failure("crashed", f"the process ended itself with exit code {code}", {"exit_code": code})
+
+    def check_undisturbed(self) -> None:
+        """Put right what was changed from outside in how a trusted worker is scheduled, and note it in `disturbed`: which
+        cores its threads may use, their priority and policy, and whether it was stopped."""
+        if not self.trusted or not self.launched.worker or self.launched.poll():
+            return
+        with contextlib.suppress(OSError, psutil.Error):
+            if psutil.Process(self.launched.worker).status() == psutil.STATUS_STOPPED:
+                os.kill(self.launched.worker, signal.SIGCONT)
+                self._disturb("was stopped by a signal")
+        with contextlib.suppress(OSError):
+            main = self._scheduled.setdefault(self.launched.worker, _Schedule.of(self.launched.worker))
+            for name in os.listdir(f"/proc/{self.launched.worker}/task"):
+                thread = int(name)
+                now = _Schedule.of(thread)
+                own = any(pin in os.environ for pin in PINS) or _is_a_drivers(self.launched.worker, thread)
+                right = self._scheduled.setdefault(thread, now if own else main)
+                if now != right:
+                    self._disturb(f"had {right.difference(now)} changed from outside")
+                    right.give(thread)
+
+    def _disturb(self, how: str) -> None:
+        if how not in self.disturbed:
+            self.disturbed.append(how)
+
+    def output(self) -> str:
+        """What the worker printed, standard output first, safe to show."""
+        return "\n".join(text.log(printed) for drain in self.printed if (printed := drain.text().strip()))
+
+    # ------------------------------------------------------------------------------------------------------ ending
+
+    def end(self) -> None:
+        """Kill the worker and everything that it started. Safe to call more than once."""
+        self.launched.end()
+        if self.launched.lost:  # its supervisor ended before it was told to: what was below it is looked for one by one
+            for process in self._below:
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[bool]:
+        """Stop all of the worker's processes meanwhile, so that nothing it left running disturbs the timing of another.
+
+        Gives whether they all have stopped."""
+        stopped = self.launched.command(b"stop", "stopped")
+        for worker in self.beside:
+            worker.check_undisturbed()
+        try:
+            yield stopped
+        finally:
+            self.launched.command(b"continue", "continued")
+
+    def close(self) -> None:
+        """End the worker and remove its folder. Safe to call more than once."""
+        if not self._open:
+            return
+        self._open = False
+        with contextlib.suppress(OSError):
+            self.channel.sock.close()
+        give_up = time.monotonic() + 1
+        while not self.launched.poll() and time.monotonic() < give_up:
+            time.sleep(0.005)  # it ends by itself when its connection closes
+        self.end()
+        for drain in self.printed:
+            drain.join(0.5)
+            with contextlib.suppress(OSError):
+                if not drain.is_alive():
+                    os.close(drain.fd)
+        self._remove_folder()
+        _not_dumpable.release()
+
+    def _remove_folder(self) -> None:
+        """A folder that was given is emptied and made this user's again. A link in its place, the worker's doing, stays."""
+        if not self.given:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            return
+        with contextlib.suppress(OSError):
+            fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                with contextlib.suppress(OSError):
+                    os.fchown(fd, os.geteuid(), os.getegid())
+                os.fchmod(fd, 0o700)
+            finally:
+                os.close(fd)
+            for entry in list(os.scandir(self.folder)):
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                else:
+                    os.unlink(entry.path)
+
+
+@dataclass(frozen=True)
+class _Schedule:
+    """How the system schedules a thread."""
+
+    cores: frozenset[int]
+    nice: int
+    policy: int
+
+    @classmethod
+    def of(cls, thread: int) -> _Schedule:
+        nice = os.getpriority(os.PRIO_PROCESS, thread)
+        return cls(frozenset(os.sched_getaffinity(thread)), nice, os.sched_getscheduler(thread))
+
+    def difference(self, other: _Schedule) -> str:
+        pairs = (("its cores", self.cores, other.cores), ("its priority", self.nice, other.nice))
+        return " and ".join(name for name, a, b in pairs if a != b) or "its scheduling"
+
+    def give(self, thread: int) -> None:
+        """Put a thread back to this, as far as the system lets us: only root may raise a priority."""
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(thread, self.cores)
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(thread, self.policy, os.sched_param(0))
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, thread, self.nice)
+
+
+def close_all(workers: Sequence[WorkerProcess]) -> None:
+    """Close every worker, even where closing one of them raises."""
+    with contextlib.ExitStack() as stack:
+        for worker in workers:
+            stack.callback(worker.close)

@@ -1,0 +1,144 @@
+"""Which outputs of timed windows are kept, to be judged like others, and windows that do not count, with data of probes."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from ..exchange.handover import LARGE as STAYS
+from ..inputs.pools import Pools, Recipe
+from . import sequential
+from .window import Bench, Window, difference
+
+OUTLIER = 4.0  # times the median difference between both sides' outputs: judged even where time is short
+ODD_CALLS = 3  # kinds of odd data that windows of one call get, since such calls are long
+
+
+class Odd(Exception):
+    """An output in a timed window that its slot could not take: whose, and what it was."""
+
+    def __init__(self, role: str, says: str):
+        super().__init__(says)
+        self.role = role
+
+
+@dataclass
+class Kept:
+    """One timed call's output of the candidate's: what made its data, its leaves in order, why it was kept. `probe`: whose data
+    they are, if they are one's."""
+
+    recipe: Recipe
+    seed: int
+    leaves: list[Any]
+    why: str
+    probe: str = ""
+
+
+def seeds_of(calls: int, draws: bool) -> list[int]:
+    """A seed for each call of a window, which nobody can predict; none where nothing is drawn."""
+    chance = random.SystemRandom()
+    return [chance.randrange(1 << 31) for _ in range(calls)] if draws else []
+
+
+class Surprises:
+    """The candidate's windows that do not count, with data of probes in some of their calls, among those of the first rounds (of
+    which there are always as many), in an order that nobody can predict. What they give is kept by the keeper."""
+
+    def __init__(self, odd: Mapping[str, Recipe], calls: int, chance: random.SystemRandom):
+        names = chance.sample(sorted(odd), len(odd))
+        if calls == 1:
+            names = names[:ODD_CALLS]  # a call takes long
+        each = max(1, calls // 2)  # the others of a window are of the usual data
+        self.left = [names[begin : begin + each] for begin in range(0, len(names), each)]
+        self.rounds = [chance.randrange(sequential.MIN_ROUNDS) for _ in self.left]
+        self.odd, self.calls, self.chance = odd, calls, chance
+
+    def due(self, number: int) -> int:
+        """How many windows belong to this round."""
+        return self.rounds.count(number)
+
+    def window(self, bench: Bench, pools: Pools, draws: bool, keeper: Keeper) -> None:
+        """The next one. Raises Odd."""
+        names = self.left.pop()
+        recipes, seeds = [pools.recipe() for _ in range(self.calls)], seeds_of(self.calls, draws)
+        places = self.chance.sample(range(self.calls), len(names))
+        for place, name in zip(places, names, strict=True):
+            recipes[place] = self.odd[name]
+        bench.leave_outputs()  # the round's own window may have been before this one
+        window = bench.window(recipes, seeds)
+        if window.odd is not None:
+            raise Odd("candidate", window.odd)
+        for place, name in zip(places, names, strict=True):
+            keeper.odd.append(_kept(bench, window, recipes, seeds, place, name, probe=name))
+
+
+def _kept(
+    bench: Bench, window: Window, recipes: list[Recipe], seeds: list[int], call: int, why: str, probe: str = ""
+) -> Kept:
+    plain = len(window.values) // len(recipes)
+    found: list[Tensor] = [t.clone() if t.nbytes >= STAYS else t.cpu().clone() for t in bench.leaves(window, call)]
+    values = merged(bench, found, window.values[call * plain : (call + 1) * plain])
+    return Kept(recipes[call], seeds[call] if seeds else 0, values, why, probe)
+
+
+class Keeper:
+    """Chooses, after each round, which of the candidate's outputs to keep: the one that is farthest from the reference's, and
+    `count` at random from all rounds so far."""
+
+    def __init__(self, count: int, chance: random.SystemRandom):
+        self.count = count
+        self.chance = chance
+        self.seen = 0
+        self.scores: list[float] = []
+        self.worst: tuple[float, Kept] | None = None
+        self.drawn: list[Kept] = []
+        self.odd: list[Kept] = []
+
+    def look(self, bench: Bench, candidate: Window, reference: Window, recipes: list[Recipe], seeds: list[int]) -> None:
+        calls = len(recipes)
+        scores = difference(bench, candidate, reference)
+        plain = len(candidate.values) // calls
+        for call in range(calls):
+            mine, theirs = (w.values[call * plain : (call + 1) * plain] for w in (candidate, reference))
+            scores[call] = max([scores[call], *(_far(a, b) for a, b in zip(mine, theirs, strict=True))])
+
+        def kept(call: int, why: str) -> Kept:
+            return _kept(bench, candidate, recipes, seeds, call, why)
+
+        self.scores += scores
+        most = max(range(calls), key=scores.__getitem__)
+        if self.worst is None or scores[most] > self.worst[0]:
+            self.worst = (scores[most], kept(most, "farthest from the reference's"))
+        # Reservoir sampling: each call of all rounds is kept with the same chance.
+        for call in range(calls):
+            self.seen += 1
+            if len(self.drawn) < self.count:
+                self.drawn.append(kept(call, "at random"))
+            elif (place := self.chance.randrange(self.seen)) < self.count:
+                self.drawn[place] = kept(call, "at random")
+
+    def kept(self) -> list[Kept]:
+        assert self.worst is not None
+        score, worst = self.worst
+        if self.count > 1 or not (score <= OUTLIER * statistics.median(self.scores)):
+            return [worst, *self.drawn, *self.odd]
+        return [*(self.drawn or [worst]), *self.odd]
+
+
+def merged(bench: Bench, tensors: list[Tensor], values: list[Any]) -> list[Any]:
+    """An output's leaves in their order, of its tensors and its other leaves."""
+    of_tensors, others = iter(tensors), iter(values)
+    return [next(others) if part.dtype is None else next(of_tensors) for part in bench.outputs]
+
+
+def _far(a: Any, b: Any) -> float:
+    """How far apart two leaves that are no tensors are."""
+    if type(a) is float and type(b) is float and math.isfinite(a) and math.isfinite(b):
+        return abs(a - b) / max(abs(b), 1e-30)
+    return 0.0 if a == b or (a != a and b != b) else math.inf

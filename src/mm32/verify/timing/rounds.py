@@ -1,0 +1,329 @@
+"""Faster or not: rounds of timed windows of both sides, of a second process of the reference, and of a worker without a model.
+
+A window (window.py) is timed by this process's clock. What it takes beside the model's calls is what the null worker's windows
+take; subtracted, net times are left. Rounds are interleaved in random order, all processes get the same data in a round, and
+sequential.py says when to stop and what to say. The candidate's outputs of every call are compared with the reference's; the
+worst and some at random are kept, to be judged against the truth.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from ..inputs.pools import Pools, Recipe
+from ..verdict import Verdict
+from . import sequential
+from .kept import Keeper, Kept, Odd, Surprises, seeds_of
+from .window import Bench, Window
+
+SIDES = ("reference", "candidate", "control", "null")
+TARGET = {"cpu": 0.004, "cuda": 0.02}  # seconds of the reference's calls in a window
+MOST = 0.3  # seconds of the slower side's calls in a window, where more than one call is longer
+LONG = 0.5  # seconds of a call, above which a window has one
+COLD = 0.1  # seconds of calls that a window may have only because the caches are large
+MOST_CALLS = 1000
+ENOUGH = 12  # rounds, before which the budget may be exceeded threefold: fewer can tell large factors alone
+GIVE_UP = 240.0  # seconds after which no round is begun
+TRUSTED_SHARE = 0.05  # of a window: no smaller net time is believed
+# Times the reference's time before a candidate was loaded: above it, FASTER is not believed.
+SLOWED = {"cpu": 1.5, "cuda": 1.2}
+
+NO_OUTPUTS = torch.empty(0, 0, dtype=torch.uint8)
+
+
+@dataclass
+class Times:
+    """One process's windows. Seconds of a call: `walls` by whole windows, `rounds` net; `claims`: what its worker said."""
+
+    walls: list[float] = field(default_factory=list)
+    rounds: list[float] = field(default_factory=list)
+    claims: list[float] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.rounds)
+
+    @property
+    def wall(self) -> float:
+        return statistics.median(self.walls)
+
+    @property
+    def spread(self) -> float:
+        """Half the interquartile range of the net times over their median."""
+        if len(self.rounds) < 4 or not self.median > 0:
+            return 0.0
+        low, _, high = statistics.quantiles(self.rounds, n=4)
+        return (high - low) / 2 / self.median
+
+    def record(self) -> dict[str, Any]:
+        return {
+            "median_s": self.median,
+            "spread": self.spread,
+            "wall_s": self.wall,
+            "rounds_s": list(self.rounds),
+            "walls_s": list(self.walls),
+            "claimed_s": statistics.median(self.claims),
+        }
+
+
+@dataclass
+class Timing:
+    """The outcome of `measure`, in seconds of a call.
+
+    `ratio`, `low`, `high`: reference over candidate, net. `margin`: what the interval was held to. `null`: what a window takes
+    without a model; `exchange`: that without the copies of outputs. `certain`: the ratio if the candidate had saved all of those
+    copies. `alone`: the reference's time by whole windows before a candidate was loaded.
+    """
+
+    sides: dict[str, Times]
+    ratio: float
+    low: float
+    high: float
+    coverage: float
+    margin: float
+    null: float
+    exchange: float
+    certain: float
+    alone: float
+    calls: int
+    verdict: Verdict
+    note: str
+    kept: list[Kept] = field(default_factory=list)
+
+    @property
+    def rounds(self) -> int:
+        return len(self.sides["reference"].walls)
+
+    def record(self) -> dict[str, Any]:
+        """For the report."""
+        reference, candidate = self.sides["reference"], self.sides["candidate"]
+        return {
+            "reference": reference.record(),
+            "candidate": candidate.record(),
+            "control": self.sides["control"].record(),
+            "speedup": self.ratio,
+            "interval": [self.low, self.high],
+            "coverage": self.coverage,
+            "margin": self.margin,
+            "wall_speedup": reference.wall / candidate.wall,
+            "certain_speedup": self.certain,
+            "null_s": self.null,
+            "exchange_s": self.exchange,
+            "alone_s": self.alone,
+            "rounds": self.rounds,
+            "calls_a_round": self.calls,
+        }
+
+
+def in_units(t: float) -> str:
+    """Seconds for a person: 1.23 ms."""
+    if not math.isfinite(t):
+        return str(t)
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if abs(t) >= size:
+            return f"{t / size:.4g} {unit}"
+    return f"{t / 1e-9:.3g} ns"
+
+
+def cost(bench: Bench, pools: Pools) -> tuple[float, bool]:
+    """About the seconds of one call of a bench, and whether the model draws random numbers. Of a bench of one slot the
+    seconds are a whole window's."""
+    ones, many, draws = [], [], False
+    n = bench.count
+    for number in range(3 if n > 1 else 2):
+        one = bench.window([pools.recipe()], watch=True)
+        draws |= one.draws
+        if number == 0 and LONG < one.seconds < 2 * LONG:  # its first call: memory is touched, and code is loaded
+            one = bench.window([pools.recipe()])
+        ones.append(one.seconds)
+        if one.seconds > LONG:
+            return min(ones), draws
+        if n > 1:
+            many.append(bench.window([pools.recipe() for _ in range(n)]).seconds)
+    if n == 1:
+        return min(ones), draws
+    return max((min(many) - min(ones)) / (n - 1), min(many) / (3 * n)), draws
+
+
+def calls_of_a_window(seconds: float, slot: int, cache: int, most: int, device: str) -> int:
+    """How many calls of `seconds` a window has, where a slot has `slot` bytes, the caches `cache`, and a window at most `most`.
+
+    So many that they last long enough for the clock, and their data are more than the caches hold; but not too long. One call
+    with more data than a whole window should have is a window.
+    """
+    if seconds > LONG or slot > most:
+        return 1
+    wanted = max(TARGET[device] / seconds, min(2 * cache / max(slot, 1), COLD / seconds))
+    return max(2, min(math.ceil(wanted), MOST_CALLS, most // max(slot, 1), max(2, int(MOST / seconds))))
+
+
+def alone(bench: Bench, pools: Pools, calls: int, draws: bool) -> float:
+    """The reference's seconds of a call by whole windows, before a candidate was loaded."""
+    begin, found = time.monotonic(), []
+    for _ in range(5):
+        found.append(bench.window([pools.recipe() for _ in range(calls)], seeds_of(calls, draws)).seconds)
+        if time.monotonic() - begin > 1:
+            break
+    return statistics.median(found) / calls
+
+
+def measure(
+    benches: dict[str, Bench],
+    pools: Pools,
+    calls: int,
+    draws: bool,
+    device: str,
+    before: float,
+    budget: float,
+    keep: int,
+    paused: Callable[[], AbstractContextManager[bool]],
+    progress: Callable[[str], None],
+    odd: Mapping[str, Recipe] = MappingProxyType({}),
+) -> Timing:
+    """Time all of `benches` (the SIDES), for about `budget` seconds unless it is clear sooner (see ENOUGH). `draws`: calls are
+    seeded; `keep` outputs are kept at random; `paused` stops the candidate's processes. `odd`: data of probes, by their names;
+    in windows that do not count, at random among the others, the candidate gets them too, so that it cannot be right where it
+    is judged and fast where it is timed. Raises Failure and Odd."""
+    chance = random.SystemRandom()
+    surprises = Surprises(odd, calls, chance)
+    times = {name: Times() for name in SIDES}
+    exchange: list[float] = []
+    keeper = Keeper(keep, chance)
+    quiet = True
+    begin = time.monotonic()
+    for number in range(sequential.MAX_ROUNDS):
+        progress(f"timing, round {number + 1}")
+        recipes = [pools.recipe() for _ in range(calls)]
+        seeds = seeds_of(calls, draws)
+        windows: dict[str, Window] = {}
+        order = [*SIDES, *["odd"] * surprises.due(number)]
+        chance.shuffle(order)
+        for theirs, names in itertools.groupby(order, lambda name: name in ("candidate", "odd")):
+            # Nothing that the candidate left running may slow the others down.
+            with contextlib.nullcontext(True) if theirs else paused() as stopped:
+                quiet = quiet and stopped
+                for name in names:
+                    if name == "odd":
+                        surprises.window(benches["candidate"], pools, draws, keeper)
+                        continue
+                    windows[name] = benches[name].window(recipes, seeds)
+                    if name in ("control", "null"):
+                        windows[name].outputs = NO_OUTPUTS  # nobody looks at them, and they may be large
+                    if name == "null" and number < sequential.MIN_ROUNDS:
+                        exchange.append(benches[name].window(recipes, seeds, deliver=False).seconds / calls)
+        for name, window in windows.items():
+            if window.odd is not None:
+                raise Odd(name, window.odd)
+            times[name].walls.append(window.seconds / calls)
+            times[name].claims.append(window.claimed / calls)
+        keeper.look(benches["reference"], windows["candidate"], windows["reference"], recipes, seeds)
+        _subtract(times)
+        spent = time.monotonic() - begin
+        enough = ENOUGH if spent < 3 * budget else sequential.MIN_ROUNDS
+        longer = 3 if sequential.promising(*_ratios(times), device) else 1
+        late = spent > GIVE_UP or (number + 1 >= enough and spent > longer * budget)
+        if late or sequential.decided(*_ratios(times), device):
+            break
+    return conclude(times, statistics.median(exchange), before, calls, device, keeper.kept(), quiet)
+
+
+def _net(whole: float, without: float) -> float:
+    return max(whole - without, TRUSTED_SHARE * whole)
+
+
+def _subtract(times: dict[str, Times]) -> None:
+    null = times["null"].wall
+    for one in times.values():
+        one.rounds = [_net(wall, null) for wall in one.walls]
+
+
+def _ratios(times: dict[str, Times], raw: bool = False) -> tuple[list[float], list[float]]:
+    """Reference over candidate and over control, round by round."""
+    reference, candidate, control = (
+        one.walls if raw else one.rounds for one in (times[name] for name in ("reference", "candidate", "control"))
+    )
+    return (
+        [a / b for a, b in zip(reference, candidate, strict=True)],
+        [a / b for a, b in zip(reference, control, strict=True)],
+    )
+
+
+def conclude(
+    times: dict[str, Times],
+    exchange: float,
+    before: float,
+    calls: int,
+    device: str,
+    kept: list[Kept],
+    quiet: bool = True,
+) -> Timing:
+    """The verdict on speed, of times with net rounds. A pure function of the times; `quiet`: whether all of the candidate's
+    processes stood still while others were timed."""
+    ratios, control = _ratios(times)
+    outcome = sequential.look(ratios, control, device)
+    found = outcome.interval
+    reference, candidate, null = times["reference"], times["candidate"], times["null"].wall
+    certain = reference.median / max(candidate.wall - exchange, TRUSTED_SHARE * candidate.wall)
+    verdict, note = Verdict.INCONCLUSIVE, ""
+    # What is left of its windows is the least that is believed: a ratio of that would be of nothing measured.
+    floored = candidate.median <= 1.001 * TRUSTED_SHARE * candidate.wall
+    whole = sequential.look(*_ratios(times, raw=True), device).interval
+    if outcome.says == "faster":
+        fastest = min(reference.walls)
+        if not quiet:
+            verdict = Verdict.SUSPECT
+            note = "some process of the candidate's could not be stopped while the reference was timed"
+        elif not (fastest <= SLOWED[device] * before):
+            verdict = Verdict.SUSPECT
+            note = (
+                f"the reference took {in_units(before)} a call before the candidate was loaded, "
+                f"and at least {in_units(fastest)} beside it"
+            )
+        elif not (whole.low > (outcome.margin if floored else 1)):
+            note = f"faster net of the exchange of data, but not in whole windows ({whole.ratio:.2f}x)"
+        else:
+            verdict = Verdict.FASTER
+            if floored:
+                found = whole
+                note = "at least, by whole windows: a call takes too little to tell it from the exchange of data"
+    elif outcome.says == "slower":
+        verdict = Verdict.SLOWER
+    elif not math.isfinite(outcome.margin):
+        note = f"{len(ratios)} rounds are too few"
+    elif outcome.margin > sequential.MARGIN[device] and not found.low <= 1 <= found.high:
+        noise = sequential.order_interval(control, 1)
+        note = (
+            f"the interval does not clear a factor of {outcome.margin:.2f}, which {len(ratios)} rounds need "
+            f"(two processes of the reference differ by {noise.low:.2f} .. {noise.high:.2f})"
+        )
+    else:
+        within = "contains 1" if found.low <= 1 <= found.high else f"comes within {outcome.margin - 1:.0%} of 1"
+        note = f"the interval {found.low:.2f} to {found.high:.2f} {within}"
+    return Timing(
+        times,
+        found.ratio,
+        found.low,
+        found.high,
+        found.coverage,
+        outcome.margin,
+        null,
+        exchange,
+        certain,
+        before,
+        calls,
+        verdict,
+        note,
+        kept,
+    )

@@ -1,0 +1,309 @@
+"""The timing stage of a verification: which processes are timed on which data, and the judgement of what timed calls gave.
+
+The reference is timed before the candidate's script is loaded, so that a candidate which slows it down shows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from torch import Tensor
+
+from ..exchange import handover
+from ..exchange.wire import leaves
+from ..inputs.pools import Pools, Recipe
+from ..judging.pieces import finite
+from ..processes.channel import Failure
+from ..processes.process import WorkerProcess
+from . import rounds
+from .kept import Kept
+from .rounds import Timing
+from .window import Bench
+
+# How many times their size inputs and outputs are held at most, over all processes; and what needs no look at the memory.
+INPUTS_HELD, OUTPUTS_HELD, SURELY = 6, 12, 1 << 30
+ON_A_CARD = 6, 8  # the same of those that stay on the card
+ENTRIES = 3  # results of get_inputs in a pool; 2 where they are large, more where nothing can be mixed
+LARGE = 256 << 20
+TRIED = 2  # calls with mixed integers and structures, before these are taken
+POOLED_CALLS = 64 << 20  # bytes of a window's slots on a CPU
+BASELINES = ("eager", "compile", "tf32")  # how the reference is run where it is timed
+CACHE = 2 << 20  # bytes of a CPU's caches that a window is to exceed, at most
+
+
+class TimingStage:
+    """Times a candidate against a reference: `prepare` before the candidate's script is loaded, `start_others` when timing
+    is near, then `measure`. `start` starts a worker of the role that it is given. `baseline`, a name of BASELINES, says how the
+    reference is run where it is timed: what is right stays the eager reference's to say."""
+
+    def __init__(
+        self,
+        reference: WorkerProcess,
+        script: Path,
+        seed: int,
+        device: str,
+        start: Callable[[str], WorkerProcess],
+        progress: Callable[[str], None],
+        baseline: str = "eager",
+    ):
+        self.eager = reference
+        self.baseline = baseline
+        self.workers = {"reference": reference}
+        self.script = script
+        self.seed = seed
+        self.kind = device
+        self.device = torch.device("cuda:0" if device == "cuda" else "cpu")
+        self.start = start
+        self.progress = progress
+        self.benches: dict[str, Bench] = {}
+        self.steady = True  # whether outputs have the same shapes for all data; others have no slots to go into
+
+    def prepare(self) -> None:
+        """Make the pools, and find how many calls a window has. Raises Failure."""
+        self.progress("timing the reference alone")
+        reference = self.eager
+        # Not behind the trials' seeds: the candidate's process is told those, and could make the pool's data itself.
+        first = secrets.randbelow(2**31)
+        reply = reference.ask("make_inputs", seed=first)
+        made, self.names = [reply.value], reply.header.get("names")
+        output = reference.ask("forward", seed=first).value
+        self.state = reference.ask("keep_changed_state").header["buffers"]
+        self.output = [(path, _described(leaf)) for path, leaf in leaves(output)]
+        check_memory(_bytes(made[0], "cpu"), _bytes(output, "cpu"), available_memory())
+        if self.kind == "cuda":
+            handover.free(self.device)
+            free = torch.cuda.mem_get_info(self.device)[0]
+            check_card(_bytes(made[0], "cuda"), _bytes(output, "cuda"), free)
+        del output
+        size = _bytes(made[0], "cpu") + _bytes(made[0], "cuda")
+        floats = all(t.is_floating_point() for _, t in leaves(made[0]) if isinstance(t, Tensor) and t.numel() > 1)
+        for number in range(1, 2 if size > LARGE else ENTRIES if floats else 3 * ENTRIES):
+            made.append(reference.ask("make_inputs", seed=first + number).value)
+            if number == 1:
+                other = reference.ask("forward", seed=first).value
+                self.steady = self._shapes(self.output) == self._shapes(leaves(other))
+                del other
+        if not self.steady:
+            return
+        try:
+            with _memory_for("reference"):
+                self.pools = Pools(made, self.device)
+        except ValueError as error:
+            raise Failure("raised", str(error), {"type": "ValueError", "built": 0}, role="reference") from None
+        if self.baseline != "eager":
+            self.workers["reference"] = self.start("baseline")
+            self._load("reference")
+        with _one_thread(), _memory_for("reference"):
+            self._slots(("reference",), self._tried())
+            self._try_mixed(first)
+            self.seconds, self.draws = rounds.cost(self.benches["reference"], self.pools)
+            self._slots(("reference",), self._calls(self.seconds))
+            self._first("reference")
+
+    @staticmethod
+    def _shapes(output: list[tuple[str, Any]]) -> list[Any]:
+        return [(path, (t.shape, t.dtype) if isinstance(t, Tensor) else type(t)) for path, t in output]
+
+    def _try_mixed(self, seed: int) -> None:
+        """Leave integers, and what has structure, as get_inputs makes them where the reference fails on others, or answers NaN
+        or Inf."""
+        for _ in range(TRIED if self.pools.kinds or self.pools.blended else 0):
+            self._give(self.pools.recipe())
+            try:
+                output = self.eager.ask("forward", seed=seed).value
+            except Failure as error:
+                if error.kind != "raised":
+                    raise
+                output = None
+            if output is None or not all(finite(t) for _, t in leaves(output) if isinstance(t, Tensor)):
+                self.pools.leave_structure()
+                return
+
+    def _give(self, recipe: Recipe) -> None:
+        """Make a recipe's data the inputs of the reference as it says what is right."""
+        if self.baseline != "eager" and "eager" not in self.benches:
+            self.benches["eager"] = Bench(self.eager, self.pools, self.output, 1, self.device, names=self.names)
+        self.benches.get("eager", self.benches["reference"]).give(recipe)
+
+    def time_alone(self) -> None:
+        """What the reference takes by itself, before a candidate is there. Raises Failure."""
+        with _one_thread(), _memory_for("reference"):
+            self.alone = rounds.alone(self.benches["reference"], self.pools, self.calls, self.draws)
+
+    def start_others(self) -> None:
+        """Start the control, a second process of the reference, and the null worker, without waiting for them."""
+        for role in ("control", "null"):
+            self.workers[role] = self.start(role)
+
+    def _load(self, name: str) -> None:
+        """Make another process's model as the reference's was made, and run it as the baseline says."""
+        worker = self.workers[name]
+        worker.ask("load", path=str(self.script), class_name="Model")
+        worker.ask("construct", seed=self.seed)
+        worker.ask("keep_state", names=self.state)
+        if self.baseline != "eager":
+            worker.ask("baseline", how=self.baseline)
+
+    @property
+    def call_bytes(self) -> int:
+        """Of one call's inputs and outputs; 0 while they are not known."""
+        return self._slot if hasattr(self, "pools") else 0
+
+    @property
+    def _slot(self) -> int:
+        return self.pools.bytes + sum(t.nbytes for _, t in self.output if isinstance(t, Tensor))
+
+    def _tried(self) -> int:
+        """Slots to find out in what a call costs: one where it is large, which a window's own work takes little beside."""
+        return 4 if 4 * self._slot <= POOLED_CALLS else 1
+
+    def _calls(self, seconds: float) -> int:
+        slot = self._slot
+        if self.kind == "cuda":
+            cache = torch.cuda.get_device_properties(self.device).L2_cache_size
+            most = min(8 << 30, torch.cuda.mem_get_info(self.device)[0] // 16)
+        else:
+            cache, most = CACHE, POOLED_CALLS
+        return rounds.calls_of_a_window(seconds, slot, cache, most, self.kind)
+
+    def _slots(self, names: tuple[str, ...], calls: int) -> None:
+        """Benches of `calls` slots for the workers of these names: those that there are, or new ones."""
+        self.calls = calls
+        for name in names:
+            if name in self.benches and self.benches[name].count == calls:
+                continue
+            if name in self.benches:
+                self.benches.pop(name).close()
+            self.benches[name] = Bench(
+                self.workers[name], self.pools, self.output, calls, self.device, names=self.names
+            )
+
+    def measure(
+        self, candidate: WorkerProcess, budget: float, keep: int, timeout: float, odd: Mapping[str, Any]
+    ) -> Timing:
+        """Time both sides, for about `budget` seconds; `keep` outputs at random are kept. `timeout`: of a window. `odd`: data
+        of probes, by their names, that windows which do not count hold as well.
+
+        Raises Failure, and kept.Odd for an output that a timed call may not give.
+        """
+        self.workers["candidate"] = candidate
+        self._load("control")
+        with _one_thread(), _memory_for("candidate"):
+            self._slots(("candidate",), self._tried())
+            slower = max(self.seconds, self._candidates_cost())
+            calls = self.benches["reference"].count
+            if slower * calls > rounds.MOST:
+                calls = max(1 if slower > rounds.LONG else 2, min(calls, int(rounds.MOST / slower)))
+            self._slots(rounds.SIDES, calls)
+            self.benches["candidate"].timeout = timeout
+            for name in rounds.SIDES:
+                self._first(name)
+            return rounds.measure(
+                {name: self.benches[name] for name in rounds.SIDES},
+                self.pools,
+                calls,
+                self.draws,
+                self.kind,
+                self.alone,
+                budget,
+                keep,
+                candidate.paused,
+                self.progress,
+                {name: self.pools.add(inputs) for name, inputs in odd.items()},
+            )
+
+    def _candidates_cost(self) -> float:
+        return rounds.cost(self.benches["candidate"], self.pools)[0]
+
+    def _first(self, name: str) -> None:
+        """A window that does not count, in which memory is touched for the first time. None where one has been made."""
+        if not self.benches[name].used:
+            self.benches[name].window([self.pools.recipe() for _ in range(self.calls)])
+
+    def reference_output(self, kept: Kept) -> Any:
+        """What the reference answers now for the data of a timed call, which become its inputs."""
+        with _memory_for("candidate"):
+            self._give(kept.recipe)
+        return self.eager.ask("forward", seed=kept.seed).value
+
+    def close(self) -> None:
+        for bench in self.benches.values():
+            bench.close()
+        self.benches = {}
+        self.__dict__.pop("pools", None)  # on a card they may be gigabytes
+
+
+def available_memory() -> int:
+    """Bytes that processes may still take here, a container's limit included."""
+    free = int(psutil.virtual_memory().available)
+    for limit, used in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ):
+        with contextlib.suppress(OSError, ValueError):  # "max" is no number
+            free = min(free, int(Path(limit).read_text()) - int(Path(used).read_text()))
+    return max(free, 0)
+
+
+def check_memory(inputs: int, outputs: int, free: int) -> None:
+    """Raise Failure where a verification with so many bytes of inputs and outputs needs more memory than is `free`."""
+    needed = INPUTS_HELD * inputs + OUTPUTS_HELD * outputs
+    if needed > max(free, SURELY):
+        parts = f"{inputs / 2**30:.1f} GiB of inputs and {outputs / 2**30:.1f} GiB of outputs"
+        raise Failure(
+            "memory",
+            f"{parts} take about {needed / 2**30:.0f} GiB of the host's memory to verify, and {free / 2**30:.0f} GiB are "
+            "free: smaller shapes show the same",
+            role="reference",
+        )
+
+
+def check_card(inputs: int, outputs: int, free: int) -> None:
+    """The same of a card, for the bytes of those inputs and outputs that stay there."""
+    needed = ON_A_CARD[0] * inputs + ON_A_CARD[1] * outputs
+    if needed > free:
+        parts = f"{inputs / 2**30:.1f} GiB of inputs and {outputs / 2**30:.1f} GiB of outputs"
+        raise Failure(
+            "memory",
+            f"{parts} on the card take about {needed / 2**30:.0f} GiB of its memory to verify, and {free / 2**30:.0f} GiB are "
+            "free: smaller shapes show the same",
+            role="reference",
+        )
+
+
+def _bytes(tree: Any, device: str) -> int:
+    """Of the tensors of a tree that this process has on a device."""
+    return sum(t.nbytes for _, t in leaves(tree) if isinstance(t, Tensor) and t.device.type == device)
+
+
+def _described(leaf: Any) -> Any:
+    """A leaf of an output with the same shape, strides and type, and no data."""
+    if not isinstance(leaf, Tensor):
+        return leaf
+    return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
+
+
+@contextlib.contextmanager
+def _memory_for(role: str) -> Iterator[None]:
+    """Names the process on whose account this one lacks memory: whose it is that was started last."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        raise Failure("memory", f"no memory is left for timed windows ({error})", role=role) from None
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """This process copies with one thread meanwhile: others would still spin when the worker needs their cores."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

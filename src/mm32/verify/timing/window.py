@@ -1,0 +1,290 @@
+"""One worker's timed windows, from the trusted side: it owns the data, the clock and what is judged.
+
+A window: new memory that the worker has never seen is filled with fresh inputs for every call, and its outputs' part with a
+pattern that is no output. Then the clock starts. One message carries the memory's descriptor and the number of calls; the
+worker maps it, calls the model on slot after slot, and copies each output into its slot. The clock stops when this process has
+copied all outputs into memory of its own. What the worker says of the window, that it is done, how long it took, decides
+nothing: a result that comes later is not in the copy. Every window has the same messages, whichever of its outputs are
+looked at.
+
+Since the inputs are not visible before the clock runs, neither a polling thread nor a persistent kernel can begin early, and
+the time of filling is in no window. What a window takes beside the calls is measured with the null worker.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from ..exchange import memory
+from ..exchange.handover import POISON
+from ..inputs.pools import Pools, Recipe, parts
+from ..processes.channel import Failure, Reply
+
+BLOCK = (
+    1 << 20
+)  # bytes of outputs that are compared at once on a CPU, whose caches hold them; 64 times as many on a GPU
+KEPT = 256 << 20  # bytes of outputs whose memory is kept from window to window
+
+
+class Asked(Protocol):
+    """What of a WorkerProcess is needed."""
+
+    role: str
+
+    def ask(self, op: str, value: Any = None, **fields: Any) -> Reply: ...
+
+
+@dataclass
+class Window:
+    """What came of one: seconds by the tool's clock; the outputs' bytes, a row for each slot; what did not fit into a slot."""
+
+    seconds: float
+    outputs: Tensor
+    odd: str | None = None
+    values: list[Any] = field(default_factory=list)  # leaves that are no tensors, call after call
+    claimed: float = 0.0  # the worker's own seconds
+    draws: bool = False  # whether it drew random numbers, by its own account
+
+
+class Bench:
+    """The slots of one worker: `count` of them, for inputs like the pools' and outputs like `output` (path, leaf).
+
+    `names`: of the inputs, where the model takes them by name."""
+
+    def __init__(
+        self,
+        worker: Asked,
+        pools: Pools,
+        output: Sequence[tuple[str, Any]],
+        count: int,
+        device: torch.device,
+        timeout: float | None = None,
+        names: list[str] | None = None,
+    ):
+        self.worker, self.pools, self.count, self.device, self.timeout = worker, pools, count, device, timeout
+        self.inputs, self.outputs_at = parts(pools.leaves, 0, count)
+        self.inputs = [part for part in self.inputs if part.dtype is not None]
+        self.outputs_at = -(-self.outputs_at // mmap.PAGESIZE) * mmap.PAGESIZE
+        self.outputs, self.size = parts(output, self.outputs_at, count)
+        self.region = memory.reserve(max(self.size, 1), device)
+        self.used = False  # whether a window has been made
+        self._kept: Tensor | None = None  # memory for a window's outputs
+        stand_ins = _stand_ins(pools.tree)
+        worker.ask(
+            "slots",
+            stand_ins,
+            size=max(self.size, 1),
+            count=count,
+            inputs=[part.described() for part in self.inputs],
+            outputs=[part.described() for part in self.outputs],
+            null=worker.role == "null",
+            names=names,
+        )
+
+    def close(self) -> None:
+        self._kept = None
+        self.region.close()
+
+    def leave_outputs(self) -> None:
+        """The next window's outputs go into other memory: the last one's are still needed."""
+        self._kept = None
+
+    def synchronize(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def window(
+        self, recipes: Sequence[Recipe], seeds: Sequence[int] = (), deliver: bool = True, watch: bool = False
+    ) -> Window:
+        """Time the model's calls on the data of `recipes`, one for each slot from the first on. Raises Failure.
+
+        With `seeds`, random numbers are drawn from these, call by call; with `watch`, the worker says whether any were drawn.
+        Without `deliver` the null worker leaves out the copies of its outputs.
+        """
+        self.used = True
+        outputs = self._outputs(len(recipes))
+        descriptor = self._filled(recipes)
+        try:
+            self.synchronize()
+            begin = time.perf_counter()
+            reply = self.worker.ask(
+                "window",
+                descriptors=[descriptor],
+                ranges=self._ranges(len(recipes)),
+                count=len(recipes),
+                seeds=list(seeds),
+                deliver=deliver,
+                watch=watch,
+                timeout=self.timeout,
+            )
+            self.region.read(self.outputs_at, outputs)
+            self.synchronize()
+            seconds = time.perf_counter() - begin
+            self.worker.ask("release", timeout=self.timeout)
+            wrote = self.worker.role == "candidate" and self._written(recipes)
+        finally:
+            self.region.release()
+        plain = sum(part.dtype is None for part in self.outputs) * len(recipes)
+        found = checked(reply.header, seconds, outputs, self.worker.role, plain)
+        if wrote and found.odd is None:
+            found.odd = "the candidate modifies its inputs in timed calls"
+        return found
+
+    def _written(self, recipes: Sequence[Recipe]) -> bool:
+        """Whether the inputs of one call at random are no longer what they were."""
+        slot = secrets.randbelow(len(recipes))
+        for part, pieces in zip(self.inputs, self.pools.pieces(recipes[slot]), strict=True):
+            at = part.at(slot)
+            for piece in pieces:
+                expected = piece.contiguous().reshape(-1).view(torch.uint8)
+                found = torch.empty_like(expected)
+                self.region.read(at, found)
+                if not torch.equal(found, expected):
+                    return True
+                at += expected.numel()
+        return False
+
+    def give(self, recipe: Recipe) -> None:
+        """Make a recipe's data the worker's inputs, for calls outside of windows."""
+        descriptor = self._filled([recipe])
+        try:
+            self.synchronize()
+            self.worker.ask("adopt", descriptors=[descriptor], ranges=self._ranges(1), timeout=self.timeout)
+        finally:
+            self.region.release()
+
+    def _outputs(self, calls: int) -> Tensor:
+        """Memory of this process for so many calls' outputs, which has been touched before; unless it is much, the same in
+        every window."""
+        kept = self._kept
+        if kept is None:
+            kept = torch.empty(self.count, self._step, dtype=torch.uint8, device=self.device).fill_(0)
+            self._kept = kept if kept.numel() <= KEPT else None
+        return kept[:calls]
+
+    def _ranges(self, calls: int) -> list[tuple[int, int]]:
+        """The bytes of the region that so many calls use."""
+        inputs = next((part.step for part in self.inputs), 0)
+        if calls == self.count:
+            return [(0, self.size)] if self.size else []
+        found = [(0, inputs * calls), (self.outputs_at, self.outputs_at + self._step * calls)]
+        return [(begin, end) for begin, end in found if end > begin]
+
+    @property
+    def _step(self) -> int:
+        return next((part.step for part in self.outputs if part.dtype is not None), 0)
+
+    def _filled(self, recipes: Sequence[Recipe]) -> int:
+        """A descriptor of new memory in the region, with the data of `recipes` and with poison in place of outputs."""
+        descriptor = self.region.create()
+        null = self.worker.role == "null"  # looks at no inputs
+        if self.device.type == "cuda":  # what was there before may have been another worker's, also between the slots
+            poisoned = [(0, self.region.size)]
+        elif null:
+            poisoned = self._ranges(len(recipes))
+        else:
+            poisoned = [(self.outputs_at, self.outputs_at + self._step * len(recipes))]
+        for begin, end in poisoned:
+            self.region.fill(begin, end, POISON)
+        if null:
+            return descriptor
+        for slot, recipe in enumerate(recipes):
+            for part, pieces in zip(self.inputs, self.pools.pieces(recipe), strict=True):
+                at = part.at(slot)
+                for piece in pieces:
+                    self.region.write(at, piece)
+                    at += piece.numel() * piece.element_size()
+        return descriptor
+
+    def leaves(self, window: Window, call: int) -> list[Tensor]:
+        """The output tensors of one call, over the window's private copy."""
+        row = window.outputs[call]
+        base = self.outputs_at
+        found = []
+        for part in self.outputs:
+            if part.dtype is not None:
+                at = part.offset - base
+                found.append(row[at : at + part.bytes].view(part.dtype).as_strided(part.shape, part.strides))
+        return found
+
+
+def checked(header: dict[str, Any], seconds: float, outputs: Tensor, role: str, plain: int) -> Window:
+    """A window from a worker's answer, of which only exact types are taken, and `plain` values beside the tensors."""
+    odd, values, claimed = header.get("odd"), header.get("values"), header.get("seconds")
+    if not (odd is None or type(odd) is str) or type(values) is not list or type(claimed) is not float:
+        raise Failure("channel", "answered a timed window with something else", role=role)
+    if not all(value is None or type(value) in (bool, int, float, str) for value in values):
+        raise Failure("channel", "answered a timed window with values of other types", role=role)
+    if odd is None and role != "null" and len(values) != plain:
+        raise Failure("channel", f"answered a timed window with {len(values)} values instead of {plain}", role=role)
+    return Window(seconds, outputs, odd, values, claimed, header.get("draws") is True)
+
+
+def _stand_ins(tree: Any) -> Any:
+    """`tree` with an empty tensor in the place of each tensor."""
+    if isinstance(tree, Tensor):
+        return torch.empty(0)
+    if isinstance(tree, dict):
+        return {key: _stand_ins(item) for key, item in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(_stand_ins(item) for item in tree)
+    return tree
+
+
+def difference(bench: Bench, a: Window, b: Window) -> list[float]:
+    """How far apart two workers' outputs are, for each call: the largest over its tensors of max |a - b| / rms b.
+    Infinite where one is NaN, Inf or another integer and the other one is not."""
+    calls = len(b.outputs)
+    worst = torch.zeros(calls, dtype=torch.float64)
+    block = BLOCK if b.outputs.device.type == "cpu" else BLOCK << 6
+    for part in bench.outputs:
+        if part.dtype is None or not part.bytes:
+            continue
+        at = part.offset - bench.outputs_at
+        rows = max(1, block // part.bytes)
+        for first in range(0, calls, rows):
+            x, y = (w.outputs[first : first + rows, at : at + part.bytes] for w in (a, b))
+            worst[first : first + rows] = torch.maximum(worst[first : first + rows], _apart(x, y, part.dtype, block))
+    return worst.tolist()
+
+
+def _apart(x: Tensor, y: Tensor, dtype: torch.dtype, block: int) -> Tensor:
+    """The same of one tensor of several calls, given as bytes, a row for each call; `block` bytes at a time."""
+    floating = dtype.is_floating_point or dtype.is_complex
+    rows, size = x.shape
+    largest = torch.zeros(rows, dtype=torch.float64)
+    squares = torch.zeros(rows, dtype=torch.float64)
+    step = max(block // rows // dtype.itemsize, 1) * dtype.itemsize
+    for begin in range(0, size, step):
+        p, q = (t[:, begin : begin + step].view(dtype) for t in (x, y))
+        if not floating:
+            largest[(p != q).any(1).cpu()] = math.inf
+            continue
+        p, q = _single(p), _single(q)
+        norm = torch.linalg.vector_norm(q, dim=1).double().cpu()
+        apart = torch.linalg.vector_norm(p - q, math.inf, dim=1).double().cpu()
+        if not bool(torch.isfinite(norm + apart).all()):  # NaN, Inf, or squares that overflow
+            wide = torch.complex128 if dtype.is_complex else torch.float64
+            p, q = p.to(wide), q.to(wide)
+            same = (p == q) | (torch.isnan(p) & torch.isnan(q))
+            apart = torch.where(same, 0.0, (p - q).abs()).amax(1).cpu()
+            norm = torch.linalg.vector_norm(torch.where(torch.isfinite(q), q.abs(), 0.0), dim=1).cpu()
+        largest = torch.maximum(largest, torch.where(torch.isnan(apart), math.inf, apart))
+        squares += norm.square()
+    if not floating:
+        return largest
+    return largest / (squares / (size // dtype.itemsize)).sqrt().clamp_min(1e-30)
+
+
+def _single(t: Tensor) -> Tensor:
+    """Without a copy where it is of a type in which its errors can be told."""
+    return t.float() if t.dtype in (torch.float16, torch.bfloat16) else t
