@@ -76,11 +76,8 @@ def area(nodeid: str) -> str:
     return next(name for start, name in AREAS.items() if path.startswith(start))
 
 
-TIMED = (
-    "verify/test_tool",
-    "verify/test_command",
-    "verify/test_corpus",
-)  # compare times: one after another, in one process
+# Compare times: one after another, in one process.
+TIMED = "verify/test_tool", "verify/test_command", "verify/test_corpus"
 
 
 def together(nodeid: str) -> str:

@@ -86,9 +86,8 @@ class Head(ctypes.Structure):
     )  # fmt: skip
 
 
-STATS = np.dtype(
-    [("big", "<u8", (2, 2)), ("scale", "<u4"), ("largest", "<u4"), ("small", "<u4"), ("regular", "<u4")]
-)  # struct RowStats
+# struct RowStats
+STATS = np.dtype([("big", "<u8", (2, 2)), ("scale", "<u4"), ("largest", "<u4"), ("small", "<u4"), ("regular", "<u4")])
 
 
 @dataclass

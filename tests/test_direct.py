@@ -233,9 +233,8 @@ def test_lines_of_any_alignment_are_copied_in_16_bytes() -> None:
     for tile in direct.ALL:
         for loads in itertools.product(direct.RAW, direct.RAW):
             chosen = tile.loads(loads, H200)
-            assert (
-                tile.shared(chosen) + 736 <= H200.shared_memory
-            )  # what is not dynamic: 736 with two stages, 864 with four
+            # What is not dynamic: 736 with two stages, 864 with four.
+            assert tile.shared(chosen) + 736 <= H200.shared_memory
             assert tile.stages == 2 or tile.shared(chosen) + 864 <= H200.shared_memory
             assert chosen == loads or (loads[0] == 4 and loads[1] != 2 and tile.n == 128)
 

@@ -105,10 +105,8 @@ def test_pointers_sizes_and_strides(load, on_cpu, layout, bias, kernel):
 def test_views_are_read_where_they_lie(load, on_cpu):
     module = load(export("tt", 12, 8, 16, kernel="naive"))
     calls = on_cpu(module)
-    A, B = (
-        torch.randn(16, 2, 13)[:, 1, 1:],
-        torch.randn(16, 8).T,
-    )  # rows 26 apart, off 16 bytes; stored the other way round
+    # Rows 26 apart, off 16 bytes; stored the other way round.
+    A, B = (torch.randn(16, 2, 13)[:, 1, 1:], torch.randn(16, 8).T)
     torch.testing.assert_close(module.ModelNew()(A, B), A.T @ B.T)
     assert calls == [{"a": A.data_ptr(), "b": B.data_ptr(), "a_strides": (1, 26), "b_strides": (8, 1)}]
 

@@ -37,9 +37,8 @@ settings.apply()
 
 # `mm32 verify` and `demo` need a second process that has imported torch: it does so while this one does. Two seconds of five.
 if sys.argv[1:2] in (["verify"], ["demo"]) and sys.argv[0].endswith("/mm32") and "--help" not in sys.argv:
-    os.environ.setdefault(
-        "OMP_WAIT_POLICY", "passive"
-    )  # threads that spin take cores from the processes that are verified
+    # Threads that spin take cores from the processes that are verified.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     importlib.import_module("mm32.verify.processes.launch").shared()
 
 # Where torch is missing or broken, the package can still be imported, so that `mm32 env` can say so: the error waits for the

@@ -182,9 +182,8 @@ DESCRIBED = {"value": {"tensor": 0}, "on_card": [[0, META]]}
 
 def test_what_a_worker_does_not_write_is_poison() -> None:
     def late(request: dict[str, Any]) -> dict[str, Any]:
-        handover.put(
-            [torch.ones(32, 32)], request["size"], request["descriptors"][0], CPU
-        )  # half of what it has described
+        # Half of what it has described.
+        handover.put([torch.ones(32, 32)], request["size"], request["descriptors"][0], CPU)
         return {}
 
     with answered(lambda request: DESCRIBED, lambda request: {}) as channel:

@@ -164,9 +164,8 @@ def test_a_level_that_does_not_work_out_is_given_up(
     start: Callable[..., WorkerProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual = launch.needed
-    monkeypatch.setattr(
-        "mm32.verify.processes.process.needed", lambda: [*usual(), "/proc/1/mem"]
-    )  # which only root reads
+    # Which only root reads.
+    monkeypatch.setattr("mm32.verify.processes.process.needed", lambda: [*usual(), "/proc/1/mem"])
     worker = start("print('1')")
     assert sandbox.USER not in worker.isolation
     assert printed(worker) == 1

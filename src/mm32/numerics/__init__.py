@@ -56,10 +56,8 @@ KEPT_BITS, WIDTH = 25, 16  # fraction bits that Hopper keeps of what it adds, an
 LEAST_EXPONENT = {1: -14, 3: -14, 6: -126}  # of a normal fp16 or bf16 number, by number of products
 PROMOTED = {"tensorcore": 64, "mma": 32}  # of K, by kernel
 FMA_PROMOTED = 128  # of K, by mm32_fallback (plan/fma.py, ACCURATE_TILE)
-LINE_LANES, PAIR_LANES = (
-    16,
-    128,
-)  # threads that share a sum of a row or column, of a single element, that is recomputed by itself
+# Threads that share a sum of a row or column, of a single element, that is recomputed by itself.
+LINE_LANES, PAIR_LANES = 16, 128
 # The place in K, within a K-block, that a multiply with inline packing (inline_pack.cuh) takes at each of its 64 places.
 INLINE_ORDER = tuple(p // 8 * 4 + p % 4 + (0 if p % 8 < 4 else 32) for p in range(BLOCK_K))
 # Which parts of A and of B are multiplied, in their order: 0 is hi, then mid or lo, then lo. By number of products.

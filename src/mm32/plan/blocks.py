@@ -32,10 +32,8 @@ UNIT = TILE_M  # rows and columns of a block are multiples of it
 SHORTEST_SPAN = 512  # of K: twice the K from which the emulated kernels' bound is that of a long sum (emulated.SHORT_K)
 MOST_STEPS = 1 << 17  # a plan is data; the host takes 10 to 20 us to launch a step
 SPACING = 256  # bytes: what begins in a workspace begins at a multiple of it
-TRIED, MORE = (
-    8,
-    ((0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (0, 2)),
-)  # cuts that are scored exactly; units that they are widened by
+# Cuts that are scored exactly; units that they are widened by.
+TRIED, MORE = (8, ((0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (0, 2)))
 COUNTS = (*range(1, 9), *(q << e for e in range(1, 16) for q in (5, 6, 7, 8)))  # of rows and of columns of blocks
 
 assert SHORTEST_SPAN >= emulated.SHORT_K

@@ -144,9 +144,8 @@ class Session:
         return Stop(Verdict.CRASHED, f"the candidate failed while {self.stage}: {failure.message}", details)
 
     def _start(self, role: str, limits: Limits) -> WorkerProcess:
-        script = self.paths.get(
-            {"control": "reference", "baseline": "reference"}.get(role, role)
-        )  # none for the null worker
+        # None for the null worker.
+        script = self.paths.get({"control": "reference", "baseline": "reference"}.get(role, role))
         worker = WorkerProcess(
             role,
             limits,

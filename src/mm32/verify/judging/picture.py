@@ -29,10 +29,8 @@ WHOLE = 1 << 20  # entries up to which the reference's errors are all counted; o
 STEPS = 4
 BOUND = 128
 DIFFERS = 255  # NaN or Inf in another place than the reference's, or not equal where every value must be
-LOWEST, HIGHEST = (
-    -32,
-    32,
-)  # exponents of the histogram's first and last bin; a bin e has ratios above 2^(e-1), up to 2^e
+# Exponents of the histogram's first and last bin; a bin e has ratios above 2^(e-1), up to 2^e.
+LOWEST, HIGHEST = -32, 32
 
 
 def paint(got: Any, truths: list[Truth], judgement: Judgement, of: str) -> dict[str, Any]:

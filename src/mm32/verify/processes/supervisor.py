@@ -72,9 +72,8 @@ class _Supervisor:
     def run(self) -> None:
         os.setsid()
         sandbox.prctl(sandbox.PR_SET_CHILD_SUBREAPER, 1)
-        signal.signal(
-            signal.SIGINT, signal.SIG_DFL
-        )  # of a namespace's first process: ignored, where it comes from inside
+        # Of a namespace's first process: ignored, where it comes from inside.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         order = self.order
         if self.mounts:
             sandbox.restrict_view(

@@ -29,9 +29,8 @@ from ..exchange.handover import POISON
 from ..inputs.pools import Pools, Recipe, parts
 from ..processes.channel import Failure, Reply
 
-BLOCK = (
-    1 << 20
-)  # bytes of outputs that are compared at once on a CPU, whose caches hold them; 64 times as many on a GPU
+# Bytes of outputs that are compared at once on a CPU, whose caches hold them; 64 times as many on a GPU.
+BLOCK = 1 << 20
 KEPT = 256 << 20  # bytes of outputs whose memory is kept from window to window
 
 
