@@ -235,6 +235,7 @@ inline void run(unsigned blocks, unsigned threads, unsigned dynamic, std::functi
 
 inline void __syncthreads() { simulator::meet(simulator::current->block->named[0], (int)simulator::threads_of_block); }
 inline void __syncwarp() { simulator::meet(simulator::current->block->warps[simulator::current->number / 32].meeting, 32); }
+// Of a thread's own value twice, and of the others' once.
 template <typename Combine>
 unsigned reduce_warp(unsigned value, Combine combine) {
     simulator::Warp& warp = simulator::current->block->warps[simulator::current->number / 32];
@@ -262,8 +263,12 @@ inline unsigned __shfl_sync(unsigned, unsigned x, int from) {
     return x;
 }
 inline unsigned __reduce_min_sync(unsigned, unsigned x) { return reduce_warp(x, [](unsigned a, unsigned b) { return min(a, b); }); }
+inline int __reduce_min_sync(unsigned, int x) {
+    return (int)reduce_warp((unsigned)x, [](unsigned a, unsigned b) { return (unsigned)min((int)a, (int)b); });
+}
 inline bool __any_sync(unsigned, bool x) { return reduce_warp(x, [](unsigned a, unsigned b) { return a | b; }); }
 inline unsigned __reduce_max_sync(unsigned, unsigned x) { return reduce_warp(x, [](unsigned a, unsigned b) { return max(a, b); }); }
+inline unsigned __reduce_add_sync(unsigned, unsigned x) { return reduce_warp(x, [](unsigned a, unsigned b) { return a + b; }) - x; }
 
 // ---------------------------------------------------------------------------------------------------------------------
 // ptx/cp_async.cuh, shared_memory.cuh

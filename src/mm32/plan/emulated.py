@@ -470,8 +470,9 @@ def _workspace(
             offsets[4 + side] = alone.ready[side]
     panels, stats, ready = (offsets[0], offsets[1]), (offsets[2], offsets[3]), (offsets[4], offsets[5])
     space = Workspace(
-        end, panels, stats, ready, offsets[6], offsets[7], matrices, parts, first_rows, prepacked=prepacked
-    )
+        end, panels, stats, ready, offsets[6], offsets[7], matrices, parts, first_rows,
+        sums_in_c=int(epilogue(gemm) == NO_EPILOGUE), prepacked=prepacked,
+    )  # fmt: skip
     if lower_parts is None:
         return space
     return replace(

@@ -106,6 +106,7 @@ PARAMS = (
     Field("parts", "long long", False),
     Field("early", "long long", False),
     Field("first_rows", "long long", True),
+    Field("sums_in_c", "long long", False),
 )
 
 
@@ -117,7 +118,7 @@ class Workspace:
     `partial_sums` (with stream-K, partial tiles). matrices: how many of A and of B are packed. parts: how many blocks share
     K (split-K) or, with stream-K, how many share the last tiles. early: 1 where the card may leave everything to the lower tier
     before it packs. first_rows: rows of A and of B to pack first; none where the
-    multiply waits for all of them. An operand that is `prepacked` has memory of its own, from the start of which its offsets are.
+    multiply waits for all of them. sums_in_c: 1 where C has no epilogue. An operand that is `prepacked` has memory of its own, from the start of which its offsets are.
     own_panels: the panels of a prepacked operand lie in this memory nevertheless: it is packed anew. lower: what the launches of
     the lower tier find, in the same memory.
     """
@@ -132,6 +133,7 @@ class Workspace:
     parts: int
     first_rows: tuple[int, int]
     early: int = 0
+    sums_in_c: int = 0
     prepacked: tuple[bool, bool] = (False, False)
     own_panels: bool = False
     lower: Workspace | None = None

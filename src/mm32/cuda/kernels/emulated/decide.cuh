@@ -25,7 +25,7 @@ struct Deciding {
         float memory[256];                // before both
     };
     unsigned char alone_rows[TRIED_M];
-    unsigned rejected;
+    unsigned rejected, doubtful;
 };
 
 // Stats that other multiprocessors have written: not from this one's L1.
@@ -45,7 +45,7 @@ __device__ __forceinline__ bool any_of(bool yes) {
 
 // Whether a row is for the FMA units alone.
 __device__ __forceinline__ bool is_not_finite(const RowStats& row) {
-    return PLANES == 3 ? !(__uint_as_float(row.largest) <= LIMIT) : row.largest >= 0x7f800000u;
+    return PLANES == 3 ? !(__uint_as_float(row.largest) <= LARGEST_BF16X6) : row.largest >= 0x7f800000u;
 }
 
 // Some rows of each operand, for is_steep. For all THREADS threads, which is at least 2 * PARTNERS.
@@ -63,14 +63,15 @@ __device__ __forceinline__ void load_partners(const Params& s, int thread, const
     any_of<THREADS>(false);
 }
 
-// Whether a row, which is not alone, is not accepted with at least half of PARTNERS rows of the other operand.
+// Whether a row, which is not alone, is not accepted with at least half of PARTNERS rows of the other operand, nor may be once the sums
+// are there.
 __device__ __forceinline__ bool is_steep(const TestedRow& x, int side, const AcceptTest& test, const Deciding& d) {
     if (PLANES != 2 || !test.required || x.small == 0.f || test.accept(as_group(x, test.k), d.worst_partner[1 - side])) return false;
     int rejected = 0;
 #pragma unroll 1
     for (int j = 0; j < PARTNERS; j++) {
         const TestedRow& y = d.partners[1 - side][j];
-        rejected += !test.alone(y, 0) && !test.accept(x, y);
+        rejected += !test.alone(y, 0) && !test.accept(x, y) && !test.may_be_large(x, y);
     }
     return rejected >= PARTNERS / 2;
 }
@@ -134,16 +135,30 @@ __device__ __forceinline__ void mark_steep_rows(const Params& s, int side, int t
     }
 }
 
-// Tests all pairs of some tiles of C; returns whether a tile has more than MOST_PAIRS that are not accepted. Rows that mm32_fallback
-// recomputes alone do not count.
+// The pieces of C that are tried, and how many pairs of one may fail.
+struct Pieces {
+    long long count;
+    unsigned most;
+
+    __device__ __forceinline__ Pieces(const Problem& p) : count(tiles_of<TRIED_M, TRIED_N>(p)) {
+        most = count >= FEW_PIECES ? MOST_PAIRS : count >= FEWEST_PIECES ? FEW_PAIRS : 0;
+    }
+    __device__ __forceinline__ Tile at(const Problem& p, unsigned i) const {
+        return tile_at<TRIED_M, TRIED_N, false>(p, (i * 2654435761u + 977u) % count);
+    }
+};
+
+enum Tried { ACCEPTED = 0, DOUBTFUL = 1, REJECTED = 2 };
+// Tests all pairs of some pieces of C: REJECTED where one has too many that are not accepted, DOUBTFUL where one would have, but for those
+// whose sums may outweigh what is lost. Rows that mm32_fallback recomputes alone do not count.
 template <int THREADS>
-__device__ __forceinline__ bool any_rejected_tile(const Params& s, int thread, const AcceptTest& test, Deciding& d) {
-    const long long tiles = tiles_of<TRIED_M, TRIED_N>(s.p);
-    const unsigned most = tiles >= FEW_PIECES ? MOST_PAIRS : tiles >= FEWEST_PIECES ? FEW_PAIRS : 0;
-    if (thread == 0) d.rejected = 0;
+__device__ __forceinline__ Tried try_pieces(const Params& s, int thread, const AcceptTest& test, Deciding& d) {
+    const Pieces pieces(s.p);
+    Tried found = ACCEPTED;
+    if (thread == 0) d.rejected = d.doubtful = 0;
 #pragma unroll 1
     for (unsigned i = 0; i < TRIED_TILES; i++) {
-        const auto tile = tile_at<TRIED_M, TRIED_N, false>(s.p, (i * 2654435761u + 977u) % tiles);
+        const auto tile = pieces.at(s.p, i);
         const RowStats* const a = s.stats[0] + packed_matrix(s, 0, tile.matrix) * s.p.m + tile.m0;
         const long long n = tile.n0 + thread % TRIED_N;
         const int rows = (int)min((long long)TRIED_M, s.p.m - tile.m0);
@@ -159,16 +174,52 @@ __device__ __forceinline__ bool any_rejected_tile(const Params& s, int thread, c
             b = test.see(x), skip = test.alone(b, Scale{x.scale}.flags());
         }
         any_of<THREADS>(false);
-        unsigned rejected = 0;
+        unsigned rejected = 0, doubtful = 0;
         if (!skip)
-            for (int r = thread / TRIED_N; r < rows; r += THREADS / TRIED_N) rejected += !d.alone_rows[r] && !test.accept(d.rows[r], b);
+            for (int r = thread / TRIED_N; r < rows; r += THREADS / TRIED_N) {
+                if (d.alone_rows[r] || test.accept(d.rows[r], b)) continue;
+                if (test.may_be_large(d.rows[r], b)) doubtful++;
+                else rejected++;
+            }
         if (rejected) atomicAdd(&d.rejected, rejected);
+        if (doubtful) atomicAdd(&d.doubtful, doubtful);
         any_of<THREADS>(false);
-        if (d.rejected > most) return true;
+        if (d.rejected > pieces.most) return REJECTED;
+        if (d.rejected + d.doubtful > pieces.most) found = DOUBTFUL;
         any_of<THREADS>(false);
-        if (thread == 0) d.rejected = 0;
+        if (thread == 0) d.rejected = d.doubtful = 0;
     }
-    return false;
+    return found;
+}
+
+// The same pieces where they were DOUBTFUL, once the sums are in C: whether one still has too many pairs. By all threads of any block of
+// the launch after the multiply, which need not know bf16x6 from fp16x3; each finds the same.
+__device__ __noinline__ bool sums_are_small(const Params& s) {
+    const AcceptTestOf<2> test(s, s.decision->scaled_lo);
+    const Pieces pieces(s.p);
+    const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    static_assert(TRIED_N == 32);
+    unsigned rejected = 0;
+    if (warp < TRIED_TILES) {  // a warp has a piece, a lane a column
+        const auto tile = pieces.at(s.p, warp);
+        const RowStats* const a = s.stats[0] + packed_matrix(s, 0, tile.matrix) * s.p.m + tile.m0;
+        const RowStats* const b = s.stats[1] + packed_matrix(s, 1, tile.matrix) * s.p.n + tile.n0;
+        const float* const c = pointers_of(s.p, tile.matrix).c + tile.m0 * s.p.c.row + (tile.n0 + lane) * s.p.c.col;
+        const int rows = (int)min((long long)TRIED_M, s.p.m - tile.m0);
+        const bool exists = tile.n0 + lane < s.p.n;
+        const RowStats of_b = load_stats(b + (exists ? lane : 0));
+        const TestedRow y = test.see(of_b);
+        const bool skip = !exists || test.alone(y, Scale{of_b.scale}.flags());
+#pragma unroll 2
+        for (int r = 0; r < rows; r++) {
+            const RowStats of_a = load_stats(a + r);
+            const float sum = skip ? 0.f : __ldcg(c + r * s.p.c.row);
+            const TestedRow x = test.see(of_a);
+            if (skip || test.alone(x, Scale{of_a.scale}.flags()) || test.accept(x, y)) continue;
+            rejected += !test.outweighs(sum, x, y, a, r, b, lane);
+        }
+    }
+    return __syncthreads_or(__reduce_add_sync(~0u, rejected) > pieces.most);
 }
 
 // The accept test, by THREADS threads of one block. First all rows at once, as if one row had the worst of all; then by groups of
@@ -215,6 +266,7 @@ __device__ __forceinline__ void decide(const Params& s, int thread, bool scaled_
     if (BOTH_PREPACKED && PLANES == 2)
         apart = any_of<THREADS>(Flags::of_side(s, 0, 32) & WIDE_ROWS) != any_of<THREADS>(Flags::of_side(s, 1, 32) & WIDE_ROWS);
     const bool unsure = any_of<THREADS>(mine) || apart;
+    bool doubtful = false;
     unsigned tier = LOWER ? BF16X6 : FIRST_TIER;
     if (unsure) {
         const long long a_rows = s.matrices[0] * s.p.m, b_rows = s.matrices[1] * s.p.n;
@@ -228,19 +280,17 @@ __device__ __forceinline__ void decide(const Params& s, int thread, bool scaled_
         } else if (apart) {
             tier = BF16X6;
         } else if (PLANES == 2 && LOWER_TIER) {
-            bool rejected = many(decision.alone, 256, 8);
-            if (!rejected && any_rejected_tile<THREADS>(s, thread, test, d)) {
-                rejected = true;
-                if (MARK) {  // only now: it takes a block tens of microseconds
-                    load_partners<THREADS>(s, thread, test, d);
-                    mark_steep_rows<THREADS>(s, 0, thread, test, d);
-                    mark_steep_rows<THREADS>(s, 1, thread, test, d);
-                    __threadfence();
-                    any_of<THREADS>(false);
-                    rejected = many(decision.alone, 256, 8) || any_rejected_tile<THREADS>(s, thread, test, d);
-                }
+            Tried found = many(decision.alone, 256, 8) ? REJECTED : try_pieces<THREADS>(s, thread, test, d);
+            if (MARK && found == REJECTED && !many(decision.alone, 256, 8)) {  // only now: it takes a block tens of microseconds
+                load_partners<THREADS>(s, thread, test, d);
+                mark_steep_rows<THREADS>(s, 0, thread, test, d);
+                mark_steep_rows<THREADS>(s, 1, thread, test, d);
+                __threadfence();
+                any_of<THREADS>(false);
+                found = many(decision.alone, 256, 8) ? REJECTED : try_pieces<THREADS>(s, thread, test, d);
             }
-            if (rejected) tier = BF16X6;
+            if (found == REJECTED) tier = BF16X6;
+            doubtful = found == DOUBTFUL;
         }
     }
     if (thread == 0) {
@@ -248,7 +298,7 @@ __device__ __forceinline__ void decide(const Params& s, int thread, bool scaled_
         if (LOWER)
             for (int side = 0; side < 2; side++) decision.alone[side] = decision.out_of_range[side];
         else
-            decision.scaled_lo = scaled_lo;
+            decision.scaled_lo = scaled_lo, decision.doubtful = doubtful;
         decision.tier = tier;
         store_release(&decision.decided, 1);
     }

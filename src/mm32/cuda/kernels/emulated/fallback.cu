@@ -64,17 +64,8 @@ __device__ __forceinline__ void look_at(int i, const RowStats* stats, const Acce
     }
 }
 
-// Whether a sum by bf16x6 is so large that what its small elements may have lost is nothing beside it: |C| is no more than |A||B|. Only
-// where C is the sum and has no epilogue.
-__device__ __forceinline__ bool is_large(const Params& s, const Tile& tile, const AcceptTest& test, const RowStats* a, const RowStats* b,
-                                         const TestedRow& x, const TestedRow& y, int row, int column) {
-    if (MM32_BIAS || MM32_ACTIVATION) return false;
-    const float c = fabsf(pointers_of(s.p, tile.matrix).c[(tile.m0 + row) * s.p.c.row + (tile.n0 + column) * s.p.c.col]);
-    const float scaled = c * power_of_two(Scale{a[row].scale}.exponent(test.scaled_lo)) * power_of_two(Scale{b[column].scale}.exponent(test.scaled_lo));
-    return (x.small * y.largest + y.small * x.largest) * test.loss <= ALLOWED / 2 * scaled;
-}
-
-// `listed`: rows and columns that are alone have been recomputed already. `by_size`: see is_large. `share` of `shares`: what this block
+// `listed`: rows and columns that are alone have been recomputed already. `by_size`: where sums are so large that what their small elements
+// may have lost is nothing beside them, they stand. `share` of `shares`: what this block
 // has of the pairs. `tested`: memory for those of A, then those of B.
 __device__ __noinline__ int find_repair(const Params& s, const Tile& tile, const AcceptTest& test, bool all_pairs, bool listed,
                                            bool by_size, int share, int shares, TestedRow* tested, Repair& repair) {
@@ -102,7 +93,10 @@ __device__ __noinline__ int find_repair(const Params& s, const Tile& tile, const
     if (all_pairs && !test.accept(repair.worst[0], repair.worst[1])) {
         const auto try_pair = [&](int row, int column) {
             if (repair.row_alone[row] || repair.column_alone[column] || test.accept(a[row], b[column])) return;
-            if (by_size && is_large(s, tile, test, a_stats, b_stats, a[row], b[column], row, column)) return;
+            if (by_size) {
+                const float c = pointers_of(p, tile.matrix).c[(tile.m0 + row) * p.c.row + (tile.n0 + column) * p.c.col];
+                if (test.outweighs(c, a[row], b[column], a_stats, row, b_stats, column)) return;
+            }
             if (atomicAdd(&repair.pairs, 1u) >= MOST_PAIRS || (row + column) % shares != share) return;
             const unsigned place = atomicAdd(&repair.own, 1u);
             repair.pair[place][0] = (short)row, repair.pair[place][1] = (short)column;
@@ -147,7 +141,8 @@ __device__ __forceinline__ constexpr bool lies_along_rows(int side) { return (si
 
 // The lines of one matrix of operand `side`, `count` of them, up to COUNT, times OTHERS * PER rows of the other operand from `first` on.
 // Of columns, the elements in rows that are alone are left out, so that each element has one order of sums. `memory`: that of the ring.
-// A thread asks for all of its part of a chunk of the other operand at once; the lines' part of it goes through shared memory.
+// A thread asks for all of its part of a chunk of the other operand at once; the lines' part of it goes through shared memory. Of lines
+// that are mostly zeros (of a triangle, say) chunks in which all are zero are left out, unless the other operand has a NaN or an Inf.
 // PER = 2 is for another operand that lies along its rows; such a one is read PER at a time.
 template <int COUNT, int PER>
 __device__ __noinline__ void recompute_lines(const Params& s, int side, long long matrix, const long long* lines, int count,
@@ -169,11 +164,31 @@ __device__ __noinline__ void recompute_lines(const Params& s, int side, long lon
 #pragma unroll
     for (int i = 0; i < COUNT; i++) of_x[i] = x.data + lines[min(i, count - 1)] * x.row_stride + threadIdx.x * x.k_stride;
     float sum[COUNT][PER] = {};
+    bool sparse = s.decision->tier == FIRST_TIER && s.decision->not_finite[1 - side] == 0;
+    for (int i = 0; i < count; i++) {
+        const unsigned long long counts = s.stats[side][packed_matrix(s, side, matrix) * x.rows + lines[i]].counts;
+        sparse = sparse && ((counts & ~0u) + (counts >> 32)) * 8 <= (unsigned long long)p.k;
+    }
     // Of one k, the lines' elements lie side by side; the two fours of eight change places, so that eight k meet all banks.
     const auto fours = [](int k, int half) { return COUNT * k + (COUNT == 8 ? (half ^ (k >> 2 & 1)) * 4 : 0); };
 #pragma unroll 1
     for (long long k0 = 0; k0 < p.k; k0 += CHUNK_K) {
         const int left = (int)min(p.k - k0, (long long)CHUNK_K);
+        if (sparse) {
+            bool any = false;
+#pragma unroll
+            for (int j = 0; j < OWN; j++)
+#pragma unroll
+                for (int i = 0; i < COUNT; i++)
+                    any |= (int)threadIdx.x + j * THREADS < left && __ldg(of_x[i] + j * THREADS * x.k_stride) != 0.f;
+            if (!__syncthreads_or(any)) {
+#pragma unroll
+                for (int i = 0; i < COUNT; i++) of_x[i] += CHUNK_K * x.k_stride;
+#pragma unroll
+                for (int c = 0; c < PER; c++) of_y[c] += CHUNK_K * y.k_stride;
+                continue;
+            }
+        }
         float v[STEPS][PER];
 #pragma unroll
         for (int j = 0; j < STEPS; j++) {
@@ -417,7 +432,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MM32_BLOCKS_PER_SM) mm32_f
         return;
     }
     const unsigned* const alone = s.decision->alone;
-    const bool listed = alone[0] <= LISTED && alone[1] <= LISTED, by_size = tier == BF16X6 && listed;
+    const bool listed = alone[0] <= LISTED && alone[1] <= LISTED, by_size = test.sums_in_c && listed;
     if (listed && (alone[0] || alone[1])) {
         if (blockIdx.x == 0 && threadIdx.x == 0) count_recomputed(s, 1);
         recompute_listed(s, tier == BF16X6, test, lines, of_matrix, ring);

@@ -85,7 +85,8 @@ struct __align__(16) Decision {
     unsigned out_of_range[2];  // how many have an element that is too large for bf16x6
     unsigned alone[2];         // how many may have to be recomputed alone
     unsigned early;            // 1: everything was left to bf16x6 before it was packed (early.cuh)
-    unsigned unused[2];
+    unsigned doubtful;         // 1: the lower tier's mm32_pack looks at the sums in C, and decides again (decide.cuh)
+    unsigned unused;
     float least_power;         // with a smaller sum of squares, the product cancels (cancel.cuh). 0: not known
     GroupStats groups[2][ROW_GROUPS];  // of A and B
     float power[MOST_BLOCKS];  // sums of squares of C, before the epilogue, by block of the multiply
