@@ -105,7 +105,7 @@ def test_formulas_are_the_kernels() -> None:
         (panels, "return scaled_lo ? 0x1p-11f : 1.f;"),
         (panels, "required(OBSERVED == 2 ? (int)min(8LL, s.p.k / 4) : 0)"),
         (panels, "limit(OBSERVED == 3 ? LARGEST_BF16X6 : LARGEST_FP16)"),
-        (panels, "<= ALLOWED / 2 * scaled;"),
+        (panels, "* loss <= ALLOWED / 2 * sum;"),
         (pack, "return (i * part + g * max(part / groups, 1) % part) * FURTHER;"),
         (panels, "RUN = SAMPLES / 8;"),
         (pack, "return depth <= SAMPLES ? i * RUN : i * ((depth - RUN) / 7) / RUN * RUN;"),

@@ -67,6 +67,8 @@ inline unsigned __float_as_uint(float x) {
     return y;
 }
 
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
+inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
 // Fibers take turns only where they wait.
 template <typename T>
@@ -269,6 +271,10 @@ inline int __reduce_min_sync(unsigned, int x) {
 inline bool __any_sync(unsigned, bool x) { return reduce_warp(x, [](unsigned a, unsigned b) { return a | b; }); }
 inline unsigned __reduce_max_sync(unsigned, unsigned x) { return reduce_warp(x, [](unsigned a, unsigned b) { return max(a, b); }); }
 inline unsigned __reduce_add_sync(unsigned, unsigned x) { return reduce_warp(x, [](unsigned a, unsigned b) { return a + b; }) - x; }
+inline unsigned __ballot_sync(unsigned, bool yes) {
+    return reduce_warp(yes ? 1u << simulator::current->number % 32 : 0u, [](unsigned a, unsigned b) { return a | b; });
+}
+inline float __shfl_xor_sync(unsigned all, float x, int other) { return __uint_as_float(__shfl_xor_sync(all, __float_as_uint(x), other)); }
 
 // ---------------------------------------------------------------------------------------------------------------------
 // ptx/cp_async.cuh, shared_memory.cuh

@@ -23,8 +23,6 @@ T __ldg(const T* at) { return *at; }
 inline void __threadfence() {}
 inline void __nanosleep(unsigned) { simulator::yield(); }
 using std::isnan;
-inline int __popc(unsigned x) { return __builtin_popcount(x); }
-inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int __ffsll(long long x) { return __builtin_ffsll(x); }
 template <typename T>
 T atomicAdd(T* at, T x) {
@@ -81,10 +79,6 @@ inline unsigned vote_at(int barrier, bool yes, int count) {
 inline int __syncthreads_or(bool yes) { return simulator::vote_at(0, yes, (int)simulator::threads_of_block) > 0; }
 inline int __syncthreads_count(bool yes) { return (int)simulator::vote_at(0, yes, (int)simulator::threads_of_block); }
 inline int __syncthreads_and(bool yes) { return __syncthreads_count(yes) == (int)simulator::threads_of_block; }
-inline unsigned __ballot_sync(unsigned, bool yes) {
-    return reduce_warp(yes ? 1u << simulator::current->number % 32 : 0u, [](unsigned a, unsigned b) { return a | b; });
-}
-inline float __shfl_xor_sync(unsigned all, float x, int other) { return __uint_as_float(__shfl_xor_sync(all, __float_as_uint(x), other)); }
 inline float __shfl_sync(unsigned all, float x, int from) { return __uint_as_float(__shfl_sync(all, __float_as_uint(x), from)); }
 
 // ptx/dependent_launch.cuh, release.cuh, named_barriers.cuh

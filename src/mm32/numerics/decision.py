@@ -356,12 +356,14 @@ def gives_up(a: Scales, b: Scales) -> bool:
     return int(apart.sum()) > MOST_APART
 
 
-def _steep(x: Stats, y: Stats, test: AcceptTest) -> Mask:
-    """Rows of x that are not alone, and are not accepted with at least half of PARTNERS rows of y."""
+def _steep(x: Stats, y: Stats, test: AcceptTest) -> tuple[Mask, Mask]:
+    """Rows of x that are not alone, and are not accepted with at least half of PARTNERS rows of y; and of these, those of which
+    the sums will hardly show that they are good."""
     partners = y[_hashed(PARTNERS, len(y.level))]
-    hopeless = ~test.accepts(x, partners) & ~test.may_be_large(x, partners)
-    rejected = np.sum(hopeless & ~test.alone(partners), axis=1)
-    return (x.small > 0) & ~test.alone(x) & (rejected >= PARTNERS // 2)
+    rejected = ~test.accepts(x, partners) & ~test.alone(partners)
+    hopeless = rejected & ~test.may_be_large(x, partners)
+    steep = (x.small > 0) & ~test.alone(x) & (np.sum(rejected, axis=1) >= PARTNERS // 2)
+    return steep, steep & (np.sum(hopeless, axis=1) >= PARTNERS // 2)
 
 
 def _tile(t: int, m: int, n: int) -> tuple[slice, slice]:
@@ -412,9 +414,19 @@ def decide(
     if products == 3 and lower_tier and early and k >= SHORT_K and gives_up(found[0], found[1]):
         return _lower(operands, found, None, test, tile)
     x, y = (stats(rows, of, products, scaled_lo) for rows, of in zip(operands, found, strict=True))
-    none = np.zeros(m, bool), np.zeros(n, bool)
-    steep = (_steep(x, y, test), _steep(y, x, test)) if products == 3 and kernel == "tensorcore" else none
-    sides = tuple(_Side(of, test, s) for of, s in zip((x, y), none if inline_pack else steep, strict=True))
+    none = [(np.zeros(count, bool),) * 2 for count in (m, n)]
+    steep = [_steep(x, y, test), _steep(y, x, test)] if products == 3 and kernel == "tensorcore" else none
+
+    def with_steep(marked: list[tuple[Mask, Mask]], surely: bool = False) -> tuple[_Side, _Side]:
+        return _Side(x, test, marked[0][surely]), _Side(y, test, marked[1][surely])
+
+    def few_stand(marked: list[tuple[Mask, Mask]]) -> tuple[tuple[_Side, _Side], bool]:
+        """Few steep rows are recomputed alone. Of many, those stand of which the sums may show that they are good."""
+        of_all, surely = with_steep(marked), with_steep(marked, True)
+        stand = _many_alone(of_all) and not _many_alone(surely)
+        return (surely if stand else of_all), stand
+
+    sides = with_steep(none if inline_pack else steep)
     good = test.accepts_groups(sides[0].of_all, sides[1].of_all) | test.accepts_groups(sides[0].worst, sides[1].worst)
     unsure, doubtful = not good.all(), False
     tier = {3: SCALED_LO if scaled_lo else FP16X3, 6: BF16X6, 1: FP16}[products]
@@ -423,13 +435,14 @@ def decide(
         if any(s.many(rows, 16, 0) for s, rows in zip(sides, for_fma, strict=True)):
             return _all(FMA, m, n)
         if products == 3 and lower_tier:
+            sides, stand = few_stand(none if inline_pack else steep)
             rejected = _much(sides, test)
             if rejected and inline_pack and not _many_alone(sides):  # steep rows are marked only now
-                sides = tuple(_Side(of, test, s) for of, s in zip((x, y), steep, strict=True))
+                sides, stand = few_stand(steep)
                 rejected = _much(sides, test)
             if rejected:
                 return _lower(operands, found, (x, y), test, tile)
-            doubtful = sums_in_c and _much(sides, replace(test, sums_in_c=False))
+            doubtful = stand or (sums_in_c and _much(sides, replace(test, sums_in_c=False)))
     if cancelled and products == 3:
         return _lower(operands, found, (x, y), test, tile) if lower_tier else _all(FMA, m, n)
     if not unsure:

@@ -63,17 +63,17 @@ __device__ __forceinline__ void load_partners(const Params& s, int thread, const
     any_of<THREADS>(false);
 }
 
-// Whether a row, which is not alone, is not accepted with at least half of PARTNERS rows of the other operand, nor may be once the sums
-// are there.
-__device__ __forceinline__ bool is_steep(const TestedRow& x, int side, const AcceptTest& test, const Deciding& d) {
-    if (PLANES != 2 || !test.required || x.small == 0.f || test.accept(as_group(x, test.k), d.worst_partner[1 - side])) return false;
-    int rejected = 0;
+// Whether a row, which is not alone, is not accepted with at least half of PARTNERS rows of the other operand: its flags.
+__device__ __forceinline__ unsigned steepness(const TestedRow& x, int side, const AcceptTest& test, const Deciding& d) {
+    if (PLANES != 2 || !test.required || x.small == 0.f || test.accept(as_group(x, test.k), d.worst_partner[1 - side])) return 0;
+    int rejected = 0, hopeless = 0;
 #pragma unroll 1
     for (int j = 0; j < PARTNERS; j++) {
         const TestedRow& y = d.partners[1 - side][j];
-        rejected += !test.alone(y, 0) && !test.accept(x, y) && !test.may_be_large(x, y);
+        if (test.alone(y, 0) || test.accept(x, y)) continue;
+        rejected++, hopeless += !test.may_be_large(x, y);
     }
-    return rejected >= PARTNERS / 2;
+    return rejected < PARTNERS / 2 ? 0 : hopeless < PARTNERS / 2 ? STEEP | MAY_STAND : STEEP;
 }
 
 // Counts the rows of a warp of which `yes` is true, and lists them.
@@ -97,20 +97,22 @@ __device__ __forceinline__ void reduce_rows(const Params& s, int side, long long
     if (row - threadIdx.x % 32 >= rows) return;
     RowStats* const at = s.stats[side] + matrix * rows + row;
     GroupStats worst = NOTHING_SEEN;
-    bool not_finite = false, out_of_range = false, alone = false;
+    bool not_finite = false, out_of_range = false, alone = false, surely = false;
     if (row < rows) {
         const RowStats stats = load_stats(at);
         const TestedRow x = test.see(stats);
         worst = as_group(x, test.k);
         not_finite = is_not_finite(stats), out_of_range = !(x.largest <= LARGEST_BF16X6);
-        alone = test.alone(x, Scale{stats.scale}.flags());
-        if (STEEP_ROWS && !alone && is_steep(x, side, test, d)) at->scale |= STEEP << 24, alone = true;
+        surely = alone = test.alone(x, Scale{stats.scale}.flags());
+        const unsigned steep = STEEP_ROWS && !alone ? steepness(x, side, test, d) : 0;
+        if (steep) at->scale |= steep << 24, alone = true, surely = steep == STEEP;
     }
     worst.worsen_by_warp();
     Decision& decision = *s.decision;
     const unsigned index = (unsigned)(matrix * rows + row);
     worst.alone = __any_sync(~0u, alone);
     count_rows(alone, index, decision.alone[side], decision.listed[0][side]);
+    count_rows(surely, index, decision.surely_alone[side], decision.listed[2][side]);
     count_rows(out_of_range, index, decision.out_of_range[side], decision.listed[1][side]);
     const unsigned infinite = __popc(__ballot_sync(~0u, not_finite));
     if (threadIdx.x % 32 != 0) return;
@@ -126,10 +128,15 @@ __device__ __forceinline__ void mark_steep_rows(const Params& s, int side, int t
 #pragma unroll 1
     for (long long i = thread; i < rows; i += THREADS) {
         const TestedRow x = test.see(load_stats(all + i));
-        if (test.alone(x, 0) || !is_steep(x, side, test, d)) continue;
-        all[i].scale |= STEEP << 24;
-        const unsigned place = atomicAdd(&s.decision->alone[side], 1u);
-        if (place < LISTED) s.decision->listed[0][side][place] = (unsigned)i;
+        const unsigned steep = test.alone(x, 0) ? 0 : steepness(x, side, test, d);
+        if (!steep) continue;
+        all[i].scale |= steep << 24;
+        const auto list = [&](unsigned& count, unsigned(&listed)[LISTED]) {
+            const unsigned place = atomicAdd(&count, 1u);
+            if (place < LISTED) listed[place] = (unsigned)i;
+        };
+        list(s.decision->alone[side], s.decision->listed[0][side]);
+        if (steep == STEEP) list(s.decision->surely_alone[side], s.decision->listed[2][side]);
         const long long matrix = i / of_matrix;
         s.decision->groups[side][row_tile(s, side, matrix, i - matrix * of_matrix) >> group_shift(row_tiles(s, side))].alone = 1;
     }
@@ -195,7 +202,8 @@ __device__ __forceinline__ Tried try_pieces(const Params& s, int thread, const A
 // The same pieces where they were DOUBTFUL, once the sums are in C: whether one still has too many pairs. By all threads of any block of
 // the launch after the multiply, which need not know bf16x6 from fp16x3; each finds the same.
 __device__ __noinline__ bool sums_are_small(const Params& s) {
-    const AcceptTestOf<2> test(s, s.decision->scaled_lo);
+    AcceptTestOf<2> test(s, s.decision->scaled_lo);
+    test.steep_stand = s.decision->steep_stand;
     const Pieces pieces(s.p);
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     static_assert(TRIED_N == 32);
@@ -216,7 +224,7 @@ __device__ __noinline__ bool sums_are_small(const Params& s) {
             const float sum = skip ? 0.f : __ldcg(c + r * s.p.c.row);
             const TestedRow x = test.see(of_a);
             if (skip || test.alone(x, Scale{of_a.scale}.flags()) || test.accept(x, y)) continue;
-            rejected += !test.outweighs(sum, x, y, a, r, b, lane);
+            rejected += !test.outweighs(fabsf(sum) * test.scale_of(of_a) * test.scale_of(of_b), x, y);
         }
     }
     return __syncthreads_or(__reduce_add_sync(~0u, rejected) > pieces.most);
@@ -234,7 +242,7 @@ __device__ __forceinline__ void decide(const Params& s, int thread, bool scaled_
     Decision& decision = *s.decision;
     if (thread < 2) d.worst[thread] = NOTHING_SEEN;
     any_of<THREADS>(false);
-    const AcceptTest test(s, scaled_lo);
+    AcceptTest test(s, scaled_lo);
     const long long a_tiles = row_tiles(s, 0), b_tiles = row_tiles(s, 1);
     const int a_shift = group_shift(a_tiles), b_shift = group_shift(b_tiles);
     const int a_count = (int)((a_tiles - 1) >> a_shift) + 1, b_count = (int)((b_tiles - 1) >> b_shift) + 1;
@@ -280,17 +288,25 @@ __device__ __forceinline__ void decide(const Params& s, int thread, bool scaled_
         } else if (apart) {
             tier = BF16X6;
         } else if (PLANES == 2 && LOWER_TIER) {
-            Tried found = many(decision.alone, 256, 8) ? REJECTED : try_pieces<THREADS>(s, thread, test, d);
-            if (MARK && found == REJECTED && !many(decision.alone, 256, 8)) {  // only now: it takes a block tens of microseconds
-                load_partners<THREADS>(s, thread, test, d);
-                mark_steep_rows<THREADS>(s, 0, thread, test, d);
-                mark_steep_rows<THREADS>(s, 1, thread, test, d);
-                __threadfence();
-                any_of<THREADS>(false);
-                found = many(decision.alone, 256, 8) ? REJECTED : try_pieces<THREADS>(s, thread, test, d);
+            Tried found = REJECTED;
+#pragma unroll 1
+            for (int turn = 0; turn < 1 + MARK; turn++) {
+                if (turn > 0) {  // only now: it takes a block tens of microseconds
+                    load_partners<THREADS>(s, thread, test, d);
+                    mark_steep_rows<THREADS>(s, 0, thread, test, d);
+                    mark_steep_rows<THREADS>(s, 1, thread, test, d);
+                    __threadfence();
+                    any_of<THREADS>(false);
+                }
+                // Few steep rows are recomputed alone: that is more accurate. Of many, those stand whose sums may show that they may.
+                bool alone = many(decision.alone, 256, 8);
+                test.steep_stand = alone && !many(decision.surely_alone, 256, 8);
+                alone = alone && !test.steep_stand;
+                if (!alone) found = try_pieces<THREADS>(s, thread, test, d);
+                if (alone || found != REJECTED) break;
             }
             if (found == REJECTED) tier = BF16X6;
-            doubtful = found == DOUBTFUL;
+            doubtful = found == DOUBTFUL || (found == ACCEPTED && test.steep_stand);
         }
     }
     if (thread == 0) {
@@ -298,7 +314,9 @@ __device__ __forceinline__ void decide(const Params& s, int thread, bool scaled_
         if (LOWER)
             for (int side = 0; side < 2; side++) decision.alone[side] = decision.out_of_range[side];
         else
-            decision.scaled_lo = scaled_lo, decision.doubtful = doubtful;
+            decision.scaled_lo = scaled_lo, decision.doubtful = doubtful, decision.steep_stand = test.steep_stand;
+        if (!LOWER && test.steep_stand)
+            for (int side = 0; side < 2; side++) decision.alone[side] = decision.surely_alone[side];
         decision.tier = tier;
         store_release(&decision.decided, 1);
     }

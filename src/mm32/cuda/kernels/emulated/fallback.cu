@@ -41,6 +41,7 @@ struct Repair {
     unsigned char row_alone[TILE_M], column_alone[TILE_N];
     unsigned rows_small, columns_small;  // that are not alone and have small elements
     unsigned char row_small[TILE_M], column_small[TILE_N];
+    float row_scale[TILE_M], column_scale[TILE_N];
     unsigned pairs, own;  // how many; and how many of them are the block's share, which are listed
     short pair[MOST_PAIRS][2];
     GroupStats worst[2];  // of the rows and of the columns that are not alone
@@ -51,10 +52,10 @@ enum { NOTHING, SOME, WHOLE };  // rows, columns and pairs; or all of it
 template <int SIZE>
 __device__ __forceinline__ void look_at(int i, const RowStats* stats, const AcceptTest& test, TestedRow* tested, unsigned char (&alone)[SIZE],
                                         unsigned& count, long long (&listed)[MOST_ALONE], long long first, unsigned& small_count,
-                                        unsigned char (&small)[SIZE], GroupStats& worst) {
+                                        unsigned char (&small)[SIZE], float (&scale)[SIZE], GroupStats& worst) {
     const RowStats x = stats[i];
     const TestedRow row = test.see(x);
-    tested[i] = row;
+    tested[i] = row, scale[i] = test.scale_of(x);
     if ((alone[i] = test.alone(row, Scale{x.scale}.flags()))) {
         const unsigned place = atomicAdd(&count, 1u);
         if (place < MOST_ALONE) listed[place] = first + i;
@@ -80,10 +81,11 @@ __device__ __noinline__ int find_repair(const Params& s, const Tile& tile, const
     __syncthreads();
     GroupStats worst[2] = {NOTHING_SEEN, NOTHING_SEEN};
     for (int i = threadIdx.x; i < rows; i += THREADS)
-        look_at(i, a_stats, test, a, repair.row_alone, repair.rows_alone, repair.row, tile.m0, repair.rows_small, repair.row_small, worst[0]);
+        look_at(i, a_stats, test, a, repair.row_alone, repair.rows_alone, repair.row, tile.m0, repair.rows_small, repair.row_small,
+                repair.row_scale, worst[0]);
     for (int i = threadIdx.x; i < columns; i += THREADS)
         look_at(i, b_stats, test, b, repair.column_alone, repair.columns_alone, repair.column, tile.n0, repair.columns_small,
-                repair.column_small, worst[1]);
+                repair.column_small, repair.column_scale, worst[1]);
     for (int side = 0; side < 2; side++) {
         worst[side].worsen_by_warp();
         if (threadIdx.x % 32 == 0) repair.worst[side].join(worst[side]);
@@ -91,12 +93,13 @@ __device__ __noinline__ int find_repair(const Params& s, const Tile& tile, const
     __syncthreads();
     if (!listed && (repair.rows_alone > MOST_ALONE || repair.columns_alone > MOST_ALONE)) return WHOLE;
     if (all_pairs && !test.accept(repair.worst[0], repair.worst[1])) {
+        const float* const c = pointers_of(p, tile.matrix).c + tile.m0 * p.c.row + tile.n0 * p.c.col;
+        const auto scaled = [&](int row, int column) {
+            return fabsf(c[row * p.c.row + column * p.c.col]) * repair.row_scale[row] * repair.column_scale[column];
+        };
         const auto try_pair = [&](int row, int column) {
             if (repair.row_alone[row] || repair.column_alone[column] || test.accept(a[row], b[column])) return;
-            if (by_size) {
-                const float c = pointers_of(p, tile.matrix).c[(tile.m0 + row) * p.c.row + (tile.n0 + column) * p.c.col];
-                if (test.outweighs(c, a[row], b[column], a_stats, row, b_stats, column)) return;
-            }
+            if (by_size && test.outweighs(scaled(row, column), a[row], b[column])) return;
             if (atomicAdd(&repair.pairs, 1u) >= MOST_PAIRS || (row + column) % shares != share) return;
             const unsigned place = atomicAdd(&repair.own, 1u);
             repair.pair[place][0] = (short)row, repair.pair[place][1] = (short)column;
@@ -120,8 +123,14 @@ __device__ __noinline__ int find_repair(const Params& s, const Tile& tile, const
             unsigned long long left = 0;  // in a loop of their own: else all pairs would take as long as these few
             if (column < columns && !repair.column_alone[column]) {
                 const TestedRow mine = b[column];
+                if (by_size) {
+#pragma unroll 8
+                    for (int i = first; i < rows; i += STEP)
+                        left |= (unsigned long long)!test.outweighs_at_once(scaled(i, column), a[i], mine) << (i / STEP);
+                } else {
 #pragma unroll 4
-                for (int i = first; i < rows; i += STEP) left |= (unsigned long long)!test.accept_at_once(a[i], mine) << (i / STEP);
+                    for (int i = first; i < rows; i += STEP) left |= (unsigned long long)!test.accept_at_once(a[i], mine) << (i / STEP);
+                }
             }
             for (; left; left &= left - 1) try_pair((__ffsll((long long)left) - 1) * STEP + first, column);
         }
@@ -422,6 +431,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MM32_BLOCKS_PER_SM) mm32_f
     if (blockIdx.x == 0 && threadIdx.x == 0) count_call(s, tier);
     if (!s.decision->unsure && !cancelled) return;
     AcceptTest test(s, s.decision->scaled_lo);
+    test.steep_stand = s.decision->steep_stand;
     // Of bf16x6 pairs are tested only if there were tiny elements, and then for one place at which both are big: next to that, what
     // is lost of a tiny element is nothing.
     const bool all_pairs = tier == FIRST_TIER || s.decision->tiny;
@@ -435,7 +445,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MM32_BLOCKS_PER_SM) mm32_f
     const bool listed = alone[0] <= LISTED && alone[1] <= LISTED, by_size = test.sums_in_c && listed;
     if (listed && (alone[0] || alone[1])) {
         if (blockIdx.x == 0 && threadIdx.x == 0) count_recomputed(s, 1);
-        recompute_listed(s, tier == BF16X6, test, lines, of_matrix, ring);
+        recompute_listed(s, tier == BF16X6 ? 1 : test.steep_stand ? 2 : 0, test, lines, of_matrix, ring);
     }
     // Whole tiles and pairs; then, if there are rows or columns to recompute that are not listed, slices of tiles that have them.
     for (int phase = 0; phase < (listed ? 1 : 2); phase++) {

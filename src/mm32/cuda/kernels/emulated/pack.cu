@@ -75,25 +75,17 @@ __device__ __forceinline__ void read_whole_rows(Operand x, int row0, int depth, 
     const int begin = edge(part), end = edge(part + 1);
     x.data += begin * x.k_stride, depth = end - begin;
     const auto finite = [](float v) { return fabsf(v) < __int_as_float(0x7f800000) ? fabsf(v) : 0.f; };
-    // Of elements `stride` apart, every `step`-th of the `left` that there are. The next AHEAD are asked for before these are looked at.
+    // Of elements `stride` apart, every `step`-th of the `left` that there are.
     const auto strided = [&](const float* at, long long stride, int left, int step) {
-        constexpr int AHEAD = 6;
-        float most = 0.f, v[2][AHEAD];
-        const auto load = [&](float (&to)[AHEAD], int left) {
-#pragma unroll
-            for (int j = 0; j < AHEAD; j++) to[j] = j * step < left ? *at : 0.f, at += stride;
-        };
-        const auto look = [&](const float (&from)[AHEAD]) {
-#pragma unroll
-            for (int j = 0; j < AHEAD; j++) most = fmaxf(most, finite(from[j]));
-        };
-        load(v[0], left);
+        constexpr int AHEAD = 12;
+        float most = 0.f;
 #pragma unroll 1
-        for (; left > 0; left -= 2 * AHEAD * step) {
-            load(v[1], left - AHEAD * step);
-            look(v[0]);
-            load(v[0], left - 2 * AHEAD * step);
-            look(v[1]);
+        for (; left > 0; left -= AHEAD * step) {
+            float v[AHEAD];
+#pragma unroll
+            for (int j = 0; j < AHEAD; j++) v[j] = j * step < left ? *at : 0.f, at += stride;
+#pragma unroll
+            for (int j = 0; j < AHEAD; j++) most = fmaxf(most, finite(v[j]));
         }
         return most;
     };
@@ -102,25 +94,16 @@ __device__ __forceinline__ void read_whole_rows(Operand x, int row0, int depth, 
             const float* const row = x.data + min((long long)row0 + r, x.rows - 1) * x.row_stride;
             float found = 0.f;
             if (LOAD == 2 && depth % 4 == 0) {
-                constexpr int AHEAD = 3;
-                float4 v[2][AHEAD];
-                const auto load = [&](float4 (&to)[AHEAD], int k) {
-#pragma unroll
-                    for (int j = 0; j < AHEAD; j++)
-                        to[j] = k + 128 * j < depth ? *reinterpret_cast<const float4*>(row + k + 128 * j) : make_float4(0.f, 0.f, 0.f, 0.f);
-                };
-                const auto look = [&](const float4 (&from)[AHEAD]) {
-#pragma unroll
-                    for (int j = 0; j < AHEAD; j++)
-                        found = fmaxf(found, fmaxf(fmaxf(finite(from[j].x), finite(from[j].y)), fmaxf(finite(from[j].z), finite(from[j].w))));
-                };
-                load(v[0], 4 * lane);
+                constexpr int AHEAD = 4;
 #pragma unroll 1
-                for (int k = 4 * lane; k < depth; k += 2 * 128 * AHEAD) {
-                    load(v[1], k + 128 * AHEAD);
-                    look(v[0]);
-                    load(v[0], k + 2 * 128 * AHEAD);
-                    look(v[1]);
+                for (int k = 4 * lane; k < depth; k += 128 * AHEAD) {
+                    float4 v[AHEAD];
+#pragma unroll
+                    for (int j = 0; j < AHEAD; j++)
+                        v[j] = k + 128 * j < depth ? *reinterpret_cast<const float4*>(row + k + 128 * j) : make_float4(0.f, 0.f, 0.f, 0.f);
+#pragma unroll
+                    for (int j = 0; j < AHEAD; j++)
+                        found = fmaxf(found, fmaxf(fmaxf(finite(v[j].x), finite(v[j].y)), fmaxf(finite(v[j].z), finite(v[j].w))));
                 }
             } else {
                 found = strided(row + lane * x.k_stride, 32 * x.k_stride, depth - lane, 32);
@@ -187,7 +170,7 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
     if (index >= blocks_a + blocks_b) return;
     const int side = index >= blocks_a, block = side ? index - blocks_a : index, blocks = side ? blocks_b : blocks_a;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, depth = (int)s.p.k;
-    const bool samples = warp < 8;
+    const bool samples = warp < 8, looks_further = blockDim.x == THREADS || !samples;
     const int rows = (int)(side ? s.p.n : s.p.m), per = (int)ceil_div(rows, 32);
     bool wide_block = false, some_finite = false;
     unsigned missing = 0;  // of the rows of a thread of the first warp
@@ -203,15 +186,20 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
         float largest = 0.f, sample[RUN], more[FURTHER];
         unsigned sum = 0;
         const int more_begin = further_begin(warp % 8, g, groups, depth);
+        // All loads are issued before the first is used.
         if (!samples) {
 #pragma unroll
             for (int i = 0; i < RUN; i++) sample[i] = 0.f;
+        } else if ((side ? MM32_B_LOAD : MM32_A_LOAD) == 5 && begin + RUN <= depth) {
+            load_shifted(from + begin, sample);
+        } else {
+            load_run((side ? MM32_B_LOAD : MM32_A_LOAD) == 2, from, begin, depth, x.k_stride, sample);
+        }
+        if (looks_further) {
+            load_run((side ? MM32_B_LOAD : MM32_A_LOAD) == 2, from, more_begin, depth, x.k_stride, more);
+        } else {
 #pragma unroll
             for (int i = 0; i < FURTHER; i++) more[i] = 0.f;
-        } else {  // all loads are issued before the first is used
-            if ((side ? MM32_B_LOAD : MM32_A_LOAD) == 5 && begin + RUN <= depth) load_shifted(from + begin, sample);
-            else load_run((side ? MM32_B_LOAD : MM32_A_LOAD) == 2, from, begin, depth, x.k_stride, sample);
-            load_run((side ? MM32_B_LOAD : MM32_A_LOAD) == 2, from, more_begin, depth, x.k_stride, more);
         }
 #pragma unroll
         for (int i = 0; i < RUN; i++) {
@@ -233,7 +221,8 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
             const float v = row < rows && more_begin + i < depth ? fabsf(more[i]) : 0.f;
             most = fmaxf(most, v < __int_as_float(0x7f800000) ? v : 0.f);
         }
-        if (samples) part[warp][lane] = largest, further[warp][lane] = most, exponents[warp][lane] = sum;
+        if (samples) part[warp][lane] = largest, exponents[warp][lane] = sum;
+        if (looks_further) further[warp % 8][lane] = most;
         if (warp == 0) whole[lane] = 0.f;
         __syncthreads();
         if (PLANES == 2 && threadIdx.x < SAMPLES)

@@ -170,7 +170,7 @@ struct AcceptTestOf {
     long long k;
     float loss, limit;
     int required;
-    bool scaled_lo, sums_in_c;
+    bool scaled_lo, sums_in_c, steep_stand = false;
 
     __device__ __forceinline__ AcceptTestOf(const Params& s, bool scaled_lo)
         : k(s.p.k), loss(loss_of_small(scaled_lo)), limit(OBSERVED == 3 ? LARGEST_BF16X6 : LARGEST_FP16),
@@ -184,7 +184,8 @@ struct AcceptTestOf {
     // Whether a row is recomputed by itself: it has elements out of range, or too few that are not zero for the split, or is steep.
     // A row of zeros is not.
     __device__ __forceinline__ bool alone(const TestedRow& x, unsigned flags) const {
-        return !(x.largest <= limit) || x.regular < (unsigned)required || (required && flags & STEEP);
+        const bool stands = steep_stand && flags & MAY_STAND;
+        return !(x.largest <= limit) || x.regular < (unsigned)required || (required && flags & STEEP && !stands);
     }
     // For all pairs of a group of A and a group of B: as if one pair had the worst of both groups.
     __device__ __forceinline__ bool accept(const GroupStats& x, const GroupStats& y) const {
@@ -231,12 +232,14 @@ struct AcceptTestOf {
         const int places = common(x.big[1], y.big[1]);
         return places > 0 && (places >= required || enough(x, y)) && lost * (loss * LARGE_BY) <= ALLOWED * meets;
     }
-    // The same once the sum is there, `c` in C, of row number i of a matrix of A and column number j of one of B.
-    __device__ __forceinline__ bool outweighs(float c, const TestedRow& x, const TestedRow& y, const RowStats* a, int i, const RowStats* b,
-                                              int j) const {
-        if (!(enough(x, y) || common(x.big[1], y.big[1]) >= required)) return false;
-        const float scaled = fabsf(c) * power_of_two(Scale{a[i].scale}.exponent(scaled_lo)) * power_of_two(Scale{b[j].scale}.exponent(scaled_lo));
-        return (x.small * y.largest + y.small * x.largest) * loss <= ALLOWED / 2 * scaled;
+    // The same once the sum is there, as its magnitude, scaled as the row and the column are. At once: what most pairs meet.
+    __device__ __forceinline__ bool outweighs_at_once(float sum, const TestedRow& x, const TestedRow& y) const {
+        return enough(x, y) && (x.small * y.largest + y.small * x.largest) * loss <= ALLOWED / 2 * sum;
     }
+    __device__ __forceinline__ bool outweighs(float sum, const TestedRow& x, const TestedRow& y) const {
+        return (enough(x, y) || common(x.big[1], y.big[1]) >= required) && (x.small * y.largest + y.small * x.largest) * loss <= ALLOWED / 2 * sum;
+    }
+    // By what the sums of a row or column are scaled.
+    __device__ __forceinline__ float scale_of(const RowStats& x) const { return power_of_two(Scale{x.scale}.exponent(scaled_lo)); }
 };
 using AcceptTest = AcceptTestOf<PLANES>;
