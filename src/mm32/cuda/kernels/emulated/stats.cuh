@@ -89,6 +89,7 @@ struct __align__(16) Decision {
     unsigned doubtful;         // 1: the lower tier's mm32_pack looks at the sums in C, and decides again (decide.cuh)
     unsigned steep_stand;      // 1: steep rows that MAY_STAND are not recomputed alone
     unsigned surely_alone[2];  // how many of `alone` may not stand
+    unsigned unused[2];        // `power` is read 16 bytes at a time
     float least_power;         // with a smaller sum of squares, the product cancels (cancel.cuh). 0: not known
     GroupStats groups[2][ROW_GROUPS];  // of A and B
     float power[MOST_BLOCKS];  // sums of squares of C, before the epilogue, by block of the multiply
