@@ -206,25 +206,37 @@ __device__ __noinline__ bool sums_are_small(const Params& s) {
     test.steep_stand = s.decision->steep_stand;
     const Pieces pieces(s.p);
     const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    static_assert(TRIED_N == 32);
+    static_assert(TRIED_M == 32 && TRIED_N == 32);
+    __shared__ TestedRow tested[TRIED_TILES][TRIED_M];
+    __shared__ float scales[TRIED_TILES][TRIED_M];  // 0: the row is alone
     unsigned rejected = 0;
-    if (warp < TRIED_TILES) {  // a warp has a piece, a lane a column
+    if (warp < TRIED_TILES) {  // a warp has a piece, a lane a column, and first a row
         const auto tile = pieces.at(s.p, warp);
         const RowStats* const a = s.stats[0] + packed_matrix(s, 0, tile.matrix) * s.p.m + tile.m0;
         const RowStats* const b = s.stats[1] + packed_matrix(s, 1, tile.matrix) * s.p.n + tile.n0;
         const float* const c = pointers_of(s.p, tile.matrix).c + tile.m0 * s.p.c.row + (tile.n0 + lane) * s.p.c.col;
         const int rows = (int)min((long long)TRIED_M, s.p.m - tile.m0);
         const bool exists = tile.n0 + lane < s.p.n;
-        const RowStats of_b = load_stats(b + (exists ? lane : 0));
-        const TestedRow y = test.see(of_b);
+        const RowStats of_a = load_stats(a + min((int)lane, rows - 1)), of_b = load_stats(b + (exists ? lane : 0));
+        const TestedRow x = test.see(of_a), y = test.see(of_b);
+        tested[warp][lane] = x, scales[warp][lane] = test.alone(x, Scale{of_a.scale}.flags()) ? 0.f : test.scale_of(of_a);
         const bool skip = !exists || test.alone(y, Scale{of_b.scale}.flags());
-#pragma unroll 2
-        for (int r = 0; r < rows; r++) {
-            const RowStats of_a = load_stats(a + r);
-            const float sum = skip ? 0.f : __ldcg(c + r * s.p.c.row);
-            const TestedRow x = test.see(of_a);
-            if (skip || test.alone(x, Scale{of_a.scale}.flags()) || test.accept(x, y)) continue;
-            rejected += !test.outweighs(fabsf(sum) * test.scale_of(of_a) * test.scale_of(of_b), x, y);
+        __syncwarp();
+        constexpr int AHEAD = 8;
+#pragma unroll 1
+        for (int first = 0; first < rows; first += AHEAD) {
+            float sum[AHEAD];
+#pragma unroll
+            for (int i = 0; i < AHEAD; i++) sum[i] = skip || first + i >= rows ? 0.f : __ldcg(c + (first + i) * s.p.c.row);
+#pragma unroll 1
+            for (int i = 0; i < AHEAD; i++) {
+                const int row = min(first + i, TRIED_M - 1);
+                const float scale = scales[warp][row], size = fabsf(sum[0]) * scale * test.scale_of(of_b);
+#pragma unroll
+                for (int j = 1; j < AHEAD; j++) sum[j - 1] = sum[j];
+                if (skip || first + i >= rows || scale == 0.f || test.accept(tested[warp][row], y)) continue;
+                rejected += !test.outweighs(size, tested[warp][row], y);
+            }
         }
     }
     return __syncthreads_or(__reduce_add_sync(~0u, rejected) > pieces.most);

@@ -378,7 +378,7 @@ struct Again {
         for (long long first = 0; first < p.k; first += 64) {
             float part[ROWS][COLUMNS] = {};
             const int count = (int)min(p.k - first, 64LL);
-#pragma unroll 2
+#pragma unroll(ROWS * COLUMNS <= 8 ? 8 : 4)
             for (int k = 0; k < count; k++) {
                 float x[ROWS], y[COLUMNS];
 #pragma unroll
@@ -405,7 +405,7 @@ struct Again {
     }
 
     // Up to TOGETHER elements, of which lane i has number i's row and column: all lanes share K. Where few are to be computed again.
-    static constexpr int TOGETHER = 4;
+    static constexpr int TOGETHER = TILE_N > 64 ? 4 : 8;
     __device__ __noinline__ void elements(int row, int column, int count) const {
         const int lane = threadIdx.x % 32;
         const float *of_a[TOGETHER], *of_b[TOGETHER];
@@ -417,9 +417,9 @@ struct Again {
             of_b[i] = b.data + __shfl_sync(~0u, column, from) * b.row_stride + lane * b.k_stride;
         }
 #pragma unroll 1
-        for (long long first = 0; first < p.k; first += 32 * 64) {
+        for (long long first = 0; first < p.k; first += 32 * 16) {
             float part[TOGETHER] = {};
-            const int left = (int)min(p.k - first - lane, 32LL * 64);
+            const int left = (int)min(p.k - first - lane, 32LL * 16);
 #pragma unroll 4
             for (int k = 0; k < left; k += 32)
 #pragma unroll
@@ -429,6 +429,10 @@ struct Again {
                 }
 #pragma unroll
             for (int i = 0; i < TOGETHER; i++) sum[i] += part[i];
+            bool number = false;  // what is NaN stays so
+#pragma unroll
+            for (int i = 0; i < TOGETHER; i++) number |= !__any_sync(~0u, sum[i] != sum[i]);
+            if (!number) break;
         }
         float mine = 0.f;
 #pragma unroll

@@ -123,13 +123,22 @@ __device__ __noinline__ int find_repair(const Params& s, const Tile& tile, const
             unsigned long long left = 0;  // in a loop of their own: else all pairs would take as long as these few
             if (column < columns && !repair.column_alone[column]) {
                 const TestedRow mine = b[column];
-                if (by_size) {
-#pragma unroll 8
-                    for (int i = first; i < rows; i += STEP)
-                        left |= (unsigned long long)!test.outweighs_at_once(scaled(i, column), a[i], mine) << (i / STEP);
-                } else {
 #pragma unroll 4
-                    for (int i = first; i < rows; i += STEP) left |= (unsigned long long)!test.accept_at_once(a[i], mine) << (i / STEP);
+                for (int i = first; i < rows; i += STEP) left |= (unsigned long long)!test.accept_at_once(a[i], mine) << (i / STEP);
+                // Then those whose sums are large: loads of several sums are under way at a time.
+                for (unsigned long long untried = by_size ? left : 0; untried;) {
+                    constexpr int AHEAD = 8;
+                    int at[AHEAD];
+                    float sum[AHEAD];
+#pragma unroll
+                    for (int j = 0; j < AHEAD; j++) {
+                        at[j] = untried ? __ffsll((long long)untried) - 1 : -1;
+                        untried &= untried - 1;
+                        sum[j] = at[j] >= 0 ? scaled(at[j] * STEP + first, column) : 0.f;
+                    }
+#pragma unroll
+                    for (int j = 0; j < AHEAD; j++)
+                        if (at[j] >= 0 && test.outweighs_at_once(sum[j], a[at[j] * STEP + first], mine)) left &= ~(1ull << at[j]);
                 }
             }
             for (; left; left &= left - 1) try_pair((__ffsll((long long)left) - 1) * STEP + first, column);
