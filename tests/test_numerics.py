@@ -112,7 +112,7 @@ def test_formulas_are_the_kernels() -> None:
         (decide, "many(for_fma, 16, 0)"),
         (decide, "many(decision.alone, 256, 8)"),
         (decide, "* 2654435761u + 977u) %"),
-        (decide, "return rejected >= PARTNERS / 2;"),
+        (decide, "return rejected < PARTNERS / 2 ? 0 : hopeless < PARTNERS / 2 ? STEEP | MAY_STAND : STEEP;"),
         (cancel, "__ballot_sync(~0u, below == 3)"),
         (cancel, "least > 0x1p-100f && least < 0x1p120f ? least : 0.f"),
     ):
