@@ -120,13 +120,17 @@ __device__ __noinline__ int find_repair(const Params& s, const Tile& tile, const
             constexpr int STEP = THREADS / TILE_N;
             static_assert(THREADS % TILE_N == 0 && TILE_M <= 64 * STEP);
             const int column = threadIdx.x % TILE_N, first = threadIdx.x / TILE_N;
-            unsigned long long left = 0;  // in a loop of their own: else all pairs would take as long as these few
+            unsigned long long left = 0, may_stand = 0;  // in a loop of their own: else all pairs would take as long as these few
             if (column < columns && !repair.column_alone[column]) {
                 const TestedRow mine = b[column];
 #pragma unroll 4
-                for (int i = first; i < rows; i += STEP) left |= (unsigned long long)!test.accept_at_once(a[i], mine) << (i / STEP);
+                for (int i = first; i < rows; i += STEP) {
+                    const bool accepted = test.accept_at_once(a[i], mine);
+                    left |= (unsigned long long)!accepted << (i / STEP);
+                    may_stand |= (unsigned long long)(!accepted && test.enough(a[i], mine)) << (i / STEP);
+                }
                 // Then those whose sums are large: loads of several sums are under way at a time.
-                for (unsigned long long untried = by_size ? left : 0; untried;) {
+                for (unsigned long long untried = by_size ? may_stand : 0; untried;) {
                     constexpr int AHEAD = 8;
                     int at[AHEAD];
                     float sum[AHEAD];
@@ -189,61 +193,74 @@ __device__ __noinline__ void recompute_lines(const Params& s, int side, long lon
     }
     // Of one k, the lines' elements lie side by side; the two fours of eight change places, so that eight k meet all banks.
     const auto fours = [](int k, int half) { return COUNT * k + (COUNT == 8 ? (half ^ (k >> 2 & 1)) * 4 : 0); };
-#pragma unroll 1
-    for (long long k0 = 0; k0 < p.k; k0 += CHUNK_K) {
+    // What a thread has of a chunk from k0 on: of the other operand, and of the lines. All of it is asked for before the first is used.
+    struct Chunk {
+        float v[STEPS][PER], of_k[OWN][COUNT];
+    };
+    // Loads a chunk, where of_y and of_x are, which then are at the next one.
+    const auto load = [&](Chunk& chunk, long long k0) {
         const int left = (int)min(p.k - k0, (long long)CHUNK_K);
-        if (sparse) {
-            bool any = false;
-#pragma unroll
-            for (int j = 0; j < OWN; j++)
-#pragma unroll
-                for (int i = 0; i < COUNT; i++)
-                    any |= (int)threadIdx.x + j * THREADS < left && __ldg(of_x[i] + j * THREADS * x.k_stride) != 0.f;
-            if (!__syncthreads_or(any)) {
-#pragma unroll
-                for (int i = 0; i < COUNT; i++) of_x[i] += CHUNK_K * x.k_stride;
-#pragma unroll
-                for (int c = 0; c < PER; c++) of_y[c] += CHUNK_K * y.k_stride;
-                continue;
-            }
-        }
-        float v[STEPS][PER];
 #pragma unroll
         for (int j = 0; j < STEPS; j++) {
             const bool exists = lane + j * LANES < left;
+            float(&v)[PER] = chunk.v[j];
             if (PER == 2) {
                 const float2 q = exists ? __ldg(reinterpret_cast<const float2*>(of_y[0])) : make_float2(0.f, 0.f);
-                v[j][0] = q.x, v[j][PER > 1 ? 1 : 0] = q.y;
+                v[0] = q.x, v[PER > 1 ? 1 : 0] = q.y;
             } else if (PER == 4 && vector) {
                 const float4 q = exists ? __ldg(reinterpret_cast<const float4*>(of_y[0])) : make_float4(0.f, 0.f, 0.f, 0.f);
-                v[j][0] = q.x, v[j][PER > 1 ? 1 : 0] = q.y, v[j][PER > 1 ? 2 : 0] = q.z, v[j][PER > 1 ? 3 : 0] = q.w;
+                v[0] = q.x, v[PER > 1 ? 1 : 0] = q.y, v[PER > 1 ? 2 : 0] = q.z, v[PER > 1 ? 3 : 0] = q.w;
             } else {
 #pragma unroll
-                for (int c = 0; c < PER; c++) v[j][c] = exists ? __ldg(of_y[c]) : 0.f;
+                for (int c = 0; c < PER; c++) v[c] = exists ? __ldg(of_y[c]) : 0.f;
             }
 #pragma unroll
             for (int c = 0; c < PER; c++) of_y[c] += LANES * y.k_stride;
         }
-        // All of these loads too before the first is used: one after another, they were most of what a chunk takes.
-        float of_k[OWN][COUNT];
 #pragma unroll
         for (int j = 0; j < OWN; j++)
 #pragma unroll
             for (int i = 0; i < COUNT; i++) {
-                of_k[j][i] = (int)threadIdx.x + j * THREADS < left ? __ldg(of_x[i]) : 0.f;
+                chunk.of_k[j][i] = (int)threadIdx.x + j * THREADS < left ? __ldg(of_x[i]) : 0.f;
                 of_x[i] += THREADS * x.k_stride;
             }
-        if (k0 > 0) __syncthreads();  // the chunk before is done with
+    };
+    // The first chunk from k0 on that is not left out.
+    const auto seek = [&](long long k0) {
+#pragma unroll 1
+        for (; sparse && k0 < p.k; k0 += CHUNK_K) {
+            bool any = false;
+#pragma unroll
+            for (int j = 0; j < OWN; j++) {
+                float of_k[COUNT];
+#pragma unroll
+                for (int i = 0; i < COUNT; i++) of_k[i] = threadIdx.x + j * THREADS < p.k - k0 ? __ldg(of_x[i]) : 0.f, of_x[i] += THREADS * x.k_stride;
+#pragma unroll
+                for (int i = 0; i < COUNT; i++) any |= of_k[i] != 0.f;
+            }
+            any = __syncthreads_or(any);
+#pragma unroll
+            for (int i = 0; i < COUNT; i++) of_x[i] -= any ? CHUNK_K * x.k_stride : 0;
+            if (any) break;
+#pragma unroll
+            for (int c = 0; c < PER; c++) of_y[c] += CHUNK_K * y.k_stride;
+        }
+        return k0;
+    };
+    const auto multiply = [&](const Chunk& chunk) {
+        const float(&v)[STEPS][PER] = chunk.v;
+        __syncthreads();  // the chunk before is done with
 #pragma unroll
         for (int j = 0; j < OWN; j++) {
+            const float(&of_k)[COUNT] = chunk.of_k[j];
             const int k = threadIdx.x + j * THREADS;
             if constexpr (COUNT == 8) {
 #pragma unroll
                 for (int half = 0; half < 2; half++)
                     *reinterpret_cast<float4*>(memory + fours(k, half)) =
-                        make_float4(of_k[j][4 * half], of_k[j][4 * half + 1], of_k[j][4 * half + 2], of_k[j][4 * half + 3]);
+                        make_float4(of_k[4 * half], of_k[4 * half + 1], of_k[4 * half + 2], of_k[4 * half + 3]);
             } else {
-                *reinterpret_cast<float2*>(memory + fours(k, 0)) = make_float2(of_k[j][0], of_k[j][1]);
+                *reinterpret_cast<float2*>(memory + fours(k, 0)) = make_float2(of_k[0], of_k[1]);
             }
         }
         __syncthreads();
@@ -266,6 +283,12 @@ __device__ __noinline__ void recompute_lines(const Params& s, int side, long lon
 #pragma unroll
                 for (int c = 0; c < PER; c++) sum[i][c] = fmaf(of_k[i], v[j][c], sum[i][c]);
         }
+    };
+#pragma unroll 1
+    for (long long k0 = seek(0); k0 < p.k; k0 = seek(k0 + CHUNK_K)) {
+        Chunk chunk;
+        load(chunk, k0);
+        multiply(chunk);
     }
     __syncthreads();
 #pragma unroll
@@ -377,42 +400,50 @@ __device__ __forceinline__ void recompute_alone_again(const Params& s, const Til
     }
 }
 
-constexpr int AT_ONCE = 8;  // pairs that a block recomputes together; its threads share K. `memory`: a float for each thread and pair
-__device__ __noinline__ void recompute_pairs(const Params& s, const Tile& tile, const Repair& repair, float* memory) {
+// AT_ONCE pairs that a block recomputes together, from `first` on; its threads share K. `memory`: a float for each thread and pair.
+template <int AT_ONCE>
+__device__ __noinline__ void recompute_pairs(const Params& s, const Tile& tile, const Repair& repair, int first, float* memory) {
     constexpr int WARPS = THREADS / 32;
     static_assert(WARPS == 4);
     const Problem& p = s.p;
     const Pointers at = pointers_of(p, tile.matrix);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, pairs = (int)repair.own;
-#pragma unroll 1
-    for (int first = 0; first < pairs; first += AT_ONCE) {
-        const float *a[AT_ONCE], *b[AT_ONCE];
-        float sum[AT_ONCE] = {};
+    const float *a[AT_ONCE], *b[AT_ONCE];
+    float sum[AT_ONCE] = {};
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; i++) {
+        const short* const pair = repair.pair[min(first + i, pairs - 1)];
+        a[i] = at.a + (tile.m0 + pair[0]) * p.a.row + threadIdx.x * p.a.col, b[i] = at.b + (tile.n0 + pair[1]) * p.b.col + threadIdx.x * p.b.row;
+    }
+#pragma unroll(32 / AT_ONCE)
+    for (long long k = threadIdx.x; k < p.k; k += THREADS) {
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {
-            const short* const pair = repair.pair[min(first + i, pairs - 1)];
-            a[i] = at.a + (tile.m0 + pair[0]) * p.a.row + threadIdx.x * p.a.col, b[i] = at.b + (tile.n0 + pair[1]) * p.b.col + threadIdx.x * p.b.row;
+            sum[i] = fmaf(*a[i], *b[i], sum[i]);
+            a[i] += THREADS * p.a.col, b[i] += THREADS * p.b.row;
         }
-#pragma unroll 4
-        for (long long k = threadIdx.x; k < p.k; k += THREADS) {
+    }
 #pragma unroll
-            for (int i = 0; i < AT_ONCE; i++) {
-                sum[i] = fmaf(*a[i], *b[i], sum[i]);
-                a[i] += THREADS * p.a.col, b[i] += THREADS * p.b.row;
-            }
-        }
+    for (int i = 0; i < AT_ONCE; i++) memory[i * THREADS + threadIdx.x] = sum[i];
+    __syncthreads();
+    for (int i = warp; i < AT_ONCE && first + i < pairs; i += WARPS) {
+        const float* const part = memory + i * THREADS + lane;
+        float x = (part[0] + part[64]) + (part[32] + part[96]);
 #pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) memory[i * THREADS + threadIdx.x] = sum[i];
-        __syncthreads();
-        for (int i = warp; i < AT_ONCE && first + i < pairs; i += WARPS) {
-            const float* const part = memory + i * THREADS + lane;
-            float x = (part[0] + part[64]) + (part[32] + part[96]);
-#pragma unroll
-            for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(~0u, x, offset);
-            const long long m = tile.m0 + repair.pair[first + i][0], n = tile.n0 + repair.pair[first + i][1];
-            if (lane == 0) at.c[m * p.c.row + n * p.c.col] = epilogue(x, bias_at(p, n));
-        }
-        __syncthreads();
+        for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(~0u, x, offset);
+        const long long m = tile.m0 + repair.pair[first + i][0], n = tile.n0 + repair.pair[first + i][1];
+        if (lane == 0) at.c[m * p.c.row + n * p.c.col] = epilogue(x, bias_at(p, n));
+    }
+    __syncthreads();
+}
+
+// All of a block's pairs of a tile. Few are loaded no more often than they have to be.
+__device__ __forceinline__ void recompute_pairs(const Params& s, const Tile& tile, const Repair& repair, float* memory) {
+    for (int first = 0; first < (int)repair.own;) {
+        const bool few = (int)repair.own - first <= 2;
+        if (few) recompute_pairs<2>(s, tile, repair, first, memory);
+        else recompute_pairs<8>(s, tile, repair, first, memory);
+        first += few ? 2 : 8;
     }
 }
 
