@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mm32
-from mm32 import gemm
+from mm32 import gemm, storage
 from mm32.activations import names
 from mm32.cuda import compile as compiler
 from mm32.gemm import LAYOUTS, MAX_BATCH_RANK, PRECISIONS, Gemm, Matrix
@@ -266,8 +266,8 @@ def test_shared_elements_are_found(data: st.DataObject, apart: int) -> None:
     (x, x_at), (y, y_at) = view(), view()
     on_memory = [memory.as_strided(t.shape, t.stride(), t.storage_offset() + skip) for t, skip in ((x, 0), (y, apart))]
     if x_at & {place + apart for place in y_at}:
-        assert gemm.overlap(*on_memory)
-        assert gemm.overlap(*reversed(on_memory))
+        assert storage.overlap(*on_memory)
+        assert storage.overlap(*reversed(on_memory))
 
 
 @st.composite
@@ -407,4 +407,4 @@ def test_alignment_is_of_the_first_element() -> None:
 
 def test_strides_of_a_new_tensor_are_torchs() -> None:
     for shape in ((), (3,), (2, 3, 4), (1, 1), (5, 1, 3), (0, 4), (4, 0, 2)):
-        assert gemm.contiguous_strides(shape) == torch.empty(shape).stride()
+        assert storage.contiguous_strides(shape) == torch.empty(shape).stride()

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from mm32 import cpu, gemm, prepared, settings
+from mm32 import cpu, gemm, prepared, settings, storage
 from mm32 import plan as planning
 from mm32.cuda import cublas, launch
 from mm32.errors import CompileError, LaunchError
@@ -153,7 +153,7 @@ class _Choice(prepared.Entry):
         super().__init__()
         self.tally, self.saved, self.run = tally, saved, run
         self.shape, self.fused, self.spans = shape, fused, spans
-        self.strides = gemm.contiguous_strides(shape)
+        self.strides = storage.contiguous_strides(shape)
         self.options: dict[str, Any] = {}  # that it was planned with
 
 
@@ -348,7 +348,7 @@ class DropIn:
         low = out.data_ptr()
         high = low + spans[3]
         for t, span in ((a, spans[0]), (b, spans[1]), (addend, spans[2])):
-            if t is not None and t.data_ptr() < high and low < t.data_ptr() + span and gemm.overlap(out, t):
+            if t is not None and t.data_ptr() < high and low < t.data_ptr() + span and storage.overlap(out, t):
                 return True
         return False
 
@@ -363,8 +363,7 @@ class DropIn:
             if found.for_now:
                 return choice
         else:
-            extents = [(0, 0) if t is None else gemm.extent(t) for t in (a, b, addend, out)]
-            spans = tuple(end - start for start, end in extents)
+            spans = storage.spans(a, b, addend, out)
             choice = _Choice(self._tally(self._kernels, found.kernel), found.saved, found.run, shape, fused, spans)
             choice.options = found.options
         prepared.CACHE.keep(key, choice, since)
@@ -417,7 +416,7 @@ class DropIn:
         if out is not None:
             if tuple(out.shape) != shape:
                 return left("out of another shape: torch resizes it")
-            if gemm.self_overlapping(out.shape, out.stride()):
+            if storage.self_overlapping(out.shape, out.stride()):
                 return left("out refers to one element more than once")
         target = a.new_empty(shape) if out is None else out
         precision = call.torch if call.precision is None else call.precision

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad, profiler
 
-from mm32 import dispatch, gemm, prepared
+from mm32 import dispatch, prepared, storage
 from mm32.cuda import cublas, launch
 from mm32.cuda.cublas import TorchProduct
 from mm32.cuda.launch import Executable
@@ -53,7 +53,7 @@ class Seen:
         self.run = run
         self.launch = run.launch if isinstance(run, Executable) else None
         self.product: Callable[..., torch.Tensor] | None = None  # of a, b and bias: by torch's own operator
-        self.shape, self.strides = shape, gemm.contiguous_strides(shape)
+        self.shape, self.strides = shape, storage.contiguous_strides(shape)
         self.spans: tuple[int, ...] = ()  # bytes of a, b, bias and out, where that is given
         self.versions = False  # whether torch counts the changes of out
         self.tracked = False  # whether a gradient would be recorded, were that not turned off
@@ -98,8 +98,7 @@ def learn(
     made.tracked = any(t.requires_grad for t in tensors)
     if out is not None:
         made.versions = not out.is_inference()
-        extents = [(0, 0) if t is None else gemm.extent(t) for t in (a, b, bias, out)]
-        made.spans = tuple(end - start for start, end in extents)
+        made.spans = storage.spans(a, b, bias, out)
     elif isinstance(run, TorchProduct):
         made.product = run.anew(a, b, made.shape, transposed)
     if found.made == prepared.CACHE.generation:  # else it was forgotten meanwhile, and `states` with it or not
