@@ -756,4 +756,6 @@ def test_unknown_precision() -> None:
         mm32.enable("bf16")
     with pytest.raises(ValueError, match="unknown precision 'high'"), mm32.enabled("high"):
         pass
+    with pytest.raises(TypeError, match=r"precision by name or nothing, got ReLU: .*mm32.replace_linear is for one"):
+        mm32.enable(torch.nn.ReLU())
     assert table() == before

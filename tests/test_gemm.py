@@ -86,10 +86,14 @@ def inputs(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None = None) -
 
 
 TYPES = {
-    "a_list": (lambda: mm32.matmul([[1.0]], ones(1, 1)), "takes two torch.Tensors, got list and Tensor"),
-    "b_none": (lambda: mm32.matmul(ones(1, 1), None), "takes two torch.Tensors, got Tensor and NoneType"),
+    "a_list": (lambda: mm32.matmul([[1.0]], ones(1, 1)), "takes torch.Tensors or packed operands, got list and Tensor"),
+    "b_none": (
+        lambda: mm32.matmul(ones(1, 1), None),
+        "takes torch.Tensors or packed operands, got Tensor and NoneType",
+    ),
     "bias_float": (lambda: mm32.matmul(ones(1, 1), ones(1, 1), bias=1.0), "bias must be a torch.Tensor.*got float"),
     "out_list": (lambda: mm32.matmul(ones(1, 1), ones(1, 1), out=[0.0]), "out must be a torch.Tensor, got list"),
+    "explained": (lambda: mm32.explain(2048, 8192), "mm32.explain takes torch.Tensors or packed .*, got int and int"),
     "weight_float": (lambda: mm32.linear(ones(2, 3), 3.0), "mm32.linear: weight must be a torch.Tensor, got float"),
 }
 VALUES = {
@@ -153,6 +157,10 @@ TENSORS = {
     "bias_of_a_vector": (
         lambda: mm32.matmul(ones(2, 3), ones(3), bias=ones(2)),
         r"bias must have shape \(1,\).*got \(2,\)",
+    ),
+    "weight_not_transposed": (
+        lambda: mm32.linear(ones(2, 3), ones(3, 5)),
+        r"cannot be multiplied \(2x3 and 5x3\) \(mm32.linear of x \[2, 3\] and weight \[3, 5\], which must be \(N, 3\)\)",
     ),
     "weight_of_rank_3": (
         lambda: mm32.linear(ones(2, 3), ones(2, 4, 3)),

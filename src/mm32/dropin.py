@@ -202,6 +202,11 @@ class DropIn:
     def request(self, who: object, precision: str | None) -> None:
         """Turns mm32 on for `who`, or changes the precision that `who` asked for."""
         if precision is not None:
+            if not isinstance(precision, str):  # a model, most likely
+                raise TypeError(
+                    f"mm32.enable takes a precision by name or nothing, got {type(precision).__name__}: it turns mm32 on for the "
+                    "whole process; mm32.replace_linear is for one model"
+                )
             gemm.check_options(None, precision)
         if (off := settings.disabled()) is not None:
             prepared.say_once(off, "mm32.enable() has no effect, torch's products stay its own: %s")
@@ -473,7 +478,7 @@ def enable(precision: Precision | None = None) -> None:
 
     Calling it again changes the precision. Where MM32_DISABLE=1 is set it has no effect, and the log "mm32" says so.
 
-    Raises ValueError for an unknown precision.
+    Raises ValueError for an unknown precision, TypeError for what is not a name, such as a model.
     """
     _dropin.request(_ENABLE, precision)
 

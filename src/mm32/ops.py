@@ -423,7 +423,19 @@ def linear(
         gemm.check_tensors("mm32.linear", weight=weight)
     if weight.dim() not in (1, 2):
         raise RuntimeError(f"mm32.linear: weight must be (N, K) or (K,), got {tuple(weight.shape)}")
-    transposed = weight.T if weight.dim() == 2 else weight
+    if weight.dim() == 1:
+        return _matmul(x, weight, bias, activation, precision, kernel, out, weight)
+    transposed = weight.T
+    if isinstance(x, torch.Tensor) and not x.is_nested and x.dim() > 0:
+        k = x.size(-1)
+        if not isinstance(k, torch.Tensor) and gemm.known(
+            k != weight.size(1)
+        ):  # a tensor where torch.jit.trace traces it
+            raise RuntimeError(
+                f"mat1 and mat2 shapes cannot be multiplied ({x.size(-2) if x.dim() > 1 else 1}x{k} and "
+                f"{weight.size(1)}x{weight.size(0)}) (mm32.linear of x {list(x.shape)} and weight {list(weight.shape)}, which "
+                f"must be (N, {k}))"
+            )
     return _matmul(x, transposed, bias, activation, precision, kernel, out, weight)
 
 
@@ -442,12 +454,12 @@ def explain(
     """
     if sharding.among(a, b, bias):
         raise RuntimeError(
-            "mm32.explain speaks of one rank's product: call it on local tensors, t.to_local(), as placed by mm32.matmul"
+            "mm32.explain plans the product of one rank: call it on local tensors, t.to_local(), as placed by mm32.matmul"
         )
     prepacked, notes = (False, False), ""
     if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
         notes = "".join(f"\npacked     {x!r}" for x in (a, b) if isinstance(x, PackedOperand))
-        a, b, packed_a, packed_b = unwrap(a, b, precision, kernel)
+        a, b, packed_a, packed_b = unwrap(a, b, precision, kernel, "mm32.explain")
         prepacked = _holds(packed_a), _holds(packed_b)
     gemm.check_tensors("mm32.explain", a=a, b=b, bias=bias)
     shape = gemm.check_inputs(a, b, bias, activation, precision)

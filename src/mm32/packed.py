@@ -224,15 +224,19 @@ def ready(t: torch.Tensor) -> torch.Tensor:
 
 
 def unwrap(
-    a: object, b: object, precision: str, kernel: str
+    a: object, b: object, precision: str, kernel: str, caller: str = "mm32.matmul"
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-    """The tensors of a product's operands, one of which is not a tensor, and the packed form of each or None.
+    """The tensors of a product's operands, one of which is not a tensor, and the packed form of each or None. `caller` is the
+    function that a message names.
 
     Raises TypeError for what is neither, RuntimeError for a packed operand that is stale or on the wrong side, ValueError for
     options that it was not packed for.
     """
     if not (isinstance(a, (torch.Tensor, PackedOperand)) and isinstance(b, (torch.Tensor, PackedOperand))):
-        raise TypeError(f"mm32.matmul takes two torch.Tensors, got {type(a).__name__} and {type(b).__name__}")
+        raise TypeError(
+            f"{caller} takes torch.Tensors or packed operands, got {type(a).__name__} and {type(b).__name__}: "
+            "torch.as_tensor converts"
+        )
     planning.check_kernel(kernel)
     gemm.check_options(None, precision)
     for name, operand, side in (("a", a, "left"), ("b", b, "right")):

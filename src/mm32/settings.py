@@ -61,7 +61,7 @@ def bytes_of(limit: int | str | None) -> int | None:
         if size == int(size):
             return int(size)
     raise ValueError(
-        f"{limit!r} is no limit of a workspace: it takes a number of bytes, a number with KiB, MiB, GiB or TiB such as '512MiB', "
+        f"{limit!r} is not a workspace limit: give a number of bytes, a number with KiB, MiB, GiB or TiB such as '512MiB', "
         "or 'none' for no limit"
     )
 
@@ -86,7 +86,7 @@ _limit: tuple[int | None] | None = None  # once somebody has set it, or it was r
 def workspace_limit() -> int | None:
     """Bytes that a product's workspace may have, None if any number: what was set last, or MM32_WORKSPACE_LIMIT, or 2 GiB.
 
-    Raises ValueError for a value of the variable that says no limit.
+    Raises ValueError if the variable's value cannot be read.
     """
     global _limit
     if _limit is None:

@@ -245,10 +245,14 @@ def matmul(
 def _check_all_sharded(tensors: list[Any], packed: bool) -> None:
     for t in tensors:
         if not gemm.is_dtensor(t):
-            what = "mm32.pack of the DTensor packs each rank's shard" if packed else "distribute_tensor makes it one"
+            what = (
+                "mm32.pack of the DTensor packs each rank's shard"
+                if packed
+                else "distribute_tensor makes a DTensor of it"
+            )
             raise RuntimeError(
                 f"mm32.matmul got mixed torch.Tensor and DTensor: all tensors have to be DTensors, and one of shape "
-                f"{tuple(t.shape)} is none ({what})"
+                f"{tuple(t.shape)} is a plain tensor: {what}"
             )
         if t.device_mesh != tensors[0].device_mesh:
             raise RuntimeError(f"mm32.matmul: DTensors on two meshes, {tensors[0].device_mesh} and {t.device_mesh}")

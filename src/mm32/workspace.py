@@ -9,7 +9,7 @@ def workspace_limit() -> int | None:
     """The bytes of device memory that one product may take as its workspace; None if any number.
 
     It is 2 GiB, or what the environment variable MM32_WORKSPACE_LIMIT or `set_workspace_limit` says. Raises ValueError if the
-    variable says no limit.
+    variable's value cannot be read.
     """
     return settings.workspace_limit()
 
