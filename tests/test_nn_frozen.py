@@ -364,7 +364,7 @@ def test_a_weight_that_is_no_matrix_is_not_packed(packings: list, caplog: pytest
     with caplog.at_level(logging.WARNING, "mm32"):
         mm32.freeze(layer)
     assert caplog.messages == [
-        "mm32.freeze did not pack the model: the weight is no matrix but of shape (9,), as one that is sharded flat"
+        "mm32.freeze did not pack the model: the weight is not a matrix: its shape is (9,), as when FSDP1 shards it"
     ]
     assert packings == []
 

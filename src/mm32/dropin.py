@@ -44,15 +44,15 @@ NOT_FLOAT32, TOO_SMALL = "not float32", "too small: the host takes longer than t
 
 @dataclass(frozen=True)
 class Stats:
-    """What became of the products while mm32 was on, in this process, since the last reset. Calls are counted on the host: the
-    replays of a captured CUDA graph are not seen."""
+    """What ran the products while mm32 was on, in this process, since the last reset. Calls are counted on the host, so replays
+    of a captured CUDA graph are not."""
 
     kernels: dict[str, int]
     """Calls that mm32 ran, by its kernel's name."""
     reasons: dict[str, int]
     """Calls that torch's own kernel ran, by the reason."""
     estimated_seconds_saved: float
-    """What the planner's estimates (of mm32's time and of torch's) add up to; not measured."""
+    """The sum of the planner's estimates of torch's time less mm32's, in seconds; not measured."""
     tiers: dict[str, int] = field(default_factory=dict)
     """Calls of kernels tensorcore and mma, by what computed the result (docs/numerics.md): "fp16x3", "fp16x3 with a scaled lo",
     "bf16x6" or "FMA"; and in how many of them "tiles recomputed" or "rows recomputed" by FMAs. A call in blocks counts once for
@@ -472,9 +472,9 @@ def enable(precision: Precision | None = None) -> None:
     them, in forward, backward and compiled code) runs by mm32 where it is expected to be at least as fast.
 
     Args:
-        precision: None follows what torch was asked for at the time of each call (torch.backends.cuda.matmul.fp32_precision,
-            allow_tf32 or torch.set_float32_matmul_precision): "tf32" where that is TF32, else "fp32". "fp32", "bf16x6", "ieee" or
-            "tf32" holds for mm32's part whatever torch was asked for, as in `mm32.matmul`. torch's settings are not touched.
+        precision: None follows torch's settings at the time of each call (torch.backends.cuda.matmul.fp32_precision, allow_tf32
+            or torch.set_float32_matmul_precision): "tf32" if they allow TF32, else "fp32". "fp32", "bf16x6", "ieee" or "tf32", as
+            in `mm32.matmul`, holds for the products that mm32 runs, whatever torch's settings are. These are never changed.
 
     Calling it again changes the precision. Where MM32_DISABLE=1 is set it has no effect, and the log "mm32" says so.
 
@@ -510,10 +510,11 @@ def enabled(precision: Precision | None = None) -> Iterator[None]:
 
 
 def stats(reset: bool = False) -> Stats:
-    """How many products mm32 ran, by kernel, and how many torch ran, by reason, the time estimated to be saved, and what on the
-    card computed the results. That is counted on the card: this function waits for it, and no call does.
+    """How many products mm32 ran, by kernel; how many torch ran, by reason; the time estimated to be saved; and which tiers
+    computed the results. The tiers are counted on the card: this function waits for the card, and products do not.
 
-    ``reset`` starts again from 0 after reading.
+    Args:
+        reset: whether to start again from 0 after reading.
     """
     tiers = launch.tier_calls()
     since = {tier: count - _tiers_before.get(tier, 0) for tier, count in tiers.items()}

@@ -286,24 +286,28 @@ def matmul(
 ) -> torch.Tensor:
     """``activation(a @ b + bias)`` in float32, bias and activation fused, for operands of any strides.
 
-    Shapes are torch.matmul's: (…, M, K) @ (…, K, N) -> (…, M, N), batch dimensions broadcast, 1-D operands are vectors. A
-    transposed view (``a.T``), a slice or an expanded tensor is read where it lies; no copy of an operand is made. A matrix that
-    many calls multiply by may be given packed, as the `PackedOperand` that `pack` makes of it.
+    Shapes are those of torch.matmul: (…, M, K) @ (…, K, N) -> (…, M, N), batch dimensions are broadcast, 1-D operands are
+    vectors. Transposed views (``a.T``), slices and expanded tensors are read as they lie in memory; no operand is copied.
+
+    The scheme of three fp16 products is Ootomo and Yokota's (2022), that of six bf16 products Henry, Tang and Heinecke's (2019);
+    docs/numerics.md has both, and the bound of the error.
 
     Args:
+        a: (…, M, K) or (K,), float32 (on the CPU float64 too), any strides; or a `PackedOperand`.
+        b: (…, K, N) or (K,), as `a`.
         bias: shape (N,), added to every row; for a 1-D ``b``, shape (1,).
-        activation: None, "relu", "leaky_relu" (slope 0.01), "gelu", "gelu_tanh", "silu", "tanh" or "sigmoid", each torch's
-            function of that name, applied after the bias.
-        precision: "fp32", within K u |A||B|, the bound of an fp32 matmul, and no larger than torch's own error, or 4 u, on all
-            data tested (docs/numerics.md, "The promise", has the exceptions); "bf16x6", all 24 bits of
-            every element in six products on the tensor cores, for sums that cancel (compute capability 9.0); "ieee", fp32
-            multiply-adds only; "tf32", an error of TF32's class.
-        kernel: "auto", the kernel that is estimated to be fastest, torch's own product among them where that is fp32 (bias and
-            activation are then passes of their own); or a kernel by name: "naive", "dot", "tiled", "simt", "mma", "direct",
+        activation: None, "relu", "leaky_relu" (slope 0.01), "gelu", "gelu_tanh", "silu", "tanh" or "sigmoid": torch's function of
+            that name, applied after the bias.
+        precision: the error that is allowed, with u = 2^-24. "fp32": at most K u |A||B|, the bound of an fp32 matmul; and on all
+            data tested no larger than torch's own error, or 4 u (docs/numerics.md, "The promise", has the exceptions). "bf16x6":
+            all 24 bits of every element in six products on the tensor cores, for sums that cancel (compute capability 9.0).
+            "ieee": fp32 multiply-adds only. "tf32": an error as large as TF32's.
+        kernel: "auto", the kernel that is estimated to be fastest; torch's own product is among them where it is fp32, with bias
+            and activation in separate passes. Or a kernel by name: "naive", "dot", "tiled", "simt", "mma", "direct",
             "tensorcore" (docs/kernels.md). Where none of mm32's kernels runs (compute capability below 8.0, ROCm, other types of
             devices, no NVRTC), "auto" is torch's product in fp32, and the logger "mm32" says so once. On the CPU the product is
             torch's; the kernel's name is checked and has no effect.
-        out: where to write, of the result's shape; any strides without overlap; not an input. Returned if given.
+        out: the tensor to write to, of the result's shape, any strides that do not overlap, sharing no memory with an input.
 
     Returns:
         A new contiguous tensor (row-major), or ``out``.
@@ -404,10 +408,24 @@ def linear(
     kernel: Kernel = "auto",
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """``activation(x @ weight.T + bias)``: torch.nn.functional.linear with the activation fused, the nt layout.
+    """``activation(x @ weight.T + bias)``: torch.nn.functional.linear with the activation fused (layout nt).
 
-    x is (…, K), weight (N, K), (K,) or a `PackedOperand` of shape (K, N) made by ``mm32.pack(weight.T)``, bias (N,); the rest as
-    in `matmul`.
+    Args:
+        x: (…, K), float32 (on the CPU float64 too), any strides.
+        weight: (N, K), or (K,) for one output without a dimension; or ``mm32.pack(weight.T)``, a `PackedOperand` of shape (K, N).
+        bias: shape (N,).
+        activation: as in `matmul`.
+        precision: as in `matmul`.
+        kernel: as in `matmul`.
+        out: as in `matmul`.
+
+    Returns:
+        (…, N), a new contiguous tensor, or ``out``.
+
+    Raises:
+        RuntimeError: shapes, dtypes or devices that do not fit, in torch's words where torch has them.
+        ValueError: as `matmul`.
+        mm32.CompileError, mm32.LaunchError: as `matmul`.
     """
     done = fast_path.run(x, weight, bias, out, activation, precision, kernel, type(weight) is not PackedOperand)
     if done is not None:
@@ -448,9 +466,14 @@ def explain(
     precision: Precision = "fp32",
     kernel: Kernel = "auto",
 ) -> str:
-    """What `matmul` would do with these arguments, and why: the plan as a page of text. Nothing is computed.
+    """What `matmul` would do with these arguments, and why: the plan as text, a line for each fact. Nothing is computed.
 
-    Raises as `matmul` does; RuntimeError for DTensors.
+    The text has the sizes and layout, the card, the kernel and the reason for it, each launch with its constants, the workspace
+    in bytes, and the estimated times of the kernels that were considered. It is for people; its form may change.
+
+    Raises:
+        RuntimeError: shapes, dtypes or devices that do not fit; DTensors.
+        ValueError: as `matmul`.
     """
     if sharding.among(a, b, bias):
         raise RuntimeError(
