@@ -221,7 +221,7 @@ def _cache() -> dict[str, Any]:
 
 
 def _writable(folder: Path) -> bool:
-    """Whether a file can be made in a folder. By making one, without a name: os.access says yes to root, of /proc too."""
+    """Whether a file can be created in a folder, by creating one without a name: os.access is true for root, even in /proc."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             return True

@@ -31,11 +31,13 @@ log = logging.getLogger("mm32")
 
 OPERATORS = ("mm", "mm.out", "addmm", "addmm.out", "bmm", "bmm.out", "baddbmm", "baddbmm.out")
 HOLD = 10.0  # seconds
-# Of torch's kernel, as estimated: a program of shorter ones waits for the host, and a product by mm32 keeps that busy for longer.
+# The least estimated time of torch's kernel for mm32 to take a product: a program of shorter ones waits for the host, and mm32
+# keeps the host busy for longer.
 SHORTEST = 13.5e-6  # seconds
-# Elements of an operand: where both have at most as many, torch's kernel runs and no form is looked up, which is most of what a
-# product that is left costs the host. 128 x 128 x 128 is the largest cube. Without a batch, none so small is one that mm32 would
-# take on an H200; with one, 3 in 100, which gain 4 us at most. Not where bf16x6 was asked for: torch's product is no substitute.
+# Elements of an operand. If both operands have at most as many, torch's kernel runs and no form is looked up, since looking up is
+# most of what a product costs the host that is left to torch. 128 x 128 x 128 is the largest cube. On an H200 mm32 would take no
+# product so small without a batch, and 3 in 100 with one, which gain 4 us at most. Not for precision bf16x6, for which torch's
+# product is no substitute.
 TINY = 16384
 _FLOAT32_MAX = torch.finfo(torch.float32).max
 _float32 = torch.float32
@@ -92,7 +94,7 @@ class Taken:
 
 @dataclass(frozen=True)
 class Left:
-    """torch's kernel runs this form, and why; `for_now`: ask again at the next call."""
+    """torch's kernel runs this form, for `reason`; `for_now`: decide again at the next call."""
 
     reason: str
     for_now: bool = False
@@ -178,8 +180,8 @@ def _scale(value: Any) -> int | None:
 
 
 class DropIn:
-    """mm32's kernels under one dispatch key, and who asked for them. `prepare` decides whether mm32 takes a form; it is not asked
-    about products of two operands of at most `tiny` elements."""
+    """mm32's kernels under one dispatch key, and the requests for them. `prepare` decides whether mm32 takes a form; it is not
+    called for products of two operands of at most `tiny` elements."""
 
     def __init__(self, key: str, prepare: Callable[[Gemm, int, str, int], Taken | Left], tiny: int = -1) -> None:
         self._key = key
@@ -247,7 +249,7 @@ class DropIn:
         library = torch.library.Library("aten", "IMPL")
         makers = {"mm": self._mm, "bmm": self._mm, "addmm": self._addmm, "baddbmm": self._addmm}
         with warnings.catch_warnings():
-            # That a kernel is overridden is what is wanted, and torch says it once a process.
+            # torch warns, once a process, that a kernel is overridden: this is intended.
             warnings.filterwarnings("ignore", message="Warning only once for all operators")
             for operator in OPERATORS:
                 before = torch.library.get_kernel(f"aten::{operator}", self._key)
@@ -267,7 +269,7 @@ class DropIn:
         while now - self._held[0][0] > HOLD:
             self._held.popleft()
 
-    # The kernels. The dispatcher leaves out arguments that have their default; the kernel before is given what came.
+    # The kernels. The dispatcher leaves out arguments that have their default; the earlier kernel gets the same arguments.
 
     def _mm(self, operation: _Operation, before: Callable) -> Callable:
         run = self._run
@@ -300,11 +302,11 @@ class DropIn:
         alpha: Any,
         out: torch.Tensor | None,
     ) -> torch.Tensor | None:
-        """The result by mm32, or None: it is for the kernel that was there before."""
-        # The kernel that this stands for is C++: subclasses and modes see the operator, not what it is made of.
+        """The result by mm32, or None if the kernel that was registered before is to run."""
+        # As for a kernel in C++, subclasses and modes must see the operator only, not what is called here.
         with torch._C.DisableTorchFunction():
-            # Before anything is looked up, for programs in bfloat16 or float64 and those of thousands of tiny products: on a CPU
-            # 2.5 us beyond torch's, 1.5 of which are the dispatcher's way to Python. With a look-up it is 4.6.
+            # Before the look-up, for programs in bfloat16 or float64 and for those of thousands of tiny products: on a CPU this
+            # takes 2.5 us more than torch, of which the dispatcher's call of Python is 1.5. With a look-up it is 4.6.
             if a.dtype is not _float32:
                 self._not_float32.calls += 1
                 return None

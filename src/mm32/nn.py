@@ -24,8 +24,8 @@ from mm32.packed import PackedOperand, local_of, pack
 
 log = logging.getLogger("mm32")
 
-# What tensors are, and what stands for them while they are traced. Other subclasses (quantized weights) implement torch's
-# operators, not mm32's; but for DTensors, and what a collective returns before it is done, which implement any.
+# Ordinary tensors, and those that stand for them while a program is traced. Other subclasses (quantized weights) implement
+# torch's operators, not mm32's; except DTensors, and what a collective returns before it is done, which implement any operator.
 _TENSORS = (torch.Tensor, torch.nn.Parameter, FakeTensor, FunctionalTensor)
 _left_to_torch: set[type] = set()  # subclasses that were logged
 
@@ -65,8 +65,10 @@ class Linear(torch.nn.Linear):
     activation = None  # type: Activation | None
     _frozen = False
     _kept = None  # type: _Kept | None
-    _packed_id = 0  # of the weight that was packed last. No weak reference: torch does not swap tensors that have one.
-    _steps = 0  # that an optimizer has made with it: torch does not count what fused and multi-tensor steps change
+    _packed_id = (
+        0  # id of the weight that was packed last. Not a weak reference: torch does not swap tensors that have one.
+    )
+    _steps = 0  # steps of optimizers on it: torch does not count the changes of fused and multi-tensor steps
 
     def __init__(
         self,
@@ -109,18 +111,18 @@ class Linear(torch.nn.Linear):
     # Frozen
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # FSDP2 sets the weight whenever it has gathered it, and again when it lets it go; in between it writes to the gathered
-        # one past torch's count of changes. Because this method is here it calls it, and the packed form goes with the weight.
+        # FSDP2 sets the weight when it has gathered it, and again when it releases it; in between it writes to the gathered
+        # weight without torch counting that. It calls __setattr__ because this class has one, and the packed form is dropped.
         if name == "weight" and self._kept is not None:
             self._kept = None
         super().__setattr__(name, value)
 
     def _packed_weight(self, weight: torch.Tensor) -> PackedOperand | None:
-        """The frozen weight packed, from an earlier call or newly; None where it is not to be used."""
+        """The packed weight, from an earlier call or packed now; None if it must not be used here."""
         if (
             torch.compiler.is_dynamo_compiling()
-            or dispatch.observed()  # panels would be the transform's own, or stay in what is traced
-            or (weight.is_cuda and torch._C._cuda_isCurrentStreamCapturing())  # a replay is to see later weights
+            or dispatch.observed()  # the packed form would belong to the transform, or stay in the traced program
+            or (weight.is_cuda and torch._C._cuda_isCurrentStreamCapturing())  # a replay must see later weights
         ):
             return None
         stream = torch._C._cuda_getCurrentRawStream(weight.device.index) if weight.is_cuda else 0
@@ -129,7 +131,7 @@ class Linear(torch.nn.Linear):
         if kept is None or kept.weight != state:
             if _why_not(weight) is not None:
                 return None
-            self._kept = None  # its memory can be used for what comes
+            self._kept = None  # its memory can be reused
             self._packed_id = id(weight)  # before it is read: a step meanwhile counts
             with torch.inference_mode(False), torch.no_grad():  # DTensors cannot be detached in inference mode
                 packed = pack(weight.detach().T)
@@ -147,7 +149,7 @@ class Linear(torch.nn.Linear):
             _frozen_layers.add(self)
         self._frozen, self._kept = True, None
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         self._frozen, self._kept = False, None
         with _lock:
             _frozen_layers.discard(self)
@@ -155,7 +157,7 @@ class Linear(torch.nn.Linear):
     def train(self, mode: bool = True) -> Linear:
         """As torch.nn.Module.train. In training mode a layer is not frozen (`mm32.freeze`)."""
         if mode:
-            self._let_go()
+            self._release()
         return super().train(mode)
 
     def _apply(self, fn: Callable, recurse: bool = True) -> Linear:
@@ -198,7 +200,7 @@ def _count_steps() -> None:
 
 
 def _takes(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> bool:
-    """Whether the layer is mm32's to compute."""
+    """Whether mm32 computes the layer."""
     for t in (input, weight, bias):
         if t is None:
             continue
@@ -213,7 +215,7 @@ def _takes(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None)
 
 
 def _say_left_to_torch(kind: type) -> None:
-    """A line in the log, once for each class, that torch computes in mm32's place."""
+    """Logs, once for each class, that torch computes in place of mm32."""
     if kind not in _left_to_torch and not torch.compiler.is_compiling():
         _left_to_torch.add(kind)
         log.warning("mm32.nn.Linear leaves products of %s, a subclass of torch.Tensor, to torch", kind.__name__)
@@ -295,7 +297,7 @@ def freeze(model: torch.nn.Module) -> torch.nn.Module:
 def unfreeze(model: torch.nn.Module) -> torch.nn.Module:
     """Releases the packed weights that `freeze` made, and returns the model. Raises TypeError if it is not a torch.nn.Module."""
     for _, layer in _linear_layers(model, "unfreeze"):
-        layer._let_go()
+        layer._release()
     return model
 
 

@@ -1,7 +1,7 @@
 """The torch operators mm32::matmul and mm32::matmul_out, and the functions that users call.
 
-An operand may be given packed as well (`mm32.pack`): then its panels are multiplied, and the operand itself is read by the
-fallback, by gradients, and where nothing is packed.
+An operand may be packed (`mm32.pack`): then its packed form is multiplied, and the operand itself is read by the fallback, by
+gradients, and where nothing is packed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ torch.library.define(
 )
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Implementations. Called past the dispatcher (dispatch.py), they take a PackedOperand in the place of a or b.
+# Implementations. Calls that bypass the dispatcher (dispatch.py) may give a PackedOperand in place of a or b.
 
 
 def _run_cuda(
@@ -46,7 +46,7 @@ def _run_cuda(
     learns: bool = False,
 ) -> torch.Tensor:
     """Finds what was prepared for operands of this form, or checks, plans and prepares it; then launches it. With `learns`, the
-    next call of its caller's that is as this one takes the short way (fast_path.py); `weight` is what the caller has b of."""
+    next call like this one takes the fast path (fast_path.py). `weight`: the tensor of which b is the transpose, if any."""
     second: Any = b if weight is None else weight
     if type(a) is PackedOperand:
         form_a, memory_a, packed_a, a = a.form, a.memory_form, a.memory, a.source
@@ -63,7 +63,7 @@ def _run_cuda(
     )  # fmt: skip
     try:
         found = prepared.CACHE.find(key)
-    except TypeError:  # an option that cannot be hashed is none that exists
+    except TypeError:  # an option that cannot be hashed is an unknown one
         gemm.check_options(activation, precision)
         planning.check_kernel(kernel)
         raise
@@ -99,7 +99,7 @@ def _with_less_memory(
     kernel: str,
     error: torch.OutOfMemoryError,
 ) -> None:
-    """Computes a call whose workspace found no memory: in blocks, which later calls of its form then are too; or without one."""
+    """Computes a call that found no memory for its workspace: in blocks, as later calls of its form; or without a workspace."""
     index, run = a.get_device(), found.run
     assert run is not None
     less = prepared.in_blocks(run, index, (a, b, bias, out), kernel, torch=cublas.offered())
@@ -107,7 +107,7 @@ def _with_less_memory(
         prepared.without_memory(run, index, kernel, error)(a, b, bias, out)
     else:
         found.run = less
-        prepared.CACHE.forget_short_ways()
+        prepared.CACHE.forget_fast_paths()
 
 
 def _prepare(
@@ -140,17 +140,17 @@ def _prepare(
 
 
 def _holds(memory: torch.Tensor | None) -> bool:
-    """Whether the memory of a packed operand holds anything: pack() returns none where nothing is packed."""
+    """Whether the memory of a packed operand holds anything: mm32::pack returns an empty tensor where nothing is packed."""
     return memory is not None and memory.numel() > 0
 
 
 def _new(shape: list[int]) -> torch.Tensor:
-    """As a new result: contiguous and aligned. It has no memory."""
+    """A meta tensor like a new result: contiguous and aligned."""
     return torch.empty(shape, device="meta")
 
 
 def _check_packed(memory: torch.Tensor, operand: torch.Tensor, problem: gemm.Gemm, side: int) -> None:
-    """That memory given as a packed operand has the size that the kernels will read."""
+    """Raises unless the memory of a packed operand has the size that the kernels will read."""
     wanted, name = planning.packed_bytes(problem, side), "ab"[side]
     if (
         memory.dtype != torch.uint8
@@ -176,8 +176,8 @@ def _run_torch(
     packed_b: torch.Tensor | None = None,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The implementation for the CPU, and for types of devices that mm32 has no kernels for. A packed operand is read as it was
-    before packing. A kernel's name has no effect on the CPU, so that a program for a card runs there; elsewhere it is refused."""
+    """The implementation for the CPU, and for devices that mm32 has no kernels for. Of a packed operand the source is read. A
+    kernel's name has no effect on the CPU, so that a program for a card runs there; on other devices it is refused."""
     a = a.source if type(a) is PackedOperand else a
     b = b.source if type(b) is PackedOperand else b
     shape = gemm.check_inputs(a, b, bias, activation, precision)
@@ -331,7 +331,7 @@ def _matmul(
     out: torch.Tensor | None,
     weight: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """`matmul` of whatever it may be given; `weight` is what the caller has b of."""
+    """`matmul` on the slow path. `weight`: the tensor of which b is the transpose, if any."""
     tensors: tuple[Any, ...] = (a, b) if bias is None else (a, b, bias)
     if out is not None:
         tensors += (out,)
@@ -355,7 +355,7 @@ def _matmul(
     if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
         a, b, *packed = unwrap(a, b, precision, kernel)  # type: ignore[assignment]
     gemm.check_tensors("mm32.matmul", a=a, b=b, bias=bias, out=out)
-    gemm.check_options(activation, precision)  # here too: the operators' own words are of their schemas
+    gemm.check_options(activation, precision)  # here too: the operators' own errors speak of their schemas
     planning.check_kernel(kernel)
     if out is None:
         return torch.ops.mm32.matmul(a, b, bias, activation, precision, kernel, *packed)
@@ -371,7 +371,7 @@ def _product(
     precision: str,
     kernel: str,
 ) -> torch.Tensor:
-    """`matmul`, called as the operator is."""
+    """`matmul` with the operator's arguments."""
     done = fast_path.run(a, b, bias, None, activation, precision, kernel)
     return _matmul(a, b, bias, activation, precision, kernel, None) if done is None else done  # type: ignore[arg-type]
 
@@ -379,7 +379,7 @@ def _product(
 def _packed_implementation(
     a: Any, b: Any, others: tuple[Any, ...], precision: str, kernel: str
 ) -> dispatch.Implementation | None:
-    """The implementation, if a, b or both are packed and may be given to it so, beside `others`; else None."""
+    """The implementation, if it may take a, b or both packed, together with `others`; else None."""
     if torch.compiler.is_dynamo_compiling():
         return None
     known: tuple[int, ...] = ()

@@ -23,7 +23,7 @@ OFF_REASON = "MM32_DISABLE=1 is set"
 @dataclass(frozen=True)
 class Setting:
     """An environment variable. `values` are those that it may have, None if any text is one; unset or empty, it does nothing.
-    `read` raises ValueError for a text that says nothing: whoever needs the value gets that error."""
+    `read` raises ValueError for a text that it cannot read: the code that needs the value gets that error."""
 
     name: str
     values: tuple[str, ...] | None = None
@@ -31,12 +31,12 @@ class Setting:
 
     @property
     def text(self) -> str:
-        """As it is set, "" where it is not."""
+        """The variable's text, "" if it is not set."""
         return os.environ.get(self.name, "").strip()
 
     @property
     def unknown(self) -> str | None:
-        """Why its value is none that it may have, or None."""
+        """What is wrong with its value, or None."""
         if self.read is not None and self.text:
             try:
                 self.read(self.text)
@@ -84,7 +84,7 @@ _limit: tuple[int | None] | None = None  # once somebody has set it, or it was r
 
 
 def workspace_limit() -> int | None:
-    """Bytes that a product's workspace may have, None if any number: what was set last, or MM32_WORKSPACE_LIMIT, or 2 GiB.
+    """The most bytes that a product's workspace may have, None for no limit: what was set last, MM32_WORKSPACE_LIMIT, or 2 GiB.
 
     Raises ValueError if the variable's value cannot be read.
     """
