@@ -476,7 +476,7 @@ def test_texts_of_limits(text: Any, size: int | None, limit: None) -> None:
 
 @pytest.mark.parametrize("text", ["2GB", "-1", "1e9", "", "lots", "0.3", -5, 1.5, True, "5 MiB MiB"])
 def test_what_is_no_limit_is_named(text: Any, limit: None) -> None:
-    with pytest.raises(ValueError, match=r"is no limit of a workspace: it takes a number of bytes, .*'512MiB'"):
+    with pytest.raises(ValueError, match=r"is not a workspace limit: give a number of bytes, .*'512MiB'"):
         mm32.set_workspace_limit(text)
     assert mm32.workspace_limit() == 2 << 30, "unchanged"
 
@@ -488,7 +488,7 @@ def test_the_variable(limit: None, monkeypatch: pytest.MonkeyPatch) -> None:
     assert mm32.workspace_limit() == 1 << 30, "what a program sets comes before it"
     monkeypatch.setattr(settings, "_limit", None)
     monkeypatch.setenv("MM32_WORKSPACE_LIMIT", "2GB")
-    wrong = r"MM32_WORKSPACE_LIMIT='2GB' is no limit of a workspace: it takes .*"
+    wrong = r"MM32_WORKSPACE_LIMIT='2GB' is not a workspace limit: give .*"
     with pytest.raises(ValueError, match=wrong):
         mm32.workspace_limit()
     with pytest.raises(ValueError, match=wrong):

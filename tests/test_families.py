@@ -344,7 +344,7 @@ def test_a_line_says_what_ran_and_when_the_promise_is_broken(made: dict[str, Any
 
 
 def test_the_table_has_the_kinds_one_by_one(tables: ModuleType) -> None:
-    lines = tables.families_table().splitlines()
+    lines = tables.rendered("families").splitlines()
     assert lines[0] == (
         "2048 × 4096 × 2048, 3 families: geometric mean of mm32 : torch **1.59**, of TF32 : torch 10.00; "
         "lowest mm32 : torch 1.00 (`phi4`). The promise is broken by `phi4`."

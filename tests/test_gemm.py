@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mm32
-from mm32 import gemm
+from mm32 import gemm, storage
 from mm32.activations import names
 from mm32.cuda import compile as compiler
 from mm32.gemm import LAYOUTS, MAX_BATCH_RANK, PRECISIONS, Gemm, Matrix
@@ -86,10 +86,14 @@ def inputs(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None = None) -
 
 
 TYPES = {
-    "a_list": (lambda: mm32.matmul([[1.0]], ones(1, 1)), "takes two torch.Tensors, got list and Tensor"),
-    "b_none": (lambda: mm32.matmul(ones(1, 1), None), "takes two torch.Tensors, got Tensor and NoneType"),
+    "a_list": (lambda: mm32.matmul([[1.0]], ones(1, 1)), "takes torch.Tensors or packed operands, got list and Tensor"),
+    "b_none": (
+        lambda: mm32.matmul(ones(1, 1), None),
+        "takes torch.Tensors or packed operands, got Tensor and NoneType",
+    ),
     "bias_float": (lambda: mm32.matmul(ones(1, 1), ones(1, 1), bias=1.0), "bias must be a torch.Tensor.*got float"),
     "out_list": (lambda: mm32.matmul(ones(1, 1), ones(1, 1), out=[0.0]), "out must be a torch.Tensor, got list"),
+    "explained": (lambda: mm32.explain(2048, 8192), "mm32.explain takes torch.Tensors or packed .*, got int and int"),
     "weight_float": (lambda: mm32.linear(ones(2, 3), 3.0), "mm32.linear: weight must be a torch.Tensor, got float"),
 }
 VALUES = {
@@ -153,6 +157,10 @@ TENSORS = {
     "bias_of_a_vector": (
         lambda: mm32.matmul(ones(2, 3), ones(3), bias=ones(2)),
         r"bias must have shape \(1,\).*got \(2,\)",
+    ),
+    "weight_not_transposed": (
+        lambda: mm32.linear(ones(2, 3), ones(3, 5)),
+        r"cannot be multiplied \(2x3 and 5x3\) \(mm32.linear of x \[2, 3\] and weight \[3, 5\], which must be \(N, 3\)\)",
     ),
     "weight_of_rank_3": (
         lambda: mm32.linear(ones(2, 3), ones(2, 4, 3)),
@@ -266,8 +274,8 @@ def test_shared_elements_are_found(data: st.DataObject, apart: int) -> None:
     (x, x_at), (y, y_at) = view(), view()
     on_memory = [memory.as_strided(t.shape, t.stride(), t.storage_offset() + skip) for t, skip in ((x, 0), (y, apart))]
     if x_at & {place + apart for place in y_at}:
-        assert gemm.overlap(*on_memory)
-        assert gemm.overlap(*reversed(on_memory))
+        assert storage.overlap(*on_memory)
+        assert storage.overlap(*reversed(on_memory))
 
 
 @st.composite
@@ -407,4 +415,4 @@ def test_alignment_is_of_the_first_element() -> None:
 
 def test_strides_of_a_new_tensor_are_torchs() -> None:
     for shape in ((), (3,), (2, 3, 4), (1, 1), (5, 1, 3), (0, 4), (4, 0, 2)):
-        assert gemm.contiguous_strides(shape) == torch.empty(shape).stride()
+        assert storage.contiguous_strides(shape) == torch.empty(shape).stride()

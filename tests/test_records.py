@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from mm32.bench import families, models, record
+from mm32.bench import families, models, record, suite
 from mm32.cuda.launch import TIERS
 from mm32.plan import EMULATED_KERNELS, KERNELS
 from mm32.plan.card import CARDS
@@ -101,7 +101,14 @@ def test_a_stale_record_is_said_so(tables: ModuleType, monkeypatch: pytest.Monke
     made["kernels"]["tensorcore"] = "0" * 16
     monkeypatch.setattr(tables, "load", lambda name: made)
     assert record.stale(made)[-1] == "tensorcore"
-    assert "Measured before the latest change to" in tables.main_table()
+    assert "Measured before the latest change to" in tables.rendered("main")
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
+def test_an_old_record_names_a_script_that_makes_it(path: Path, tables: ModuleType) -> None:
+    if record.read(path)["kernels"]:  # else it speaks of no kernels and is never old
+        named = tables.SCRIPTS.get(path.stem)
+        assert (ROOT / "benchmarks" / named.split()[0]).is_file() if named else path.stem in {*suite.SETS, "host"}
 
 
 def cells(table: str) -> list[list[str]]:
@@ -115,10 +122,10 @@ def test_the_ladder_shows_its_winner(tables: ModuleType, monkeypatch: pytest.Mon
     for row in made["rows"]:
         row["results"]["dot"] |= {"seconds": 1e-9, "speedup": 1e6, "error": 0.5}
     monkeypatch.setattr(tables, "load", lambda name: made)
-    head, *rungs = cells(tables.ladder_table())
+    head, *rungs = cells(tables.rendered("ladder"))
     assert head == [
         "rung",
-        *(tables.LAYOUT[row["layout"]] for row in made["rows"]),
+        *(tables.products.LAYOUT[row["layout"]] for row in made["rows"]),
         "speed, torch = 1",
         "largest error",
     ]
@@ -136,7 +143,7 @@ def test_the_front_table_has_the_rows_that_lose(tables: ModuleType, monkeypatch:
     made = load("models")
     made["rows"][0]["results"]["mm32"] |= {"speedup": 0.5, "speedup_low": 0.4, "speedup_high": 0.6}
     monkeypatch.setattr(tables, "load", lambda name: made if name == "models" else load(name))
-    _, *rows = cells(tables.front_table())
+    _, *rows = cells(tables.rendered("front"))
     assert len(rows) == 1 + len(tables.overviews.SQUARES) + len(made["rows"])
     assert rows[5][3] == "**0.50** (0.40–0.60)"
     for row in rows:
@@ -144,7 +151,7 @@ def test_the_front_table_has_the_rows_that_lose(tables: ModuleType, monkeypatch:
 
 
 def test_the_table_of_cards_says_what_nobody_has_timed(tables: ModuleType) -> None:
-    _, *rows = cells(tables.overviews.hardware())
+    _, *rows = cells(tables.rendered("hardware"))
     assert [row[0] for row in rows if row[3] == "**measured**"] == ["H200"]
     assert {row[0] for row in rows} == set(CARDS)
     by_name = {row[0]: row for row in rows}
@@ -161,7 +168,6 @@ def test_the_planners_choices_are_summed_up(
     tables: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tables, "RESULTS", tmp_path)
-    assert "No record of this set" in tables.auto_table()
     made = tables.record.read(ROOT / "benchmarks" / "results" / "nvidia-h200" / "main.json") | {"name": "auto"}
     rows = made["rows"] = [made["rows"][0] | {"case": f"{i}x2x3 nn randn"} for i in range(12)]
     for i, row in enumerate(rows):
@@ -170,7 +176,7 @@ def test_the_planners_choices_are_summed_up(
         simt = row["results"]["simt"] | {"seconds": ours["seconds"] * (0.5 if i < 3 else 1.1), "speedup": 0.25}
         row["results"] = row["results"] | {"mm32": ours, "simt": simt}
     record.write(tmp_path / tables.CARD / "auto.json", made)
-    page = tables.auto_table().splitlines()
+    page = tables.rendered("auto").splitlines()
     assert page[0].startswith(
         "12 products: geometric mean of mm32 : torch **2.83**, 8 of them at least as fast as torch; in 3 "
     )
@@ -339,13 +345,13 @@ def test_a_models_record_is_whole_and_makes_a_table(
     results["mm32"] |= {"seconds": 0.25, "speedup": 2.0, "speedup_low": 1.5, "speedup_high": 2.5}
     results["mm32"]["errors"] = {"square": 3e-7, "cube": 4e-7}
     monkeypatch.setattr(tables, "load", lambda name: models_record)
-    row = tables.models_table().splitlines()[2]
+    row = tables.rendered("models").splitlines()[2]
     assert row == (
         "| **product**: a @ a | 500.000 ms | 250.000 ms | **2.00** (1.50–2.50) | fails: not positive definite | "
         "6 of 10; 2 fp16x3 with a scaled lo, 1 bf16x6, 1 tiles recomputed | square <br> cube | 1.0e-07 <br> 2.0e-07 | "
         "3.0e-07 <br> 4.0e-07 | – <br> – |"
     )
-    assert "a card, driver 1.2, torch 2.9" in tables.models_table()
+    assert "a card, driver 1.2, torch 2.9" in tables.rendered("models")
 
 
 def test_a_programs_record_is_whole_and_makes_a_table(
@@ -369,13 +375,13 @@ def test_a_programs_record_is_whole_and_makes_a_table(
     made = {**models_record, "name": "programs", "rows": [row, second], "failed": failed}
     assert_models_are_whole(made)
     monkeypatch.setattr(tables, "load", lambda name: made)
-    table = tables.programs_table()
+    table = tables.rendered("programs")
     assert table.splitlines()[2].startswith("| **product**: a @ a (torch 2.9) | ")
     assert "| 0 of 4 |" in table.splitlines()[3]
     said = "2 programs: geometric mean of mm32 : torch **2.00**, lowest 0.50 (none). Not measured: third (timm is not installed)."
     assert said in table
     made["failed"] = {}
-    assert "Not measured" not in tables.programs_table()
+    assert "Not measured" not in tables.rendered("programs")
 
 
 @pytest.mark.parametrize("has", [{"tiers": {"fp16x3": 4}}, {"tiers": {}}, {"careful": 1}], ids=repr)
@@ -388,7 +394,7 @@ def test_a_models_record_may_say_nothing_of_tiers(
     ours |= has
     assert_models_are_whole(models_record)
     monkeypatch.setattr(tables, "load", lambda name: models_record)
-    assert "| 6 of 10 |" in tables.models_table()
+    assert "| 6 of 10 |" in tables.rendered("models")
 
 
 def test_a_table_without_a_record_says_so(tables: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

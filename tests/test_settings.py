@@ -193,7 +193,7 @@ def test_env_shows_them(monkeypatch) -> None:
     monkeypatch.setenv("MM32_WORKSPACE_LIMIT", "2GB")
     said = collect_env._settings()["MM32_WORKSPACE_LIMIT"]
     assert said is not None
-    assert said.startswith("'2GB' is no limit of a workspace: it takes a number of bytes")
+    assert said.startswith("'2GB' is not a workspace limit: give a number of bytes")
     monkeypatch.delenv("MM32_LOG")
     assert "MM32_LOG       not set" in collect_env.text({**report, "settings": collect_env._settings()})
 

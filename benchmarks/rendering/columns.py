@@ -9,6 +9,8 @@ from mm32.bench import summary
 
 Row = dict[str, Any]
 Cell = Callable[[Row], str]
+Load = Callable[[str], dict[str, Any]]  # a record by its name
+Source = Callable[..., str]  # the line that names the records of a table
 LAYOUT = {"tt": "`A.T @ B.T`", "nt": "`A @ B.T`", "tn": "`A.T @ B`", "nn": "`A @ B`"}
 
 

@@ -6,17 +6,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any
 
 import scaling_estimate as estimated
 
 from mm32.bench import summary
 from mm32.gemm import LAYOUTS
 
-from .columns import Row, markdown, size
+from .columns import Load, Row, Source, markdown, size
 
-Load = Callable[[str], dict[str, Any]]
-Source = Callable[..., str]
 LOST = 0.95  # a product is lost if its interval's upper end is below
 
 

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from mm32 import gemm
 from mm32 import plan as planning
 from mm32.plan.card import CARDS
 
-from .columns import Cell, Row, grid, product, short, size, speedup
+from .columns import Cell, Load, Row, Source, grid, product, short, size, speedup
 from .pictures import NAMES, span
 
-Record = dict[str, Any]
 SQUARES = (512, 1024, 4096, 16384)  # sides of those that the front table has
 LARGE = (4096, 4096, 4096)  # the product that the table of cards speaks of
 # What the comparison adds to the implementations of the pictures.
 FURTHER = {"mm32-tf32": 'mm32, `precision="tf32"`', "simt": "mm32's `simt`, fp32 multiply-adds"}
 
 
-def front(main: Record, shapes: Record, models: Record) -> str:
+def front(load: Load, source: Source) -> str:
     """A product, squares and programs, those included that gain nothing."""
+    main, shapes, models = load("main"), load("shapes"), load("models")
     first = main["rows"][0]
     rows = [first | {"what": f"{size(first)}, {product(first)}"}]
     squares = {row["m"]: row for row in shapes["rows"] if row["m"] == row["n"] == row["k"]}
@@ -48,12 +46,12 @@ def front(main: Record, shapes: Record, models: Record) -> str:
         ("error torch", first_error("torch")),
         ("error mm32", first_error("mm32")),
     ]
-    return grid(columns, rows)
+    return grid(columns, rows) + source("main", "shapes", "models")
 
 
-def comparison(main: Record) -> str:
-    """What the record's implementations come to, over its products without an epilogue."""
-    rows = [row for row in main["rows"] if not row["bias"] and row["activation"] is None]
+def comparison(load: Load, source: Source) -> str:
+    """Speed and error of the implementations in the record "main", over its products without an epilogue."""
+    rows = [row for row in load("main")["rows"] if not row["bias"] and row["activation"] is None]
     shapes = ", ".join(sorted({size(row) for row in rows}))
     data = " and ".join(sorted({f"`torch.{row['distribution']}`" for row in rows}))
     names = {name: title for name, title in (NAMES | FURTHER).items() if all(name in row["results"] for row in rows)}
@@ -72,10 +70,12 @@ def comparison(main: Record) -> str:
         ("speed, torch fp32 = 1", lambda line: line["speed"]),
         ("error ‖C − C64‖ / ‖C64‖", lambda line: line["error"]),
     ]
-    return f"{shapes}, {len({row['layout'] for row in rows})} layouts, {data}:\n\n" + grid(columns, lines)
+    return (
+        f"{shapes}, {len({row['layout'] for row in rows})} layouts, {data}:\n\n" + grid(columns, lines) + source("main")
+    )
 
 
-def hardware() -> str:
+def hardware(load: Load, source: Source) -> str:
     """The planner's cards: which kernel a large product gets there, and whether anybody has timed it."""
 
     def kernel(row: Row) -> str:

@@ -7,7 +7,16 @@ from typing import Any
 
 from mm32.bench import models, summary
 
-from .columns import Cell, Row, grid, speedup, time
+from .columns import Cell, Load, Row, Source, grid, speedup, time
+
+
+def models_table(load: Load, source: Source) -> str:
+    return table(load("models")["rows"]) + source("models")
+
+
+def programs_table(load: Load, source: Source) -> str:
+    made = load("programs")
+    return table(made["rows"]) + summed_up(made) + source("programs")
 
 
 def table(rows: Iterable[Row]) -> str:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from mm32.verify import Verdict
 
-from .columns import Row, markdown
+from .columns import Load, Row, Source, markdown
 
-Load = Callable[[str], dict[str, Any]]
-Source = Callable[..., str]
 AGAINST = {
     "self": "itself, renamed: the same, neither faster nor slower",
     "compiled": "itself by torch.compile: the same",

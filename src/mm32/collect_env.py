@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import importlib.metadata
-import os
 import platform
 import re
 import shutil
 import subprocess
 import sysconfig
+import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -216,8 +216,17 @@ def _cache() -> dict[str, Any]:
         "folder": str(folder),
         "entries": len(entries),
         "bytes": sum(e.bytes for e in entries),
-        "writable": there.is_dir() and os.access(there, os.W_OK | os.X_OK),
+        "writable": _writable(there),
     }
+
+
+def _writable(folder: Path) -> bool:
+    """Whether a file can be created in a folder, by creating one without a name: os.access is true for root, even in /proc."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
 
 
 def _settings() -> dict[str, str | None]:

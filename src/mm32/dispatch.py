@@ -1,7 +1,7 @@
-"""The way past torch's dispatcher.
+"""When a call may bypass torch's dispatcher.
 
-On its way to an implementation the dispatcher calls Python twice, for autograd and for the device, which takes about as long as
-the launch. Where it would do nothing else, `mm32.matmul` calls the implementation itself.
+The dispatcher calls Python twice on its way to an implementation, for autograd and for the device, which takes about as long as
+the launch. If it would do nothing else, `mm32.matmul` calls the implementation itself.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _compiled: Any = torch._C._dynamo.guards  # what programs of torch.compile call;
 
 
 def _quiet() -> list[int]:
-    """What the dispatcher includes for a thread without dispatch modes, transforms and tracing, outside and inside inference
-    mode."""
+    """The dispatch keys that a thread includes without dispatch modes, transforms and tracing: outside inference mode, and
+    inside it."""
     included = []
     for inference in (False, True):
         with _disable_current_modes(), torch.inference_mode(inference):
@@ -50,7 +50,7 @@ def observed() -> bool:
 
 
 def keys(t: Any) -> int:
-    """The dispatch keys of a tensor; 0, which no implementation is for, for a subclass and for what is no tensor."""
+    """The dispatch keys of a tensor; 0, for which there is no implementation, for a subclass and for anything else."""
     return _keys(t).raw_repr() if type(t) in _TYPES else 0
 
 
@@ -59,8 +59,8 @@ def implementation(
 ) -> Implementation | None:
     """The implementation for these tensors, if the dispatcher would call it and do nothing more; else None.
 
-    `known` are the `keys` of more tensors, whose keys are known already and of which no gradient is recorded. `gradients`: the
-    caller records gradients itself.
+    `known` are the `keys` of further tensors, for which no gradient is recorded. `gradients`: the caller records gradients
+    itself.
     """
     if (
         _is_compiling()
@@ -85,13 +85,14 @@ def implementation(
 
 
 def guard(tensors: tuple[torch.Tensor, ...]) -> Callable[..., bool] | None:
-    """What tells, in C++ and 0.2 us, whether tensors are to the dispatcher what `tensors` are to it now: of the same classes,
-    dispatch keys (with what this thread includes and leaves out: modes, transforms, tracers, autocast, inference mode), dtypes,
-    devices, sizes and strides, and requiring gradients or not, as now. It does not see what `implementation` asks beside keys:
-    compilation by dynamo, modes of functions, forward mode, a profiler, whether gradients are recorded.
+    """A check, in C++ and 0.2 us, whether the dispatcher would treat other tensors as it treats `tensors` now.
 
-    None where this torch has no such thing, or where a tensor is given twice, which it cannot tell. It is what the guards of
-    torch.compile are made of, and keeps no tensor alive.
+    It compares classes, dispatch keys (with those that this thread includes and excludes: modes, transforms, tracers, autocast,
+    inference mode), dtypes, devices, sizes, strides, and whether gradients are required. It does not see the other things that
+    `implementation` checks: compilation by dynamo, function modes, forward mode, a profiler, whether gradients are recorded.
+
+    It is torch.compile's TensorGuards, and keeps no tensor alive. None if this torch has none, or if a tensor is given twice,
+    which these guards cannot check.
     """
     if _Guards is None or len({id(t) for t in tensors}) < len(tensors):
         return None
@@ -99,7 +100,7 @@ def guard(tensors: tuple[torch.Tensor, ...]) -> Callable[..., bool] | None:
 
 
 def _guards() -> Any:
-    """torch's class of guards, if it is there and tells what `guard` says it does."""
+    """torch's class of guards, if it exists and checks what `guard` says it does."""
     try:
         made = _compiled.TensorGuards
         with _disable_current_modes(), torch.inference_mode(False):
@@ -109,7 +110,7 @@ def _guards() -> Any:
             with torch.inference_mode():
                 inside = check(a, b)
             works = check(a, b) and check(a, b.clone()) and not inside and not any(check(a, other) for other in others)
-    except Exception:  # of whatever kind: then calls take the long way
+    except Exception:  # of any kind: calls then take the slow path
         return None
     return made if works else None
 

@@ -27,23 +27,22 @@ _FAILED = "error"  # the fact that takes the place of all others
 
 
 def check(mesh: DeviceMesh | None = None) -> None:
-    """Raises on every rank of a mesh if they would compute the same product by different means.
+    """Raises on every rank of a mesh if the ranks would compute the same product in different ways.
 
-    The planner chooses a kernel by the card, and torch's own product may stand in its place; so ranks on other cards, or with
-    other versions or settings, give results of other bits, where a replicated tensor is to be the same on all. Nothing that
-    mm32 does later compares ranks: this does, once, where you call it. A good place is after the mesh is made.
+    The planner chooses a kernel for the card, and may choose torch's own product. So ranks with different cards, versions or
+    settings may give results with different bits, where a replicated tensor has to be the same on all ranks. Only this function
+    compares ranks, once, when you call it. A good place is after the mesh is made.
 
-    It is a collective, and all ranks of the mesh have to call it: one small gathering of objects for each dimension of the mesh.
-    Compared are the versions of mm32 (and the sources of its kernels and planner, and the compiled kernels that came with it),
-    torch, CUDA and the compiler; the current card; the precision of torch's products, deterministic mode; `mm32.enable` and
-    MM32_DISABLE.
+    It is a collective that all ranks of the mesh have to call: one all_gather_object for each dimension of the mesh. It compares
+    the versions of mm32 (with the sources of its kernels and planner, and the compiled kernels that came with it), torch, CUDA
+    and the compiler; the current card; the precision of torch's products; deterministic mode; `mm32.enable` and MM32_DISABLE.
 
     Args:
         mesh: None for all ranks of the default process group.
 
     Raises:
-        RuntimeError: ranks differ; the message, the same on all of them, says in what. Also if a rank could not find out about
-            itself, and if torch.distributed is not initialized.
+        RuntimeError: ranks differ; the message is the same on all of them and says how. Also if a rank could not find these facts
+            out, and if torch.distributed is not initialized.
     """
     if not (dist.is_available() and dist.is_initialized()):
         raise RuntimeError(

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from mm32 import cpu, gemm, prepared, settings
+from mm32 import cpu, gemm, prepared, settings, storage
 from mm32 import plan as planning
 from mm32.cuda import cublas, launch
 from mm32.errors import CompileError, LaunchError
@@ -31,11 +31,13 @@ log = logging.getLogger("mm32")
 
 OPERATORS = ("mm", "mm.out", "addmm", "addmm.out", "bmm", "bmm.out", "baddbmm", "baddbmm.out")
 HOLD = 10.0  # seconds
-# Of torch's kernel, as estimated: a program of shorter ones waits for the host, and a product by mm32 keeps that busy for longer.
+# The least estimated time of torch's kernel for mm32 to take a product: a program of shorter ones waits for the host, and mm32
+# keeps the host busy for longer.
 SHORTEST = 13.5e-6  # seconds
-# Elements of an operand: where both have at most as many, torch's kernel runs and no form is looked up, which is most of what a
-# product that is left costs the host. 128 x 128 x 128 is the largest cube. Without a batch, none so small is one that mm32 would
-# take on an H200; with one, 3 in 100, which gain 4 us at most. Not where bf16x6 was asked for: torch's product is no substitute.
+# Elements of an operand. If both operands have at most as many, torch's kernel runs and no form is looked up, since looking up is
+# most of what a product costs the host that is left to torch. 128 x 128 x 128 is the largest cube. On an H200 mm32 would take no
+# product so small without a batch, and 3 in 100 with one, which gain 4 us at most. Not for precision bf16x6, for which torch's
+# product is no substitute.
 TINY = 16384
 _FLOAT32_MAX = torch.finfo(torch.float32).max
 _float32 = torch.float32
@@ -44,15 +46,15 @@ NOT_FLOAT32, TOO_SMALL = "not float32", "too small: the host takes longer than t
 
 @dataclass(frozen=True)
 class Stats:
-    """What became of the products while mm32 was on, in this process, since the last reset. Calls are counted on the host: the
-    replays of a captured CUDA graph are not seen."""
+    """What ran the products while mm32 was on, in this process, since the last reset. Calls are counted on the host, so replays
+    of a captured CUDA graph are not."""
 
     kernels: dict[str, int]
     """Calls that mm32 ran, by its kernel's name."""
     reasons: dict[str, int]
     """Calls that torch's own kernel ran, by the reason."""
     estimated_seconds_saved: float
-    """What the planner's estimates (of mm32's time and of torch's) add up to; not measured."""
+    """The sum of the planner's estimates of torch's time less mm32's, in seconds; not measured."""
     tiers: dict[str, int] = field(default_factory=dict)
     """Calls of kernels tensorcore and mma, by what computed the result (docs/numerics.md): "fp16x3", "fp16x3 with a scaled lo",
     "bf16x6" or "FMA"; and in how many of them "tiles recomputed" or "rows recomputed" by FMAs. A call in blocks counts once for
@@ -92,7 +94,7 @@ class Taken:
 
 @dataclass(frozen=True)
 class Left:
-    """torch's kernel runs this form, and why; `for_now`: ask again at the next call."""
+    """torch's kernel runs this form, for `reason`; `for_now`: decide again at the next call."""
 
     reason: str
     for_now: bool = False
@@ -153,7 +155,7 @@ class _Choice(prepared.Entry):
         super().__init__()
         self.tally, self.saved, self.run = tally, saved, run
         self.shape, self.fused, self.spans = shape, fused, spans
-        self.strides = gemm.contiguous_strides(shape)
+        self.strides = storage.contiguous_strides(shape)
         self.options: dict[str, Any] = {}  # that it was planned with
 
 
@@ -178,8 +180,8 @@ def _scale(value: Any) -> int | None:
 
 
 class DropIn:
-    """mm32's kernels under one dispatch key, and who asked for them. `prepare` decides whether mm32 takes a form; it is not asked
-    about products of two operands of at most `tiny` elements."""
+    """mm32's kernels under one dispatch key, and the requests for them. `prepare` decides whether mm32 takes a form; it is not
+    called for products of two operands of at most `tiny` elements."""
 
     def __init__(self, key: str, prepare: Callable[[Gemm, int, str, int], Taken | Left], tiny: int = -1) -> None:
         self._key = key
@@ -202,6 +204,11 @@ class DropIn:
     def request(self, who: object, precision: str | None) -> None:
         """Turns mm32 on for `who`, or changes the precision that `who` asked for."""
         if precision is not None:
+            if not isinstance(precision, str):  # a model, most likely
+                raise TypeError(
+                    f"mm32.enable takes a precision by name or nothing, got {type(precision).__name__}: it turns mm32 on for the "
+                    "whole process; mm32.replace_linear is for one model"
+                )
             gemm.check_options(None, precision)
         if (off := settings.disabled()) is not None:
             prepared.say_once(off, "mm32.enable() has no effect, torch's products stay its own: %s")
@@ -242,7 +249,7 @@ class DropIn:
         library = torch.library.Library("aten", "IMPL")
         makers = {"mm": self._mm, "bmm": self._mm, "addmm": self._addmm, "baddbmm": self._addmm}
         with warnings.catch_warnings():
-            # That a kernel is overridden is what is wanted, and torch says it once a process.
+            # torch warns, once a process, that a kernel is overridden: this is intended.
             warnings.filterwarnings("ignore", message="Warning only once for all operators")
             for operator in OPERATORS:
                 before = torch.library.get_kernel(f"aten::{operator}", self._key)
@@ -262,7 +269,7 @@ class DropIn:
         while now - self._held[0][0] > HOLD:
             self._held.popleft()
 
-    # The kernels. The dispatcher leaves out arguments that have their default; the kernel before is given what came.
+    # The kernels. The dispatcher leaves out arguments that have their default; the earlier kernel gets the same arguments.
 
     def _mm(self, operation: _Operation, before: Callable) -> Callable:
         run = self._run
@@ -295,11 +302,11 @@ class DropIn:
         alpha: Any,
         out: torch.Tensor | None,
     ) -> torch.Tensor | None:
-        """The result by mm32, or None: it is for the kernel that was there before."""
-        # The kernel that this stands for is C++: subclasses and modes see the operator, not what it is made of.
+        """The result by mm32, or None if the kernel that was registered before is to run."""
+        # As for a kernel in C++, subclasses and modes must see the operator only, not what is called here.
         with torch._C.DisableTorchFunction():
-            # Before anything is looked up, for programs in bfloat16 or float64 and those of thousands of tiny products: on a CPU
-            # 2.5 us beyond torch's, 1.5 of which are the dispatcher's way to Python. With a look-up it is 4.6.
+            # Before the look-up, for programs in bfloat16 or float64 and for those of thousands of tiny products: on a CPU this
+            # takes 2.5 us more than torch, of which the dispatcher's call of Python is 1.5. With a look-up it is 4.6.
             if a.dtype is not _float32:
                 self._not_float32.calls += 1
                 return None
@@ -348,7 +355,7 @@ class DropIn:
         low = out.data_ptr()
         high = low + spans[3]
         for t, span in ((a, spans[0]), (b, spans[1]), (addend, spans[2])):
-            if t is not None and t.data_ptr() < high and low < t.data_ptr() + span and gemm.overlap(out, t):
+            if t is not None and t.data_ptr() < high and low < t.data_ptr() + span and storage.overlap(out, t):
                 return True
         return False
 
@@ -363,8 +370,7 @@ class DropIn:
             if found.for_now:
                 return choice
         else:
-            extents = [(0, 0) if t is None else gemm.extent(t) for t in (a, b, addend, out)]
-            spans = tuple(end - start for start, end in extents)
+            spans = storage.spans(a, b, addend, out)
             choice = _Choice(self._tally(self._kernels, found.kernel), found.saved, found.run, shape, fused, spans)
             choice.options = found.options
         prepared.CACHE.keep(key, choice, since)
@@ -417,7 +423,7 @@ class DropIn:
         if out is not None:
             if tuple(out.shape) != shape:
                 return left("out of another shape: torch resizes it")
-            if gemm.self_overlapping(out.shape, out.stride()):
+            if storage.self_overlapping(out.shape, out.stride()):
                 return left("out refers to one element more than once")
         target = a.new_empty(shape) if out is None else out
         precision = call.torch if call.precision is None else call.precision
@@ -468,13 +474,13 @@ def enable(precision: Precision | None = None) -> None:
     them, in forward, backward and compiled code) runs by mm32 where it is expected to be at least as fast.
 
     Args:
-        precision: None follows what torch was asked for at the time of each call (torch.backends.cuda.matmul.fp32_precision,
-            allow_tf32 or torch.set_float32_matmul_precision): "tf32" where that is TF32, else "fp32". "fp32", "bf16x6", "ieee" or
-            "tf32" holds for mm32's part whatever torch was asked for, as in `mm32.matmul`. torch's settings are not touched.
+        precision: None follows torch's settings at the time of each call (torch.backends.cuda.matmul.fp32_precision, allow_tf32
+            or torch.set_float32_matmul_precision): "tf32" if they allow TF32, else "fp32". "fp32", "bf16x6", "ieee" or "tf32", as
+            in `mm32.matmul`, holds for the products that mm32 runs, whatever torch's settings are. These are never changed.
 
     Calling it again changes the precision. Where MM32_DISABLE=1 is set it has no effect, and the log "mm32" says so.
 
-    Raises ValueError for an unknown precision.
+    Raises ValueError for an unknown precision, TypeError for what is not a name, such as a model.
     """
     _dropin.request(_ENABLE, precision)
 
@@ -506,10 +512,11 @@ def enabled(precision: Precision | None = None) -> Iterator[None]:
 
 
 def stats(reset: bool = False) -> Stats:
-    """How many products mm32 ran, by kernel, and how many torch ran, by reason, the time estimated to be saved, and what on the
-    card computed the results. That is counted on the card: this function waits for it, and no call does.
+    """How many products mm32 ran, by kernel; how many torch ran, by reason; the time estimated to be saved; and which tiers
+    computed the results. The tiers are counted on the card: this function waits for the card, and products do not.
 
-    ``reset`` starts again from 0 after reading.
+    Args:
+        reset: whether to start again from 0 after reading.
     """
     tiers = launch.tier_calls()
     since = {tier: count - _tiers_before.get(tier, 0) for tier, count in tiers.items()}

@@ -1,9 +1,9 @@
-"""The short way for a call that is as an earlier one was: a look-up by shapes and options, one guard in C++, one launch.
+"""The fast path for a call that is like an earlier one: a look-up by shapes and options, one guard in C++, one launch.
 
-What a call of a new form finds (prepared.py) is kept here with a guard of its tensors (dispatch.guard). Where the guard passes,
-the dispatcher would do with these tensors what it did then, and the form is the same but for addresses, which are looked at
-here: so nothing else has to be asked. Anything else takes the long way, by the key of the call's form or by the dispatcher.
-On a CPU it is 3 us beside the launch where the long way is 8.
+What runs a call of a new form (prepared.py) is kept here with a guard of its tensors (dispatch.guard). If the guard passes, the
+dispatcher would do the same with these tensors as before, and the form is the same except for addresses, which are checked here;
+so nothing else has to be checked. All other calls take the slow path: by the key of the call's form, or by the dispatcher. On a
+CPU the fast path takes 3 us besides the launch, the slow path 8.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad, profiler
 
-from mm32 import dispatch, gemm, prepared
+from mm32 import dispatch, prepared, storage
 from mm32.cuda import cublas, launch
 from mm32.cuda.cublas import TorchProduct
 from mm32.cuda.launch import Executable
@@ -29,7 +29,7 @@ _float32 = torch.float32
 
 
 class Seen:
-    """A call as it was: what its tensors have to be, and what runs it."""
+    """An earlier call: the guard of its tensors, and what runs it."""
 
     __slots__ = (
         "empty",
@@ -53,14 +53,14 @@ class Seen:
         self.run = run
         self.launch = run.launch if isinstance(run, Executable) else None
         self.product: Callable[..., torch.Tensor] | None = None  # of a, b and bias: by torch's own operator
-        self.shape, self.strides = shape, gemm.contiguous_strides(shape)
+        self.shape, self.strides = shape, storage.contiguous_strides(shape)
         self.spans: tuple[int, ...] = ()  # bytes of a, b, bias and out, where that is given
         self.versions = False  # whether torch counts the changes of out
         self.tracked = False  # whether a gradient would be recorded, were that not turned off
 
 
 def _offered(kernel: Any) -> str | None:
-    """What of torch's own product "auto" may choose now."""
+    """The precision of torch's own product, if "auto" may choose that now."""
     return cublas.offered() if kernel == "auto" else None
 
 
@@ -73,8 +73,8 @@ def learn(
     options: tuple[Any, ...],
     transposed: bool,
 ) -> None:
-    """Keeps what was found for a call that `dispatch.implementation` has let past the dispatcher, and that has run. `options` are
-    activation, precision and kernel; `transposed`: b is the transposed second operand."""
+    """Keeps what runs a call, after the call has run and if `dispatch.implementation` let it bypass the dispatcher. `options` are
+    activation, precision and kernel; `transposed`: b is the transpose of the second operand."""
     run = found.run
     if not isinstance(run, Executable | TorchProduct):
         return
@@ -98,8 +98,7 @@ def learn(
     made.tracked = any(t.requires_grad for t in tensors)
     if out is not None:
         made.versions = not out.is_inference()
-        extents = [(0, 0) if t is None else gemm.extent(t) for t in (a, b, bias, out)]
-        made.spans = tuple(end - start for start, end in extents)
+        made.spans = storage.spans(a, b, bias, out)
     elif isinstance(run, TorchProduct):
         made.product = run.anew(a, b, made.shape, transposed)
     if found.made == prepared.CACHE.generation:  # else it was forgotten meanwhile, and `states` with it or not
@@ -116,7 +115,7 @@ def run(
     kernel: Any,
     transposed: bool = False,
 ) -> torch.Tensor | None:
-    """The result, or None where the call has to take the long way: then nothing has been done."""
+    """The result, or None if the call has to take the slow path: then nothing has been done."""
     if (
         _is_compiling()
         or _function_modes() > 0
@@ -157,7 +156,7 @@ def run(
     try:
         if (at_a | at_b | at_bias) & 15 or launch.current_device() != seen.index:
             return None
-    except RuntimeError:  # CUDA does not work here, as in a forked process: torch has words for it on the long way
+    except RuntimeError:  # CUDA does not work here, as in a forked process: the slow path raises torch's error
         return None
     if seen.product is not None:
         return seen.product(a, b, bias)

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from mm32 import activations
+from mm32 import activations, storage
 
 PRECISIONS = ("fp32", "bf16x6", "ieee", "tf32")
 LAYOUTS = ("nn", "nt", "tn", "tt")
@@ -236,53 +236,6 @@ def describe_operand(t: torch.Tensor, side: str, precision: str, aligned: bool) 
     return Gemm(m, n, k, (), a, b, nothing, None, None, precision)
 
 
-def extent(t: torch.Tensor) -> tuple[int, int]:
-    """First and one-past-last byte that a tensor's elements can touch."""
-    start = t.data_ptr()
-    if t.numel() == 0:
-        return start, start
-    span = sum((size - 1) * stride for size, stride in zip(t.shape, t.stride(), strict=True))
-    return start, start + (span + 1) * t.element_size()
-
-
-def overlap(x: torch.Tensor, y: torch.Tensor) -> bool:
-    """Whether two tensors may share an element (conservative only where they interleave without a pitch in common)."""
-    (x_lo, x_hi), (y_lo, y_hi) = extent(x), extent(y)
-    if x_lo == x_hi or y_lo == y_hi or x_hi <= y_lo or y_hi <= x_lo:
-        return False
-
-    def width(t: torch.Tensor, pitch: int) -> int:
-        return 1 + sum((n - 1) * st for n, st in zip(t.shape, t.stride(), strict=True) if st % pitch)
-
-    # Slices of one buffer lie side by side: seen modulo the pitch, each is a run of columns of its own.
-    for pitch in {st for n, st in zip(x.shape, x.stride(), strict=True) if n > 1 and st > 1}:
-        apart, rest = divmod(y_lo - x_lo, x.element_size())
-        if rest == 0 and width(x, pitch) <= apart % pitch <= pitch - width(y, pitch):
-            return False
-    return True
-
-
-def self_overlapping(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether two index tuples may address one element (conservative only where strides interleave)."""
-    dims = sorted((st, sz) for st, sz in zip(strides, shape, strict=True) if sz > 1)
-    reach = 1
-    for stride, size in dims:
-        if stride < reach:
-            return True
-        reach = stride * (size - 1) + reach
-    return False
-
-
-def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """The strides of a new tensor of this shape, as torch has them."""
-    strides: list[int] = []
-    step = 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
-
-
 def check_out_form(out: torch.Tensor, shape: Sequence[Any], a: torch.Tensor) -> None:
     """An `out` must be of the result's exact shape, dtype and device. Works on fake and meta tensors."""
     if out.dtype != a.dtype or out.device != a.device or out.layout != torch.strided:
@@ -308,13 +261,13 @@ def check_out(
         )
     if out.device.type == "meta" or out.numel() == 0:
         return
-    if self_overlapping(out.shape, out.stride()):
+    if storage.self_overlapping(out.shape, out.stride()):
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location; "
             f"out has shape {tuple(out.shape)} and strides {out.stride()}. Please clone() it first (mm32.matmul)"
         )
     for name, t in (("a", a), ("b", b), ("bias", bias)):
-        if t is not None and overlap(out, t):
+        if t is not None and storage.overlap(out, t):
             raise RuntimeError(f"out overlaps {name} in memory: give mm32.matmul an out of its own")
 
 

@@ -24,8 +24,8 @@ from mm32.packed import PackedOperand, local_of, pack
 
 log = logging.getLogger("mm32")
 
-# What tensors are, and what stands for them while they are traced. Other subclasses (quantized weights) implement torch's
-# operators, not mm32's; but for DTensors, and what a collective returns before it is done, which implement any.
+# Ordinary tensors, and those that stand for them while a program is traced. Other subclasses (quantized weights) implement
+# torch's operators, not mm32's; except DTensors, and what a collective returns before it is done, which implement any operator.
 _TENSORS = (torch.Tensor, torch.nn.Parameter, FakeTensor, FunctionalTensor)
 _left_to_torch: set[type] = set()  # subclasses that were logged
 
@@ -42,19 +42,19 @@ class _Kept(NamedTuple):
 class Linear(torch.nn.Linear):
     """``activation(x @ weight.T + bias)``: torch.nn.Linear, its activation fused into the product where no gradient is needed.
 
-    Parameters, their names and their initialization are torch.nn.Linear's, so state dicts fit both ways. Where mm32 does not
-    apply it computes what torch.nn.Linear would: parameters or input that are not float32, subclasses of torch.Tensor that only
-    know torch's operators (the logger "mm32" names them once), autocast, types of devices without kernels. DTensors are taken:
-    docs/distributed.md.
+    Parameters, their names and their initialization are those of torch.nn.Linear, so state dicts fit both ways. The layer
+    computes what torch.nn.Linear would if parameters or input are not float32 or are subclasses of torch.Tensor that only
+    implement torch's operators (the logger "mm32" names these once), under autocast, and on devices without kernels. DTensors are
+    taken (docs/distributed.md).
 
-    The layer reads its weight anew in every call, whoever wrote it. `mm32.freeze` packs the weights of a model for faster calls.
+    Every call reads the weight as it is then. `mm32.freeze` packs the weights of a model for faster calls.
 
     Args:
         in_features: K, as in torch.nn.Linear.
         out_features: N.
-        bias: whether there is one, of shape (N,).
-        device: of the parameters.
-        dtype: of the parameters; float32 for mm32 to apply.
+        bias: whether the layer has a bias, of shape (N,).
+        device: that of the parameters.
+        dtype: that of the parameters; mm32 computes float32 only.
         activation: as in `mm32.matmul`; None for none.
 
     Raises:
@@ -65,8 +65,10 @@ class Linear(torch.nn.Linear):
     activation = None  # type: Activation | None
     _frozen = False
     _kept = None  # type: _Kept | None
-    _packed_id = 0  # of the weight that was packed last. No weak reference: torch does not swap tensors that have one.
-    _steps = 0  # that an optimizer has made with it: torch does not count what fused and multi-tensor steps change
+    _packed_id = (
+        0  # id of the weight that was packed last. Not a weak reference: torch does not swap tensors that have one.
+    )
+    _steps = 0  # steps of optimizers on it: torch does not count the changes of fused and multi-tensor steps
 
     def __init__(
         self,
@@ -109,18 +111,18 @@ class Linear(torch.nn.Linear):
     # Frozen
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # FSDP2 sets the weight whenever it has gathered it, and again when it lets it go; in between it writes to the gathered
-        # one past torch's count of changes. Because this method is here it calls it, and the packed form goes with the weight.
+        # FSDP2 sets the weight when it has gathered it, and again when it releases it; in between it writes to the gathered
+        # weight without torch counting that. It calls __setattr__ because this class has one, and the packed form is dropped.
         if name == "weight" and self._kept is not None:
             self._kept = None
         super().__setattr__(name, value)
 
     def _packed_weight(self, weight: torch.Tensor) -> PackedOperand | None:
-        """The frozen weight packed, from an earlier call or newly; None where it is not to be used."""
+        """The packed weight, from an earlier call or packed now; None if it must not be used here."""
         if (
             torch.compiler.is_dynamo_compiling()
-            or dispatch.observed()  # panels would be the transform's own, or stay in what is traced
-            or (weight.is_cuda and torch._C._cuda_isCurrentStreamCapturing())  # a replay is to see later weights
+            or dispatch.observed()  # the packed form would belong to the transform, or stay in the traced program
+            or (weight.is_cuda and torch._C._cuda_isCurrentStreamCapturing())  # a replay must see later weights
         ):
             return None
         stream = torch._C._cuda_getCurrentRawStream(weight.device.index) if weight.is_cuda else 0
@@ -129,7 +131,7 @@ class Linear(torch.nn.Linear):
         if kept is None or kept.weight != state:
             if _why_not(weight) is not None:
                 return None
-            self._kept = None  # its memory can be used for what comes
+            self._kept = None  # its memory can be reused
             self._packed_id = id(weight)  # before it is read: a step meanwhile counts
             with torch.inference_mode(False), torch.no_grad():  # DTensors cannot be detached in inference mode
                 packed = pack(weight.detach().T)
@@ -147,7 +149,7 @@ class Linear(torch.nn.Linear):
             _frozen_layers.add(self)
         self._frozen, self._kept = True, None
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         self._frozen, self._kept = False, None
         with _lock:
             _frozen_layers.discard(self)
@@ -155,7 +157,7 @@ class Linear(torch.nn.Linear):
     def train(self, mode: bool = True) -> Linear:
         """As torch.nn.Module.train. In training mode a layer is not frozen (`mm32.freeze`)."""
         if mode:
-            self._let_go()
+            self._release()
         return super().train(mode)
 
     def _apply(self, fn: Callable, recurse: bool = True) -> Linear:
@@ -198,7 +200,7 @@ def _count_steps() -> None:
 
 
 def _takes(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> bool:
-    """Whether the layer is mm32's to compute."""
+    """Whether mm32 computes the layer."""
     for t in (input, weight, bias):
         if t is None:
             continue
@@ -213,7 +215,7 @@ def _takes(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None)
 
 
 def _say_left_to_torch(kind: type) -> None:
-    """A line in the log, once for each class, that torch computes in mm32's place."""
+    """Logs, once for each class, that torch computes in place of mm32."""
     if kind not in _left_to_torch and not torch.compiler.is_compiling():
         _left_to_torch.add(kind)
         log.warning("mm32.nn.Linear leaves products of %s, a subclass of torch.Tensor, to torch", kind.__name__)
@@ -235,29 +237,30 @@ def _scripted(
 
 
 def freeze(model: torch.nn.Module) -> torch.nn.Module:
-    """Packs the weights of every `mm32.nn.Linear` of a model in eval mode, in place, and returns the model: its calls without
-    gradients are faster, and their weights take twice the memory.
+    """Packs the weights of every `mm32.nn.Linear` of a model in eval mode, in place, and returns the model. Calls without
+    gradients are faster then, and the weights take twice the memory.
 
     The packed form of a weight (N, K) takes 4 bytes of device memory for each element (`mm32.pack`). A frozen layer packs its
-    weight again when torch counted a change of it (operations in place, ``load_state_dict``, a new parameter), after a step of
-    an optimizer of torch's that has it, and when it was moved. A weight that FSDP2 shards (``fully_shard``) is packed when it has
-    been gathered, and its packed form goes when the gathered weight does. **Torch does not count** writes through
-    ``weight.data``, writes by other libraries or by a replayed CUDA graph, collectives in place (``torch.distributed.broadcast``,
-    ``all_reduce``, ``scatter`` of a weight, or of the ``to_local()`` of one), some multi-tensor operations on a GPU and on
-    DTensors, such as the ``torch._foreach_lerp_`` of ``AveragedModel.update_parameters`` (seen with torch 2.11). After a write in
-    one of these ways, results are those of the old weights until you call `mm32.freeze` again, which packs all weights anew, or
-    unfreeze the model.
+    weight again after a change that torch counts (operations in place, ``load_state_dict``, a new parameter), after a step of
+    one of torch's optimizers that has it, and after a move. A weight that FSDP2 shards (``fully_shard``) is packed when it has
+    been gathered, and its packed form is released with the gathered weight.
 
-    `unfreeze` and ``train()`` let the packed weights go. State dicts do not have them; copies and pickles are not frozen. A call
+    **torch does not count** writes through ``weight.data``, writes by other libraries or by a replayed CUDA graph, collectives in
+    place (``torch.distributed.broadcast``, ``all_reduce``, ``scatter`` of a weight, or of the ``to_local()`` of one), and, on a
+    GPU or of DTensors, some multi-tensor operations, such as the ``torch._foreach_lerp_`` of ``AveragedModel.update_parameters``
+    (seen with torch 2.11). After such a write, results are those of the old weights until you call `mm32.freeze` again, which
+    packs all weights anew, or unfreeze the model.
+
+    `unfreeze` and ``train()`` release the packed weights. They are not in state dicts; copies and pickles are not frozen. A call
     does not use the packed weight while gradients are recorded, under torch.compile, transforms of torch.func and dispatch
-    modes, and while a CUDA graph is captured, whose replays are to see later weights.
+    modes, and while a CUDA graph is captured, because replays must see later weights.
 
-    The logger "mm32" names in a warning the layers whose weights are not packed, and why: on the CPU and on devices without
+    A warning of the logger "mm32" names the layers whose weights are not packed, and why: on the CPU and on devices without
     kernels; a small K; weights that are computed (parametrizations), subclasses of torch.Tensor, not float32, or inference
     tensors.
 
     Raises:
-        TypeError: the model is no torch.nn.Module.
+        TypeError: the model is not a torch.nn.Module.
         RuntimeError: a layer is in training mode. No layer was frozen then.
         mm32.CompileError, mm32.LaunchError: as `mm32.pack`.
     """
@@ -292,9 +295,9 @@ def freeze(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def unfreeze(model: torch.nn.Module) -> torch.nn.Module:
-    """Lets the packed weights go that `freeze` made, and returns the model. Raises TypeError if it is no torch.nn.Module."""
+    """Releases the packed weights that `freeze` made, and returns the model. Raises TypeError if it is not a torch.nn.Module."""
     for _, layer in _linear_layers(model, "unfreeze"):
-        layer._let_go()
+        layer._release()
     return model
 
 
@@ -317,7 +320,7 @@ def _why_not(weight: torch.Tensor) -> str | None:
     if weight.dtype is not torch.float32:
         return f"the weight is {weight.dtype}"
     if weight.dim() != 2:
-        return f"the weight is no matrix but of shape {tuple(weight.shape)}, as one that is sharded flat"
+        return f"the weight is not a matrix: its shape is {tuple(weight.shape)}, as when FSDP1 shards it"
     if weight.is_inference():
         return "the weight is an inference tensor, whose changes torch does not count"
     return None
@@ -331,9 +334,9 @@ def replace_linear(
 ) -> torch.nn.Module:
     """Makes every torch.nn.Linear of a model an `mm32.nn.Linear`, in place, and returns the model.
 
-    The modules stay the objects that they are, so parameters, hooks, sharing and the state dict's keys stay as well. An
-    activation that directly follows in a torch.nn.Sequential (ReLU, LeakyReLU(0.01), GELU, SiLU, Tanh, Sigmoid) is fused and its
-    place taken by an Identity, unless the layer is used elsewhere too or either has hooks that would see the difference.
+    The modules stay the same objects, so parameters, hooks, sharing and the state dict's keys stay as well. An activation that
+    directly follows in a torch.nn.Sequential (ReLU, LeakyReLU(0.01), GELU, SiLU, Tanh, Sigmoid) is fused into the layer, and an
+    Identity takes its place, unless the layer is used elsewhere too, or hooks of either would see the difference.
 
     Subclasses of torch.nn.Linear, and layers whose ``forward`` was replaced, are left as they are; the logger "mm32" names them
     in a warning.
@@ -342,7 +345,7 @@ def replace_linear(
         filter: called with a layer's qualified name and the layer; False leaves it as it is. None takes all.
 
     Raises:
-        TypeError: the model is no torch.nn.Module, or the filter cannot be called.
+        TypeError: the model is not a torch.nn.Module, or the filter cannot be called.
     """
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"mm32.replace_linear takes a torch.nn.Module, got {type(model).__name__}")

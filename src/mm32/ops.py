@@ -1,7 +1,7 @@
 """The torch operators mm32::matmul and mm32::matmul_out, and the functions that users call.
 
-An operand may be given packed as well (`mm32.pack`): then its panels are multiplied, and the operand itself is read by the
-fallback, by gradients, and where nothing is packed.
+An operand may be packed (`mm32.pack`): then its packed form is multiplied, and the operand itself is read by the fallback, by
+gradients, and where nothing is packed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ torch.library.define(
 )
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Implementations. Called past the dispatcher (dispatch.py), they take a PackedOperand in the place of a or b.
+# Implementations. Calls that bypass the dispatcher (dispatch.py) may give a PackedOperand in place of a or b.
 
 
 def _run_cuda(
@@ -46,7 +46,7 @@ def _run_cuda(
     learns: bool = False,
 ) -> torch.Tensor:
     """Finds what was prepared for operands of this form, or checks, plans and prepares it; then launches it. With `learns`, the
-    next call of its caller's that is as this one takes the short way (fast_path.py); `weight` is what the caller has b of."""
+    next call like this one takes the fast path (fast_path.py). `weight`: the tensor of which b is the transpose, if any."""
     second: Any = b if weight is None else weight
     if type(a) is PackedOperand:
         form_a, memory_a, packed_a, a = a.form, a.memory_form, a.memory, a.source
@@ -63,7 +63,7 @@ def _run_cuda(
     )  # fmt: skip
     try:
         found = prepared.CACHE.find(key)
-    except TypeError:  # an option that cannot be hashed is none that exists
+    except TypeError:  # an option that cannot be hashed is an unknown one
         gemm.check_options(activation, precision)
         planning.check_kernel(kernel)
         raise
@@ -99,7 +99,7 @@ def _with_less_memory(
     kernel: str,
     error: torch.OutOfMemoryError,
 ) -> None:
-    """Computes a call whose workspace found no memory: in blocks, which later calls of its form then are too; or without one."""
+    """Computes a call that found no memory for its workspace: in blocks, as later calls of its form; or without a workspace."""
     index, run = a.get_device(), found.run
     assert run is not None
     less = prepared.in_blocks(run, index, (a, b, bias, out), kernel, torch=cublas.offered())
@@ -107,7 +107,7 @@ def _with_less_memory(
         prepared.without_memory(run, index, kernel, error)(a, b, bias, out)
     else:
         found.run = less
-        prepared.CACHE.forget_short_ways()
+        prepared.CACHE.forget_fast_paths()
 
 
 def _prepare(
@@ -140,17 +140,17 @@ def _prepare(
 
 
 def _holds(memory: torch.Tensor | None) -> bool:
-    """Whether the memory of a packed operand holds anything: pack() returns none where nothing is packed."""
+    """Whether the memory of a packed operand holds anything: mm32::pack returns an empty tensor where nothing is packed."""
     return memory is not None and memory.numel() > 0
 
 
 def _new(shape: list[int]) -> torch.Tensor:
-    """As a new result: contiguous and aligned. It has no memory."""
+    """A meta tensor like a new result: contiguous and aligned."""
     return torch.empty(shape, device="meta")
 
 
 def _check_packed(memory: torch.Tensor, operand: torch.Tensor, problem: gemm.Gemm, side: int) -> None:
-    """That memory given as a packed operand has the size that the kernels will read."""
+    """Raises unless the memory of a packed operand has the size that the kernels will read."""
     wanted, name = planning.packed_bytes(problem, side), "ab"[side]
     if (
         memory.dtype != torch.uint8
@@ -176,8 +176,8 @@ def _run_torch(
     packed_b: torch.Tensor | None = None,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The implementation for the CPU, and for types of devices that mm32 has no kernels for. A packed operand is read as it was
-    before packing. A kernel's name has no effect on the CPU, so that a program for a card runs there; elsewhere it is refused."""
+    """The implementation for the CPU, and for devices that mm32 has no kernels for. Of a packed operand the source is read. A
+    kernel's name has no effect on the CPU, so that a program for a card runs there; on other devices it is refused."""
     a = a.source if type(a) is PackedOperand else a
     b = b.source if type(b) is PackedOperand else b
     shape = gemm.check_inputs(a, b, bias, activation, precision)
@@ -286,24 +286,28 @@ def matmul(
 ) -> torch.Tensor:
     """``activation(a @ b + bias)`` in float32, bias and activation fused, for operands of any strides.
 
-    Shapes are torch.matmul's: (…, M, K) @ (…, K, N) -> (…, M, N), batch dimensions broadcast, 1-D operands are vectors. A
-    transposed view (``a.T``), a slice or an expanded tensor is read where it lies; no copy of an operand is made. A matrix that
-    many calls multiply by may be given packed, as the `PackedOperand` that `pack` makes of it.
+    Shapes are those of torch.matmul: (…, M, K) @ (…, K, N) -> (…, M, N), batch dimensions are broadcast, 1-D operands are
+    vectors. Transposed views (``a.T``), slices and expanded tensors are read as they lie in memory; no operand is copied.
+
+    The scheme of three fp16 products is Ootomo and Yokota's (2022), that of six bf16 products Henry, Tang and Heinecke's (2019);
+    docs/numerics.md has both, and the bound of the error.
 
     Args:
+        a: (…, M, K) or (K,), float32 (on the CPU float64 too), any strides; or a `PackedOperand`.
+        b: (…, K, N) or (K,), as `a`.
         bias: shape (N,), added to every row; for a 1-D ``b``, shape (1,).
-        activation: None, "relu", "leaky_relu" (slope 0.01), "gelu", "gelu_tanh", "silu", "tanh" or "sigmoid", each torch's
-            function of that name, applied after the bias.
-        precision: "fp32", within K u |A||B|, the bound of an fp32 matmul, and no larger than torch's own error, or 4 u, on all
-            data tested (docs/numerics.md, "The promise", has the exceptions); "bf16x6", all 24 bits of
-            every element in six products on the tensor cores, for sums that cancel (compute capability 9.0); "ieee", fp32
-            multiply-adds only; "tf32", an error of TF32's class.
-        kernel: "auto", the kernel that is estimated to be fastest, torch's own product among them where that is fp32 (bias and
-            activation are then passes of their own); or a kernel by name: "naive", "dot", "tiled", "simt", "mma", "direct",
+        activation: None, "relu", "leaky_relu" (slope 0.01), "gelu", "gelu_tanh", "silu", "tanh" or "sigmoid": torch's function of
+            that name, applied after the bias.
+        precision: the error that is allowed, with u = 2^-24. "fp32": at most K u |A||B|, the bound of an fp32 matmul; and on all
+            data tested no larger than torch's own error, or 4 u (docs/numerics.md, "The promise", has the exceptions). "bf16x6":
+            all 24 bits of every element in six products on the tensor cores, for sums that cancel (compute capability 9.0).
+            "ieee": fp32 multiply-adds only. "tf32": an error as large as TF32's.
+        kernel: "auto", the kernel that is estimated to be fastest; torch's own product is among them where it is fp32, with bias
+            and activation in separate passes. Or a kernel by name: "naive", "dot", "tiled", "simt", "mma", "direct",
             "tensorcore" (docs/kernels.md). Where none of mm32's kernels runs (compute capability below 8.0, ROCm, other types of
             devices, no NVRTC), "auto" is torch's product in fp32, and the logger "mm32" says so once. On the CPU the product is
             torch's; the kernel's name is checked and has no effect.
-        out: where to write, of the result's shape; any strides without overlap; not an input. Returned if given.
+        out: the tensor to write to, of the result's shape, any strides that do not overlap, sharing no memory with an input.
 
     Returns:
         A new contiguous tensor (row-major), or ``out``.
@@ -327,7 +331,7 @@ def _matmul(
     out: torch.Tensor | None,
     weight: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """`matmul` of whatever it may be given; `weight` is what the caller has b of."""
+    """`matmul` on the slow path. `weight`: the tensor of which b is the transpose, if any."""
     tensors: tuple[Any, ...] = (a, b) if bias is None else (a, b, bias)
     if out is not None:
         tensors += (out,)
@@ -351,7 +355,7 @@ def _matmul(
     if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
         a, b, *packed = unwrap(a, b, precision, kernel)  # type: ignore[assignment]
     gemm.check_tensors("mm32.matmul", a=a, b=b, bias=bias, out=out)
-    gemm.check_options(activation, precision)  # here too: the operators' own words are of their schemas
+    gemm.check_options(activation, precision)  # here too: the operators' own errors speak of their schemas
     planning.check_kernel(kernel)
     if out is None:
         return torch.ops.mm32.matmul(a, b, bias, activation, precision, kernel, *packed)
@@ -367,7 +371,7 @@ def _product(
     precision: str,
     kernel: str,
 ) -> torch.Tensor:
-    """`matmul`, called as the operator is."""
+    """`matmul` with the operator's arguments."""
     done = fast_path.run(a, b, bias, None, activation, precision, kernel)
     return _matmul(a, b, bias, activation, precision, kernel, None) if done is None else done  # type: ignore[arg-type]
 
@@ -375,7 +379,7 @@ def _product(
 def _packed_implementation(
     a: Any, b: Any, others: tuple[Any, ...], precision: str, kernel: str
 ) -> dispatch.Implementation | None:
-    """The implementation, if a, b or both are packed and may be given to it so, beside `others`; else None."""
+    """The implementation, if it may take a, b or both packed, together with `others`; else None."""
     if torch.compiler.is_dynamo_compiling():
         return None
     known: tuple[int, ...] = ()
@@ -404,10 +408,24 @@ def linear(
     kernel: Kernel = "auto",
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """``activation(x @ weight.T + bias)``: torch.nn.functional.linear with the activation fused, the nt layout.
+    """``activation(x @ weight.T + bias)``: torch.nn.functional.linear with the activation fused (layout nt).
 
-    x is (…, K), weight (N, K), (K,) or a `PackedOperand` of shape (K, N) made by ``mm32.pack(weight.T)``, bias (N,); the rest as
-    in `matmul`.
+    Args:
+        x: (…, K), float32 (on the CPU float64 too), any strides.
+        weight: (N, K), or (K,) for one output without a dimension; or ``mm32.pack(weight.T)``, a `PackedOperand` of shape (K, N).
+        bias: shape (N,).
+        activation: as in `matmul`.
+        precision: as in `matmul`.
+        kernel: as in `matmul`.
+        out: as in `matmul`.
+
+    Returns:
+        (…, N), a new contiguous tensor, or ``out``.
+
+    Raises:
+        RuntimeError: shapes, dtypes or devices that do not fit, in torch's words where torch has them.
+        ValueError: as `matmul`.
+        mm32.CompileError, mm32.LaunchError: as `matmul`.
     """
     done = fast_path.run(x, weight, bias, out, activation, precision, kernel, type(weight) is not PackedOperand)
     if done is not None:
@@ -423,7 +441,19 @@ def linear(
         gemm.check_tensors("mm32.linear", weight=weight)
     if weight.dim() not in (1, 2):
         raise RuntimeError(f"mm32.linear: weight must be (N, K) or (K,), got {tuple(weight.shape)}")
-    transposed = weight.T if weight.dim() == 2 else weight
+    if weight.dim() == 1:
+        return _matmul(x, weight, bias, activation, precision, kernel, out, weight)
+    transposed = weight.T
+    if isinstance(x, torch.Tensor) and not x.is_nested and x.dim() > 0:
+        k = x.size(-1)
+        if not isinstance(k, torch.Tensor) and gemm.known(
+            k != weight.size(1)
+        ):  # a tensor where torch.jit.trace traces it
+            raise RuntimeError(
+                f"mat1 and mat2 shapes cannot be multiplied ({x.size(-2) if x.dim() > 1 else 1}x{k} and "
+                f"{weight.size(1)}x{weight.size(0)}) (mm32.linear of x {list(x.shape)} and weight {list(weight.shape)}, which "
+                f"must be (N, {k}))"
+            )
     return _matmul(x, transposed, bias, activation, precision, kernel, out, weight)
 
 
@@ -436,18 +466,23 @@ def explain(
     precision: Precision = "fp32",
     kernel: Kernel = "auto",
 ) -> str:
-    """What `matmul` would do with these arguments, and why: the plan as a page of text. Nothing is computed.
+    """What `matmul` would do with these arguments, and why: the plan as text, a line for each fact. Nothing is computed.
 
-    Raises as `matmul` does; RuntimeError for DTensors.
+    The text has the sizes and layout, the card, the kernel and the reason for it, each launch with its constants, the workspace
+    in bytes, and the estimated times of the kernels that were considered. It is for people; its form may change.
+
+    Raises:
+        RuntimeError: shapes, dtypes or devices that do not fit; DTensors.
+        ValueError: as `matmul`.
     """
     if sharding.among(a, b, bias):
         raise RuntimeError(
-            "mm32.explain speaks of one rank's product: call it on local tensors, t.to_local(), as placed by mm32.matmul"
+            "mm32.explain plans the product of one rank: call it on local tensors, t.to_local(), as placed by mm32.matmul"
         )
     prepacked, notes = (False, False), ""
     if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
         notes = "".join(f"\npacked     {x!r}" for x in (a, b) if isinstance(x, PackedOperand))
-        a, b, packed_a, packed_b = unwrap(a, b, precision, kernel)
+        a, b, packed_a, packed_b = unwrap(a, b, precision, kernel, "mm32.explain")
         prepacked = _holds(packed_a), _holds(packed_b)
     gemm.check_tensors("mm32.explain", a=a, b=b, bias=bias)
     shape = gemm.check_inputs(a, b, bias, activation, precision)

@@ -22,14 +22,14 @@ torch.library.define("mm32::pack", "(Tensor operand, str side, str precision) ->
 
 @final
 class PackedOperand:
-    """A matrix in the form that the tensor-core kernels multiply, beside the matrix itself. Made by `mm32.pack`.
+    """A matrix together with its packed form, which the tensor-core kernels multiply. Made by `mm32.pack`.
 
     Attributes:
         source: the tensor that was packed. The fallback and gradients read it, so it is kept alive.
         side: "right" or "left" of the product.
         precision: of the calls that it is for.
-        memory: the panels and what belongs to them, uint8 on the source's device; no element if `reason` is not None.
-        shard: of a DTensor, this rank's local tensor, packed; else None. `memory` is then that of the shard.
+        memory: the packed form, uint8 on the source's device; it has no elements if `reason` is not None.
+        shard: for a DTensor, this rank's local tensor, packed; else None. `memory` is then that of the shard.
     """
 
     # What a call needs to know of it, found out once: the forms of source and memory (prepared.form), their dispatch keys, and
@@ -64,6 +64,7 @@ class PackedOperand:
 
     @property
     def shape(self) -> torch.Size:
+        """The source's: (K, N), or (M, K) for side "left"."""
         return self.source.shape
 
     @property
@@ -161,29 +162,34 @@ def _wrapped(t: torch.Tensor) -> bool:
 
 
 def pack(b: torch.Tensor, *, side: Side = "right", precision: Precision = "fp32") -> PackedOperand:
-    """Makes `b`, of shape (K, N), ready to be the right operand of many calls: ``mm32.matmul(a, mm32.pack(b))``.
+    """Packs a matrix that many calls multiply by: ``packed = mm32.pack(b)``, then ``mm32.matmul(a, packed)``. For `linear`, pack
+    the transposed weight: ``mm32.linear(x, mm32.pack(weight.T))``.
 
-    Such a call does not read `b` and split it into hi and lo again. It always takes the card's tensor-core kernel, "tensorcore"
-    or "mma"; a call without packed operands chooses among all kernels. The result is as accurate as that kernel's for `b` itself.
-    It has the same bits where that kernel multiplies panels too, and another order of the same sums where it packs inline
-    (`explain` says which) or where one operand alone needs a scaled lo (docs/numerics.md): that is decided when `b` is packed,
-    and an `a` that does not suit it is multiplied by a lower tier. For `linear`, pack what it multiplies by:
-    ``mm32.linear(x, mm32.pack(weight.T))``. `b` may have any strides. Gradients reach `b` as if it were not packed.
+    A call with a packed operand does not read `b` and split it into hi and lo again. It always runs the card's tensor-core
+    kernel, "tensorcore" or "mma"; a call without packed operands chooses among all kernels. Gradients reach `b` as if it were not
+    packed.
+
+    The result is as accurate as that kernel's for `b` itself. It has the same bits if that kernel packs both operands first. It
+    adds the same sums in another order if the kernel packs while it multiplies (`explain` says which), or if only one operand
+    needs a scaled lo (docs/numerics.md). Whether lo is scaled is decided when `b` is packed; an `a` that does not suit that is
+    multiplied by a lower tier.
 
     A packed form takes 4 bytes of device memory for each element (2 for "tf32", 6 for "bf16x6"), with edges rounded up to 8 rows
-    and 64 of K. A call whose data needs bf16x6 packs `b` again, in memory of its own.
-    Nothing is packed, and calls take `b` as it is, on the CPU and on devices without kernels, inside `torch.vmap`, with precision
-    "ieee", and for a K so small that a tensor-core kernel would not be chosen (with "fp32": below 32, below 256 where the card's
+    and 64 of K. A call whose data need bf16x6 packs `b` again, in memory of its own.
+
+    Nothing is packed, and calls read `b` itself, on the CPU and on devices without kernels, inside `torch.vmap`, with precision
+    "ieee", and for a K so small that a tensor-core kernel would not be chosen (with "fp32": below 32, below 256 if the card's
     kernel is "mma"). `PackedOperand.reason`, its repr and `explain` say so.
 
-    `b` must not change while it is packed. A call raises if torch counted a change in place. Torch does not count writes through
+    `b` must not change while it is packed. A call raises if torch counted a change in place. torch does not count writes through
     ``b.data``, writes by other libraries or by a replayed CUDA graph, collectives in place (``torch.distributed.broadcast``) and
-    what FSDP2 gathers into a weight, and nothing is checked under torch.compile: a result would be that of the old `b` until it
-    is packed again. A CUDA graph of a call keeps multiplying the panels that were captured, and they must outlive it.
+    what FSDP2 gathers into a weight, and nothing is checked under torch.compile: after such a write results are those of the old
+    `b` until it is packed again. A CUDA graph of a call keeps reading the packed form that was captured, which must outlive it.
 
     Args:
-        side: "right" for b (K, N); "left" for the left operand of matmul, then (M, K).
-        precision: "fp32", "bf16x6" or "tf32", that of the calls.
+        b: (K, N), or (M, K) with side "left"; float32 (on the CPU float64 too), any strides.
+        side: "right" for the right operand of `matmul`, "left" for the left one.
+        precision: that of the calls: "fp32", "bf16x6" or "tf32".
 
     Raises:
         RuntimeError: not a dense float32 matrix (on the CPU float64 too).
@@ -224,15 +230,19 @@ def ready(t: torch.Tensor) -> torch.Tensor:
 
 
 def unwrap(
-    a: object, b: object, precision: str, kernel: str
+    a: object, b: object, precision: str, kernel: str, caller: str = "mm32.matmul"
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-    """The tensors of a product's operands, one of which is not a tensor, and the packed form of each or None.
+    """The tensors of a product's operands, one of which is not a tensor, and the packed form of each or None. `caller` is the
+    function that a message names.
 
     Raises TypeError for what is neither, RuntimeError for a packed operand that is stale or on the wrong side, ValueError for
     options that it was not packed for.
     """
     if not (isinstance(a, (torch.Tensor, PackedOperand)) and isinstance(b, (torch.Tensor, PackedOperand))):
-        raise TypeError(f"mm32.matmul takes two torch.Tensors, got {type(a).__name__} and {type(b).__name__}")
+        raise TypeError(
+            f"{caller} takes torch.Tensors or packed operands, got {type(a).__name__} and {type(b).__name__}: "
+            "torch.as_tensor converts"
+        )
     planning.check_kernel(kernel)
     gemm.check_options(None, precision)
     for name, operand, side in (("a", a, "left"), ("b", b, "right")):

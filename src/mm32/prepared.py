@@ -1,7 +1,7 @@
-"""From a call's form to what runs it: planned, compiled, loaded, and kept for the next call of the same form.
+"""From the form of a call to what runs it: planned, compiled, loaded, and cached for the next call of the same form.
 
-Every caller uses this module: the operators, `mm32.pack` and the drop-in. A call that was seen before is one look-up by its
-`Call`; any other one is checked by its caller, and then planned and made ready here.
+The operators, `mm32.pack` and the drop-in all use this module. A call of a form that was seen before is one look-up by its
+`Call`. Any other call is checked by its caller, and then planned, compiled and loaded here.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Run(Protocol):
 
 
 class Form(NamedTuple):
-    """All of a tensor that a plan depends on."""
+    """The properties of a tensor that a plan depends on."""
 
     shape: torch.Size
     strides: tuple[int, ...]
@@ -59,20 +59,20 @@ class Form(NamedTuple):
 
 
 class Call(NamedTuple):
-    """All that decides how a call runs: the key by which it is found again.
+    """Everything that decides how a call runs: the key of the cache.
 
-    A call that was seen before only builds the key and looks it up. It builds plain tuples in the order of these fields, which
-    compare and hash as a `Call` does; `Call.of` gives the fields their names when the key was not found. For two operands that
-    takes 1.2 us on a CPU where a Call of two Forms takes 3.1, and frozen dataclasses with slots take 7.2.
+    A call builds plain tuples in the order of these fields, which compare and hash as a `Call` does; only if the key is not found
+    does `Call.of` give the fields their names. For two operands that takes 1.2 us on a CPU; a Call of two Forms takes 3.1, and
+    frozen dataclasses with slots take 7.2.
     """
 
     operation: object  # "matmul" or "pack"; one of the drop-in's own
     a: Form | None
     b: Form | None
-    addend: Form | None  # the bias, or what is added to the product
+    addend: Form | None  # the bias, or the drop-in's addend
     out: Form | None
     activation: str | None
-    precision: str | None  # None: that of torch's product
+    precision: str | None  # None: that of torch's own product
     kernel: str
     packed_a: Form | None  # the memory of a prepacked operand
     packed_b: Form | None
@@ -105,11 +105,11 @@ class Entry:
 
     def __init__(self) -> None:
         self.used = False
-        self.made = -1  # by which generation of the cache it is kept
+        self.made = -1  # the generation of the cache that keeps it
 
 
 class Prepared(Entry):
-    """A form made ready: the result's shape, and what computes it (None: there is nothing to compute)."""
+    """A form that is ready to run: the result's shape, and what computes it (None: there is nothing to compute)."""
 
     __slots__ = ("run", "shape")
 
@@ -120,15 +120,15 @@ class Prepared(Entry):
 
 
 class Cache:
-    """At most `most` entries. A new one replaces one that was not used lately (the second-chance algorithm, or "clock").
+    """At most `most` entries. A new entry replaces one that was not used lately (the second-chance algorithm, or "clock").
 
-    To find an entry, which every call does, takes no lock and moves nothing. Any thread may find and keep entries at any time.
+    Finding an entry, which every call does, takes no lock and moves nothing. Any thread may find and keep entries at any time.
     """
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self.generation = 0  # rises when all is forgotten: what was planned before may no longer hold
-        self.seen: dict[tuple, list[Any]] = {}  # short ways to entries (fast_path.py), which go when an entry goes
+        self.generation = 0  # rises when the cache is cleared: earlier plans may no longer hold
+        self.seen: dict[tuple, list[Any]] = {}  # of fast_path.py; dropped when an entry is
         self._entries: dict[tuple, Any] = {}
         self._lock = threading.Lock()
 
@@ -140,7 +140,7 @@ class Cache:
         return found
 
     def keep(self, key: tuple, entry: Entry, since: int | None = None) -> None:
-        """`since`: the generation in which it was begun to be planned; where another one has begun meanwhile, it is not kept."""
+        """`since`: the generation in which its planning began; if the cache was cleared meanwhile, it is not kept."""
         with self._lock:
             if since is not None and since != self.generation:
                 return
@@ -151,7 +151,7 @@ class Cache:
                 if candidate.used:  # since it was last looked at: to the end of the queue
                     candidate.used = False
                     self._entries[oldest] = candidate
-                self.seen.clear()  # by a short way an entry is used without being found
+                self.seen.clear()  # the fast path uses entries without finding them here
             self._entries[key] = entry
 
     def clear(self) -> None:
@@ -160,8 +160,8 @@ class Cache:
             self.seen.clear()
             self._entries.clear()
 
-    def forget_short_ways(self) -> None:
-        """Calls take the long way once more: to what an entry says now."""
+    def forget_fast_paths(self) -> None:
+        """Calls take the slow path once more, and find what an entry says now."""
         with self._lock:
             self.seen.clear()
 
@@ -212,11 +212,12 @@ def planned(
     drop_in: bool = False,
     less: int | None = None,
 ) -> planning.Plan:
-    """`planning.plan` for CUDA device `index`, within the workspace that the user allows, or within `less` bytes. Where none of
-    mm32's kernels runs, "auto" is a plan of kernel "torch" that says why, whether or not torch's own product was offered
-    (`torch`): it is all there is.
+    """`planning.plan` for CUDA device `index`, within the user's workspace limit, or within `less` bytes.
 
-    Raises ValueError for an unknown kernel, `Unplannable` for one asked for by name that cannot run.
+    If none of mm32's kernels runs there, "auto" is a plan of kernel "torch" that says why, even if torch's own product was not
+    offered (`torch`).
+
+    Raises ValueError for an unknown kernel, `Unplannable` if a kernel asked for by name cannot run.
     """
     planning.check_kernel(kernel)
     why = unavailable(index)
@@ -241,9 +242,9 @@ def _by_torch(problem: Gemm, index: int, why: str) -> planning.Plan:
 def executable(plan: planning.Plan, index: int, kernel: str = "auto") -> Run:
     """What runs a plan on CUDA device `index`: its kernels are compiled and loaded on return.
 
-    Where NVRTC or the packages that reach it are missing, "auto" is left to torch, in fp32.
+    If NVRTC or the packages that call it are missing, "auto" is left to torch, in fp32.
 
-    Raises `CompileError` or `LaunchError`; `CompileError` too if something is missing for a kernel asked for by name.
+    Raises `CompileError` or `LaunchError`; `CompileError` also if they are missing for a kernel asked for by name.
     """
     global _missing
     _log(plan, index)
@@ -285,7 +286,7 @@ def _log(plan: planning.Plan, index: int) -> None:
 
 
 def _what_is_missing(error: BaseException | None) -> str | None:
-    """What to install, if an error comes from NVRTC, the driver's bindings or their libraries not being there; else None."""
+    """What to install, if an error comes from missing NVRTC, driver bindings or their libraries; else None."""
     while error is not None:
         if isinstance(error, ImportError) or type(error).__name__ == "DynamicLibNotFoundError":  # of cuda-pathfinder
             return f"its kernels need cuda-core with NVRTC: {compiler.INSTALL}"
@@ -294,8 +295,8 @@ def _what_is_missing(error: BaseException | None) -> str | None:
 
 
 LEAST_LIMIT = 64 << 20  # bytes: with a smaller workspace blocks hardly pay
-# When blocks of a call found no memory either. Each try plans anew, and has torch's allocator look for memory several times.
-_in_vain: WeakKeyDictionary[Run, float] = WeakKeyDictionary()
+# When blocks found no memory either. Each try plans anew, and makes torch's allocator search for memory several times.
+_out_of_memory_at: WeakKeyDictionary[Run, float] = WeakKeyDictionary()
 AGAIN = 10.0  # seconds until they are tried again
 
 
@@ -306,16 +307,16 @@ def in_blocks(
     kernel: str = "auto",
     **options: Any,
 ) -> Run | None:
-    """Computes a call, `run(*tensors)`, which found no memory for its workspace, in blocks with half of that, a quarter, and so
-    on down to LEAST_LIMIT. Returns what did, and warns; None, with nothing done, where nothing fits or no kernel of blocks can be
-    loaded, for AGAIN seconds after that, for a kernel that is not one of the emulated ones, and while a CUDA graph is captured,
-    when none may be loaded. `options` are those of `planned`."""
+    """Computes a call, `run(*tensors)`, that found no memory for its workspace, in blocks with half of that, a quarter, and so on
+    down to LEAST_LIMIT. Returns what computed it, and warns. Returns None, with nothing done, if nothing fits or the kernels
+    cannot be loaded, for AGAIN seconds after that, for kernels that are not emulated ones, and while a CUDA graph is captured,
+    when kernels must not be loaded. `options` are those of `planned`."""
     plan = run.plan
     if plan.kernel not in planning.EMULATED_KERNELS or plan.workspace is None:
         return None
     if tensors[0].is_cuda and torch.cuda.is_current_stream_capturing():
         return None
-    if time.monotonic() - _in_vain.get(run, -AGAIN) < AGAIN:
+    if time.monotonic() - _out_of_memory_at.get(run, -AGAIN) < AGAIN:
         return None
     limit = plan.workspace.bytes
     while (limit := limit // 2) >= LEAST_LIMIT:
@@ -323,7 +324,7 @@ def in_blocks(
             less = planned(plan.gemm, index, kernel, less=limit, **options)
         except planning.Unplannable:
             return None
-        if less.kernel != plan.kernel or less.workspace is None:  # another kernel is faster by now
+        if less.kernel != plan.kernel or less.workspace is None:  # with so little another kernel is faster
             break
         limit = less.workspace.bytes
         try:
@@ -341,12 +342,12 @@ def in_blocks(
             stacklevel=4,
         )
         return made
-    _in_vain[run] = time.monotonic()
+    _out_of_memory_at[run] = time.monotonic()
     return None
 
 
 def without_memory(run: Run, index: int, kernel: str, error: torch.OutOfMemoryError) -> Run:
-    """What computes a call of mm32's in the place of `run`, which found no memory for its workspace (`error`), nor in blocks.
+    """What computes a call in place of `run`, which found no memory for its workspace (`error`), nor in blocks.
 
     "auto" and "simt" are computed by a kernel without a workspace, which is slower, and a warning says so. For another kernel
     asked for by name, the error is raised again.

@@ -23,7 +23,7 @@ OFF_REASON = "MM32_DISABLE=1 is set"
 @dataclass(frozen=True)
 class Setting:
     """An environment variable. `values` are those that it may have, None if any text is one; unset or empty, it does nothing.
-    `read` raises ValueError for a text that says nothing: whoever needs the value gets that error."""
+    `read` raises ValueError for a text that it cannot read: the code that needs the value gets that error."""
 
     name: str
     values: tuple[str, ...] | None = None
@@ -31,12 +31,12 @@ class Setting:
 
     @property
     def text(self) -> str:
-        """As it is set, "" where it is not."""
+        """The variable's text, "" if it is not set."""
         return os.environ.get(self.name, "").strip()
 
     @property
     def unknown(self) -> str | None:
-        """Why its value is none that it may have, or None."""
+        """What is wrong with its value, or None."""
         if self.read is not None and self.text:
             try:
                 self.read(self.text)
@@ -61,7 +61,7 @@ def bytes_of(limit: int | str | None) -> int | None:
         if size == int(size):
             return int(size)
     raise ValueError(
-        f"{limit!r} is no limit of a workspace: it takes a number of bytes, a number with KiB, MiB, GiB or TiB such as '512MiB', "
+        f"{limit!r} is not a workspace limit: give a number of bytes, a number with KiB, MiB, GiB or TiB such as '512MiB', "
         "or 'none' for no limit"
     )
 
@@ -84,9 +84,9 @@ _limit: tuple[int | None] | None = None  # once somebody has set it, or it was r
 
 
 def workspace_limit() -> int | None:
-    """Bytes that a product's workspace may have, None if any number: what was set last, or MM32_WORKSPACE_LIMIT, or 2 GiB.
+    """The most bytes that a product's workspace may have, None for no limit: what was set last, MM32_WORKSPACE_LIMIT, or 2 GiB.
 
-    Raises ValueError for a value of the variable that says no limit.
+    Raises ValueError if the variable's value cannot be read.
     """
     global _limit
     if _limit is None:

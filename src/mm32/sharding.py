@@ -46,8 +46,8 @@ class Case(NamedTuple):
 
 
 def cases(a: Sequence[Any], b: Sequence[Any], sums: bool) -> list[Case]:
-    """What may be sharded over one dimension of a mesh, for operands of (global) shapes `a` and `b`: nothing, rows, columns, each
-    batch dimension and, with `sums`, K."""
+    """The cases of one dimension of a mesh, for operands of global shapes `a` and `b`: sharded are nothing, rows, columns, a
+    batch dimension or, with `sums`, K."""
     from torch.distributed.tensor import Partial, Replicate, Shard
 
     whole, shape = Replicate(), gemm.result_shape(a, b)
@@ -142,7 +142,7 @@ def _strategies_of_matmul_out(
 
 
 def _strategies_of_pack(operand: Any, side: Any, precision: Any) -> list:
-    """The panels of a shard are no shard of the panels: `mm32.pack` packs each rank's own. The operator packs the whole."""
+    """A packed form cannot be sharded: `mm32.pack` packs each rank's own shard. The operator packs the whole operand."""
     from torch.distributed.tensor import Replicate
 
     return [([Replicate()], [Replicate(), None, None])]
@@ -172,7 +172,8 @@ def product(
 
 
 def _sums_over_ranks(a: Any, b: Any) -> bool:
-    """Whether K is sharded, and what is not can be without moving: then the sum moves, not the operands."""
+    """Whether K is sharded in one operand, and the other one can be sharded alike without communication: then the sum is
+    communicated, not the operands."""
     if not (gemm.is_dtensor(a) and gemm.is_dtensor(b)):
         return False
     k_a, k_b = a.dim() - 1, max(b.dim() - 2, 0)
@@ -245,10 +246,14 @@ def matmul(
 def _check_all_sharded(tensors: list[Any], packed: bool) -> None:
     for t in tensors:
         if not gemm.is_dtensor(t):
-            what = "mm32.pack of the DTensor packs each rank's shard" if packed else "distribute_tensor makes it one"
+            what = (
+                "mm32.pack of the DTensor packs each rank's shard"
+                if packed
+                else "distribute_tensor makes a DTensor of it"
+            )
             raise RuntimeError(
                 f"mm32.matmul got mixed torch.Tensor and DTensor: all tensors have to be DTensors, and one of shape "
-                f"{tuple(t.shape)} is none ({what})"
+                f"{tuple(t.shape)} is a plain tensor: {what}"
             )
         if t.device_mesh != tensors[0].device_mesh:
             raise RuntimeError(f"mm32.matmul: DTensors on two meshes, {tensors[0].device_mesh} and {t.device_mesh}")

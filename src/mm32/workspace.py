@@ -9,7 +9,7 @@ def workspace_limit() -> int | None:
     """The bytes of device memory that one product may take as its workspace; None if any number.
 
     It is 2 GiB, or what the environment variable MM32_WORKSPACE_LIMIT or `set_workspace_limit` says. Raises ValueError if the
-    variable says no limit.
+    variable's value cannot be read.
     """
     return settings.workspace_limit()
 
@@ -18,13 +18,13 @@ def set_workspace_limit(limit: int | str | None) -> None:
     """Sets the bytes of device memory that one product may take as its workspace, for the whole process, from the next call on.
 
     The kernels "tensorcore" and "mma" pack their operands into a workspace, 4 to 6 bytes for each element. A product that would
-    need more than the limit is computed in blocks, one after another in the same workspace: rows and columns of the result, and
-    spans of K whose sums are added in fp32, within the same bound of the error (docs/numerics.md). ``explain`` shows the blocks.
-    A smaller limit takes longer: operands are packed more than once. A kernel that finds no blocks within the limit is not
-    taken, and "simt" shares K among fewer blocks.
+    need more than the limit is computed in blocks of rows, columns and K, one after another in the same workspace. Sums of the
+    blocks of K are added in fp32, and the same error bound holds (docs/numerics.md). ``explain`` shows the blocks. With a smaller
+    limit products take longer, because operands are packed more than once. A kernel that has no blocks within the limit is not
+    chosen, and "simt" splits K among fewer blocks.
 
-    It does not hold for products with an operand that was packed before (`pack`), whose panels are of whole operands, nor for
-    what `pack` makes, nor for exported files. CUDA graphs keep what they were captured with.
+    The limit does not hold for products with an operand that was packed before, which is packed whole, nor for what `pack` makes,
+    nor for exported files. CUDA graphs keep the workspace that they were captured with.
 
     Args:
         limit: a number of bytes, a text such as "512MiB" or "1.5 GiB", or None (or "none") for no limit.

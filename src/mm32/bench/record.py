@@ -117,9 +117,9 @@ def read(path: Path) -> dict[str, Any]:
     try:
         record = json.loads(path.read_text())
     except ValueError as error:
-        raise ValueError(f"{path} is not a record: {error}") from error
+        raise ValueError(f"{path} is not a record, which mm32 bench --json writes: {error}") from error
     if not isinstance(record, dict) or "schema" not in record:
-        raise ValueError(f"{path} is not a record: it names no schema")
+        raise ValueError(f"{path} is not a record, which mm32 bench --json writes: it names no schema")
     if record["schema"] != SCHEMA:
         raise ValueError(f"{path}: record schema {record['schema']}, this version reads {SCHEMA}: run it again")
     return record

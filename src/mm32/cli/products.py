@@ -21,8 +21,8 @@ Product = Annotated[
 ]
 Bias = Annotated[bool, typer.Option("--bias", help="Add a bias of shape (N,).")]
 Activation = Annotated[str | None, typer.Option(metavar="NAME", help="Apply relu, gelu, ... to the result.")]
-Precision = Annotated[str, typer.Option(metavar="NAME", help="What error is allowed: fp32, bf16x6, ieee or tf32.")]
-Kernel = Annotated[str, typer.Option(metavar="NAME", help="A kernel by name, or auto.")]
+Precision = Annotated[str, typer.Option(metavar="NAME", help="The error that is allowed: fp32, bf16x6, ieee or tf32.")]
+Kernel = Annotated[str, typer.Option(metavar="NAME", help="The name of a kernel, or auto.")]
 
 
 def _products(product: str | None, default: str = "nn") -> list[tuple[str, int, int, int]]:
@@ -46,7 +46,7 @@ def export(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: standard output.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over FILE if it exists.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite FILE if it exists.")] = False,
 ) -> None:
     """Write one self-contained script: class ModelNew with the CUDA source inside, built by load_inline."""
     from mm32 import collect_env
@@ -133,13 +133,13 @@ def bench(
         Path | None, typer.Option(metavar="FILE", help="Write the record as JSON; - for standard output.")
     ] = None,
     csv: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a line for each time as CSV; - for standard output.")
+        Path | None, typer.Option(metavar="FILE", help="Write the times as CSV, one a line; - for standard output.")
     ] = None,
     markdown: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the table as Markdown; - for standard output.")
     ] = None,
     energy: Annotated[
-        bool, typer.Option("--energy", help="Count the energy of a call too: half a second and more for each time.")
+        bool, typer.Option("--energy", help="Also measure the energy of a call: half a second or more for each time.")
     ] = False,
 ) -> None:
     """Time mm32 beside torch and others, each with its error. Needs a CUDA device, except with --from."""

@@ -49,18 +49,18 @@ def verify(
     ] = None,
     kernel: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Instead of CANDIDATE: this kernel of mm32 in the reference's model."),
+        typer.Option(metavar="NAME", help="In place of CANDIDATE: this kernel of mm32, in the reference's model."),
     ] = None,
     example: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Instead of REFERENCE: one that comes with mm32: tt, nt, ..., small (for a CPU). "
-            "Without a CANDIDATE: with --kernel auto.",
+            help="In place of REFERENCE: an example of mm32's: tt, nt, ..., small (for a CPU). "
+            "Without a CANDIDATE, --kernel auto is the candidate.",
         ),
     ] = None,
     trials: Annotated[
-        int | None, typer.Option(min=1, help="Random inputs to compare. Default: 3, fewer where they take long.")
+        int | None, typer.Option(min=1, help="Random inputs to compare. Default: 3, fewer if they take long.")
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the first trial. Default: a random one.")] = None,
     json: Annotated[
@@ -68,24 +68,28 @@ def verify(
     ] = None,
     html: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the report as HTML, with pictures; of many: a table and its pages."),
+        typer.Option(
+            metavar="FILE",
+            help="Write the report as HTML, with pictures; for many candidates, a table and a page for each.",
+        ),
     ] = None,
     timeout: Annotated[
-        float, typer.Option(min=1, metavar="SECONDS", help="For any one step of the candidate, compiling included.")
+        float,
+        typer.Option(min=1, metavar="SECONDS", help="Time limit of each step of the candidate, compiling included."),
     ] = 300.0,
     memory: Annotated[
         float | None,
         typer.Option(
-            min=0.25, metavar="GIB", help="Host memory of the candidate. Default: 16, or 3/4 of this machine's."
+            min=0.25, metavar="GIB", help="Limit of the candidate's host memory. Default: 16, or 3/4 of this machine's."
         ),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show the verdict's line alone.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Show every check, also those that went well.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show only the line of the verdict.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show every check, including those that passed.")] = False,
     baseline: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Faster than what: eager, compile (torch.compile of it) or tf32. Again for more; the first decides.",
+            help="How the reference is timed: eager, compile (torch.compile) or tf32. May be repeated; the first decides.",
         ),
     ] = None,
     kernelbench: Annotated[
@@ -95,7 +99,7 @@ def verify(
             exists=True,
             file_okay=False,
             rich_help_panel=MANY,
-            help="Instead: every candidate of this KernelBench run.",
+            help="In place of scripts: every candidate of this KernelBench run.",
         ),
     ] = None,
     problems: Annotated[
@@ -105,7 +109,7 @@ def verify(
             exists=True,
             file_okay=False,
             rich_help_panel=MANY,
-            help="KernelBench's problems. Default: looked for.",
+            help="KernelBench's problems. Default: searched for in the run's folder and above it.",
         ),
     ] = None,
     store: Annotated[
@@ -113,7 +117,7 @@ def verify(
         typer.Option(
             metavar="FOLDER",
             rich_help_panel=MANY,
-            help="Of many: where all is kept. Default: beside the candidates' folder.",
+            help="Where jobs and results are kept. Default: beside the candidates' folder.",
         ),
     ] = None,
     worker: Annotated[
@@ -123,22 +127,22 @@ def verify(
             exists=True,
             file_okay=False,
             rich_help_panel=MANY,
-            help="Instead: do the jobs of this store.",
+            help="In place of scripts: do the jobs of this store.",
         ),
     ] = None,
     submit: Annotated[
         bool,
-        typer.Option("--submit", rich_help_panel=MANY, help="Of many: only put the jobs into the store, for workers."),
+        typer.Option("--submit", rich_help_panel=MANY, help="Only put the jobs into the store, for workers."),
     ] = False,
     gpus: Annotated[
         str | None,
         typer.Option(
-            metavar="N|all", rich_help_panel=MANY, help="Of many: cards to use. Default: all; the CPU without any."
+            metavar="N|all", rich_help_panel=MANY, help="Cards to use. Default: all, or the CPU if there is none."
         ),
     ] = None,
     builders: Annotated[
         int | None,
-        typer.Option(min=1, rich_help_panel=MANY, help="Of many: how many to build at once. Default: as cores allow."),
+        typer.Option(min=1, rich_help_panel=MANY, help="Candidates to build at once. Default: by the number of cores."),
     ] = None,
     exit_rule: Annotated[
         str,
@@ -146,12 +150,14 @@ def verify(
             "--exit-code",
             metavar="RULE",
             rich_help_panel=MANY,
-            help="Of many: by the worst verdict, the tool's own, or none.",
+            help="Exit code by the worst verdict (worst), by failures that say nothing of a candidate (tool), or 0 (none).",
         ),
     ] = "worst",
     eval_results: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", rich_help_panel=MANY, help="Of --kernelbench: write its eval_results.json here."),
+        typer.Option(
+            metavar="FILE", rich_help_panel=MANY, help="With --kernelbench: write its eval_results.json here."
+        ),
     ] = None,
 ) -> None:
     """Compare a candidate with a reference: same outputs? faster? The verdict is the last line."""

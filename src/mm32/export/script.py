@@ -65,7 +65,9 @@ def export_script(plan: Plan, layout: str, *, linear: bool = False) -> str:
     if g != gemm.from_layout(layout, g.m, g.n, g.k, **options):  # type: ignore[arg-type]
         raise ValueError(f"a file is exported for contiguous operands in a named layout; these are not {layout!r}: {g}")
     if linear and layout != "nt":
-        raise ValueError(f"a linear layer has layout 'nt' (x as it lies, weight stored (N, K)), not {layout!r}")
+        raise ValueError(
+            f"a linear layer has layout 'nt' (x as it lies, weight stored (N, K)), not {layout!r}: leave out the layout"
+        )
     if not (g.m and g.n and g.k):
         raise ValueError(
             f"a file is exported for M, N and K of 1 or more; with M={g.m} N={g.n} K={g.k} nothing is multiplied"
