@@ -88,9 +88,12 @@ def timed(report: Report) -> dict[str, Any]:
 
 def apart(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Of all groups of processes the standard deviation of logarithms: of two processes of the reference (about 0, which they are
-    but for processes and noise), and of the ratios of each kind about that kind's mean, which is told too."""
+    but for processes and noise), and of the ratios of each kind about that kind's mean, which is told too. `first_control`: the
+    mean of first groups' controls alone, in which one process is the one that has said what is right before."""
     found: dict[str, Any] = {}
     controls: list[float] = []
+    first = [math.log(some[0]["control"]) for row in rows if (some := _groups(row["timing"]))]
+    found["first_control"] = math.exp(statistics.fmean(first)) if first else None
     for kind in KINDS:
         groups = [group for row in rows if row["kind"] == kind for group in _groups(row["timing"])]
         ratios = [math.log(group["speedup"]) for group in groups]

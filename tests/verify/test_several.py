@@ -197,3 +197,14 @@ def test_where_a_process_does_not_come_up_again_the_first_ones_decide(
 def test_a_candidate_that_crashes_in_a_later_window_has_crashed(run: Run) -> None:
     body = "count.append(1)\nif again and len(count) > 50: os.kill(os.getpid(), 11)\nreturn torch.relu(A.T @ B.T)"
     assert run(forward(body, AGAIN + "count = []\n")).verdict in (Verdict.CRASHED, Verdict.INCONCLUSIVE)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("three_groups")
+def test_fresh_processes_on_a_card(run: Run, leftovers: Leftovers) -> None:
+    report = run(RIGHT)
+    assert report.verdict.same, report.reason
+    assert report.timing is not None
+    assert len(report.timing["groups"]) == 3, report.notes
+    assert report.stages["timing fresh processes"] < 2 * repeated.BUDGET / several.MOST, report.stages
+    assert not leftovers()

@@ -20,7 +20,7 @@ DEVICES = ("cuda",)  # where it is done: a CPU's margin for one process of each 
 BUDGET = 32.0  # seconds of all further groups
 A_START = 3.0  # seconds that the first of them is taken to need beside its rounds
 BUILT_SOON = 4.0  # seconds of loading and building a candidate, above which it is not known beforehand whether it can be repeated
-WITHIN = 10.0  # seconds for each step of a fresh process; one that takes longer is not waited for
+WITHIN = 8.0  # seconds for each step of a fresh process; one that takes longer is not waited for
 CACHES = 256 << 20  # bytes of what a candidate's build left that its fresh processes are given
 NULL_SHARE = 0.25  # of a round's time, about: the null worker is not timed again
 

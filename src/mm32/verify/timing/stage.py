@@ -233,6 +233,7 @@ class TimingStage:
         `candidate` starts the candidate's, `load` makes its model. Raises Failure, NoStart and OSError."""
         if self.workers["reference"] is self.eager and "eager" not in self.benches:
             self.benches["eager"] = self.benches.pop("reference")
+            self.benches["eager"].leave_outputs()
         for name in several.SIDES:
             if (bench := self.benches.pop(name, None)) is not None:
                 bench.close()
