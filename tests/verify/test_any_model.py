@@ -213,14 +213,6 @@ def test_variations_leave_masks_labels_indices_and_distributions_alone() -> None
             assert torch.equal(rows[1], values[1].roll(by, 0))  # type: ignore[union-attr]
 
 
-def test_perturbed_parameters_are_neither_ones_nor_zeros_and_variances_stay_positive() -> None:
-    model = nn.BatchNorm2d(16)
-    variations.perturb(model, torch.Generator().manual_seed(0))
-    for t in (model.weight, model.bias, model.running_mean):
-        assert torch.unique(t.detach()).numel() == 16  # type: ignore[union-attr]
-    assert bool((model.running_var > 0).all())  # type: ignore[union-attr,operator]
-
-
 # ---------------------------------------------------------------------------------------------------------- verdicts
 
 CORPUS = sorted(path for kind in ("cheats", "honest") for path in (in_process.CORPUS / kind).glob("j_*.py"))

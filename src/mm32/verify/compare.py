@@ -56,6 +56,7 @@ class Comparison:
         self.probing = False
         self.reference_seconds = 0.0
         self.odd: list[Odd] = []  # data of probes that were passed, for timed windows
+        self.unvaried: list[str] = []  # buffers and inputs that all data leave as they are, and how
 
     def run(self, after_trials: Callable[[], None] = lambda: None) -> None:
         """All stages after loading; `after_trials` is called where trials found nothing. Raises Stop unless it is the same."""
@@ -67,7 +68,8 @@ class Comparison:
             judgement = probing.run()
             self.odd = probing.odd
         if self.undecided and judgement.same:
-            if not any(p["name"] == "parameters" and p.get("status") == "same" for p in self.report.probes):
+            others = ("parameters", "parameters of one sign")
+            if not any(p["name"] in others and p.get("status") == "same" for p in self.report.probes):
                 raise Stop(Verdict.NO_VERDICT, f"{self.undecided}: nothing can be said of another's")
             self.session.note(
                 f"{self.undecided} on its own data: what was compared is its answer with other parameters"
@@ -268,6 +270,7 @@ class Comparison:
         self.varied = None  # they may be large: those of one variation at a time
         entries = sum(leaf.numel() if isinstance(leaf, Tensor) else 1 for _, leaf in leaves(self.right))
         reply = self.reference.ask("vary", name=name, seed=seed, entries=entries)
+        self.unvaried += [str(one) for one in reply.header.get("unvaried") or ()]
         if "why_not" in reply.header:
             self.reference.ask("set_inputs", self.inputs, names=self.names)
             return str(reply.header["why_not"])

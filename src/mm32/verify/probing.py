@@ -22,7 +22,7 @@ from .exchange import handover
 from .exchange.wire import bytes_of, leaves
 from .inputs.isolating import FEW, ISOLATING
 from .inputs.probes import PROBES, Probe, skip_reason
-from .inputs.variations import VARIATIONS, Variation, structure
+from .inputs.variations import MILDER, NO_PARAMETERS, VARIATIONS, Variation, structure
 from .judging.bounds import U32, Errors, Truth
 from .judging.judge import Judgement, judge, same_bits
 from .report import judgement_record
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .compare import Comparison
 
 LATE = "left out for time"
+DECIDES = "rounding decides the reference's own answer there"
 UNSET = "the candidate's parameters cannot be set"
 NO_MEMORY = "the card has no memory left to judge it"
 MOST_UNJUDGED = 2  # probes that may be left out for that
@@ -98,6 +99,7 @@ class Probing:
         for number, (_, leaf) in enumerate(leaves(self.comparison.inputs)):
             if isinstance(leaf, Tensor) and (leaf.is_floating_point() or leaf.is_complex()) and (of := structure(leaf)):
                 self.report.left_out.append(f"input {number} other than {of}")
+        self.report.left_out += dict.fromkeys(self.comparison.unvaried)
         if self.seen:
             bits = min(self.seen)
             self.report.precision = {"bits": round(bits, 1), "of": 24}
@@ -174,33 +176,46 @@ class Probing:
             self.session.at(f"probing: {variation.name}")
             if (variation.few and self._entries() > FEW) or self._again_in_vain(variation):
                 continue
-            record: dict[str, Any] = {"name": variation.name, "asks": variation.asks}
-            self.report.probes.append(record)
             seed = self.session.seed + 1000 + number
-            reason = LATE if self._late(begin) else None
-            if reason is None and variation.state and not comparison.copied:
-                reason = UNSET
-            if reason is not None:
-                record |= {"status": "skipped", "reason": reason}
-                continue
-            comparison.inputs = own
-            reason = comparison.vary(variation.name, seed)
-            if reason == "":
-                self.report.probes.remove(record)
-                continue
-            if reason is not None:
-                record |= {"status": "skipped", "reason": reason}
-                if variation.state:  # the reference may have found the reason only once it was changed
-                    self.reference.ask("build", comparison.build, seed=self.session.seed)
-                continue
-            result = self._judge_variation(variation, seed, record)
-            if result is not None and not result.same and worst.same:
-                worst = Judgement(False, f"probe {variation.name!r}: {result.reason}")
-            if variation.state:
-                self.reference.ask("build", comparison.build, seed=self.session.seed)
-                comparison.build_candidate(comparison.build)
-            self.reference.ask("set_inputs", own, names=comparison.names)
+            skipped = []
+            for one in (variation, *(MILDER[name] for name in variation.milder)):
+                result, milder = self._probe(one, seed, own, begin)
+                if result is not None and not result.same and worst.same:
+                    worst = Judgement(False, f"probe {one.name!r}: {result.reason}")
+                if not milder:
+                    break
+                skipped.append(self.report.probes.pop())
+            else:
+                self.report.probes.append(skipped[0])
         return worst
+
+    def _probe(self, variation: Variation, seed: int, own: Any, begin: float) -> tuple[Judgement | None, bool]:
+        """One variation of the `own` inputs: what comes of it, None if it is left out; and whether a milder one may do."""
+        comparison = self.comparison
+        record: dict[str, Any] = {"name": variation.name, "asks": variation.asks}
+        self.report.probes.append(record)
+        reason = LATE if self._late(begin) else None
+        if reason is None and variation.state and not comparison.copied:
+            reason = UNSET
+        if reason is not None:
+            record |= {"status": "skipped", "reason": reason}
+            return None, False
+        comparison.inputs = own
+        reason = comparison.vary(variation.name, seed)
+        if reason == "":
+            self.report.probes.remove(record)
+            return None, False
+        if reason is not None:
+            record |= {"status": "skipped", "reason": reason}
+            if variation.state:  # the reference may have found the reason only once it was changed
+                self.reference.ask("build", comparison.build, seed=self.session.seed)
+            return None, reason != NO_PARAMETERS
+        result = self._judge_variation(variation, seed, record)
+        if variation.state:
+            self.reference.ask("build", comparison.build, seed=self.session.seed)
+            comparison.build_candidate(comparison.build)
+        self.reference.ask("set_inputs", own, names=comparison.names)
+        return result, record.get("reason") == DECIDES
 
     def _again_in_vain(self, variation: Variation) -> bool:
         """Whether the last probe was of the same kind and was left out, as the next would be."""
@@ -227,7 +242,7 @@ class Probing:
             self._without_memory(record)
             return None
         if why_not:
-            record |= {"status": "skipped", "reason": "rounding decides the reference's own answer there"}
+            record |= {"status": "skipped", "reason": DECIDES}
             return None
         if not variation.odd:
             comparison.keep(truths, trial=False)

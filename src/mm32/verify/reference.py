@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from torch.utils import _pytree as pytree
 
 from . import machine, text
 from .exchange import wire
-from .inputs import isolating, probes, variations
+from .inputs import isolating, probes, states, variations
 from .judging import exact, oracle
 from .judging.bounds import Truth
 from .judging.draws import CannotReplay
@@ -33,17 +34,28 @@ SLICE_BYTES = {"cpu": 32 << 20, "cuda": 256 << 20}  # of an output, above which 
 SLICE_INPUTS = 1 << 30  # bytes of all inputs, above which it is done however small the output
 MOST_FREE = 64 << 20  # bytes of inputs, and of an output, of which it is said where NaN and Inf decide nothing
 SHARE = 16
-CHANGES = {
-    "parameters": variations.perturb,
-    "large parameters": variations.enlarge,
-}  # of the model, by a variation's name
-
+# Of the model's parameters and buffers of floating point, by a variation's name.
+CHANGES: dict[str, Callable[[torch.nn.Module, torch.Generator], None]] = {
+    "parameters": states.perturb,
+    "parameters of one sign": partial(states.perturb, signs=False),
+    "large parameters": states.enlarge,
+    "parameters times 4": partial(states.enlarge, by=4.0),
+    "parameters times 2": partial(states.enlarge, by=2.0),
+}
 
 # Operators that take probabilities, or rates, and on a GPU end the process's context where they are given others.
 LIMITED = {"aten::bernoulli", "aten::poisson", "aten::multinomial", "aten::binomial"}
 
 
-BY_NAME = {variation.name: variation for variation in (*variations.VARIATIONS, *isolating.ISOLATING)}
+BY_NAME = {
+    variation.name: variation
+    for variation in (*variations.VARIATIONS, *variations.MILDER.values(), *isolating.ISOLATING)
+}
+# Operators that take integers for places, by parts of their names.
+LOOKUPS = (
+    *("index", "gather", "embedding", "scatter", "take", "put", "one_hot", "bincount", "repeat_interleave", "segment"),
+    *("nll_loss", "cross_entropy", "ctc", "margin", "searchsorted", "bucketize", "_local_scalar_dense"),
+)
 # Operators that turn absolute errors into relative ones, which an honest kernel (exp2 of x log2 e) has of large values.
 STEEP = ("exp", "softmax", "attention", "sin", "cos", "tan")
 
@@ -60,6 +72,7 @@ class ReferenceRunner(ScriptRunner):
         self.u = U32  # coarsest unit roundoff that it computes in
         self.lengths: list[int] = []  # of the sums of its last float64 run
         self.products = 0  # in it
+        self.changing: list[str] = []  # buffers that a forward changes
         self.separable: list[int] | None = None  # inputs of which a part of the batch can be taken alone
 
     def operations(self) -> dict[str, Callable[[Request], Answer]]:
@@ -258,7 +271,7 @@ class ReferenceRunner(ScriptRunner):
         """Which buffers and plain attributes a forward changes, whether the attributes matter, and what the model draws; and
         the output of the forward that `tracer` has seen."""
         assert self.model is not None
-        changed = self.changed_state()
+        changed = self.changing = self.changed_state()
         self.restore_state()
         before = plain_attributes(self.model)
         seed_everything(seed)
@@ -349,17 +362,21 @@ class ReferenceRunner(ScriptRunner):
             own = [t.clone() if isinstance(t, Tensor) else t for t in leaves]
         odd = variation is not None and variation.odd
         filled: list[Any] = []
+        unvaried: list[str] = []
         try:
             if variation is not None and variation.state:
-                change = isolating.thin if variation.isolating else CHANGES[name]
-                change(self.model, generator)
+                if name == "integer buffers":
+                    self._exchange(generator, seed, unvaried)
+                else:
+                    change = isolating.thin if variation.isolating else CHANGES[name]
+                    change(self.model, generator)
                 self.keep_state(list(self.kept_state))
             else:
                 fill = self._isolated if variation is not None and variation.isolating else variations.fill
                 filled = fill(name, leaves, generator)
                 self.place(pytree.tree_unflatten(filled, spec))
         except variations.CannotVary as error:
-            return {"why_not": str(error)}
+            return {"why_not": str(error), "unvaried": unvaried}
         why_not = self._fails(seed, odd)
         if why_not and own and filled and self._vary_some(own, filled, spec, seed, odd):
             why_not = ""
@@ -368,7 +385,23 @@ class ReferenceRunner(ScriptRunner):
         made: Answer = {"inputs": self.inputs, "state": dict(self.model.state_dict())}
         if variation is not None and variation.odd:
             made["free"] = self._free(own, spec, pytree.tree_leaves(self.inputs), seed)
-        return {"value": made}
+        return {"value": made, "unvaried": unvaried}
+
+    def _exchange(self, generator: torch.Generator, seed: int, unvaried: list[str]) -> None:
+        """Change buffers of integers and truth values; `unvaried` gets those that had to stay as they are. Raises CannotVary."""
+        assert self.model is not None
+
+        def fails() -> bool:
+            self.keep_state(list(self.kept_state))
+            return bool(self._fails(seed, odd=False))
+
+        safe = self.device.type == "cpu" or not self._indexes()
+        states.exchange(self.model, generator, self.changing, fails, unvaried, safe)
+
+    def _indexes(self) -> bool:
+        """Whether the model may look something up by an integer. On a GPU one that is too large ends the process's context."""
+        operators = self.recorder.names if self.recorder is not None else set()
+        return any(word in op for op in operators for word in LOOKUPS)
 
     def _vary_some(self, own: list[Any], filled: list[Any], spec: Any, seed: int, odd: bool) -> bool:
         """Change only those inputs that the reference has an answer for where each is changed alone: one that is under a root

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,8 @@ class Variation:
     """`odd`: NaN or Inf belong to it. `state`: it changes parameters. `outside`: its values may leave [0, 1].
     `few`: only for outputs of few numbers, in which the errors of many entries average out. `ties`: entries are equal in it, so
     that an integer output, such as the place of the largest, may be any of several. `equal`: numbers that are equal are added
-    up, and all rounded the same way. `isolating`: data of isolating.py."""
+    up, and all rounded the same way. `isolating`: data of isolating.py. `milder`: names of those that stand in, in turn, where
+    the reference has no finite answer for it or rounding decides what it is."""
 
     name: str
     asks: str
@@ -30,15 +31,17 @@ class Variation:
     ties: bool = False
     equal: bool = False
     isolating: bool = False
+    milder: tuple[str, ...] = ()
 
 
 VARIATIONS = (
     Variation("zero-mean", "data of both signs: what hides in large sums, or behind positive data, shows"),
     Variation(
         "parameters",
-        "other parameters: a weight of ones or a bias of zeros cannot be left out",
+        "other parameters: a weight of ones or a bias of zeros cannot be left out, nor that some weights are negative",
         state=True,
         outside=False,
+        milder=("parameters of one sign",),
     ),
     Variation(
         "planted",
@@ -46,7 +49,14 @@ VARIATIONS = (
     ),
     Variation(
         "large parameters",
-        "parameters 8 times as large: what is left out as small, or overflows, shows",
+        "parameters 8 times as large, and zeros up to 4 of either sign: what is left out as small, or overflows, shows",
+        state=True,
+        outside=False,
+        milder=("parameters times 4", "parameters times 2"),
+    ),
+    Variation(
+        "integer buffers",
+        "buffers of integers and truth values: an order, a mask or zero points cannot be left out",
         state=True,
         outside=False,
     ),
@@ -91,12 +101,30 @@ VARIATIONS = (
     ),
     Variation("an Inf", "one Inf and one -Inf: they must lead to what the reference makes of them", odd=True),
 )
+MILDER = {
+    variation.name: variation
+    for variation in (
+        Variation(
+            "parameters of one sign", "other parameters, none of them negative that was not", state=True, outside=False
+        ),
+        *(
+            Variation(
+                f"parameters times {by}",
+                f"parameters {by} times as large, and zeros up to {by / 2:g} of either sign: what is left out as small shows",
+                state=True,
+                outside=False,
+            )
+            for by in (4, 2)
+        ),
+    )
+}
 MIXED = "mixed"  # every row by another one of the variations: the data of one trial
 SAMPLE = 4096
 ORDERED = 8  # entries of a row that are in order by no chance
 # Entries of a tensor whose structure is looked for, rows and columns of a matrix, and rows of one that may be orthogonal.
 LOOKED_AT, CORNER, SQUARE = 1 << 22, 1024, 2048
 CONDITION = 6  # log2 of that of positive definite matrices
+NO_PARAMETERS = "it has no parameters"
 WIDEST = {torch.int64: 52, torch.int32: 30, torch.int8: 30}  # bits of the sums of "wide integers"
 
 
@@ -320,25 +348,6 @@ def _flipped(values: Sequence[object], generator: torch.Generator) -> list[objec
     return out
 
 
-def enlarge(model: nn.Module, generator: torch.Generator) -> None:
-    """Make every parameter and buffer 8 times what it is."""
-    with torch.no_grad():
-        for t in _real_parts(model):
-            t.mul_(8)
-
-
-def _real_parts(model: nn.Module) -> list[Tensor]:
-    """Parameters and buffers that are numbers, of complex ones both parts as views. Raises CannotVary where there are none."""
-    found = [t.detach() for t in (*model.parameters(), *model.buffers()) if t.numel()]
-    tensors = [t for t in found if t.is_floating_point()]
-    for t in found:
-        if t.is_complex():
-            tensors += [t.real, t.imag]
-    if not tensors:
-        raise CannotVary("it has no parameters")
-    return tensors
-
-
 def _conditioned(values: Sequence[object], generator: torch.Generator) -> list[object]:
     """Matrices that are positive definite, with their own eigenvectors and a spectrum of another condition."""
     out = list(values)
@@ -383,15 +392,3 @@ SPECIAL: dict[str, Callable[[Sequence[object], torch.Generator], list[object]]] 
     "conditioned": _conditioned,
     "wide integers": _wide_integers,
 }
-
-
-def perturb(model: nn.Module, generator: torch.Generator) -> None:
-    """Change every parameter and buffer of floating point, so that none is all ones or zeros; what is positive stays so."""
-    with torch.no_grad():
-        for t in _real_parts(model):
-            noise = torch.rand(t.shape, generator=generator, device=t.device) - 0.5
-            flat = t.detach().double()
-            if bool((flat == flat.reshape(-1)[0]).all()):
-                t.mul_((1 + noise).to(t.dtype)) if float(flat.reshape(-1)[0]) > 0 else t.add_(noise.to(t.dtype))
-            else:
-                t.mul_((1 + noise / 4).to(t.dtype))
