@@ -150,7 +150,7 @@ OTHERS: dict[str, tuple[Tensor, Callable[[Tensor], bool]]] = {
         torch.stack([torch.randperm(64) for _ in range(4)]) * 2,
         lambda t: bool((t.sort(-1).values == torch.arange(64) * 2).all()),
     ),
-    "zero points": (torch.zeros(64, dtype=torch.int8), lambda t: bool((0 <= t).all() and (t < 4).all() and t.any())),
+    "zero points": (torch.zeros(64, dtype=torch.int8), lambda t: bool((t >= 0).all() and (t < 4).all() and t.any())),
     "ones": (torch.ones(64, dtype=torch.int64), lambda t: t.unique().tolist() == [0, 1]),
     "lengths": (torch.full((16,), 40), lambda t: bool((t > 0).all() and (t <= 40).all())),
     "truth values": (torch.rand(8, 64) > 0.5, lambda t: t.dtype == torch.bool),

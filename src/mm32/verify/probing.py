@@ -22,14 +22,17 @@ from .exchange import handover
 from .exchange.wire import bytes_of, leaves
 from .inputs.isolating import FEW, ISOLATING
 from .inputs.probes import PROBES, Probe, skip_reason
-from .inputs.variations import MILDER, NO_PARAMETERS, VARIATIONS, Variation, structure
+from .inputs.variations import MILDER, NO_PARAMETERS, VARIATIONS, Variation
 from .judging.bounds import U32, Errors, Truth
 from .judging.judge import Judgement, judge, same_bits
+from .processes.channel import Failure
 from .report import judgement_record
+from .text import one_line
 
 if TYPE_CHECKING:
     from .compare import Comparison
 
+ODD_RAISED = "NaN and Inf, on which it raises"
 LATE = "left out for time"
 DECIDES = "rounding decides the reference's own answer there"
 UNSET = "the candidate's parameters cannot be set"
@@ -96,10 +99,7 @@ class Probing:
             self.report.left_out.append(
                 f"{len(skipped)} of {len(self.report.probes)} probes, which do not suit its data"
             )
-        for number, (_, leaf) in enumerate(leaves(self.comparison.inputs)):
-            if isinstance(leaf, Tensor) and (leaf.is_floating_point() or leaf.is_complex()) and (of := structure(leaf)):
-                self.report.left_out.append(f"input {number} other than {of}")
-        self.report.left_out += dict.fromkeys(self.comparison.unvaried)
+        self.report.left_out += self.comparison.unlike()
         if self.seen:
             bits = min(self.seen)
             self.report.precision = {"bits": round(bits, 1), "of": 24}
@@ -130,7 +130,9 @@ class Probing:
             if with_state:
                 comparison.build_candidate({"init": comparison.build["init"], "state": data["state"]})
             comparison.give(data["inputs"])
-            result = self._judge_probe(probe)
+            result = self._judge_probe(probe, record)
+            if result is None:
+                continue
             record |= {"status": "same" if result.same else "different", **judgement_record(result)}
             if not result.same and worst.same:
                 worst = Judgement(False, f"probe {probe.name!r}: {result.reason}")
@@ -152,13 +154,17 @@ class Probing:
         reply = self.reference.ask("probe", name=probe.name, seed=seed)
         return reply.value, reply.header.get("why_not")
 
-    def _judge_probe(self, probe: Probe) -> Judgement:
+    def _judge_probe(self, probe: Probe, record: dict[str, Any]) -> Judgement | None:
         seed = self.session.seed
         right = self.reference.ask("forward", seed=seed).value
         truths = self.truth.of_probe(probe, seed, right)
         if probe.name == "randn":
             self.comparison.spoil(truths, right)
-        result = self.comparison.judge_output(self.comparison.output(seed), truths, f"probe {probe.name}")
+        got, raised = self._output(seed, probe.judged == "places")
+        if raised:
+            record |= {"status": "skipped", "reason": raised}
+            return None
+        result = self.comparison.judge_output(got, truths, f"probe {probe.name}")
         if probe.judged == "relative" and result.measured and math.isfinite(result.errors.normwise):
             largest = result.errors.normwise
             self.seen.append(min(24.0, -math.log2(largest)) if largest > 0 else 24.0)
@@ -177,12 +183,12 @@ class Probing:
             if (variation.few and self._entries() > FEW) or self._again_in_vain(variation):
                 continue
             seed = self.session.seed + 1000 + number
-            skipped = []
+            skipped: list[dict[str, Any]] = []
             for one in (variation, *(MILDER[name] for name in variation.milder)):
                 result, milder = self._probe(one, seed, own, begin)
                 if result is not None and not result.same and worst.same:
                     worst = Judgement(False, f"probe {one.name!r}: {result.reason}")
-                if not milder:
+                if not milder or (one.name == "times 100000" and self._decided("times 100")):
                     break
                 skipped.append(self.report.probes.pop())
             else:
@@ -217,6 +223,10 @@ class Probing:
         self.reference.ask("set_inputs", own, names=comparison.names)
         return result, record.get("reason") == DECIDES
 
+    def _decided(self, name: str) -> bool:
+        """Whether rounding decided what the answer of this probe is."""
+        return any(p["name"] == name and p.get("reason") == DECIDES for p in self.report.probes)
+
     def _again_in_vain(self, variation: Variation) -> bool:
         """Whether the last probe was of the same kind and was left out, as the next would be."""
         last = self.report.probes[-1] if self.report.probes else {}
@@ -247,7 +257,10 @@ class Probing:
         if not variation.odd:
             comparison.keep(truths, trial=False)
         comparison.give(comparison.inputs)
-        got = comparison.output(seed)
+        got, raised = self._output(seed, variation.odd)
+        if raised:
+            record |= {"status": "skipped", "reason": raised}
+            return None
         result = None
         with suppress(torch.OutOfMemoryError):
             if variation.equal and self._entries() <= MOST_EQUAL and not judge(got, truths).same:
@@ -257,6 +270,7 @@ class Probing:
             self._without_memory(record)
             return None
         record |= {"status": "same" if result.same else "different", **judgement_record(result)}
+        comparison.note_inputs()
         drawn = variation.odd and self.report.problem["draws"]  # what NaN and Inf do depends on what a call draws
         if result.same and not variation.state and not drawn:
             self._keep_odd(variation.name, partial(self._truths, variation, free=free))
@@ -265,6 +279,17 @@ class Probing:
         if variation.name == "zero-mean":
             self._coarse(seed, truths, result)
         return result
+
+    def _output(self, seed: int, odd: bool) -> tuple[Any, str]:
+        """The candidate's output; or that it raises, which on `odd` data, that hold NaN or Inf, is no wrong answer."""
+        try:
+            return self.comparison.output(seed), ""
+        except Failure as failure:
+            if not odd or failure.kind != "raised":
+                raise
+            if ODD_RAISED not in self.report.left_out:
+                self.report.left_out.append(ODD_RAISED)
+            return None, f"the candidate raises on it: {one_line(failure.message, 160)}"
 
     def _without_memory(self, record: dict[str, Any]) -> None:
         """Leave a probe out that there was no memory to judge: no process waits for an answer, so that the next one can be tried.
@@ -285,7 +310,7 @@ class Probing:
             # A sum of Inf and -Inf is NaN; by whoever adds up the weights before the product, which is the same but for
             # these, it is Inf, and behind an activation a number. Data that hold a NaN are another matter.
             truth.either = variation.name == "an Inf"
-            truth.extreme |= variation.equal
+            truth.extreme |= variation.equal or variation.extreme
             truth.free = free.get(truth.path)
             integers = isinstance(truth.reference, Tensor) and truth.u == 0 and truth.reference.dtype != torch.bool
             if variation.ties and integers:

@@ -23,7 +23,7 @@ from .exchange import wire
 from .inputs import isolating, probes, states, variations
 from .judging import exact, oracle
 from .judging.bounds import Truth
-from .judging.draws import CannotReplay
+from .judging.draws import LOOKUPS, CannotReplay, Watch
 from .judging.rounding import U32, Rounding
 from .worker import main as worker
 from .worker.runner import Answer, BuildError, Request, ScriptRunner, plain_attributes, seed_everything
@@ -51,11 +51,7 @@ BY_NAME = {
     variation.name: variation
     for variation in (*variations.VARIATIONS, *variations.MILDER.values(), *isolating.ISOLATING)
 }
-# Operators that take integers for places, by parts of their names.
-LOOKUPS = (
-    *("index", "gather", "embedding", "scatter", "take", "put", "one_hot", "bincount", "repeat_interleave", "segment"),
-    *("nll_loss", "cross_entropy", "ctc", "margin", "searchsorted", "bucketize", "_local_scalar_dense"),
-)
+SUMS = {"aten::sum", "aten::cumsum"}
 # Operators that turn absolute errors into relative ones, which an honest kernel (exp2 of x log2 e) has of large values.
 STEEP = ("exp", "softmax", "attention", "sin", "cos", "tan")
 
@@ -351,9 +347,9 @@ class ReferenceRunner(ScriptRunner):
         steep = self.recorder is not None and any(
             word in op.replace("expand", "") for op in self.recorder.names for word in STEEP
         )
-        if steep and name in ("times 100000", "far below"):
+        if steep and name in ("times 100000", "times 10000", "far below"):
             return {"why_not": "it would turn the rounding of large values into errors of the answer"}
-        if name == "wide integers" and not self.products:
+        if name == "wide integers" and not self.products and not self._only_sums():
             return {"why_not": ""}
         if limited and (variation is None or variation.outside):
             return {"why_not": "the reference takes values from 0 to 1 only"}
@@ -373,11 +369,18 @@ class ReferenceRunner(ScriptRunner):
                 self.keep_state(list(self.kept_state))
             else:
                 fill = self._isolated if variation is not None and variation.isolating else variations.fill
-                filled = fill(name, leaves, generator)
+                wide = name == "wide integers" and not self.products
+                filled = fill("wide sums" if wide else name, leaves, generator)
+                if name == "ones and zeros" and not self._may_rise(1):
+                    filled = [old if _all_zero(old) else new for old, new in zip(leaves, filled, strict=True)]
                 self.place(pytree.tree_unflatten(filled, spec))
         except variations.CannotVary as error:
             return {"why_not": str(error), "unvaried": unvaried}
-        why_not = self._fails(seed, odd)
+        watch = Watch() if name == "an Inf" and request.get("integers") else contextlib.nullcontext()
+        with watch:
+            why_not = self._fails(seed, odd)
+        if isinstance(watch, Watch) and watch.found and not why_not:
+            return {"why_not": "the reference makes NaN of it, and integers of that: which ones, means nothing"}
         if why_not and own and filled and self._vary_some(own, filled, spec, seed, odd):
             why_not = ""
         if why_not:
@@ -395,13 +398,19 @@ class ReferenceRunner(ScriptRunner):
             self.keep_state(list(self.kept_state))
             return bool(self._fails(seed, odd=False))
 
-        safe = self.device.type == "cpu" or not self._indexes()
+        safe = self._may_rise(states.SMALL)
         states.exchange(self.model, generator, self.changing, fails, unvaried, safe)
 
-    def _indexes(self) -> bool:
-        """Whether the model may look something up by an integer. On a GPU one that is too large ends the process's context."""
+    def _only_sums(self) -> bool:
+        """Whether the model adds up, and may be given any integers: it looks nothing up by them."""
         operators = self.recorder.names if self.recorder is not None else set()
-        return any(word in op for op in operators for word in LOOKUPS)
+        looks = any(word in op for op in operators for word in LOOKUPS)
+        return not looks and bool(SUMS & operators) and not any("mul" in op or "pow" in op for op in operators)
+
+    def _may_rise(self, most: int) -> bool:
+        """Whether integers that are zero may become `most`. On a GPU an index that is too large ends the process's context."""
+        smallest = self.recorder.smallest if self.recorder is not None else 0
+        return self.device.type == "cpu" or smallest is None or smallest > most
 
     def _vary_some(self, own: list[Any], filled: list[Any], spec: Any, seed: int, odd: bool) -> bool:
         """Change only those inputs that the reference has an answer for where each is changed alone: one that is under a root
@@ -537,6 +546,12 @@ def _shaped(value: Any) -> Any:
 def _same(a: Any, b: Any) -> bool:
     """Whether an input was left as it is. NaN in it was put there."""
     return a is b or not isinstance(a, Tensor) or bool(torch.equal(a, b))
+
+
+def _all_zero(value: Any) -> bool:
+    """Whether it is integers that are all zero."""
+    whole = isinstance(value, Tensor) and not value.is_floating_point() and value.dtype != torch.bool
+    return whole and not bool(value.any())
 
 
 def _largest(t: Tensor) -> Tensor:

@@ -89,8 +89,8 @@ def exchange(
     kept: list[str],
     safe: bool = True,
 ) -> None:
-    """Change buffers of integers and truth values, `changing` aside, which a forward changes. `kept` gets those that had to stay as
-    they are, and how: where structure is kept, where the reference `fails`, and, unless it is `safe`, where zeros would become
+    """Change buffers of integers and truth values, `changing` aside, which a forward changes. `kept` gets those that had to stay
+    as they are, and how: where structure is kept, where the reference `fails`, and, unless it is `safe`, where zeros would become
     larger, which an index must not. Raises CannotVary, with nothing to report, where none can be changed."""
     out: dict[str, Tensor] = {}
     buffers = {

@@ -41,7 +41,7 @@ from .pieces import finite, over
 FLIPS = 4  # how many times as many integers may change as in a disturbed run, and how many times as far
 # Of so many changed integers none moved by more than this part of their range: their sizes mean something.
 ORDINAL = 8, 1 / 64
-MOST_COLUMNS, LEAST_ROWS = 64, 256  # of an output whose columns are judged by themselves
+MOST_COLUMNS, LEAST_ROWS = 512, 256  # of an output whose columns are judged by themselves
 # How many times the whole's bound, and the reference's own error there, a column may be off.
 COLUMN, OWN_COLUMN = 64.0, 32.0
 SMALL = 2.0**-10, 1 / 256  # of small entries: the reference's relative error, and of how many in all
@@ -209,12 +209,13 @@ def _judge_columns(got: Tensor, truth: Truth, bounds: Errors) -> str:
 
 def _judge_axis(got: Tensor, truth: Truth, bounds: Errors, axis: int) -> str:
     columns = got.shape[axis]
-    x = widened(truth.exact).movedim(axis, -1).reshape(-1, columns)
-    size = torch.linalg.vector_norm(x, dim=0)
-    off, usual = (
-        torch.linalg.vector_norm(widened(t).movedim(axis, -1).reshape(-1, columns) - x, dim=0) / size
-        for t in (got, truth.reference)
-    )
+    others = [i for i in range(got.dim()) if i != axis]
+    x = widened(truth.exact)
+    if axis not in truth.columns:
+        size = torch.linalg.vector_norm(x, dim=others)
+        truth.columns[axis] = size, torch.linalg.vector_norm(widened(truth.reference).sub_(x), dim=others) / size
+    size, usual = truth.columns[axis]
+    off = torch.linalg.vector_norm(torch.sub(widened(got), x), dim=others) / size
     allowed = (OWN_COLUMN * usual).clamp_min(COLUMN * bounds.normwise)
     wrong = (off > allowed) & (size > 2.0**-20 * size.max())
     if not bool(wrong.any()):
@@ -235,7 +236,14 @@ def as_tensors(got: float, truth: Truth) -> tuple[Tensor, Truth]:
 
     exact = wide(truth.exact).double() if isinstance(truth.exact, (int, float)) else None
     return wide(got), replace(
-        truth, reference=wide(truth.reference), exact=exact, _own=None, _scale=None, _finite=None, _whole=None
+        truth,
+        reference=wide(truth.reference),
+        exact=exact,
+        _own=None,
+        _scale=None,
+        _finite=None,
+        _whole=None,
+        columns={},
     )
 
 
