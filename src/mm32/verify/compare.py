@@ -288,7 +288,7 @@ class Comparison:
         """Call the reference: its output is in `right` then, and its time in `reference_seconds`."""
         self.right = None
         reply = self.reference.ask("forward", seed=seed)
-        self.right, self.reference_seconds = reply.value, reply.wall
+        self.right, self.reference_seconds = reply.value, max(reply.wall, float(reply.header.get("seconds", 0.0)))
         if reply.header.get("wrote"):
             raise Stop(
                 Verdict.NO_VERDICT,
@@ -340,10 +340,10 @@ class Comparison:
             self.cases = []
         self.cases.append((self.right, truths))
 
-    def judge_output(self, got: Any, truths: list[Truth], of: str) -> Judgement:
-        """Judge a candidate's output; `of` says which. The first that differs, else the first, is drawn for the report; where one
-        differs, the report gets what its wrong entries have in common."""
-        result = judge(got, truths)
+    def judge_output(self, got: Any, truths: list[Truth], of: str, result: Judgement | None = None) -> Judgement:
+        """Judge a candidate's output, unless there is a `result`; `of` says which. The first that differs, else the first, is
+        drawn for the report; where one differs, the report gets what its wrong entries have in common."""
+        result = result or judge(got, truths)
         self.draw(got, truths, result, of)
         if not result.same and not self.report.wrong:
             self.report.wrong = diagnosis.explain(got, truths, result, self.before)

@@ -37,6 +37,7 @@ LATE = "left out for time"
 DECIDES = "rounding decides the reference's own answer there"
 UNSET = "the candidate's parameters cannot be set"
 NO_MEMORY = "the card has no memory left to judge it"
+DISTURBED = 3  # probes that needed a disturbed float64 run, after which the others get one at once
 MOST_UNJUDGED = 2  # probes that may be left out for that
 MOST_EQUAL = 1 << 24  # entries of an output whose bound is found anew where sums of equal terms may explain an error
 ODD_BYTES = 128 << 20  # of inputs of probes that are kept for timed windows
@@ -73,6 +74,7 @@ class Probing:
         self.reference = comparison.reference
         self.truth = comparison.truth
         self.odd: list[Odd] = []  # data of probes that were passed, for timed windows
+        self.disturbed = 0  # probes for which a disturbed run was needed
         self.seen: list[float] = []  # bits that the candidate's arithmetic carries, by each kind of data that shows it
 
     def run(self) -> Judgement:
@@ -237,35 +239,28 @@ class Probing:
         if variation.state:
             comparison.build_candidate({"init": comparison.build["init"], "state": comparison.varied["state"]})
         comparison.forward(seed)
-        free: dict[str, tuple[Tensor, Tensor]] = {}  # Truth.free of each tensor
-        for (path, _), one in zip(leaves(comparison.right), (comparison.varied or {}).get("free") or [], strict=False):
-            if one is not None:
-                free[path] = (one[0], one[1])
-        truths = self._truths(variation, seed, comparison.right, free)
-        if variation.isolating and not (self.truth.additions <= ADDITIONS):
-            record |= {"status": "skipped", "reason": "sums have many terms there even so"}
-            return None
+        found = None
         with suppress(torch.OutOfMemoryError):
-            why_not = comparison.own_error(truths)
-            record["judged"] = True
-        if not record.pop("judged", False):
+            found = self._truths_and_output(variation, seed)
+        if found is None:
             self._without_memory(record)
             return None
-        if why_not:
-            record |= {"status": "skipped", "reason": DECIDES}
+        if isinstance(found, str):
+            record |= {"status": "skipped", "reason": found}
             return None
+        truths, got = found
         if not variation.odd:
             comparison.keep(truths, trial=False)
-        comparison.give(comparison.inputs)
-        got, raised = self._output(seed, variation.odd)
-        if raised:
-            record |= {"status": "skipped", "reason": raised}
-            return None
-        result = None
+        result, free = None, {}
         with suppress(torch.OutOfMemoryError):
-            if variation.equal and self._entries() <= MOST_EQUAL and not judge(got, truths).same:
+            result = judge(got, truths)
+            if not result.same and variation.odd:
+                free = self._free(truths, seed)
+                result = judge(got, truths)
+            if not result.same and variation.equal and self._entries() <= MOST_EQUAL:
                 self._allow_equal(truths, seed)
-            result = comparison.judge_output(got, truths, f"probe {variation.name}")
+                result = judge(got, truths)
+            result = comparison.judge_output(got, truths, f"probe {variation.name}", result)
         if result is None:
             self._without_memory(record)
             return None
@@ -279,6 +274,43 @@ class Probing:
         if variation.name == "zero-mean":
             self._coarse(seed, truths, result)
         return result
+
+    def _truths_and_output(self, variation: Variation, seed: int) -> tuple[list[Truth], Any] | str:
+        """The truths of a variation's output, and the candidate's output; or why the probe is left out.
+
+        Disturbing the float64 run takes as long as the run itself. So it is asked for only where the rule's own bounds, without
+        what it would allow, are too narrow for the reference or for the candidate: where both are within them, it says nothing
+        more. After some candidates' outputs for which it was needed it is asked for at once."""
+        comparison = self.comparison
+        quick = not variation.isolating and self.disturbed < DISTURBED
+        truths = self._truths(variation, seed, comparison.right, {}, noise=not quick)
+        if variation.isolating and not (self.truth.additions <= ADDITIONS):
+            return "sums have many terms there even so"
+        got = None
+        if quick and judge(comparison.right, truths).same:
+            comparison.give(comparison.inputs)
+            got, raised = self._output(seed, variation.odd)
+            if raised or judge(got, truths).same:
+                return raised or (truths, got)
+        if quick:
+            self.disturbed += 1
+            truths = self._truths(variation, seed, comparison.right, {})
+        if comparison.own_error(truths):
+            return DECIDES
+        if got is None:
+            comparison.give(comparison.inputs)
+            got, raised = self._output(seed, variation.odd)
+            if raised:
+                return raised
+        return truths, got
+
+    def _free(self, truths: list[Truth], seed: int) -> dict[str, tuple[Tensor, Tensor]]:
+        """Truth.free of each tensor, which the truths get too: where NaN and Inf of the inputs decide nothing."""
+        found = self.reference.ask("free", seed=seed).value or []
+        free = {truth.path: (one[0], one[1]) for truth, one in zip(truths, found, strict=False) if one is not None}
+        for truth in truths:
+            truth.free = free.get(truth.path)
+        return free
 
     def _output(self, seed: int, odd: bool) -> tuple[Any, str]:
         """The candidate's output; or that it raises, which on `odd` data, that hold NaN or Inf, is no wrong answer."""
@@ -302,10 +334,10 @@ class Probing:
             handover.free(self.session.card)
 
     def _truths(
-        self, variation: Variation, seed: int, right: Any, free: dict[str, tuple[Tensor, Tensor]]
+        self, variation: Variation, seed: int, right: Any, free: dict[str, tuple[Tensor, Tensor]], noise: bool = True
     ) -> list[Truth]:
         """The truths of the reference's output for a variation's data, with what more is right for these."""
-        truths = self.truth.of(seed, right, few=variation.isolating)
+        truths = self.truth.of(seed, right, few=variation.isolating, noise=noise)
         for truth in truths:
             # A sum of Inf and -Inf is NaN; by whoever adds up the weights before the product, which is the same but for
             # these, it is Inf, and behind an activation a number. Data that hold a NaN are another matter.
