@@ -416,6 +416,8 @@ WRONG: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     ),
     "one row": (lambda t: torch.cat([t[:9], t[9:10] * 3, t[10:]]), "all at index 9 of axis 0"),
     "bfloat16": (lambda t: t.bfloat16().float(), "as operands in bfloat16 make"),
+    "mostly zeros": (lambda t: torch.where(t > -1, 0 * t, t + 1), "most of the wrong entries are zero"),
+    "mostly Inf": (lambda t: torch.where(t > -1, torch.inf, t * (1 + 2.0**-12)), "of the wrong entries are infinite"),
     "stale": (lambda t: t.flip(0) * 1.5, "they are the answer for the inputs of the call before"),
 }
 
@@ -434,6 +436,16 @@ def test_what_wrong_entries_have_in_common_is_told(name: str) -> None:
     assert found["worst"]["expected"] == float(RIGHT[wrong])
     assert found["worst"]["got"] == float(got[wrong]) or name == "NaN"
     assert "first at" in diagnosis.sentence(found)
+
+
+@pytest.mark.parametrize("name", ["factor", "offset", "bfloat16"])
+def test_of_few_wrong_entries_nothing_is_said_that_may_be_chance(name: str) -> None:
+    got = RIGHT.clone()
+    got[::40, ::40] = WRONG[name][0](RIGHT)[::40, ::40]
+    truth = Truth("output", RIGHT, RIGHT.double())
+    found = diagnosis.explain(got, [truth], judge(got, [truth]))
+    assert found["wrong"] == 4
+    assert found["pattern"] == []
 
 
 def test_nothing_is_said_of_other_shapes() -> None:
