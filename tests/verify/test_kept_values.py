@@ -210,6 +210,12 @@ def test_a_column_of_many_is_judged_by_itself(columns: int) -> None:
 # ---------------------------------------------------------------------------------------------------------- honest
 
 HONEST: dict[str, tuple[str, str, str, str]] = {
+    "powers of two in place of exponentials": (
+        "return torch.softmax(x, 1)",
+        "y = x * 1.4426950408889634; e = torch.exp2(y - y.amax(1, True)); return e / e.sum(1, True)",
+        "[torch.randn(128, 2048)]",
+        "x",
+    ),
     "a place without softmax": ("return torch.softmax(x, 1).argmax(1)", "return x.argmax(1)", ROWS, "x"),
     "places among other outputs": (
         "s = torch.softmax(x, 1); return s, s.argmax(1)",

@@ -38,6 +38,9 @@ DECIDES = "rounding decides the reference's own answer there"
 UNSET = "the candidate's parameters cannot be set"
 NO_MEMORY = "the card has no memory left to judge it"
 DISTURBED = 3  # probes that needed a disturbed float64 run, after which the others get one at once
+# Of extreme data: how many times what the disturbed run moves an output by counts, and how much of it at least. The power of two
+# of x log2(e), which is honest, is off by several roundings of x, which are thousands.
+MORE, GROSS = 4.0, 2.0**-9
 MOST_UNJUDGED = 2  # probes that may be left out for that
 MOST_EQUAL = 1 << 24  # entries of an output whose bound is found anew where sums of equal terms may explain an error
 ODD_BYTES = 128 << 20  # of inputs of probes that are kept for timed windows
@@ -251,16 +254,17 @@ class Probing:
         truths, got = found
         if not variation.odd:
             comparison.keep(truths, trial=False)
-        result, free = None, {}
+        result: Judgement | None = None
+        free: dict[str, tuple[Tensor, Tensor]] = {}
         with suppress(torch.OutOfMemoryError):
-            result = judge(got, truths)
-            if not result.same and variation.odd:
+            first = judge(got, truths)
+            if not first.same and variation.odd:
                 free = self._free(truths, seed)
-                result = judge(got, truths)
-            if not result.same and variation.equal and self._entries() <= MOST_EQUAL:
+                first = judge(got, truths)
+            if not first.same and variation.equal and self._entries() <= MOST_EQUAL:
                 self._allow_equal(truths, seed)
-                result = judge(got, truths)
-            result = comparison.judge_output(got, truths, f"probe {variation.name}", result)
+                first = judge(got, truths)
+            result = comparison.judge_output(got, truths, f"probe {variation.name}", first)
         if result is None:
             self._without_memory(record)
             return None
@@ -343,6 +347,9 @@ class Probing:
             # these, it is Inf, and behind an activation a number. Data that hold a NaN are another matter.
             truth.either = variation.name == "an Inf"
             truth.extreme |= variation.equal or variation.extreme
+            if variation.extreme and truth.noise is not None:
+                truth.noise.normwise = max(MORE * truth.noise.normwise, GROSS)
+                truth.noise.componentwise = max(MORE * truth.noise.componentwise, GROSS / U32)
             truth.free = free.get(truth.path)
             integers = isinstance(truth.reference, Tensor) and truth.u == 0 and truth.reference.dtype != torch.bool
             if variation.ties and integers:
