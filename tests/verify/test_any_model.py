@@ -313,7 +313,8 @@ def test_state_that_a_forward_changes_is_the_same_before_every_call(
     assert verdict(counting, script("return x * 2", name="ModelNew"))[0] == "DIFFERENT"
     stays = script("return x * (self.n + 1)", name="ModelNew", init="self.register_buffer('n', torch.zeros(()))")
     got, reason, _ = verdict(counting, stays)
-    assert (got, reason) == ("DIFFERENT", "after a call its buffer 'n' is not as the reference leaves it")
+    assert got == "DIFFERENT"
+    assert reason.startswith("after a call its buffer 'n' is not as the reference leaves it: off by")
 
 
 def test_state_may_be_as_far_off_as_rounding_moves_it(verdict: Callable[..., tuple[str, str, object]]) -> None:
@@ -326,7 +327,8 @@ def test_state_may_be_as_far_off_as_rounding_moves_it(verdict: Callable[..., tup
     assert got == "SAME", reason
     wrong = script(steps.format("4 * (h - h * h)", "h * 0.9"), "[torch.rand(64, 16)]", init=init, name="ModelNew")
     got, reason, _ = verdict(reference, wrong)
-    assert (got, reason) == ("DIFFERENT", "after a call its buffer 'kept' is not as the reference leaves it")
+    assert got == "DIFFERENT"
+    assert reason.startswith("after a call its buffer 'kept' is not as the reference leaves it: off by")
 
 
 def test_errors_that_average_out_show_where_low_bits_matter(verdict: Callable[..., tuple[str, str, object]]) -> None:
@@ -635,7 +637,9 @@ def test_exponentials_of_very_large_values_are_not_asked_for(tmp_path: Path) -> 
     )
     verdict, why, report = in_process.compare(reference, honest, trials=1, seed=5)
     assert verdict == "SAME", why
-    assert {p["name"]: p["status"] for p in report.probes}["times 100000"] == "skipped"
+    found = {p["name"]: p["status"] for p in report.probes}
+    assert "times 100000" not in found
+    assert found["times 1000"] == "same", "what stands in for it"
 
 
 def test_parameters_that_a_probe_could_not_use_are_taken_back(tmp_path: Path) -> None:
