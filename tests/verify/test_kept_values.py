@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from mm32.verify import probing
 from mm32.verify.inputs import variations
 from mm32.verify.inputs.isolating import ISOLATING
 from mm32.verify.judging import exact
@@ -285,3 +286,20 @@ def test_the_float64_run_is_disturbed_only_where_that_is_needed(
     got, reason, _ = verdict(right.replace("(x,", "(x + 300,"), other, "[torch.randn(64, 512)]")
     assert got == "SAME", reason
     assert sum(asked) > 6
+
+
+@pytest.mark.parametrize(("first", "right"), [(128, "SAME"), (0, "DIFFERENT")])
+def test_infs_that_become_nan_by_chance_are_put_elsewhere(
+    first: int,
+    right: str,
+    verdict: Compare,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of these 512 columns one in four passes an Inf on: by one draw few pass, by many all."""
+    monkeypatch.setattr(probing, "ELSEWHERE", 60)
+    other = f"y = x * 2; z = y[:, {first}:]; z.copy_(torch.where(z.isinf(), torch.nan, z)); return y"
+    got, reason, report = verdict("return x * 2", other)
+    assert got == right, reason
+    assert sum(p["name"] == "an Inf" for p in report.probes) == 1, "it is told once"
+    monkeypatch.setattr(probing, "ELSEWHERE", 0)
+    assert verdict("return x * 2", other)[0] == "DIFFERENT"

@@ -25,6 +25,7 @@ from .inputs.probes import PROBES, Probe, skip_reason
 from .inputs.variations import MILDER, NO_PARAMETERS, VARIATIONS, Variation
 from .judging.bounds import U32, Errors, Truth
 from .judging.judge import Judgement, judge, same_bits
+from .judging.odd_values import INF_HINT
 from .processes.channel import Failure
 from .report import judgement_record
 from .text import one_line
@@ -41,6 +42,7 @@ DISTURBED = 3  # probes that needed a disturbed float64 run, after which the oth
 # Of extreme data: how many times what the disturbed run moves an output by counts, and how much of it at least. The power of two
 # of x log2(e), which is honest, is off by several roundings of x, which are thousands.
 MORE, GROSS = 4.0, 2.0**-9
+ELSEWHERE = 2  # times that Infs are put elsewhere
 MOST_UNJUDGED = 2  # probes that may be left out for that
 MOST_EQUAL = 1 << 24  # entries of an output whose bound is found anew where sums of equal terms may explain an error
 ODD_BYTES = 128 << 20  # of inputs of probes that are kept for timed windows
@@ -190,7 +192,7 @@ class Probing:
             seed = self.session.seed + 1000 + number
             skipped: list[dict[str, Any]] = []
             for one in (variation, *(MILDER[name] for name in variation.milder)):
-                result, milder = self._probe(one, seed, own, begin)
+                result, milder = self._probe_again(one, seed, own, begin)
                 if result is not None and not result.same and worst.same:
                     worst = Judgement(False, f"probe {one.name!r}: {result.reason}")
                 if not milder or (one.name == "times 100000" and self._decided("times 100")):
@@ -199,6 +201,24 @@ class Probing:
             else:
                 self.report.probes.append(skipped[0])
         return worst
+
+    def _probe_again(self, variation: Variation, seed: int, own: Any, begin: float) -> tuple[Judgement | None, bool]:
+        """As `_probe`. Where the candidate makes NaN of the reference's Inf, the Infs are put elsewhere, some times at most: a
+        gate of 0, or two Infs that meet, make one of the other by chance; a split product without a guard makes it always."""
+        before = self.report.wrong, self.report.picture
+        for again in range(ELSEWHERE + 1):
+            result, milder = self._probe(variation, seed + 100 * again, own, begin)
+            if (
+                result is None
+                or result.same
+                or not variation.odd
+                or INF_HINT not in result.reason
+                or again == ELSEWHERE
+            ):
+                break
+            self.report.probes.pop()
+            self.report.wrong, self.report.picture = before
+        return result, milder
 
     def _probe(self, variation: Variation, seed: int, own: Any, begin: float) -> tuple[Judgement | None, bool]:
         """One variation of the `own` inputs: what comes of it, None if it is left out; and whether a milder one may do."""
