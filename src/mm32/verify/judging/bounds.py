@@ -48,8 +48,8 @@ class Truth:
     no contraction. With `either`, any number is as right as a NaN of the reference's. With `picked` its
     values are entries of its inputs, and nothing is rounded. `free`: where NaN and Inf of the inputs decide nothing, since any
     number in their place would give the same, and what that is. `extreme`: of data on which honest arithmetic of 22 bits loses
-    small entries beside large ones, or on which the reference may be exact by chance. `columns`: by axis, of each column its norm
-    and the reference's normwise error, once they are known. Two other rules take the place
+    small entries beside large ones, or on which the reference may be exact by chance. `columns`: by axis, the norm
+    of each column, once it is known. Two other rules take the place
     of the bounds: with `bitwise` every value must equal the reference's, with `relative`
     |C - reference| <= relative * max(|reference|, floor) must hold for every entry.
     """
@@ -71,7 +71,7 @@ class Truth:
     picked: bool = False
     free: tuple[Tensor, Tensor] | None = None
     extreme: bool = False
-    columns: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    columns: dict[int, Tensor] = field(default_factory=dict)
     _own: tuple[Errors, Errors] | None = None
     _scale: float | None = None
     _finite: bool | None = None

@@ -162,7 +162,11 @@ def _judge_by_bounds(got: Tensor, truth: Truth, reason: str, equal: bool = False
         if result.same and not (error <= bound):
             result.same = False
             result.reason = f"{truth.path}: {kind} error {error:.3g} is above the bound {bound:.3g}"
-    if result.same and not equal and (said := _judge_columns(got, truth, bounds) or _judge_small(got, truth)):
+    if (
+        result.same
+        and not equal
+        and (said := _judge_columns(got, truth, result.errors, bounds) or _judge_small(got, truth))
+    ):
         result.same, result.reason = False, said
     return result
 
@@ -194,7 +198,7 @@ def _judge_small(got: Tensor, truth: Truth) -> str:
     )
 
 
-def _judge_columns(got: Tensor, truth: Truth, bounds: Errors) -> str:
+def _judge_columns(got: Tensor, truth: Truth, errors: Errors, bounds: Errors) -> str:
     """Which column is wrong by itself, where there are few: one of small numbers beside one of large ones, which decide the
     errors of the whole. Empty if none is. Its error in the reference's result stands for what rounding makes of it."""
     exact = truth.exact
@@ -204,20 +208,24 @@ def _judge_columns(got: Tensor, truth: Truth, bounds: Errors) -> str:
     axes = [i for i in axes if 2 <= got.shape[i] <= MOST_COLUMNS and got.numel() >= LEAST_ROWS * got.shape[i]]
     if not axes or not (truth.finite() and finite(exact)):
         return ""
-    return next((said for axis in axes if (said := _judge_axis(got, truth, bounds, axis))), "")
+    return next((said for axis in axes if (said := _judge_axis(got, truth, errors, bounds, axis))), "")
 
 
-def _judge_axis(got: Tensor, truth: Truth, bounds: Errors, axis: int) -> str:
+def _judge_axis(got: Tensor, truth: Truth, errors: Errors, bounds: Errors, axis: int) -> str:
     columns = got.shape[axis]
     others = [i for i in range(got.dim()) if i != axis]
     x = widened(truth.exact)
     if axis not in truth.columns:
-        size = torch.linalg.vector_norm(x, dim=others)
-        truth.columns[axis] = size, torch.linalg.vector_norm(widened(truth.reference).sub_(x), dim=others) / size
-    size, usual = truth.columns[axis]
-    off = torch.linalg.vector_norm(torch.sub(widened(got), x), dim=others) / size
+        truth.columns[axis] = torch.linalg.vector_norm(x, dim=others)
+    size = truth.columns[axis]
+    counted = size > 2.0**-20 * size.max()
+    if bool(counted.any()):
+        most = errors.normwise * float(torch.linalg.vector_norm(size))  # no column is further off than the whole
+        if most <= COLUMN * bounds.normwise * float(size[counted].min()):
+            return ""
+    off, usual = (torch.linalg.vector_norm(torch.sub(widened(t), x), dim=others) / size for t in (got, truth.reference))
     allowed = (OWN_COLUMN * usual).clamp_min(COLUMN * bounds.normwise)
-    wrong = (off > allowed) & (size > 2.0**-20 * size.max())
+    wrong = (off > allowed) & counted
     if not bool(wrong.any()):
         return ""
     at = int(wrong.to(torch.uint8).argmax())
