@@ -42,7 +42,7 @@ DISTURBED = 3  # probes that needed a disturbed float64 run, after which the oth
 # Of extreme data: how many times what the disturbed run moves an output by counts, and how much of it at least. The power of two
 # of x log2(e), which is honest, is off by several roundings of x, which are thousands.
 MORE, GROSS = 4.0, 2.0**-9
-ELSEWHERE = 2  # times that Infs are put elsewhere
+ELSEWHERE = 4  # times that Infs are put elsewhere
 MOST_UNJUDGED = 2  # probes that may be left out for that
 MOST_EQUAL = 1 << 24  # entries of an output whose bound is found anew where sums of equal terms may explain an error
 ODD_BYTES = 128 << 20  # of inputs of probes that are kept for timed windows
