@@ -72,7 +72,8 @@ def test_constants_are_the_kernels() -> None:
     common = constants("stats.cuh", "panels.cuh", "pack.cu")
     names = (
         "SAMPLES", "TARGET", "TARGET_EXACT", "WIDE", "VERY_WIDE", "SPARSE", "FEWEST_SAMPLES", "ROOM", "LEVEL", "LEVELS",
-        "LARGEST_FP16", "LARGEST_BF16X6", "SMALLEST_BF16X6", "READY_ROWS", "ROW_GROUPS", "LISTED", "FURTHER", "MISSED", "LARGE_BY",
+        "LARGEST_FP16", "LARGEST_BF16X6", "SMALLEST_BF16X6", "READY_ROWS", "ROW_GROUPS", "LISTED",
+        "FURTHER", "MISSED", "LARGE_BY",
     )  # fmt: skip
     assert {name: common[name] for name in names} == {name: getattr(deciding, name) for name in names}
     assert (common["BLOCK_K"], common["LO_SHIFT"]) == (numerics.BLOCK_K, numerics.LO_SHIFT)
@@ -673,7 +674,8 @@ def test_sums_that_are_large_stand(inline_pack: bool, rng: np.random.Generator) 
     b[large, 9] = 0
     c, decision = numerics.matmul(a, b, lower_parts=1, inline_pack=inline_pack)
     assert decision.tier == SCALED_LO
-    assert decision.recomputed[150:160, 9].all() and np.mean(decision.recomputed[150:160]) < 0.05
+    assert decision.recomputed[150:160, 9].all()
+    assert np.mean(decision.recomputed[150:160]) < 0.05
     assert not decision.recomputed[:150].any()
     assert componentwise(c, a, b) < numerics.bound(600, tier=SCALED_LO) / 4
 

@@ -213,14 +213,6 @@ def test_variations_leave_masks_labels_indices_and_distributions_alone() -> None
             assert torch.equal(rows[1], values[1].roll(by, 0))  # type: ignore[union-attr]
 
 
-def test_perturbed_parameters_are_neither_ones_nor_zeros_and_variances_stay_positive() -> None:
-    model = nn.BatchNorm2d(16)
-    variations.perturb(model, torch.Generator().manual_seed(0))
-    for t in (model.weight, model.bias, model.running_mean):
-        assert torch.unique(t.detach()).numel() == 16  # type: ignore[union-attr]
-    assert bool((model.running_var > 0).all())  # type: ignore[union-attr,operator]
-
-
 # ---------------------------------------------------------------------------------------------------------- verdicts
 
 CORPUS = sorted(path for kind in ("cheats", "honest") for path in (in_process.CORPUS / kind).glob("j_*.py"))
@@ -321,7 +313,8 @@ def test_state_that_a_forward_changes_is_the_same_before_every_call(
     assert verdict(counting, script("return x * 2", name="ModelNew"))[0] == "DIFFERENT"
     stays = script("return x * (self.n + 1)", name="ModelNew", init="self.register_buffer('n', torch.zeros(()))")
     got, reason, _ = verdict(counting, stays)
-    assert (got, reason) == ("DIFFERENT", "after a call its buffer 'n' is not as the reference leaves it")
+    assert got == "DIFFERENT"
+    assert reason.startswith("after a call its buffer 'n' is not as the reference leaves it: off by")
 
 
 def test_state_may_be_as_far_off_as_rounding_moves_it(verdict: Callable[..., tuple[str, str, object]]) -> None:
@@ -334,7 +327,8 @@ def test_state_may_be_as_far_off_as_rounding_moves_it(verdict: Callable[..., tup
     assert got == "SAME", reason
     wrong = script(steps.format("4 * (h - h * h)", "h * 0.9"), "[torch.rand(64, 16)]", init=init, name="ModelNew")
     got, reason, _ = verdict(reference, wrong)
-    assert (got, reason) == ("DIFFERENT", "after a call its buffer 'kept' is not as the reference leaves it")
+    assert got == "DIFFERENT"
+    assert reason.startswith("after a call its buffer 'kept' is not as the reference leaves it: off by")
 
 
 def test_errors_that_average_out_show_where_low_bits_matter(verdict: Callable[..., tuple[str, str, object]]) -> None:
@@ -424,6 +418,8 @@ WRONG: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     ),
     "one row": (lambda t: torch.cat([t[:9], t[9:10] * 3, t[10:]]), "all at index 9 of axis 0"),
     "bfloat16": (lambda t: t.bfloat16().float(), "as operands in bfloat16 make"),
+    "mostly zeros": (lambda t: torch.where(t > -1, 0 * t, t + 1), "most of the wrong entries are zero"),
+    "mostly Inf": (lambda t: torch.where(t > -1, torch.inf, t * (1 + 2.0**-12)), "of the wrong entries are infinite"),
     "stale": (lambda t: t.flip(0) * 1.5, "they are the answer for the inputs of the call before"),
 }
 
@@ -442,6 +438,16 @@ def test_what_wrong_entries_have_in_common_is_told(name: str) -> None:
     assert found["worst"]["expected"] == float(RIGHT[wrong])
     assert found["worst"]["got"] == float(got[wrong]) or name == "NaN"
     assert "first at" in diagnosis.sentence(found)
+
+
+@pytest.mark.parametrize("name", ["factor", "offset", "bfloat16"])
+def test_of_few_wrong_entries_nothing_is_said_that_may_be_chance(name: str) -> None:
+    got = RIGHT.clone()
+    got[::40, ::40] = WRONG[name][0](RIGHT)[::40, ::40]
+    truth = Truth("output", RIGHT, RIGHT.double())
+    found = diagnosis.explain(got, [truth], judge(got, [truth]))
+    assert found["wrong"] == 4
+    assert found["pattern"] == []
 
 
 def test_nothing_is_said_of_other_shapes() -> None:
@@ -631,7 +637,9 @@ def test_exponentials_of_very_large_values_are_not_asked_for(tmp_path: Path) -> 
     )
     verdict, why, report = in_process.compare(reference, honest, trials=1, seed=5)
     assert verdict == "SAME", why
-    assert {p["name"]: p["status"] for p in report.probes}["times 100000"] == "skipped"
+    found = {p["name"]: p["status"] for p in report.probes}
+    assert "times 100000" not in found
+    assert found["times 1000"] == "same", "what stands in for it"
 
 
 def test_parameters_that_a_probe_could_not_use_are_taken_back(tmp_path: Path) -> None:

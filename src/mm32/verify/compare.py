@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .exchange import handover
 from .exchange.wire import beside, bytes_of, leaves
-from .inputs.variations import MIXED
+from .inputs.variations import LEAST, MIXED, WIDEST, is_complex_data, is_data, structure
 from .judging import diagnosis, picture, selftest
 from .judging.bounds import NOISE, ROUNDOFF, U32, Truth
 from .judging.judge import Judgement, judge, same_bits, shape_of
@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 DEFAULT_TRIALS = 3
 DECIDED = 0.25  # a bound of the normwise error above which rounding decides what the output is
 KEPT_BYTES = 256 << 20  # of outputs and truths that are kept for the self-test
-# How far a buffer may be from what the reference makes of it: part of the change, and so many roundings of both.
-STATE, STATE_ROUNDING = 2.0**-13, 8.0
+# How far a buffer may be from what the reference makes of it, beside what disturbing its float64 run moves it by: so many
+# roundings of its change, or where there is no such run a part of that, and so many of itself.
+STATE_PART, STATE, STATE_ROUNDING = 64.0, 2.0**-13, 8.0
+MOST_STEADY = 1 << 24  # entries of an input of which it is noted whether it is always the same
 SLOW_CALL, MOST_EXCESS = 1.0, 40.0  # seconds: of a probe's call that is never too slow, and beyond that of all of them
 
 
@@ -57,6 +59,10 @@ class Comparison:
         self.probing = False
         self.reference_seconds = 0.0
         self.odd: list[Odd] = []  # data of probes that were passed, for timed windows
+        self.unvaried: list[str] = []  # buffers that probes leave as they are, and how
+        self.steady: dict[
+            int, Tensor
+        ] = {}  # inputs that are no data (masks, indices), and in everything compared so far the same
 
     def run(self, after_trials: Callable[[], None] = lambda: None) -> None:
         """All stages after loading; `after_trials` is called where trials found nothing. Raises Stop unless it is the same."""
@@ -68,7 +74,8 @@ class Comparison:
             judgement = probing.run()
             self.odd = probing.odd
         if self.undecided and judgement.same:
-            if not any(p["name"] == "parameters" and p.get("status") == "same" for p in self.report.probes):
+            others = ("parameters", "parameters of one sign")
+            if not any(p["name"] in others and p.get("status") == "same" for p in self.report.probes):
                 raise Stop(Verdict.NO_VERDICT, f"{self.undecided}: nothing can be said of another's")
             self.session.note(
                 f"{self.undecided} on its own data: what was compared is its answer with other parameters"
@@ -190,6 +197,7 @@ class Comparison:
             record = {"seed": seed, "data": "mixed" if mixed else "the script's own", **judgement_record(result)}
             self.report.trials.append(record)
             self._compare_inputs(self.inputs, number)
+            self.note_inputs(first=number == 0)
             if not result.same:
                 return result
             if number == 0:
@@ -253,6 +261,31 @@ class Comparison:
         same = same_bits(inputs, beside(after, inputs))
         self.report.inputs_unmodified = same if number == 0 else bool(self.report.inputs_unmodified and same)
 
+    def note_inputs(self, first: bool = False) -> None:
+        """See which masks and indices the inputs of this comparison have in common with all before; of the `first` one all."""
+        found = [leaf for _, leaf in leaves(self.inputs)]
+        if first:
+            for i, t in enumerate(found):
+                if isinstance(t, Tensor) and LEAST <= t.numel() <= MOST_STEADY and not _may_vary(t):
+                    self.steady[i] = t.clone()
+        changed = [i for i, t in self.steady.items() if i >= len(found) or not torch.equal(t, found[i].to(t.device))]
+        for i in changed:
+            del self.steady[i]
+
+    def unlike(self) -> list[str]:
+        """What no input has been in all that was compared, in words."""
+        said = [
+            f"input {i} other than {of}"
+            for i, (_, leaf) in enumerate(leaves(self.inputs))
+            if isinstance(leaf, Tensor) and (leaf.is_floating_point() or leaf.is_complex()) and (of := structure(leaf))
+        ]
+        for i, t in self.steady.items():
+            kind = "true" if t.dtype == torch.bool else "not 0"
+            what = "truth values" if t.dtype == torch.bool else "few values" if t.is_floating_point() else "integers"
+            share = float((t != 0).double().mean())
+            said.append(f"input {i} other than the same {what} each time ({share:.0%} {kind})")
+        return said + list(dict.fromkeys(self.unvaried))
+
     # ------------------------------------------------------------------------------------------------------ for trials and probes
 
     def own_inputs(self, seed: int) -> Any:
@@ -270,7 +303,7 @@ class Comparison:
         """Call the reference: its output is in `right` then, and its time in `reference_seconds`."""
         self.right = None
         reply = self.reference.ask("forward", seed=seed)
-        self.right, self.reference_seconds = reply.value, reply.wall
+        self.right, self.reference_seconds = reply.value, max(reply.wall, float(reply.header.get("seconds", 0.0)))
         if reply.header.get("wrote"):
             raise Stop(
                 Verdict.NO_VERDICT,
@@ -281,8 +314,11 @@ class Comparison:
     def vary(self, name: str, seed: int) -> str | None:
         """Give the reference other data, and keep them in `inputs`; or why not: an empty text where they would show nothing."""
         self.varied = None  # they may be large: those of one variation at a time
-        entries = sum(leaf.numel() if isinstance(leaf, Tensor) else 1 for _, leaf in leaves(self.right))
-        reply = self.reference.ask("vary", name=name, seed=seed, entries=entries)
+        found = [leaf for _, leaf in leaves(self.right)]
+        entries = sum(leaf.numel() if isinstance(leaf, Tensor) else 1 for leaf in found)
+        integers = any(isinstance(t, Tensor) and t.dtype in WIDEST for t in found)
+        reply = self.reference.ask("vary", name=name, seed=seed, entries=entries, integers=integers)
+        self.unvaried += [str(one) for one in reply.header.get("unvaried") or ()]
         if "why_not" in reply.header:
             self.reference.ask("set_inputs", self.inputs, names=self.names)
             return str(reply.header["why_not"])
@@ -319,10 +355,10 @@ class Comparison:
             self.cases = []
         self.cases.append((self.right, truths))
 
-    def judge_output(self, got: Any, truths: list[Truth], of: str) -> Judgement:
-        """Judge a candidate's output; `of` says which. The first that differs, else the first, is drawn for the report; where one
-        differs, the report gets what its wrong entries have in common."""
-        result = judge(got, truths)
+    def judge_output(self, got: Any, truths: list[Truth], of: str, result: Judgement | None = None) -> Judgement:
+        """Judge a candidate's output, unless there is a `result`; `of` says which. The first that differs, else the first, is
+        drawn for the report; where one differs, the report gets what its wrong entries have in common."""
+        result = result or judge(got, truths)
         self.draw(got, truths, result, of)
         if not result.same and not self.report.wrong:
             self.report.wrong = diagnosis.explain(got, truths, result, self.before)
@@ -388,15 +424,21 @@ class Comparison:
                 return f"after a call its buffer {name!r} is {shape_of(got)}, the reference's is {shape_of(right)}"
             got = got.to(right.device)
             if not right.is_floating_point():
-                near = torch.equal(got, right)
-            else:
-                change = float((right.double() - before.double()).norm())
-                rounding = STATE_ROUNDING * max(self.truth.working, ROUNDOFF.get(right.dtype, U32))
-                allowed = (STATE + rounding) * change + rounding * float(right.double().norm())
-                allowed = max(allowed, NOISE * float(noise.get(name, 0.0)))
-                near = float((got.double() - right.double()).norm()) <= allowed
-            if not near:
-                return f"after a call its buffer {name!r} is not as the reference leaves it"
+                if not torch.equal(got, right):
+                    return f"after a call its buffer {name!r} is not as the reference leaves it"
+                continue
+            change = float((right.double() - before.double()).norm())
+            u = max(self.truth.working, ROUNDOFF.get(right.dtype, U32))
+            allowed = (STATE_PART * u if name in noise else STATE) * change
+            allowed = max(
+                allowed + STATE_ROUNDING * u * float(right.double().norm()), NOISE * float(noise.get(name, 0.0))
+            )
+            apart = float((got.double() - right.double()).norm())
+            if not (apart <= allowed):
+                return (
+                    f"after a call its buffer {name!r} is not as the reference leaves it: off by {apart:.3g}, where the call "
+                    f"changes it by {change:.3g} and rounding may move it by {allowed:.3g}"
+                )
         return ""
 
     # ------------------------------------------------------------------------------------------------------ self-test
@@ -427,3 +469,8 @@ class Comparison:
         checks = selftest.run(self.cases, stale, self.made)
         self.report.self_test = [{"name": c.name, "caught": c.caught, "how": c.how} for c in checks]
         self.made, self.cases = [], []
+
+
+def _may_vary(t: Tensor) -> bool:
+    """Whether it is an input that probes change, or one whose structure is told."""
+    return is_data(t) or is_complex_data(t) or ((t.is_floating_point() or t.is_complex()) and bool(structure(t)))

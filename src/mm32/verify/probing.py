@@ -22,17 +22,27 @@ from .exchange import handover
 from .exchange.wire import bytes_of, leaves
 from .inputs.isolating import FEW, ISOLATING
 from .inputs.probes import PROBES, Probe, skip_reason
-from .inputs.variations import VARIATIONS, Variation, structure
+from .inputs.variations import MILDER, NO_PARAMETERS, VARIATIONS, Variation
 from .judging.bounds import U32, Errors, Truth
 from .judging.judge import Judgement, judge, same_bits
+from .judging.odd_values import INF_HINT
+from .processes.channel import Failure
 from .report import judgement_record
+from .text import one_line
 
 if TYPE_CHECKING:
     from .compare import Comparison
 
+ODD_RAISED = "NaN and Inf, on which it raises"
 LATE = "left out for time"
+DECIDES = "rounding decides the reference's own answer there"
 UNSET = "the candidate's parameters cannot be set"
 NO_MEMORY = "the card has no memory left to judge it"
+DISTURBED = 3  # probes that needed a disturbed float64 run, after which the others get one at once
+# Of extreme data: how many times what the disturbed run moves an output by counts, and how much of it at least. The power of two
+# of x log2(e), which is honest, is off by several roundings of x, which are thousands.
+MORE, GROSS = 4.0, 2.0**-9
+ELSEWHERE = 4  # times that Infs are put elsewhere
 MOST_UNJUDGED = 2  # probes that may be left out for that
 MOST_EQUAL = 1 << 24  # entries of an output whose bound is found anew where sums of equal terms may explain an error
 ODD_BYTES = 128 << 20  # of inputs of probes that are kept for timed windows
@@ -69,6 +79,7 @@ class Probing:
         self.reference = comparison.reference
         self.truth = comparison.truth
         self.odd: list[Odd] = []  # data of probes that were passed, for timed windows
+        self.disturbed = 0  # probes for which a disturbed run was needed
         self.seen: list[float] = []  # bits that the candidate's arithmetic carries, by each kind of data that shows it
 
     def run(self) -> Judgement:
@@ -95,9 +106,7 @@ class Probing:
             self.report.left_out.append(
                 f"{len(skipped)} of {len(self.report.probes)} probes, which do not suit its data"
             )
-        for number, (_, leaf) in enumerate(leaves(self.comparison.inputs)):
-            if isinstance(leaf, Tensor) and (leaf.is_floating_point() or leaf.is_complex()) and (of := structure(leaf)):
-                self.report.left_out.append(f"input {number} other than {of}")
+        self.report.left_out += self.comparison.unlike()
         if self.seen:
             bits = min(self.seen)
             self.report.precision = {"bits": round(bits, 1), "of": 24}
@@ -128,7 +137,9 @@ class Probing:
             if with_state:
                 comparison.build_candidate({"init": comparison.build["init"], "state": data["state"]})
             comparison.give(data["inputs"])
-            result = self._judge_probe(probe)
+            result = self._judge_probe(probe, record)
+            if result is None:
+                continue
             record |= {"status": "same" if result.same else "different", **judgement_record(result)}
             if not result.same and worst.same:
                 worst = Judgement(False, f"probe {probe.name!r}: {result.reason}")
@@ -150,13 +161,17 @@ class Probing:
         reply = self.reference.ask("probe", name=probe.name, seed=seed)
         return reply.value, reply.header.get("why_not")
 
-    def _judge_probe(self, probe: Probe) -> Judgement:
+    def _judge_probe(self, probe: Probe, record: dict[str, Any]) -> Judgement | None:
         seed = self.session.seed
         right = self.reference.ask("forward", seed=seed).value
         truths = self.truth.of_probe(probe, seed, right)
         if probe.name == "randn":
             self.comparison.spoil(truths, right)
-        result = self.comparison.judge_output(self.comparison.output(seed), truths, f"probe {probe.name}")
+        got, raised = self._output(seed, probe.judged == "places")
+        if raised:
+            record |= {"status": "skipped", "reason": raised}
+            return None
+        result = self.comparison.judge_output(got, truths, f"probe {probe.name}")
         if probe.judged == "relative" and result.measured and math.isfinite(result.errors.normwise):
             largest = result.errors.normwise
             self.seen.append(min(24.0, -math.log2(largest)) if largest > 0 else 24.0)
@@ -174,33 +189,68 @@ class Probing:
             self.session.at(f"probing: {variation.name}")
             if (variation.few and self._entries() > FEW) or self._again_in_vain(variation):
                 continue
-            record: dict[str, Any] = {"name": variation.name, "asks": variation.asks}
-            self.report.probes.append(record)
             seed = self.session.seed + 1000 + number
-            reason = LATE if self._late(begin) else None
-            if reason is None and variation.state and not comparison.copied:
-                reason = UNSET
-            if reason is not None:
-                record |= {"status": "skipped", "reason": reason}
-                continue
-            comparison.inputs = own
-            reason = comparison.vary(variation.name, seed)
-            if reason == "":
-                self.report.probes.remove(record)
-                continue
-            if reason is not None:
-                record |= {"status": "skipped", "reason": reason}
-                if variation.state:  # the reference may have found the reason only once it was changed
-                    self.reference.ask("build", comparison.build, seed=self.session.seed)
-                continue
-            result = self._judge_variation(variation, seed, record)
-            if result is not None and not result.same and worst.same:
-                worst = Judgement(False, f"probe {variation.name!r}: {result.reason}")
-            if variation.state:
-                self.reference.ask("build", comparison.build, seed=self.session.seed)
-                comparison.build_candidate(comparison.build)
-            self.reference.ask("set_inputs", own, names=comparison.names)
+            skipped: list[dict[str, Any]] = []
+            for one in (variation, *(MILDER[name] for name in variation.milder)):
+                result, milder = self._probe_again(one, seed, own, begin)
+                if result is not None and not result.same and worst.same:
+                    worst = Judgement(False, f"probe {one.name!r}: {result.reason}")
+                if not milder or (one.name == "times 100000" and self._decided("times 100")):
+                    break
+                skipped.append(self.report.probes.pop())
+            else:
+                self.report.probes.append(skipped[0])
         return worst
+
+    def _probe_again(self, variation: Variation, seed: int, own: Any, begin: float) -> tuple[Judgement | None, bool]:
+        """As `_probe`. Where the candidate makes NaN of the reference's Inf, the Infs are put elsewhere, some times at most: a
+        gate of 0, or two Infs that meet, make one of the other by chance; a split product without a guard makes it always."""
+        before = self.report.wrong, self.report.picture
+        for again in range(ELSEWHERE + 1):
+            result, milder = self._probe(variation, seed + 100 * again, own, begin)
+            if (
+                result is None
+                or result.same
+                or not variation.odd
+                or INF_HINT not in result.reason
+                or again == ELSEWHERE
+            ):
+                break
+            self.report.probes.pop()
+            self.report.wrong, self.report.picture = before
+        return result, milder
+
+    def _probe(self, variation: Variation, seed: int, own: Any, begin: float) -> tuple[Judgement | None, bool]:
+        """One variation of the `own` inputs: what comes of it, None if it is left out; and whether a milder one may do."""
+        comparison = self.comparison
+        record: dict[str, Any] = {"name": variation.name, "asks": variation.asks}
+        self.report.probes.append(record)
+        reason = LATE if self._late(begin) else None
+        if reason is None and variation.state and not comparison.copied:
+            reason = UNSET
+        if reason is not None:
+            record |= {"status": "skipped", "reason": reason}
+            return None, False
+        comparison.inputs = own
+        reason = comparison.vary(variation.name, seed)
+        if reason == "":
+            self.report.probes.remove(record)
+            return None, False
+        if reason is not None:
+            record |= {"status": "skipped", "reason": reason}
+            if variation.state:  # the reference may have found the reason only once it was changed
+                self.reference.ask("build", comparison.build, seed=self.session.seed)
+            return None, reason != NO_PARAMETERS
+        result = self._judge_variation(variation, seed, record)
+        if variation.state:
+            self.reference.ask("build", comparison.build, seed=self.session.seed)
+            comparison.build_candidate(comparison.build)
+        self.reference.ask("set_inputs", own, names=comparison.names)
+        return result, record.get("reason") == DECIDES
+
+    def _decided(self, name: str) -> bool:
+        """Whether rounding decided what the answer of this probe is."""
+        return any(p["name"] == name and p.get("reason") == DECIDES for p in self.report.probes)
 
     def _again_in_vain(self, variation: Variation) -> bool:
         """Whether the last probe was of the same kind and was left out, as the next would be."""
@@ -212,36 +262,34 @@ class Probing:
         if variation.state:
             comparison.build_candidate({"init": comparison.build["init"], "state": comparison.varied["state"]})
         comparison.forward(seed)
-        free: dict[str, tuple[Tensor, Tensor]] = {}  # Truth.free of each tensor
-        for (path, _), one in zip(leaves(comparison.right), (comparison.varied or {}).get("free") or [], strict=False):
-            if one is not None:
-                free[path] = (one[0], one[1])
-        truths = self._truths(variation, seed, comparison.right, free)
-        if variation.isolating and not (self.truth.additions <= ADDITIONS):
-            record |= {"status": "skipped", "reason": "sums have many terms there even so"}
-            return None
+        found = None
         with suppress(torch.OutOfMemoryError):
-            why_not = comparison.own_error(truths)
-            record["judged"] = True
-        if not record.pop("judged", False):
+            found = self._truths_and_output(variation, seed)
+        if found is None:
             self._without_memory(record)
             return None
-        if why_not:
-            record |= {"status": "skipped", "reason": "rounding decides the reference's own answer there"}
+        if isinstance(found, str):
+            record |= {"status": "skipped", "reason": found}
             return None
+        truths, got = found
         if not variation.odd:
             comparison.keep(truths, trial=False)
-        comparison.give(comparison.inputs)
-        got = comparison.output(seed)
-        result = None
+        result: Judgement | None = None
+        free: dict[str, tuple[Tensor, Tensor]] = {}
         with suppress(torch.OutOfMemoryError):
-            if variation.equal and self._entries() <= MOST_EQUAL and not judge(got, truths).same:
+            first = judge(got, truths)
+            if not first.same and variation.odd:
+                free = self._free(truths, seed)
+                first = judge(got, truths)
+            if not first.same and variation.equal and self._entries() <= MOST_EQUAL:
                 self._allow_equal(truths, seed)
-            result = comparison.judge_output(got, truths, f"probe {variation.name}")
+                first = judge(got, truths)
+            result = comparison.judge_output(got, truths, f"probe {variation.name}", first)
         if result is None:
             self._without_memory(record)
             return None
         record |= {"status": "same" if result.same else "different", **judgement_record(result)}
+        comparison.note_inputs()
         drawn = variation.odd and self.report.problem["draws"]  # what NaN and Inf do depends on what a call draws
         if result.same and not variation.state and not drawn:
             self._keep_odd(variation.name, partial(self._truths, variation, free=free))
@@ -250,6 +298,54 @@ class Probing:
         if variation.name == "zero-mean":
             self._coarse(seed, truths, result)
         return result
+
+    def _truths_and_output(self, variation: Variation, seed: int) -> tuple[list[Truth], Any] | str:
+        """The truths of a variation's output, and the candidate's output; or why the probe is left out.
+
+        Disturbing the float64 run takes as long as the run itself. So it is asked for only where the rule's own bounds, without
+        what it would allow, are too narrow for the reference or for the candidate: where both are within them, it says nothing
+        more. After some candidates' outputs for which it was needed it is asked for at once."""
+        comparison = self.comparison
+        quick = not variation.isolating and self.disturbed < DISTURBED
+        truths = self._truths(variation, seed, comparison.right, {}, noise=not quick)
+        if variation.isolating and not (self.truth.additions <= ADDITIONS):
+            return "sums have many terms there even so"
+        got = None
+        if quick and judge(comparison.right, truths).same:
+            comparison.give(comparison.inputs)
+            got, raised = self._output(seed, variation.odd)
+            if raised or judge(got, truths).same:
+                return raised or (truths, got)
+        if quick:
+            self.disturbed += 1
+            truths = self._truths(variation, seed, comparison.right, {})
+        if comparison.own_error(truths):
+            return DECIDES
+        if got is None:
+            comparison.give(comparison.inputs)
+            got, raised = self._output(seed, variation.odd)
+            if raised:
+                return raised
+        return truths, got
+
+    def _free(self, truths: list[Truth], seed: int) -> dict[str, tuple[Tensor, Tensor]]:
+        """Truth.free of each tensor, which the truths get too: where NaN and Inf of the inputs decide nothing."""
+        found = self.reference.ask("free", seed=seed).value or []
+        free = {truth.path: (one[0], one[1]) for truth, one in zip(truths, found, strict=False) if one is not None}
+        for truth in truths:
+            truth.free = free.get(truth.path)
+        return free
+
+    def _output(self, seed: int, odd: bool) -> tuple[Any, str]:
+        """The candidate's output; or that it raises, which on `odd` data, that hold NaN or Inf, is no wrong answer."""
+        try:
+            return self.comparison.output(seed), ""
+        except Failure as failure:
+            if not odd or failure.kind != "raised":
+                raise
+            if ODD_RAISED not in self.report.left_out:
+                self.report.left_out.append(ODD_RAISED)
+            return None, f"the candidate raises on it: {one_line(failure.message, 160)}"
 
     def _without_memory(self, record: dict[str, Any]) -> None:
         """Leave a probe out that there was no memory to judge: no process waits for an answer, so that the next one can be tried.
@@ -262,15 +358,18 @@ class Probing:
             handover.free(self.session.card)
 
     def _truths(
-        self, variation: Variation, seed: int, right: Any, free: dict[str, tuple[Tensor, Tensor]]
+        self, variation: Variation, seed: int, right: Any, free: dict[str, tuple[Tensor, Tensor]], noise: bool = True
     ) -> list[Truth]:
         """The truths of the reference's output for a variation's data, with what more is right for these."""
-        truths = self.truth.of(seed, right, few=variation.isolating)
+        truths = self.truth.of(seed, right, few=variation.isolating, noise=noise)
         for truth in truths:
             # A sum of Inf and -Inf is NaN; by whoever adds up the weights before the product, which is the same but for
             # these, it is Inf, and behind an activation a number. Data that hold a NaN are another matter.
             truth.either = variation.name == "an Inf"
-            truth.extreme |= variation.equal
+            truth.extreme |= variation.equal or variation.extreme
+            if variation.extreme and truth.noise is not None:
+                truth.noise.normwise = max(MORE * truth.noise.normwise, GROSS)
+                truth.noise.componentwise = max(MORE * truth.noise.componentwise, GROSS / U32)
             truth.free = free.get(truth.path)
             integers = isinstance(truth.reference, Tensor) and truth.u == 0 and truth.reference.dtype != torch.bool
             if variation.ties and integers:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,10 +20,10 @@ from torch.utils import _pytree as pytree
 
 from . import machine, text
 from .exchange import wire
-from .inputs import isolating, probes, variations
+from .inputs import isolating, probes, states, variations
 from .judging import exact, oracle
 from .judging.bounds import Truth
-from .judging.draws import CannotReplay
+from .judging.draws import LOOKUPS, CannotReplay, Watch
 from .judging.rounding import U32, Rounding
 from .worker import main as worker
 from .worker.runner import Answer, BuildError, Request, ScriptRunner, plain_attributes, seed_everything
@@ -33,17 +34,24 @@ SLICE_BYTES = {"cpu": 32 << 20, "cuda": 256 << 20}  # of an output, above which 
 SLICE_INPUTS = 1 << 30  # bytes of all inputs, above which it is done however small the output
 MOST_FREE = 64 << 20  # bytes of inputs, and of an output, of which it is said where NaN and Inf decide nothing
 SHARE = 16
-CHANGES = {
-    "parameters": variations.perturb,
-    "large parameters": variations.enlarge,
-}  # of the model, by a variation's name
-
+# Of the model's parameters and buffers of floating point, by a variation's name.
+CHANGES: dict[str, Callable[[torch.nn.Module, torch.Generator], None]] = {
+    "parameters": states.perturb,
+    "parameters of one sign": partial(states.perturb, signs=False),
+    "large parameters": states.enlarge,
+    "parameters times 4": partial(states.enlarge, by=4.0),
+    "parameters times 2": partial(states.enlarge, by=2.0),
+}
 
 # Operators that take probabilities, or rates, and on a GPU end the process's context where they are given others.
 LIMITED = {"aten::bernoulli", "aten::poisson", "aten::multinomial", "aten::binomial"}
 
 
-BY_NAME = {variation.name: variation for variation in (*variations.VARIATIONS, *isolating.ISOLATING)}
+BY_NAME = {
+    variation.name: variation
+    for variation in (*variations.VARIATIONS, *variations.MILDER.values(), *isolating.ISOLATING)
+}
+SUMS = {"aten::sum", "aten::cumsum"}
 # Operators that turn absolute errors into relative ones, which an honest kernel (exp2 of x log2 e) has of large values.
 STEEP = ("exp", "softmax", "attention", "sin", "cos", "tan")
 
@@ -56,10 +64,18 @@ class ReferenceRunner(ScriptRunner):
         self.contraction: oracle.Contraction | None = None
         self.last: Any = None  # the output of the last forward
         self.seconds = 0.0  # that it took
+        self.ready: tuple[int, Answer] | None = (
+            None  # a seed, and the answer of `forward` for the present inputs with it
+        )
+        self.usual: tuple[list[Any], Any] = (
+            [],
+            None,
+        )  # flat inputs before NaN and Inf were put there, if they are small, and tree
         self.recorder: exact.Recorder | None = None  # what the model draws and computes in
         self.u = U32  # coarsest unit roundoff that it computes in
         self.lengths: list[int] = []  # of the sums of its last float64 run
         self.products = 0  # in it
+        self.changing: list[str] = []  # buffers that a forward changes
         self.separable: list[int] | None = None  # inputs of which a part of the batch can be taken alone
 
     def operations(self) -> dict[str, Callable[[Request], Answer]]:
@@ -77,6 +93,7 @@ class ReferenceRunner(ScriptRunner):
             "probe": self.probe,
             "coarse": self.coarse,
             "vary": self.vary,
+            "free": self.free,
         }
 
     def machine(self, request: Request) -> Answer:
@@ -142,6 +159,11 @@ class ReferenceRunner(ScriptRunner):
         return {"value": self.inputs, "names": self.names}
 
     def forward(self, request: Request) -> Answer:
+        """As any runner's; with the seconds that it took. What `_fails` has found out for these inputs is not computed again."""
+        ready, self.ready = self.ready, None
+        if ready is not None and ready[0] == request["seed"] and not request.get("earlier"):
+            self.last = ready[1].get("value")
+            return ready[1]
         self.last = None
         given = [
             (path, leaf, leaf._version) for path, leaf in wire.leaves(self.inputs, "input") if isinstance(leaf, Tensor)
@@ -150,10 +172,15 @@ class ReferenceRunner(ScriptRunner):
         answer = super().forward(request)
         self.seconds = time.perf_counter() - begin
         self.last = answer.get("value")
-        return {**answer, "wrote": [path for path, leaf, version in given if leaf._version != version]}
+        wrote = [path for path, leaf, version in given if leaf._version != version]
+        return {**answer, "wrote": wrote, "seconds": self.seconds}
+
+    def build(self, request: Request) -> Answer:
+        self.ready = None
+        return super().build(request)
 
     def place(self, values: list[Any]) -> None:
-        self.last = None
+        self.last = self.ready = None
         super().place(values)
 
     def truth(self, request: Request) -> Answer:
@@ -178,7 +205,7 @@ class ReferenceRunner(ScriptRunner):
                 self.u,
                 request["seed"],
                 self.names,
-                self.contraction is None,
+                self.contraction is None and bool(request.get("noise", True)),
                 bool(request.get("few")),
             )
             if not request.get("few"):
@@ -258,7 +285,7 @@ class ReferenceRunner(ScriptRunner):
         """Which buffers and plain attributes a forward changes, whether the attributes matter, and what the model draws; and
         the output of the forward that `tracer` has seen."""
         assert self.model is not None
-        changed = self.changed_state()
+        changed = self.changing = self.changed_state()
         self.restore_state()
         before = plain_attributes(self.model)
         seed_everything(seed)
@@ -338,9 +365,9 @@ class ReferenceRunner(ScriptRunner):
         steep = self.recorder is not None and any(
             word in op.replace("expand", "") for op in self.recorder.names for word in STEEP
         )
-        if steep and name in ("times 100000", "far below"):
+        if steep and name in ("times 100000", "times 10000", "far below"):
             return {"why_not": "it would turn the rounding of large values into errors of the answer"}
-        if name == "wide integers" and not self.products:
+        if name == "wide integers" and not self.products and not self._only_sums():
             return {"why_not": ""}
         if limited and (variation is None or variation.outside):
             return {"why_not": "the reference takes values from 0 to 1 only"}
@@ -349,26 +376,60 @@ class ReferenceRunner(ScriptRunner):
             own = [t.clone() if isinstance(t, Tensor) else t for t in leaves]
         odd = variation is not None and variation.odd
         filled: list[Any] = []
+        unvaried: list[str] = []
         try:
             if variation is not None and variation.state:
-                change = isolating.thin if variation.isolating else CHANGES[name]
-                change(self.model, generator)
+                if name == "integer buffers":
+                    self._exchange(generator, seed, unvaried)
+                else:
+                    change = isolating.thin if variation.isolating else CHANGES[name]
+                    change(self.model, generator)
+                    self.ready = None
                 self.keep_state(list(self.kept_state))
             else:
                 fill = self._isolated if variation is not None and variation.isolating else variations.fill
-                filled = fill(name, leaves, generator)
+                wide = name == "wide integers" and not self.products
+                filled = fill("wide sums" if wide else name, leaves, generator)
+                if name == "ones and zeros" and not self._may_rise(1):
+                    filled = [old if _all_zero(old) else new for old, new in zip(leaves, filled, strict=True)]
                 self.place(pytree.tree_unflatten(filled, spec))
         except variations.CannotVary as error:
-            return {"why_not": str(error)}
-        why_not = self._fails(seed, odd)
+            return {"why_not": str(error), "unvaried": unvaried}
+        watch = Watch() if name == "an Inf" and request.get("integers") else contextlib.nullcontext()
+        with watch:
+            why_not = self._fails(seed, odd)
+        if isinstance(watch, Watch) and watch.found and not why_not:
+            return {"why_not": "the reference makes NaN of it, and integers of that: which ones, means nothing"}
         if why_not and own and filled and self._vary_some(own, filled, spec, seed, odd):
             why_not = ""
         if why_not:
             return {"why_not": why_not}
         made: Answer = {"inputs": self.inputs, "state": dict(self.model.state_dict())}
-        if variation is not None and variation.odd:
-            made["free"] = self._free(own, spec, pytree.tree_leaves(self.inputs), seed)
-        return {"value": made}
+        self.usual = (own, spec) if odd else ([], None)
+        return {"value": made, "unvaried": unvaried}
+
+    def _exchange(self, generator: torch.Generator, seed: int, unvaried: list[str]) -> None:
+        """Change buffers of integers and truth values; `unvaried` gets those that had to stay as they are. Raises CannotVary."""
+        assert self.model is not None
+
+        def fails() -> bool:
+            self.ready = None
+            self.keep_state(list(self.kept_state))
+            return bool(self._fails(seed, odd=False))
+
+        safe = self._may_rise(states.SMALL)
+        states.exchange(self.model, generator, self.changing, fails, unvaried, safe)
+
+    def _only_sums(self) -> bool:
+        """Whether the model adds up, and may be given any integers: it looks nothing up by them."""
+        operators = self.recorder.names if self.recorder is not None else set()
+        looks = any(word in op for op in operators for word in LOOKUPS)
+        return not looks and bool(SUMS & operators) and not any("mul" in op or "pow" in op for op in operators)
+
+    def _may_rise(self, most: int) -> bool:
+        """Whether integers that are zero may become `most`. On a GPU an index that is too large ends the process's context."""
+        smallest = self.recorder.smallest if self.recorder is not None else 0
+        return self.device.type == "cpu" or smallest is None or smallest > most
 
     def _vary_some(self, own: list[Any], filled: list[Any], spec: Any, seed: int, odd: bool) -> bool:
         """Change only those inputs that the reference has an answer for where each is changed alone: one that is under a root
@@ -387,20 +448,24 @@ class ReferenceRunner(ScriptRunner):
     def _fails(self, seed: int, odd: bool) -> str:
         """Why the reference has no answer for the inputs that it has; empty if it has one. `odd`: it may be NaN or infinite."""
         try:
-            seed_everything(seed)
-            output = self.call(self.inputs)
-            self.synchronize()  # what fails on a GPU is told only now
-        except Exception as error:
+            answer = self.forward({"seed": seed})
+        except Exception as error:  # what fails on a GPU is told once it is synchronised
             return text.one_line(f"the reference fails on it: {error}", 160)
         finally:
             self.restore_state()
-        tensors = [t for _, t in wire.leaves(output) if isinstance(t, Tensor) and t.is_floating_point()]
+        tensors = [t for _, t in wire.leaves(answer.get("value")) if isinstance(t, Tensor) and t.is_floating_point()]
         fine = odd or all(bool(torch.isfinite(t).all()) for t in tensors)
+        self.ready = (seed, answer) if fine else None
         return "" if fine else "the reference's own answer is not finite there"
 
+    def free(self, request: Request) -> Answer:
+        """Of each tensor of the output, which entries do not depend on those inputs that are NaN or infinite, and what they are:
+        the same with other numbers in their place. A product with 0, as behind a mask, which a kernel may skip. Nothing where
+        that is not known."""
+        usual, spec = self.usual
+        return {"value": self._free(usual, spec, pytree.tree_leaves(self.inputs), request["seed"])}
+
     def _free(self, usual: list[Any], spec: Any, odd: list[Any], seed: int) -> list[Any]:
-        """Of each tensor of the output, which entries do not depend on those inputs that are NaN or infinite in `odd`, and what
-        they are: the same with other numbers in their place. A product with 0, as behind a mask, which a kernel may skip."""
         if not usual:
             return []
         outputs = []
@@ -504,6 +569,12 @@ def _shaped(value: Any) -> Any:
 def _same(a: Any, b: Any) -> bool:
     """Whether an input was left as it is. NaN in it was put there."""
     return a is b or not isinstance(a, Tensor) or bool(torch.equal(a, b))
+
+
+def _all_zero(value: Any) -> bool:
+    """Whether it is integers that are all zero."""
+    whole = isinstance(value, Tensor) and not value.is_floating_point() and value.dtype != torch.bool
+    return whole and not bool(value.any())
 
 
 def _largest(t: Tensor) -> Tensor:

@@ -155,11 +155,15 @@ def rebuilt(tree: Any, found: Iterator[Any]) -> Any:
 
 
 def beside(value: Any, right: Any) -> Any:
-    """`value` with its tensors on the devices of those of `right` that are alike. What arrives from a worker is on the card or on
-    the host by its size, and by what the worker says."""
+    """`value` with its tensors on the devices of those of `right` that are alike, and the keys of dicts in the same order. What
+    arrives from a worker is on the card or on the host by its size, and by what the worker says."""
     mine, theirs = leaves(value), leaves(right)
     if [path for path, _ in mine] != [path for path, _ in theirs]:
-        return value
+        by_path = dict(mine)
+        if len(by_path) != len(mine) or len(mine) != len(theirs) or set(by_path) != {path for path, _ in theirs}:
+            return value
+        mine = [(path, by_path[path]) for path, _ in theirs]
+        value = rebuilt(right, iter([leaf for _, leaf in mine]))
 
     def apart(a: Any, b: Any) -> bool:
         alike = isinstance(a, Tensor) and isinstance(b, Tensor) and a.shape == b.shape and a.dtype == b.dtype

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,9 @@ class Variation:
     """`odd`: NaN or Inf belong to it. `state`: it changes parameters. `outside`: its values may leave [0, 1].
     `few`: only for outputs of few numbers, in which the errors of many entries average out. `ties`: entries are equal in it, so
     that an integer output, such as the place of the largest, may be any of several. `equal`: numbers that are equal are added
-    up, and all rounded the same way. `isolating`: data of isolating.py."""
+    up, and all rounded the same way. `isolating`: data of isolating.py. `milder`: names of those that stand in, in turn, where
+    the reference has no finite answer for it or rounding decides what it is. `extreme`: on these data honest arithmetic may be
+    hundreds of times as far off as the reference."""
 
     name: str
     asks: str
@@ -30,15 +33,18 @@ class Variation:
     ties: bool = False
     equal: bool = False
     isolating: bool = False
+    milder: tuple[str, ...] = ()
+    extreme: bool = False
 
 
 VARIATIONS = (
     Variation("zero-mean", "data of both signs: what hides in large sums, or behind positive data, shows"),
     Variation(
         "parameters",
-        "other parameters: a weight of ones or a bias of zeros cannot be left out",
+        "other parameters: a weight of ones or a bias of zeros cannot be left out, nor that some weights are negative",
         state=True,
         outside=False,
+        milder=("parameters of one sign",),
     ),
     Variation(
         "planted",
@@ -46,13 +52,24 @@ VARIATIONS = (
     ),
     Variation(
         "large parameters",
-        "parameters 8 times as large: what is left out as small, or overflows, shows",
+        "parameters 8 times as large, and zeros up to 4 of either sign: what is left out as small, or overflows, shows",
+        state=True,
+        outside=False,
+        milder=("parameters times 4", "parameters times 2"),
+    ),
+    Variation(
+        "integer buffers",
+        "buffers of integers and truth values: an order, a mask or zero points cannot be left out",
         state=True,
         outside=False,
     ),
     Variation("negated", "the signs turned"),
     Variation("times 100", "large values: exponentials overflow unless their maximum is subtracted, as does fp16"),
-    Variation("times 100000", "values beyond 65504, the largest of fp16: statistics of an fp16 copy are infinite"),
+    Variation(
+        "times 100000",
+        "values beyond 65504, the largest of fp16: statistics of an fp16 copy are infinite",
+        milder=("times 10000", "times 1000"),
+    ),
     Variation("times 0.001", "small values: an epsilon that is wrong or left out shows", outside=False, equal=True),
     Variation("times 1e-7", "tiny values: an epsilon that is wrong shows, and fp16's range", outside=False, equal=True),
     Variation(
@@ -67,6 +84,20 @@ VARIATIONS = (
         "conditioned", "positive definite matrices of condition 64: iterations that end early show", outside=False
     ),
     Variation("wide integers", "integers as large as sums leave room for, where all inputs are integers"),
+    Variation(
+        "distributions",
+        "of rows that add up to one: one of them all, half of them zeros, peaked, uniform: a missing case for 0 shows",
+        outside=False,
+        ties=True,
+        equal=True,
+    ),
+    Variation(
+        "distributions without zeros",
+        "of rows that add up to one: peaked ones, with entries near 0 and near 1: an epsilon shows",
+        outside=False,
+        ties=True,
+        equal=True,
+    ),
     Variation("rolled", "rows in another order: answers remembered by place show", outside=False),
     Variation("constant", "every entry the same", outside=False, ties=True, equal=True),
     Variation("zero rows", "a third of the rows zeros: a missing epsilon shows", ties=True, equal=True),
@@ -80,7 +111,7 @@ VARIATIONS = (
     ),
     Variation(
         "ones and zeros",
-        "of an input that is all ones or all zeros, or one integer, some entries others",
+        "of an input that is all ones, all zeros or one integer, some entries others",
         outside=False,
     ),
     Variation(
@@ -91,13 +122,41 @@ VARIATIONS = (
     ),
     Variation("an Inf", "one Inf and one -Inf: they must lead to what the reference makes of them", odd=True),
 )
+MILDER = {
+    variation.name: variation
+    for variation in (
+        Variation(
+            "parameters of one sign", "other parameters, none of them negative that was not", state=True, outside=False
+        ),
+        *(
+            Variation(
+                f"parameters times {by}",
+                f"parameters {by} times as large, and zeros up to {by / 2:g} of either sign: what is left out as small shows",
+                state=True,
+                outside=False,
+            )
+            for by in (4, 2)
+        ),
+        *(
+            Variation(
+                f"times {by}",
+                "very large values: a mask of -10000 or another large number in place of -Inf shows",
+                extreme=True,
+            )
+            for by in (10000, 1000)
+        ),
+    )
+}
 MIXED = "mixed"  # every row by another one of the variations: the data of one trial
 SAMPLE = 4096
 ORDERED = 8  # entries of a row that are in order by no chance
 # Entries of a tensor whose structure is looked for, rows and columns of a matrix, and rows of one that may be orthogonal.
 LOOKED_AT, CORNER, SQUARE = 1 << 22, 1024, 2048
+LEAST = 4  # entries of an input that may be all one number by no chance
+KINDS, PEAKED = 5, 8.0  # of rows that add up to one; how many times as large the scores of peaked ones are
 CONDITION = 6  # log2 of that of positive definite matrices
-WIDEST = {torch.int64: 52, torch.int32: 30, torch.int8: 30}  # bits of the sums of "wide integers"
+NO_PARAMETERS = "it has no parameters"
+WIDEST = {torch.int64: 52, torch.int32: 30, torch.int16: 30, torch.int8: 30}  # bits of the sums of "wide integers"
 
 
 class CannotVary(Exception):
@@ -127,12 +186,12 @@ def has_structure(t: Tensor) -> bool:
 def structure(t: Tensor) -> str:
     """How its entries belong together: in order, symmetric, triangular, orthogonal, or rows that add up to one; or not."""
     t = t.detach()
-    if not t.dim() or t.shape[-1] < 2:
+    if not t.dim() or t.shape[-1] < 2 or not t.numel():
         return ""
     if t.is_complex():  # of a Hermitian matrix the real part is symmetric
         return structure(t.real) or ("unitary" if is_orthogonal(t) else "")
     if _adds_up(t):
-        return "of sums of one"
+        return "with rows that add up to one"
     if t.shape[-1] >= ORDERED:
         steps = t.reshape(-1, t.shape[-1])[: max(1, LOOKED_AT // t.shape[-1])].diff(dim=-1)
         for rising in (steps >= 0, steps <= 0):
@@ -168,10 +227,18 @@ def is_orthogonal(t: Tensor) -> bool:
 
 def _adds_up(t: Tensor) -> bool:
     """Whether it holds probabilities that add up to one."""
+    return axis_of_sums(t) is not None
+
+
+def axis_of_sums(t: Tensor) -> int | None:
+    """The axis along which its entries, none negative, add up to one; None if there is none."""
     if not bool((t.reshape(-1)[:SAMPLE] >= 0).all()):
-        return False
+        return None
     t = _some(t)
-    return any(bool(((t.sum(axis, dtype=torch.float64) - 1).abs() < 1e-3).all()) for axis in {-1, min(1, t.dim() - 1)})
+    for axis in (-1, min(1, t.dim() - 1)):
+        if bool(((t.sum(axis, dtype=torch.float64) - 1).abs() < 1e-3).all()):
+            return axis
+    return None
 
 
 def size_of(t: Tensor) -> float:
@@ -199,6 +266,8 @@ def fill(name: str, values: Sequence[object], generator: torch.Generator) -> lis
         "planted": lambda t: _planted(t, generator),
         "negated": lambda t: -t,
         "times 100": lambda t: t * 100,
+        "times 1000": lambda t: t * 1e3,
+        "times 10000": lambda t: t * 1e4,
         "times 100000": lambda t: t * 1e5,
         "times 0.001": lambda t: t * 1e-3,
         "times 1e-7": lambda t: t * 1e-7,
@@ -302,41 +371,53 @@ def _flipped(values: Sequence[object], generator: torch.Generator) -> list[objec
     that: some entries become the other, or smaller."""
     out = list(values)
     for i, t in enumerate(values):
-        if not isinstance(t, Tensor) or t.numel() <= 16 or t.is_complex():
+        if not isinstance(t, Tensor) or t.numel() < LEAST or t.is_complex():
             continue
         first = t.reshape(-1)[0]
-        if not t.is_floating_point() and t.dtype != torch.bool:
-            if int(first) > 1 and bool((t == first).all()):  # lengths, say, that are all the longest
-                some = torch.rand(t.shape, generator=generator, device=t.device) < 1 / 4
-                out[i] = like(
-                    t, torch.where(some, torch.randint(1, int(first), t.shape, generator=generator, device=t.device), t)
-                )
+        if not bool((t == first).all()):
             continue
-        if bool((first == 0) | (first == 1)) and bool((t == first).all()):
-            some = torch.rand(t.shape, generator=generator, device=t.device) < 1 / 16
-            out[i] = like(t, torch.where(some, 1 - t.float(), t.float()))
+        whole = not t.is_floating_point() and t.dtype != torch.bool
+        if whole and int(first) > 1:  # lengths, say, that are all the longest
+            smaller = torch.randint(1, int(first), t.shape, generator=generator, device=t.device)
+            out[i] = like(t, torch.where(_few(t, 4, generator), smaller, t))
+        elif bool((first == 0) | (first == 1)):
+            made = t.to(torch.int64) if whole else t.float()
+            out[i] = like(t, torch.where(_few(t, 16, generator), 1 - made, made))
     if all(new is old for new, old in zip(out, values, strict=True)):
-        raise CannotVary("no input is all one number")
+        raise CannotVary("no input is all ones, all zeros or one integer")
     return out
 
 
-def enlarge(model: nn.Module, generator: torch.Generator) -> None:
-    """Make every parameter and buffer 8 times what it is."""
-    with torch.no_grad():
-        for t in _real_parts(model):
-            t.mul_(8)
+def _few(t: Tensor, apart: int, generator: torch.Generator) -> Tensor:
+    """Which entries are changed: one of so many, one at least."""
+    some = torch.rand(t.shape, generator=generator, device=t.device) < 1 / apart
+    at = int(torch.randint(0, t.numel(), (1,), generator=generator, device=generator.device))
+    some.view(-1)[at] = True
+    return some
 
 
-def _real_parts(model: nn.Module) -> list[Tensor]:
-    """Parameters and buffers that are numbers, of complex ones both parts as views. Raises CannotVary where there are none."""
-    found = [t.detach() for t in (*model.parameters(), *model.buffers()) if t.numel()]
-    tensors = [t for t in found if t.is_floating_point()]
-    for t in found:
-        if t.is_complex():
-            tensors += [t.real, t.imag]
-    if not tensors:
-        raise CannotVary("it has no parameters")
-    return tensors
+def _distributions(values: Sequence[object], generator: torch.Generator, zeros: bool = True) -> list[object]:
+    """Other rows that add up to one: peaked, uniform, at random, and with `zeros` rows half of which are zeros, and rows of which
+    one entry is all. What is all zeros and ones, labels say, stays so."""
+    out = list(values)
+    for i, t in enumerate(values):
+        if not isinstance(t, Tensor) or not t.is_floating_point() or not t.numel() or not t.dim() or t.shape[-1] < 2:
+            continue
+        axis = axis_of_sums(t)
+        if axis is None or bool(((t == 0) | (t == 1)).all()):
+            continue
+        wide = t.movedim(axis, -1)
+        scores = torch.randn(wide.shape, generator=generator, device=t.device, dtype=torch.float64)
+        kind = torch.randperm(wide[..., 0].numel(), generator=generator, device=t.device).view(wide.shape[:-1])[
+            ..., None
+        ]
+        kind = kind % KINDS if zeros else 2 + kind % (KINDS - 2)
+        least = scores.argsort(-1).argsort(-1) < (wide.shape[-1] // 2)
+        only = scores < scores.amax(-1, keepdim=True)
+        scores = torch.where(kind == 2, PEAKED * scores, torch.where(kind == 3, 0.0, scores))
+        scores = scores.masked_fill(((kind == 0) & least) | ((kind == 1) & only), -math.inf)
+        out[i] = like(t, torch.softmax(scores, -1).movedim(-1, axis))
+    return _changed(out, values)
 
 
 def _conditioned(values: Sequence[object], generator: torch.Generator) -> list[object]:
@@ -357,15 +438,17 @@ def _conditioned(values: Sequence[object], generator: torch.Generator) -> list[o
     return _changed(out, values)
 
 
-def _wide_integers(values: Sequence[object], generator: torch.Generator) -> list[object]:
-    """Integers of all sizes that sums as long as the longest axis hold: below 2^52 of int64, which float64 holds too."""
+def _wide_integers(values: Sequence[object], generator: torch.Generator, products: bool = True) -> list[object]:
+    """Integers of all sizes that sums as long as the longest axis hold, of `products` or of themselves: below 2^52 of int64,
+    which float64 holds too."""
     out = list(values)
     if any(not isinstance(t, Tensor) or t.dtype not in WIDEST for t in values):
         raise CannotVary("")
     longest = max((max(t.shape, default=1) for t in values if isinstance(t, Tensor)), default=1)
     for i, t in enumerate(values):
         assert isinstance(t, Tensor)
-        most = max(1, math.isqrt(2 ** WIDEST[t.dtype] // max(1, longest)))
+        most = 2 ** WIDEST[t.dtype] // max(1, longest)
+        most = max(1, math.isqrt(most) if products else most)
         drawn = torch.randint(-most, most + 1, t.shape, generator=generator, device=t.device)
         out[i] = like(t, drawn.clamp_(torch.iinfo(t.dtype).min, torch.iinfo(t.dtype).max))
     return _changed(out, values)
@@ -382,16 +465,7 @@ SPECIAL: dict[str, Callable[[Sequence[object], torch.Generator], list[object]]] 
     "ones and zeros": _flipped,
     "conditioned": _conditioned,
     "wide integers": _wide_integers,
+    "wide sums": partial(_wide_integers, products=False),  # "wide integers" of a model without products
+    "distributions": _distributions,
+    "distributions without zeros": partial(_distributions, zeros=False),
 }
-
-
-def perturb(model: nn.Module, generator: torch.Generator) -> None:
-    """Change every parameter and buffer of floating point, so that none is all ones or zeros; what is positive stays so."""
-    with torch.no_grad():
-        for t in _real_parts(model):
-            noise = torch.rand(t.shape, generator=generator, device=t.device) - 0.5
-            flat = t.detach().double()
-            if bool((flat == flat.reshape(-1)[0]).all()):
-                t.mul_((1 + noise).to(t.dtype)) if float(flat.reshape(-1)[0]) > 0 else t.add_(noise.to(t.dtype))
-            else:
-                t.mul_((1 + noise / 4).to(t.dtype))

@@ -6,7 +6,7 @@ The rule is in judge.py; these are its numbers.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -48,7 +48,8 @@ class Truth:
     no contraction. With `either`, any number is as right as a NaN of the reference's. With `picked` its
     values are entries of its inputs, and nothing is rounded. `free`: where NaN and Inf of the inputs decide nothing, since any
     number in their place would give the same, and what that is. `extreme`: of data on which honest arithmetic of 22 bits loses
-    small entries beside large ones, or on which the reference may be exact by chance. Two other rules take the place
+    small entries beside large ones, or on which the reference may be exact by chance. `columns`: by axis, the norm
+    of each column, once it is known. Two other rules take the place
     of the bounds: with `bitwise` every value must equal the reference's, with `relative`
     |C - reference| <= relative * max(|reference|, floor) must hold for every entry.
     """
@@ -70,6 +71,7 @@ class Truth:
     picked: bool = False
     free: tuple[Tensor, Tensor] | None = None
     extreme: bool = False
+    columns: dict[int, Tensor] = field(default_factory=dict)
     _own: tuple[Errors, Errors] | None = None
     _scale: float | None = None
     _finite: bool | None = None
@@ -140,7 +142,7 @@ class Truth:
 
     def other(self, **fields: Any) -> Truth:
         """The same with other fields, of which nothing has been computed yet."""
-        return replace(self, **fields, _own=None, _scale=None, _finite=None, _whole=None)
+        return replace(self, **fields, _own=None, _scale=None, _finite=None, _whole=None, columns={})
 
     def own(self) -> tuple[Errors, Errors]:
         """The reference's own errors, and the bounds that follow from them."""

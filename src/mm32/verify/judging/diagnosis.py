@@ -12,6 +12,8 @@ from ..exchange.wire import leaves
 from .bounds import Truth
 from .judge import Judgement
 
+ALIKE = 8  # wrong entries, from which on what they have in common is no chance
+COMMON = 0.1  # part of all entries that is wrong, from which on it may be by operands of few bits
 MANY = 1 << 26  # entries that are looked at at once: the first so many that hold a wrong one
 
 
@@ -108,6 +110,8 @@ def _pattern(c: Tensor, x: Tensor, wrong: Tensor, stale: Tensor | None) -> list[
         found.append("they are the answer for the inputs of the call before")
     elif bool(got.isnan().any()):
         found.append(f"{float(got.isnan().double().mean()):.0%} of the wrong entries are NaN")
+    elif float(got.isinf().double().mean()) > 0.5:
+        found.append(f"{float(got.isinf().double().mean()):.0%} of the wrong entries are infinite")
     else:
         found += _related(c, x, got, expected, share)
     found += _places(wrong, share)
@@ -118,7 +122,7 @@ def _related(c: Tensor, x: Tensor, got: Tensor, expected: Tensor, share: float) 
     """What turns the expected entries into those that were got."""
     fine = got.isfinite() & expected.isfinite()
     got, expected = got[fine], expected[fine]
-    if got.numel() < 2:
+    if got.numel() < ALIKE:
         return []
     scale = float(expected.abs().mean()) or 1.0
 
@@ -135,6 +139,8 @@ def _related(c: Tensor, x: Tensor, got: Tensor, expected: Tensor, share: float) 
     if int(nonzero.sum()) > 1:
         ratio = got[nonzero] / expected[nonzero]
         middle = float(ratio.median())
+        if middle == 0:
+            return ["most of the wrong entries are zero"]
         if abs(middle - 1) > 1e-4 and float((ratio - middle).abs().median()) <= 1e-3 * abs(middle):
             return [f"they are {middle:.5g} times what they should be"]
     apart = got - expected
@@ -146,7 +152,7 @@ def _related(c: Tensor, x: Tensor, got: Tensor, expected: Tensor, share: float) 
     if bool((expected >= 0).all()) and bool((got < 0).any()) and near(got.clamp_min(0), expected):
         return ["values below zero that the reference does not have: an activation is missing"]
     relative = float(((got - expected).abs() / expected.abs().clamp_min(1e-3 * scale)).median())
-    for bits, name in ((8, "bfloat16"), (11, "TF32 or fp16")):
+    for bits, name in () if share < COMMON else ((8, "bfloat16"), (11, "TF32 or fp16")):
         if 2.0 ** -(bits + 4) < relative < 2.0 ** -(bits - 1):
             return [f"errors of about 2^{math.log2(relative):.0f}, as operands in {name} make"]
     return []

@@ -16,6 +16,11 @@ from .operator_mode import Mode
 
 aten = torch.ops.aten
 DROPOUTS = {aten.native_dropout.default}
+# Operators that take integers for places, or for lengths, by parts of their names.
+LOOKUPS = (
+    *("index", "gather", "embedding", "scatter", "take", "put", "one_hot", "bincount", "repeat_interleave", "segment"),
+    *("nll_loss", "cross_entropy", "ctc", "margin", "_local_scalar_dense"),
+)
 
 
 class CannotReplay(Exception):
@@ -52,10 +57,14 @@ class Recorder(Mode):
         self.opaque: str | None = None  # an operator that draws inside of something larger, which cannot be replayed
         self.dtypes: set[torch.dtype] = set()
         self.names: set[str] = set()  # of all operators
+        self.smallest: int | None = None  # axis of what they look something up in by integers
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         self.names.add(func._schema.name)
+        if any(word in func._schema.name for word in LOOKUPS):
+            shape = args[0].shape if args and isinstance(args[0], Tensor) else ()
+            self.smallest = min(min(shape, default=0), self.smallest if self.smallest is not None else 1 << 62)
         out = func(*args, **kwargs)
         tensors = [t for t in pytree.tree_leaves(out) if isinstance(t, Tensor)]
         self.dtypes |= {t.dtype for t in tensors if t.is_floating_point()}
@@ -100,3 +109,18 @@ class Replayer(Mode):
             return target.copy_(tensors[0])
         given = [t.double() if t.is_floating_point() else t.clone() for t in tensors]
         return given[0] if len(given) == 1 else tuple(given)
+
+
+class Watch(Mode):
+    """Sees whether an operator makes NaN."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for t in pytree.tree_leaves(out):
+            if isinstance(t, Tensor) and t.is_floating_point() and not self.found:
+                self.found = bool(t.isnan().any())
+        return out

@@ -41,7 +41,7 @@ from .pieces import finite, over
 FLIPS = 4  # how many times as many integers may change as in a disturbed run, and how many times as far
 # Of so many changed integers none moved by more than this part of their range: their sizes mean something.
 ORDINAL = 8, 1 / 64
-MOST_COLUMNS, LEAST_ROWS = 64, 256  # of an output whose columns are judged by themselves
+MOST_COLUMNS, LEAST_ROWS = 512, 256  # of an output whose columns are judged by themselves
 # How many times the whole's bound, and the reference's own error there, a column may be off.
 COLUMN, OWN_COLUMN = 64.0, 32.0
 SMALL = 2.0**-10, 1 / 256  # of small entries: the reference's relative error, and of how many in all
@@ -162,7 +162,11 @@ def _judge_by_bounds(got: Tensor, truth: Truth, reason: str, equal: bool = False
         if result.same and not (error <= bound):
             result.same = False
             result.reason = f"{truth.path}: {kind} error {error:.3g} is above the bound {bound:.3g}"
-    if result.same and not equal and (said := _judge_columns(got, truth, bounds) or _judge_small(got, truth)):
+    if (
+        result.same
+        and not equal
+        and (said := _judge_columns(got, truth, result.errors, bounds) or _judge_small(got, truth))
+    ):
         result.same, result.reason = False, said
     return result
 
@@ -194,7 +198,7 @@ def _judge_small(got: Tensor, truth: Truth) -> str:
     )
 
 
-def _judge_columns(got: Tensor, truth: Truth, bounds: Errors) -> str:
+def _judge_columns(got: Tensor, truth: Truth, errors: Errors, bounds: Errors) -> str:
     """Which column is wrong by itself, where there are few: one of small numbers beside one of large ones, which decide the
     errors of the whole. Empty if none is. Its error in the reference's result stands for what rounding makes of it."""
     exact = truth.exact
@@ -204,19 +208,24 @@ def _judge_columns(got: Tensor, truth: Truth, bounds: Errors) -> str:
     axes = [i for i in axes if 2 <= got.shape[i] <= MOST_COLUMNS and got.numel() >= LEAST_ROWS * got.shape[i]]
     if not axes or not (truth.finite() and finite(exact)):
         return ""
-    return next((said for axis in axes if (said := _judge_axis(got, truth, bounds, axis))), "")
+    return next((said for axis in axes if (said := _judge_axis(got, truth, errors, bounds, axis))), "")
 
 
-def _judge_axis(got: Tensor, truth: Truth, bounds: Errors, axis: int) -> str:
+def _judge_axis(got: Tensor, truth: Truth, errors: Errors, bounds: Errors, axis: int) -> str:
     columns = got.shape[axis]
-    x = widened(truth.exact).movedim(axis, -1).reshape(-1, columns)
-    size = torch.linalg.vector_norm(x, dim=0)
-    off, usual = (
-        torch.linalg.vector_norm(widened(t).movedim(axis, -1).reshape(-1, columns) - x, dim=0) / size
-        for t in (got, truth.reference)
-    )
+    others = [i for i in range(got.dim()) if i != axis]
+    x = widened(truth.exact)
+    if axis not in truth.columns:
+        truth.columns[axis] = torch.linalg.vector_norm(x, dim=others)
+    size = truth.columns[axis]
+    counted = size > 2.0**-20 * size.max()
+    if bool(counted.any()):
+        most = errors.normwise * float(torch.linalg.vector_norm(size))  # no column is further off than the whole
+        if most <= COLUMN * bounds.normwise * float(size[counted].min()):
+            return ""
+    off, usual = (torch.linalg.vector_norm(torch.sub(widened(t), x), dim=others) / size for t in (got, truth.reference))
     allowed = (OWN_COLUMN * usual).clamp_min(COLUMN * bounds.normwise)
-    wrong = (off > allowed) & (size > 2.0**-20 * size.max())
+    wrong = (off > allowed) & counted
     if not bool(wrong.any()):
         return ""
     at = int(wrong.to(torch.uint8).argmax())
@@ -235,7 +244,14 @@ def as_tensors(got: float, truth: Truth) -> tuple[Tensor, Truth]:
 
     exact = wide(truth.exact).double() if isinstance(truth.exact, (int, float)) else None
     return wide(got), replace(
-        truth, reference=wide(truth.reference), exact=exact, _own=None, _scale=None, _finite=None, _whole=None
+        truth,
+        reference=wide(truth.reference),
+        exact=exact,
+        _own=None,
+        _scale=None,
+        _finite=None,
+        _whole=None,
+        columns={},
     )
 
 

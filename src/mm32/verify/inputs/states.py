@@ -1,0 +1,167 @@
+"""Other parameters and buffers for any model, made from its own. Runs in the reference's process.
+
+Only what the candidate is given is changed: parameters and buffers that are in the model's state_dict().
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor, nn
+
+from .variations import NO_PARAMETERS, CannotVary
+
+LARGE = 8.0  # how many times as large "large parameters" are
+NEAR, FAR = 0.5, 4.0  # sizes of what replaces zeros in them: exp, sigmoid and tanh of 4 are far from those of 0
+NEGATIVE = 4  # of the entries of a parameter that is all one positive number, one in so many becomes negative
+CHANGED = 16  # one in so many truth values that are all the same becomes the other
+FEWER = 4  # one in so many integers that are all the same becomes another
+SMALL = 3  # the most that an integer that is zero becomes
+RUNS = 2  # changes along a row, up to which its truth values lie in blocks
+COUNTERS = "num_batches_tracked"  # of a batch norm, which a model in use does not look at
+LOOKED_AT = 1 << 22  # entries of a buffer whose structure is looked for
+
+
+def _floats(model: nn.Module, kinds: str = "both") -> list[Tensor]:
+    """Parameters and buffers that are numbers, of complex ones both parts as views."""
+    state = {id(t): t for t in model.state_dict(keep_vars=True).values() if isinstance(t, Tensor) and t.numel()}
+    own = {id(p) for p in model.parameters()}
+    found = [t.detach() for key, t in state.items() if kinds == "both" or (key in own) == (kinds == "parameters")]
+    tensors = [t for t in found if t.is_floating_point()]
+    for t in found:
+        if t.is_complex():
+            tensors += [t.real, t.imag]
+    return tensors
+
+
+def _all_one(t: Tensor) -> bool:
+    """Whether its entries are all the same."""
+    return bool((t == t.reshape(-1)[0]).all())
+
+
+def perturb(model: nn.Module, generator: torch.Generator, signs: bool = True) -> None:
+    """Change every parameter and buffer of floating point, so that none is all ones or zeros. What is positive stays so, but with
+    `signs` for some entries of parameters that are all one positive number: the weights of a norm may be negative, a running
+    variance may not."""
+    with torch.no_grad():
+        some = _floats(model)
+        if not some:
+            raise CannotVary(NO_PARAMETERS)
+        turned = {t.data_ptr() for t in _floats(model, "parameters")} if signs else set()
+        for t in some:
+            noise = torch.rand(t.shape, generator=generator, device=t.device) - 0.5
+            first = float(t.reshape(-1)[0])
+            if not _all_one(t):
+                t.mul_((1 + noise / 4).to(t.dtype))
+            elif first <= 0:
+                t.add_(noise.to(t.dtype))
+            else:
+                t.mul_((1 + noise).to(t.dtype))
+                if t.data_ptr() in turned and t.numel() >= NEGATIVE:
+                    t.mul_(1 - 2 * _some(t, NEGATIVE, generator).to(t.dtype))
+
+
+def enlarge(model: nn.Module, generator: torch.Generator, by: float = LARGE) -> None:
+    """Make every parameter and buffer `by` times what it is, and zeros numbers of both signs up to half of that."""
+    with torch.no_grad():
+        some = _floats(model)
+        if not some:
+            raise CannotVary(NO_PARAMETERS)
+        for t in some:
+            if bool(t.any()):
+                t.mul_(by)
+                continue
+            place = torch.randperm(t.numel(), generator=generator, device=t.device).view(t.shape)
+            size = NEAR + (FAR - NEAR) * (place + 0.5) / t.numel()
+            first = int(torch.randint(0, 2, (1,), generator=generator, device=t.device))
+            terms = (
+                max(1, t.numel() // len(t)) if t.dim() > 1 else 1
+            )  # of a product with it: as large as one with one term
+            t.copy_(size * (1 - 2 * ((place + first) % 2)) * (by / LARGE / terms**0.5))
+
+
+def exchange(
+    model: nn.Module,
+    generator: torch.Generator,
+    changing: Iterable[str],
+    fails: Callable[[], bool],
+    kept: list[str],
+    safe: bool = True,
+) -> None:
+    """Change buffers of integers and truth values, `changing` aside, which a forward changes. `kept` gets those that had to stay
+    as they are, and how: where structure is kept, where the reference `fails`, and, unless it is `safe`, where zeros would become
+    larger, which an index must not. Raises CannotVary, with nothing to report, where none can be changed."""
+    out: dict[str, Tensor] = {}
+    buffers = {
+        name: t.detach()
+        for name, t in model.state_dict(keep_vars=True).items()
+        if isinstance(t, Tensor) and t.numel() and not t.is_floating_point() and not t.is_complex()
+    }
+    for name, t in buffers.items():
+        if name in set(changing) or name.endswith(COUNTERS):
+            continue
+        new, of = other(t, generator)
+        if new is not None and not safe and not bool(t.any()) and t.dtype != torch.bool:
+            new, of = None, "zeros"
+        if new is None:
+            kept.append(f"buffer {name!r} other than {of}")
+        else:
+            out[name] = new
+    own = {name: buffers[name].clone() for name in out}
+
+    def put(names: Iterable[str]) -> bool:
+        """Change these buffers alone. Whether the reference has an answer then."""
+        for name in own:
+            buffers[name].copy_(out[name] if name in names else own[name])
+        return not fails()
+
+    if out and not put(out):
+        some = [name for name in out if len(out) > 1 and put([name])]
+        some = some if some and put(some) else []
+        kept += [f"buffer {name!r} other than it is" for name in out if name not in some]
+        out = {name: out[name] for name in some}
+        put(out)
+    if not out:
+        raise CannotVary("")
+
+
+def other(t: Tensor, generator: torch.Generator) -> tuple[Tensor | None, str]:
+    """Other integers or truth values of the same range and kind: a permutation stays one. None, and what they have in common,
+    where that is to stay: in order (where segments begin, say), or truth values in blocks (a causal mask)."""
+    flat = t.reshape(-1)
+    if _all_one(t):
+        some, first = _some(t, CHANGED if t.dtype == torch.bool else FEWER, generator), flat[0]
+        if t.dtype == torch.bool:
+            return t ^ some, ""
+        if not t.dim() and int(first):
+            return None, str(int(first))
+        low, high = (1, SMALL + 1) if int(first) == 0 else (0, 1) if int(first) in (-1, 1) else (1, abs(int(first)))
+        drawn = torch.randint(low, high, t.shape, generator=generator, device=t.device)
+        return torch.where(some, drawn if int(first) >= 0 else -drawn, t.to(torch.int64)).to(t.dtype), ""
+    rows = t.reshape(-1, t.shape[-1])
+    width = t.shape[-1]
+    seen = rows[: max(1, LOOKED_AT // width)].to(torch.int64)
+    if t.dtype == torch.bool:
+        grid = seen.reshape(-1, *t.shape[-2:]) if t.dim() > 1 and seen.numel() == t.numel() else seen[None]
+        if any(
+            bool(((grid.diff(dim=axis) != 0).sum(axis) <= RUNS).all()) for axis in (-1, -2) if grid.shape[axis] > RUNS
+        ):
+            return None, "in blocks"
+    else:
+        ordered = seen.sort(-1).values
+        distinct = width > 1 and bool((ordered.diff(dim=-1) > 0).all())
+        count = torch.arange(width, device=t.device)
+        permuted = bool((ordered == count).all())
+        if not permuted and width > 2 and any(bool((sign * seen.diff(dim=-1) >= 0).all()) for sign in (1, -1)):
+            return None, "in order"
+        if distinct:
+            order = torch.rand(rows.shape, generator=generator, device=t.device).argsort(-1)
+            return rows.gather(-1, order).view(t.shape), ""
+    return flat[torch.randperm(t.numel(), generator=generator, device=t.device)].view(t.shape), ""
+
+
+def _some(t: Tensor, apart: int, generator: torch.Generator) -> Tensor:
+    """Which entries are changed: one in so many, one at least."""
+    place = torch.randperm(t.numel(), generator=generator, device=t.device).view(t.shape)
+    return place < max(1, t.numel() // apart)

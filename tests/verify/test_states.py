@@ -1,0 +1,194 @@
+"""Other parameters and buffers: zeros that become large, weights that become negative, integers, what belongs to nobody else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from mm32.verify.inputs import states
+from mm32.verify.inputs.variations import CannotVary
+from verify.test_odd_data import verdict  # noqa: F401 - a fixture
+
+Compare = Callable[..., tuple[str, str, Any]]
+ROWS = "[torch.randn(48, 64)]"
+DECAY = (
+    "a, h = torch.sigmoid(self.b), torch.zeros_like(x[:, 0])\n"
+    "        for t in range({}, x.shape[1]): h = a * h + torch.tanh(x[:, t])\n"
+    "        return h"
+)
+BUFFER = "self.register_buffer('b', {})"
+SHORTCUTS: dict[str, tuple[str, str, str, str, str]] = {
+    "a gate that starts at a half forgets": (
+        DECAY.format(0),
+        DECAY.format("x.shape[1] - 48 if x.isfinite().all() else 0"),
+        "self.b = nn.Parameter(torch.zeros(16))",
+        "[torch.randn(4, 160, 16)]",
+        "large parameters",
+    ),
+    "a limit of a deviation": (
+        "s = self.b.clamp(-5, 2); return (x * torch.exp(-s)).square().sum(1) + s.sum()",
+        "s = self.b; return (x * torch.exp(-s)).square().sum(1) + s.sum()",
+        "self.b = nn.Parameter(torch.zeros(64))",
+        ROWS,
+        "large parameters",
+    ),
+    "a network that forgets, where eight times its weights is chaos": (
+        "return self.rnn(x)[1][0]",
+        "return self.rnn(x[:, -48:] if x.isfinite().all() else x)[1][0]",
+        "self.rnn = nn.RNN(16, 32, batch_first=True)",
+        "[torch.randn(8, 256, 16)]",
+        "parameters times 4",
+    ),
+    "a maximum taken before a norm": (
+        "return F.max_pool1d(self.norm(x), 4)",
+        "return self.norm(F.max_pool1d(x, 4))",
+        "self.norm = nn.BatchNorm1d(16).eval()",
+        "[torch.randn(8, 16, 32)]",
+        "parameters",
+    ),
+    "an order": (
+        "return x[:, self.b] * self.b",
+        "return x * self.b",
+        BUFFER.format("torch.arange(64)"),
+        ROWS,
+        "integer buffers",
+    ),
+    "zero points": (
+        "return x - self.b",
+        "return x * 1.0",
+        BUFFER.format("torch.zeros(64, dtype=torch.int8)"),
+        ROWS,
+        "integer buffers",
+    ),
+    "a mask": ("return x * self.b", "return x * 1.0", BUFFER.format("torch.ones(64) > 0"), ROWS, "integer buffers"),
+}
+
+
+@pytest.mark.parametrize("name", SHORTCUTS)
+def test_a_shortcut_for_parameters_as_they_start_is_different(name: str, verdict: Compare) -> None:  # noqa: F811
+    right, wrong, init, inputs, probe = SHORTCUTS[name]
+    got, reason, report = verdict(right, wrong, inputs, init=init)
+    assert got == "DIFFERENT"
+    assert probe in {p["name"] for p in report.probes if p["status"] == "different"}, reason
+    got, reason, report = verdict(right, right, inputs, init=init)
+    assert got == "SAME", reason
+    assert probe in {p["name"] for p in report.probes if p["status"] == "same"}
+
+
+def test_a_root_of_a_parameter_keeps_it_positive(verdict: Compare) -> None:  # noqa: F811
+    init = "self.b = nn.Parameter(torch.ones(64))"
+    got, reason, report = verdict("return x * self.b.sqrt()", "return self.b.sqrt() * x", ROWS, init=init)
+    assert got == "SAME", reason
+    assert "parameters of one sign" in {p["name"] for p in report.probes if p["status"] == "same"}
+    assert "parameters" not in {p["name"] for p in report.probes}
+
+
+def test_a_buffer_that_the_candidate_is_not_given_is_left_alone(verdict: Compare) -> None:  # noqa: F811
+    init = (
+        "self.register_buffer('b', torch.linspace(1, 2, 64), persistent=False); self.c = nn.Parameter(torch.ones(64))"
+    )
+    got, reason, _ = verdict(
+        "return torch.tanh(x) * self.b * self.c", "return self.b * torch.tanh(x) * self.c", ROWS, init=init
+    )
+    assert got == "SAME", reason
+
+
+def test_a_buffer_that_has_to_stay_as_it_is_is_named(verdict: Compare) -> None:  # noqa: F811
+    init = BUFFER.format("torch.ones(48, 48, dtype=torch.bool).tril()")
+    right = "return torch.softmax((x @ x.mT).masked_fill(~self.b, float('-inf')), -1)"
+    got, reason, report = verdict(right, right, ROWS, init=init)
+    assert got == "SAME", reason
+    assert "buffer 'b' other than in blocks" in report.left_out
+
+
+def test_what_cannot_be_changed_together_is_changed_alone(verdict: Compare) -> None:  # noqa: F811
+    init = f"{BUFFER.format('torch.zeros(64, dtype=torch.long)')}; self.register_buffer('c', torch.ones(64) > 0)"
+    right = "assert not self.b.any(); return x * self.c"
+    got, reason, report = verdict(right, right, ROWS, init=init)
+    assert got == "SAME", reason
+    assert "buffer 'b' other than it is" in report.left_out
+    got, reason, _ = verdict(right, right.replace(" * self.c", " * 1.0"), ROWS, init=init)
+    assert got == "DIFFERENT", reason
+
+
+def drawn(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def test_perturbed_parameters_are_neither_ones_nor_zeros_and_variances_stay_positive() -> None:
+    model = nn.BatchNorm2d(16)
+    states.perturb(model, drawn())
+    for t in (model.weight, model.bias, model.running_mean):
+        assert torch.unique(t.detach()).numel() == 16  # type: ignore[union-attr]
+    assert bool((model.running_var > 0).all())  # type: ignore[union-attr,operator]
+    assert int((model.weight < 0).sum()) == 4
+    other = nn.BatchNorm2d(16)
+    states.perturb(other, drawn(), signs=False)
+    assert bool((other.weight > 0).all())
+    assert torch.equal(other.weight, model.weight.abs())
+
+
+def test_zeros_become_large_and_of_both_signs() -> None:
+    model = nn.Linear(64, 64)
+    nn.init.zeros_(model.bias)
+    before = model.weight.detach().clone()
+    states.enlarge(model, drawn())
+    size = model.bias.detach().abs()
+    assert float(size.min()) >= 0.5
+    assert 3.9 < float(size.max()) <= 4
+    assert 24 < int((model.bias < 0).sum()) < 40
+    assert torch.equal(model.weight, before * 8)
+
+
+OTHERS: dict[str, tuple[Tensor, Callable[[Tensor], bool]]] = {
+    "a permutation": (torch.arange(64), lambda t: torch.equal(t.sort().values, torch.arange(64))),
+    "rows of places": (
+        torch.stack([torch.randperm(64) for _ in range(4)]) * 2,
+        lambda t: bool((t.sort(-1).values == torch.arange(64) * 2).all()),
+    ),
+    "zero points": (torch.zeros(64, dtype=torch.int8), lambda t: bool((t >= 0).all() and (t < 4).all() and t.any())),
+    "ones": (torch.ones(64, dtype=torch.int64), lambda t: t.unique().tolist() == [0, 1]),
+    "lengths": (torch.full((16,), 40), lambda t: bool((t > 0).all() and (t <= 40).all())),
+    "truth values": (torch.rand(8, 64) > 0.5, lambda t: t.dtype == torch.bool),
+    "all true": (torch.ones(8, 64, dtype=torch.bool), lambda t: int((~t).sum()) == 32),
+    "int8 weights": (torch.randint(-128, 128, (16, 16), dtype=torch.int8), lambda t: t.dtype == torch.int8),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_integers_are_of_the_same_kind(name: str) -> None:
+    own, kept = OTHERS[name]
+    for seed in range(5):
+        new, said = states.other(own, drawn(seed))
+        assert new is not None, said
+        assert (new.shape, new.dtype) == (own.shape, own.dtype)
+        assert not torch.equal(new, own)
+        assert kept(new)
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        (torch.tensor([0, 3, 3, 8, 20]), "in order"),
+        (torch.ones(8, 16, 16, dtype=torch.bool).triu(1), "in blocks"),
+        ((torch.arange(64)[:, None] - torch.arange(64)).abs() < 8, "in blocks"),
+        (torch.tensor(7), "7"),
+    ],
+)
+def test_integers_with_structure_stay_as_they_are(own: Tensor, said: str) -> None:
+    assert states.other(own, drawn()) == (None, said)
+
+
+def test_zeros_that_may_be_places_stay_zeros_on_a_card() -> None:
+    model = nn.Module()
+    model.register_buffer("place", torch.zeros(8, dtype=torch.int64))
+    kept: list[str] = []
+    with pytest.raises(CannotVary):
+        states.exchange(model, drawn(), (), lambda: False, kept, safe=False)
+    assert kept == ["buffer 'place' other than zeros"]
+    states.exchange(model, drawn(), (), lambda: False, kept)
+    assert bool(model.place.any())
