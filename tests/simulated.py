@@ -63,7 +63,20 @@ def compiled(program: str, folder: Path) -> ctypes.CDLL:
     if not at.exists():
         assert COMPILER is not None
         made = at.with_suffix(f".{os.getpid()}")
-        command = [COMPILER, "-std=c++17", "-O2", "-fno-strict-aliasing", "-w", "-shared", "-fPIC", "-x", "c++", "-", "-o", str(made)]
+        command = [
+            COMPILER,
+            "-std=c++17",
+            "-O2",
+            "-fno-strict-aliasing",
+            "-w",
+            "-shared",
+            "-fPIC",
+            "-x",
+            "c++",
+            "-",
+            "-o",
+            str(made),
+        ]
         subprocess.run(command, input=program, text=True, check=True)
         made.replace(at)
     return ctypes.CDLL(str(at))

@@ -102,7 +102,7 @@ def tiny(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array]:
 
 
 def small_sums(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array]:
-    """The largest elements of A, which no sample sees, meet zeros: before there are sums, they may seem to outweigh what is lost."""
+    """The largest elements of A, which no sample sees, meet zeros: before there are sums, these may seem to be large."""
     a, b = log_normal(rng, 2.5, m, K), noise(rng, K, n)
     a[:, 20], b[20] = 2.0**22, 0
     return a, b

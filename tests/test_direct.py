@@ -104,6 +104,7 @@ MORE = {
     "few rows, four": (Product(5, 300, 140), SWAPPED[1], 4, 1),
     "few rows, groups at tiles": (Product(17, 133, 170, "tt", 1, 3), SWAPPED[1], 1, 1),
 }
+QUICK = ("lines at any alignment", "few rows")
 
 
 @pytest.mark.gpu
@@ -189,11 +190,8 @@ def test_the_least_numbers_of_fp32_count(swapped: bool, libraries: Path, seed: i
 @simulate
 @pytest.mark.parametrize(
     "name",
-    [
-        "lines at any alignment", "few rows",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in CASES | MORE if name not in ("lines at any alignment", "few rows")),
-    ],
-)  # fmt: skip
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CASES | MORE],
+)
 def test_whole_tiles_are_computed_again(name: str, libraries: Path, seed: int) -> None:
     """Where most sums of a tile are not kept: A of subnormal numbers; rows of NaN, and a column of Inf, beside usual ones."""
     product, tile, cluster, blocks = (CASES | MORE)[name]

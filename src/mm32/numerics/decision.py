@@ -375,9 +375,7 @@ def _tile(t: int, m: int, n: int) -> tuple[slice, slice]:
     return slice(m0, min(m0 + TRIED, m)), slice(n0, min(n0 + TRIED, n))
 
 
-def _rejected(
-    a: _Side, b: _Side, test: AcceptTest, here: tuple[slice, slice], size: Double | None = None
-) -> Mask:
+def _rejected(a: _Side, b: _Side, test: AcceptTest, here: tuple[slice, slice], size: Double | None = None) -> Mask:
     """In a tile of C: pairs that are not accepted, and of which neither is alone. `size`: the scaled sums, where large ones
     stand."""
     x, y = a.stats[here[0]], b.stats[here[1]]
@@ -403,8 +401,8 @@ def decide(
     """What computes A (M, K) times B (K, N) on the card. `precision` is "fp32", "bf16x6" or "tf32". `lower_tier`: launches of
     bf16x6 follow those of fp16x3 (a plan's constant LOWER_TIER); `inline_pack` is its constant INLINE_PACK; `tile` is that of
     mm32_fallback. `early`: everything may be left to bf16x6 before it is packed, for K >= SHORT_K. `cancelled`:
-    what `cancellation.cancels` says of the product. `sums_in_c`: C has no epilogue, so that its elements say how large the sums are.
-    """
+    what `cancellation.cancels` says of the product. `sums_in_c`: C has no epilogue, so that its elements say how large the
+    sums are."""
     products = {"fp32": 3, "bf16x6": 6, "tf32": 1}[precision]
     m, k, n = *a.shape, b.shape[1]
     operands = a, np.ascontiguousarray(b.T)
