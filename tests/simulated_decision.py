@@ -82,7 +82,7 @@ class Head(ctypes.Structure):
         ("tier", ctypes.c_uint), ("decided", ctypes.c_uint), ("unsure", ctypes.c_uint), ("recomputed", ctypes.c_uint),
         ("scaled_lo", ctypes.c_uint), ("finished", ctypes.c_uint * 2), ("packed", ctypes.c_uint), ("judged", ctypes.c_uint),
         ("tiny", ctypes.c_uint), ("not_finite", ctypes.c_uint * 2), ("out_of_range", ctypes.c_uint * 2),
-        ("alone", ctypes.c_uint * 2), ("early", ctypes.c_uint), ("doubtful", ctypes.c_uint),
+        ("alone", ctypes.c_uint * 2), ("early", ctypes.c_uint),
     )  # fmt: skip
 
 
@@ -96,7 +96,6 @@ class Outcome:
     tier: str
     early: bool
     unsure: bool
-    doubtful: bool
     sampled: tuple[np.ndarray, np.ndarray]  # STATS of A's rows and of B's columns, after mm32_scale
 
 
@@ -151,4 +150,4 @@ def run(plan: Plan, gemm: Gemm, a: np.ndarray, b: np.ndarray, folder: Path) -> O
             sampled = stats[0].copy(), stats[1].copy()
     assert sampled is not None
     tier = {0: SCALED_LO if head.scaled_lo else FP16X3, 1: BF16X6, 2: numerics.FMA}[head.tier]
-    return Outcome(c.reshape(gemm.m, gemm.n), tier, bool(head.early), bool(head.unsure), bool(head.doubtful), sampled)
+    return Outcome(c.reshape(gemm.m, gemm.n), tier, bool(head.early), bool(head.unsure), sampled)

@@ -93,18 +93,11 @@ def soft(rng: np.random.Generator, m: int) -> Array:
 def tiny(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array]:
     """Elements too small for bf16x6. Where they alone meet the large ones of the other operand, some sums are large all the same,
     and some are not."""
-    a, b = log_normal(rng, 3.3, m, K), log_normal(rng, 3.3, K, n)
+    a, b = soft(rng, m), noise(rng, K, n)
     for row, power in ((4, -60), (5, -80), (70, -118), (71, -119)):
         a[row] = 2.0**power * noise(rng, K)
         a[row, 17] = 1
     b[17, 3:20] = 0
-    return a, b
-
-
-def small_sums(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array]:
-    """The largest elements of A, which no sample sees, meet zeros: before there are sums, these may seem to be large."""
-    a, b = log_normal(rng, 2.5, m, K), noise(rng, K, n)
-    a[:, 20], b[20] = 2.0**22, 0
     return a, b
 
 
@@ -129,15 +122,14 @@ CASES: dict[
     "pairs": (apart(8), SCALED_LO, False),
     "more pairs than a tile may have": (apart(15), SCALED_LO, False),
     "few elements": (few_elements, None, False),
-    "softmax": (lambda r, m, n: (soft(r, m), noise(r, K, n)), None, None),
-    "small sums": (small_sums, BF16X6, False),
+    "softmax": (lambda r, m, n: (soft(r, m), noise(r, K, n)), BF16X6, None),
     "tiny": (tiny, BF16X6, None),
     "all NaN": (lambda r, m, n: (np.full((m, K), np.nan, np.float32), noise(r, K, n)), FMA, False),
     "some NaN": (some_nan, FMA, False),
 }
 
 
-QUICK = ("some NaN", "bad rows", "pairs", "tiny", "small sums")
+QUICK = ("some NaN", "bad rows", "pairs", "tiny")
 
 
 @pytest.mark.parametrize("layout", ["nn", pytest.param("tt", marks=pytest.mark.slow)])
@@ -154,7 +146,6 @@ def test_kernels_do_what_the_model_does(
     went = simulated_decision.run(plan, asked, a, b, libraries)
     expected = deciding.decide(a, b, lower_tier=True)
     assert went.tier == expected.tier
-    assert went.doubtful or name != "small sums"
     found = [deciding.scales(x) for x in (a, np.ascontiguousarray(b.T))]
     assert went.early == (deciding.gives_up(*found) if early is None else early)
     if tier is not None:

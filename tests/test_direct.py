@@ -104,7 +104,6 @@ MORE = {
     "few rows, four": (Product(5, 300, 140), SWAPPED[1], 4, 1),
     "few rows, groups at tiles": (Product(17, 133, 170, "tt", 1, 3), SWAPPED[1], 1, 1),
 }
-QUICK = ("lines at any alignment", "few rows")
 
 
 @pytest.mark.gpu
@@ -185,28 +184,6 @@ def test_the_least_numbers_of_fp32_count(swapped: bool, libraries: Path, seed: i
     truth, size = a.astype(np.float64) @ b.astype(np.float64), np.abs(a).astype(np.float64) @ np.abs(b)
     assert (np.abs(c - truth) <= 16 * numerics.UNIT * size + 128 * 2.0**-149).all()
     assert np.count_nonzero(c) == np.count_nonzero(truth.astype(np.float32))
-
-
-@simulate
-@pytest.mark.parametrize(
-    "name",
-    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CASES | MORE],
-)
-def test_whole_tiles_are_computed_again(name: str, libraries: Path, seed: int) -> None:
-    """Where most sums of a tile are not kept: A of subnormal numbers; rows of NaN, and a column of Inf, beside usual ones."""
-    product, tile, cluster, blocks = (CASES | MORE)[name]
-    a, b = operands(product, np.random.default_rng(seed))
-    tiny = a * np.float32(1e-41)
-    c = on_host(product, tiny, b, tile, cluster, libraries, blocks)
-    truth, size = tiny.astype(np.float64) @ b.astype(np.float64), np.abs(tiny).astype(np.float64) @ np.abs(b)
-    assert (np.abs(c - truth) <= product.k**0.5 * numerics.UNIT * size + product.k * 2.0**-149).all()
-    a[:, ::2, -1], b[:, 0, -1] = np.nan, np.inf
-    c = on_host(product, a, b, tile, cluster, libraries, blocks)
-    with np.errstate(invalid="ignore"):
-        truth = (a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32)
-    finite = np.isfinite(truth)
-    assert np.array_equal(c[~finite], truth[~finite], equal_nan=True)
-    assert np.abs(c[finite] - truth[finite]).max(initial=0) <= 1e-5 * product.k**0.5
 
 
 @simulate

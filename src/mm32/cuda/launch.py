@@ -100,7 +100,6 @@ def _params(problem: _Problem, space: Workspace, base: int, base_a: int, base_b:
         space.parts,
         space.early,
         (_i64 * 2)(*space.first_rows),
-        space.sums_in_c,
     )
 
 

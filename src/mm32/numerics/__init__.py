@@ -340,7 +340,6 @@ def matmul(
     inline_pack: bool = False,
     promote: int | None = None,
     tile: tuple[int, int] = (128, 64),
-    epilogue: bool = False,
 ) -> tuple[Array, Decision]:
     """What the kernel "tensorcore", or "mma", computes on Hopper for A (M, K) and B (K, N), and the decision on the way
     (`decision.Decision`): the tier, and which elements multiply-adds recomputed.
@@ -348,8 +347,7 @@ def matmul(
     `precision` is "fp32", "bf16x6" or "tf32"; `inline_pack` and `promote`, the times 16 of K between promotions (by default the
     kernel's), are the plan's constants INLINE_PACK and PROMOTE; `parts` is among how many blocks it shares K, and `lower_parts`
     the same for the lower tier, bf16x6: None where the plan has none. `tile` is the rows and columns of C that the fallback
-    recomputes together. `epilogue`: a bias or an activation follows, which the result here does not have; then the sums in C do
-    not say how large they are. fp16x3 takes about 2 s for 64 x 2048 x 64.
+    recomputes together. fp16x3 takes about 2 s for 64 x 2048 x 64.
     """
     decision = decide(
         a,
@@ -360,7 +358,6 @@ def matmul(
         lower_tier=lower_parts is not None,
         tile=tile,
         early=promote != 1,
-        sums_in_c=not epilogue,
         cancelled=precision == "fp32" and kernel == "tensorcore" and cancels(a, b, parts),
     )
     if precision == "fp32" and decision.tier == BF16X6:

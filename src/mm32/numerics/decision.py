@@ -25,15 +25,12 @@ SAMPLES, TARGET, TARGET_EXACT = 128, 10, 14
 BLOCK_K = 64  # of K in a K-block
 RUN = SAMPLES // 8
 WIDE, VERY_WIDE, SPARSE, FEWEST_SAMPLES, ROOM = 6, 8, 32, 4, 5
-MISSED = 2  # exponents: with a further element more than this above the sampled ones, rows span much
-FURTHER = 8  # further elements that each of 8 warps of mm32_scale looks at
 LEVEL, LEVELS = 5, 4
 LARGEST_FP16, LARGEST_BF16X6, SMALLEST_BF16X6 = 65504.0, 2.0**45, 2.0**-50
 READY_ROWS, ROW_GROUPS = 128, 256
 PARTNERS, TRIED_TILES, TRIED, TRIED_PAIRS, TILE_GROUP = 8, 6, 32, 8, 8
 FEW_PIECES, FEWEST_PIECES, FEW_PAIRS = 1024, 256, 2
 MOST_ALONE, MOST_PAIRS, LISTED = 8, 128, 64
-LARGE_BY = 2.0**8  # of may_be_large
 SCALE_ROWS = 32  # rows that mm32_scale looks at together
 SHORT_K = 256  # below it nothing is left to the lower tier early (plan/emulated.py)
 DRAWN_PAIRS = 256  # of early.cuh
@@ -54,14 +51,6 @@ def sampled(k: int) -> Integer:
         return np.arange(k)
     begin = np.arange(8) * ((k - RUN) // 7) // RUN * RUN
     return np.asarray(begin[:, None] + np.arange(RUN)).reshape(-1)
-
-
-def looked_at(k: int, group: int, groups: int) -> Integer:
-    """The further places along K at which the rows of one group of SCALE_ROWS are looked at: 8 runs, others in each group."""
-    part = max(k // (8 * FURTHER), 1)
-    begin = (np.arange(8) * part + group * max(part // groups, 1) % part) * FURTHER
-    places = np.asarray(begin[:, None] + np.arange(FURTHER)).reshape(-1)
-    return places[places < k]
 
 
 @dataclass(frozen=True)
@@ -90,14 +79,6 @@ def scales(rows: Array) -> Scales:
     fields = _field(sample)
     count = np.sum(sample > 0, axis=1)
     largest = np.max(sample, axis=1, initial=0)
-    groups = -(-count_rows // SCALE_ROWS)
-    further = np.concatenate(
-        [
-            np.max(size[i * SCALE_ROWS : (i + 1) * SCALE_ROWS][:, looked_at(k, i, groups)], axis=1, initial=0)
-            for i in range(groups)
-        ]
-        or [np.zeros(0, np.float32)]
-    )
     field = _field(largest)
     spread = field * count - np.sum(fields, axis=1)  # times count
     wide, very_wide = ((count > 0) & (spread >= least * count) for least in (WIDE, VERY_WIDE))
@@ -110,9 +91,7 @@ def scales(rows: Array) -> Scales:
         exact = np.repeat(needs.any(axis=1), SCALE_ROWS)[:count_rows]
     whole = np.where(exact, np.max(size, axis=1, initial=0), largest)
     sparse = (count > 0) & (count < SPARSE * min(k, SAMPLES) // SAMPLES)
-    missed = (count > 0) & (
-        (_field(whole) - field > TARGET_EXACT - TARGET) | ((_field(further) - field > MISSED) & ~exact)
-    )
+    missed = (count > 0) & (_field(whole) - field > TARGET_EXACT - TARGET)
     wanted = np.where(exact, TARGET_EXACT, TARGET) + 127 - _field(whole)
     exponent = np.clip(np.where(whole > 0, wanted, 0), -126, 127)
     level = np.where(largest > 0, np.maximum(field - 127 + exponent - LEVEL, -100), 0)
@@ -228,7 +207,6 @@ class AcceptTest:
     loss: float
     required: int
     scaled_lo: bool
-    sums_in_c: bool = False  # C has no epilogue
 
     def alone(self, x: Stats) -> Mask:
         """(R,): rows that multiply-adds recompute by themselves, but for those that are steep."""
@@ -267,23 +245,6 @@ class AcceptTest:
             enough = (places >= self.required) | (np.add.outer(x.regular, y.regular) - self.k >= self.required)
             return in_range & (lost <= np.float32(ALLOWED[self.products]) * size) & enough
 
-    def enough_products(self, x: Stats, y: Stats) -> Mask:
-        """(R of x, R of y): whether enough products are of elements that are not small."""
-        places = x.big[1].astype(np.float32) @ y.big[1].astype(np.float32).T
-        return np.asarray((places >= self.required) | (x.regular[:, None] + y.regular - self.k >= self.required))
-
-    def may_be_large(self, x: Stats, y: Stats) -> Mask:
-        """(R of x, R of y): of pairs that are not accepted, those of which the sum itself will probably show that it is good
-        enough (`outweighs`). A guess, for which every operand's largest element meets a big one of the other."""
-        if not self.sums_in_c:
-            return np.zeros((len(x.level), len(y.level)), bool)
-        with np.errstate(invalid="ignore", over="ignore"):
-            lost = self._lost(x.small, x.largest, y.small, y.largest) * np.float32(self.loss * LARGE_BY)
-            meets = (np.outer(x.largest, _power_of_two(y.level)), np.outer(_power_of_two(x.level), y.largest))
-            common = x.big[1].astype(np.float32) @ y.big[1].astype(np.float32).T > 0
-            large = lost <= np.float32(ALLOWED[self.products]) * np.maximum(*meets)
-            return np.asarray(large & common & self.enough_products(x, y))
-
     def outweighs(self, size: Double, x: Stats, y: Stats) -> Mask:
         """Sums of which the scaled magnitude, a lower bound of |A||B|, is so large that what is lost is nothing beside it."""
         with np.errstate(invalid="ignore", over="ignore"):
@@ -298,10 +259,10 @@ class AcceptTest:
         return lost.astype(np.float32)
 
 
-def accept_test(k: int, products: int = 3, scaled_lo: bool = False, sums_in_c: bool = False) -> AcceptTest:
+def accept_test(k: int, products: int = 3, scaled_lo: bool = False) -> AcceptTest:
     limit = LARGEST_BF16X6 if products == 6 else LARGEST_FP16
     required = min(8, k // 4) if products == 3 else 0
-    return AcceptTest(k, products, limit, 2.0**-11 if scaled_lo else 1.0, required, scaled_lo, sums_in_c)
+    return AcceptTest(k, products, limit, 2.0**-11 if scaled_lo else 1.0, required, scaled_lo)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -356,14 +317,11 @@ def gives_up(a: Scales, b: Scales) -> bool:
     return int(apart.sum()) > MOST_APART
 
 
-def _steep(x: Stats, y: Stats, test: AcceptTest) -> tuple[Mask, Mask]:
-    """Rows of x that are not alone, and are not accepted with at least half of PARTNERS rows of y; and of these, those of which
-    the sums will hardly show that they are good."""
+def _steep(x: Stats, y: Stats, test: AcceptTest) -> Mask:
+    """Rows of x that are not alone, and are not accepted with at least half of PARTNERS rows of y."""
     partners = y[_hashed(PARTNERS, len(y.level))]
-    rejected = ~test.accepts(x, partners) & ~test.alone(partners)
-    hopeless = rejected & ~test.may_be_large(x, partners)
-    steep = (x.small > 0) & ~test.alone(x) & (np.sum(rejected, axis=1) >= PARTNERS // 2)
-    return steep, steep & (np.sum(hopeless, axis=1) >= PARTNERS // 2)
+    rejected = np.sum(~test.accepts(x, partners) & ~test.alone(partners), axis=1)
+    return (x.small > 0) & ~test.alone(x) & (rejected >= PARTNERS // 2)
 
 
 def _tile(t: int, m: int, n: int) -> tuple[slice, slice]:
@@ -375,13 +333,9 @@ def _tile(t: int, m: int, n: int) -> tuple[slice, slice]:
     return slice(m0, min(m0 + TRIED, m)), slice(n0, min(n0 + TRIED, n))
 
 
-def _rejected(a: _Side, b: _Side, test: AcceptTest, here: tuple[slice, slice], size: Double | None = None) -> Mask:
-    """In a tile of C: pairs that are not accepted, and of which neither is alone. `size`: the scaled sums, where large ones
-    stand."""
-    x, y = a.stats[here[0]], b.stats[here[1]]
-    rejected = ~test.accepts(x, y)
-    if size is not None:
-        rejected &= ~(test.enough_products(x, y) & test.outweighs(size[here], x, y))
+def _rejected(a: _Side, b: _Side, test: AcceptTest, here: tuple[slice, slice]) -> Mask:
+    """In a tile of C: pairs that are not accepted, and of which neither is alone."""
+    rejected = ~test.accepts(a.stats[here[0]], b.stats[here[1]])
     return rejected & ~a.alone[here[0]][:, None] & ~b.alone[here[1]]
 
 
@@ -396,83 +350,56 @@ def decide(
     tile: tuple[int, int] = (128, 64),
     cancelled: bool = False,
     early: bool = True,
-    sums_in_c: bool = True,
 ) -> Decision:
     """What computes A (M, K) times B (K, N) on the card. `precision` is "fp32", "bf16x6" or "tf32". `lower_tier`: launches of
     bf16x6 follow those of fp16x3 (a plan's constant LOWER_TIER); `inline_pack` is its constant INLINE_PACK; `tile` is that of
     mm32_fallback. `early`: everything may be left to bf16x6 before it is packed, for K >= SHORT_K. `cancelled`:
-    what `cancellation.cancels` says of the product. `sums_in_c`: C has no epilogue, so that its elements say how large the
-    sums are."""
+    what `cancellation.cancels` says of the product."""
     products = {"fp32": 3, "bf16x6": 6, "tf32": 1}[precision]
     m, k, n = *a.shape, b.shape[1]
     operands = a, np.ascontiguousarray(b.T)
     found = [scales(x) for x in operands]
     scaled_lo = products == 3 and any(x.wide for x in found)
-    test = accept_test(k, products, scaled_lo, sums_in_c and products == 3)
+    test = accept_test(k, products, scaled_lo)
     if products == 3 and lower_tier and early and k >= SHORT_K and gives_up(found[0], found[1]):
         return _lower(operands, found, None, test, tile)
     x, y = (stats(rows, of, products, scaled_lo) for rows, of in zip(operands, found, strict=True))
-    none = [(np.zeros(count, bool),) * 2 for count in (m, n)]
-    steep = [_steep(x, y, test), _steep(y, x, test)] if products == 3 and kernel == "tensorcore" else none
-
-    def with_steep(marked: list[tuple[Mask, Mask]], surely: bool = False) -> tuple[_Side, _Side]:
-        return _Side(x, test, marked[0][surely]), _Side(y, test, marked[1][surely])
-
-    def few_stand(marked: list[tuple[Mask, Mask]]) -> tuple[tuple[_Side, _Side], bool]:
-        """Few steep rows are recomputed alone. Of many, those stand of which the sums may show that they are good."""
-        of_all, surely = with_steep(marked), with_steep(marked, True)
-        stand = _many_alone(of_all) and not _many_alone(surely)
-        return (surely if stand else of_all), stand
-
-    sides = with_steep(none if inline_pack else steep)
+    none = np.zeros(m, bool), np.zeros(n, bool)
+    steep = (_steep(x, y, test), _steep(y, x, test)) if products == 3 and kernel == "tensorcore" else none
+    sides = tuple(_Side(of, test, s) for of, s in zip((x, y), none if inline_pack else steep, strict=True))
     good = test.accepts_groups(sides[0].of_all, sides[1].of_all) | test.accepts_groups(sides[0].worst, sides[1].worst)
-    unsure, doubtful = not good.all(), False
+    unsure = not good.all()
     tier = {3: SCALED_LO if scaled_lo else FP16X3, 6: BF16X6, 1: FP16}[products]
     if unsure:
         for_fma = [~(s.stats.largest <= test.limit) if products == 6 else ~np.isfinite(s.stats.largest) for s in sides]
         if any(s.many(rows, 16, 0) for s, rows in zip(sides, for_fma, strict=True)):
             return _all(FMA, m, n)
         if products == 3 and lower_tier:
-            sides, stand = few_stand(none if inline_pack else steep)
             rejected = _much(sides, test)
             if rejected and inline_pack and not _many_alone(sides):  # steep rows are marked only now
-                sides, stand = few_stand(steep)
+                sides = tuple(_Side(of, test, s) for of, s in zip((x, y), steep, strict=True))
                 rejected = _much(sides, test)
             if rejected:
                 return _lower(operands, found, (x, y), test, tile)
-            doubtful = stand or (sums_in_c and _much(sides, replace(test, sums_in_c=False)))
     if cancelled and products == 3:
         return _lower(operands, found, (x, y), test, tile) if lower_tier else _all(FMA, m, n)
-    if not unsure:
-        return _nothing(tier, m, n)
-    listed = max(int(s.alone.sum()) for s in sides) <= LISTED
-    size = _scaled_sums(operands, found, scaled_lo) if test.sums_in_c and (listed or doubtful) else None
-    if doubtful and _much(sides, test, size):
-        return _lower(operands, found, (x, y), test, tile)
-    return _repair(sides[0], sides[1], test, tier, tile, True, size if listed else None)
+    return _repair(sides[0], sides[1], test, tier, tile, True) if unsure else _nothing(tier, m, n)
 
 
 def _many_alone(sides: tuple[_Side, ...]) -> bool:
     return any(s.many(s.alone, 256, 8) for s in sides)
 
 
-def _much(sides: tuple[_Side, ...], test: AcceptTest, size: Double | None = None) -> bool:
+def _much(sides: tuple[_Side, ...], test: AcceptTest) -> bool:
     """Whether the tier below should compute everything: many rows are alone, or a piece of C that is tried has more than a few
-    pairs that are not accepted. Before there are sums, those do not count that may turn out to be large; once there are, `size`
-    is their scaled magnitude."""
+    pairs that are not accepted."""
     m, n = (s.count for s in sides)
     count = -(-m // TRIED) * -(-n // TRIED)
     pieces = _hashed(TRIED_TILES, count)
     most = TRIED_PAIRS if count >= FEW_PIECES else FEW_PAIRS if count >= FEWEST_PIECES else 0
-    a, b = sides
-
-    def failed(here: tuple[slice, slice]) -> int:
-        rejected = _rejected(a, b, test, here, size)
-        if size is None:
-            rejected &= ~test.may_be_large(a.stats[here[0]], b.stats[here[1]])
-        return int(rejected.sum())
-
-    return _many_alone(sides) or any(failed(_tile(int(t), m, n)) > most for t in pieces)
+    return _many_alone(sides) or any(
+        _rejected(sides[0], sides[1], test, _tile(int(t), m, n)).sum() > most for t in pieces
+    )
 
 
 def _lower(
@@ -549,7 +476,9 @@ def _repair(
                     for x in (a.stats[here[0]][~rows], b.stats[here[1]][~columns])
                 ]
                 if not test.accepts_groups(left[0], left[1]).all():
-                    pairs = _rejected(a, b, test, here, size)
+                    pairs = _rejected(a, b, test, here)
+                    if size is not None:
+                        pairs &= ~test.outweighs(size[here], a.stats[here[0]], b.stats[here[1]])
             if (
                 pairs.sum() > MOST_PAIRS
             ):  # rows and columns that are alone have their own order of sums even so, if listed

@@ -36,7 +36,7 @@ SCALE_BLOCKS = 128  # of mm32_scale for an operand, at most; each leaves flags a
 SAMPLES = 128  # of a row, by mm32_scale
 CLUSTERS, CLUSTERED_K = (1, 2, 4, 8), 8192  # of its blocks; the K from which several of them have the same rows
 SCALE_THREADS = 512  # of its blocks, where there is one for each multiprocessor at most
-DECISION_BYTES = 96 + 2 * 256 * 28 + 4 * 256 + 4 * 6 * 64  # struct Decision
+DECISION_BYTES = 80 + 2 * 256 * 28 + 4 * 256 + 4 * 4 * 64  # struct Decision
 MOST_BLOCKS = 256  # of a multiply by tensorcore: each leaves a sum of squares in the decision
 QUEUE = 65536  # bytes of shared memory through which inline packing loads (inline_pack.cuh)
 GROUP = 8  # rows of tiles that share what is in L2 (tile_order.cuh)
@@ -470,9 +470,8 @@ def _workspace(
             offsets[4 + side] = alone.ready[side]
     panels, stats, ready = (offsets[0], offsets[1]), (offsets[2], offsets[3]), (offsets[4], offsets[5])
     space = Workspace(
-        end, panels, stats, ready, offsets[6], offsets[7], matrices, parts, first_rows,
-        sums_in_c=int(epilogue(gemm) == NO_EPILOGUE), prepacked=prepacked,
-    )  # fmt: skip
+        end, panels, stats, ready, offsets[6], offsets[7], matrices, parts, first_rows, prepacked=prepacked
+    )
     if lower_parts is None:
         return space
     return replace(

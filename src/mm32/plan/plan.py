@@ -106,7 +106,6 @@ PARAMS = (
     Field("parts", "long long", False),
     Field("early", "long long", False),
     Field("first_rows", "long long", True),
-    Field("sums_in_c", "long long", False),
 )
 
 
@@ -117,8 +116,8 @@ class Workspace:
     Offsets in bytes from its start: `panels`, `stats` and `ready` counters of A and of B, the accept test's `decision`, and
     `partial_sums` (with stream-K, partial tiles). matrices: how many of A and of B are packed. parts: how many blocks share
     K (split-K) or, with stream-K, how many share the last tiles. early: 1 where the card may leave everything to the lower tier
-    before it packs. first_rows: rows of A and of B to pack first; none where the multiply waits for all of them. sums_in_c: 1
-    where C has no epilogue. An operand that is `prepacked` has memory of its own, from the start of which its offsets are.
+    before it packs. first_rows: rows of A and of B to pack first; none where the
+    multiply waits for all of them. An operand that is `prepacked` has memory of its own, from the start of which its offsets are.
     own_panels: the panels of a prepacked operand lie in this memory nevertheless: it is packed anew. lower: what the launches of
     the lower tier find, in the same memory.
     """
@@ -133,7 +132,6 @@ class Workspace:
     parts: int
     first_rows: tuple[int, int]
     early: int = 0
-    sums_in_c: int = 0
     prepacked: tuple[bool, bool] = (False, False)
     own_panels: bool = False
     lower: Workspace | None = None

@@ -18,7 +18,6 @@ struct Params {
     long long parts;           // split-K: how many blocks share K; stream-K: how many blocks share the last tiles
     long long early;           // 1: launches of bf16x6 follow, and everything may be left to them before it is packed (emulated/early.cuh)
     long long first_rows[2];   // rows that are packed first, those of the multiply's first tiles. 0: the multiply waits for all
-    long long sums_in_c;       // 1: C holds the sums themselves, without bias or activation, so that its elements say how large they are
 };
 
 // The index of matrix i of the batch among the packed matrices of operand `side` (0: A, 1: B).

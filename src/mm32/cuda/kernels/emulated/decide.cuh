@@ -25,7 +25,7 @@ struct Deciding {
         float memory[256];                // before both
     };
     unsigned char alone_rows[TRIED_M];
-    unsigned rejected, doubtful;
+    unsigned rejected;
 };
 
 // Stats that other multiprocessors have written: not from this one's L1.
@@ -45,7 +45,7 @@ __device__ __forceinline__ bool any_of(bool yes) {
 
 // Whether a row is for the FMA units alone.
 __device__ __forceinline__ bool is_not_finite(const RowStats& row) {
-    return PLANES == 3 ? !(__uint_as_float(row.largest) <= LARGEST_BF16X6) : row.largest >= 0x7f800000u;
+    return PLANES == 3 ? !(__uint_as_float(row.largest) <= LIMIT) : row.largest >= 0x7f800000u;
 }
 
 // Some rows of each operand, for is_steep. For all THREADS threads, which is at least 2 * PARTNERS.
@@ -63,17 +63,16 @@ __device__ __forceinline__ void load_partners(const Params& s, int thread, const
     any_of<THREADS>(false);
 }
 
-// Whether a row, which is not alone, is not accepted with at least half of PARTNERS rows of the other operand: its flags.
-__device__ __forceinline__ unsigned steepness(const TestedRow& x, int side, const AcceptTest& test, const Deciding& d) {
-    if (PLANES != 2 || !test.required || x.small == 0.f || test.accept(as_group(x, test.k), d.worst_partner[1 - side])) return 0;
-    int rejected = 0, hopeless = 0;
+// Whether a row, which is not alone, is not accepted with at least half of PARTNERS rows of the other operand.
+__device__ __forceinline__ bool is_steep(const TestedRow& x, int side, const AcceptTest& test, const Deciding& d) {
+    if (PLANES != 2 || !test.required || x.small == 0.f || test.accept(as_group(x, test.k), d.worst_partner[1 - side])) return false;
+    int rejected = 0;
 #pragma unroll 1
     for (int j = 0; j < PARTNERS; j++) {
         const TestedRow& y = d.partners[1 - side][j];
-        if (test.alone(y, 0) || test.accept(x, y)) continue;
-        rejected++, hopeless += !test.may_be_large(x, y);
+        rejected += !test.alone(y, 0) && !test.accept(x, y);
     }
-    return rejected < PARTNERS / 2 ? 0 : hopeless < PARTNERS / 2 ? STEEP | MAY_STAND : STEEP;
+    return rejected >= PARTNERS / 2;
 }
 
 // Counts the rows of a warp of which `yes` is true, and lists them.
@@ -97,22 +96,20 @@ __device__ __forceinline__ void reduce_rows(const Params& s, int side, long long
     if (row - threadIdx.x % 32 >= rows) return;
     RowStats* const at = s.stats[side] + matrix * rows + row;
     GroupStats worst = NOTHING_SEEN;
-    bool not_finite = false, out_of_range = false, alone = false, surely = false;
+    bool not_finite = false, out_of_range = false, alone = false;
     if (row < rows) {
         const RowStats stats = load_stats(at);
         const TestedRow x = test.see(stats);
         worst = as_group(x, test.k);
         not_finite = is_not_finite(stats), out_of_range = !(x.largest <= LARGEST_BF16X6);
-        surely = alone = test.alone(x, Scale{stats.scale}.flags());
-        const unsigned steep = STEEP_ROWS && !alone ? steepness(x, side, test, d) : 0;
-        if (steep) at->scale |= steep << 24, alone = true, surely = steep == STEEP;
+        alone = test.alone(x, Scale{stats.scale}.flags());
+        if (STEEP_ROWS && !alone && is_steep(x, side, test, d)) at->scale |= STEEP << 24, alone = true;
     }
     worst.worsen_by_warp();
     Decision& decision = *s.decision;
     const unsigned index = (unsigned)(matrix * rows + row);
     worst.alone = __any_sync(~0u, alone);
     count_rows(alone, index, decision.alone[side], decision.listed[0][side]);
-    count_rows(surely, index, decision.surely_alone[side], decision.listed[2][side]);
     count_rows(out_of_range, index, decision.out_of_range[side], decision.listed[1][side]);
     const unsigned infinite = __popc(__ballot_sync(~0u, not_finite));
     if (threadIdx.x % 32 != 0) return;
@@ -128,44 +125,25 @@ __device__ __forceinline__ void mark_steep_rows(const Params& s, int side, int t
 #pragma unroll 1
     for (long long i = thread; i < rows; i += THREADS) {
         const TestedRow x = test.see(load_stats(all + i));
-        const unsigned steep = test.alone(x, 0) ? 0 : steepness(x, side, test, d);
-        if (!steep) continue;
-        all[i].scale |= steep << 24;
-        const auto list = [&](unsigned& count, unsigned(&listed)[LISTED]) {
-            const unsigned place = atomicAdd(&count, 1u);
-            if (place < LISTED) listed[place] = (unsigned)i;
-        };
-        list(s.decision->alone[side], s.decision->listed[0][side]);
-        if (steep == STEEP) list(s.decision->surely_alone[side], s.decision->listed[2][side]);
+        if (test.alone(x, 0) || !is_steep(x, side, test, d)) continue;
+        all[i].scale |= STEEP << 24;
+        const unsigned place = atomicAdd(&s.decision->alone[side], 1u);
+        if (place < LISTED) s.decision->listed[0][side][place] = (unsigned)i;
         const long long matrix = i / of_matrix;
         s.decision->groups[side][row_tile(s, side, matrix, i - matrix * of_matrix) >> group_shift(row_tiles(s, side))].alone = 1;
     }
 }
 
-// The pieces of C that are tried, and how many pairs of one may fail.
-struct Pieces {
-    long long count;
-    unsigned most;
-
-    __device__ __forceinline__ Pieces(const Problem& p) : count(tiles_of<TRIED_M, TRIED_N>(p)) {
-        most = count >= FEW_PIECES ? MOST_PAIRS : count >= FEWEST_PIECES ? FEW_PAIRS : 0;
-    }
-    __device__ __forceinline__ Tile at(const Problem& p, unsigned i) const {
-        return tile_at<TRIED_M, TRIED_N, false>(p, (i * 2654435761u + 977u) % count);
-    }
-};
-
-enum Tried { ACCEPTED = 0, DOUBTFUL = 1, REJECTED = 2 };
-// Tests all pairs of some pieces of C: REJECTED where one has too many that are not accepted, DOUBTFUL where one would have, but for those
-// whose sums may outweigh what is lost. Rows that mm32_fallback recomputes alone do not count.
+// Tests all pairs of some tiles of C; returns whether a tile has more than MOST_PAIRS that are not accepted. Rows that mm32_fallback
+// recomputes alone do not count.
 template <int THREADS>
-__device__ __forceinline__ Tried try_pieces(const Params& s, int thread, const AcceptTest& test, Deciding& d) {
-    const Pieces pieces(s.p);
-    Tried found = ACCEPTED;
-    if (thread == 0) d.rejected = d.doubtful = 0;
+__device__ __forceinline__ bool any_rejected_tile(const Params& s, int thread, const AcceptTest& test, Deciding& d) {
+    const long long tiles = tiles_of<TRIED_M, TRIED_N>(s.p);
+    const unsigned most = tiles >= FEW_PIECES ? MOST_PAIRS : tiles >= FEWEST_PIECES ? FEW_PAIRS : 0;
+    if (thread == 0) d.rejected = 0;
 #pragma unroll 1
     for (unsigned i = 0; i < TRIED_TILES; i++) {
-        const auto tile = pieces.at(s.p, i);
+        const auto tile = tile_at<TRIED_M, TRIED_N, false>(s.p, (i * 2654435761u + 977u) % tiles);
         const RowStats* const a = s.stats[0] + packed_matrix(s, 0, tile.matrix) * s.p.m + tile.m0;
         const long long n = tile.n0 + thread % TRIED_N;
         const int rows = (int)min((long long)TRIED_M, s.p.m - tile.m0);
@@ -181,65 +159,16 @@ __device__ __forceinline__ Tried try_pieces(const Params& s, int thread, const A
             b = test.see(x), skip = test.alone(b, Scale{x.scale}.flags());
         }
         any_of<THREADS>(false);
-        unsigned rejected = 0, doubtful = 0;
+        unsigned rejected = 0;
         if (!skip)
-            for (int r = thread / TRIED_N; r < rows; r += THREADS / TRIED_N) {
-                if (d.alone_rows[r] || test.accept(d.rows[r], b)) continue;
-                if (test.may_be_large(d.rows[r], b)) doubtful++;
-                else rejected++;
-            }
+            for (int r = thread / TRIED_N; r < rows; r += THREADS / TRIED_N) rejected += !d.alone_rows[r] && !test.accept(d.rows[r], b);
         if (rejected) atomicAdd(&d.rejected, rejected);
-        if (doubtful) atomicAdd(&d.doubtful, doubtful);
         any_of<THREADS>(false);
-        if (d.rejected > pieces.most) return REJECTED;
-        if (d.rejected + d.doubtful > pieces.most) found = DOUBTFUL;
+        if (d.rejected > most) return true;
         any_of<THREADS>(false);
-        if (thread == 0) d.rejected = d.doubtful = 0;
+        if (thread == 0) d.rejected = 0;
     }
-    return found;
-}
-
-// The same pieces where they were DOUBTFUL, once the sums are in C: whether one still has too many pairs. By all threads of any block of
-// the launch after the multiply, which need not know bf16x6 from fp16x3; each finds the same.
-__device__ __noinline__ bool sums_are_small(const Params& s) {
-    AcceptTestOf<2> test(s, s.decision->scaled_lo);
-    test.steep_stand = s.decision->steep_stand;
-    const Pieces pieces(s.p);
-    const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    static_assert(TRIED_M == 32 && TRIED_N == 32);
-    __shared__ TestedRow tested[TRIED_TILES][TRIED_M];
-    __shared__ float scales[TRIED_TILES][TRIED_M];  // 0: the row is alone
-    unsigned rejected = 0;
-    if (warp < TRIED_TILES) {  // a warp has a piece, a lane a column, and first a row
-        const auto tile = pieces.at(s.p, warp);
-        const RowStats* const a = s.stats[0] + packed_matrix(s, 0, tile.matrix) * s.p.m + tile.m0;
-        const RowStats* const b = s.stats[1] + packed_matrix(s, 1, tile.matrix) * s.p.n + tile.n0;
-        const float* const c = pointers_of(s.p, tile.matrix).c + tile.m0 * s.p.c.row + (tile.n0 + lane) * s.p.c.col;
-        const int rows = (int)min((long long)TRIED_M, s.p.m - tile.m0);
-        const bool exists = tile.n0 + lane < s.p.n;
-        const RowStats of_a = load_stats(a + min((int)lane, rows - 1)), of_b = load_stats(b + (exists ? lane : 0));
-        const TestedRow x = test.see(of_a), y = test.see(of_b);
-        tested[warp][lane] = x, scales[warp][lane] = test.alone(x, Scale{of_a.scale}.flags()) ? 0.f : test.scale_of(of_a);
-        const bool skip = !exists || test.alone(y, Scale{of_b.scale}.flags());
-        __syncwarp();
-        constexpr int AHEAD = 8;
-#pragma unroll 1
-        for (int first = 0; first < rows; first += AHEAD) {
-            float sum[AHEAD];
-#pragma unroll
-            for (int i = 0; i < AHEAD; i++) sum[i] = skip || first + i >= rows ? 0.f : __ldcg(c + (first + i) * s.p.c.row);
-#pragma unroll 1
-            for (int i = 0; i < AHEAD; i++) {
-                const int row = min(first + i, TRIED_M - 1);
-                const float scale = scales[warp][row], size = fabsf(sum[0]) * scale * test.scale_of(of_b);
-#pragma unroll
-                for (int j = 1; j < AHEAD; j++) sum[j - 1] = sum[j];
-                if (skip || first + i >= rows || scale == 0.f || test.accept(tested[warp][row], y)) continue;
-                rejected += !test.outweighs(size, tested[warp][row], y);
-            }
-        }
-    }
-    return __syncthreads_or(__reduce_add_sync(~0u, rejected) > pieces.most);
+    return false;
 }
 
 // The accept test, by THREADS threads of one block. First all rows at once, as if one row had the worst of all; then by groups of
@@ -254,7 +183,7 @@ __device__ __forceinline__ void decide(const Params& s, int thread, bool scaled_
     Decision& decision = *s.decision;
     if (thread < 2) d.worst[thread] = NOTHING_SEEN;
     any_of<THREADS>(false);
-    AcceptTest test(s, scaled_lo);
+    const AcceptTest test(s, scaled_lo);
     const long long a_tiles = row_tiles(s, 0), b_tiles = row_tiles(s, 1);
     const int a_shift = group_shift(a_tiles), b_shift = group_shift(b_tiles);
     const int a_count = (int)((a_tiles - 1) >> a_shift) + 1, b_count = (int)((b_tiles - 1) >> b_shift) + 1;
@@ -286,7 +215,6 @@ __device__ __forceinline__ void decide(const Params& s, int thread, bool scaled_
     if (BOTH_PREPACKED && PLANES == 2)
         apart = any_of<THREADS>(Flags::of_side(s, 0, 32) & WIDE_ROWS) != any_of<THREADS>(Flags::of_side(s, 1, 32) & WIDE_ROWS);
     const bool unsure = any_of<THREADS>(mine) || apart;
-    bool doubtful = false;
     unsigned tier = LOWER ? BF16X6 : FIRST_TIER;
     if (unsure) {
         const long long a_rows = s.matrices[0] * s.p.m, b_rows = s.matrices[1] * s.p.n;
@@ -300,25 +228,19 @@ __device__ __forceinline__ void decide(const Params& s, int thread, bool scaled_
         } else if (apart) {
             tier = BF16X6;
         } else if (PLANES == 2 && LOWER_TIER) {
-            Tried found = REJECTED;
-#pragma unroll 1
-            for (int turn = 0; turn < 1 + MARK; turn++) {
-                if (turn > 0) {  // only now: it takes a block tens of microseconds
+            bool rejected = many(decision.alone, 256, 8);
+            if (!rejected && any_rejected_tile<THREADS>(s, thread, test, d)) {
+                rejected = true;
+                if (MARK) {  // only now: it takes a block tens of microseconds
                     load_partners<THREADS>(s, thread, test, d);
                     mark_steep_rows<THREADS>(s, 0, thread, test, d);
                     mark_steep_rows<THREADS>(s, 1, thread, test, d);
                     __threadfence();
                     any_of<THREADS>(false);
+                    rejected = many(decision.alone, 256, 8) || any_rejected_tile<THREADS>(s, thread, test, d);
                 }
-                // Few steep rows are recomputed alone: that is more accurate. Of many, those stand whose sums may show that they may.
-                bool alone = many(decision.alone, 256, 8);
-                test.steep_stand = alone && !many(decision.surely_alone, 256, 8);
-                alone = alone && !test.steep_stand;
-                if (!alone) found = try_pieces<THREADS>(s, thread, test, d);
-                if (alone || found != REJECTED) break;
             }
-            if (found == REJECTED) tier = BF16X6;
-            doubtful = found == DOUBTFUL || (found == ACCEPTED && test.steep_stand);
+            if (rejected) tier = BF16X6;
         }
     }
     if (thread == 0) {
@@ -326,9 +248,7 @@ __device__ __forceinline__ void decide(const Params& s, int thread, bool scaled_
         if (LOWER)
             for (int side = 0; side < 2; side++) decision.alone[side] = decision.out_of_range[side];
         else
-            decision.scaled_lo = scaled_lo, decision.doubtful = doubtful, decision.steep_stand = test.steep_stand;
-        if (!LOWER && test.steep_stand)
-            for (int side = 0; side < 2; side++) decision.alone[side] = decision.surely_alone[side];
+            decision.scaled_lo = scaled_lo;
         decision.tier = tier;
         store_release(&decision.decided, 1);
     }

@@ -9,7 +9,7 @@
 // memory, each block adds up some rows of the tile in a fixed order, and stores them.
 //
 // What bf16x6 cannot carry is noticed at the end: NaN and Inf make the sum NaN or Inf; elements so small that fp32 does not hold all
-// bits of a product are known from the least element that a warp has met. Such sums are computed again, by multiply-adds.
+// bits of a product are known from the least element that a warp has met. Such sums are computed again, one by one.
 //
 // Launch: min(multiprocessors / CLUSTER, tiles) clusters of CLUSTER blocks of 384 threads (grid-stride loop over tiles).
 // Dynamic shared memory: STAGES * STAGE + A_RAW + B_RAW + 1024 bytes (plan/direct.py). Registers: 168 at launch; after that
@@ -347,103 +347,20 @@ __device__ __forceinline__ float least_kept(const Problem& p, unsigned least_a, 
     return (float)p.k * (0x1p-99f + 0x1p-109f * (__uint_as_float(most_a << 16) + __uint_as_float(b.most << 16)));
 }
 
-// What a warp computes again of a matrix of C: elements that are not kept, by multiply-adds, promoted every 64 of K.
-struct Again {
-    const Problem& p;
-    const Operand a, b;
-    int matrix;
-
-    __device__ __forceinline__ Again(const Problem& p, int matrix) : p(p), a(operand_of(p, false, matrix)), b(operand_of(p, true, matrix)), matrix(matrix) {}
-
-    __device__ __forceinline__ void store(int row, int column, float sum) const {
-        const long long m = SWAPPED ? column : row, n = SWAPPED ? row : column;
-        p.c.data[offset_of(p, p.c.batch, matrix) + m * p.c.row + n * p.c.col] = epilogue(sum, bias_at(p, n));
+// A sum that is not kept, again by multiply-adds. What is NaN early stays so.
+__device__ __noinline__ float compute_again(const Problem& p, int matrix, int row, int column) {
+    const Operand a = operand_of(p, false, matrix), b = operand_of(p, true, matrix);
+    const float *const of_a = a.data + row * a.row_stride, *const of_b = b.data + column * b.row_stride;
+    float sum = 0.f;
+    for (long long first = 0; first < p.k && sum == sum; first += 64) {
+        float part = 0.f;
+        const long long end = min(first + 64, p.k);
+#pragma unroll 8
+        for (long long k = first; k < end; k++) part = fmaf(of_a[k * a.k_stride], of_b[k * b.k_stride], part);
+        sum += part;
     }
-
-    // A lane's own elements in some rows, and in COLUMNS columns from its own on, so many apart; those whose bits `again` has are stored.
-    // Where most of a tile is to be computed again. What is NaN early stays so.
-    template <int ROWS>
-    struct Rows {
-        int of[ROWS];
-    };
-    template <int ROWS, int COLUMNS>
-    __device__ __noinline__ void block(Rows<ROWS> rows, int column, int columns_apart, unsigned again) const {
-        float sum[ROWS][COLUMNS] = {};
-        const float *of_a[ROWS], *of_b[COLUMNS];
-#pragma unroll
-        for (int i = 0; i < ROWS; i++) of_a[i] = a.data + min((long long)rows.of[i], a.rows - 1) * a.row_stride;
-#pragma unroll
-        for (int j = 0; j < COLUMNS; j++) of_b[j] = b.data + min((long long)column + j * columns_apart, b.rows - 1) * b.row_stride;
-#pragma unroll 1
-        for (long long first = 0; first < p.k; first += 64) {
-            float part[ROWS][COLUMNS] = {};
-            const int count = (int)min(p.k - first, 64LL);
-#pragma unroll(ROWS * COLUMNS <= 8 ? 8 : 4)
-            for (int k = 0; k < count; k++) {
-                float x[ROWS], y[COLUMNS];
-#pragma unroll
-                for (int i = 0; i < ROWS; i++) x[i] = *of_a[i], of_a[i] += a.k_stride;
-#pragma unroll
-                for (int j = 0; j < COLUMNS; j++) y[j] = *of_b[j], of_b[j] += b.k_stride;
-#pragma unroll
-                for (int i = 0; i < ROWS; i++)
-#pragma unroll
-                    for (int j = 0; j < COLUMNS; j++) part[i][j] = fmaf(x[i], y[j], part[i][j]);
-            }
-            bool number = false;
-#pragma unroll
-            for (int i = 0; i < ROWS; i++)
-#pragma unroll
-                for (int j = 0; j < COLUMNS; j++) sum[i][j] += part[i][j], number |= sum[i][j] == sum[i][j];
-            if (!__any_sync(~0u, number && again)) break;
-        }
-#pragma unroll
-        for (int i = 0; i < ROWS; i++)
-#pragma unroll
-            for (int j = 0; j < COLUMNS; j++)
-                if (again >> (i * COLUMNS + j) & 1) store(rows.of[i], column + j * columns_apart, sum[i][j]);
-    }
-
-    // Up to TOGETHER elements, of which lane i has number i's row and column: all lanes share K. Where few are to be computed again.
-    static constexpr int TOGETHER = TILE_N > 64 ? 4 : 8;
-    __device__ __noinline__ void elements(int row, int column, int count) const {
-        const int lane = threadIdx.x % 32;
-        const float *of_a[TOGETHER], *of_b[TOGETHER];
-        float sum[TOGETHER] = {};
-#pragma unroll
-        for (int i = 0; i < TOGETHER; i++) {
-            const int from = min(i, count - 1);
-            of_a[i] = a.data + __shfl_sync(~0u, row, from) * a.row_stride + lane * a.k_stride;
-            of_b[i] = b.data + __shfl_sync(~0u, column, from) * b.row_stride + lane * b.k_stride;
-        }
-#pragma unroll 1
-        for (long long first = 0; first < p.k; first += 32 * 16) {
-            float part[TOGETHER] = {};
-            const int left = (int)min(p.k - first - lane, 32LL * 16);
-#pragma unroll 4
-            for (int k = 0; k < left; k += 32)
-#pragma unroll
-                for (int i = 0; i < TOGETHER; i++) {
-                    part[i] = fmaf(*of_a[i], *of_b[i], part[i]);
-                    of_a[i] += 32 * a.k_stride, of_b[i] += 32 * b.k_stride;
-                }
-#pragma unroll
-            for (int i = 0; i < TOGETHER; i++) sum[i] += part[i];
-            bool number = false;  // what is NaN stays so
-#pragma unroll
-            for (int i = 0; i < TOGETHER; i++) number |= !__any_sync(~0u, sum[i] != sum[i]);
-            if (!number) break;
-        }
-        float mine = 0.f;
-#pragma unroll
-        for (int i = 0; i < TOGETHER; i++) {
-#pragma unroll
-            for (int other = 16; other > 0; other /= 2) sum[i] += __shfl_xor_sync(~0u, sum[i], other);
-            if (lane == i) mine = sum[i];
-        }
-        if (lane < count) store(row, column, mine);
-    }
-};
+    return sum;
+}
 
 // Adds up rows of AT_ONCE columns of a tile, from column `n0` on, of all that share it, and stores them. A warp of a
 // block alone has its own 16 rows; otherwise the rows of a tile are dealt out to the cluster's blocks and their warps.
@@ -533,10 +450,6 @@ __device__ __forceinline__ void finish(const Problem& p, const int3& tile, int n
         }
         if (!__any_sync(~0u, spoiled != spoiled)) return;
     }
-    // Otherwise those that are kept are stored, and bits say which of a lane's are not: of its rows, parts and columns in this order.
-    constexpr int OWN_ROWS = (ROWS + STEP - 1) / STEP, OWN_COLUMNS = PARTS * WIDTH;
-    static_assert(OWN_ROWS * OWN_COLUMNS <= 32);
-    unsigned again = 0;
 #pragma unroll 1
     for (int i = 0; i < ROWS; i += STEP)
 #pragma unroll 1
@@ -550,55 +463,10 @@ __device__ __forceinline__ void finish(const Problem& p, const int3& tile, int n
 #pragma unroll
             for (int e = 0; e < WIDTH; e++, to += c_column) {
                 if (column + e >= columns_of(p)) continue;
-                if (is_kept(sum[e], least)) *to = epilogue(sum[e], bias_at(p, SWAPPED ? row_of(i) : column + e));
-                else again |= 1u << (i / STEP * OWN_COLUMNS + part * WIDTH + e);
+                if (!is_kept(sum[e], least)) sum[e] = compute_again(p, tile.x, row_of(i), column + e);
+                *to = epilogue(sum[e], bias_at(p, SWAPPED ? row_of(i) : column + e));
             }
         }
-    const Again recompute(p, tile.x);
-    const auto column_of_bit = [&](int bit) { return tile.z + n0 + column_of(bit % OWN_COLUMNS / WIDTH) + bit % WIDTH; };
-    const int all = (int)__reduce_add_sync(~0u, (unsigned)__popc(again));
-    constexpr int MANY = ROWS * AT_ONCE / 8;
-    constexpr int MOST_ROWS = TILE_N > AT_ONCE ? 2 : 4;  // with more, registers spill in the main loop: sums of other columns wait there
-    if (all > MANY) {
-        constexpr int HEIGHT = OWN_ROWS < MOST_ROWS ? OWN_ROWS : MOST_ROWS, ACROSS_PARTS = WIDTH == 4 ? 1 : OWN_COLUMNS < 4 ? OWN_COLUMNS : 4;
-        constexpr int COLUMNS = WIDTH == 4 ? 4 : ACROSS_PARTS;
-#pragma unroll 1
-        for (int i = 0; i < OWN_ROWS; i += HEIGHT)
-#pragma unroll 1
-            for (int j = 0; j < OWN_COLUMNS; j += COLUMNS) {
-                unsigned here = 0;
-#pragma unroll
-                for (int y = 0; y < HEIGHT; y++) here |= (again >> ((i + y) * OWN_COLUMNS + j) & ((1u << COLUMNS) - 1)) << (y * COLUMNS);
-                if (!__any_sync(~0u, here != 0)) continue;
-                Again::Rows<HEIGHT> rows;
-#pragma unroll
-                for (int y = 0; y < HEIGHT; y++) rows.of[y] = row_of((i + y) * STEP);
-                recompute.template block<HEIGHT, COLUMNS>(rows, column_of_bit(j), WIDTH == 4 ? 1 : ACROSS, here);
-            }
-        return;
-    }
-    // A lane finds the elements that it has among the next ones of the warp.
-    int before = __popc(again);
-#pragma unroll
-    for (int other = 1; other < 32; other *= 2) {
-        const int below = __shfl_sync(~0u, before, max(lane - other, 0));
-        if (lane >= other) before += below;
-    }
-    before -= __popc(again);
-#pragma unroll 1
-    for (int done = 0; done < all; done += Again::TOGETHER) {
-        int row = 0, column = 0;
-        const int count = min(all - done, Again::TOGETHER);
-#pragma unroll 1
-        for (int i = 0; i < count; i++) {
-            const bool has = again != 0 && before == done + i;
-            const int bit = has ? __ffs((int)again) - 1 : 0, owner = __ffs((int)__ballot_sync(~0u, has)) - 1;
-            const int of_row = __shfl_sync(~0u, row_of(bit / OWN_COLUMNS * STEP), owner), of_column = __shfl_sync(~0u, column_of_bit(bit), owner);
-            if (lane == i) row = of_row, column = of_column;
-            if (has) again &= again - 1, before++;
-        }
-        recompute.elements(row, column, count);
-    }
 }
 
 // Whether a warp can store its 16 rows of a tile by `store_whole`: where no other warp shares its sums.

@@ -41,7 +41,6 @@ struct Repair {
     unsigned char row_alone[TILE_M], column_alone[TILE_N];
     unsigned rows_small, columns_small;  // that are not alone and have small elements
     unsigned char row_small[TILE_M], column_small[TILE_N];
-    float row_scale[TILE_M], column_scale[TILE_N];
     unsigned pairs, own;  // how many; and how many of them are the block's share, which are listed
     short pair[MOST_PAIRS][2];
     GroupStats worst[2];  // of the rows and of the columns that are not alone
@@ -52,10 +51,10 @@ enum { NOTHING, SOME, WHOLE };  // rows, columns and pairs; or all of it
 template <int SIZE>
 __device__ __forceinline__ void look_at(int i, const RowStats* stats, const AcceptTest& test, TestedRow* tested, unsigned char (&alone)[SIZE],
                                         unsigned& count, long long (&listed)[MOST_ALONE], long long first, unsigned& small_count,
-                                        unsigned char (&small)[SIZE], float (&scale)[SIZE], GroupStats& worst) {
+                                        unsigned char (&small)[SIZE], GroupStats& worst) {
     const RowStats x = stats[i];
     const TestedRow row = test.see(x);
-    tested[i] = row, scale[i] = test.scale_of(x);
+    tested[i] = row;
     if ((alone[i] = test.alone(row, Scale{x.scale}.flags()))) {
         const unsigned place = atomicAdd(&count, 1u);
         if (place < MOST_ALONE) listed[place] = first + i;
@@ -65,8 +64,17 @@ __device__ __forceinline__ void look_at(int i, const RowStats* stats, const Acce
     }
 }
 
-// `listed`: rows and columns that are alone have been recomputed already. `by_size`: where sums are so large that what their small elements
-// may have lost is nothing beside them, they stand. `share` of `shares`: what this block
+// Whether a sum by bf16x6 is so large that what its small elements may have lost is nothing beside it: |C| is no more than |A||B|. Only
+// where C is the sum and has no epilogue.
+__device__ __forceinline__ bool is_large(const Params& s, const Tile& tile, const AcceptTest& test, const RowStats* a, const RowStats* b,
+                                         const TestedRow& x, const TestedRow& y, int row, int column) {
+    if (MM32_BIAS || MM32_ACTIVATION) return false;
+    const float c = fabsf(pointers_of(s.p, tile.matrix).c[(tile.m0 + row) * s.p.c.row + (tile.n0 + column) * s.p.c.col]);
+    const float scaled = c * power_of_two(Scale{a[row].scale}.exponent(test.scaled_lo)) * power_of_two(Scale{b[column].scale}.exponent(test.scaled_lo));
+    return (x.small * y.largest + y.small * x.largest) * test.loss <= ALLOWED / 2 * scaled;
+}
+
+// `listed`: rows and columns that are alone have been recomputed already. `by_size`: see is_large. `share` of `shares`: what this block
 // has of the pairs. `tested`: memory for those of A, then those of B.
 __device__ __noinline__ int find_repair(const Params& s, const Tile& tile, const AcceptTest& test, bool all_pairs, bool listed,
                                            bool by_size, int share, int shares, TestedRow* tested, Repair& repair) {
@@ -81,11 +89,10 @@ __device__ __noinline__ int find_repair(const Params& s, const Tile& tile, const
     __syncthreads();
     GroupStats worst[2] = {NOTHING_SEEN, NOTHING_SEEN};
     for (int i = threadIdx.x; i < rows; i += THREADS)
-        look_at(i, a_stats, test, a, repair.row_alone, repair.rows_alone, repair.row, tile.m0, repair.rows_small, repair.row_small,
-                repair.row_scale, worst[0]);
+        look_at(i, a_stats, test, a, repair.row_alone, repair.rows_alone, repair.row, tile.m0, repair.rows_small, repair.row_small, worst[0]);
     for (int i = threadIdx.x; i < columns; i += THREADS)
         look_at(i, b_stats, test, b, repair.column_alone, repair.columns_alone, repair.column, tile.n0, repair.columns_small,
-                repair.column_small, repair.column_scale, worst[1]);
+                repair.column_small, worst[1]);
     for (int side = 0; side < 2; side++) {
         worst[side].worsen_by_warp();
         if (threadIdx.x % 32 == 0) repair.worst[side].join(worst[side]);
@@ -93,13 +100,9 @@ __device__ __noinline__ int find_repair(const Params& s, const Tile& tile, const
     __syncthreads();
     if (!listed && (repair.rows_alone > MOST_ALONE || repair.columns_alone > MOST_ALONE)) return WHOLE;
     if (all_pairs && !test.accept(repair.worst[0], repair.worst[1])) {
-        const float* const c = pointers_of(p, tile.matrix).c + tile.m0 * p.c.row + tile.n0 * p.c.col;
-        const auto scaled = [&](int row, int column) {
-            return fabsf(c[row * p.c.row + column * p.c.col]) * repair.row_scale[row] * repair.column_scale[column];
-        };
         const auto try_pair = [&](int row, int column) {
             if (repair.row_alone[row] || repair.column_alone[column] || test.accept(a[row], b[column])) return;
-            if (by_size && test.outweighs(scaled(row, column), a[row], b[column])) return;
+            if (by_size && is_large(s, tile, test, a_stats, b_stats, a[row], b[column], row, column)) return;
             if (atomicAdd(&repair.pairs, 1u) >= MOST_PAIRS || (row + column) % shares != share) return;
             const unsigned place = atomicAdd(&repair.own, 1u);
             repair.pair[place][0] = (short)row, repair.pair[place][1] = (short)column;
@@ -120,30 +123,11 @@ __device__ __noinline__ int find_repair(const Params& s, const Tile& tile, const
             constexpr int STEP = THREADS / TILE_N;
             static_assert(THREADS % TILE_N == 0 && TILE_M <= 64 * STEP);
             const int column = threadIdx.x % TILE_N, first = threadIdx.x / TILE_N;
-            unsigned long long left = 0, may_stand = 0;  // in a loop of their own: else all pairs would take as long as these few
+            unsigned long long left = 0;  // in a loop of their own: else all pairs would take as long as these few
             if (column < columns && !repair.column_alone[column]) {
                 const TestedRow mine = b[column];
 #pragma unroll 4
-                for (int i = first; i < rows; i += STEP) {
-                    const bool accepted = test.accept_at_once(a[i], mine);
-                    left |= (unsigned long long)!accepted << (i / STEP);
-                    may_stand |= (unsigned long long)(!accepted && test.enough(a[i], mine)) << (i / STEP);
-                }
-                // Then those whose sums are large: loads of several sums are under way at a time.
-                for (unsigned long long untried = by_size ? may_stand : 0; untried;) {
-                    constexpr int AHEAD = 8;
-                    int at[AHEAD];
-                    float sum[AHEAD];
-#pragma unroll
-                    for (int j = 0; j < AHEAD; j++) {
-                        at[j] = untried ? __ffsll((long long)untried) - 1 : -1;
-                        untried &= untried - 1;
-                        sum[j] = at[j] >= 0 ? scaled(at[j] * STEP + first, column) : 0.f;
-                    }
-#pragma unroll
-                    for (int j = 0; j < AHEAD; j++)
-                        if (at[j] >= 0 && test.outweighs_at_once(sum[j], a[at[j] * STEP + first], mine)) left &= ~(1ull << at[j]);
-                }
+                for (int i = first; i < rows; i += STEP) left |= (unsigned long long)!test.accept_at_once(a[i], mine) << (i / STEP);
             }
             for (; left; left &= left - 1) try_pair((__ffsll((long long)left) - 1) * STEP + first, column);
         }
@@ -163,8 +147,7 @@ __device__ __forceinline__ constexpr bool lies_along_rows(int side) { return (si
 
 // The lines of one matrix of operand `side`, `count` of them, up to COUNT, times OTHERS * PER rows of the other operand from `first` on.
 // Of columns, the elements in rows that are alone are left out, so that each element has one order of sums. `memory`: that of the ring.
-// A thread asks for all of its part of a chunk of the other operand at once; the lines' part of it goes through shared memory. Of lines
-// that are mostly zeros (of a triangle, say) chunks in which all are zero are left out, unless the other operand has a NaN or an Inf.
+// A thread asks for all of its part of a chunk of the other operand at once; the lines' part of it goes through shared memory.
 // PER = 2 is for another operand that lies along its rows; such a one is read PER at a time.
 template <int COUNT, int PER>
 __device__ __noinline__ void recompute_lines(const Params& s, int side, long long matrix, const long long* lines, int count,
@@ -186,81 +169,48 @@ __device__ __noinline__ void recompute_lines(const Params& s, int side, long lon
 #pragma unroll
     for (int i = 0; i < COUNT; i++) of_x[i] = x.data + lines[min(i, count - 1)] * x.row_stride + threadIdx.x * x.k_stride;
     float sum[COUNT][PER] = {};
-    bool sparse = s.decision->tier == FIRST_TIER && s.decision->not_finite[1 - side] == 0;
-    for (int i = 0; i < count; i++) {
-        const unsigned long long counts = s.stats[side][packed_matrix(s, side, matrix) * x.rows + lines[i]].counts;
-        sparse = sparse && ((counts & ~0u) + (counts >> 32)) * 8 <= (unsigned long long)p.k;
-    }
     // Of one k, the lines' elements lie side by side; the two fours of eight change places, so that eight k meet all banks.
     const auto fours = [](int k, int half) { return COUNT * k + (COUNT == 8 ? (half ^ (k >> 2 & 1)) * 4 : 0); };
-    // What a thread has of a chunk from k0 on: of the other operand, and of the lines. All of it is asked for before the first is used.
-    struct Chunk {
-        float v[STEPS][PER], of_k[OWN][COUNT];
-    };
-    // Loads a chunk, where of_y and of_x are, which then are at the next one.
-    const auto load = [&](Chunk& chunk, long long k0) {
+#pragma unroll 1
+    for (long long k0 = 0; k0 < p.k; k0 += CHUNK_K) {
         const int left = (int)min(p.k - k0, (long long)CHUNK_K);
+        float v[STEPS][PER];
 #pragma unroll
         for (int j = 0; j < STEPS; j++) {
             const bool exists = lane + j * LANES < left;
-            float(&v)[PER] = chunk.v[j];
             if (PER == 2) {
                 const float2 q = exists ? __ldg(reinterpret_cast<const float2*>(of_y[0])) : make_float2(0.f, 0.f);
-                v[0] = q.x, v[PER > 1 ? 1 : 0] = q.y;
+                v[j][0] = q.x, v[j][PER > 1 ? 1 : 0] = q.y;
             } else if (PER == 4 && vector) {
                 const float4 q = exists ? __ldg(reinterpret_cast<const float4*>(of_y[0])) : make_float4(0.f, 0.f, 0.f, 0.f);
-                v[0] = q.x, v[PER > 1 ? 1 : 0] = q.y, v[PER > 1 ? 2 : 0] = q.z, v[PER > 1 ? 3 : 0] = q.w;
+                v[j][0] = q.x, v[j][PER > 1 ? 1 : 0] = q.y, v[j][PER > 1 ? 2 : 0] = q.z, v[j][PER > 1 ? 3 : 0] = q.w;
             } else {
 #pragma unroll
-                for (int c = 0; c < PER; c++) v[c] = exists ? __ldg(of_y[c]) : 0.f;
+                for (int c = 0; c < PER; c++) v[j][c] = exists ? __ldg(of_y[c]) : 0.f;
             }
 #pragma unroll
             for (int c = 0; c < PER; c++) of_y[c] += LANES * y.k_stride;
         }
+        // All of these loads too before the first is used: one after another, they were most of what a chunk takes.
+        float of_k[OWN][COUNT];
 #pragma unroll
         for (int j = 0; j < OWN; j++)
 #pragma unroll
             for (int i = 0; i < COUNT; i++) {
-                chunk.of_k[j][i] = (int)threadIdx.x + j * THREADS < left ? __ldg(of_x[i]) : 0.f;
+                of_k[j][i] = (int)threadIdx.x + j * THREADS < left ? __ldg(of_x[i]) : 0.f;
                 of_x[i] += THREADS * x.k_stride;
             }
-    };
-    // The first chunk from k0 on that is not left out.
-    const auto seek = [&](long long k0) {
-#pragma unroll 1
-        for (; sparse && k0 < p.k; k0 += CHUNK_K) {
-            bool any = false;
-#pragma unroll
-            for (int j = 0; j < OWN; j++) {
-                float of_k[COUNT];
-#pragma unroll
-                for (int i = 0; i < COUNT; i++) of_k[i] = threadIdx.x + j * THREADS < p.k - k0 ? __ldg(of_x[i]) : 0.f, of_x[i] += THREADS * x.k_stride;
-#pragma unroll
-                for (int i = 0; i < COUNT; i++) any |= of_k[i] != 0.f;
-            }
-            any = __syncthreads_or(any);
-#pragma unroll
-            for (int i = 0; i < COUNT; i++) of_x[i] -= any ? CHUNK_K * x.k_stride : 0;
-            if (any) break;
-#pragma unroll
-            for (int c = 0; c < PER; c++) of_y[c] += CHUNK_K * y.k_stride;
-        }
-        return k0;
-    };
-    const auto multiply = [&](const Chunk& chunk) {
-        const float(&v)[STEPS][PER] = chunk.v;
-        __syncthreads();  // the chunk before is done with
+        if (k0 > 0) __syncthreads();  // the chunk before is done with
 #pragma unroll
         for (int j = 0; j < OWN; j++) {
-            const float(&of_k)[COUNT] = chunk.of_k[j];
             const int k = threadIdx.x + j * THREADS;
             if constexpr (COUNT == 8) {
 #pragma unroll
                 for (int half = 0; half < 2; half++)
                     *reinterpret_cast<float4*>(memory + fours(k, half)) =
-                        make_float4(of_k[4 * half], of_k[4 * half + 1], of_k[4 * half + 2], of_k[4 * half + 3]);
+                        make_float4(of_k[j][4 * half], of_k[j][4 * half + 1], of_k[j][4 * half + 2], of_k[j][4 * half + 3]);
             } else {
-                *reinterpret_cast<float2*>(memory + fours(k, 0)) = make_float2(of_k[0], of_k[1]);
+                *reinterpret_cast<float2*>(memory + fours(k, 0)) = make_float2(of_k[j][0], of_k[j][1]);
             }
         }
         __syncthreads();
@@ -283,12 +233,6 @@ __device__ __noinline__ void recompute_lines(const Params& s, int side, long lon
 #pragma unroll
                 for (int c = 0; c < PER; c++) sum[i][c] = fmaf(of_k[i], v[j][c], sum[i][c]);
         }
-    };
-#pragma unroll 1
-    for (long long k0 = seek(0); k0 < p.k; k0 = seek(k0 + CHUNK_K)) {
-        Chunk chunk;
-        load(chunk, k0);
-        multiply(chunk);
     }
     __syncthreads();
 #pragma unroll
@@ -400,50 +344,42 @@ __device__ __forceinline__ void recompute_alone_again(const Params& s, const Til
     }
 }
 
-// AT_ONCE pairs that a block recomputes together, from `first` on; its threads share K. `memory`: a float for each thread and pair.
-template <int AT_ONCE>
-__device__ __noinline__ void recompute_pairs(const Params& s, const Tile& tile, const Repair& repair, int first, float* memory) {
+constexpr int AT_ONCE = 8;  // pairs that a block recomputes together; its threads share K. `memory`: a float for each thread and pair
+__device__ __noinline__ void recompute_pairs(const Params& s, const Tile& tile, const Repair& repair, float* memory) {
     constexpr int WARPS = THREADS / 32;
     static_assert(WARPS == 4);
     const Problem& p = s.p;
     const Pointers at = pointers_of(p, tile.matrix);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, pairs = (int)repair.own;
-    const float *a[AT_ONCE], *b[AT_ONCE];
-    float sum[AT_ONCE] = {};
-#pragma unroll
-    for (int i = 0; i < AT_ONCE; i++) {
-        const short* const pair = repair.pair[min(first + i, pairs - 1)];
-        a[i] = at.a + (tile.m0 + pair[0]) * p.a.row + threadIdx.x * p.a.col, b[i] = at.b + (tile.n0 + pair[1]) * p.b.col + threadIdx.x * p.b.row;
-    }
-#pragma unroll(32 / AT_ONCE)
-    for (long long k = threadIdx.x; k < p.k; k += THREADS) {
+#pragma unroll 1
+    for (int first = 0; first < pairs; first += AT_ONCE) {
+        const float *a[AT_ONCE], *b[AT_ONCE];
+        float sum[AT_ONCE] = {};
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {
-            sum[i] = fmaf(*a[i], *b[i], sum[i]);
-            a[i] += THREADS * p.a.col, b[i] += THREADS * p.b.row;
+            const short* const pair = repair.pair[min(first + i, pairs - 1)];
+            a[i] = at.a + (tile.m0 + pair[0]) * p.a.row + threadIdx.x * p.a.col, b[i] = at.b + (tile.n0 + pair[1]) * p.b.col + threadIdx.x * p.b.row;
         }
-    }
+#pragma unroll 4
+        for (long long k = threadIdx.x; k < p.k; k += THREADS) {
 #pragma unroll
-    for (int i = 0; i < AT_ONCE; i++) memory[i * THREADS + threadIdx.x] = sum[i];
-    __syncthreads();
-    for (int i = warp; i < AT_ONCE && first + i < pairs; i += WARPS) {
-        const float* const part = memory + i * THREADS + lane;
-        float x = (part[0] + part[64]) + (part[32] + part[96]);
+            for (int i = 0; i < AT_ONCE; i++) {
+                sum[i] = fmaf(*a[i], *b[i], sum[i]);
+                a[i] += THREADS * p.a.col, b[i] += THREADS * p.b.row;
+            }
+        }
 #pragma unroll
-        for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(~0u, x, offset);
-        const long long m = tile.m0 + repair.pair[first + i][0], n = tile.n0 + repair.pair[first + i][1];
-        if (lane == 0) at.c[m * p.c.row + n * p.c.col] = epilogue(x, bias_at(p, n));
-    }
-    __syncthreads();
-}
-
-// All of a block's pairs of a tile. Few are loaded no more often than they have to be.
-__device__ __forceinline__ void recompute_pairs(const Params& s, const Tile& tile, const Repair& repair, float* memory) {
-    for (int first = 0; first < (int)repair.own;) {
-        const bool few = (int)repair.own - first <= 2;
-        if (few) recompute_pairs<2>(s, tile, repair, first, memory);
-        else recompute_pairs<8>(s, tile, repair, first, memory);
-        first += few ? 2 : 8;
+        for (int i = 0; i < AT_ONCE; i++) memory[i * THREADS + threadIdx.x] = sum[i];
+        __syncthreads();
+        for (int i = warp; i < AT_ONCE && first + i < pairs; i += WARPS) {
+            const float* const part = memory + i * THREADS + lane;
+            float x = (part[0] + part[64]) + (part[32] + part[96]);
+#pragma unroll
+            for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(~0u, x, offset);
+            const long long m = tile.m0 + repair.pair[first + i][0], n = tile.n0 + repair.pair[first + i][1];
+            if (lane == 0) at.c[m * p.c.row + n * p.c.col] = epilogue(x, bias_at(p, n));
+        }
+        __syncthreads();
     }
 }
 
@@ -471,7 +407,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, MM32_BLOCKS_PER_SM) mm32_f
     if (blockIdx.x == 0 && threadIdx.x == 0) count_call(s, tier);
     if (!s.decision->unsure && !cancelled) return;
     AcceptTest test(s, s.decision->scaled_lo);
-    test.steep_stand = s.decision->steep_stand;
     // Of bf16x6 pairs are tested only if there were tiny elements, and then for one place at which both are big: next to that, what
     // is lost of a tiny element is nothing.
     const bool all_pairs = tier == FIRST_TIER || s.decision->tiny;
@@ -482,10 +417,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, MM32_BLOCKS_PER_SM) mm32_f
         return;
     }
     const unsigned* const alone = s.decision->alone;
-    const bool listed = alone[0] <= LISTED && alone[1] <= LISTED, by_size = test.sums_in_c && listed;
+    const bool listed = alone[0] <= LISTED && alone[1] <= LISTED, by_size = tier == BF16X6 && listed;
     if (listed && (alone[0] || alone[1])) {
         if (blockIdx.x == 0 && threadIdx.x == 0) count_recomputed(s, 1);
-        recompute_listed(s, tier == BF16X6 ? 1 : test.steep_stand ? 2 : 0, test, lines, of_matrix, ring);
+        recompute_listed(s, tier == BF16X6, test, lines, of_matrix, ring);
     }
     // Whole tiles and pairs; then, if there are rows or columns to recompute that are not listed, slices of tiles that have them.
     for (int phase = 0; phase < (listed ? 1 : 2); phase++) {

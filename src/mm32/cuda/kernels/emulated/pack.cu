@@ -43,29 +43,6 @@ __device__ __forceinline__ int run_begin(int i, int depth) {
     return depth <= SAMPLES ? i * RUN : i * ((depth - RUN) / 7) / RUN * RUN;
 }
 
-// Where the further elements begin that warp `i` of 8 looks at in group `g` of 32 rows, of so many groups. Each group looks at others of
-// K, so that a column that is large in many rows is met by some.
-constexpr int FURTHER = 8;
-__device__ __forceinline__ int further_begin(int i, int g, int groups, int depth) {
-    const int part = max(depth / (8 * FURTHER), 1);
-    return (i * part + g * max(part / groups, 1) % part) * FURTHER;
-}
-
-// COUNT neighbours along K of a row, from `begin` on; past its end the last one again. `vector`: 16 bytes at a time.
-template <int COUNT>
-__device__ __forceinline__ void load_run(bool vector, const float* row, int begin, int depth, long long k_stride, float (&to)[COUNT]) {
-    if (vector && begin + COUNT <= depth) {
-#pragma unroll
-        for (int i = 0; i < COUNT; i += 4) {
-            const float4 v = *reinterpret_cast<const float4*>(row + begin + i);
-            to[i] = v.x, to[i + 1] = v.y, to[i + 2] = v.z, to[i + 3] = v.w;
-        }
-    } else {
-#pragma unroll
-        for (int i = 0; i < COUNT; i++) to[i] = row[min(begin + i, depth - 1) * k_stride];
-    }
-}
-
 // The largest finite magnitude of each of 32 rows, all of K, by all warps; in shared memory, and visible to the block.
 template <int LOAD>
 __device__ __forceinline__ void read_whole_rows(Operand x, int row0, int depth, float (&largest)[32]) {
@@ -141,11 +118,10 @@ constexpr int WIDE = 6;
 constexpr int VERY_WIDE = 8;
 constexpr int SPARSE = 32;  // with fewer of 128 that are not zero, little of |A||B| is seen, and a scaled lo needs less of it
 constexpr int FEWEST_SAMPLES = 4;  // of a row with fewer that are not zero, the sample says little
-constexpr int MISSED = 2;  // a row spans much, too, if a further element has an exponent more than this above the largest sampled one
 
 extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_constant__ Params s) {
     launch_dependents();
-    __shared__ float part[8][32], further[8][32], whole[32];
+    __shared__ float part[8][32], whole[32];
     // A warp's sum of biased exponents in the low half; then how many, and, in the high byte, how many that are not finite.
     __shared__ unsigned exponents[8][32];
     __shared__ __align__(16) unsigned short bits[2][32][8];
@@ -170,36 +146,35 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
     if (index >= blocks_a + blocks_b) return;
     const int side = index >= blocks_a, block = side ? index - blocks_a : index, blocks = side ? blocks_b : blocks_a;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, depth = (int)s.p.k;
-    const bool samples = warp < 8, looks_further = blockDim.x == THREADS || !samples;
+    const bool samples = warp < 8;
     const int rows = (int)(side ? s.p.n : s.p.m), per = (int)ceil_div(rows, 32);
     bool wide_block = false, some_finite = false;
     unsigned missing = 0;  // of the rows of a thread of the first warp
     __shared__ __align__(16) float watched[PLANES == 2 ? 16 : 1][SAMPLES + 4];  // samples of the rows that are (cancel.cuh)
     float power = 0.f;  // sum of their squares at place threadIdx.x
     // A plan launches no problem here with 2^31 groups of rows.
-    const int groups = (int)s.matrices[side] * per;
-    for (int g = block; g < groups; g += blocks) {
+    for (int g = block; g < (int)s.matrices[side] * per; g += blocks) {
         const int matrix = g / per, row0 = (g - matrix * per) * 32, row = row0 + lane;
         const Operand x = operand_of(s, side, matrix);
         const int begin = run_begin(warp % 8, depth);
         const float* const from = x.data + min(row, rows - 1) * x.row_stride;
-        float largest = 0.f, sample[RUN], more[FURTHER];
+        float largest = 0.f, sample[RUN];
         unsigned sum = 0;
-        const int more_begin = further_begin(warp % 8, g, groups, depth);
-        // All loads are issued before the first is used.
         if (!samples) {
 #pragma unroll
             for (int i = 0; i < RUN; i++) sample[i] = 0.f;
         } else if ((side ? MM32_B_LOAD : MM32_A_LOAD) == 5 && begin + RUN <= depth) {
             load_shifted(from + begin, sample);
-        } else {
-            load_run((side ? MM32_B_LOAD : MM32_A_LOAD) == 2, from, begin, depth, x.k_stride, sample);
-        }
-        if (looks_further) {
-            load_run((side ? MM32_B_LOAD : MM32_A_LOAD) == 2, from, more_begin, depth, x.k_stride, more);
-        } else {
+        } else
 #pragma unroll
-            for (int i = 0; i < FURTHER; i++) more[i] = 0.f;
+        for (int i = 0; i < RUN; i += 4) {  // all loads are issued before the first is used
+            if ((side ? MM32_B_LOAD : MM32_A_LOAD) == 2 && begin + RUN <= depth) {
+                const float4 v = *reinterpret_cast<const float4*>(from + begin + i);
+                sample[i] = v.x, sample[i + 1] = v.y, sample[i + 2] = v.z, sample[i + 3] = v.w;
+            } else {
+#pragma unroll
+                for (int j = i; j < i + 4; j++) sample[j] = from[min(begin + j, depth - 1) * x.k_stride];
+            }
         }
 #pragma unroll
         for (int i = 0; i < RUN; i++) {
@@ -215,14 +190,7 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
             for (int i = 0; i < RUN; i += 4)
                 *reinterpret_cast<float4*>(&watched[lane % 8 + lane / 16 * 8][warp * RUN + i]) =
                     make_float4(sample[i], sample[i + 1], sample[i + 2], sample[i + 3]);
-        float most = 0.f;
-#pragma unroll
-        for (int i = 0; i < FURTHER; i++) {
-            const float v = row < rows && more_begin + i < depth ? fabsf(more[i]) : 0.f;
-            most = fmaxf(most, v < __int_as_float(0x7f800000) ? v : 0.f);
-        }
         if (samples) part[warp][lane] = largest, exponents[warp][lane] = sum;
-        if (looks_further) further[warp % 8][lane] = most;
         if (warp == 0) whole[lane] = 0.f;
         __syncthreads();
         if (PLANES == 2 && threadIdx.x < SAMPLES)
@@ -230,7 +198,7 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
             for (int i = 0; i < 16; i++) power = fmaf(watched[i][threadIdx.x], watched[i][threadIdx.x], power);
         sum = 0;
 #pragma unroll
-        for (int i = 0; i < 8; i++) largest = fmaxf(largest, part[i][lane]), most = fmaxf(most, further[i][lane]), sum += exponents[i][lane];
+        for (int i = 0; i < 8; i++) largest = fmaxf(largest, part[i][lane]), sum += exponents[i][lane];
         const bool finite = sum < 0x1000000u;
         const int count = (int)(sum >> 16 & 0xff), field = (int)(__float_as_uint(largest) >> 23);
         const int spread = field * count - (int)(sum & 0xffff);  // times count
@@ -246,8 +214,7 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
         some_finite |= row < rows && finite;
         // Outliers that the sample missed are told by rows around it that it did not miss.
         const bool sparse = count > 0 && count < SPARSE * min(depth, SAMPLES) / SAMPLES;
-        const bool missed = all_field - field > TARGET_EXACT - TARGET || (!exact && (int)(__float_as_uint(most) >> 23) - field > MISSED);
-        wide_block |= row < rows && (wide || sparse || (count > 0 && missed));
+        wide_block |= row < rows && (wide || sparse || (count > 0 && all_field - field > TARGET_EXACT - TARGET));
         const int wanted = all > 0.f ? (exact ? TARGET_EXACT : TARGET) + 127 - all_field : 0;
         const int exponent = min(max(wanted, -126), 127);
         const int level = largest > 0.f ? max(field - 127 + exponent - LEVEL, -100) : 0;
@@ -547,9 +514,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) mm32_pack(
     if (MM32_GUARDED) {
         const bool cancelled = cancels(*s.decision);
         const unsigned tier = s.decision->tier;
-        bool small = false;  // doubtful, and so it is
-        if (s.decision->doubtful && !cancelled && __syncthreads_or(tier == FIRST_TIER)) small = sums_are_small(s);
-        if (tier == FIRST_TIER && (cancelled || small)) {
+        if (tier == FIRST_TIER && cancelled) {
             if (blockIdx.x == 0 && threadIdx.x == 0) s.decision->tier = BF16X6;  // for the launches after this one
         } else if (tier != BF16X6) {
             if (blockIdx.x == 0 && threadIdx.x == 0) s.decision->least_power = 0.f;  // they need not look again

@@ -35,6 +35,7 @@ constexpr float LARGEST_FP16 = 65504.f;
 // bf16x6: the scaled elements that it takes. Sums of larger ones might overflow (in a call with a scaled lo, what was observed is
 // 2^ROOM less), and of the product of two smaller ones fp32 would not hold all bits.
 constexpr float LARGEST_BF16X6 = 0x1p45f, SMALLEST_BF16X6 = 0x1p-50f;
+constexpr float LIMIT = PLANES == 3 ? LARGEST_BF16X6 : LARGEST_FP16;
 
 // mm32_scale has at most this many blocks for an operand. Each leaves behind the operand's stats
 // - a word of flags. WIDE_ROWS: it met rows that span too much for fp16x3 without a scaled lo. SOME_FINITE: it met a row of whose
@@ -138,10 +139,9 @@ __device__ __forceinline__ long long padded_rows(long long rows) { return (rows 
 // 3. The rounding of the split, 2^-22, does not average out over few products, and fp32 would round less. So some products must
 //    be of elements that are not small: counted at the sampled places, or from the numbers of such elements in row and column.
 // Zeros are neither small nor big: they lose nothing and add nothing. bf16x6 needs the first only.
-// A pair that fails the second may pass it once its sum is there, where C holds the sums: |C| is a lower bound of |A||B| too, and
-// mostly a much larger one than the samples give (outweighs). Whether it will is guessed before (may_be_large).
+constexpr float ALLOWED = PLANES == 2 ? 8.f : 65536.f;
 __device__ __forceinline__ float loss_of_small(bool scaled_lo) { return scaled_lo ? 0x1p-11f : 1.f; }  // in units of 2^-25
-constexpr float LARGE_BY = 256.f;  // by which the guess has to be on the safe side
+__device__ __forceinline__ int required_products(long long k) { return PLANES == 2 ? (int)min(8LL, k / 4) : 0; }
 
 __device__ __forceinline__ float power_of_two(int e) { return __uint_as_float((unsigned)(e + 127) << 23); }
 
@@ -163,18 +163,14 @@ __device__ __forceinline__ GroupStats as_group(const TestedRow& x, long long k) 
 
 constexpr float LOWER = 1.f / (1 << LEVELS);  // the second level over the first
 
-// OBSERVED: the planes of the scheme whose packing has observed the rows.
-template <int OBSERVED>
-struct AcceptTestOf {
-    static constexpr float ALLOWED = OBSERVED == 2 ? 8.f : 65536.f;
+struct AcceptTest {
     long long k;
     float loss, limit;
     int required;
-    bool scaled_lo, sums_in_c, steep_stand = false;
+    bool scaled_lo;
 
-    __device__ __forceinline__ AcceptTestOf(const Params& s, bool scaled_lo)
-        : k(s.p.k), loss(loss_of_small(scaled_lo)), limit(OBSERVED == 3 ? LARGEST_BF16X6 : LARGEST_FP16),
-          required(OBSERVED == 2 ? (int)min(8LL, s.p.k / 4) : 0), scaled_lo(scaled_lo), sums_in_c(OBSERVED == 2 && s.sums_in_c) {}
+    __device__ __forceinline__ AcceptTest(const Params& s, bool scaled_lo)
+        : k(s.p.k), loss(loss_of_small(scaled_lo)), limit(LIMIT), required(required_products(s.p.k)), scaled_lo(scaled_lo) {}
 
     __device__ __forceinline__ TestedRow see(const RowStats& x) const {
         const bool zeros = x.largest == 0 && x.counts == 0;
@@ -184,14 +180,13 @@ struct AcceptTestOf {
     // Whether a row is recomputed by itself: it has elements out of range, or too few that are not zero for the split, or is steep.
     // A row of zeros is not.
     __device__ __forceinline__ bool alone(const TestedRow& x, unsigned flags) const {
-        const bool stands = steep_stand && flags & MAY_STAND;
-        return !(x.largest <= limit) || x.regular < (unsigned)required || (required && flags & STEEP && !stands);
+        return !(x.largest <= limit) || x.regular < (unsigned)required || (required && flags & STEEP);
     }
     // For all pairs of a group of A and a group of B: as if one pair had the worst of both groups.
     __device__ __forceinline__ bool accept(const GroupStats& x, const GroupStats& y) const {
         const float a = __uint_as_float(x.largest), b = __uint_as_float(y.largest);
         if (!(a <= limit && b <= limit)) return false;
-        if (OBSERVED == 3) return true;
+        if (PLANES == 3) return true;
         const int samples = (int)min(k, (long long)SAMPLES);
         const auto places = [&](int i, int j) { return max(samples - (int)x.gaps[i] - (int)y.gaps[j], 0); };  // at least
         const float lost = (x.small * b + y.small * a) * loss, unit = power_of_two(min(x.level + y.level, 127));
@@ -214,32 +209,12 @@ struct AcceptTestOf {
         const float lost = x.small * y.largest + y.small * x.largest;
         const bool enough = this->enough(x, y);
         const float unit = power_of_two(x.level + y.level);
+        const auto common = [](const unsigned long long (&a)[2], const unsigned long long (&b)[2]) {
+            return __popcll(a[0] & b[0]) + __popcll(a[1] & b[1]);
+        };
         if (lost * loss <= ALLOWED * unit * common(x.big[0], y.big[0]) && enough) return true;
         const int places = common(x.big[1], y.big[1]);
         const float size = unit * fmaxf(LOWER * max(common(x.big[0], y.big[1]), common(x.big[1], y.big[0])), LOWER * LOWER * places);
         return lost * loss <= ALLOWED * fmaxf(size, unit * common(x.big[0], y.big[0])) && (enough || places >= required);
     }
-    // How many sampled places are big in both.
-    static __device__ __forceinline__ int common(const unsigned long long (&a)[2], const unsigned long long (&b)[2]) {
-        return __popcll(a[0] & b[0]) + __popcll(a[1] & b[1]);
-    }
-    // For a pair that is not accepted: whether its sum will probably outweigh what is lost. As if the largest element of each met
-    // one of the other that is 2^-LEVEL of the largest sampled one; but not where no sampled place is big in both.
-    __device__ __forceinline__ bool may_be_large(const TestedRow& x, const TestedRow& y) const {
-        if (!sums_in_c) return false;
-        const float lost = x.small * y.largest + y.small * x.largest;
-        const float meets = fmaxf(x.largest * power_of_two(y.level), power_of_two(x.level) * y.largest);
-        const int places = common(x.big[1], y.big[1]);
-        return places > 0 && (places >= required || enough(x, y)) && lost * (loss * LARGE_BY) <= ALLOWED * meets;
-    }
-    // The same once the sum is there, as its magnitude, scaled as the row and the column are. At once: what most pairs meet.
-    __device__ __forceinline__ bool outweighs_at_once(float sum, const TestedRow& x, const TestedRow& y) const {
-        return enough(x, y) && (x.small * y.largest + y.small * x.largest) * loss <= ALLOWED / 2 * sum;
-    }
-    __device__ __forceinline__ bool outweighs(float sum, const TestedRow& x, const TestedRow& y) const {
-        return (enough(x, y) || common(x.big[1], y.big[1]) >= required) && (x.small * y.largest + y.small * x.largest) * loss <= ALLOWED / 2 * sum;
-    }
-    // By what the sums of a row or column are scaled.
-    __device__ __forceinline__ float scale_of(const RowStats& x) const { return power_of_two(Scale{x.scale}.exponent(scaled_lo)); }
 };
-using AcceptTest = AcceptTestOf<PLANES>;

@@ -8,14 +8,13 @@ struct RowStats {
     unsigned largest;              // the bits of the largest scaled magnitude
     unsigned long long counts;     // low word: elements that are not zero and small; high word: elements that are not small
 };
-constexpr unsigned EXACT = 1, STEEP = 2, UNSEEN = 4, MAY_STAND = 8;
+constexpr unsigned EXACT = 1, STEEP = 2, UNSEEN = 4;
 // Level is 2^-5 of the largest sampled element, and LEVELS below it is 2^-9. Two levels of A with two of B find what decides |A||B|
 // also where one row is flat and the other steep.
 constexpr int LEVEL = 5, LEVELS = 4;
 
 // What RowStats::scale holds. EXACT: the exponent comes from the whole row. STEEP: the row is accepted with few rows of the other
-// operand only, and is recomputed by itself. MAY_STAND: it is steep, but its sums may be large enough to show that they are good; where many
-// rows are steep, it stands. UNSEEN: a row of zeros, or one whose sample is not finite. In a call with a scaled lo,
+// operand only, and is recomputed by itself. UNSEEN: a row of zeros, or one whose sample is not finite. In a call with a scaled lo,
 // rows that are not exact have an exponent lower by ROOM.
 constexpr int ROOM = 5;
 struct Scale {
@@ -86,12 +85,9 @@ struct __align__(16) Decision {
     unsigned out_of_range[2];  // how many have an element that is too large for bf16x6
     unsigned alone[2];         // how many may have to be recomputed alone
     unsigned early;            // 1: everything was left to bf16x6 before it was packed (early.cuh)
-    unsigned doubtful;         // 1: the lower tier's mm32_pack looks at the sums in C, and decides again (decide.cuh)
-    unsigned steep_stand;      // 1: steep rows that MAY_STAND are not recomputed alone
-    unsigned surely_alone[2];  // how many of `alone` may not stand
-    unsigned unused[2];        // `power` is read 16 bytes at a time
+    unsigned unused[2];
     float least_power;         // with a smaller sum of squares, the product cancels (cancel.cuh). 0: not known
     GroupStats groups[2][ROW_GROUPS];  // of A and B
     float power[MOST_BLOCKS];  // sums of squares of C, before the epilogue, by block of the multiply
-    unsigned listed[3][2][LISTED];  // the first rows that `alone`, `out_of_range` and `surely_alone` count, of A and of B
+    unsigned listed[2][2][LISTED];  // the first rows that `alone`, and that `out_of_range` count, of A and of B
 };
