@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from mm32.bench import families as of_data
 from mm32.bench import summary
@@ -34,96 +34,88 @@ def table(
     return grid(columns, load(name)["rows"] if rows is None else rows) + source(name)
 
 
-def main(load: Load, source: Source) -> str:
-    return table(
-        load,
-        source,
-        "main",
-        [
-            *PRODUCT,
-            ("torch fp32", seconds("torch")),
-            ("mm32", seconds("mm32")),
-            ("mm32 : torch (95 %)", speedup("mm32")),
-            ("torch TF32", seconds("torch-tf32")),
-            ("error torch", error("torch")),
-            ("error mm32", error("mm32")),
-            ("error TF32", error("torch-tf32")),
-        ],
-    )
+def of(name: str, columns: list[tuple[str, Cell]]) -> Callable[[Load, Source], str]:
+    """A table of record `name` that is nothing but a row of it a line."""
+    return lambda load, source: table(load, source, name, columns)
 
 
-def shapes(load: Load, source: Source) -> str:
-    return table(
-        load,
-        source,
-        "shapes",
-        [
-            ("M × K × N", size),
-            ("torch fp32", seconds("torch")),
-            ("mm32", seconds("mm32")),
-            ("kernel", kernel),
-            ("mm32 : torch (95 %)", speedup("mm32")),
-            ("torch TF32", seconds("torch-tf32")),
-            ("error torch", error("torch")),
-            ("error mm32", error("mm32")),
-        ],
-    )
+main = of(
+    "main",
+    [
+        *PRODUCT,
+        ("torch fp32", seconds("torch")),
+        ("mm32", seconds("mm32")),
+        ("mm32 : torch (95 %)", speedup("mm32")),
+        ("torch TF32", seconds("torch-tf32")),
+        ("error torch", error("torch")),
+        ("error mm32", error("mm32")),
+        ("error TF32", error("torch-tf32")),
+    ],
+)
 
 
-def tf32(load: Load, source: Source) -> str:
-    def ratio(row: Row) -> str:
-        torchs, ours = (row["results"][name]["seconds"] for name in ("torch-tf32", "mm32-tf32"))
-        return f"{torchs / ours:.2f}"
-
-    return table(
-        load,
-        source,
-        "main",
-        [
-            *PRODUCT,
-            ("torch TF32", seconds("torch-tf32")),
-            ("mm32 `tf32`", seconds("mm32-tf32")),
-            ("mm32 : torch TF32", ratio),
-            ("error torch TF32", error("torch-tf32")),
-            ("error mm32 `tf32`", error("mm32-tf32")),
-        ],
-    )
+shapes = of(
+    "shapes",
+    [
+        ("M × K × N", size),
+        ("torch fp32", seconds("torch")),
+        ("mm32", seconds("mm32")),
+        ("kernel", kernel),
+        ("mm32 : torch (95 %)", speedup("mm32")),
+        ("torch TF32", seconds("torch-tf32")),
+        ("error torch", error("torch")),
+        ("error mm32", error("mm32")),
+    ],
+)
 
 
-def packed(load: Load, source: Source) -> str:
-    return table(
-        load,
-        source,
-        "main",
-        [
-            *PRODUCT,
-            ("torch fp32", seconds("torch")),
-            ("mm32", seconds("mm32")),
-            ("mm32, B packed beforehand", seconds("mm32-packed")),
-            ("packed : torch (95 %)", speedup("mm32-packed")),
-            ("error mm32", error("mm32")),
-            ("error packed", error("mm32-packed")),
-        ],
-    )
+def _tf32_over_torch(row: Row) -> str:
+    torchs, ours = (row["results"][name]["seconds"] for name in ("torch-tf32", "mm32-tf32"))
+    return f"{torchs / ours:.2f}"
 
 
-def errors(load: Load, source: Source) -> str:
-    def both(name: str) -> Cell:
-        return lambda row: f"{row['results'][name]['error']:.1e} / {row['results'][name]['gauge']:.1f}"
+tf32 = of(
+    "main",
+    [
+        *PRODUCT,
+        ("torch TF32", seconds("torch-tf32")),
+        ("mm32 `tf32`", seconds("mm32-tf32")),
+        ("mm32 : torch TF32", _tf32_over_torch),
+        ("error torch TF32", error("torch-tf32")),
+        ("error mm32 `tf32`", error("mm32-tf32")),
+    ],
+)
 
-    return table(
-        load,
-        source,
-        "main",
-        [
-            *PRODUCT,
-            ("torch fp32", both("torch")),
-            ('mm32 "fp32"', both("mm32")),
-            ("mm32 simt", both("simt")),
-            ("torch TF32", both("torch-tf32")),
-            ('mm32 "tf32"', both("mm32-tf32")),
-        ],
-    )
+
+packed = of(
+    "main",
+    [
+        *PRODUCT,
+        ("torch fp32", seconds("torch")),
+        ("mm32", seconds("mm32")),
+        ("mm32, B packed beforehand", seconds("mm32-packed")),
+        ("packed : torch (95 %)", speedup("mm32-packed")),
+        ("error mm32", error("mm32")),
+        ("error packed", error("mm32-packed")),
+    ],
+)
+
+
+def _both_errors(name: str) -> Cell:
+    return lambda row: f"{row['results'][name]['error']:.1e} / {row['results'][name]['gauge']:.1f}"
+
+
+errors = of(
+    "main",
+    [
+        *PRODUCT,
+        ("torch fp32", _both_errors("torch")),
+        ('mm32 "fp32"', _both_errors("mm32")),
+        ("mm32 simt", _both_errors("simt")),
+        ("torch TF32", _both_errors("torch-tf32")),
+        ('mm32 "tf32"', _both_errors("mm32-tf32")),
+    ],
+)
 
 
 def ladder(load: Load, source: Source) -> str:
@@ -153,20 +145,17 @@ def ladder(load: Load, source: Source) -> str:
     return table(load, source, "ladder", columns, sorted(rungs, key=lambda rung: rung["speed"]))
 
 
-def ieee(load: Load, source: Source) -> str:
-    return table(
-        load,
-        source,
-        "ieee",
-        [
-            CASE,
-            ("torch fp32", short("torch")),
-            ("simt", short("simt")),
-            ("simt : torch (95 %)", speedup("simt")),
-            ("error torch", error("torch")),
-            ("error simt", error("simt")),
-        ],
-    )
+ieee = of(
+    "ieee",
+    [
+        CASE,
+        ("torch fp32", short("torch")),
+        ("simt", short("simt")),
+        ("simt : torch (95 %)", speedup("simt")),
+        ("error torch", error("torch")),
+        ("error simt", error("simt")),
+    ],
+)
 
 
 def host(load: Load, source: Source) -> str:

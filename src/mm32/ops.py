@@ -446,9 +446,8 @@ def linear(
     transposed = weight.T
     if isinstance(x, torch.Tensor) and not x.is_nested and x.dim() > 0:
         k = x.size(-1)
-        if not isinstance(k, torch.Tensor) and gemm.known(
-            k != weight.size(1)
-        ):  # a tensor where torch.jit.trace traces it
+        traced = isinstance(k, torch.Tensor)  # by torch.jit.trace
+        if not traced and gemm.known(k != weight.size(1)):
             raise RuntimeError(
                 f"mat1 and mat2 shapes cannot be multiplied ({x.size(-2) if x.dim() > 1 else 1}x{k} and "
                 f"{weight.size(1)}x{weight.size(0)}) (mm32.linear of x {list(x.shape)} and weight {list(weight.shape)}, which "

@@ -270,7 +270,6 @@ inline int __reduce_min_sync(unsigned, int x) {
 }
 inline bool __any_sync(unsigned, bool x) { return reduce_warp(x, [](unsigned a, unsigned b) { return a | b; }); }
 inline unsigned __reduce_max_sync(unsigned, unsigned x) { return reduce_warp(x, [](unsigned a, unsigned b) { return max(a, b); }); }
-inline unsigned __reduce_add_sync(unsigned, unsigned x) { return reduce_warp(x, [](unsigned a, unsigned b) { return a + b; }) - x; }
 inline unsigned __ballot_sync(unsigned, bool yes) {
     return reduce_warp(yes ? 1u << simulator::current->number % 32 : 0u, [](unsigned a, unsigned b) { return a | b; });
 }

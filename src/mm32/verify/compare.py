@@ -59,9 +59,8 @@ class Comparison:
         self.reference_seconds = 0.0
         self.odd: list[Odd] = []  # data of probes that were passed, for timed windows
         self.unvaried: list[str] = []  # buffers that probes leave as they are, and how
-        self.steady: dict[
-            int, Tensor
-        ] = {}  # inputs that are no data (masks, indices), and in everything compared so far the same
+        # inputs that are no data (masks, indices), and in everything compared so far the same
+        self.steady: dict[int, Tensor] = {}
 
     def run(self, after_trials: Callable[[], None] = lambda: None) -> None:
         """All stages after loading; `after_trials` is called where trials found nothing. Raises Stop unless it is the same."""

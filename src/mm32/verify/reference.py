@@ -64,13 +64,10 @@ class ReferenceRunner(ScriptRunner):
         self.contraction: oracle.Contraction | None = None
         self.last: Any = None  # the output of the last forward
         self.seconds = 0.0  # that it took
-        self.ready: tuple[int, Answer] | None = (
-            None  # a seed, and the answer of `forward` for the present inputs with it
-        )
-        self.usual: tuple[list[Any], Any] = (
-            [],
-            None,
-        )  # flat inputs before NaN and Inf were put there, if they are small, and tree
+        # a seed, and the answer of `forward` for the present inputs with it
+        self.ready: tuple[int, Answer] | None = None
+        # flat inputs before NaN and Inf were put there, if they are small, and tree
+        self.usual: tuple[list[Any], Any] = ([], None)
         self.recorder: exact.Recorder | None = None  # what the model draws and computes in
         self.u = U32  # coarsest unit roundoff that it computes in
         self.lengths: list[int] = []  # of the sums of its last float64 run

@@ -75,9 +75,8 @@ def enlarge(model: nn.Module, generator: torch.Generator, by: float = LARGE) -> 
             place = torch.randperm(t.numel(), generator=generator, device=t.device).view(t.shape)
             size = NEAR + (FAR - NEAR) * (place + 0.5) / t.numel()
             first = int(torch.randint(0, 2, (1,), generator=generator, device=t.device))
-            terms = (
-                max(1, t.numel() // len(t)) if t.dim() > 1 else 1
-            )  # of a product with it: as large as one with one term
+            # the terms of a product with it, so that this is as large as one with one term
+            terms = max(1, t.numel() // len(t)) if t.dim() > 1 else 1
             t.copy_(size * (1 - 2 * ((place + first) % 2)) * (by / LARGE / terms**0.5))
 
 

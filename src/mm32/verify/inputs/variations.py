@@ -408,9 +408,8 @@ def _distributions(values: Sequence[object], generator: torch.Generator, zeros: 
             continue
         wide = t.movedim(axis, -1)
         scores = torch.randn(wide.shape, generator=generator, device=t.device, dtype=torch.float64)
-        kind = torch.randperm(wide[..., 0].numel(), generator=generator, device=t.device).view(wide.shape[:-1])[
-            ..., None
-        ]
+        kind = torch.randperm(wide[..., 0].numel(), generator=generator, device=t.device)
+        kind = kind.view(wide.shape[:-1]).unsqueeze(-1)
         kind = kind % KINDS if zeros else 2 + kind % (KINDS - 2)
         least = scores.argsort(-1).argsort(-1) < (wide.shape[-1] // 2)
         only = scores < scores.amax(-1, keepdim=True)

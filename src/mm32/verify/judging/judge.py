@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -243,16 +243,7 @@ def as_tensors(got: float, truth: Truth) -> tuple[Tensor, Truth]:
             return torch.tensor(math.inf if x > 0 else -math.inf, dtype=torch.float32)
 
     exact = wide(truth.exact).double() if isinstance(truth.exact, (int, float)) else None
-    return wide(got), replace(
-        truth,
-        reference=wide(truth.reference),
-        exact=exact,
-        _own=None,
-        _scale=None,
-        _finite=None,
-        _whole=None,
-        columns={},
-    )
+    return wide(got), truth.other(reference=wide(truth.reference), exact=exact)
 
 
 def _same_values(got: Tensor, reference: Tensor) -> Tensor:
