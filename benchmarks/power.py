@@ -2,12 +2,15 @@
 
 The reference adds a zero to its product of 2048 x 1152 x 2048, a pass over the result that the faster candidate leaves out:
 honest, and about 5 % less time on an H200. What it gains is timed by CUDA events first, interleaved. Each copy is a file of its
-own, verified as one of a batch; the identical copies are the reference itself, its class renamed.
+own, verified as one of a batch; the identical copies are the reference itself, its class renamed. `groups` of a row are what
+groups of processes said, `apart` of the record how far they lie from each other. What the rule makes of such numbers is simulated
+by tests/verify/simulated_processes.py.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import sys
 import tempfile
@@ -18,8 +21,9 @@ from typing import Any
 import torch
 import verify_runs
 
-from mm32.verify import Verdict
+from mm32.verify import Report, Verdict
 from mm32.verify.batch.jobs import Pair
+from mm32.verify.timing import rounds, several
 
 SIZES = {"cuda": (2048, 1152, 2048), "cpu": (256, 288, 256)}
 METHOD = (
@@ -71,6 +75,41 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {kind: {"done": len(some), "right": sum(row["fits"] for row in some)} for kind, some in of.items()}
 
 
+def timed(report: Report) -> dict[str, Any]:
+    """What a row has of the times: of the first processes, and of all groups of them."""
+    t = report.timing
+    if t is None:
+        return {}
+    sides = {name: {key: t[name][key] for key in ("median_s", "spread", "wall_s")} for name in rounds.SIDES[:3]}
+    low, middle, high = statistics.quantiles(t["null_walls_s"], n=4)
+    null = {"wall_s": middle, "spread": (high - low) / 2 / middle}
+    return {**sides, "null": null, "rounds": t["rounds"], "groups": t["groups"], "stages": report.stages}
+
+
+def apart(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Of all groups of processes the standard deviation of logarithms: of two processes of the reference (about 0, which they are
+    but for processes and noise), and of the ratios of each kind about that kind's mean, which is told too. `first_control`: the
+    mean of first groups' controls alone, in which one process is the one that has said what is right before."""
+    found: dict[str, Any] = {}
+    controls: list[float] = []
+    first = [math.log(some[0]["control"]) for row in rows if (some := _groups(row["timing"]))]
+    found["first_control"] = math.exp(statistics.fmean(first)) if first else None
+    for kind in KINDS:
+        groups = [group for row in rows if row["kind"] == kind for group in _groups(row["timing"])]
+        ratios = [math.log(group["speedup"]) for group in groups]
+        controls += [math.log(group["control"]) for group in groups]
+        found[kind] = [math.exp(statistics.fmean(ratios)), statistics.stdev(ratios)] if len(ratios) > 1 else None
+    return {**found, "control": math.sqrt(statistics.fmean(x * x for x in controls)) if controls else None}
+
+
+def _groups(made: dict[str, Any]) -> list[dict[str, Any]]:
+    """A row's groups; where the first was enough, that one by its medians."""
+    if made and not made["groups"]:
+        reference, control, candidate = (made[name]["median_s"] for name in several.SIDES)
+        return [{"speedup": math.sqrt(reference * control) / candidate, "control": reference / control}]
+    return list(made.get("groups", []))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     verify_runs.add_options(parser)
@@ -94,10 +133,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             name = Path(report.candidate).stem
             kind = name.partition("_")[0]
             fits = report.verdict in MAY[kind]
-            rows.append({"name": name, "kind": kind, "fits": fits, **verify_runs.outcome(report), "results": {}})
+            known = {"name": name, "kind": kind, "fits": fits, "timing": timed(report)}
+            rows.append({**known, **verify_runs.outcome(report), "results": {}})
             print(verify_runs.line(name, rows[-1], fits), flush=True)
-            kept.write(rows, sizes=list(sizes), gain=gained, summary=summary(rows))
-    print(f"gain {gained}", summary(rows), "ended before all were done" if run.over else "")
+            kept.write(rows, sizes=list(sizes), gain=gained, summary=summary(rows), apart=apart(rows))
+    print(f"gain {gained}", summary(rows), f"apart {apart(rows)}", "ended before all were done" if run.over else "")
     return int(not all(row["fits"] for row in rows))
 
 

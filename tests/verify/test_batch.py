@@ -611,7 +611,7 @@ def test_what_load_inline_compiles_is_compiled_ahead(tmp_path: Path) -> None:
 
 def test_a_folder_that_was_replaced_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A candidate that is no root, and has put a link to somewhere else in its folder's place."""
-    monkeypatch.setattr(ahead.tempfile, "mkdtemp", lambda prefix: str(made.mkdir() or made))
+    monkeypatch.setattr(process.tempfile, "mkdtemp", lambda prefix: str(made.mkdir() or made))
     made, other = tmp_path / "new", tmp_path / "other"
     other.mkdir()
     (other / "precious").touch()

@@ -361,3 +361,23 @@ def test_a_batchs_record_counts_what_is_wrong_and_what_is_lost(tmp_path: Path, m
     assert any(line.startswith("| verdicts | 25 DIFFERENT; 25 SAME, SLOWER; 3 ") for line in lines)
     monkeypatch.setattr(verify, "verify_many", Stub(verdict))
     assert load("batch").main(["r_", "-o", str(out)]) == 0
+
+
+def test_how_far_groups_of_processes_lie_apart() -> None:
+    power = load("power")
+    first = {
+        name: {"median_s": seconds} for name, seconds in (("reference", 1.1), ("control", 1.1), ("candidate", 1.0))
+    }
+    groups = [{"speedup": 1.0, "control": 1.02}, {"speedup": 1.0, "control": 0.98}]
+    rows = [
+        {"kind": "faster", "timing": {**first, "groups": []}},
+        {"kind": "faster", "timing": {**first, "groups": []}},
+        {"kind": "identical", "timing": {**first, "groups": groups}},
+        {"kind": "identical", "timing": {}},
+    ]
+    found = power.apart(rows)
+    assert found["faster"] == [pytest.approx(1.1), 0.0]
+    assert found["identical"] == [1.0, 0.0]
+    assert found["control"] == pytest.approx(0.02 / 2**0.5, rel=0.02)
+    assert found["first_control"] == pytest.approx(1.02 ** (1 / 3))
+    assert set(power.apart([]).values()) == {None}

@@ -241,6 +241,14 @@ def test_no_text_of_a_record_becomes_markup(make: Any) -> None:
     html.page(evil, source, source).encode()
 
 
+def test_groups_of_processes_are_told() -> None:
+    groups = [{"speedup": 1.0512, "control": 1.0}, {"speedup": 1.0634, "control": 0.99}]
+    timing = {**support.timed(ratio=1.05), "groups": groups}
+    main = check(html.page(support.record(timing=timing))).text()
+    assert "2 groups of processes" in main
+    assert "with the ratios 1.05, 1.06" in main
+
+
 def test_other_ways_of_running_the_reference() -> None:
     """What records of batches have beside "timing"."""
     others = {

@@ -21,6 +21,7 @@ from .stop import Stop
 from .verdict import Verdict
 
 if TYPE_CHECKING:
+    from .processes.process import WorkerProcess
     from .session import Session
 
 DEFAULT_TRIALS = 3
@@ -115,18 +116,32 @@ class Comparison:
         session = self.session
         session.at("loading and compiling the candidate")
         session.building = True
-        wanted = "ModelNew" if session.kernel is None else "Model"
-        path = str(session.paths["candidate"])
-        loaded = self.candidate.ask("load", path=path, kernel=session.kernel, class_name=wanted).header
+        loaded = self._load_candidate(None)
         if loaded.get("device") != session.device:  # CUDA did not start there
             why = f"the candidate's process has no {session.device} device, which the reference's process uses"
             raise Stop(Verdict.NO_VERDICT, why)
         self.build_candidate(self.build)
         session.building = False
 
-    def build_candidate(self, build: dict[str, Any]) -> None:
+    def _load_candidate(self, timeout: float | None) -> dict[str, Any]:
+        """Load the script; what the process says of it."""
+        session = self.session
+        wanted = "ModelNew" if session.kernel is None else "Model"
+        path = str(session.paths["candidate"])
+        reply = self.candidate.ask("load", path=path, kernel=session.kernel, class_name=wanted, timeout=timeout)
+        return reply.header
+
+    def reload_candidate(self, candidate: WorkerProcess, timeout: float) -> None:
+        """The same in a fresh process, which is the candidate's from now on; `timeout`: for each step."""
+        self.candidate = candidate
+        self._load_candidate(timeout)
+        self.build_candidate(self.build, timeout)
+        if self.report.problem["changes"]:
+            candidate.ask("keep_state", names=self.report.problem["changes"], timeout=timeout)
+
+    def build_candidate(self, build: dict[str, Any], timeout: float | None = None) -> None:
         """Construct the candidate with these arguments and parameters; `copied` says whether it could take the parameters."""
-        unlike = self.candidate.ask("build", build, seed=self.session.seed).header.get("unlike")
+        unlike = self.candidate.ask("build", build, seed=self.session.seed, timeout=timeout).header.get("unlike")
         if isinstance(unlike, list) and unlike:
             self.copied = False
             self.report.parameters_by = "seed"

@@ -210,6 +210,10 @@ class Page:
             f"  speedup {t['speedup']:.3f}x net, {t['coverage']:.1%} interval {low:.3f} .. {high:.3f}; whole windows "
             f"{t['wall_speedup']:.3f}x ({t['rounds']} rounds, calls in each: {t['calls_a_round']})"
         )
+        groups = t.get("groups")
+        if groups:
+            found = ", ".join(f"{group['speedup']:.3f}" for group in groups)
+            self.line(f"  decided by {len(groups)} groups of processes, the table is of the first: {found}")
         for name, other in self.report.baselines.items():
             if "failed" in other:
                 self.line(f"  against {THAN[name]}: not timed ({other['failed']})")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import re
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from .compare import Comparison
 from .exchange import handover, wire
@@ -19,11 +22,14 @@ from .machine import card
 from .processes.channel import Failure
 from .processes.device_lock import DeviceLock
 from .processes.guard import Guard
-from .processes.process import Limits, WorkerProcess, close_all
+from .processes.launch import NoStart
+from .processes.process import Limits, WorkerProcess, close_all, is_ours, new_folder
 from .report import Report, judgement_record
 from .stop import Stop
 from .text import one_line
-from .timing.kept import Odd
+from .timing import repeated
+from .timing.kept import Kept, Odd
+from .timing.repeated import Repetition
 from .timing.rounds import Timing, in_units
 from .timing.stage import TimingStage
 from .verdict import Verdict
@@ -65,7 +71,8 @@ class Session:
         )
         self.guard = Guard(self.paths.values())
         self.workers: list[WorkerProcess] = []
-        self.candidate_place: dict[str, Any] = {}  # "folder" and "extra" of the candidate's process
+        self.candidate_place: dict[str, Any] = {}  # "folder" and "extra" of the candidate's processes
+        self.caches: Tensor | None = None  # what the candidate's build left, for fresh processes of it
         self.card = card()
         self.lock: DeviceLock | None = None
         self.short = False  # of memory: another verification on the card may have had what was missing
@@ -74,6 +81,9 @@ class Session:
 
     def run(self) -> Report:
         start = self.since = time.monotonic()
+        own = "" if "folder" in self.candidate_place else new_folder("candidate")
+        if own:
+            self.candidate_place["folder"] = Path(own)
         try:
             # The reference may use what it likes: it is trusted, and only guarded against hanging.
             self.reference = self._start("reference", Limits(max(self.limits.timeout, 300.0), float("inf")))
@@ -91,6 +101,8 @@ class Session:
             for stage in self.stages.values():
                 stage.close()
             close_all(self.workers)
+            if own:
+                shutil.rmtree(own, ignore_errors=True)
             if self.card is not None:
                 gc.collect()  # the frames of what was raised hold tensors, in cycles, and a full card starts no collection
                 handover.free(self.card)
@@ -98,7 +110,9 @@ class Session:
                 self.lock.release()
             self.progress("")
         self._passed()
-        self.report.printed = self.candidate.output()
+        # Of several processes of the candidate's the first and the last are shown: the others are like these.
+        outputs = [worker.output() for worker in self.workers if worker.role == "candidate"]
+        self.report.printed = "\n".join(dict.fromkeys(said for said in (outputs[:1] + outputs[-1:]) if said))
         self.report.seconds = time.monotonic() - start
         return self.report
 
@@ -273,6 +287,9 @@ class Session:
             else:
                 said = {"verdict": other.verdict.name, "note": other.note}
                 self.report.baselines[name] = {**said, **other.record()}
+            self.stages[name].close()
+        measured = self._repeat(self.stages[first], measured, comparison)
+        self.report.timing = measured.record()
         if measured.verdict is Verdict.FASTER and not measured.certain > 1:
             self.note(
                 f"of a call's time, the tool's copy of the output is {in_units(measured.null - measured.exchange)}: a candidate "
@@ -283,24 +300,77 @@ class Session:
     def _measure(self, baseline: str, few: bool, timeout: float, comparison: Comparison) -> Timing:
         """Time the candidate against a baseline, and judge its outputs."""
         stage = self.stages[baseline]
-        try:
+        further = baseline == self.report.baseline and self.report.building <= repeated.BUILT_SOON
+        with self._odd_outputs():
             measured = stage.measure(
                 self.candidate,
                 self.timing_budget,
                 1 if few else 3,
                 timeout,
                 {} if few else {o.name: o.inputs for o in comparison.odd},
+                further,
             )
+        self._judge_timed(stage, measured.kept, comparison)
+        return measured
+
+    @contextlib.contextmanager
+    def _odd_outputs(self) -> Iterator[None]:
+        try:
+            yield
         except Odd as odd:
             verdict = Verdict.DIFFERENT if odd.role == "candidate" else Verdict.REFERENCE_FAILED
             raise Stop(verdict, f"the {odd.role}'s output of a timed call: {one_line(odd)}") from None
-        self._judge_timed(stage, measured, comparison)
-        stage.close()
-        return measured
 
-    def _judge_timed(self, stage: TimingStage, measured: Timing, comparison: Comparison) -> None:
+    def _repeat(self, stage: TimingStage, measured: Timing, comparison: Comparison) -> Timing:
+        """Where a difference is small, time fresh processes of both sides as well; all their outputs are judged as before."""
+        if not stage.renewable:
+            return measured
+        repetition = Repetition(measured, self.device)
+
+        def load(worker: WorkerProcess) -> None:
+            if self.caches is not None:
+                worker.ask("unpack_caches", self.caches, timeout=repeated.WITHIN)
+            comparison.reload_candidate(worker, repeated.WITHIN)
+
+        while count := repetition.rounds():
+            self.at(f"timing fresh processes, {len(repetition.samples)}")
+            try:
+                if len(repetition.samples) == 1:
+                    self.caches = self._packed_caches()
+                stage.renew(self._fresh_candidate, load)
+            except (Failure, NoStart, OSError) as error:
+                if isinstance(error, Failure) and error.kind == "killed":
+                    raise
+                self.note(
+                    "the difference is small, and no more processes of both sides could be timed to tell it: "
+                    f"{one_line(getattr(error, 'message', error))}"
+                )
+                break
+            with self._odd_outputs():
+                kept = stage.again(repetition, count)
+            self._judge_timed(stage, kept, comparison)
+            repetition.is_judged()
+        return repetition.conclude()
+
+    def _packed_caches(self) -> Tensor | None:
+        """What the candidate's build left in its caches, as its process packs them: bytes that nobody looks into."""
+        limit = repeated.CACHES
+        reply = self.candidate.ask("pack_caches", limit=limit, max_payload=limit + (1 << 20), timeout=repeated.WITHIN)
+        packed = reply.value
+        whole = isinstance(packed, Tensor) and packed.dim() == 1 and packed.dtype is torch.uint8
+        return packed.cpu() if whole else None
+
+    def _fresh_candidate(self) -> WorkerProcess:
+        """Another process of the candidate's, in the place of one that has ended. Raises NoStart and OSError."""
+        if not is_ours(self.candidate_place["folder"]):  # whoever put something else there decides nothing
+            raise OSError("the folder of the candidate's process is no longer there")
+        self.candidate = self._start("candidate", self.limits)
+        self.report.isolation = [word for word in self.report.isolation if word in self.candidate.isolation]
+        return self.candidate
+
+    def _judge_timed(self, stage: TimingStage, outputs: Sequence[Kept], comparison: Comparison) -> None:
         """Judge outputs of timed calls like all others: a call that was timed must also be right."""
-        for kept in measured.kept:
+        for kept in outputs:
             self.at("judging timed calls' outputs")
             right = stage.reference_output(kept)
             got = wire.beside(wire.rebuilt(right, iter(kept.leaves)), right)

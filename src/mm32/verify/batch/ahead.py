@@ -8,10 +8,7 @@ what is timed, the building stands still meanwhile.
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
-import stat
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -22,7 +19,7 @@ from torch import Tensor
 
 from ..processes.channel import Failure
 from ..processes.device_lock import DeviceLock
-from ..processes.process import Limits, WorkerProcess
+from ..processes.process import Limits, WorkerProcess, is_ours, new_folder
 from .cards import CPU
 from .jobs import Job
 
@@ -53,7 +50,7 @@ class Built:
 def build(job: Job, limits: Limits, on_cpu: bool, arch: str, work: Path, stopped: Callable[[], bool]) -> Built:
     """Load a job's candidate, in its time and memory. Raises Stopped, NoStart."""
     begin = time.monotonic()
-    built = Built(_new_folder())
+    built = Built(new_folder("candidate"))
     try:
         _load(built, job, limits, on_cpu, arch, work, stopped)
     except BaseException:
@@ -61,10 +58,6 @@ def build(job: Job, limits: Limits, on_cpu: bool, arch: str, work: Path, stopped
         raise
     built.seconds = time.monotonic() - begin
     return built
-
-
-def _new_folder() -> str:
-    return os.path.realpath(tempfile.mkdtemp(prefix="mm32-verify-candidate-"))
 
 
 def _load(
@@ -120,11 +113,8 @@ def _load(
 def _check_folder(built: Built) -> None:
     """After its process has ended: a candidate that has put something else in its folder's place gets another folder, and
     nothing of what it built."""
-    with contextlib.suppress(OSError):
-        found = os.lstat(built.folder)
-        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid():
-            return
-    built.folder, built.caches = _new_folder(), ""
+    if not is_ours(built.folder):
+        built.folder, built.caches = new_folder("candidate"), ""
 
 
 def _is_final(failure: Failure, on_cpu: bool) -> bool:

@@ -165,11 +165,12 @@ def figures(record: dict[str, Any]) -> str:
     if timing:
         low, high = timing["interval"]
         candidate, reference = timing["candidate"], timing["reference"]
+        groups = timing.get("groups") or []
         cards += [
             (
                 f"{figure(timing['speedup'])}×",
                 f"as fast as the reference, net; {number(timing['coverage']):.1%} interval {figure(low)} to {figure(high)}, "
-                f"{text(timing['rounds'], 9)} rounds",
+                + (f"{len(groups)} groups of processes" if groups else f"{text(timing['rounds'], 9)} rounds"),
             ),
             (
                 seconds(candidate["median_s"]),

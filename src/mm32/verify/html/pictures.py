@@ -98,6 +98,13 @@ def rounds(record: dict[str, Any]) -> str:
     rows.append(["no model at all", "", "", seconds(t["null_s"])])
     cpu = str((record.get("environment") or {}).get("device", "cpu")).startswith("cpu")
     sampled = f" Of {count} rounds every {step}th is drawn." if step > 1 else ""
+    groups = t.get("groups") or []
+    if groups:
+        found = ", ".join(figure(group["speedup"]) for group in groups)
+        sampled += (
+            f" These are the first processes'. The interval is of {len(groups)} groups of processes, all but the first of them "
+            f"fresh, with the ratios {found}."
+        )
     key_ratio = charts.key(
         ("candidate", "a round"),
         ("band", f"interval {figure(low)} to {figure(high)}"),

@@ -13,6 +13,7 @@ import os
 import shutil
 import signal
 import socket
+import stat
 import sysconfig
 import tempfile
 import threading
@@ -94,6 +95,19 @@ class Drain(threading.Thread):
         return (self.head + middle + self.tail).decode(errors="replace")
 
 
+def new_folder(role: str) -> str:
+    """An empty folder of this user's for a process."""
+    return os.path.realpath(tempfile.mkdtemp(prefix=f"mm32-verify-{role}-"))
+
+
+def is_ours(folder: str | Path) -> bool:
+    """Whether it is still a folder of this user's: a process that was not confined may have put something else in its place."""
+    with contextlib.suppress(OSError):
+        found = os.lstat(folder)
+        return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    return False
+
+
 def variables(folder: Path) -> dict[str, str]:
     """The worker's environment variables: the usual ones, with every cache and temporary folder inside `folder`."""
     env = environment()
@@ -172,7 +186,7 @@ class WorkerProcess:
         self._below: list[psutil.Process] = []
         _not_dumpable.hold()
         self.given = folder is not None
-        self.folder = folder or Path(os.path.realpath(tempfile.mkdtemp(prefix=f"mm32-verify-{role}-")))
+        self.folder = folder or Path(new_folder(role))
         ours, theirs = socket.socketpair()
         pipes = [os.pipe(), os.pipe()]
         order = {

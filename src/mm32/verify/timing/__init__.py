@@ -5,4 +5,6 @@ rounds       the rounds of timed windows of all processes
 window       one worker's timed windows: the tool's clock and its data
 kept         which outputs of timed calls are judged
 sequential   when to stop, and what to say then
+repeated     fresh processes of both sides, where the difference is small
+several      what several processes of each side say together
 """

@@ -24,7 +24,7 @@ import torch
 
 from ..inputs.pools import Pools, Recipe
 from ..verdict import Verdict
-from . import sequential
+from . import sequential, several
 from .kept import Keeper, Kept, Odd, Surprises, seeds_of
 from .window import Bench, Window
 
@@ -84,7 +84,8 @@ class Timing:
 
     `ratio`, `low`, `high`: reference over candidate, net. `margin`: what the interval was held to. `null`: what a window takes
     without a model; `exchange`: that without the copies of outputs. `certain`: the ratio if the candidate had saved all of those
-    copies. `alone`: the reference's time by whole windows before a candidate was loaded.
+    copies. `alone`: the reference's time by whole windows before a candidate was loaded. `quiet`: whether the candidate's
+    processes stood still while others were timed.
     """
 
     sides: dict[str, Times]
@@ -101,6 +102,9 @@ class Timing:
     verdict: Verdict
     note: str
     kept: list[Kept] = field(default_factory=list)
+    quiet: bool = True
+    a_round: float = 0.0  # seconds of the clock that a round took
+    groups: list[dict[str, Any]] = field(default_factory=list)  # of several processes of each side; repeated.py
 
     @property
     def rounds(self) -> int:
@@ -124,6 +128,8 @@ class Timing:
             "alone_s": self.alone,
             "rounds": self.rounds,
             "calls_a_round": self.calls,
+            "null_walls_s": list(self.sides["null"].walls),
+            "groups": self.groups,
         }
 
 
@@ -179,74 +185,104 @@ def alone(bench: Bench, pools: Pools, calls: int, draws: bool) -> float:
     return statistics.median(found) / calls
 
 
-def measure(
-    benches: dict[str, Bench],
-    pools: Pools,
-    calls: int,
-    draws: bool,
-    device: str,
-    before: float,
-    budget: float,
-    keep: int,
-    paused: Callable[[], AbstractContextManager[bool]],
-    progress: Callable[[str], None],
-    odd: Mapping[str, Recipe] = MappingProxyType({}),
-) -> Timing:
-    """Time all of `benches` (the SIDES), for about `budget` seconds unless it is clear sooner (see ENOUGH). `draws`: calls are
-    seeded; `keep` outputs are kept at random; `paused` stops the candidate's processes. `odd`: data of probes, by their names;
-    in windows that do not count, at random among the others, the candidate gets them too, so that it cannot be right where it
-    is judged and fast where it is timed. Raises Failure and Odd."""
-    chance = random.SystemRandom()
-    surprises = Surprises(odd, calls, chance)
-    times = {name: Times() for name in SIDES}
-    exchange: list[float] = []
-    keeper = Keeper(keep, chance)
-    quiet = True
-    begin = time.monotonic()
-    for number in range(sequential.MAX_ROUNDS):
-        progress(f"timing, round {number + 1}")
+class Rounds:
+    """Rounds of timed windows of some processes, one of them the candidate's, on the same data in each, in random order.
+
+    `draws`: calls are seeded; `keep` outputs of the candidate's are kept at random; `paused` stops its processes while others are
+    timed, and `quiet` is whether they all stood still. `odd`: data of probes, by their names; in windows that do not count, at
+    random among the others, the candidate gets them too, so that it cannot be right where it is judged and fast where it is
+    timed."""
+
+    def __init__(
+        self,
+        benches: Mapping[str, Bench],
+        pools: Pools,
+        calls: int,
+        draws: bool,
+        keep: int,
+        paused: Callable[[], AbstractContextManager[bool]],
+        odd: Mapping[str, Recipe] = MappingProxyType({}),
+    ):
+        self.benches, self.pools, self.calls, self.draws, self.paused = benches, pools, calls, draws, paused
+        self.chance = random.SystemRandom()
+        self.surprises = Surprises(odd, calls, self.chance)
+        self.keeper = Keeper(keep, self.chance)
+        self.times = {name: Times() for name in benches}
+        self.exchange: list[float] = []  # seconds of a call that the null worker takes without its copies
+        self.quiet = True
+        self.done = 0
+
+    def one(self) -> None:
+        """The next round. Raises Failure and Odd."""
+        calls, pools = self.calls, self.pools
         recipes = [pools.recipe() for _ in range(calls)]
-        seeds = seeds_of(calls, draws)
+        seeds = seeds_of(calls, self.draws)
         windows: dict[str, Window] = {}
-        order = [*SIDES, *["odd"] * surprises.due(number)]
-        chance.shuffle(order)
+        order = [*self.benches, *["odd"] * self.surprises.due(self.done)]
+        self.chance.shuffle(order)
         for theirs, names in itertools.groupby(order, lambda name: name in ("candidate", "odd")):
             # Nothing that the candidate left running may slow the others down.
-            with contextlib.nullcontext(True) if theirs else paused() as stopped:
-                quiet = quiet and stopped
+            with contextlib.nullcontext(True) if theirs else self.paused() as stopped:
+                self.quiet = self.quiet and stopped
                 for name in names:
                     if name == "odd":
-                        surprises.window(benches["candidate"], pools, draws, keeper)
+                        self.surprises.window(self.benches["candidate"], pools, self.draws, self.keeper)
                         continue
-                    windows[name] = benches[name].window(recipes, seeds)
+                    windows[name] = self.benches[name].window(recipes, seeds)
                     if name in ("control", "null"):
                         windows[name].outputs = NO_OUTPUTS  # nobody looks at them, and they may be large
-                    if name == "null" and number < sequential.MIN_ROUNDS:
-                        exchange.append(benches[name].window(recipes, seeds, deliver=False).seconds / calls)
+                    if name == "null" and self.done < sequential.MIN_ROUNDS:
+                        seconds = self.benches[name].window(recipes, seeds, deliver=False).seconds
+                        self.exchange.append(seconds / calls)
         for name, window in windows.items():
             if window.odd is not None:
                 raise Odd(name, window.odd)
-            times[name].walls.append(window.seconds / calls)
-            times[name].claims.append(window.claimed / calls)
-        keeper.look(benches["reference"], windows["candidate"], windows["reference"], recipes, seeds)
+            self.times[name].walls.append(window.seconds / calls)
+            self.times[name].claims.append(window.claimed / calls)
+        self.keeper.look(self.benches["reference"], windows["candidate"], windows["reference"], recipes, seeds)
+        self.done += 1
+
+
+def measure(
+    rounds: Rounds, device: str, before: float, budget: float, progress: Callable[[str], None], further: bool = False
+) -> Timing:
+    """Time all SIDES, for about `budget` seconds unless it is clear sooner (see ENOUGH). `further`: where the difference is
+    small, fresh processes are timed afterwards, so that these rounds end when they are one good sample of several. Raises
+    Failure and Odd."""
+    begin = time.monotonic()
+    times = rounds.times
+    for number in range(sequential.MAX_ROUNDS):
+        progress(f"timing, round {number + 1}")
+        rounds.one()
         _subtract(times)
         spent = time.monotonic() - begin
         enough = ENOUGH if spent < 3 * budget else sequential.MIN_ROUNDS
+        reference, control, found = (times[name].rounds for name in several.SIDES)
+        if further and several.first_is_over(reference, control, found, device):
+            break
         longer = 3 if sequential.promising(*_ratios(times), device) else 1
         late = spent > GIVE_UP or (number + 1 >= enough and spent > longer * budget)
         if late or sequential.decided(*_ratios(times), device):
             break
-    return conclude(times, statistics.median(exchange), before, calls, device, keeper.kept(), quiet)
+    exchange = statistics.median(rounds.exchange)
+    made = conclude(times, exchange, before, rounds.calls, device, rounds.keeper.kept(), rounds.quiet)
+    made.a_round = spent / rounds.done
+    return made
 
 
-def _net(whole: float, without: float) -> float:
+def net(whole: float, without: float) -> float:
     return max(whole - without, TRUSTED_SHARE * whole)
+
+
+def is_floored(side: Times) -> bool:
+    """Whether what is left of its windows without the exchange of data is too little to be believed."""
+    return side.median <= 1.001 * TRUSTED_SHARE * side.wall
 
 
 def _subtract(times: dict[str, Times]) -> None:
     null = times["null"].wall
     for one in times.values():
-        one.rounds = [_net(wall, null) for wall in one.walls]
+        one.rounds = [net(wall, null) for wall in one.walls]
 
 
 def _ratios(times: dict[str, Times], raw: bool = False) -> tuple[list[float], list[float]]:
@@ -258,6 +294,18 @@ def _ratios(times: dict[str, Times], raw: bool = False) -> tuple[list[float], li
         [a / b for a, b in zip(reference, candidate, strict=True)],
         [a / b for a, b in zip(reference, control, strict=True)],
     )
+
+
+def suspicion(quiet: bool, fastest: float, before: float, device: str) -> str:
+    """Why FASTER is not believed, "" if it is. `fastest`: the reference's fastest window beside the candidate."""
+    if not quiet:
+        return "some process of the candidate's could not be stopped while the reference was timed"
+    if not (fastest <= SLOWED[device] * before):
+        return (
+            f"the reference took {in_units(before)} a call before the candidate was loaded, "
+            f"and at least {in_units(fastest)} beside it"
+        )
+    return ""
 
 
 def conclude(
@@ -278,19 +326,12 @@ def conclude(
     certain = reference.median / max(candidate.wall - exchange, TRUSTED_SHARE * candidate.wall)
     verdict, note = Verdict.INCONCLUSIVE, ""
     # What is left of its windows is the least that is believed: a ratio of that would be of nothing measured.
-    floored = candidate.median <= 1.001 * TRUSTED_SHARE * candidate.wall
+    floored = is_floored(candidate)
     whole = sequential.look(*_ratios(times, raw=True), device).interval
     if outcome.says == "faster":
-        fastest = min(reference.walls)
-        if not quiet:
+        note = suspicion(quiet, min(reference.walls), before, device)
+        if note:
             verdict = Verdict.SUSPECT
-            note = "some process of the candidate's could not be stopped while the reference was timed"
-        elif not (fastest <= SLOWED[device] * before):
-            verdict = Verdict.SUSPECT
-            note = (
-                f"the reference took {in_units(before)} a call before the candidate was loaded, "
-                f"and at least {in_units(fastest)} beside it"
-            )
         elif not (whole.low > (outcome.margin if floored else 1)):
             note = f"faster net of the exchange of data, but not in whole windows ({whole.ratio:.2f}x)"
         else:
@@ -326,4 +367,5 @@ def conclude(
         verdict,
         note,
         kept,
+        quiet,
     )

@@ -6,8 +6,9 @@ The reference is timed before the candidate's script is loaded, so that a candid
 from __future__ import annotations
 
 import contextlib
+import random
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from ..inputs.pools import Pools, Recipe
 from ..judging.pieces import finite
 from ..processes.channel import Failure
 from ..processes.process import WorkerProcess
-from . import rounds
+from . import repeated, rounds, several
 from .kept import Kept
 from .rounds import Timing
 from .window import Bench
@@ -34,6 +35,7 @@ LARGE = 256 << 20
 TRIED = 2  # calls with mixed integers and structures, before these are taken
 POOLED_CALLS = 64 << 20  # bytes of a window's slots on a CPU
 BASELINES = ("eager", "compile", "tf32")  # how the reference is run where it is timed
+WARM = 2  # windows of a fresh process that do not count
 CACHE = 2 << 20  # bytes of a CPU's caches that a window is to exceed, at most
 
 
@@ -129,7 +131,7 @@ class TimingStage:
         """Make a recipe's data the inputs of the reference as it says what is right."""
         if self.baseline != "eager" and "eager" not in self.benches:
             self.benches["eager"] = Bench(self.eager, self.pools, self.output, 1, self.device, names=self.names)
-        self.benches.get("eager", self.benches["reference"]).give(recipe)
+        (self.benches.get("eager") or self.benches["reference"]).give(recipe)
 
     def time_alone(self) -> None:
         """What the reference takes by itself, before a candidate is there. Raises Failure."""
@@ -185,10 +187,16 @@ class TimingStage:
             )
 
     def measure(
-        self, candidate: WorkerProcess, budget: float, keep: int, timeout: float, odd: Mapping[str, Any]
+        self,
+        candidate: WorkerProcess,
+        budget: float,
+        keep: int,
+        timeout: float,
+        odd: Mapping[str, Any],
+        further: bool = False,
     ) -> Timing:
         """Time both sides, for about `budget` seconds; `keep` outputs at random are kept. `timeout`: of a window. `odd`: data
-        of probes, by their names, that windows which do not count hold as well.
+        of probes, by their names, that windows which do not count hold as well. `further`: `again` may follow.
 
         Raises Failure, and kept.Odd for an output that a timed call may not give.
         """
@@ -201,29 +209,68 @@ class TimingStage:
             if slower * calls > rounds.MOST:
                 calls = max(1 if slower > rounds.LONG else 2, min(calls, int(rounds.MOST / slower)))
             self._slots(rounds.SIDES, calls)
-            self.benches["candidate"].timeout = timeout
+            self.benches["candidate"].timeout = self.timeout = timeout
             for name in rounds.SIDES:
                 self._first(name)
+            self.keep, self.odd = keep, {name: self.pools.add(inputs) for name, inputs in odd.items()}
             return rounds.measure(
-                {name: self.benches[name] for name in rounds.SIDES},
-                self.pools,
-                calls,
-                self.draws,
-                self.kind,
-                self.alone,
-                budget,
-                keep,
-                candidate.paused,
-                self.progress,
-                {name: self.pools.add(inputs) for name, inputs in odd.items()},
+                self._rounds(rounds.SIDES), self.kind, self.alone, budget, self.progress, further and self.renewable
             )
+
+    def _rounds(self, names: Sequence[str]) -> rounds.Rounds:
+        benches = {name: self.benches[name] for name in names}
+        paused = self.workers["candidate"].paused
+        return rounds.Rounds(benches, self.pools, self.calls, self.draws, self.keep, paused, self.odd)
+
+    @property
+    def renewable(self) -> bool:
+        """Whether `renew` is worth its time: torch.compile would take long, twice."""
+        return self.kind in repeated.DEVICES and self.baseline != "compile"
+
+    def renew(self, candidate: Callable[[], WorkerProcess], load: Callable[[WorkerProcess], None]) -> None:
+        """Fresh processes of the reference, the control and the candidate in place of those that there are, all in random order,
+        so that neither side has a place of its own. The process that says what is right stays, and is timed no more.
+        `candidate` starts the candidate's, `load` makes its model. Raises Failure, NoStart and OSError."""
+        if self.workers["reference"] is self.eager and "eager" not in self.benches:
+            self.benches["eager"] = self.benches.pop("reference")
+            self.benches["eager"].leave_outputs()
+        for name in several.SIDES:
+            if (bench := self.benches.pop(name, None)) is not None:
+                bench.close()
+            if self.workers[name] is not self.eager:
+                self.workers[name].close()
+        role = "control" if self.baseline == "eager" else "baseline"
+        order = list(several.SIDES)
+        random.SystemRandom().shuffle(order)
+        for name in order:
+            self.workers[name] = candidate() if name == "candidate" else self.start(role)
+        with _one_thread(), _memory_for("candidate"):
+            for name in order:
+                if name == "candidate":
+                    load(self.workers[name])
+                else:
+                    self._load(name)
+                self._slots((name,), self.calls)
+                self.benches[name].timeout = repeated.WITHIN
+                for _ in range(WARM):
+                    self._first(name, again=True)
+                self.benches[name].timeout = self.timeout if name == "candidate" else None
+
+    def again(self, repetition: repeated.Repetition, count: int) -> list[Kept]:
+        """Time so many rounds of the processes that `renew` has made; what is kept of the candidate's outputs. Raises as
+        `measure`."""
+        with _one_thread(), _memory_for("candidate"):
+            made = self._rounds(several.SIDES)
+            repetition.time(made, count)
+            return made.keeper.kept()
 
     def _candidates_cost(self) -> float:
         return rounds.cost(self.benches["candidate"], self.pools)[0]
 
-    def _first(self, name: str) -> None:
-        """A window that does not count, in which memory is touched for the first time. None where one has been made."""
-        if not self.benches[name].used:
+    def _first(self, name: str, again: bool = False) -> None:
+        """A window that does not count, in which memory is touched for the first time. None where one has been made, unless
+        `again`."""
+        if again or not self.benches[name].used:
             self.benches[name].window([self.pools.recipe() for _ in range(self.calls)])
 
     def reference_output(self, kept: Kept) -> Any:

@@ -1,0 +1,142 @@
+"""Small differences: fresh processes of both sides in place of the first ones, a few times, each of them one sample (several.py).
+
+What this costs is bounded: a group begins only where there is time for its processes and for enough of its rounds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from ..verdict import Verdict
+from . import several
+from .rounds import Rounds, Times, Timing, is_floored, net, suspicion
+
+DEVICES = ("cuda",)  # where it is done: a CPU's margin for one process of each side is larger than what this could tell
+BUDGET = 32.0  # seconds of all further groups
+A_START = 3.0  # seconds that the first of them is taken to need beside its rounds
+BUILT_SOON = 4.0  # seconds of loading and building a candidate, above which it is not known beforehand whether it can be repeated
+WITHIN = 8.0  # seconds for each step of a fresh process; one that takes longer is not waited for
+CACHES = 256 << 20  # bytes of what a candidate's build left that its fresh processes are given
+NULL_SHARE = 0.25  # of a round's time, about: the null worker is not timed again
+
+
+@dataclass
+class Sample:
+    """One group's windows: seconds of a call by whole windows, and net."""
+
+    walls: dict[str, list[float]]
+    nets: dict[str, list[float]]
+
+    @classmethod
+    def of(cls, times: dict[str, Times], null: float) -> Sample:
+        walls = {name: list(times[name].walls) for name in several.SIDES}
+        return cls(walls, {name: [net(wall, null) for wall in found] for name, found in walls.items()})
+
+    def group(self) -> several.Group:
+        return several.group(*(self.nets[name] for name in several.SIDES))
+
+    def in_whole_windows(self) -> several.Group:
+        return several.group(*(self.walls[name] for name in several.SIDES))
+
+    def record(self) -> dict[str, Any]:
+        """For the report: seconds of a call net, and the ratios that the rule takes."""
+        found = self.group()
+        seconds = {f"{name}_s": statistics.median(self.nets[name]) for name in several.SIDES}
+        return {**seconds, "speedup": math.exp(found.ratio), "control": math.exp(found.control), "rounds": self.rounds}
+
+    @property
+    def rounds(self) -> int:
+        return len(self.walls["candidate"])
+
+
+class Repetition:
+    """All groups of a verification, of which `first` was timed as usual."""
+
+    def __init__(self, first: Timing, device: str):
+        self.first, self.device = first, device
+        self.samples = [Sample.of(first.sides, first.null)]
+        self.quiet = first.quiet
+        self.floored = any(is_floored(first.sides[name]) for name in several.SIDES)
+        self.begin = self.since = time.monotonic()
+        self.start = A_START  # seconds of a group beside its rounds, judging included
+        sample = self.samples[0]
+        self.needed = several.rounds_needed(several.logarithms(*(sample.nets[name] for name in several.SIDES)))
+        self.a_round = first.a_round * (1 - NULL_SHARE)
+
+    @property
+    def groups(self) -> list[several.Group]:
+        return [sample.group() for sample in self.samples]
+
+    def rounds(self) -> int:
+        """How many the next group has; 0 where there is to be none, since it is clear, hopeless, or there is no time."""
+        if self.floored or several.is_over(self.groups):
+            return 0
+        left = BUDGET - (time.monotonic() - self.begin)
+        for_one = left / (several.MOST - len(self.samples)) - self.start
+        count = min(self.needed, int(for_one / max(self.a_round, 1e-9)))
+        if count < several.FEWEST:  # fewer groups then, as long as there is time for whole ones
+            count = several.FEWEST if left > self.start + several.FEWEST * self.a_round else 0
+        return count
+
+    def time(self, rounds: Rounds, count: int) -> None:
+        """A group's rounds. Raises Failure and Odd."""
+        begin = time.monotonic()
+        for _ in range(count):
+            rounds.one()
+        self.a_round = (time.monotonic() - begin) / count
+        self.quiet = self.quiet and rounds.quiet
+        self.samples.append(Sample.of(rounds.times, self.first.null))
+
+    def is_judged(self) -> None:
+        """A group has ended, and what it gave has been judged: how long such a one takes beside its rounds is known now."""
+        now = time.monotonic()
+        self.start = max(0.0, now - self.since - self.samples[-1].rounds * self.a_round)
+        self.since = now
+
+    def conclude(self) -> Timing:
+        """The verdict on speed by all groups; the first one's own where there is no other."""
+        if len(self.samples) < 2:
+            return self.first
+        outcome = several.look(self.groups)
+        found = outcome.interval
+        whole = several.look([sample.in_whole_windows() for sample in self.samples]).interval
+        certain = statistics.median(self._certain(sample) for sample in self.samples)
+        verdict = Verdict.SLOWER if outcome.says == "slower" else Verdict.INCONCLUSIVE
+        processes = f"{len(self.samples)} groups of processes"
+        note = ""
+        if outcome.says == "faster":
+            # The group in which the reference was slowed most.
+            fastest = max(min(sample.walls["reference"]) for sample in self.samples)
+            note = suspicion(self.quiet, fastest, self.first.alone, self.device)
+            if note:
+                verdict = Verdict.SUSPECT
+            elif not whole.low > 1:
+                note = f"faster net of the exchange of data, but not in whole windows ({whole.ratio:.2f}x)"
+            else:
+                verdict = Verdict.FASTER
+        elif outcome.says == "unclear":
+            within = "contains 1" if found.low <= 1 <= found.high else f"comes within {outcome.margin - 1:.0%} of 1"
+            note = f"the interval {found.low:.2f} to {found.high:.2f}, of {processes}, {within}"
+        return dataclasses.replace(
+            self.first,
+            ratio=found.ratio,
+            low=found.low,
+            high=found.high,
+            coverage=found.coverage,
+            margin=outcome.margin,
+            certain=certain,
+            verdict=verdict,
+            note=note,
+            quiet=self.quiet,
+            groups=[sample.record() for sample in self.samples],
+        )
+
+    def _certain(self, sample: Sample) -> float:
+        """The ratio if the candidate had saved the copies of its outputs."""
+        wall = statistics.median(sample.walls["candidate"])
+        return statistics.median(sample.nets["reference"]) / net(wall, self.first.exchange)

@@ -1,0 +1,123 @@
+"""Whether a small difference is the code's or the processes': a rule on several processes of each side, of numbers alone.
+
+Two processes that run the same code differ by some percent for as long as they live, and no number of windows tells that from
+code that is faster. So where the first three processes (reference, candidate and control) leave a small difference, fresh ones
+take their places a few times. What three of them say, a group, is one sample: the candidate's time against the mean of both
+processes of the reference. What groups vary by, be it processes or windows, is seen in them: in the samples, and in what the
+two processes of the reference differ by, which is 0 but for that. tests/verify/test_several.py simulates the rule.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from . import sequential
+from .sequential import Interval, Outcome
+
+SIDES = ("reference", "control", "candidate")  # of a group
+# By groups: how many standard errors the interval's ends are from the mean. More than Student's t has at 99 %, since there are
+# several looks: of identical code, 1 % at most is called FASTER or SLOWER in all of them together.
+ERRORS = {1: math.inf, 2: 13.0, 3: 7.0, 4: 4.8, 5: 4.0, 6: 3.0}
+MOST = max(ERRORS)
+COVERAGE = 0.99  # of the interval, all looks together
+# What groups do not average out (a candidate's processes are confined, the reference's are not) may be that much.
+MARGIN = 1.01
+# First estimates between which several processes are asked: a smaller difference is not told, a larger one is no process's.
+LEAST, LARGE = 1.01, 1.15
+HOPE = 1.05  # what further groups would have to say to be worth their time
+PRECISE = 0.01  # standard error of a group's sample that its windows alone should leave
+FEWEST, ENOUGH = 8, 48  # rounds of a group
+HOPED_ERROR = 0.6  # of the standard error seen so far: it may have come out too large
+
+
+@dataclass(frozen=True)
+class Group:
+    """What three processes say, as logarithms: `ratio`, both of the reference's over the candidate; `control`, one of the
+    reference's over the other."""
+
+    ratio: float
+    control: float
+
+
+def logarithms(reference: Sequence[float], control: Sequence[float], candidate: Sequence[float]) -> list[float]:
+    """Round by round, of the mean of both processes of the reference over the candidate."""
+    return [
+        (math.log(a) + math.log(b)) / 2 - math.log(c) for a, b, c in zip(reference, control, candidate, strict=True)
+    ]
+
+
+def group(reference: Sequence[float], control: Sequence[float], candidate: Sequence[float]) -> Group:
+    """Of a group's positive times, round by round."""
+    apart = [math.log(a) - math.log(b) for a, b in zip(reference, control, strict=True)]
+    return Group(middle(logarithms(reference, control, candidate)), middle(apart))
+
+
+def middle(values: Sequence[float]) -> float:
+    """The median of the means of all pairs (Hodges and Lehmann): of normal noise as good as the mean, where the median needs
+    half as many values again; and a fifth of the values may be anything."""
+    return statistics.median((a + b) / 2 for i, a in enumerate(values) for b in values[i:])
+
+
+def rounds_needed(logs: Sequence[float]) -> int:
+    """How many rounds leave PRECISE, by the noise of the rounds that there are."""
+    low, _, high = statistics.quantiles(logs, n=4)
+    return max(FEWEST, min(ENOUGH, math.ceil(((high - low) / 1.349 / PRECISE) ** 2)))
+
+
+def small(ratio: float) -> bool:
+    """Whether a first estimate, a logarithm, is one that several processes are asked about."""
+    return math.log(LEAST) <= abs(ratio) <= math.log(LARGE)
+
+
+def first_is_over(
+    reference: Sequence[float], control: Sequence[float], candidate: Sequence[float], device: str
+) -> bool:
+    """Whether the first group needs no more rounds where further groups can follow: by the rule for one group, or since the
+    difference is small and known well enough to be one sample of several."""
+    ratios = [a / b for a, b in zip(reference, candidate, strict=True)]
+    others = [a / b for a, b in zip(reference, control, strict=True)]
+    if len(ratios) not in sequential.LOOKS:
+        return False
+    if sequential.decided(ratios, others, device):
+        return True
+    logs = logarithms(reference, control, candidate)
+    needed = min(rounds_needed(logs), sequential.USUAL)
+    return sequential.LOOKS[len(logs)][1] <= 1 and len(logs) >= needed and small(middle(logs))
+
+
+def _error(groups: Sequence[Group]) -> float:
+    """The standard error of the mean of the groups' ratios, two groups or more."""
+    n = len(groups)
+    mean = statistics.fmean(one.ratio for one in groups)
+    # A ratio has the noise of one process and half of another one's, a control's that of two.
+    own = sum((one.ratio - mean) ** 2 for one in groups) / 1.5
+    pooled = (own + sum(one.control**2 for one in groups) / 2) / (2 * n - 1)
+    # The candidate's processes may vary more than the reference's.
+    return math.sqrt(1.5 * max(pooled, own / (n - 1)) / n)
+
+
+def look(groups: Sequence[Group]) -> Outcome:
+    """What can be said of the candidate by these groups, MOST of them at most."""
+    mean = statistics.fmean(one.ratio for one in groups)
+    if len(groups) < 2:
+        return Outcome("unclear", Interval(math.exp(mean), 0.0, math.inf, COVERAGE), MARGIN)
+    width = ERRORS[len(groups)] * _error(groups)
+    found = Interval(math.exp(mean), math.exp(mean - width), math.exp(mean + width), COVERAGE)
+    says = "faster" if found.low > MARGIN else "slower" if found.high < 1 / MARGIN else "unclear"
+    return Outcome(says, found, MARGIN)
+
+
+def is_over(groups: Sequence[Group]) -> bool:
+    """Whether no further group is needed: it is clear, or all are there, or the last ones could hardly make it so."""
+    n = len(groups)
+    if n < 2:
+        return not small(groups[0].ratio)
+    if n >= MOST or look(groups).says != "unclear":
+        return True
+    mean = abs(statistics.fmean(one.ratio for one in groups))
+    hoped = (n * mean + (MOST - n) * max(mean, math.log(HOPE))) / MOST
+    error = HOPED_ERROR * _error(groups) * math.sqrt(n / MOST)
+    return hoped < math.log(MARGIN) + ERRORS[MOST] * error

@@ -1,0 +1,134 @@
+"""The rules for FASTER on simulated times: what they say of processes that differ for as long as they live.
+
+`python tests/verify/simulated_processes.py [RUNS]` prints the table of docs/evidence.md.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mm32.verify.timing import sequential, several
+
+DEVICE = "cuda"
+FIRST_OF = tuple(sequential.LOOKS)
+Times = tuple[list[float], list[float], list[float]]  # reference, control, candidate
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a rule says in the end, after how many rounds, of how many groups of processes."""
+
+    word: str
+    rounds: int
+    groups: int
+
+
+@dataclass
+class Card:
+    """Where code that is `speed` times as fast is timed. Logarithms of times: of two processes' medians the difference is at most
+    `apart` (each has its own place in an interval of that length), or with `normal` each one's is normal with that standard
+    deviation; of windows `noise`, normal, and two in a hundred take 1.5 to 4 times as long."""
+
+    chance: random.Random
+    speed: float
+    noise: float
+    apart: float
+    normal: bool = False
+
+    def process(self) -> Callable[[], float]:
+        """A fresh process's windows."""
+        own = self.chance.gauss(0, self.apart) if self.normal else self.chance.uniform(0, self.apart)
+
+        def window() -> float:
+            spike = self.chance.uniform(1.5, 4) if self.chance.random() < 0.02 else 1.0
+            return math.exp(own + self.chance.gauss(0, self.noise)) * spike
+
+        return window
+
+    def rounds(self, count: int) -> Times:
+        """Of three fresh processes."""
+        reference, control, candidate = (self.process() for _ in range(3))
+        return (
+            [reference() for _ in range(count)],
+            [control() for _ in range(count)],
+            [candidate() / self.speed for _ in range(count)],
+        )
+
+
+def _ratios(times: Times) -> tuple[list[float], list[float]]:
+    reference, control, candidate = times
+    return (
+        [a / b for a, b in zip(reference, candidate, strict=True)],
+        [a / b for a, b in zip(reference, control, strict=True)],
+    )
+
+
+def by_one(card: Card) -> Said:
+    """By the rule for one process of each side."""
+    whole = card.rounds(sequential.MAX_ROUNDS)
+    for count in FIRST_OF:
+        ratios, control = _ratios(_cut(whole, count))
+        if sequential.decided(ratios, control, DEVICE):
+            break
+    return Said(sequential.look(ratios, control, DEVICE).says, count, 1)
+
+
+def by_several(card: Card) -> Said:
+    """By that and, where it leaves a small difference, by several processes of each side."""
+    whole = card.rounds(sequential.MAX_ROUNDS)
+    for count in FIRST_OF:
+        first = _cut(whole, count)
+        if several.first_is_over(*first, DEVICE):
+            break
+    groups = [several.group(*first)]
+    if several.is_over(groups):
+        return Said(sequential.look(*_ratios(first), DEVICE).says, count, 1)
+    needed = several.rounds_needed(several.logarithms(*first))
+    while not several.is_over(groups):
+        groups.append(several.group(*card.rounds(needed)))
+    return Said(several.look(groups).says, count + needed * (len(groups) - 1), len(groups))
+
+
+def _cut(times: Times, count: int) -> Times:
+    reference, control, candidate = times
+    return reference[:count], control[:count], candidate[:count]
+
+
+def rates(
+    rule: Callable[[Card], Said], speed: float, noise: float, apart: float, runs: int, normal: bool = False
+) -> dict[str, float]:
+    """Shares of "faster" and "slower", and the means of rounds and groups."""
+    chance = random.Random(f"{speed} {noise} {apart} {normal}")
+    found = [rule(Card(chance, speed, noise, apart, normal)) for _ in range(runs)]
+    words = Counter(one.word for one in found)
+    return {
+        "faster": words["faster"] / runs,
+        "slower": words["slower"] / runs,
+        "rounds": sum(one.rounds for one in found) / runs,
+        "groups": sum(one.groups for one in found) / runs,
+    }
+
+
+def main(runs: int) -> None:
+    print("| noise a window | two processes differ by | code | one process of each side | several |")
+    print("|---|---|---|---|---|")
+    for noise in (0.02, 0.055, 0.07):
+        for apart, normal in ((0.0, False), (0.01, False), (0.02, False), (0.04, False), (0.02, True), (0.04, True)):
+            for speed in (1.0, 1.05, 1.064):
+                said = [rates(rule, speed, noise, apart, runs, normal) for rule in (by_one, by_several)]
+                shown = [
+                    f"{one['faster']:.1%} FASTER, {one['slower']:.1%} SLOWER, {one['rounds']:.0f} rounds"
+                    + (f", {one['groups']:.1f} groups" if rule else "")
+                    for rule, one in enumerate(said)
+                ]
+                how = f"normal, {apart:.0%} each" if normal else f"up to {apart:.0%}"
+                print(f"| {noise:.1%} | {how} | {speed:g} | {shown[0]} | {shown[1]} |", flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1000)

@@ -1,0 +1,210 @@
+"""Several processes of each side: the rule on simulated times, and what becomes of real ones."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+
+import pytest
+from conftest_verify import Leftovers, Run
+from simulated_processes import by_one, by_several, rates
+from verify_scripts import RIGHT, forward
+
+from mm32.verify.timing import repeated, sequential, several
+from mm32.verify.timing.repeated import Repetition
+from mm32.verify.timing.rounds import SIDES, Times, Timing, conclude
+from mm32.verify.timing.several import Group
+from mm32.verify.verdict import Verdict
+
+RUNS = 300
+
+
+@pytest.mark.parametrize("noise", [0.005, 0.02, 0.07])
+@pytest.mark.parametrize(("apart", "normal"), [(0.0, False), (0.04, False), (0.02, True), (0.04, True)])
+def test_identical_code_is_called_faster_or_slower_in_at_most_one_percent(
+    noise: float, apart: float, normal: bool
+) -> None:
+    said = rates(by_several, 1.0, noise, apart, RUNS, normal)
+    # Of 300 runs, 3 are the aim, and 7 what chance leaves of it at 99 %.
+    assert said["faster"] + said["slower"] <= (7 if normal else 3) / RUNS
+
+
+@pytest.mark.parametrize(("noise", "apart"), [(0.005, 0.04), (0.02, 0.04), (0.055, 0.02)])
+def test_five_percent_faster_is_called_faster_though_processes_differ(noise: float, apart: float) -> None:
+    said = rates(by_several, 1.05, noise, apart, RUNS)
+    assert said["faster"] >= 0.95
+    assert said["slower"] == 0
+    assert rates(by_one, 1.05, noise, apart, RUNS)["faster"] < said["faster"] - 0.1
+
+
+def test_what_is_clear_takes_one_group() -> None:
+    for speed, word in ((1.3, "faster"), (0.75, "slower")):
+        said = rates(by_several, speed, 0.02, 0.02, 50)
+        assert (said[word], said["groups"]) == (1.0, 1.0)
+        assert said["rounds"] == rates(by_one, speed, 0.02, 0.02, 50)["rounds"]
+
+
+def test_the_middle_is_where_most_values_are() -> None:
+    assert several.middle([1.0]) == 1.0
+    assert several.middle([1.0, 2.0, 4.0]) == pytest.approx(2.25)
+    assert several.middle([0.0] * 9 + [100.0]) == 0.0
+
+
+def test_a_group_takes_the_mean_of_both_processes_of_the_reference() -> None:
+    found = several.group([1.21] * 5, [1.0] * 5, [1.0] * 5)
+    assert found.ratio == pytest.approx(math.log(1.1))
+    assert found.control == pytest.approx(math.log(1.21))
+
+
+def test_the_interval_is_what_groups_and_controls_vary_by() -> None:
+    groups = [Group(0.05, 0.01), Group(0.05, -0.01), Group(0.05, 0.01), Group(0.05, -0.01)]
+    found = several.look(groups)
+    error = math.sqrt(1.5 * (4 * 0.01**2 / 2) / 7 / 4)
+    assert math.log(found.interval.low) == pytest.approx(0.05 - several.ERRORS[4] * error)
+    assert (found.says, found.margin) == ("faster", several.MARGIN)
+    # Processes of the candidate's that vary more than the reference's count as they are.
+    wild = [Group(0.05 + x, 0.0) for x in (0.03, -0.03, 0.03, -0.03)]
+    assert several.look(wild).says == "unclear"
+    assert several.look([Group(-one.ratio, one.control) for one in groups]).says == "slower"
+    assert several.look(groups[:1]).says == "unclear"
+
+
+def test_what_further_groups_could_not_make_clear_is_over() -> None:
+    assert several.is_over([Group(0.002, 0.0)])  # too small to tell
+    assert several.is_over([Group(0.3, 0.0)])  # no process's doing
+    assert not several.is_over([Group(0.05, 0.01)])
+    assert several.is_over([Group(0.012, 0.08), Group(-0.012, 0.08)])
+    assert not several.is_over([Group(0.06, 0.02), Group(0.03, 0.02)])
+    assert several.is_over([Group(0.01, 0.01), Group(-0.01, 0.01), Group(0.01, 0.01), Group(-0.01, 0.01)])
+    assert several.is_over([Group(0.03 * (i % 2), 0.04) for i in range(several.MOST)])
+
+
+def first(ratio: float, a_round: float = 0.05) -> Timing:
+    """Of twelve quiet rounds."""
+    net = {"reference": 1e-3, "candidate": 1e-3 / ratio, "control": 1e-3, "null": 0.0}
+    times = {name: Times([net[name] + 1e-4] * 12, [net[name]] * 12, [net[name]] * 12) for name in SIDES}
+    made = conclude(times, 5e-5, 1e-3, 10, "cuda", [])
+    made.a_round = a_round
+    return made
+
+
+def with_groups(made: Timing, *ratios: float, slowed: float = 1.0) -> Timing:
+    repetition = Repetition(made, "cuda")
+    for ratio in ratios:
+        net = {"reference": slowed * 1e-3, "candidate": slowed * 1e-3 / ratio, "control": slowed * 1e-3}
+        times = {name: Times([net[name] + 1e-4] * 12, [], [net[name]] * 12) for name in net}
+        repetition.samples.append(repeated.Sample.of(times, made.null))
+    return repetition.conclude()
+
+
+def test_the_groups_decide() -> None:
+    assert first(1.05).verdict is Verdict.FASTER  # by one process of each side
+    found = with_groups(first(1.05), 1.05, 1.051, 1.049)
+    assert (found.verdict, found.note, found.margin) == (Verdict.FASTER, "", several.MARGIN)
+    assert found.ratio == pytest.approx(1.05, abs=1e-3)
+    assert [round(one["speedup"], 3) for one in found.record()["groups"]] == [1.05, 1.05, 1.051, 1.049]
+    unclear = with_groups(first(1.05), 0.98, 1.03, 0.99)
+    assert unclear.verdict is Verdict.INCONCLUSIVE
+    assert unclear.note.endswith("of 4 groups of processes, contains 1")
+    assert with_groups(first(0.95), 0.95, 0.951, 0.949).verdict is Verdict.SLOWER
+
+
+def test_a_group_in_which_the_reference_was_slowed_is_suspect() -> None:
+    found = with_groups(first(1.05), 1.05, 1.051, 1.049, slowed=1.6)
+    assert found.verdict is Verdict.SUSPECT
+    assert "before the candidate was loaded" in found.note
+
+
+def test_no_group_begins_that_there_is_no_time_for() -> None:
+    assert Repetition(first(1.05), "cuda").rounds() >= several.FEWEST
+    assert Repetition(first(1.05, a_round=20.0), "cuda").rounds() == 0
+    assert Repetition(first(1.5), "cuda").rounds() == 0
+    late = Repetition(first(1.05), "cuda")
+    late.begin -= repeated.BUDGET
+    assert late.rounds() == 0
+    assert late.conclude().verdict is Verdict.FASTER  # as one process of each side says
+
+
+# ---------------------------------------------------------------------------------------------------------- processes
+
+# What the first process of a candidate leaves in its caches tells the later ones that they are not the first.
+AGAIN = """
+import os
+mark = os.path.join(os.environ["XDG_CACHE_HOME"], "mark")
+again = os.path.exists(mark)
+os.makedirs(os.path.dirname(mark), exist_ok=True)
+open(mark, "w").close()
+"""
+
+
+@pytest.fixture
+def three_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every verification, on a CPU too, has three groups of few rounds."""
+    monkeypatch.setattr(repeated, "DEVICES", ("cpu", "cuda"))
+    monkeypatch.setattr(several, "first_is_over", lambda a, b, c, device: len(a) >= sequential.MIN_ROUNDS)
+    monkeypatch.setattr(several, "is_over", lambda groups: len(groups) >= 3)
+    monkeypatch.setattr(several, "rounds_needed", lambda logs: several.FEWEST)
+    monkeypatch.setattr(repeated, "is_floored", lambda side: False)
+
+
+@pytest.mark.usefixtures("three_groups")
+def test_fresh_processes_are_timed_and_judged_as_the_first(
+    run: Run, leftovers: Leftovers, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("temporary")
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    report = run(RIGHT + "\nprint('hello')\n")
+    assert report.verdict.same, report.reason
+    assert report.timing is not None
+    assert [one["rounds"] for one in report.timing["groups"][1:]] == [several.FEWEST] * 2
+    assert report.timing["coverage"] == several.COVERAGE
+    assert report.printed == "hello"
+    assert not leftovers()
+    assert not list(folder.glob("mm32-verify-*"))
+    monkeypatch.setattr(repeated, "DEVICES", ())
+    alone = run(RIGHT)
+    assert len(report.timed_outputs) == 3 * len(alone.timed_outputs)
+    assert alone.timing is not None
+    assert alone.timing["groups"] == []
+
+
+@pytest.mark.usefixtures("three_groups")
+@pytest.mark.parametrize("body", ["return C + again", "return C + (again and bool(A.min() < 0))"])
+def test_what_is_wrong_in_a_later_process_is_different(run: Run, body: str) -> None:
+    """Also if only for data of probes, and so in windows that do not count."""
+    report = run(forward("C = torch.relu(A.T @ B.T)\n" + body, AGAIN))
+    assert report.verdict is Verdict.DIFFERENT
+    assert "the output of a timed call" in report.reason
+
+
+@pytest.mark.usefixtures("three_groups")
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [("while again: pass", "no answer after"), ("if again: raise RuntimeError('no')", "no")],
+)
+def test_where_a_process_does_not_come_up_again_the_first_ones_decide(
+    run: Run, monkeypatch: pytest.MonkeyPatch, line: str, says: str
+) -> None:
+    monkeypatch.setattr(repeated, "WITHIN", 3.0)
+    report = run(forward("return torch.relu(A.T @ B.T)", AGAIN + line + "\n"))
+    assert report.verdict.same, report.reason
+    assert report.timing is not None
+    assert report.timing["groups"] == []
+    assert any("no more processes of both sides could be timed" in note and says in note for note in report.notes)
+
+
+@pytest.mark.usefixtures("three_groups")
+def test_a_candidate_that_crashes_in_a_later_window_has_crashed(run: Run) -> None:
+    body = "count.append(1)\nif again and len(count) > 50: os.kill(os.getpid(), 11)\nreturn torch.relu(A.T @ B.T)"
+    assert run(forward(body, AGAIN + "count = []\n")).verdict in (Verdict.CRASHED, Verdict.INCONCLUSIVE)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("three_groups")
+def test_fresh_processes_on_a_card(run: Run, leftovers: Leftovers) -> None:
+    report = run(RIGHT)
+    assert report.verdict.same, report.reason
+    assert report.timing is not None
+    assert len(report.timing["groups"]) == 3, report.notes
+    assert report.stages["timing fresh processes"] < 2 * repeated.BUDGET / several.MOST, report.stages
+    assert not leftovers()
