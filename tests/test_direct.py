@@ -186,6 +186,79 @@ def test_the_least_numbers_of_fp32_count(swapped: bool, libraries: Path, seed: i
     assert np.count_nonzero(c) == np.count_nonzero(truth.astype(np.float32))
 
 
+def spoil(kind: str, a: Array, b: Array, rng: np.random.Generator) -> None:
+    """Data of one matrix that bf16x6 cannot carry as they are."""
+    with np.errstate(under="ignore"):
+        match kind:
+            case "subnormal A":
+                a *= np.float32(1e-41)
+            case "subnormal B beside large A":
+                a *= np.float32(1e34)
+                b *= np.float32(1e-40)
+            case "small products":
+                a *= np.float32(1e-22)
+                b *= np.float32(1e-21)
+            case "a row and a column":
+                a[1] *= np.float32(1e-38)
+                b[:, 2] *= np.float32(1e-35)
+                b[:, 3] = 0
+            case "ends of the range":
+                a *= np.exp(rng.uniform(-90, 40, a.shape)).astype(np.float32)
+                b *= np.exp(rng.uniform(-90, 40, b.shape)).astype(np.float32)
+            case "NaN and Inf":
+                a[2, a.shape[1] // 2] = np.nan
+                b[1, 3] = -np.inf
+                b[3, 5] = np.inf
+                b[4, 5] = np.inf
+            case "Inf in a row and in a column, and a zero":
+                a[0, 7] = np.inf
+                a[1, 1] = -np.inf
+                b[7, 2] = 0
+                b[9, 4] = np.inf
+            case "all Inf":
+                a[:] = np.inf
+                b[:] = np.abs(b)
+            case "Inf beside subnormal numbers":
+                a *= np.float32(1e-41)
+                a[0, 3] = np.inf
+                b[5, 1] = np.nan
+
+
+SPOILED = ["subnormal A", "subnormal B beside large A", "small products", "a row and a column", "ends of the range",
+           "NaN and Inf", "Inf in a row and in a column, and a zero", "all Inf", "Inf beside subnormal numbers"]  # fmt: skip
+FORMS = {
+    "K shared by groups": (Product(70, 200, 68), SMALL, 1, 1),
+    "K shared by a cluster": (Product(65, 130, 40, "nn"), SMALL, 2, 1),
+    "a row for a warp": (Product(64, 512, 36, "tt", 1), SMALL, 8, 1),
+    "a warp's rows its own": (Product(130, 70, 132, "tn"), LARGE, 1, 1),
+    "at tiles": (Product(64, 72, 64, "nn", 0, 3), SMALL, 1, 1),
+    "B is kept": (Product(150, 64, 140, "nn", 0, 2), direct.SHORT, 1, 2),
+    "few rows": (Product(24, 300, 140, "nn"), SWAPPED[1], 2, 1),
+}
+
+
+@simulate
+@pytest.mark.parametrize("kind", SPOILED)
+@pytest.mark.parametrize(
+    "form", [*list(FORMS)[:2], *(pytest.param(name, marks=pytest.mark.slow) for name in list(FORMS)[2:])]
+)
+def test_data_that_bf16x6_cannot_carry(form: str, kind: str, libraries: Path, seed: int) -> None:
+    product, tile, cluster, blocks = FORMS[form]
+    rng = np.random.default_rng(seed)
+    a, b = operands(product, rng)
+    spoil(kind, a[0], b[0], rng)  # a batch's other matrices stay as they are, in the same blocks
+    c = on_host(product, a, b, tile, cluster, libraries, blocks)
+    with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+        truth, size = a.astype(np.float64) @ b.astype(np.float64), np.abs(a).astype(np.float64) @ np.abs(b)
+        rounded = truth.astype(np.float32)
+    assert np.array_equal(np.isnan(c), np.isnan(rounded))
+    assert np.array_equal(c == np.inf, rounded == np.inf)
+    assert np.array_equal(c == -np.inf, rounded == -np.inf)
+    there = np.isfinite(rounded)
+    bound = 16 * numerics.UNIT * size[there] + product.k * 2.0**-149
+    assert (np.abs(c[there] - truth[there]) <= bound).all()
+
+
 @simulate
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["nn", "tt"])

@@ -40,6 +40,10 @@ struct alignas(16) float4 {
     float x, y, z, w;
 };
 inline float2 make_float2(float x, float y) { return {x, y}; }
+struct int2 {
+    int x, y;
+};
+inline int2 make_int2(int x, int y) { return {x, y}; }
 struct int3 {
     int x, y, z;
 };
@@ -71,6 +75,11 @@ inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
 // Fibers take turns only where they wait.
+inline unsigned atomicOr(unsigned* at, unsigned x) {
+    const unsigned before = *at;
+    *at |= x;
+    return before;
+}
 template <typename T>
 T atomicMax(T* at, T x) {
     const T before = *at;
@@ -315,13 +324,15 @@ inline void load_shared(unsigned from, float& x, float& y, float& z, float& w) {
 }
 inline float load_shared1(unsigned from) { return *reinterpret_cast<const float*>(simulator::dynamic_at(from, 4)); }
 inline float2 load_shared2(unsigned from) {
-    const float* const f = reinterpret_cast<const float*>(simulator::dynamic_at(from, 8));
+    const float* const f = reinterpret_cast<const float*>(simulator::at(from, 8));
     return {f[0], f[1]};
 }
 inline void store_shared2(unsigned to, float x, float y) {
     float* const f = reinterpret_cast<float*>(simulator::dynamic_at(to, 8));
     f[0] = x, f[1] = y;
 }
+inline unsigned in_register(unsigned x) { return x; }
+inline void store_shared1(unsigned to, float x) { memcpy(simulator::dynamic_at(to, 4), &x, 4); }
 inline void store_shared4(unsigned to, const unsigned (&x)[4]) { memcpy(simulator::dynamic_at(to, 16), x, 16); }
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -31,11 +31,6 @@ T atomicAdd(T* at, T x) {
     simulator::events++;
     return before;
 }
-inline unsigned atomicOr(unsigned* at, unsigned x) {
-    const unsigned before = *at;
-    *at |= x;
-    return before;
-}
 
 namespace simulator {
 

@@ -8,8 +8,10 @@
 // every 32 of K, the six products of 32 smallest first. With CLUSTER > 1 the blocks of a cluster share K. Sums meet in shared
 // memory, each block adds up some rows of the tile in a fixed order, and stores them.
 //
-// What bf16x6 cannot carry is noticed at the end: NaN and Inf make the sum NaN or Inf; elements so small that fp32 does not hold all
-// bits of a product are known from the least element that a warp has met. Such sums are computed again, one by one.
+// What bf16x6 cannot carry is noticed at the end. Elements so small that fp32 does not hold all bits of a product are known from the
+// least element that a warp has met; where a sum is so small that it matters, the tile is computed again by multiply-adds, when all
+// others are done (emulated/again.cuh). NaN and Inf make the sum NaN or Inf; such sums are made of the few terms that decide them
+// (emulated/nonfinite.cuh).
 //
 // Launch: min(multiprocessors / CLUSTER, tiles) clusters of CLUSTER blocks of 384 threads (grid-stride loop over tiles).
 // Dynamic shared memory: STAGES * STAGE + A_RAW + B_RAW + 1024 bytes (plan/direct.py). Registers: 168 at launch; after that
@@ -29,6 +31,8 @@
 #include "common/epilogue.cuh"
 #include "common/operand.cuh"
 #include "common/tile_order.cuh"
+#include "emulated/again.cuh"
+#include "emulated/nonfinite.cuh"
 #include "emulated/raw_tile.cuh"
 #include "ptx/bulk_copy.cuh"
 #include "ptx/cluster.cuh"
@@ -74,11 +78,10 @@ static_assert(A_WARP - SUMS >= 16 * AT_ONCE * 4);
 
 // Magnitudes that decide whether bf16x6 holds all bits of a sum. least: of the elements but zeros, twice the bits of the least, less
 // one; NONE where there are only zeros. most: of their hi numbers, as bits.
-constexpr unsigned NONE = ~0u;
-// gridDim.y is 1, which the compiler does not know: multiply-adds leave the pipe free that conversions and minima are bound by.
-__device__ __forceinline__ unsigned twice_less_one(float x) { return __float_as_uint(x) * (2 * gridDim.y) - 1; }
-__device__ __forceinline__ unsigned smaller(unsigned least, float x, float y) {
-    return min(least, min(twice_less_one(x), twice_less_one(y)));
+constexpr unsigned NONE = ~0u, INFINITE = 0x7f80;
+// `two` is 2, which the compiler does not know: multiply-adds leave the pipe free that conversions and minima are bound by.
+__device__ __forceinline__ unsigned smaller(unsigned least, float x, float y, unsigned two) {
+    return min(least, min(__float_as_uint(x) * two - 1, __float_as_uint(y) * two - 1));
 }
 // The largest of pairs of bf16, of either sign: as unsigned numbers those below zero are the largest.
 struct Most {
@@ -114,6 +117,9 @@ struct Shared {
     unsigned long long full[APART ? 2 : 1][STAGES];  // of each group's K-blocks, if those are apart
     Range b[STAGES][TEAM];                               // of the K-block in a stage, by the warps that have split it
     Met met[WARPS];
+    // Whether some sum is NaN or Inf as it is stored, and some element of such a one's rows, and of its columns; and the tiles that are
+    // to be computed again, in the bits that bit_of says.
+    unsigned spoiled, spoiled_rows, spoiled_columns, again[2];
 };
 static_assert(STAGES * STAGE + A_RAW + B_RAW + 1024 + sizeof(Shared) <= 227 * 1024);
 
@@ -205,7 +211,7 @@ __device__ __forceinline__ Operand operand_of(const Problem& p, bool b, unsigned
 // is split, into the next tile too.
 __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigned raw, Shared& shared) {
     const int producer = threadIdx.x / 32 % PRODUCERS, warp = producer % TEAM, team = producer / TEAM, lane = threadIdx.x % 32;
-    const unsigned empty = shared_address(shared.empty);
+    const unsigned empty = shared_address(shared.empty), two = in_register(2);
     unsigned full = shared_address(shared.full), other_full = full + 8 * STAGES;
     const KBlocks blocks(p.k);
     const Tiles tiles(p);
@@ -290,7 +296,7 @@ __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigne
                 unsigned plane[PLANES][4];
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
-                    least = smaller(least, x[2 * e], x[2 * e + 1]);
+                    least = smaller(least, x[2 * e], x[2 * e + 1], two);
                     split(x[2 * e], x[2 * e + 1], plane[0][e], plane[1][e], plane[2][e]);
                 }
                 most.meet(plane[0][0], plane[0][1]), most.meet(plane[0][2], plane[0][3]);
@@ -331,49 +337,43 @@ __device__ __forceinline__ unsigned sum_at(unsigned row, unsigned column) {
     return row * AT_ONCE * 4 + ((column / 4 ^ row % 4 * 2) * 16) + column % 4 * 4;
 }
 
-// Whether a sum of magnitude `least` or more is right as it is.
-__device__ __forceinline__ bool is_kept(float sum, float least) {
-    return fabsf(sum) >= least && fabsf(sum) < __int_as_float(0x7f800000);
-}
+__device__ __forceinline__ bool is_finite(float x) { return fabsf(x) < __int_as_float(0x7f800000); }
+
+// Whether bf16x6 holds all bits of products of elements of these magnitudes and larger ones.
+__device__ __forceinline__ bool all_bits(float of_a, float of_b) { return of_a * of_b >= 0x1p-100f && min(of_a, of_b) >= 0x1p-110f; }
 
 // The magnitude from which on a sum is kept, of elements of A of magnitudes from `least_a` to `most_a`, and of B from and to those of `b`.
 // bf16x6 holds all bits of a product of at least 2^-100, if both elements are at least 2^-110; of others each loses less than 2^-123,
 // and of an element of which bf16 does not hold all bits, less than 2^-133 times what it is multiplied with. A row or a tile of zeros
 // loses nothing.
 __device__ __forceinline__ float least_kept(const Problem& p, unsigned least_a, unsigned most_a, const Range& b) {
-    if (least_a == NONE || b.least == NONE) return 0.f;
-    const float of_a = element_of(least_a), of_b = element_of(b.least);
-    if (of_a * of_b >= 0x1p-100f && min(of_a, of_b) >= 0x1p-110f) return 0.f;
+    if (least_a == NONE || b.least == NONE || all_bits(element_of(least_a), element_of(b.least))) return 0.f;
     return (float)p.k * (0x1p-99f + 0x1p-109f * (__uint_as_float(most_a << 16) + __uint_as_float(b.most << 16)));
 }
 
-// A sum that is not kept, again by multiply-adds. What is NaN early stays so.
-__device__ __noinline__ float compute_again(const Problem& p, int matrix, int row, int column) {
-    const Operand a = operand_of(p, false, matrix), b = operand_of(p, true, matrix);
-    const float *const of_a = a.data + row * a.row_stride, *const of_b = b.data + column * b.row_stride;
-    float sum = 0.f;
-    for (long long first = 0; first < p.k && sum == sum; first += 64) {
-        float part = 0.f;
-        const long long end = min(first + 64, p.k);
-#pragma unroll 8
-        for (long long k = first; k < end; k++) part = fmaf(of_a[k * a.k_stride], of_b[k * b.k_stride], part);
-        sum += part;
-    }
-    return sum;
+// A tile's bit of Shared::again. Those that have the same are computed again together.
+__device__ __forceinline__ unsigned bit_of(const int3& tile) { return (tile.x * 21 + tile.y / TILE_M * 5 + tile.z / TILE_N) % 64u; }
+__device__ __forceinline__ void ask_again(Shared& shared, const int3& tile) { atomicOr(&shared.again[bit_of(tile) / 32], 1u << bit_of(tile) % 32); }
+
+// The rows of a tile that a warp stores: how many, the first, and number i of them.
+constexpr int ROWS = SHARERS == 1 ? 16 : TILE_M / CLUSTER / WARPS;
+__device__ __forceinline__ int first_row() {
+    const int warp = threadIdx.x / 32;
+    return SHARERS == 1 ? warp % (TILE_M / 16) * 16 : (CLUSTER > 1 ? cluster_rank() : 0) * (TILE_M / CLUSTER) + warp * ROWS;
 }
+__device__ __forceinline__ int row_at(const int3& tile, int in_tile) { return tile.y + in_tile / 16 * 16 + RawA::row_of(in_tile % 16); }
 
 // Adds up rows of AT_ONCE columns of a tile, from column `n0` on, of all that share it, and stores them. A warp of a
 // block alone has its own 16 rows; otherwise the rows of a tile are dealt out to the cluster's blocks and their warps.
-__device__ __forceinline__ void finish(const Problem& p, const int3& tile, int n0, unsigned raw, const Shared& shared) {
+__device__ __forceinline__ void finish(const Problem& p, const int3& tile, int n0, unsigned raw, Shared& shared) {
     // A lane has WIDTH neighbouring columns of a row, ACROSS lanes have a row at a time, or a PARTS-th of it, and a warp STEP rows.
     // Neighbouring lanes have neighbouring elements of a row of C: SWAPPED, those of a column here.
-    constexpr int WIDTH = MM32_C_VECTOR ? 4 : 1, ROWS = SHARERS == 1 ? 16 : TILE_M / CLUSTER / WARPS;
+    constexpr int WIDTH = MM32_C_VECTOR ? 4 : 1;
     constexpr int ACROSS = SWAPPED ? 32 / ROWS : AT_ONCE / WIDTH < 32 ? AT_ONCE / WIDTH : 32;
     constexpr int PARTS = AT_ONCE / WIDTH / ACROSS, STEP = 32 / ACROSS;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, rank = CLUSTER > 1 ? cluster_rank() : 0;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     // The first row in the tile, and the warp whose raw tiles it lies in.
-    const int first = SHARERS == 1 ? warp % (TILE_M / 16) * 16 : rank * (TILE_M / CLUSTER) + warp * ROWS;
-    const int owner = SHARERS == 1 ? warp : first / 16;
+    const int first = first_row(), owner = SHARERS == 1 ? warp : first / 16;
     // The rest of what the sharers have met.
     unsigned most_a = 0;
     Range b = NOTHING;
@@ -412,16 +412,13 @@ __device__ __forceinline__ void finish(const Problem& p, const int3& tile, int n
             for (int e = 0; e < WIDTH; e++) sum[e] = share == 0 ? x[e] : sum[e] + x[e];
         }
     };
-    const auto row_of = [&](int i) {
-        const int in_tile = first + i + lane_row;
-        return tile.y + in_tile / 16 * 16 + RawA::row_of(in_tile % 16);
-    };
+    const auto row_of = [&](int i) { return row_at(tile, first + i + lane_row); };
     const auto exists = [&](int i, int part) {
         return (ROWS % STEP == 0 || i + lane_row < ROWS) && row_of(i) < rows_of(p) && tile.z + n0 + column_of(part) < columns_of(p);
     };
     const long long c_row = SWAPPED ? p.c.col : p.c.row, c_column = SWAPPED ? p.c.row : p.c.col;
     float* const c = p.c.data + offset_of(p, p.c.batch, tile.x) + (tile.z + n0) * c_column;
-    // The usual case: no products are that small. What NaN and Inf have spoiled is not kept: it is stored again below.
+    // The usual case: no products are that small. What NaN and Inf have spoiled is stored again below, without the epilogue.
     if (usual && (WIDTH == 1 || columns_of(p) % WIDTH == 0)) {
         constexpr int AT_A_TIME = SWAPPED ? STEP : 8 * STEP / PARTS, BATCH = ROWS < STEP ? STEP : AT_A_TIME < ROWS ? AT_A_TIME : ROWS;  // rows
         float spoiled = 0.f;
@@ -450,6 +447,7 @@ __device__ __forceinline__ void finish(const Problem& p, const int3& tile, int n
         }
         if (!__any_sync(~0u, spoiled != spoiled)) return;
     }
+    bool small = false, spoiled = false;
 #pragma unroll 1
     for (int i = 0; i < ROWS; i += STEP)
 #pragma unroll 1
@@ -463,10 +461,18 @@ __device__ __forceinline__ void finish(const Problem& p, const int3& tile, int n
 #pragma unroll
             for (int e = 0; e < WIDTH; e++, to += c_column) {
                 if (column + e >= columns_of(p)) continue;
-                if (!is_kept(sum[e], least)) sum[e] = compute_again(p, tile.x, row_of(i), column + e);
-                *to = epilogue(sum[e], bias_at(p, SWAPPED ? row_of(i) : column + e));
+                // What is NaN or Inf stands without the epilogue until it is looked at again.
+                const bool finite = is_finite(sum[e]);
+                spoiled |= !finite, small |= finite && !(fabsf(sum[e]) >= least);
+                *to = finite ? epilogue(sum[e], bias_at(p, SWAPPED ? row_of(i) : column + e)) : sum[e];
             }
         }
+    if (small) ask_again(shared, tile);
+    if (spoiled) {
+        shared.spoiled = true;
+        if (most_a >= INFINITE) shared.spoiled_rows = true;
+        if (b.most >= INFINITE) shared.spoiled_columns = true;
+    }
 }
 
 // Whether a warp can store its 16 rows of a tile by `store_whole`: where no other warp shares its sums.
@@ -521,7 +527,8 @@ __device__ __forceinline__ void store_whole(const Problem& p, const int3& tile, 
 __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigned raw, Shared& shared) {
     const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);  // the compiler then knows that a warp has one: descriptors stay uniform
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const unsigned full = shared_address(shared.full) + (APART ? group * 8 * STAGES : 0), empty = shared_address(shared.empty);
+    const unsigned full = in_register(shared_address(shared.full) + (APART ? group * 8 * STAGES : 0)), empty = in_register(shared_address(shared.empty));
+    const unsigned of_b = in_register(shared_address(&shared.b[0][lane % TEAM])), two = in_register(2);
     const unsigned own = raw + warp * A_WARP;
     const KBlocks blocks(p.k);
     const Tiles tiles(p);
@@ -599,7 +606,7 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
                     a.fragment(own + slot * RawA::BYTES, 2 * half + j, x);
 #pragma unroll
                     for (int i = 0; i < 4; i++) {
-                        least_a[i % 2] = smaller(least_a[i % 2], x[i].x, x[i].y);
+                        least_a[i % 2] = smaller(least_a[i % 2], x[i].x, x[i].y, two);
                         split(x[i].x, x[i].y, plane[0][j][i], plane[1][j][i], plane[2][j][i]);
                     }
                     most_a.meet(plane[0][j][0], plane[0][j][1]), most_a.meet(plane[0][j][2], plane[0][j][3]);
@@ -609,7 +616,8 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
                         barrier_wait(full + 8 * stage, phase);
                         fence_stores_for_wgmma();  // the producers have stored what wgmma reads
                     }
-                    range_b.add(shared.b[stage][lane % TEAM]);
+                    const float2 range = load_shared2(of_b + stage * TEAM * (unsigned)sizeof(Range));
+                    range_b.add({__float_as_uint(range.x), __float_as_uint(range.y)});
                 }
                 multiply(part, plane, b + half * 2 * WGMMA_STEP<B_ROWS>);
                 if (half == 1) {
@@ -669,6 +677,94 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
     copy_wait<0>();
 }
 
+// Stores again those sums of a warp's rows of a tile that are NaN or Inf as they stand in C.
+__device__ __forceinline__ void finish_spoiled(const Problem& p, const int3& tile, Shared& shared) {
+    const int lane = threadIdx.x % 32, first = first_row();
+    const Operand a = operand_of(p, false, tile.x), b = operand_of(p, true, tile.x);
+    const long long c_row = SWAPPED ? p.c.col : p.c.row, c_column = SWAPPED ? p.c.row : p.c.col;
+    int of_row = UNKNOWN;  // of row `lane`
+    bool undecided = false;
+#pragma unroll 1
+    for (int n0 = 0; n0 < TILE_N; n0 += 32) {
+        const int column = tile.z + n0 + lane;
+        const bool exists = column < columns_of(p);
+        float* const c = p.c.data + offset_of(p, p.c.batch, tile.x) + column * c_column;
+        // A line of which some sum is finite has no NaN and no Inf; nor has any if none of its kind has.
+        unsigned rows = 0, odd_rows = 0;  // in bits: rows with such a sum in this column; rows that have no other
+        bool odd = exists && shared.spoiled_columns;
+#pragma unroll(ROWS < 4 ? ROWS : 4)
+        for (int i = 0; i < ROWS; i++) {
+            const int row = row_at(tile, first + i);
+            if (row >= rows_of(p)) continue;
+            const bool finite = exists && is_finite(c[row * c_row]);
+            if (finite) odd = false;
+            else if (exists) rows |= 1u << i;
+            if (!__any_sync(~0u, finite) && shared.spoiled_rows) odd_rows |= 1u << i;
+        }
+#pragma unroll 1
+        for (; odd_rows != 0; odd_rows &= odd_rows - 1) {
+            const int i = __ffs(odd_rows) - 1;
+            if (__shfl_sync(~0u, of_row, i) != UNKNOWN) continue;
+            const int found = nonfinite_of(a.data + row_at(tile, first + i) * a.row_stride, a.k_stride, p.k);
+            if (lane == i) of_row = found;
+        }
+        const unsigned nan_rows = __ballot_sync(~0u, of_row == HAS_NAN);
+        int of_column = FINITE;
+#pragma unroll 1
+        for (unsigned lanes = __ballot_sync(~0u, odd && (rows & ~nan_rows) != 0); lanes != 0; lanes &= lanes - 1) {
+            const int one = __ffs(lanes) - 1;
+            const int found = nonfinite_of(b.data + (column + one - lane) * b.row_stride, b.k_stride, p.k);
+            if (lane == one) of_column = found;
+        }
+#pragma unroll 1
+        for (int i = 0; i < ROWS; i++) {
+            const int row = row_at(tile, first + i), in_row = __shfl_sync(~0u, of_row, i);
+            if (!(rows >> i & 1)) continue;
+            if (!decided(in_row, of_column)) {
+                undecided = true;
+                continue;
+            }
+            const float sum = sum_of_nonfinite(a.data + row * a.row_stride, a.k_stride, in_row, b.data + column * b.row_stride, b.k_stride, of_column);
+            c[row * c_row] = epilogue(sum, bias_at(p, SWAPPED ? row : column));
+        }
+    }
+    if (undecided) ask_again(shared, tile);
+}
+
+// What is left to do when all tiles have been stored. All consumers call it together.
+__device__ __noinline__ void finish_odd(const Problem& p, Shared& shared, unsigned raw) {
+    const Tiles tiles(p);
+    const int group = threadIdx.x / 128;
+    if (shared.spoiled) {
+#pragma unroll 1
+        for (unsigned next = tiles.begin + (ALTERNATE ? group * tiles.step : 0); next < tiles.end; next += ALTERNATE ? 2 * tiles.step : tiles.step)
+            finish_spoiled(p, tiles.at(next, tiles.panel_of(next)), shared);
+        sync_at<1, CONSUMERS>();
+    }
+    const unsigned again[2] = {shared.again[0], shared.again[1]};
+    if (!(again[0] | again[1])) return;
+    // Of a tile the rows that this block stores, at most so many at a time that sums find registers.
+    constexpr int OWN = TILE_M / CLUSTER, HEIGHT = OWN * TILE_N / CONSUMERS > 32 ? OWN / 2 : OWN;
+    using Tile = Again<HEIGHT, TILE_N, CONSUMERS>;
+    static_assert(Tile::BYTES <= A_RAW);
+#pragma unroll 1
+    for (unsigned next = tiles.begin; next < tiles.end; next += tiles.step) {
+        const int3 tile = tiles.at(next, tiles.panel_of(next));
+        if (!(again[bit_of(tile) / 32] >> bit_of(tile) % 32 & 1)) continue;
+        const long long c_row = SWAPPED ? p.c.col : p.c.row, c_column = SWAPPED ? p.c.row : p.c.col;
+        float* const c = p.c.data + offset_of(p, p.c.batch, tile.x);
+#pragma unroll 1
+        for (int i = 0; i < OWN; i += HEIGHT) {
+            const int row0 = tile.y + (CLUSTER > 1 ? cluster_rank() : 0) * OWN + i;
+            Tile::multiply(operand_of(p, false, tile.x).from(row0, 0), operand_of(p, true, tile.x).from(tile.z, 0), p.k, raw,
+                           [&](int row, int column, float sum) {
+                               row += row0, column += tile.z;
+                               c[row * c_row + column * c_column] = epilogue(sum, bias_at(p, SWAPPED ? row : column));
+                           });
+        }
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(CONSUMERS + 32 * PRODUCERS, 1) CLUSTER_DIMENSIONS mm32_direct(const __grid_constant__ Problem p) {
     extern __shared__ __align__(16) char dynamic[];
     __shared__ __align__(16) Shared shared;
@@ -679,6 +775,7 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32 * PRODUCERS, 1) CLUS
             barrier_init(shared_address(shared.empty) + 8 * i, KEPT ? WARPS : WARPS / GROUPS);
         }
         fence_barrier_init();
+        shared.spoiled = shared.spoiled_rows = shared.spoiled_columns = shared.again[0] = shared.again[1] = 0;
     }
     __syncthreads();
     if (threadIdx.x >= CONSUMERS) {
@@ -687,5 +784,7 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32 * PRODUCERS, 1) CLUS
     } else {
         take_registers<200>();
         consume(p, ring, raw, shared);
+        if (SHARERS == 1) sync_at<1, CONSUMERS>();  // otherwise they have waited for one another
+        if (__builtin_expect(shared.spoiled | shared.again[0] | shared.again[1], 0)) finish_odd(p, shared, raw);
     }
 }
