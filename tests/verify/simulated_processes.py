@@ -32,13 +32,15 @@ class Said:
 class Card:
     """Where code that is `speed` times as fast is timed. Logarithms of times: of two processes' medians the difference is at most
     `apart` (each has its own place in an interval of that length), or with `normal` each one's is normal with that standard
-    deviation; of windows `noise`, normal, and two in a hundred take 1.5 to 4 times as long."""
+    deviation; of windows `noise`, normal, and two in a hundred take 1.5 to 4 times as long. Half of the windows are `late` besides,
+    by that much in the mean (exponential), as beside other programs."""
 
     chance: random.Random
     speed: float
     noise: float
     apart: float
     normal: bool = False
+    late: float = 0.0
 
     def process(self) -> Callable[[], float]:
         """A fresh process's windows."""
@@ -46,7 +48,8 @@ class Card:
 
         def window() -> float:
             spike = self.chance.uniform(1.5, 4) if self.chance.random() < 0.02 else 1.0
-            return math.exp(own + self.chance.gauss(0, self.noise)) * spike
+            late = self.chance.expovariate(1 / self.late) if self.late and self.chance.random() < 0.5 else 0.0
+            return math.exp(own + self.chance.gauss(0, self.noise) + late) * spike
 
         return window
 
@@ -100,11 +103,17 @@ def _cut(times: Times, count: int) -> Times:
 
 
 def rates(
-    rule: Callable[[Card], Said], speed: float, noise: float, apart: float, runs: int, normal: bool = False
+    rule: Callable[[Card], Said],
+    speed: float,
+    noise: float,
+    apart: float,
+    runs: int,
+    normal: bool = False,
+    late: float = 0.0,
 ) -> dict[str, float]:
     """Shares of "faster" and "slower", and the means of rounds and groups."""
     chance = random.Random(f"{speed} {noise} {apart} {normal}")
-    found = [rule(Card(chance, speed, noise, apart, normal)) for _ in range(runs)]
+    found = [rule(Card(chance, speed, noise, apart, normal, late)) for _ in range(runs)]
     words = Counter(one.word for one in found)
     return {
         "faster": words["faster"] / runs,

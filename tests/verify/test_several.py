@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import random
+import statistics
 import tempfile
 
 import pytest
 from conftest_verify import Leftovers, Run
-from simulated_processes import by_one, by_several, rates
+from simulated_processes import Card, by_one, by_several, rates
 from verify_scripts import RIGHT, forward
 
 from mm32.verify.timing import repeated, sequential, several
@@ -25,8 +27,8 @@ def test_identical_code_is_called_faster_or_slower_in_at_most_one_percent(
     noise: float, apart: float, normal: bool
 ) -> None:
     said = rates(by_several, 1.0, noise, apart, RUNS, normal)
-    # Of 300 runs, 3 are the aim, and 7 what chance leaves of it at 99 %.
-    assert said["faster"] + said["slower"] <= (7 if normal else 3) / RUNS
+    # Of 300 runs, 3 are the aim, and 8 what chance leaves of it.
+    assert said["faster"] + said["slower"] <= (8 if normal else 3) / RUNS
 
 
 @pytest.mark.parametrize(("noise", "apart"), [(0.005, 0.04), (0.02, 0.04), (0.055, 0.02)])
@@ -35,6 +37,15 @@ def test_five_percent_faster_is_called_faster_though_processes_differ(noise: flo
     assert said["faster"] >= 0.95
     assert said["slower"] == 0
     assert rates(by_one, 1.05, noise, apart, RUNS)["faster"] < said["faster"] - 0.1
+
+
+@pytest.mark.parametrize("late", [0.1, 0.4])
+def test_noise_that_only_delays_makes_nobody_faster(late: float) -> None:
+    card = Card(random.Random(1), 1.0, 0.02, 0.02, late=late)
+    ratios = [several.group(*card.rounds(24)).ratio for _ in range(400)]
+    assert abs(statistics.fmean(ratios)) < 4 * statistics.stdev(ratios) / math.sqrt(len(ratios))
+    said = rates(by_several, 1.0, 0.02, 0.02, RUNS, late=late)
+    assert said["faster"] + said["slower"] <= 5 / RUNS
 
 
 def test_what_is_clear_takes_one_group() -> None:

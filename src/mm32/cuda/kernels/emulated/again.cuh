@@ -2,6 +2,7 @@
 #pragma once
 #include "common/operand.cuh"
 #include "ptx/shared_memory.cuh"
+#include "ptx/words.cuh"
 #include "ptx/named_barriers.cuh"
 
 // ROWS x COLUMNS sums by THREADS threads, the first ones of the block. K is copied in slices through registers to shared memory, where a

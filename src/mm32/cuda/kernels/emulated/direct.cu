@@ -40,6 +40,7 @@
 #include "ptx/pairs.cuh"
 #include "ptx/warpgroups.cuh"
 #include "ptx/wgmma_registers.cuh"
+#include "ptx/words.cuh"
 
 // The size of its clusters, as an attribute of the kernel.
 #if MM32_CLUSTER > 1
@@ -112,14 +113,25 @@ struct __align__(16) Met {
 // The element of which `least` tells.
 __device__ __forceinline__ float element_of(unsigned least) { return least == NONE ? __int_as_float(0x7f800000) : __uint_as_float((least + 1) / 2); }
 
+// Tiles, in 64 bits: those that share one are taken together.
+struct Marks {
+    unsigned words[2];
+
+    static __device__ __forceinline__ unsigned bit_of(const int3& tile) { return (tile.x * 21 + tile.y / TILE_M * 5 + tile.z / TILE_N) % 64u; }
+    __device__ __forceinline__ void add(const int3& tile) { atomicOr(&words[bit_of(tile) / 32], 1u << bit_of(tile) % 32); }
+    __device__ __forceinline__ bool has(const int3& tile) const { return words[bit_of(tile) / 32] >> bit_of(tile) % 32 & 1; }
+    __device__ __forceinline__ bool any() const { return (words[0] | words[1]) != 0; }
+};
+
 struct Shared {
     unsigned long long empty[STAGES];
     unsigned long long full[APART ? 2 : 1][STAGES];  // of each group's K-blocks, if those are apart
     Range b[STAGES][TEAM];                               // of the K-block in a stage, by the warps that have split it
     Met met[WARPS];
-    // Whether some sum is NaN or Inf as it is stored, and some element of such a one's rows, and of its columns; and the tiles that are
-    // to be computed again, in the bits that bit_of says.
-    unsigned spoiled, spoiled_rows, spoiled_columns, again[2];
+    // Tiles with sums that are NaN or Inf as they are stored; those that are to be computed again; whether such a sum's rows, and its
+    // columns, have NaN or Inf.
+    Marks spoiled, again;
+    unsigned spoiled_rows, spoiled_columns;
 };
 static_assert(STAGES * STAGE + A_RAW + B_RAW + 1024 + sizeof(Shared) <= 227 * 1024);
 
@@ -351,10 +363,6 @@ __device__ __forceinline__ float least_kept(const Problem& p, unsigned least_a, 
     return (float)p.k * (0x1p-99f + 0x1p-109f * (__uint_as_float(most_a << 16) + __uint_as_float(b.most << 16)));
 }
 
-// A tile's bit of Shared::again. Those that have the same are computed again together.
-__device__ __forceinline__ unsigned bit_of(const int3& tile) { return (tile.x * 21 + tile.y / TILE_M * 5 + tile.z / TILE_N) % 64u; }
-__device__ __forceinline__ void ask_again(Shared& shared, const int3& tile) { atomicOr(&shared.again[bit_of(tile) / 32], 1u << bit_of(tile) % 32); }
-
 // The rows of a tile that a warp stores: how many, the first, and number i of them.
 constexpr int ROWS = SHARERS == 1 ? 16 : TILE_M / CLUSTER / WARPS;
 __device__ __forceinline__ int first_row() {
@@ -467,9 +475,9 @@ __device__ __forceinline__ void finish(const Problem& p, const int3& tile, int n
                 *to = finite ? epilogue(sum[e], bias_at(p, SWAPPED ? row_of(i) : column + e)) : sum[e];
             }
         }
-    if (small) ask_again(shared, tile);
+    if (small) shared.again.add(tile);
     if (spoiled) {
-        shared.spoiled = true;
+        shared.spoiled.add(tile);
         if (most_a >= INFINITE) shared.spoiled_rows = true;
         if (b.most >= INFINITE) shared.spoiled_columns = true;
     }
@@ -692,7 +700,7 @@ __device__ __forceinline__ void finish_spoiled(const Problem& p, const int3& til
         // A line of which some sum is finite has no NaN and no Inf; nor has any if none of its kind has.
         unsigned rows = 0, odd_rows = 0;  // in bits: rows with such a sum in this column; rows that have no other
         bool odd = exists && shared.spoiled_columns;
-#pragma unroll(ROWS < 4 ? ROWS : 4)
+#pragma unroll(ROWS < 8 ? ROWS : 8)
         for (int i = 0; i < ROWS; i++) {
             const int row = row_at(tile, first + i);
             if (row >= rows_of(p)) continue;
@@ -728,21 +736,22 @@ __device__ __forceinline__ void finish_spoiled(const Problem& p, const int3& til
             c[row * c_row] = epilogue(sum, bias_at(p, SWAPPED ? row : column));
         }
     }
-    if (undecided) ask_again(shared, tile);
+    if (undecided) shared.again.add(tile);
 }
 
 // What is left to do when all tiles have been stored. All consumers call it together.
 __device__ __noinline__ void finish_odd(const Problem& p, Shared& shared, unsigned raw) {
     const Tiles tiles(p);
     const int group = threadIdx.x / 128;
-    if (shared.spoiled) {
+    if (shared.spoiled.any()) {
 #pragma unroll 1
-        for (unsigned next = tiles.begin + (ALTERNATE ? group * tiles.step : 0); next < tiles.end; next += ALTERNATE ? 2 * tiles.step : tiles.step)
-            finish_spoiled(p, tiles.at(next, tiles.panel_of(next)), shared);
+        for (unsigned next = tiles.begin + (ALTERNATE ? group * tiles.step : 0); next < tiles.end; next += ALTERNATE ? 2 * tiles.step : tiles.step) {
+            const int3 tile = tiles.at(next, tiles.panel_of(next));
+            if (shared.spoiled.has(tile)) finish_spoiled(p, tile, shared);
+        }
         sync_at<1, CONSUMERS>();
     }
-    const unsigned again[2] = {shared.again[0], shared.again[1]};
-    if (!(again[0] | again[1])) return;
+    if (!shared.again.any()) return;
     // Of a tile the rows that this block stores, at most so many at a time that sums find registers.
     constexpr int OWN = TILE_M / CLUSTER, HEIGHT = OWN * TILE_N / CONSUMERS > 32 ? OWN / 2 : OWN;
     using Tile = Again<HEIGHT, TILE_N, CONSUMERS>;
@@ -750,7 +759,7 @@ __device__ __noinline__ void finish_odd(const Problem& p, Shared& shared, unsign
 #pragma unroll 1
     for (unsigned next = tiles.begin; next < tiles.end; next += tiles.step) {
         const int3 tile = tiles.at(next, tiles.panel_of(next));
-        if (!(again[bit_of(tile) / 32] >> bit_of(tile) % 32 & 1)) continue;
+        if (!shared.again.has(tile)) continue;
         const long long c_row = SWAPPED ? p.c.col : p.c.row, c_column = SWAPPED ? p.c.row : p.c.col;
         float* const c = p.c.data + offset_of(p, p.c.batch, tile.x);
 #pragma unroll 1
@@ -775,7 +784,7 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32 * PRODUCERS, 1) CLUS
             barrier_init(shared_address(shared.empty) + 8 * i, KEPT ? WARPS : WARPS / GROUPS);
         }
         fence_barrier_init();
-        shared.spoiled = shared.spoiled_rows = shared.spoiled_columns = shared.again[0] = shared.again[1] = 0;
+        shared.spoiled = shared.again = {}, shared.spoiled_rows = shared.spoiled_columns = 0;
     }
     __syncthreads();
     if (threadIdx.x >= CONSUMERS) {
@@ -785,6 +794,6 @@ extern "C" __global__ void __launch_bounds__(CONSUMERS + 32 * PRODUCERS, 1) CLUS
         take_registers<200>();
         consume(p, ring, raw, shared);
         if (SHARERS == 1) sync_at<1, CONSUMERS>();  // otherwise they have waited for one another
-        if (__builtin_expect(shared.spoiled | shared.again[0] | shared.again[1], 0)) finish_odd(p, shared, raw);
+        if (__builtin_expect(shared.spoiled.any() || shared.again.any(), false)) finish_odd(p, shared, raw);
     }
 }

@@ -4,12 +4,6 @@
 
 __device__ __forceinline__ unsigned shared_address(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
 
-// The same number, which the compiler then keeps instead of computing it again where it is used.
-__device__ __forceinline__ unsigned in_register(unsigned x) {
-    asm volatile("" : "+r"(x));
-    return x;
-}
-
 // Copies BYTES (4 or 16). If `exists` is false it reads nothing and writes zeros.
 template <int BYTES>
 __device__ __forceinline__ void copy_async(unsigned to, const float* from, bool exists) {
