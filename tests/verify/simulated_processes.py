@@ -32,8 +32,8 @@ class Said:
 class Card:
     """Where code that is `speed` times as fast is timed. Logarithms of times: of two processes' medians the difference is at most
     `apart` (each has its own place in an interval of that length), or with `normal` each one's is normal with that standard
-    deviation; of windows `noise`, normal, and two in a hundred take 1.5 to 4 times as long. Half of the windows are `late` besides,
-    by that much in the mean (exponential), as beside other programs."""
+    deviation; of windows `noise`, normal, and two in a hundred take 1.5 to 4 times as long. Half of the windows are late besides,
+    by `late` in the mean (exponential), as beside other programs."""
 
     chance: random.Random
     speed: float
