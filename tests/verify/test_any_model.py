@@ -200,7 +200,8 @@ def test_variations_leave_masks_labels_indices_and_distributions_alone() -> None
         3,
     ]
     for variation in VARIATIONS:
-        if variation.state or variation.name in variations.SPECIAL:  # of these test_odd_data.py and test_scales.py
+        # Of these test_odd_data.py, test_scales.py and test_unasked_values.py.
+        if variation.state or variation.spreads or variation.name in variations.SPECIAL:
             continue
         out = variations.fill(variation.name, values, torch.Generator().manual_seed(1))
         if variation.name != "rolled":

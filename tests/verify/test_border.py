@@ -75,6 +75,7 @@ def test_pages_are_made_of_records_alone(path: Path) -> None:
 def test_the_references_program_is_the_one_that_shares_the_workers_code() -> None:
     assert {name for name in imports(PACKAGE / "reference.py") if name.startswith("worker")} == {
         "worker.main",
+        "worker.plain",
         "worker.runner",
     }
 

@@ -29,7 +29,7 @@ def test_infinities_that_become_nan() -> None:
     right = torch.tensor([1.0, math.inf, -math.inf, math.nan])
     got = torch.tensor([1.0, math.nan, math.nan, math.nan])
     truth = Truth("output", right, right.double())
-    assert "compensated or split sums need a guard for Inf" in judge(got, [truth]).reason
+    assert "split or compensated sums without a guard for Inf" in judge(got, [truth]).reason
     got = torch.tensor([math.nan, math.inf, -math.inf, math.nan])
     said = judge(got, [truth]).reason
     assert "are NaN where the reference's are not" in said

@@ -11,7 +11,17 @@ from torch import Tensor
 
 from .exchange import handover
 from .exchange.wire import beside, bytes_of, leaves
-from .inputs.variations import LEAST, MIXED, WIDEST, is_complex_data, is_data, structure
+from .inputs.variations import (
+    FEW_VALUES,
+    LEAST,
+    MIXED,
+    WIDEST,
+    few_values,
+    in_words,
+    is_complex_data,
+    is_data,
+    structure,
+)
 from .judging import diagnosis, picture, selftest
 from .judging.bounds import NOISE, ROUNDOFF, U32, Truth
 from .judging.judge import Judgement, judge, same_bits, shape_of
@@ -62,6 +72,9 @@ class Comparison:
         self.unvaried: list[str] = []  # buffers that probes leave as they are, and how
         # inputs that are no data (masks, indices), and in everything compared so far the same
         self.steady: dict[int, Tensor] = {}
+        self.values: dict[
+            int, set[float]
+        ] = {}  # of inputs of few values, those that they had in everything compared so far
 
     def run(self, after_trials: Callable[[], None] = lambda: None) -> None:
         """All stages after loading; `after_trials` is called where trials found nothing. Raises Stop unless it is the same."""
@@ -226,6 +239,7 @@ class Comparison:
             "k": self.truth.k,
             "draws": found.get("draws", []),
             "changes": found.get("buffers", []),
+            "ignored": found.get("ignored", []),
         }
         if found.get("hidden"):
             raise Stop(
@@ -267,6 +281,14 @@ class Comparison:
             for i, t in enumerate(found):
                 if isinstance(t, Tensor) and LEAST <= t.numel() <= MOST_STEADY and not _may_vary(t):
                     self.steady[i] = t.clone()
+                    if t.is_floating_point():
+                        self.values[i] = set()
+        for i in list(self.values):
+            seen = few_values(found[i]) if i < len(found) and isinstance(found[i], Tensor) else None
+            if seen is None or len(self.values[i] | seen) > FEW_VALUES:
+                del self.values[i]
+            else:
+                self.values[i] |= seen
         changed = [i for i, t in self.steady.items() if i >= len(found) or not torch.equal(t, found[i].to(t.device))]
         for i in changed:
             del self.steady[i]
@@ -283,6 +305,9 @@ class Comparison:
             what = "truth values" if t.dtype == torch.bool else "few values" if t.is_floating_point() else "integers"
             share = float((t != 0).double().mean())
             said.append(f"input {i} other than the same {what} each time ({share:.0%} {kind})")
+        for i, seen in self.values.items():
+            if i not in self.steady and seen:
+                said.append(f"input {i} other than {in_words(seen)}")
         return said + list(dict.fromkeys(self.unvaried))
 
     # ------------------------------------------------------------------------------------------------------ for trials and probes

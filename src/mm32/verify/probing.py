@@ -22,7 +22,8 @@ from .exchange import handover
 from .exchange.wire import bytes_of, leaves
 from .inputs.isolating import FEW, ISOLATING
 from .inputs.probes import PROBES, Probe, skip_reason
-from .inputs.variations import MILDER, NO_PARAMETERS, VARIATIONS, Variation
+from .inputs.states import not_given
+from .inputs.variations import MILDER, NO_PARAMETERS, VARIATIONS, WIDEST, Variation
 from .judging.bounds import U32, Errors, Truth
 from .judging.judge import Judgement, judge, same_bits
 from .judging.odd_values import INF_HINT
@@ -37,6 +38,8 @@ ODD_RAISED = "NaN and Inf, on which it raises"
 LATE = "left out for time"
 DECIDES = "rounding decides the reference's own answer there"
 UNSET = "the candidate's parameters cannot be set"
+NOT_FINITE = "the reference's own answer is not finite there"
+MANY_TERMS = "sums have many terms there even so"
 NO_MEMORY = "the card has no memory left to judge it"
 DISTURBED = 3  # probes that needed a disturbed float64 run, after which the others get one at once
 # Of extreme data: how many times what the disturbed run moves an output by counts, and how much of it at least. The power of two
@@ -50,9 +53,14 @@ TF32_BITS = 11
 FINE = 4  # u: an error that says nothing of the bits of the arithmetic
 EARLIER, SHORT = 7, 0.1  # calls before the one that is judged, where one takes less than so many seconds
 MANY, BRIEF = 63, 0.01  # and then at most so many, drawn, where one takes less than that
+FULL_BITS = 22.0  # of an arithmetic, above which it is no matter that no data show more
 ADDITIONS = 16.0  # that round, in data whose sums should have few terms: above it the probe would show nothing
 FIRST = 2  # variations that come before these data: what comes last is left out first where time is short
 DRAWS = 2  # of impulses where the output has few entries: one may be right by chance
+
+LARGER = {v.name for v in (*VARIATIONS, *MILDER.values()) if v.larger}
+FINE_PROBES = {v.name for v in ISOLATING}
+LACKS = "the candidate has no such tensors"
 
 
 @dataclass
@@ -106,11 +114,24 @@ class Probing:
             self.report.left_out.append(
                 f"{len(skipped)} of {len(self.report.probes)} probes, which do not suit its data"
             )
-        self.report.left_out += self.comparison.unlike()
+        larger = [p for p in self.report.probes if p["name"] in LARGER]
+        if larger and all(p.get("reason") == NOT_FINITE for p in larger) and len(skipped) <= len(applied):
+            self.report.left_out.append("larger values, for which the reference's own answer is not finite")
         if self.seen:
             bits = min(self.seen)
             self.report.precision = {"bits": round(bits, 1), "of": 24}
+            fine = any(p["name"] in FINE_PROBES for p in applied)
+            if bits < FULL_BITS and self.truth.contraction is None and not fine:
+                self.report.left_out.append(f"arithmetic of more than {bits:.0f} bits, which none of its data show")
+        self.report.left_out += self.comparison.unlike() + self._labels()
         return worst
+
+    def _labels(self) -> list[str]:
+        """Labels that a loss leaves out, in words: no candidate is given them, for one that looks them up may end its process."""
+        whole = any(isinstance(t, Tensor) and t.dtype in WIDEST for _, t in leaves(self.comparison.inputs))
+        return [
+            f"labels of {label}, which its loss leaves out" for label in self.report.problem.get("ignored", ()) if whole
+        ]
 
     def _product_probes(self, begin: float) -> Judgement:
         """Probes of a product with an epilogue: data made for its operands."""
@@ -242,6 +263,8 @@ class Probing:
                 self.reference.ask("build", comparison.build, seed=self.session.seed)
             return None, reason != NO_PARAMETERS
         result = self._judge_variation(variation, seed, record)
+        if record.get("reason") == LACKS:
+            self.report.probes.remove(record)
         if variation.state:
             self.reference.ask("build", comparison.build, seed=self.session.seed)
             comparison.build_candidate(comparison.build)
@@ -260,7 +283,14 @@ class Probing:
     def _judge_variation(self, variation: Variation, seed: int, record: dict[str, Any]) -> Judgement | None:
         comparison = self.comparison
         if variation.state:
-            comparison.build_candidate({"init": comparison.build["init"], "state": comparison.varied["state"]})
+            build = {"init": comparison.build["init"], "state": comparison.varied["state"]}
+            turned = comparison.varied["plain"]
+            if turned and self._lacks(build | {"plain": turned}):
+                self.report.left_out.append(not_given(turned))
+                record |= {"status": "skipped", "reason": LACKS}
+                return None
+            if not turned:
+                comparison.build_candidate(build)
         comparison.forward(seed)
         found = None
         with suppress(torch.OutOfMemoryError):
@@ -276,11 +306,20 @@ class Probing:
             comparison.keep(truths, trial=False)
         result: Judgement | None = None
         free: dict[str, tuple[Tensor, Tensor]] = {}
+        skips = False  # the candidate has the answer of a kernel that skips zeros
         with suppress(torch.OutOfMemoryError):
             first = judge(got, truths)
             if not first.same and variation.odd:
-                free = self._free(truths, seed)
+                free, skipping = self._free(truths, seed)
                 first = judge(got, truths)
+                skips = not first.same and bool(skipping)
+                if skips:
+                    others = [
+                        t.other(reference=o, exact=None, free=None) for t, o in zip(truths, skipping, strict=True)
+                    ]
+                    other = judge(got, others)
+                    skips = other.same
+                    first, truths = (other, others) if skips else (first, truths)
             if not first.same and variation.equal and self._entries() <= MOST_EQUAL:
                 self._allow_equal(truths, seed)
                 first = judge(got, truths)
@@ -291,7 +330,7 @@ class Probing:
         record |= {"status": "same" if result.same else "different", **judgement_record(result)}
         comparison.note_inputs()
         drawn = variation.odd and self.report.problem["draws"]  # what NaN and Inf do depends on what a call draws
-        if result.same and not variation.state and not drawn:
+        if result.same and not variation.state and not drawn and not skips:
             self._keep_odd(variation.name, partial(self._truths, variation, free=free))
         if variation.isolating:
             self._count_bits(result)
@@ -309,7 +348,7 @@ class Probing:
         quick = not variation.isolating and self.disturbed < DISTURBED
         truths = self._truths(variation, seed, comparison.right, {}, noise=not quick)
         if variation.isolating and not (self.truth.additions <= ADDITIONS):
-            return "sums have many terms there even so"
+            return MANY_TERMS
         got = None
         if quick and judge(comparison.right, truths).same:
             comparison.give(comparison.inputs)
@@ -328,13 +367,20 @@ class Probing:
                 return raised
         return truths, got
 
-    def _free(self, truths: list[Truth], seed: int) -> dict[str, tuple[Tensor, Tensor]]:
-        """Truth.free of each tensor, which the truths get too: where NaN and Inf of the inputs decide nothing."""
-        found = self.reference.ask("free", seed=seed).value or []
+    def _lacks(self, build: dict[str, Any]) -> bool:
+        """Make the candidate anew with tensors for its plain attributes. Whether it lacks one of these."""
+        lacks = self.comparison.candidate.ask("build", build, seed=self.session.seed).header.get("lacks")
+        return not isinstance(lacks, list) or bool(lacks)
+
+    def _free(self, truths: list[Truth], seed: int) -> tuple[dict[str, tuple[Tensor, Tensor]], list[Any]]:
+        """Truth.free of each tensor, which the truths get too: where NaN and Inf of the inputs decide nothing. And the output of
+        a kernel that skips zeros, for which 0 times NaN is 0."""
+        value = self.reference.ask("free", seed=seed).value
+        found = value["free"]
         free = {truth.path: (one[0], one[1]) for truth, one in zip(truths, found, strict=False) if one is not None}
         for truth in truths:
             truth.free = free.get(truth.path)
-        return free
+        return free, [leaf for _, leaf in leaves(value["skipping"])]
 
     def _output(self, seed: int, odd: bool) -> tuple[Any, str]:
         """The candidate's output; or that it raises, which on `odd` data, that hold NaN or Inf, is no wrong answer."""
@@ -358,7 +404,12 @@ class Probing:
             handover.free(self.session.card)
 
     def _truths(
-        self, variation: Variation, seed: int, right: Any, free: dict[str, tuple[Tensor, Tensor]], noise: bool = True
+        self,
+        variation: Variation,
+        seed: int,
+        right: Any,
+        free: dict[str, tuple[Tensor, Tensor]],
+        noise: bool = True,
     ) -> list[Truth]:
         """The truths of the reference's output for a variation's data, with what more is right for these."""
         truths = self.truth.of(seed, right, few=variation.isolating, noise=noise)
@@ -366,6 +417,7 @@ class Probing:
             # A sum of Inf and -Inf is NaN; by whoever adds up the weights before the product, which is the same but for
             # these, it is Inf, and behind an activation a number. Data that hold a NaN are another matter.
             truth.either = variation.name == "an Inf"
+            truth.spreads = variation.spreads
             truth.extreme |= variation.equal or variation.extreme
             if variation.extreme and truth.noise is not None:
                 truth.noise.normwise = max(MORE * truth.noise.normwise, GROSS)

@@ -22,10 +22,12 @@ from . import machine, text
 from .exchange import wire
 from .inputs import isolating, probes, states, variations
 from .judging import exact, oracle
-from .judging.bounds import Truth
-from .judging.draws import LOOKUPS, CannotReplay, Watch
+from .judging.bounds import Truth, rms
+from .judging.draws import LIMITED, LOOKUPS, CannotReplay, Watch
 from .judging.rounding import U32, Rounding
+from .judging.zeros import SkipsZeros
 from .worker import main as worker
+from .worker import plain
 from .worker.runner import Answer, BuildError, Request, ScriptRunner, plain_attributes, seed_everything
 
 # Seconds of a forward in fp32 above which its truth is made of a part of the batch, and of how large a part.
@@ -43,15 +45,16 @@ CHANGES: dict[str, Callable[[torch.nn.Module, torch.Generator], None]] = {
     "parameters times 2": partial(states.enlarge, by=2.0),
 }
 
-# Operators that take probabilities, or rates, and on a GPU end the process's context where they are given others.
-LIMITED = {"aten::bernoulli", "aten::poisson", "aten::multinomial", "aten::binomial"}
-
+# Of an output's size: float64 entries that differ by less, for other numbers in an input, do not depend on these.
+INDEPENDENT = 2.0**-30
 
 BY_NAME = {
     variation.name: variation
     for variation in (*variations.VARIATIONS, *variations.MILDER.values(), *isolating.ISOLATING)
 }
 SUMS = {"aten::sum", "aten::cumsum"}
+LONG_PRODUCTS = {"prod", "cumprod"}
+PLACES = ("grid_sampler", "searchsorted", "bucketize")  # operators that take numbers of floating point for places
 # Operators that turn absolute errors into relative ones, which an honest kernel (exp2 of x log2 e) has of large values.
 STEEP = ("exp", "softmax", "attention", "sin", "cos", "tan")
 
@@ -302,6 +305,7 @@ class ReferenceRunner(ScriptRunner):
             "hidden": [] if steady else hidden or ["something that is no buffer"],
             "draws": sorted({name for name, _ in self.recorder.drawn}),
             "working": self.u,
+            "ignored": sorted(self.recorder.ignored),
         }, output
 
     def gauge(self, request: Request) -> Answer:
@@ -356,9 +360,22 @@ class ReferenceRunner(ScriptRunner):
         variation = BY_NAME.get(name)
         if variation is not None and variation.isolating and not self._isolates(name, request["entries"]):
             return {"why_not": ""}
-        limited = self.recorder is not None and any(
-            op in LIMITED or "binary_cross_entropy" in op for op in self.recorder.names
-        )
+        limited: dict[int, str] = {}
+        if self.recorder is not None and (variation is None or variation.outside):
+            limited = self.recorder.limited
+        if (
+            variation is not None
+            and variation.odd
+            and self.device.type == "cuda"
+            and self._operators(False) & LIMITED.keys()
+        ):
+            return {"why_not": "a NaN where the reference takes values from 0 to 1 only would end its process"}
+        if name.startswith("fractions") and self.recorder is not None and isolating.exponential(self.recorder.names):
+            limited = limited | dict.fromkeys(self.recorder.hiding, "1 - x, as a mask does")
+        if variation is not None and variation.spreads and any(of in op for op in self._operators() for of in PLACES):
+            return {"why_not": "a NaN is no place: the reference looks something up by numbers of floating point"}
+        if name in ("near one", "near zero") and not self._operators() & LONG_PRODUCTS:
+            return {"why_not": ""}
         steep = self.recorder is not None and any(
             word in op.replace("expand", "") for op in self.recorder.names for word in STEEP
         )
@@ -366,18 +383,20 @@ class ReferenceRunner(ScriptRunner):
             return {"why_not": "it would turn the rounding of large values into errors of the answer"}
         if name == "wide integers" and not self.products and not self._only_sums():
             return {"why_not": ""}
-        if limited and (variation is None or variation.outside):
-            return {"why_not": "the reference takes values from 0 to 1 only"}
         own: list[Any] = []  # which `place` writes to
         if sum(t.nbytes for t in leaves if isinstance(t, Tensor)) <= MOST_FREE:
             own = [t.clone() if isinstance(t, Tensor) else t for t in leaves]
         odd = variation is not None and variation.odd
         filled: list[Any] = []
         unvaried: list[str] = []
+        turned: dict[str, Tensor] = {}
         try:
             if variation is not None and variation.state:
                 if name == "integer buffers":
                     self._exchange(generator, seed, unvaried)
+                elif name == "plain tensors":
+                    turned = states.turn(plain.tensors(self.model), generator, unvaried)
+                    self.ready = None
                 else:
                     change = isolating.thin if variation.isolating else CHANGES[name]
                     change(self.model, generator)
@@ -386,7 +405,11 @@ class ReferenceRunner(ScriptRunner):
             else:
                 fill = self._isolated if variation is not None and variation.isolating else variations.fill
                 wide = name == "wide integers" and not self.products
-                filled = fill("wide sums" if wide else name, leaves, generator)
+                if name in ("near one", "near zero"):
+                    filled = variations.near(leaves, generator, name == "near one", max(self.lengths, default=0))
+                else:
+                    filled = fill("wide sums" if wide else name, leaves, generator)
+                filled = _kept_within(filled, leaves, limited)
                 if name == "ones and zeros" and not self._may_rise(1):
                     filled = [old if _all_zero(old) else new for old, new in zip(leaves, filled, strict=True)]
                 self.place(pytree.tree_unflatten(filled, spec))
@@ -401,7 +424,7 @@ class ReferenceRunner(ScriptRunner):
             why_not = ""
         if why_not:
             return {"why_not": why_not}
-        made: Answer = {"inputs": self.inputs, "state": dict(self.model.state_dict())}
+        made: Answer = {"inputs": self.inputs, "state": dict(self.model.state_dict()), "plain": turned}
         self.usual = (own, spec) if odd else ([], None)
         return {"value": made, "unvaried": unvaried}
 
@@ -416,6 +439,11 @@ class ReferenceRunner(ScriptRunner):
 
         safe = self._may_rise(states.SMALL)
         states.exchange(self.model, generator, self.changing, fails, unvaried, safe)
+
+    def _operators(self, in_place: bool = True) -> set[str]:
+        """What the model computes by, without the library's name; those `in_place` without the underscore, or not at all."""
+        names = {name.split("::")[-1] for name in (self.recorder.names if self.recorder is not None else ())}
+        return {name.rstrip("_") if in_place else name for name in names}
 
     def _only_sums(self) -> bool:
         """Whether the model adds up, and may be given any integers: it looks nothing up by them."""
@@ -457,38 +485,86 @@ class ReferenceRunner(ScriptRunner):
 
     def free(self, request: Request) -> Answer:
         """Of each tensor of the output, which entries do not depend on those inputs that are NaN or infinite, and what they are:
-        the same with other numbers in their place. A product with 0, as behind a mask, which a kernel may skip. Nothing where
-        that is not known."""
+        the same with other numbers in their place, but for rounding. A product with 0, as behind a mask, which a kernel may skip;
+        a Fourier transform. And the output ("skipping") of a model that does skip zeros. Nothing where that is not known."""
         usual, spec = self.usual
-        return {"value": self._free(usual, spec, pytree.tree_leaves(self.inputs), request["seed"])}
+        found = self._free(usual, spec, pytree.tree_leaves(self.inputs), request["seed"])
+        return {
+            "value": {"free": found, "skipping": self.copy(self._skipping(request["seed"], self.last)) if found else []}
+        }
 
     def _free(self, usual: list[Any], spec: Any, odd: list[Any], seed: int) -> list[Any]:
         if not usual:
             return []
-        outputs = []
+        outputs, variants = [], []
         for sign in (0, 1, -1):  # as they are, and much larger than all others: of a maximum they would decide
             given = [
-                torch.where(t.isfinite(), x, x if sign == 0 else sign * (100 * _largest(x) + 1))
+                torch.where(t.isfinite() | ~x.isfinite(), x, x if sign == 0 else sign * (100 * _largest(x) + 1))
                 if isinstance(t, Tensor) and t.is_floating_point()
                 else x
                 for t, x in zip(odd, usual, strict=True)
             ]
             seed_everything(seed)
+            variants.append(given)
             with contextlib.suppress(Exception):
                 outputs.append([t for _, t in wire.leaves(self.call(pytree.tree_unflatten(given, spec)))])
             self.restore_state()
         if len(outputs) != 3 or any([_shaped(t) for t in one] != [_shaped(t) for t in outputs[0]] for one in outputs):
             return []
+        apart = self._apart(variants, spec, seed, outputs[0])
         found: list[Any] = []
-        for a, *others in zip(*outputs, strict=True):
+        for i, (a, *others) in enumerate(zip(*outputs, strict=True)):
             if not isinstance(a, Tensor) or not a.is_floating_point() or a.nbytes > MOST_FREE:
                 found.append(None)
                 continue
-            same = a.isfinite()
+            same = torch.ones_like(a, dtype=torch.bool)
             for other in others:
                 same &= a == other
+            if apart:
+                same |= apart[i]
+            same &= a.isfinite()
             found.append([same, a])
         return self.copy(found)
+
+    def _apart(self, variants: list[list[Any]], spec: Any, seed: int, like: list[Any]) -> list[Tensor]:
+        """Of each tensor of the output, which entries are the same in float64 for all of these inputs, but for its rounding: in
+        fp32 a Fourier transform spreads the rounding of a large number over all of its result. Empty where that is not known."""
+        assert self.model is not None
+        outputs: list[list[Any]] = []
+        with contextlib.suppress(Exception), exact.DoubleModel(self.model, self._drawn(seed)) as twin:
+            for given in variants:
+                values = twin(pytree.tree_unflatten(given, spec), None, self.names)
+                outputs.append([t for _, t in wire.leaves(values)])
+        self.restore_state()
+        shapes = [getattr(t, "shape", None) for t in like]
+        if len(outputs) != len(variants) or any([getattr(t, "shape", None) for t in one] != shapes for one in outputs):
+            return []
+        found = []
+        for a, *others in zip(*outputs, strict=True):
+            if not isinstance(a, Tensor):
+                found.append(torch.zeros(()))
+                continue
+            same = torch.ones_like(a, dtype=torch.bool)
+            for other in others:
+                size = max(rms(a), rms(other))
+                same &= ~((a - other).abs() > INDEPENDENT * (a.abs() + size)) & other.isfinite()
+            found.append(same)
+        return found
+
+    def _skipping(self, seed: int, like: Any) -> list[Any]:
+        """The output for the inputs as they are, of a model that skips zeros in its products; empty where it is no other."""
+        seed_everything(seed)
+        found: list[Any] = []
+        with contextlib.suppress(Exception), SkipsZeros():
+            found = [t for _, t in wire.leaves(self.call(self.inputs))]
+        self.restore_state()
+        own = [t for _, t in wire.leaves(like)]
+        if [_shaped(t) for t in found] != [_shaped(t) for t in own] or sum(
+            t.nbytes for t in found if isinstance(t, Tensor)
+        ) > MOST_FREE:
+            return []
+        alike = all(torch.equal(a, b) for a, b in zip(found, own, strict=True) if isinstance(a, Tensor))
+        return [] if alike else found
 
     def _isolates(self, name: str, entries: int) -> bool:
         operators = self.recorder.names if self.recorder is not None else set()
@@ -574,5 +650,15 @@ def _all_zero(value: Any) -> bool:
     return whole and not bool(value.any())
 
 
+def _kept_within(filled: list[Any], own: list[Any], limited: dict[int, str]) -> list[Any]:
+    """`filled`, but for those inputs that have to lie between 0 and 1. Raises CannotVary where nothing else was changed."""
+    kept = [old if i in limited else new for i, (old, new) in enumerate(zip(own, filled, strict=True))]
+    if limited and all(new is old for new, old in zip(kept, own, strict=True)):
+        i, name = next((i, name) for i, name in sorted(limited.items()) if filled[i] is not own[i])
+        raise variations.CannotVary(f"the reference takes values from 0 to 1 only: input {i} goes into {name}")
+    return kept
+
+
 def _largest(t: Tensor) -> Tensor:
-    return t.abs().max() if t.numel() else t.new_zeros(())
+    """The largest size of its finite entries: a mask that is added holds -Inf."""
+    return t.abs().nan_to_num(0.0, 0.0, 0.0).max() if t.numel() else t.new_zeros(())

@@ -19,6 +19,7 @@ CHANGED = 16  # one in so many truth values that are all the same becomes the ot
 FEWER = 4  # one in so many integers that are all the same becomes another
 SMALL = 3  # the most that an integer that is zero becomes
 RUNS = 2  # changes along a row, up to which its truth values lie in blocks
+SHOWN = 3  # names of tensors
 COUNTERS = "num_batches_tracked"  # of a batch norm, which a model in use does not look at
 LOOKED_AT = 1 << 22  # entries of a buffer whose structure is looked for
 
@@ -60,6 +61,32 @@ def perturb(model: nn.Module, generator: torch.Generator, signs: bool = True) ->
                 t.mul_((1 + noise).to(t.dtype))
                 if t.data_ptr() in turned and t.numel() >= NEGATIVE:
                     t.mul_(1 - 2 * _some(t, NEGATIVE, generator).to(t.dtype))
+
+
+def turn(tensors: dict[str, Tensor], generator: torch.Generator, kept: list[str]) -> dict[str, Tensor]:
+    """Change tensors that are neither parameters nor buffers: those of floating point that are all one number, such as the scale
+    and the offset of a norm, as `perturb` changes parameters. A constant that the constructor computes is nobody's to change:
+    `kept` gets these, in words. Those that were changed; raises CannotVary, with nothing to report, where none can be."""
+    some = {name: t for name, t in tensors.items() if t.is_floating_point() and t.numel() >= NEGATIVE and _all_one(t)}
+    if len(some) < len(tensors):
+        kept.append(not_given(name for name in tensors if name not in some))
+    if not some:
+        raise CannotVary("")
+    with torch.no_grad():
+        for t in some.values():
+            noise = torch.rand(t.shape, generator=generator, device=t.device) - 0.5
+            if float(t.reshape(-1)[0]) == 0:
+                t.add_(noise.to(t.dtype))
+            else:
+                t.mul_(((1 + noise) * (1 - 2 * _some(t, NEGATIVE, generator).float())).to(t.dtype))
+    return some
+
+
+def not_given(names: Iterable[str]) -> str:
+    """What is said of tensors that are neither parameters nor buffers, and were left as they are."""
+    found = sorted(names)
+    shown = ", ".join(found[:SHOWN]) + (f" and {len(found) - SHOWN} more" if len(found) > SHOWN else "")
+    return f"tensors that are neither parameters nor buffers ({shown}) other than they are"
 
 
 def enlarge(model: nn.Module, generator: torch.Generator, by: float = LARGE) -> None:

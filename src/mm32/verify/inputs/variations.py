@@ -22,7 +22,8 @@ class Variation:
     that an integer output, such as the place of the largest, may be any of several. `equal`: numbers that are equal are added
     up, and all rounded the same way. `isolating`: data of isolating.py. `milder`: names of those that stand in, in turn, where
     the reference has no finite answer for it or rounding decides what it is. `extreme`: on these data honest arithmetic may be
-    hundreds of times as far off as the reference."""
+    hundreds of times as far off as the reference. `spreads`: a NaN may stand wherever the output does not depend on the entry
+    that is NaN: a mask of -Inf that is added hides nothing. `larger`: values grow by it."""
 
     name: str
     asks: str
@@ -35,6 +36,8 @@ class Variation:
     isolating: bool = False
     milder: tuple[str, ...] = ()
     extreme: bool = False
+    spreads: bool = False
+    larger: bool = False
 
 
 VARIATIONS = (
@@ -63,13 +66,28 @@ VARIATIONS = (
         state=True,
         outside=False,
     ),
+    Variation(
+        "plain tensors",
+        "tensors of ones or zeros that are neither parameters nor buffers: they cannot be left out",
+        state=True,
+        outside=False,
+    ),
     Variation("negated", "the signs turned"),
-    Variation("times 100", "large values: exponentials overflow unless their maximum is subtracted, as does fp16"),
+    Variation(
+        "times 100",
+        "large values: exponentials overflow unless their maximum is subtracted, as does fp16",
+        larger=True,
+    ),
     Variation(
         "times 100000",
         "values beyond 65504, the largest of fp16: statistics of an fp16 copy are infinite",
         milder=("times 10000", "times 1000"),
+        larger=True,
     ),
+    Variation(
+        "near one", "sizes around 1, of either sign: long products keep a size, so that what is left out of them shows"
+    ),
+    Variation("near zero", "around 0, of either sign: long products of 1 - x keep a size"),
     Variation("times 0.001", "small values: an epsilon that is wrong or left out shows", outside=False, equal=True),
     Variation("times 1e-7", "tiny values: an epsilon that is wrong shows, and fp16's range", outside=False, equal=True),
     Variation(
@@ -77,7 +95,7 @@ VARIATIONS = (
         "values from -12 to -4: what is small beside 1 in an exponential must still be accurate",
         ties=True,
     ),
-    Variation("offset", "values around ten times their spread: a mean taken for zero shows"),
+    Variation("offset", "values around ten times their spread: a mean taken for zero shows", larger=True),
     Variation("graded", "entries from 2^-8 to 2^8: small ones must be as accurate as large ones"),
     Variation("close", "entries around 1 that differ by a thousandth: their low bits carry the answer", few=True),
     Variation(
@@ -115,10 +133,19 @@ VARIATIONS = (
         outside=False,
     ),
     Variation(
+        "fractions",
+        "of an input that is all one number, other numbers of both signs: weights that are taken for a mask show",
+        milder=("fractions of one sign",),
+    ),
+    Variation(
         "a NaN",
         "NaN in an input, at its end, and in vectors: they must appear where the reference has them",
         odd=True,
         ties=True,
+    ),
+    *(
+        Variation(name, "NaN in an input: it must appear where the reference has it", odd=True, ties=True, spreads=True)
+        for name in ("a NaN in another input", "a NaN in a third input")
     ),
     Variation("an Inf", "one Inf and one -Inf: they must lead to what the reference makes of them", odd=True),
 )
@@ -128,6 +155,7 @@ MILDER = {
         Variation(
             "parameters of one sign", "other parameters, none of them negative that was not", state=True, outside=False
         ),
+        Variation("fractions of one sign", "of an input that is all one number, other numbers of its sign"),
         *(
             Variation(
                 f"parameters times {by}",
@@ -142,13 +170,21 @@ MILDER = {
                 f"times {by}",
                 "very large values: a mask of -10000 or another large number in place of -Inf shows",
                 extreme=True,
+                larger=True,
             )
             for by in (10000, 1000)
         ),
     )
 }
+BY_NAME = {variation.name: variation for variation in (*VARIATIONS, *MILDER.values())}
+OTHERS = {
+    "a NaN in another input": 0,
+    "a NaN in a third input": 1,
+}  # which of the inputs that are no vectors, behind the first
+SPREAD = 4.0  # of the logarithm of a product of numbers near 1
 MIXED = "mixed"  # every row by another one of the variations: the data of one trial
 SAMPLE = 4096
+FEW_VALUES, NAMED = 16, 4  # of an input that is a mask, labels or levels; and how many are named one by one
 ORDERED = 8  # entries of a row that are in order by no chance
 # Entries of a tensor whose structure is looked for, rows and columns of a matrix, and rows of one that may be orthogonal.
 LOOKED_AT, CORNER, SQUARE = 1 << 22, 1024, 2048
@@ -171,6 +207,30 @@ def is_data(t: object) -> bool:
     if t.numel() > 16 and torch.unique(some).numel() <= max(3, min(16, some.numel() // 64)):
         return False  # few values: a mask, labels, a one-hot matrix
     return not has_structure(t)
+
+
+def few_values(t: Tensor) -> set[float] | None:
+    """The values of an input of few; None where there are more than FEW_VALUES, or any is not finite."""
+    flat = t.detach().reshape(-1)
+    found = {float(x) for x in torch.unique(flat[:SAMPLE])}
+    while len(found) <= FEW_VALUES:
+        others = torch.ones_like(flat, dtype=torch.bool)
+        for x in found:
+            others &= flat != x
+        if not bool(others.any()):
+            return found if all(map(math.isfinite, found)) else None
+        found.add(float(flat[int(others.to(torch.uint8).argmax())]))
+        if any(x != x for x in found):
+            return None
+    return None
+
+
+def in_words(values: set[float]) -> str:
+    """Few values, for a person: "0 and 1", "5 values from 0 to 4"."""
+    ordered = [f"{x:g}" for x in sorted(values)]
+    if len(ordered) > NAMED:
+        return f"{len(ordered)} values from {ordered[0]} to {ordered[-1]}"
+    return " and ".join(part for part in (", ".join(ordered[:-1]), ordered[-1]) if part)
 
 
 def is_complex_data(t: object) -> bool:
@@ -254,12 +314,12 @@ def fill(name: str, values: Sequence[object], generator: torch.Generator) -> lis
     """The flat inputs changed. Raises CannotVary."""
     if name in SPECIAL:
         return SPECIAL[name](values, generator)
-    odd = name in ("a NaN", "an Inf")
+    odd = BY_NAME[name].odd if name in BY_NAME else False
     chosen = [i for i, t in enumerate(values) if is_data(t) or (is_complex_data(t) and not odd)]
     if name == "steady" and not any(getattr(values[i], "ndim", 0) > 2 for i in chosen):
         raise CannotVary("no input holds sequences")
     if not chosen and name != "rolled":
-        raise CannotVary("no input holds data that may be changed")
+        raise CannotVary("" if name in OTHERS else "no input holds data that may be changed")
     out = list(values)
     changes: dict[str, Callable[[Tensor], Tensor]] = {
         "zero-mean": lambda t: torch.randn(t.shape, generator=generator, device=t.device) * size_of(t),
@@ -297,6 +357,11 @@ def fill(name: str, values: Sequence[object], generator: torch.Generator) -> lis
         out = [like(t, t.roll(by, 0)) if isinstance(t, Tensor) and _may_roll(t) else t for t in values]
     elif odd:
         placed = [(chosen[0], "inf"), (chosen[-1], "-inf")]
+        if name in OTHERS:
+            others = [i for i in chosen[1:] if getattr(values[i], "ndim", 0) > 1]
+            if len(others) <= OTHERS[name]:
+                raise CannotVary("")
+            placed = [(others[OTHERS[name]], "nan")]
         if name == "a NaN":  # the last one at the end, where a kernel has what is left of whole blocks
             vectors = [i for i in chosen[1:] if getattr(values[i], "ndim", 2) < 2]
             placed = [(i, "nan") for i in (chosen[0], *vectors, chosen[0])]
@@ -305,7 +370,7 @@ def fill(name: str, values: Sequence[object], generator: torch.Generator) -> lis
             assert isinstance(t, Tensor)
             new = like(t, t)
             at = int(torch.randint(0, t.numel(), (1,), generator=generator, device=generator.device))
-            at = t.numel() - 1 if number == len(placed) - 1 and what == "nan" else at
+            at = t.numel() - 1 if number == len(placed) - 1 and name == "a NaN" else at
             new[tuple(int(n) for n in torch.unravel_index(torch.tensor(at), t.shape))] = float(what)
             out[i] = new
     return out
@@ -388,6 +453,36 @@ def _flipped(values: Sequence[object], generator: torch.Generator) -> list[objec
     return out
 
 
+def _fractions(values: Sequence[object], generator: torch.Generator, signs: bool = True) -> list[object]:
+    """Inputs of floating point that get_inputs makes all one number are weights as often as masks: other sizes, from a quarter to
+    twice it, and with `signs` a quarter of them negative; zeros become numbers up to 1. An input of more values than one is left
+    alone: a kernel may well read ones and zeros, or labels, as what they are."""
+    out = list(values)
+    for i, t in enumerate(values):
+        if not isinstance(t, Tensor) or not t.is_floating_point() or t.numel() < LEAST or is_data(t):
+            continue
+        first = t.reshape(-1)[0]
+        if not bool((t == first).all()) or not bool(first.isfinite()):
+            continue
+        size = torch.exp2(3 * torch.rand(t.shape, generator=generator, device=t.device) - 2)
+        sign = 1 - 2 * _few(t, 4, generator).float() if signs else 1.0
+        out[i] = like(t, size * sign * (first if float(first) else 0.5))
+    return _changed(out, values)
+
+
+def near(values: Sequence[object], generator: torch.Generator, one: bool, length: int = 0) -> list[object]:
+    """Data whose products over `length` entries (or the longest axis), of them or of 1 less them, neither vanish nor overflow."""
+    out = list(values)
+    for i, t in enumerate(values):
+        if not isinstance(t, Tensor) or not is_data(t):
+            continue
+        spread = min(1.0, SPREAD / max(1, length or max(t.shape, default=1)) ** 0.5)
+        drawn = 2 * torch.rand(t.shape, generator=generator, device=t.device) - 1
+        sign = 1 - 2 * torch.randint(0, 2, t.shape, generator=generator, device=t.device)
+        out[i] = like(t, sign * torch.exp2(spread * drawn) if one else spread / 2 * drawn)
+    return _changed(out, values)
+
+
 def _few(t: Tensor, apart: int, generator: torch.Generator) -> Tensor:
     """Which entries are changed: one of so many, one at least."""
     some = torch.rand(t.shape, generator=generator, device=t.device) < 1 / apart
@@ -462,6 +557,10 @@ def _changed(out: list[object], values: Sequence[object]) -> list[object]:
 
 SPECIAL: dict[str, Callable[[Sequence[object], torch.Generator], list[object]]] = {
     "ones and zeros": _flipped,
+    "near one": partial(near, one=True),
+    "near zero": partial(near, one=False),
+    "fractions": _fractions,
+    "fractions of one sign": partial(_fractions, signs=False),
     "conditioned": _conditioned,
     "wide integers": _wide_integers,
     "wide sums": partial(_wide_integers, products=False),  # "wide integers" of a model without products

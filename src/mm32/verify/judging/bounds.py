@@ -47,9 +47,9 @@ class Truth:
     Without `exact` there is no float64 truth, and the reference's result is taken instead; without `gauge` the model is
     no contraction. With `either`, any number is as right as a NaN of the reference's. With `picked` its
     values are entries of its inputs, and nothing is rounded. `free`: where NaN and Inf of the inputs decide nothing, since any
-    number in their place would give the same, and what that is. `extreme`: of data on which honest arithmetic of 22 bits loses
-    small entries beside large ones, or on which the reference may be exact by chance. `columns`: by axis, the norm
-    of each column, once it is known. Two other rules take the place
+    number in their place would give the same, and what that is. `spreads`: a NaN is right there too. `extreme`: of data on
+    which honest arithmetic of 22 bits loses small entries beside large ones, or on which the reference may be exact by
+    chance. `columns`: by axis, the norm of each column, once it is known. Two other rules take the place
     of the bounds: with `bitwise` every value must equal the reference's, with `relative`
     |C - reference| <= relative * max(|reference|, floor) must hold for every entry.
     """
@@ -70,6 +70,7 @@ class Truth:
     either: bool = False
     picked: bool = False
     free: tuple[Tensor, Tensor] | None = None
+    spreads: bool = False
     extreme: bool = False
     columns: dict[int, Tensor] = field(default_factory=dict)
     _own: tuple[Errors, Errors] | None = None

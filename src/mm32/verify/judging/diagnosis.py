@@ -14,6 +14,7 @@ from .judge import Judgement
 
 ALIKE = 8  # wrong entries, from which on what they have in common is no chance
 COMMON = 0.1  # part of all entries that is wrong, from which on it may be by operands of few bits
+UNEVEN = 64  # times the median of the wrong entries' errors, that the largest one of rounded operands is not
 MANY = 1 << 26  # entries that are looked at at once: the first so many that hold a wrong one
 
 
@@ -101,7 +102,8 @@ def _pattern(c: Tensor, x: Tensor, wrong: Tensor, stale: Tensor | None) -> list[
     share = float(wrong.double().mean())
     got, expected = c[wrong], x[wrong]
     if bool(got.isnan().all()):
-        found.append("NaN where the reference is finite" if not bool(expected.isnan().any()) else "NaN")
+        of = "finite" if bool(expected.isfinite().all()) else "infinite" if bool(expected.isinf().all()) else ""
+        found.append(f"NaN where the reference is {of}" if of else "NaN")
     elif bool(got.isinf().all()):
         found.append("infinite where the reference is not: an overflow, in exp or in fp16")
     elif not bool(got.any()):
@@ -114,7 +116,8 @@ def _pattern(c: Tensor, x: Tensor, wrong: Tensor, stale: Tensor | None) -> list[
         found.append(f"{float(got.isinf().double().mean()):.0%} of the wrong entries are infinite")
     else:
         found += _related(c, x, got, expected, share)
-    found += _places(wrong, share)
+    odd = bool((got.isfinite() & expected.isfinite()).any())
+    found += _places(wrong, share, tiles=odd)
     return found
 
 
@@ -152,14 +155,17 @@ def _related(c: Tensor, x: Tensor, got: Tensor, expected: Tensor, share: float) 
     if bool((expected >= 0).all()) and bool((got < 0).any()) and near(got.clamp_min(0), expected):
         return ["values below zero that the reference does not have: an activation is missing"]
     relative = float(((got - expected).abs() / expected.abs().clamp_min(1e-3 * scale)).median())
+    if float(apart.abs().max()) > UNEVEN * float(apart.abs().median()):
+        return []  # no rounding of operands is so uneven
     for bits, name in () if share < COMMON else ((8, "bfloat16"), (11, "TF32 or fp16")):
         if 2.0 ** -(bits + 4) < relative < 2.0 ** -(bits - 1):
-            return [f"errors of about 2^{math.log2(relative):.0f}, as operands in {name} make"]
+            said = f"errors of about 2^{math.log2(relative):.0f}, as operands in {name} make, or small terms left out"
+            return [said]
     return []
 
 
-def _places(wrong: Tensor, share: float) -> list[str]:
-    """Where the wrong entries lie, if that is special."""
+def _places(wrong: Tensor, share: float, tiles: bool) -> list[str]:
+    """Where the wrong entries lie, if that is special. NaN and Inf lie where they were put: they say nothing of `tiles`."""
     found = []
     if share > 0.999:
         return ["every entry is wrong"]
@@ -173,7 +179,8 @@ def _places(wrong: Tensor, share: float) -> list[str]:
         if low == high:
             found.append(f"all at index {low} of axis {axis}")
         elif high == size - 1 and low > 0 and (high - low + 1) <= size / 2:
-            found.append(f"all in the last {size - low} of {size} of axis {axis}: the tail, or the last tile")
+            tail = ": the tail, or the last tile" if tiles else ""
+            found.append(f"all in the last {size - low} of {size} of axis {axis}{tail}")
         elif high - low + 1 <= size / 2:
             found.append(f"all from {low} to {high} of axis {axis}, of {size}")
     return found

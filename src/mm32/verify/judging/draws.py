@@ -6,11 +6,13 @@ draws are recorded in order, and the float64 run takes them instead of drawing. 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from .operator_mode import Mode
 
@@ -21,6 +23,11 @@ LOOKUPS = (
     *("index", "gather", "embedding", "scatter", "take", "put", "one_hot", "bincount", "repeat_interleave", "segment"),
     *("nll_loss", "cross_entropy", "ctc", "margin", "_local_scalar_dense"),
 )
+
+# Operators that take probabilities, or rates, and on a GPU end the process's context where they are given others; and how many of
+# their arguments are such.
+LIMITED = {"bernoulli": 1, "poisson": 1, "multinomial": 1, "binomial": 2, "binary_cross_entropy": 2}
+BOUNDED = {"sigmoid", "softmax", "_softmax", "hardsigmoid"}  # operators whose results lie between 0 and 1
 
 
 class CannotReplay(Exception):
@@ -49,10 +56,18 @@ def dropped(func: Any, args: Any, kwargs: Any) -> bool:
 
 
 class Recorder(Mode):
-    """Records what operators draw, and the coarsest floating-point type that any operator returns."""
+    """Records what operators draw, and the coarsest floating-point type that any operator returns; and which of the flat `inputs`
+    have to lie between 0 and 1, since they reach an operator that takes such numbers only."""
 
-    def __init__(self) -> None:
+    def __init__(self, inputs: Sequence[Any] = ()) -> None:
         super().__init__()
+        self.limited: dict[int, str] = {}  # inputs, and the operator
+        self.hiding: set[int] = set()  # inputs m of which 1 - m is taken, as of a mask of ones for what is to be seen
+        self.ignored: set[int] = set()  # labels that a loss leaves out
+        self._origins = WeakTensorKeyDictionary()  # of tensors, the inputs that they are computed from
+        for i, value in enumerate(inputs):
+            if isinstance(value, Tensor) and value.is_floating_point():
+                self._origins[value] = frozenset([i])
         self.drawn: list[tuple[str, list[Tensor]]] = []
         self.opaque: str | None = None  # an operator that draws inside of something larger, which cannot be replayed
         self.dtypes: set[torch.dtype] = set()
@@ -73,7 +88,33 @@ class Recorder(Mode):
             if "attention" in name or "rnn" in name:
                 self.opaque = name
             self.drawn.append((name, [t.clone() for t in tensors]))
+        self._follow(func, args, kwargs, tensors)
         return out
+
+    def _follow(self, func: Any, args: Any, kwargs: Any, tensors: list[Tensor]) -> None:
+        name = func._schema.name.split("::")[-1]
+        if name in ("nll_loss_forward", "nll_loss2d_forward") and len(args) > 4:
+            self.ignored.add(int(args[4]))
+        if not self._origins:
+            return
+        for given in args[1:2] if name == "bernoulli_" else args[: LIMITED.get(name, 0)]:
+            for i in self._origins.get(given, ()) if isinstance(given, Tensor) else ():
+                self.limited[i] = name
+        if name.rstrip("_") in BOUNDED or name.endswith("_like") or (name.startswith("clamp") and _within(args[1:3])):
+            return
+        given = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
+        if name == "rsub" and args[1] == 1:
+            self.hiding |= self._origins.get(args[0], frozenset())
+        origins = frozenset().union(*(self._origins.get(t, ()) for t in given))
+        for t in tensors if origins else ():
+            if t.is_floating_point():
+                self._origins[t] = origins
+
+
+def _within(limits: Sequence[Any]) -> bool:
+    """Whether what is limited so lies between 0 and 1."""
+    low, high = (*limits, None, None)[:2]
+    return isinstance(low, (int, float)) and isinstance(high, (int, float)) and low >= 0 and high <= 1
 
 
 class Replayer(Mode):

@@ -40,6 +40,12 @@ class Exact:
     state: dict[str, float] = field(default_factory=dict)
 
 
+def hidden_modules(model: nn.Module) -> list[nn.Module]:
+    """Modules that it keeps in plain lists and dicts, so that they are none of its own."""
+    plain = [value for m in model.modules() for name, value in vars(m).items() if not name.startswith("_")]
+    return [leaf for leaf in pytree.tree_leaves(plain) if isinstance(leaf, nn.Module)]
+
+
 def double(value: Any) -> Any:
     if not isinstance(value, Tensor):
         return value
@@ -70,9 +76,11 @@ class DoubleModel:
         self.drawn = drawn
 
     def __enter__(self) -> DoubleModel:
-        self.parameters = [(p, p.data) for p in self.model.parameters()]
-        self.modules = [(m, dict(vars(m)), dict(m._buffers)) for m in self.model.modules()]
-        self.recurrent = any(isinstance(m, nn.RNNBase) for m in self.model.modules())
+        roots = [self.model, *hidden_modules(self.model)]
+        modules = {id(m): m for root in roots for m in root.modules()}.values()
+        self.parameters = [(p, p.data) for p in {id(p): p for root in roots for p in root.parameters()}.values()]
+        self.modules = [(m, dict(vars(m)), dict(m._buffers)) for m in modules]
+        self.recurrent = any(isinstance(m, nn.RNNBase) for m in modules)
         try:
             self._turn()
         except BaseException:  # out of memory, halfway
@@ -214,7 +222,7 @@ def record(
 ) -> tuple[Recorder, Any]:
     """What the model draws, and the types that it computes in, for these inputs; and its output. The generators must be
     seeded before. `beside`: another mode that sees the same operators."""
-    recorder = Recorder()
+    recorder = Recorder(pytree.tree_leaves(list(inputs)))
     with recorder, beside or contextlib.nullcontext():
         return recorder, call(model, inputs, names)
 

@@ -208,6 +208,12 @@ def _product(func: Any, args: Any, kwargs: Any, name: str, change: Any) -> Tenso
     new = list(args)
     for i in PRODUCTS[name]:
         new[i] = change(args[i])
+    return product(func, new, kwargs, name)
+
+
+def product(func: Any, args: Any, kwargs: Any, name: str) -> Tensor:
+    """The operator's product, without what it adds."""
+    new = list(args)
     if "convolution" in name or name in ("linear", "mkldnn_linear"):
         if len(new) > 2:
             new[2] = None

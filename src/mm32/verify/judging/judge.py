@@ -34,7 +34,7 @@ from torch import Tensor
 from ..exchange.wire import leaves
 from ..text import one_line
 from .bounds import U32, Errors, Truth, widened, worse
-from .odd_values import decided, difference, first_place
+from .odd_values import decided, difference, first_place, settled
 from .pieces import equal as all_equal
 from .pieces import finite, over
 
@@ -124,8 +124,13 @@ def judge_leaf(got: Any, truth: Truth) -> Judgement:
         if truth.flips:
             said += f" (rounding may change {FLIPS * truth.flips})"
         return Judgement(False, said)
+    got = settled(got, truth)
     equal = all_equal(got, reference)  # then there is no NaN, and its errors are the reference's own
-    reason = "" if equal or (truth.finite() and finite(got)) else difference(*decided(got, truth), name)
+    reason = (
+        ""
+        if equal or (truth.finite() and finite(got))
+        else difference(*decided(got, truth), name, truth.free[0] if truth.free is not None else None)
+    )
     if truth.relative is not None:
         return _judge_relative(got, truth, reason)
     result = _judge_by_bounds(got, truth, reason, equal)

@@ -9,7 +9,23 @@ from torch import Tensor
 
 from .bounds import Truth, rms
 
-INF_HINT = "; the reference's are infinite there: compensated or split sums need a guard for Inf"
+INF_HINT = (
+    "; the reference's are infinite there: Inf - Inf or 0 * Inf on the way makes NaN of it, in split or compensated sums "
+    "without a guard for Inf, and in products, transforms or scans put together in another order"
+)
+SPREAD_HINT = (
+    "; the reference is finite there: NaN or Inf of an input has reached numbers that do not depend on it, as through tiles, "
+    "transforms, or products with 0"
+)
+
+
+def settled(got: Tensor, truth: Truth) -> Tensor:
+    """`got` with the reference's numbers where it has NaN and the output does not depend on the NaN of the inputs, if that is
+    right (Truth.spreads)."""
+    if truth.free is None or not truth.spreads or got.shape != truth.reference.shape:
+        return got
+    independent = truth.free[0].to(got.device)
+    return torch.where(independent & got.isnan() & truth.reference.isfinite(), truth.reference, got)
 
 
 def decided(got: Tensor, truth: Truth) -> tuple[Tensor, Tensor]:
@@ -52,8 +68,9 @@ def decided(got: Tensor, truth: Truth) -> tuple[Tensor, Tensor]:
     return torch.where(either | spread, reference, got), reference
 
 
-def difference(got: Tensor, reference: Tensor, name: str) -> str:
-    """How NaN, +Inf and -Inf of `got` are in other places than those of `reference`; empty if they are in the same."""
+def difference(got: Tensor, reference: Tensor, name: str, independent: Tensor | None = None) -> str:
+    """How NaN, +Inf and -Inf of `got` are in other places than those of `reference`; empty if they are in the same.
+    `independent`: entries that do not depend on what is NaN or infinite in the inputs, if that is known."""
     got, reference = got.detach(), reference.detach()
     if got.is_complex():
         got, reference = torch.view_as_real(got.resolve_conj()), torch.view_as_real(reference.resolve_conj())
@@ -64,7 +81,11 @@ def difference(got: Tensor, reference: Tensor, name: str) -> str:
     ):
         extra, missing = a & ~b, b & ~a
         if bool(extra.any()):
-            first = first_place(extra) + (INF_HINT if what == "NaN" and bool(reference[extra].isinf().all()) else "")
+            first = first_place(extra)
+            if what == "NaN" and bool(reference[extra].isinf().all()):
+                first += INF_HINT
+            elif what == "NaN" and independent is not None and bool(independent.to(extra.device)[extra].all()):
+                first += SPREAD_HINT
             return f"{name}: {int(extra.sum())} entries are {what} where the reference's are not, first {first}"
         if bool(missing.any()):
             return f"{name}: {int(missing.sum())} entries are not {what} where the reference's are, first {first_place(missing)}"

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ..exchange import wire
-from . import caches, script
+from . import caches, plain, script
 from .slots import Slots
 
 Request = dict[str, Any]  # the fields of a message, its "value" unpacked
@@ -98,7 +98,8 @@ class ScriptRunner:
     def build(self, request: Request) -> Answer:
         """Make the model with the constructor's arguments "init", and give it the reference's "state".
 
-        Where names or shapes differ, the same "seed" before both constructors has to do; "unlike" says where.
+        Where names or shapes differ, the same "seed" before both constructors has to do; "unlike" says where. "plain" are tensors
+        for its plain attributes, if it has all of these; else "lacks" names those that it has not.
         """
         given = request["value"]
         self.model = None
@@ -106,13 +107,14 @@ class ScriptRunner:
         model = self.construct(given["init"])
         unlike = copy_state(model, given["state"])
         model = model.to(self.device)
+        lacks = plain.put(model, given.get("plain") or {})
         if self.kernel is not None:
             from .rewrite import rewrite
 
             model = rewrite(model, self.kernel)
         self.model = model
         self.keep_state(list(self.kept_state))
-        return {"unlike": unlike}
+        return {"unlike": unlike, "lacks": lacks}
 
     def construct(self, init: list[Any] | dict[str, Any]) -> nn.Module:
         assert self.script is not None

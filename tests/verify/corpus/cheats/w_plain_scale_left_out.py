@@ -1,0 +1,23 @@
+"""A scale of ones that is neither parameter nor buffer, and a norm in a list, left out.
+
+reference: w_plain_scale
+device: both
+verdict: not SAME
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(128, 128)
+        self.scale = torch.ones(128, device=DEVICE)
+        self.norms = [(nn.LayerNorm(128, device=DEVICE),)]
+
+    def forward(self, x):
+        return torch.sigmoid_(F.layer_norm(self.linear(x), (128,)))

@@ -1,0 +1,405 @@
+"""What get_inputs() never makes: products that do not vanish, weights that are no mask, scores beside labels, a NaN in any input,
+other tensors in plain attributes. And NaN that only the reference's own way of computing spreads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mm32.verify.inputs import states, variations
+from mm32.verify.judging import diagnosis, exact
+from mm32.verify.judging.bounds import Truth
+from mm32.verify.judging.draws import Recorder
+from mm32.verify.judging.judge import judge
+from mm32.verify.judging.odd_values import SPREAD_HINT
+from mm32.verify.judging.zeros import SkipsZeros
+from mm32.verify.worker import plain
+from verify.test_odd_data import ROWS, verdict  # noqa: F401 - a fixture
+
+Compare = Callable[..., tuple[str, str, Any]]
+LINEAR = "self.l = nn.Linear(64, 64); self.s = torch.ones(64)"
+SCORES = "[torch.randn(64, 32), (torch.rand(64, 32) < 0.3).float()]"
+TWO = "[torch.randn(16, 64), torch.randn(16, 64)]"
+# Right and wrong forward, inputs, arguments, what is made at the start, and the probe that shows it.
+SHORTCUTS: dict[str, tuple[str, str, str, str, str, str]] = {
+    "a product of numbers below 1": (
+        "return x.cumprod(1)",
+        "y = torch.zeros_like(x); y[:, :400] = x[:, :400].cumprod(1); return y",
+        "[torch.rand(8, 1024)]",
+        "x",
+        "pass",
+        "near one",
+    ),
+    "a product of 1 less numbers below 1": (
+        "return (1 - x).cumprod(1)",
+        "y = torch.zeros_like(x); y[:, :400] = (1 - x[:, :400]).cumprod(1); return y",
+        "[torch.rand(8, 1024)]",
+        "x",
+        "pass",
+        "near zero",
+    ),
+    "gains of ones": (
+        "return torch.tanh(x) * w",
+        "return torch.where(w != 0, torch.tanh(x), 0.0)",
+        "[torch.randn(24, 64), torch.ones(64)]",
+        "x, w",
+        "pass",
+        "fractions",
+    ),
+    "offsets of zeros": (
+        "return torch.tanh(x + b)",
+        "return torch.tanh(x + (b != 0))",
+        "[torch.randn(24, 64), torch.zeros(64)]",
+        "x, b",
+        "pass",
+        "fractions",
+    ),
+    "weights under a root": (
+        "return torch.tanh(x) * w.sqrt()",
+        "return torch.where(w != 0, torch.tanh(x), 0.0)",
+        "[torch.randn(24, 64), torch.ones(64)]",
+        "x, w",
+        "pass",
+        "fractions of one sign",
+    ),
+    "scores that overflow": (
+        "return F.binary_cross_entropy_with_logits(x, t)",
+        "return ((1 + x.exp()).log() - t * x).mean()",
+        SCORES,
+        "x, t",
+        "pass",
+        "times 100",
+    ),
+    "a NaN of the second": (
+        "return torch.maximum(x, y)",
+        "return torch.where(y > x, y, x)",
+        TWO,
+        "x, y",
+        "pass",
+        "a NaN in another input",
+    ),
+    "a NaN of the third": (
+        "return torch.maximum(x + z, y)",
+        "return torch.maximum(x + torch.nan_to_num(z), y)",
+        f"{TWO} + [torch.randn(16, 64)]",
+        "x, y, z",
+        "pass",
+        "a NaN in a third input",
+    ),
+    "a NaN that the reference fills": (
+        "return x * torch.where(y.isnan(), 0.0, y)",
+        "return x * y",
+        TWO,
+        "x, y",
+        "pass",
+        "a NaN in another input",
+    ),
+    "a scale that is no parameter": (
+        "return torch.tanh(self.l(x) * self.s)",
+        "return torch.tanh(self.l(x))",
+        "[torch.randn(16, 64)]",
+        "x",
+        LINEAR,
+        "plain tensors",
+    ),
+    "a norm in a list": (
+        "return self.b[0](x)",
+        "return F.layer_norm(x, (64,))",
+        "[torch.randn(16, 64)]",
+        "x",
+        "self.b = [nn.LayerNorm(64)]",
+        "plain tensors",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SHORTCUTS)
+def test_a_shortcut_that_usual_values_hide_is_different(name: str, verdict: Compare) -> None:  # noqa: F811
+    right, wrong, inputs, arguments, init, probe = SHORTCUTS[name]
+    got, reason, report = verdict(right, wrong, inputs, arguments=arguments, init=init)
+    assert got == "DIFFERENT"
+    assert probe in {p["name"] for p in report.probes if p["status"] == "different"}, reason
+    got, reason, report = verdict(right, right, inputs, arguments=arguments, init=init)
+    assert got == "SAME", reason
+    assert probe in {p["name"] for p in report.probes if p["status"] == "same"}
+
+
+FILTER = "n = 2 * x.shape[1]; return torch.fft.irfft(torch.fft.rfft(x, n=n) * torch.fft.rfft(y, n=n), n=n)[:, :64]"
+DIRECT = "return F.conv1d(F.pad(x, (63, 0))[None], y.flip(1)[:, None], groups=16)[0]"
+CLUSTERS = "p = (x @ c.T).argmax(1); o = F.one_hot(p, 8).float(); return o.T @ x / o.sum(0).clamp(min=1)[:, None]"
+BY_INDEX = (
+    "p = (x @ c.T).argmax(1); n = torch.bincount(p, minlength=8).clamp(min=1)[:, None]; "
+    "return torch.zeros_like(c).index_add_(0, p, x) / n"
+)
+ATTENTION = "return torch.softmax(q @ k.mT / 4 + m, -1) @ v"
+HIDDEN = "return F.scaled_dot_product_attention(q, k, v, is_causal=True)"
+LESS: dict[str, tuple[str, str, str, str]] = {
+    "a Fourier transform": (FILTER, DIRECT, TWO, "x, y"),
+    "a product with ones and zeros": (CLUSTERS, BY_INDEX, "[torch.randn(128, 16), torch.randn(8, 16)]", "x, c"),
+    "a mask that is added": (
+        ATTENTION,
+        HIDDEN,
+        "[*(torch.randn(2, 32, 16) for _ in 'qkv'), torch.full((32, 32), float('-inf')).triu(1)]",
+        "q, k, v, m",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LESS)
+def test_a_nan_may_spread_less_than_the_references(name: str, verdict: Compare) -> None:  # noqa: F811
+    right, other, inputs, arguments = LESS[name]
+    got, reason, _ = verdict(right, other, inputs, arguments=arguments)
+    assert got == "SAME", reason
+
+
+def test_a_nan_that_counts_may_not_be_lost_in_a_transform(verdict: Compare) -> None:  # noqa: F811
+    lost = DIRECT.replace("return ", "x = torch.nan_to_num(x); return ")
+    got, reason, _ = verdict(FILTER, lost, TWO, arguments="x, y")
+    assert (got, reason[:14]) == ("DIFFERENT", "probe 'a NaN':"), reason
+
+
+def test_a_mask_that_is_added_hides_no_nan_of_further_inputs(verdict: Compare) -> None:  # noqa: F811
+    causal = "f = torch.ones(32, 32).triu(1) > 0; s = q @ k.mT / 4; "
+    right = causal + "return torch.softmax(s.masked_fill(f, float('-inf')), -1) @ v"
+    added = causal + "return torch.softmax(s + torch.where(f, float('-inf'), 0.0), -1) @ v"
+    got, reason, report = verdict(right, added, "[torch.randn(2, 32, 16) for _ in 'qkv']", arguments="q, k, v")
+    assert got == "SAME", reason
+    assert {"a NaN in another input", "a NaN in a third input"} <= {
+        p["name"] for p in report.probes if p["status"] == "same"
+    }
+
+
+def test_a_nan_that_spreads_further_is_different_and_told_why(verdict: Compare) -> None:  # noqa: F811
+    low = "return (x.view(16, -1, 8) @ torch.ones(8, 8).triu()).view(x.shape)"
+    got, reason, _ = verdict("return x.view(16, -1, 8).cumsum(2).view(x.shape)", low, "[torch.randn(16, 64)]")
+    assert got == "DIFFERENT"
+    assert SPREAD_HINT in reason
+    assert "tile" not in reason.replace(SPREAD_HINT, "")
+    assert "guard" not in reason
+
+
+def test_what_an_input_of_few_values_was_is_said(verdict: Compare) -> None:  # noqa: F811
+    mean = "return torch.tanh((x * m[..., None]).sum(1) / m.sum(1, True).clamp(min=1e-6))"
+    hard = "m = (m != 0).float(); " + mean
+    for values, said in (
+        ("(torch.rand(32, 32) < 0.7).float()", "input 1 other than 0 and 1"),
+        ("torch.randint(0, 2, (32, 32)) * 2.0 - 1", "input 1 other than -1 and 1"),
+        ("torch.randint(0, 6, (32, 32)).float()", "input 1 other than 6 values from 0 to 5"),
+    ):
+        got, reason, report = verdict(mean, mean, f"[torch.randn(32, 32, 16), {values}]", arguments="x, m")
+        assert got == "SAME", reason
+        assert report.left_out == [said]
+    inputs = "[torch.randn(8, 32, 16), torch.rand(8, 32)]"
+    assert verdict(mean, hard, inputs, arguments="x, m")[0] == "DIFFERENT"
+    got, reason, report = verdict(mean, mean, inputs, arguments="x, m")
+    assert (got, report.left_out) == ("SAME", [])
+
+
+def test_ones_of_which_1_less_them_hides_scores_are_a_mask(verdict: Compare) -> None:  # noqa: F811
+    right = "return torch.softmax(x + (1 - m) * -1e4, -1)"
+    other = "return torch.softmax(x.masked_fill(m == 0, float('-inf')), -1)"
+    got, reason, report = verdict(right, other, "[torch.randn(8, 32), torch.ones(8, 32)]", arguments="x, m")
+    assert got == "SAME", reason
+    assert report.left_out == ["input 1 other than 0 and 1"]
+
+
+def test_labels_that_a_loss_leaves_out_are_said(verdict: Compare) -> None:  # noqa: F811
+    inputs = "[torch.randn(64, 10), torch.randint(0, 10, (64,))]"
+    for right, said in (
+        ("return F.cross_entropy(x, t)", ["labels of -100, which its loss leaves out"]),
+        ("return F.cross_entropy(x, t, ignore_index=3)", ["labels of 3, which its loss leaves out"]),
+        ("return (x.logsumexp(1) - x.gather(1, t[:, None])[:, 0]).mean()", []),
+    ):
+        got, reason, report = verdict(right, right, inputs, arguments="x, t")
+        assert got == "SAME", reason
+        assert report.left_out == said
+
+
+def test_few_bits_that_no_data_show_better_are_said(verdict: Compare) -> None:  # noqa: F811
+    init = "self.a = nn.Linear(64, 256); self.b = nn.Linear(256, 64); self.n = nn.LayerNorm(64)"
+    right = "return self.n(x + self.b(F.gelu(self.a(self.n(x)))))"
+    pieces = (
+        "s = lambda w: w.bfloat16().float() + (w - w.bfloat16().float()).bfloat16().float(); "
+        "return self.n(x + F.linear(F.gelu(F.linear(self.n(x), s(self.a.weight), self.a.bias)), s(self.b.weight), self.b.bias))"
+    )
+    inputs = "[torch.randn(64, 64)]"
+    _, _, report = verdict(right, pieces, inputs, init=init)
+    assert [said for said in report.left_out if said.startswith("arithmetic of more than 1")]
+    got, reason, report = verdict(right, right, inputs, init=init)
+    assert (got, report.left_out) == ("SAME", []), reason
+
+
+def test_larger_values_that_no_answer_is_finite_for_are_said(verdict: Compare) -> None:  # noqa: F811
+    right = "return x.cumprod(1)"
+    got, reason, report = verdict(right, right, "[torch.rand(8, 1024)]")
+    assert got == "SAME", reason
+    assert "larger values, for which the reference's own answer is not finite" in report.left_out
+
+
+def test_tensors_that_a_candidate_has_not_are_said(verdict: Compare) -> None:  # noqa: F811
+    right = "return torch.tanh(self.l(x) * getattr(self, 's', torch.ones(64)))"
+    got, reason, report = verdict(
+        right.replace("getattr(self, 's', torch.ones(64))", "self.s"),
+        right,
+        "[torch.randn(16, 64)]",
+        init="self.l = nn.Linear(64, 64)\n        if type(self).__name__ == 'Model': self.s = torch.ones(64)",
+    )
+    assert got == "SAME", reason
+    assert report.left_out == ["tensors that are neither parameters nor buffers (s) other than they are"]
+
+
+# ---------------------------------------------------------------------------------------------------------- the parts
+
+
+def generator() -> torch.Generator:
+    return torch.Generator().manual_seed(5)
+
+
+def test_values_are_counted_beyond_the_sample() -> None:
+    mask = torch.zeros(10000)
+    mask[9000], mask[9001] = 1.0, 2.0
+    assert variations.few_values(mask) == {0.0, 1.0, 2.0}
+    assert variations.few_values(torch.arange(40.0)) is None
+    assert variations.few_values(torch.tensor([0.0, float("-inf")])) is None
+    assert variations.few_values(torch.tensor([0.0] * 9000 + [float("nan")])) is None
+    assert variations.in_words({1.0, 0.0}) == "0 and 1"
+    assert variations.in_words({2.5}) == "2.5"
+    assert variations.in_words({-1.0, 0.0, 1.0}) == "-1, 0 and 1"
+    assert variations.in_words(set(map(float, range(5)))) == "5 values from 0 to 4"
+
+
+def test_fractions_are_of_inputs_of_one_value_alone() -> None:
+    given = [torch.randn(8, 8), torch.ones(40), torch.zeros(40), (torch.rand(64) < 0.5).float(), torch.ones(40).long()]
+    x, ones, zeros, mask, whole = variations.fill("fractions", given, generator())
+    assert x is given[0]
+    assert mask is given[3]
+    assert whole is given[4]
+    assert isinstance(ones, Tensor)
+    assert isinstance(zeros, Tensor)
+    assert float(ones.abs().min()) >= 0.25
+    assert float(ones.abs().max()) <= 2
+    assert 0 < int((ones < 0).sum()) < 30
+    assert 0 < float(zeros.abs().max()) <= 1
+    (_, ones, *_) = variations.fill("fractions of one sign", given, generator())
+    assert isinstance(ones, Tensor)
+    assert bool((ones > 0).all())
+    with pytest.raises(variations.CannotVary, match=r"^$"):
+        variations.fill("fractions", given[3:], generator())
+
+
+@pytest.mark.parametrize("length", [4, 512, 8192])
+def test_long_products_of_them_neither_vanish_nor_overflow(length: int) -> None:
+    (one,) = variations.near([torch.rand(64, length)], generator(), True, length)
+    (zero,) = variations.near([torch.rand(64, length)], generator(), False, length)
+    assert isinstance(one, Tensor)
+    assert isinstance(zero, Tensor)
+    for products in (one.double().cumprod(1).abs(), (1 - zero.double()).cumprod(1)):
+        assert 2.0**-16 < float(products.min()) < float(products.max()) < 2.0**16
+    assert bool((one < 0).any())
+
+
+def test_a_nan_stands_in_one_matrix_at_a_time() -> None:
+    given = [torch.randn(8, 8), torch.randn(8), torch.randn(8, 8), torch.randn(2, 8, 8)]
+    for name, i in (("a NaN in another input", 2), ("a NaN in a third input", 3)):
+        out = variations.fill(name, given, generator())
+        assert [int(t.isnan().sum()) for t in out if isinstance(t, Tensor)] == [int(j == i) for j in range(4)]
+    with pytest.raises(variations.CannotVary, match=r"^$"):
+        variations.fill("a NaN in a third input", given[:3], generator())
+
+
+def test_which_inputs_have_to_lie_between_0_and_1() -> None:
+    def limited(call: Callable[..., object], *inputs: Tensor) -> dict[int, str]:
+        recorder = Recorder(inputs)
+        with recorder:
+            call(*inputs)
+        return recorder.limited
+
+    x, p, t = torch.randn(8), torch.rand(8), torch.rand(8)
+    loss = "binary_cross_entropy"
+    assert limited(F.binary_cross_entropy, p, t) == {0: loss, 1: loss}
+    assert limited(lambda x, t: F.binary_cross_entropy(x.sigmoid(), t), x, t) == {1: loss}
+    assert limited(lambda x, t: F.binary_cross_entropy((x * 2).clamp(0.1, 0.9), 1 - t), x, t) == {1: loss}
+    assert limited(F.binary_cross_entropy_with_logits, x, t) == {}
+    assert limited(lambda p: torch.bernoulli(p / 2), p) == {0: "bernoulli"}
+    assert limited(lambda x: x * torch.empty_like(x).bernoulli_(0.5), x) == {}
+    assert limited(lambda x: F.dropout(x, 0.5), x) == {}
+
+
+def test_a_product_that_skips_zeros() -> None:
+    x, w = torch.tensor([[1.0, 0.0], [2.0, 3.0]]), torch.tensor([[1.0, 2.0], [float("nan"), float("inf")]])
+    with SkipsZeros():
+        made = [x @ w, torch.addmm(torch.ones(2), x, w), x * w.flip(0), F.linear(x, w.T)]
+    product = torch.tensor([[1.0, 2.0], [torch.nan, torch.inf]])
+    assert all(torch.equal(torch.nan_to_num(a, 7.0), torch.nan_to_num(product, 7.0)) for a in (made[0], made[3]))
+    assert torch.equal(made[1][0], torch.tensor([2.0, 3.0]))
+    assert bool(made[1][1, 0].isnan())
+    assert torch.equal(torch.nan_to_num(made[2], 7.0), torch.tensor([[7.0, 0.0], [2.0, 6.0]]))
+
+
+def test_plain_tensors_are_found_by_name_and_put() -> None:
+    class Inner(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.own = torch.ones(3)
+            self.p = nn.Parameter(torch.ones(4))
+
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = torch.zeros(5)
+            self.inner = Inner()
+            self.blocks = [(nn.LayerNorm(6), {"w": torch.ones(7)})]
+            self.again = self.scale
+            self.alias = self.inner.p
+            self.loop: list[Any] = []
+            self.loop.append(self.loop)
+
+    one, other = Outer(), Outer()
+    found = plain.tensors(one)
+    assert sorted(found) == ["blocks.0.0.bias", "blocks.0.0.weight", "blocks.0.1.w", "inner.own", "scale"]
+    kept: list[str] = []
+    changed = states.turn(found, generator(), kept)
+    assert sorted(changed) == sorted(name for name in found if name != "inner.own")  # of fewer entries than four
+    assert kept == ["tensors that are neither parameters nor buffers (inner.own) other than they are"]
+    assert plain.put(other, changed) == []
+    assert all(torch.equal(plain.tensors(other)[name], t) for name, t in changed.items())
+    assert plain.put(other, {"scale": torch.ones(5), "elsewhere": torch.ones(2)}) == ["elsewhere"]
+    assert not torch.equal(other.scale, torch.ones(5))
+    one.loop.clear()
+    assert len(exact.hidden_modules(one)) == 1
+    with pytest.raises(variations.CannotVary, match=r"^$"):
+        states.turn({"table": torch.randn(8)}, generator(), kept)
+    assert (
+        states.not_given("edcba")
+        == "tensors that are neither parameters nor buffers (a, b, c and 2 more) other than they are"
+    )
+
+
+def test_a_pattern_of_nan_says_nothing_of_tiles() -> None:
+    right = torch.randn(64, 64)
+    got = right.clone()
+    got[:, 48:] = torch.nan
+    truth = Truth("output", right, right.double())
+    found = diagnosis.explain(got, [truth], judge(got, [truth]))
+    assert found["pattern"] == ["NaN where the reference is finite", "all in the last 16 of 64 of axis 1"]
+    skipped = right.clone()
+    skipped[:, 32:] *= 1 + 2.0**-9
+    skipped[3, 60] += 5
+    found = diagnosis.explain(skipped, [truth], judge(skipped, [truth]))
+    assert not [said for said in found["pattern"] if "operands" in said]
+
+
+def test_an_attribute_may_be_named_as_a_method_is() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.buffers = [torch.ones(4)]
+            self.parameters = torch.ones(5)
+
+    assert sorted(plain.tensors(Model())) == ["buffers.0", "parameters"]
+    assert plain.put(Model(), {}) == []
