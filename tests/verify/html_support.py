@@ -119,6 +119,8 @@ def enormous() -> dict[str, Any]:
     made["error"] = dict.fromkeys(("message", "script", "source", "hint", "type"), text)
     made["error"] |= {"context": made["printed"], "traceback": made["printed"], "line": 3}
     made["timing"] = timed(40)
+    one_call = {"says": text, "speedup": text, "interval": [text, text], "saved_s": text, "wanted_s": text}
+    made["timing"]["one_call"] = one_call
     for side in ("reference", "candidate", "control"):
         made["timing"][side]["rounds_s"] *= 5000
     chance = random.Random(1)

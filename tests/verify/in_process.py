@@ -5,10 +5,12 @@ Only for scripts of this project: a candidate that runs here could do what it li
 
 from __future__ import annotations
 
+import random
 import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
@@ -29,19 +31,35 @@ def _copied(value: Any) -> Any:
     return pytree.tree_map_only(Tensor, lambda t: t.detach().clone(memory_format=torch.preserve_format), value)
 
 
+def generators() -> tuple[Any, ...]:
+    """States of the generators that a model may draw from, on the host."""
+    return torch.get_rng_state(), random.getstate(), np.random.get_state()  # noqa: NPY002
+
+
+def set_generators(states: tuple[Any, ...]) -> None:
+    torch.set_rng_state(states[0])
+    random.setstate(states[1])
+    np.random.set_state(states[2])  # noqa: NPY002
+
+
 class Worker:
     """A runner behind the interface of its process."""
 
     def __init__(self, runner: ScriptRunner, role: str):
         self.runner, self.role = runner, role
+        self.generators = generators()
 
     def ask(self, op: str, value: Any = None, **fields: Any) -> Reply:
+        """As in a process of its own, its generators go on from where its last request has left them."""
         begin = time.monotonic()
+        set_generators(self.generators)
         try:
             with torch.no_grad():
                 answer = dict(self.runner.operations()[op]({**fields, "value": _copied(value)}))
         except Exception as error:
             raise Failure("raised", f"{type(error).__name__}: {error}", role=self.role) from error
+        finally:
+            self.generators = generators()
         assert not {"error", "nonce"} & set(answer), "names that the messages have for themselves"
         made = _copied(answer.pop("value", None))
         return Reply(safe(answer), made, time.monotonic() - begin)

@@ -143,6 +143,7 @@ class ModelNew(nn.Module):
 
 GEMM = """
 at::Tensor gemm(at::Tensor a, at::Tensor b) {
+    a = a.contiguous(), b = b.contiguous();
     int64_t k = a.size(0), m = a.size(1), n = b.size(0);
     at::Tensor c = at::empty({m, n}, a.options());
     const float *x = a.const_data_ptr<float>(), *y = b.const_data_ptr<float>();

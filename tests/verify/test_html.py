@@ -249,6 +249,13 @@ def test_groups_of_processes_are_told() -> None:
     assert "with the ratios 1.05, 1.06" in main
 
 
+def test_windows_of_one_call_are_told() -> None:
+    says = {"says": "agrees", "speedup": 1.7, "interval": [1.6, 1.8], "saved_s": 1e-3, "wanted_s": 5e-4}
+    main = check(html.page(support.record(timing={**support.timed(), "one_call": says}))).text()
+    assert "In windows of one call it is 1.7" in main
+    assert "would bear it out: agrees." in main
+
+
 def test_other_ways_of_running_the_reference() -> None:
     """What records of batches have beside "timing"."""
     others = {

@@ -231,10 +231,8 @@ def test_random_numbers_have_to_be_others_at_every_call(verdict: Callable[..., t
         "self.k.setdefault(s, F.dropout(torch.ones_like(x), 0.5)); return x * self.k[s]"
     )
     got, reason, _ = verdict("return F.dropout(x, 0.5)", keeps)
-    assert (got, reason) == (
-        "DIFFERENT",
-        "probe 'in a row': it draws the same random numbers at every call under one seed",
-    )
+    assert got == "DIFFERENT"
+    assert reason.startswith("probe 'in a row': call 2 in a row"), reason
     assert verdict("return F.dropout(x, 0.5)", "return x * F.dropout(torch.ones_like(x), 0.5)")[0] == "SAME"
 
 

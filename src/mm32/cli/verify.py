@@ -23,7 +23,7 @@ EXIT_CODES = """Exit codes:
  1  same, slower
  2  wrong usage
  3  same, speed inconclusive (the interval is not clear of 1)
- 4  same, times suspect (the reference was slower beside the candidate than before it)
+ 4  same, times suspect (the reference was slower beside the candidate, or a call by itself gains nothing)
  5  different
  6  the candidate could not be built or loaded
  7  the candidate crashed

@@ -5,6 +5,7 @@ reference's (reference.py) and the candidate's (worker/), which can lie. Of both
 
     entry, session, stop   the public call, and the stages of a verification
     compare, probing       the stages before timing: trials and self-test; probes
+    rows, strides          two of the probes: calls in a row; inputs that lie otherwise in memory
     inputs/                what the scripts are run on: fresh data, variations, probes
     judging/               same or different: float64 truths, bounds, the judge, its self-test
     timing/                faster or not: windows, rounds, the rule

@@ -361,7 +361,10 @@ class Comparison:
                 if trial and self.build["state"]:
                     self.undecided = said
                     return ""
-                return f"{said}: nothing can be said of another's"
+                return (
+                    f"{said}: nothing can be said of another's. If it draws random numbers, then perhaps otherwise than by the "
+                    "generators of torch, numpy and Python's random, which are seeded before each call"
+                )
             return ""
         return (
             f"the reference's own result is further from its float64 run than rounding explains ({own.reason}): it"
@@ -395,17 +398,15 @@ class Comparison:
         if drawn is None or (drawn["same"] and not result.same):
             self.report.picture = picture.paint(got, truths, result, of)
 
-    def output(self, seed: int, first: bool = False, earlier: int = 0) -> Any:
-        """The candidate's output for the inputs that it has, after so many `earlier` calls. At its `first` call it may still
-        compile."""
+    def output(self, seed: int, first: bool = False, on: bool = False) -> Any:
+        """The candidate's output for the inputs that it has; with `on`, from where its last call has left state and random
+        numbers. At its `first` call it may still compile."""
         limits = self.limits(self.reference_seconds)
         if first:
             limits["timeout"] = self.session.limits.first_call
-        reply = self.candidate.ask(
-            "forward", seed=seed, earlier=earlier, limit=limits["max_payload"] - (1 << 20), **limits
-        )
+        reply = self.candidate.ask("forward", seed=seed, on=on, limit=limits["max_payload"] - (1 << 20), **limits)
         if not first:
-            self._count_excess(reply.wall / (earlier + 1), earlier + 1)
+            self._count_excess(reply.wall)
         if "too_large" in reply.header:
             raise Stop(
                 Verdict.DIFFERENT, f"the output is far larger than the reference's: {reply.header['too_large']}"[:500]
@@ -415,14 +416,14 @@ class Comparison:
             raise Stop(Verdict.DIFFERENT, f"the output is on {devices}, the reference's on {self.session.device}"[:200])
         return beside(reply.value, self.right)
 
-    def _count_excess(self, seconds: float, calls: int) -> None:
+    def _count_excess(self, seconds: float) -> None:
         """What calls on probes' data take beyond the candidate's usual time is not the probes' to lose: who is slow there would
         have them left out. Too much of it is the end."""
         if not self.probing:
             self.usual_seconds = max(self.usual_seconds, seconds)
             return
         allowed = max(SLOW_CALL, 20 * self.reference_seconds, 5 * self.usual_seconds)
-        self.excess_seconds += calls * max(0.0, seconds - allowed)
+        self.excess_seconds += max(0.0, seconds - allowed)
         if self.excess_seconds > MOST_EXCESS:
             raise Stop(
                 Verdict.TIMED_OUT,

@@ -214,6 +214,13 @@ class Page:
         if groups:
             found = ", ".join(f"{group['speedup']:.3f}" for group in groups)
             self.line(f"  decided by {len(groups)} groups of processes, the table is of the first: {found}")
+        alone = t.get("one_call")
+        if alone:
+            low, high = alone["interval"]
+            self.line(
+                f"  in windows of one call {alone['speedup']:.3f}x, {low:.3f} .. {high:.3f} ({alone['rounds']} rounds); "
+                f"{in_units(alone['saved_s'])} saved, {in_units(alone['wanted_s'])} would bear it out: {alone['says']}"
+            )
         for name, other in self.report.baselines.items():
             if "failed" in other:
                 self.line(f"  against {THAN[name]}: not timed ({other['failed']})")

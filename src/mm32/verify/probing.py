@@ -7,7 +7,6 @@ A product with an epilogue gets data made for its operands (probes.py); any othe
 from __future__ import annotations
 
 import math
-import random
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,14 +17,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from . import rows, strides
 from .exchange import handover
 from .exchange.wire import bytes_of, leaves
 from .inputs.isolating import FEW, ISOLATING
 from .inputs.probes import PROBES, Probe, skip_reason
 from .inputs.states import not_given
 from .inputs.variations import MILDER, NO_PARAMETERS, VARIATIONS, WIDEST, Variation
-from .judging.bounds import U32, Errors, Truth
-from .judging.judge import Judgement, judge, same_bits
+from .judging.bounds import U32, Truth
+from .judging.judge import Judgement, judge
 from .judging.odd_values import INF_HINT
 from .processes.channel import Failure
 from .report import judgement_record
@@ -51,8 +51,6 @@ MOST_EQUAL = 1 << 24  # entries of an output whose bound is found anew where sum
 ODD_BYTES = 128 << 20  # of inputs of probes that are kept for timed windows
 TF32_BITS = 11
 FINE = 4  # u: an error that says nothing of the bits of the arithmetic
-EARLIER, SHORT = 7, 0.1  # calls before the one that is judged, where one takes less than so many seconds
-MANY, BRIEF = 63, 0.01  # and then at most so many, drawn, where one takes less than that
 FULL_BITS = 22.0  # of an arithmetic, above which it is no matter that no data show more
 ADDITIONS = 16.0  # that round, in data whose sums should have few terms: above it the probe would show nothing
 FIRST = 2  # variations that come before these data: what comes last is left out first where time is short
@@ -97,10 +95,15 @@ class Probing:
             worst = self._product_probes(begin)
         else:
             worst = self._variations(begin)
+        others = []
+        if not self.report.problem["draws"]:  # which entry gets which number may depend on the order in memory
+            others.append(("other strides", strides.ASKS, strides.run))
         if self.report.problem["draws"] or self.report.problem["changes"]:
-            said = self._in_a_row(begin)
+            others.append(("in a row", rows.ASKS, rows.run))
+        for name, asks, one in others:
+            said = self._apart(name, asks, one, begin)
             if said and worst.same:
-                worst = Judgement(False, f"probe 'in a row': {said}")
+                worst = Judgement(False, f"probe {name!r}: {said}")
         if any(p.get("reason") == UNSET for p in self.report.probes):
             self.report.left_out.append("other parameters, since the candidate's are not the reference's")
         late = [p["name"] for p in self.report.probes if p.get("reason") in (LATE, NO_MEMORY)]
@@ -466,67 +469,30 @@ class Probing:
         if math.isfinite(error):
             self.seen.append(24.0 if error <= 4 * own else min(24.0, TF32_BITS + math.log2(rough / error)))
 
-    def _in_a_row(self, begin: float) -> str:
-        """What is wrong with the last of several calls with no seed and no state given between them, and then of more calls;
-        empty if nothing.
-
-        Where the reference draws random numbers, all that is asked is that a call draws others than the one before: how many
-        a kernel takes from the generator is its own affair. State is to be as the reference's own calls leave it, and so is
-        the output, whose errors may be as many times as large as there are calls.
-        """
-        comparison = self.comparison
-        asks = "calls in a row: state moves on at each, and so do random numbers"
-        record: dict[str, Any] = {"name": "in a row", "asks": asks}
+    def _apart(
+        self, name: str, asks: str, run: Callable[[Comparison], tuple[dict[str, Any], str] | None], begin: float
+    ) -> str:
+        """A probe that has a module of its own. What is wrong, empty if nothing."""
+        self.session.at(f"probing: {name}")
+        record: dict[str, Any] = {"name": name, "asks": asks}
         self.report.probes.append(record)
         if self._late(begin):
             record |= {"status": "skipped", "reason": LATE}
             return ""
-        seed = self.session.seed
-        comparison.inputs = comparison.own_inputs(seed)
-        comparison.give(comparison.inputs)
-        if self.report.problem["draws"]:
-            first, second = (self.reference.ask("forward", seed=seed, earlier=n).value for n in (0, 1))
-            again = same_bits(comparison.output(seed), comparison.output(seed, earlier=1)) and not same_bits(
-                first, second
-            )
-            record["status"] = "different" if again else "same"
-            return "it draws the same random numbers at every call under one seed" if again else ""
-        comparison.forward(seed)
-        noise = [truth.noise for truth in self.truth.of(seed, comparison.right)]
-        state = self.truth.state
-        calls = [EARLIER if comparison.reference_seconds < SHORT else 2]
-        if comparison.reference_seconds < BRIEF:  # a candidate that counts calls does not know how many are judged
-            calls.append(random.SystemRandom().randint(EARLIER + 1, MANY))
-        said = ""
-        for earlier in calls:
-            result, said = self._after_calls(seed, earlier, noise, state)
-            record |= {**judgement_record(result), "status": "different" if said else "same", "reason": said}
-            if said:
-                break
-        return said
-
-    def _after_calls(
-        self, seed: int, earlier: int, noise: list[Errors | None], state: dict[str, float]
-    ) -> tuple[Judgement, str]:
-        """What is wrong with a call after so many `earlier` ones, and with the state that it leaves; `noise` of its outputs, and
-        of its buffers (`state`): of one call."""
-        comparison = self.comparison
-        comparison.right = self.reference.ask("forward", seed=seed, earlier=earlier).value
-        left = self.reference.ask("get_state").value
-        truths = [
-            Truth(
-                path,
-                leaf,
-                k=self.truth.k,
-                working=self.truth.working,
-                noise=Errors((1 + earlier) * one.normwise, (1 + earlier) * one.componentwise) if one else None,
-            )
-            for (path, leaf), one in zip(leaves(comparison.right), noise, strict=True)
-        ]
-        result = comparison.judge_output(comparison.output(seed, earlier=earlier), truths, "probe in a row")
-        return result, result.reason if not result.same else comparison.compare_state(
-            left, {name: (1 + earlier) * apart for name, apart in state.items()}
-        )
+        found: tuple[dict[str, Any], str] | None = {}, ""
+        done = False
+        with suppress(torch.OutOfMemoryError):
+            found = run(self.comparison)
+            done = True
+        if not done:
+            self._without_memory(record)
+            self.comparison.own_inputs(self.session.seed)
+            return ""
+        if found is None:
+            self.report.probes.remove(record)
+            return ""
+        record |= found[0]
+        return found[1]
 
     def _late(self, begin: float) -> bool:
         spent = time.monotonic() - begin - self.comparison.excess_seconds

@@ -9,8 +9,9 @@ The tool's own process never imports this module; process.py starts it.
 from __future__ import annotations
 
 import contextlib
+import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -28,7 +29,7 @@ from .judging.rounding import U32, Rounding
 from .judging.zeros import SkipsZeros
 from .worker import main as worker
 from .worker import plain
-from .worker.runner import Answer, BuildError, Request, ScriptRunner, plain_attributes, seed_everything
+from .worker.runner import Answer, BuildError, Request, ScriptRunner, plain_attributes, seed_everything, seed_others
 
 # Seconds of a forward in fp32 above which its truth is made of a part of the batch, and of how large a part.
 SLICE_ABOVE = {"cpu": 1.0, "cuda": 0.05}
@@ -161,7 +162,7 @@ class ReferenceRunner(ScriptRunner):
     def forward(self, request: Request) -> Answer:
         """As any runner's; with the seconds that it took. What `_fails` has found out for these inputs is not computed again."""
         ready, self.ready = self.ready, None
-        if ready is not None and ready[0] == request["seed"] and not request.get("earlier"):
+        if ready is not None and ready[0] == request["seed"] and not request.get("on"):
             self.last = ready[1].get("value")
             return ready[1]
         self.last = None
@@ -197,17 +198,18 @@ class ReferenceRunner(ScriptRunner):
                 self.forward({"seed": request["seed"]})
                 self.restore_state()
             inputs, right, rows = self._part(request["seed"])
-            found = exact.run(
-                self.model,
-                inputs,
-                drawn,
-                right,
-                self.u,
-                request["seed"],
-                self.names,
-                self.contraction is None and bool(request.get("noise", True)),
-                bool(request.get("few")),
-            )
+            with _seeded(self.model, request["seed"]):
+                found = exact.run(
+                    self.model,
+                    inputs,
+                    drawn,
+                    right,
+                    self.u,
+                    request["seed"],
+                    self.names,
+                    self.contraction is None and bool(request.get("noise", True)),
+                    bool(request.get("few")),
+                )
             if not request.get("few"):
                 self.lengths, self.products = found.lengths, found.products
             return {
@@ -289,7 +291,16 @@ class ReferenceRunner(ScriptRunner):
         self.restore_state()
         before = plain_attributes(self.model)
         seed_everything(seed)
+        generators = random.getstate(), _numpy_state()
         self.recorder, output = exact.record(self.model, self.inputs, self.names, tracer)
+        others = [
+            name
+            for name, old, new in (
+                ("Python's random", generators[0], random.getstate()),
+                ("numpy.random", generators[1], _numpy_state()),
+            )
+            if old != new
+        ]
         steady = all(
             _close(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else type(a) is type(b)
             for (_, a), (_, b) in zip(wire.leaves(output), wire.leaves(self.last), strict=False)
@@ -303,7 +314,7 @@ class ReferenceRunner(ScriptRunner):
         return {
             "buffers": changed,
             "hidden": [] if steady else hidden or ["something that is no buffer"],
-            "draws": sorted({name for name, _ in self.recorder.drawn}),
+            "draws": sorted({name for name, _ in self.recorder.drawn}) + others,
             "working": self.u,
             "ignored": sorted(self.recorder.ignored),
         }, output
@@ -329,7 +340,8 @@ class ReferenceRunner(ScriptRunner):
         assert self.model is not None
         self.restore_state()
         counting, rounding = Rounding(), Rounding(bits=request["bits"])
-        with exact.DoubleModel(self.model, self._drawn(request["seed"])) as twin:
+        drawn = self._drawn(request["seed"])
+        with _seeded(self.model, request["seed"]), exact.DoubleModel(self.model, drawn) as twin:
             right = twin(self.inputs, counting, self.names)
             if not counting.products:
                 return {"products": 0}
@@ -610,6 +622,24 @@ class ReferenceRunner(ScriptRunner):
     def _free_memory(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
+
+
+@contextlib.contextmanager
+def _seeded(model: torch.nn.Module, seed: int) -> Iterator[None]:
+    """Every call of the model draws the same from Python's generator and numpy's meanwhile. What it draws from torch's is
+    recorded, and given to its float64 runs; these two nobody sees."""
+    handle = model.register_forward_pre_hook(lambda *_: seed_others(seed))
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _numpy_state() -> tuple[bytes, int]:
+    import numpy as np
+
+    state: Any = np.random.get_state(legacy=False)  # noqa: NPY002 - the generator that a script may use
+    return state["state"]["key"].tobytes(), state["state"]["pos"]
 
 
 def _as_list(made: Any, function: str) -> list[Any]:

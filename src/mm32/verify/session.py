@@ -27,8 +27,8 @@ from .processes.process import Limits, WorkerProcess, close_all, is_ours, new_fo
 from .report import Report, judgement_record
 from .stop import Stop
 from .text import one_line
-from .timing import repeated
-from .timing.kept import Kept, Odd
+from .timing import one_call, repeated
+from .timing.kept import UNTIMED, Kept, Odd
 from .timing.repeated import Repetition
 from .timing.rounds import Timing, in_units
 from .timing.stage import TimingStage
@@ -41,6 +41,8 @@ SLOW, SLOW_TRIAL = 0.2, 3.0
 STAGE = re.compile(r"[^\d(:]*")  # what a stage is called without its numbers and names
 # Bytes of a card that a candidate may hold and not be blamed for what is missing, and how many times a call's inputs and outputs.
 HELD, CALLS_HELD = 2 << 30, 4
+UNTIMABLE = "not timed: the shapes of the reference's outputs depend on its data"
+SLOT, OTHERWISE = ", the reference's is ", ", for other data it is "
 LARGE = 1 << 30  # bytes of an output, above which the same is done: those that are kept fill the card
 
 
@@ -78,6 +80,7 @@ class Session:
         self.short = False  # of memory: another verification on the card may have had what was missing
         self.baselines: tuple[str, ...] = ("eager",)  # the first decides the verdict
         self.stages: dict[str, TimingStage] = {}  # by baseline
+        self.unsteady: TimingStage | None = None  # one whose calls are not timed, for the shapes of their outputs vary
 
     def run(self) -> Report:
         start = self.since = time.monotonic()
@@ -98,7 +101,7 @@ class Session:
         except torch.OutOfMemoryError as error:
             self._conclude(self._no_memory(error))
         finally:
-            for stage in self.stages.values():
+            for stage in [*self.stages.values(), *([self.unsteady] if self.unsteady is not None else [])]:
                 stage.close()
             close_all(self.workers)
             if own:
@@ -246,10 +249,13 @@ class Session:
             try:
                 stage.prepare()
                 if not stage.steady:
-                    stage.close()
+                    self._leave(stage)
                     continue
                 self._wait_for(self.lock.acquire_exclusive)  # nobody else's work is in what the reference takes alone
                 stage.time_alone()
+                if not stage.steady:
+                    self._leave(stage)
+                    continue
             except Failure as failure:
                 if baseline == self.baselines[0]:
                     raise
@@ -260,14 +266,24 @@ class Session:
         self.lock.release()  # the candidate may compile for long
         self.reference.ask("build", build, seed=self.seed)  # as it was before these calls
 
+    def _leave(self, stage: TimingStage) -> None:
+        """Time no calls of this stage; the first such one's data are kept, to be compared."""
+        if self.unsteady is None and stage.unfit is not None:
+            self.unsteady = stage
+        else:
+            stage.close()
+
     def _start_others(self) -> None:
         for stage in self.stages.values():
             stage.start_others()
 
     def _time(self, comparison: Comparison) -> None:
         assert self.lock is not None
+        if not self.stages and self.unsteady is not None and self.unsteady.unfit is not None:
+            self.unsteady.workers["candidate"] = self.candidate
+            raise self._of_odd(self.unsteady.unfit, self.unsteady, comparison)
         if not self.stages:
-            raise Stop(Verdict.INCONCLUSIVE, "not timed: the shapes of the reference's outputs depend on its data")
+            raise Stop(Verdict.INCONCLUSIVE, UNTIMABLE)
         self._wait_for(self.lock.acquire_exclusive)
         self.at("timing")
         seconds = comparison.reference_seconds
@@ -280,6 +296,7 @@ class Session:
         for name in others:
             try:
                 other = self._measure(name, few, timeout, comparison)
+                other = self._by_one_call(self.stages[name], other, comparison)
             except Failure as failure:
                 if failure.role == "candidate":
                     raise
@@ -289,6 +306,7 @@ class Session:
                 self.report.baselines[name] = {**said, **other.record()}
             self.stages[name].close()
         measured = self._repeat(self.stages[first], measured, comparison)
+        measured = self._by_one_call(self.stages[first], measured, comparison)
         self.report.timing = measured.record()
         if measured.verdict is Verdict.FASTER and not measured.certain > 1:
             self.note(
@@ -301,7 +319,7 @@ class Session:
         """Time the candidate against a baseline, and judge its outputs."""
         stage = self.stages[baseline]
         further = baseline == self.report.baseline and self.report.building <= repeated.BUILT_SOON
-        with self._odd_outputs():
+        with self._odd_outputs(stage, comparison):
             measured = stage.measure(
                 self.candidate,
                 self.timing_budget,
@@ -313,13 +331,45 @@ class Session:
         self._judge_timed(stage, measured.kept, comparison)
         return measured
 
+    def _by_one_call(self, stage: TimingStage, measured: Timing, comparison: Comparison) -> Timing:
+        """FASTER, held to windows of one call, whose outputs are judged as well."""
+        if measured.verdict is not Verdict.FASTER or measured.calls == 1:
+            return measured
+        self.at("timing calls by themselves")
+        with self._odd_outputs(stage, comparison):
+            measured, kept = stage.one_call(measured)
+        self._judge_timed(stage, kept, comparison)
+        found = measured.one_call
+        if found is not None and found.says == one_call.UNCLEAR:
+            self.note(
+                f"windows of one call could not tell whether a call by itself gains as much: {found.ratio:.2f}x there, "
+                f"{found.low:.2f} to {found.high:.2f}; it saves {in_units(found.saved.ratio)}, and {in_units(found.wanted)} "
+                "would bear the claim out"
+            )
+        return measured
+
     @contextlib.contextmanager
-    def _odd_outputs(self) -> Iterator[None]:
+    def _odd_outputs(self, stage: TimingStage, comparison: Comparison) -> Iterator[None]:
         try:
             yield
         except Odd as odd:
-            verdict = Verdict.DIFFERENT if odd.role == "candidate" else Verdict.REFERENCE_FAILED
-            raise Stop(verdict, f"the {odd.role}'s output of a timed call: {one_line(odd)}") from None
+            raise self._of_odd(odd, stage, comparison) from None
+
+    def _of_odd(self, odd: Odd, stage: TimingStage, comparison: Comparison) -> Stop:
+        """The verdict where a slot could not take an output. If the shapes of the reference's outputs depend on the data, its
+        calls cannot be timed; some of them are judged, untimed. Raises Stop where one is different."""
+        steady = True
+        for recipe, seed, probe in odd.calls[:UNTIMED]:
+            self.at("judging calls that could not be timed")
+            right = comparison.right = stage.reference_output(recipe, seed)
+            steady = steady and stage.fits(right)
+            stage.give_candidate(recipe)
+            got = comparison.output(seed)
+            self._judge_call(got, right, seed, probe, "of data that are not timed", comparison)
+        if odd.role == "candidate" and steady:
+            return Stop(Verdict.DIFFERENT, f"the candidate's output of a timed call: {one_line(odd)}")
+        said = f" ({one_line(odd).replace(SLOT, OTHERWISE)})" if odd.role != "candidate" else ""
+        return Stop(Verdict.INCONCLUSIVE, UNTIMABLE + said)
 
     def _repeat(self, stage: TimingStage, measured: Timing, comparison: Comparison) -> Timing:
         """Where a difference is small, time fresh processes of both sides as well; all their outputs are judged as before."""
@@ -346,7 +396,7 @@ class Session:
                     f"{one_line(getattr(error, 'message', error))}"
                 )
                 break
-            with self._odd_outputs():
+            with self._odd_outputs(stage, comparison):
                 kept = stage.again(repetition, count)
             self._judge_timed(stage, kept, comparison)
             repetition.is_judged()
@@ -372,15 +422,19 @@ class Session:
         """Judge outputs of timed calls like all others: a call that was timed must also be right."""
         for kept in outputs:
             self.at("judging timed calls' outputs")
-            right = stage.reference_output(kept)
+            right = stage.reference_output(kept.recipe, kept.seed)
             got = wire.beside(wire.rebuilt(right, iter(kept.leaves)), right)
-            of = next((odd.truths for odd in comparison.odd if odd.name == kept.probe), self.truth.of)
-            truths = of(kept.seed, right)
-            result = judge(got, truths)
-            self.report.timed_outputs.append({"why": kept.why, **judgement_record(result)})
-            if not result.same:
-                comparison.draw(got, truths, result, "a timed call")
-                where = f"the data of probe {kept.probe!r}" if kept.probe else "fresh data"
-                raise Stop(
-                    Verdict.DIFFERENT, f"the output of a timed call, on {where} in the same storage: {result.reason}"
-                )
+            self._judge_call(got, right, kept.seed, kept.probe, kept.why, comparison)
+
+    def _judge_call(self, got: Any, right: Any, seed: int, probe: str, why: str, comparison: Comparison) -> None:
+        """Judge an output for data as timed calls get them, which the reference has now. Raises Stop where it differs."""
+        of = next((odd.truths for odd in comparison.odd if odd.name == probe), self.truth.of)
+        truths = of(seed, right)
+        result = judge(got, truths)
+        self.report.timed_outputs.append({"why": why, **judgement_record(result)})
+        if not result.same:
+            comparison.draw(got, truths, result, "a timed call")
+            where = f"the data of probe {probe!r}" if probe else "fresh data"
+            raise Stop(
+                Verdict.DIFFERENT, f"the output of a timed call, on {where} in the same storage: {result.reason}"
+            )

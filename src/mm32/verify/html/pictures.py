@@ -105,6 +105,13 @@ def rounds(record: dict[str, Any]) -> str:
             f" These are the first processes'. The interval is of {len(groups)} groups of processes, all but the first of them "
             f"fresh, with the ratios {found}."
         )
+    alone = t.get("one_call")
+    if alone:
+        sampled += (
+            f" In windows of one call it is {figure(alone['speedup'])}× as fast, {figure(alone['interval'][0])} to "
+            f"{figure(alone['interval'][1])}, and saves {seconds(alone['saved_s'])} a call, where {seconds(alone['wanted_s'])} "
+            f"would bear it out: {text(alone['says'], 20)}."
+        )
     key_ratio = charts.key(
         ("candidate", "a round"),
         ("band", f"interval {figure(low)} to {figure(high)}"),

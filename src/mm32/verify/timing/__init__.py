@@ -7,4 +7,5 @@ kept         which outputs of timed calls are judged
 sequential   when to stop, and what to say then
 repeated     fresh processes of both sides, where the difference is small
 several      what several processes of each side say together
+one_call     whether windows of one call bear FASTER out
 """

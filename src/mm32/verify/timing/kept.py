@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,15 +17,19 @@ from . import sequential
 from .window import Bench, Window, difference
 
 OUTLIER = 4.0  # times the median difference between both sides' outputs: judged even where time is short
+UNTIMED = 4  # calls that are judged where they cannot be timed
 ODD_CALLS = 3  # kinds of odd data that windows of one call get, since such calls are long
 
 
 class Odd(Exception):
-    """An output in a timed window that its slot could not take: whose, and what it was."""
+    """An output in a timed window that its slot could not take: whose, and what it was.
 
-    def __init__(self, role: str, says: str):
+    `calls`: recipes, seeds and names of probes of calls to which the reference's answer may not fit into a slot either, since its
+    shape depends on the data. None where the reference's answers of the same data did."""
+
+    def __init__(self, role: str, says: str, calls: Sequence[tuple[Recipe, int, str]] = ()):
         super().__init__(says)
-        self.role = role
+        self.role, self.calls = role, list(calls)
 
 
 @dataclass
@@ -72,8 +76,11 @@ class Surprises:
             recipes[place] = self.odd[name]
         bench.leave_outputs()  # the round's own window may have been before this one
         window = bench.window(recipes, seeds)
-        if window.odd is not None:
-            raise Odd("candidate", window.odd)
+        if window.odd is not None:  # what the reference answers for these data, nobody knows yet
+            given = dict(zip(places, names, strict=True))
+            first = dict.fromkeys([min(window.odd_call, self.calls - 1), *places])
+            calls = [(recipes[i], seeds[i] if seeds else 0, given.get(i, "")) for i in first]
+            raise Odd("candidate", window.odd, calls)
         for place, name in zip(places, names, strict=True):
             keeper.odd.append(_kept(bench, window, recipes, seeds, place, name, probe=name))
 

@@ -9,6 +9,7 @@ worst and some at random are kept, to be judged against the truth.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import math
 import random
@@ -24,8 +25,9 @@ import torch
 
 from ..inputs.pools import Pools, Recipe
 from ..verdict import Verdict
-from . import sequential, several
+from . import one_call, sequential, several
 from .kept import Keeper, Kept, Odd, Surprises, seeds_of
+from .one_call import Claim, OneCall
 from .window import Bench, Window
 
 SIDES = ("reference", "candidate", "control", "null")
@@ -105,6 +107,7 @@ class Timing:
     quiet: bool = True
     a_round: float = 0.0  # seconds of the clock that a round took
     groups: list[dict[str, Any]] = field(default_factory=list)  # of several processes of each side; repeated.py
+    one_call: OneCall | None = None  # what windows of one call say of FASTER; None where none were made
 
     @property
     def rounds(self) -> int:
@@ -130,6 +133,7 @@ class Timing:
             "calls_a_round": self.calls,
             "null_walls_s": list(self.sides["null"].walls),
             "groups": self.groups,
+            "one_call": self.one_call.record() if self.one_call is not None else None,
         }
 
 
@@ -191,7 +195,7 @@ class Rounds:
     `draws`: calls are seeded; `keep` outputs of the candidate's are kept at random; `paused` stops its processes while others are
     timed, and `quiet` is whether they all stood still. `odd`: data of probes, by their names; in windows that do not count, at
     random among the others, the candidate gets them too, so that it cannot be right where it is judged and fast where it is
-    timed."""
+    timed. `warm`: before each window its process gets another one, which does not count."""
 
     def __init__(
         self,
@@ -202,7 +206,9 @@ class Rounds:
         keep: int,
         paused: Callable[[], AbstractContextManager[bool]],
         odd: Mapping[str, Recipe] = MappingProxyType({}),
+        warm: bool = False,
     ):
+        self.warm = warm
         self.benches, self.pools, self.calls, self.draws, self.paused = benches, pools, calls, draws, paused
         self.chance = random.SystemRandom()
         self.surprises = Surprises(odd, calls, self.chance)
@@ -228,15 +234,22 @@ class Rounds:
                     if name == "odd":
                         self.surprises.window(self.benches["candidate"], pools, self.draws, self.keeper)
                         continue
+                    if self.warm:
+                        self.benches[name].window([pools.recipe() for _ in range(calls)], seeds_of(calls, self.draws))
                     windows[name] = self.benches[name].window(recipes, seeds)
                     if name in ("control", "null"):
                         windows[name].outputs = NO_OUTPUTS  # nobody looks at them, and they may be large
                     if name == "null" and self.done < sequential.MIN_ROUNDS:
                         seconds = self.benches[name].window(recipes, seeds, deliver=False).seconds
                         self.exchange.append(seconds / calls)
+        odd = {name: window.odd for name, window in windows.items() if window.odd is not None}
+        for name in sorted(odd, key=lambda name: name == "candidate"):
+            unsteady = []
+            if name != "candidate":
+                unsteady = [(recipe, seeds[i] if seeds else 0, "") for i, recipe in enumerate(recipes)]
+                unsteady.insert(0, unsteady.pop(min(windows[name].odd_call, calls - 1)))
+            raise Odd(name, odd[name] or "", unsteady)
         for name, window in windows.items():
-            if window.odd is not None:
-                raise Odd(name, window.odd)
             self.times[name].walls.append(window.seconds / calls)
             self.times[name].claims.append(window.claimed / calls)
         self.keeper.look(self.benches["reference"], windows["candidate"], windows["reference"], recipes, seeds)
@@ -268,6 +281,45 @@ def measure(
     made = conclude(times, exchange, before, rounds.calls, device, rounds.keeper.kept(), rounds.quiet)
     made.a_round = spent / rounds.done
     return made
+
+
+def measure_one_call(rounds: Rounds, claim: Claim, device: str, progress: Callable[[str], None]) -> OneCall:
+    """Time windows of one call until they bear the claim out, or there are enough. Raises Failure and Odd."""
+    begin = time.monotonic()
+    times = rounds.times
+    for number in range(one_call.MOST):
+        progress(f"timing calls by themselves, round {number + 1}")
+        rounds.one()
+        late = time.monotonic() - begin > one_call.BUDGET
+        if number + 1 not in sequential.LOOKS and not late:
+            continue
+        _subtract(times)
+        found = one_call.look(
+            {name: times[name].walls for name in several.SIDES},
+            {name: times[name].rounds for name in several.SIDES},
+            claim,
+            device,
+        )
+        if found is not None and (late or found.says == one_call.AGREES):
+            break
+    assert found is not None
+    return found
+
+
+def borne_out(timing: Timing, found: OneCall, quiet: bool) -> Timing:
+    """FASTER, held to what windows of one call say."""
+    note = ""
+    if not quiet:
+        note = suspicion(quiet, 0.0, 0.0, "cpu")
+    elif found.says == one_call.CONTRADICTS:
+        note = (
+            f"{timing.ratio:.2f}x in windows of {timing.calls} calls, but {found.ratio:.2f}x in windows of one call, "
+            f"{found.low:.2f} to {found.high:.2f}: it saves {in_units(found.saved.ratio)} a call there, where the claim wants "
+            f"{in_units(found.wanted)}. A caller of single calls would not see the gain: calls that are computed together, ahead "
+            "of their turn, look like this"
+        )
+    verdict = Verdict.SUSPECT if note else timing.verdict
+    return dataclasses.replace(timing, one_call=found, verdict=verdict, note=note or timing.note)
 
 
 def net(whole: float, without: float) -> float:

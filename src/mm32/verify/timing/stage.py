@@ -22,8 +22,8 @@ from ..inputs.pools import Pools, Recipe
 from ..judging.pieces import finite
 from ..processes.channel import Failure
 from ..processes.process import WorkerProcess
-from . import repeated, rounds, several
-from .kept import Kept
+from . import one_call, repeated, rounds, several
+from .kept import UNTIMED, Kept, Odd, seeds_of
 from .rounds import Timing
 from .window import Bench
 
@@ -65,6 +65,7 @@ class TimingStage:
         self.progress = progress
         self.benches: dict[str, Bench] = {}
         self.steady = True  # whether outputs have the same shapes for all data; others have no slots to go into
+        self.unfit: Odd | None = None  # the output that shows that they have not
 
     def prepare(self) -> None:
         """Make the pools, and find how many calls a window has. Raises Failure."""
@@ -105,8 +106,19 @@ class TimingStage:
             self._slots(("reference",), self._tried())
             self._try_mixed(first)
             self.seconds, self.draws = rounds.cost(self.benches["reference"], self.pools)
+            self._look()
             self._slots(("reference",), self._calls(self.seconds))
             self._first("reference")
+            self._look()
+
+    def _look(self) -> None:
+        """See whether a window of the reference's had an output of another shape."""
+        bench = self.benches["reference"]
+        if bench.odd_call is not None and self.steady:
+            self.steady = False
+            recipe, seed = bench.odd_call
+            others = [(self.pools.recipe(), seeds_of(1, True)[0], "") for _ in range(UNTIMED - 1)]
+            self.unfit = Odd("reference", bench.odd, [(recipe, seed, ""), *others])
 
     @staticmethod
     def _shapes(output: list[tuple[str, Any]]) -> list[Any]:
@@ -137,6 +149,7 @@ class TimingStage:
         """What the reference takes by itself, before a candidate is there. Raises Failure."""
         with _one_thread(), _memory_for("reference"):
             self.alone = rounds.alone(self.benches["reference"], self.pools, self.calls, self.draws)
+            self._look()
 
     def start_others(self) -> None:
         """Start the control, a second process of the reference, and the null worker, without waiting for them."""
@@ -264,6 +277,24 @@ class TimingStage:
             repetition.time(made, count)
             return made.keeper.kept()
 
+    def one_call(self, claimed: Timing) -> tuple[Timing, list[Kept]]:
+        """Hold FASTER to windows of one call, of the processes that were timed last; and what is kept of the candidate's outputs.
+        Raises as `measure`."""
+        with _one_thread(), _memory_for("candidate"):
+            self._slots(rounds.SIDES, 1)
+            self.benches["candidate"].timeout = self.timeout
+            for name in rounds.SIDES:
+                self._first(name)
+            seconds = claimed.sides["reference"].median
+            benches = {name: self.benches[name] for name in rounds.SIDES}
+            paused = self.workers["candidate"].paused
+            made = rounds.Rounds(
+                benches, self.pools, 1, self.draws, min(self.keep, 1), paused, warm=seconds < one_call.BRIEF
+            )
+            claim = one_call.Claim(seconds, claimed.ratio, claimed.low)
+            found = rounds.measure_one_call(made, claim, self.kind, self.progress)
+            return rounds.borne_out(claimed, found, made.quiet), made.keeper.kept()
+
     def _candidates_cost(self) -> float:
         return rounds.cost(self.benches["candidate"], self.pools)[0]
 
@@ -273,11 +304,24 @@ class TimingStage:
         if again or not self.benches[name].used:
             self.benches[name].window([self.pools.recipe() for _ in range(self.calls)])
 
-    def reference_output(self, kept: Kept) -> Any:
+    def reference_output(self, recipe: Recipe, seed: int) -> Any:
         """What the reference answers now for the data of a timed call, which become its inputs."""
         with _memory_for("candidate"):
-            self._give(kept.recipe)
-        return self.eager.ask("forward", seed=kept.seed).value
+            self._give(recipe)
+        return self.eager.ask("forward", seed=seed).value
+
+    def give_candidate(self, recipe: Recipe) -> None:
+        """Make the data of a timed call the candidate's inputs."""
+        with _memory_for("candidate"):
+            if "candidate" not in self.benches:
+                self.benches["candidate"] = Bench(
+                    self.workers["candidate"], self.pools, self.output, 1, self.device, names=self.names
+                )
+            self.benches["candidate"].give(recipe)
+
+    def fits(self, output: Any) -> bool:
+        """Whether an output of the reference's would fit into a slot."""
+        return self._shapes(leaves(output)) == self._shapes(self.output)
 
     def close(self) -> None:
         for bench in self.benches.values():

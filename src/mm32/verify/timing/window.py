@@ -49,6 +49,7 @@ class Window:
     seconds: float
     outputs: Tensor
     odd: str | None = None
+    odd_call: int = 0  # whose that was; by the worker's own account, as all of these
     values: list[Any] = field(default_factory=list)  # leaves that are no tensors, call after call
     claimed: float = 0.0  # the worker's own seconds
     draws: bool = False  # whether it drew random numbers, by its own account
@@ -76,6 +77,9 @@ class Bench:
         self.outputs, self.size = parts(output, self.outputs_at, count)
         self.region = memory.reserve(max(self.size, 1), device)
         self.used = False  # whether a window has been made
+        # What an output was that its slot could not take, if there was one, and the recipe and the seed of that call.
+        self.odd = ""
+        self.odd_call: tuple[Recipe, int] | None = None
         self._kept: Tensor | None = None  # memory for a window's outputs
         stand_ins = _stand_ins(pools.tree)
         worker.ask(
@@ -136,6 +140,9 @@ class Bench:
         found = checked(reply.header, seconds, outputs, self.worker.role, plain)
         if wrote and found.odd is None:
             found.odd = "the candidate modifies its inputs in timed calls"
+        if found.odd is not None:
+            at = min(found.odd_call, len(recipes) - 1)
+            self.odd, self.odd_call = found.odd, (recipes[at], seeds[at] if seeds else 0)
         return found
 
     def _written(self, recipes: Sequence[Recipe]) -> bool:
@@ -225,7 +232,9 @@ def checked(header: dict[str, Any], seconds: float, outputs: Tensor, role: str, 
         raise Failure("channel", "answered a timed window with values of other types", role=role)
     if odd is None and role != "null" and len(values) != plain:
         raise Failure("channel", f"answered a timed window with {len(values)} values instead of {plain}", role=role)
-    return Window(seconds, outputs, odd, values, claimed, header.get("draws") is True)
+    at = header.get("odd_call")
+    at = at if type(at) is int and at >= 0 else 0
+    return Window(seconds, outputs, odd, at, values, claimed, header.get("draws") is True)
 
 
 def _stand_ins(tree: Any) -> Any:

@@ -6,6 +6,7 @@ that their times compare.
 
 from __future__ import annotations
 
+import hashlib
 import random
 import sys
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from torch.utils import _pytree as pytree
 
 from ..exchange import wire
 from . import caches, plain, script
-from .slots import Slots
+from .slots import Slots, random_states
 
 Request = dict[str, Any]  # the fields of a message, its "value" unpacked
 Answer = dict[str, Any]  # likewise; "value" may hold tensors, the other fields are JSON
@@ -26,6 +27,7 @@ Answer = dict[str, Any]  # likewise; "value" may hold tensors, the other fields 
 # Bound before a script is loaded, which may replace them.
 _clone = torch.ops.aten.clone.default
 _synchronize = torch.cuda.synchronize
+_sha256 = hashlib.sha256
 
 
 class BuildError(Exception):
@@ -34,9 +36,14 @@ class BuildError(Exception):
 
 def seed_everything(seed: int) -> None:
     """Seed the generators that a script's model and inputs may draw from: torch's, Python's, numpy's."""
+    torch.manual_seed(seed)
+    seed_others(seed)
+
+
+def seed_others(seed: int) -> None:
+    """Seed Python's generator and numpy's."""
     import numpy as np
 
-    torch.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002 - the generator that a script's get_inputs may use
 
@@ -69,6 +76,7 @@ class ScriptRunner:
             "set_inputs": self.set_inputs,
             "get_inputs": self.get_inputs,
             "forward": self.forward,
+            "generators": self.generators,
             "slots": self.make_slots,
             "window": self.window,
             "release": self.release,
@@ -204,12 +212,11 @@ class ScriptRunner:
     def forward(self, request: Request) -> Answer:
         """Call the model once. The output, or where its tensors have more than "limit" bytes their shapes as "too_large".
 
-        With "earlier", so many calls come before it, which leave state and random numbers as they do."""
-        self.restore_state()
-        self.synchronize()
-        seed_everything(request["seed"])
-        for _ in range(request.get("earlier", 0)):
-            self.call(self.inputs)
+        With "on", state and random numbers go on from where the last call has left them."""
+        if not request.get("on"):
+            self.restore_state()
+            self.synchronize()
+            seed_everything(request["seed"])
         output = self.copy(self.call(self.inputs))
         self.synchronize()
         tensors = [leaf for _, leaf in wire.leaves(output) if isinstance(leaf, Tensor)]
@@ -220,6 +227,10 @@ class ScriptRunner:
         if limit is not None and sum(t.numel() * t.element_size() for t in tensors) > limit:
             return {**answer, "too_large": [[list(t.shape), str(t.dtype)] for t in tensors[:16]]}
         return {**answer, "value": output}
+
+    def generators(self, request: Request) -> Answer:
+        """A digest of the states of the generators that a model may draw from."""
+        return {"generators": _sha256(repr(random_states(self.device)).encode()).hexdigest()}
 
     # ------------------------------------------------------------------------------------------------------ windows
 

@@ -71,14 +71,14 @@ class Slots:
         """Calls on the first "count" slots. With "seeds", all generators are set before each call; with "watch", it is told
         whether the calls drew from them.
 
-        "odd" of the answer says what was wrong with an output, if its slot cannot take it. The null worker delivers its outputs
-        only with "deliver".
+        "odd" of the answer says what was wrong with an output, if its slot cannot take it, "odd_call" which call's it was. The
+        null worker delivers its outputs only with "deliver".
         """
         self._map(request)
         begin = _now()
-        seeds, odd = request["seeds"], None
+        seeds, odd, i = request["seeds"], None, 0
         values: list[Any] = []
-        before = _random_states(self.device) if request["watch"] else None
+        before = random_states(self.device) if request["watch"] else None
         for i in range(request["count"]):
             if seeds:
                 self.seed(seeds[i])
@@ -91,8 +91,8 @@ class Slots:
             if odd is not None:
                 break
         self.synchronize()
-        draws = before is not None and before != _random_states(self.device)
-        return {"seconds": _now() - begin, "odd": odd, "values": values, "draws": draws}
+        draws = before is not None and before != random_states(self.device)
+        return {"seconds": _now() - begin, "odd": odd, "odd_call": i, "values": values, "draws": draws}
 
     def first_inputs(self, request: dict[str, Any]) -> list[Any]:
         self._map(request)
@@ -154,7 +154,7 @@ def _placed(tree: Any, tensors: Iterator[Tensor]) -> Any:
     return tree
 
 
-def _random_states(device: torch.device) -> tuple[Any, ...]:
+def random_states(device: torch.device) -> tuple[Any, ...]:
     """States of the generators that a model may draw from: equal if nothing was drawn in between."""
     import numpy as np
 

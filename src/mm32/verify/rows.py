@@ -1,0 +1,160 @@
+"""Calls in a row: several calls of both sides with no seed and no state given in between, each with other data.
+
+A model that keeps something from call to call (running statistics, a cache, a hidden state) is right only if what it carries over
+from earlier data is. A model that draws random numbers has to go on drawing where no seed is set.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import secrets
+import time
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from .exchange.wire import bytes_of, leaves
+from .judging.bounds import Errors, Truth
+from .judging.judge import Judgement, judge, same_bits
+from .report import judgement_record
+
+if TYPE_CHECKING:
+    from .compare import Comparison
+
+ASKS = "calls in a row, each with other data: state moves on at each, and so do random numbers"
+FEW, SHORT, ALL = 3, 0.1, 8  # calls; where one takes less than so many seconds, so many
+# Where one takes less than that, drawn between these: a candidate that counts calls does not know how many are judged.
+BRIEF, MANY = 0.01, (65, 96)
+JUDGED = 0.25  # of those beyond ALL, at random, and the last
+LONGEST = 4.0  # seconds of a row, after which it ends
+SETS, MOST_BYTES = (
+    4,
+    64 << 20,
+)  # of inputs that calls are drawn from; made anew for each call where they are larger in all
+DRAWN = 5  # calls whose outputs are held against each other
+# By how much (a logarithm) distances of the reference's outputs may differ where they tell something, and how much further apart
+# or nearer the candidate's may be. Numbers that are negated are 1.41 times as far apart as new ones, none drawn 0.71 times.
+ALIKE, FURTHER = 0.15, 0.1
+
+
+def run(comparison: Comparison) -> tuple[dict[str, Any], str]:
+    """The record of the probe, but for its name, and what is wrong; empty if nothing.
+
+    Outputs and buffers are to be what the reference's own calls give, with errors as many times as large as there are calls. That
+    holds for random numbers too where both sides have left their generators alike after the first call. How many numbers a
+    kernel takes from a generator is its own affair: where they have not, all that is asked is that the outputs of several calls
+    on the same data are as far from each other as the reference's are.
+    """
+    alike = _first_call(comparison)
+    if comparison.report.problem["draws"] and not alike:
+        said = _moves_on(comparison)
+        record: dict[str, Any] = {"status": "different" if said else "same", "reason": said}
+    else:
+        record, said = _row(comparison)
+    comparison.inputs = comparison.own_inputs(comparison.session.seed)
+    return record, said
+
+
+def _first_call(comparison: Comparison) -> bool:
+    """Whether both sides leave their generators in the same state after one call on the same data under one seed."""
+    comparison.inputs = comparison.own_inputs(comparison.session.seed)
+    comparison.give(comparison.inputs)
+    comparison.forward(comparison.session.seed)
+    reply = comparison.reference.ask("generators")
+    comparison.output(comparison.session.seed)
+    theirs = comparison.candidate.ask("generators").header.get("generators")
+    return bool(theirs == reply.header["generators"])
+
+
+def _row(comparison: Comparison) -> tuple[dict[str, Any], str]:
+    chance = random.SystemRandom()
+    seed = comparison.session.seed
+    noise = [truth.noise for truth in comparison.truth.of(seed, comparison.right)]
+    state = comparison.truth.state
+    seconds = comparison.reference_seconds
+    count = FEW if seconds >= SHORT else ALL if seconds >= BRIEF else chance.randint(*MANY)
+    # Not behind the trials' seeds, which the candidate's process is told.
+    first = secrets.randbelow(2**31)
+    small = SETS * bytes_of(comparison.inputs) <= MOST_BYTES
+    data = [comparison.own_inputs(first + number) if small else None for number in range(SETS)]
+    begin, last, worst = time.monotonic(), -1, Judgement()
+    for number in range(count):
+        late = time.monotonic() - begin > LONGEST
+        last = chance.choice([i for i in range(SETS) if i != last])
+        if small:
+            comparison.reference.ask("set_inputs", data[last], names=comparison.names)
+        comparison.give(data[last] if small else comparison.own_inputs(first + last))
+        comparison.right = comparison.reference.ask("forward", seed=seed, on=number > 0).value
+        left = comparison.reference.ask("get_state").value
+        got = comparison.output(seed, on=number > 0)
+        ends = number + 1 == count or (late and number + 1 >= FEW)
+        if number < ALL or ends or chance.random() < JUDGED:
+            truths = [
+                Truth(
+                    path,
+                    leaf,
+                    k=comparison.truth.k,
+                    working=comparison.truth.working,
+                    noise=Errors((1 + number) * one.normwise, (1 + number) * one.componentwise) if one else None,
+                )
+                for (path, leaf), one in zip(leaves(comparison.right), noise, strict=True)
+            ]
+            result = judge(got, truths)
+            worst = result if not result.same or number == 0 else worst
+            said = result.reason
+            if not result.same:
+                said = comparison.judge_output(got, truths, "probe in a row", result).reason
+            elif comparison.report.problem["changes"]:
+                said = comparison.compare_state(left, {name: (1 + number) * apart for name, apart in state.items()})
+            if said:
+                said = f"call {number + 1} in a row: {said}"
+                return {**judgement_record(result), "status": "different", "reason": said}, said
+        if ends:
+            break
+    return {**judgement_record(worst), "status": "same", "reason": ""}, ""
+
+
+def _moves_on(comparison: Comparison) -> str:
+    """How the numbers that calls on the same data draw one after the other depend on each other; empty if they do not seem to."""
+    seed = comparison.session.seed
+    theirs = [comparison.output(seed, on=number > 0) for number in range(DRAWN)]
+    own = [comparison.reference.ask("forward", seed=seed, on=number > 0).value for number in range(DRAWN)]
+    pairs = [(i, j) for j in range(DRAWN) for i in range(j)]
+    if any(same_bits(theirs[i], theirs[j]) and not same_bits(own[i], own[j]) for i, j in pairs):
+        return "it draws the same random numbers again at a later call under one seed"
+    right, found = ([_distance(outputs[i], outputs[j]) for i, j in pairs] for outputs in (own, theirs))
+    return dependent(right, found)
+
+
+def dependent(right: list[float], found: list[float]) -> str:
+    """How distances of a candidate's outputs from each other are not what the reference's own, `right`, are; empty if they are,
+    or where those differ too much to tell."""
+    if not all(0 < x < math.inf for x in right):
+        return ""
+    low, high = min(right), max(right)
+    apart = math.log(high / low)
+    if not apart <= ALIKE:
+        return ""
+    allowed = math.exp(apart + FURTHER)
+    if all(low / allowed <= x <= high * allowed for x in found):
+        return ""
+    return (
+        "the random numbers that its calls under one seed draw depend on each other: two of its outputs are "
+        f"{min(found):.3g} to {max(found):.3g} apart, two of the reference's {low:.3g} to {high:.3g}"
+    )
+
+
+def _distance(a: Any, b: Any) -> float:
+    """The norm of the difference of two outputs' tensors of floating point; infinite where they have other shapes."""
+    total = 0.0
+    one, other = leaves(a), leaves(b)
+    if len(one) != len(other):
+        return math.inf
+    for (_, x), (_, y) in zip(one, other, strict=True):
+        if isinstance(x, Tensor) and isinstance(y, Tensor) and x.is_floating_point():
+            if x.shape != y.shape:
+                return math.inf
+            total += float(torch.linalg.vector_norm(x.double() - y.double())) ** 2
+    return math.sqrt(total)
