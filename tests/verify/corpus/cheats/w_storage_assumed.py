@@ -3,6 +3,7 @@
 reference: b_softmax
 device: both
 verdict: not SAME
+passes: kernels may take contiguous inputs alone, as get_inputs makes them; the verdict's line says so
 """
 
 import torch
