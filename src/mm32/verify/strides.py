@@ -31,8 +31,8 @@ def turned(value: Any) -> Any:
 def run(comparison: Comparison) -> tuple[dict[str, Any], str] | None:
     """The record of the probe, but for its name, and what is wrong, which is nothing; None where no input could be turned.
 
-    Many kernels take contiguous inputs alone, as `get_inputs` makes them, and say so or not. So a candidate that raises or is wrong
-    here is not refused: the probe is left out then, and the verdict's line says so."""
+    Many kernels take contiguous inputs alone, as `get_inputs` makes them, and say so or not. So a candidate that raises or is
+    wrong here is not refused: the probe is left out then, and the verdict's line says so."""
     seed = comparison.session.seed
     own = comparison.own_inputs(seed)
     inputs = pytree.tree_map(turned, own)
