@@ -323,8 +323,9 @@ class Probing:
                     other = judge(got, others)
                     skips = other.same
                     first, truths = (other, others) if skips else (first, truths)
-            if not first.same and variation.equal and self._entries() <= MOST_EQUAL:
-                self._allow_equal(truths, seed)
+            equal = not first.same and variation.equal and self._entries() <= MOST_EQUAL
+            if equal:
+                self._allow_equal(truths, seed, comparison.right)
                 first = judge(got, truths)
             result = comparison.judge_output(got, truths, f"probe {variation.name}", first)
         if result is None:
@@ -334,7 +335,7 @@ class Probing:
         comparison.note_inputs()
         drawn = variation.odd and self.report.problem["draws"]  # what NaN and Inf do depends on what a call draws
         if result.same and not variation.state and not drawn and not skips:
-            self._keep_odd(variation.name, partial(self._truths, variation, free=free))
+            self._keep_odd(variation.name, partial(self._truths, variation, free=free, equal=equal))
         if variation.isolating:
             self._count_bits(result)
         if variation.name == "zero-mean":
@@ -413,8 +414,10 @@ class Probing:
         right: Any,
         free: dict[str, tuple[Tensor, Tensor]],
         noise: bool = True,
+        equal: bool = False,
     ) -> list[Truth]:
-        """The truths of the reference's output for a variation's data, with what more is right for these."""
+        """The truths of the reference's output for a variation's data, with what more is right for these; `equal`: what sums of
+        equal terms may be off, too."""
         truths = self.truth.of(seed, right, few=variation.isolating, noise=noise)
         for truth in truths:
             # A sum of Inf and -Inf is NaN; by whoever adds up the weights before the product, which is the same but for
@@ -429,12 +432,14 @@ class Probing:
             integers = isinstance(truth.reference, Tensor) and truth.u == 0 and truth.reference.dtype != torch.bool
             if variation.ties and integers:
                 truth.flips = truth.reference.numel()  # the place of a NaN, or of one of several equal entries
+        if equal:
+            self._allow_equal(truths, seed, right)
         return truths
 
-    def _allow_equal(self, truths: list[Truth], seed: int) -> None:
+    def _allow_equal(self, truths: list[Truth], seed: int, right: Any) -> None:
         """Widen bounds by what a sum of equal terms may be off: all are rounded the same way, so that errors do not average out.
         4096 equal losses, added up in order, are 750 u off."""
-        for truth, other in zip(truths, self.truth.of(seed, self.comparison.right, few=True), strict=True):
+        for truth, other in zip(truths, self.truth.of(seed, right, few=True), strict=True):
             if truth.noise is not None and other.noise is not None:
                 truth.noise.normwise = max(truth.noise.normwise, other.noise.normwise)
                 truth.noise.componentwise = max(truth.noise.componentwise, other.noise.componentwise)
