@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from entries import ENTRIES
-from in_process import compare
+from in_process import Bench, compare
 from torch import Tensor, nn
 
+from mm32.verify.compare import Comparison
 from mm32.verify.inputs import isolating
 from mm32.verify.inputs.variations import CannotVary
 from mm32.verify.judging.bounds import U32
 from mm32.verify.judging.few_terms import FewTerms
+from mm32.verify.judging.judge import judge
 
 NORMAL = torch.randn(64, 512, generator=torch.Generator().manual_seed(2))
 
@@ -63,6 +66,42 @@ def test_a_serial_sum_of_equal_terms_is_as_far_off_as_the_bound_says_and_no_furt
             total = total + term
         error = abs(float(total) - float(x.double().sum())) / (U32 * float(x.double().sum()))
         assert 4 < error < 4095, error
+
+
+def test_equal_terms_are_judged_in_timed_calls_as_in_their_probe(tmp_path: Path) -> None:
+    """Losses of rows that are all the same, added up in order, are further off than disturbing the run allows."""
+    reference, candidate = tmp_path / "reference.py", tmp_path / "candidate.py"
+    script = """
+import torch
+from torch import nn
+
+
+class {}(nn.Module):
+    def forward(self, x, labels):
+        {}
+
+
+def get_inputs():
+    return [torch.randn(4096, 8), torch.randint(0, 8, (4096,))]
+"""
+    reference.write_text(script.format("Model", "return torch.nn.functional.cross_entropy(x, labels)"))
+    rows = "rows, total = torch.nn.functional.cross_entropy(x, labels, reduction='none'), torch.zeros(())"
+    candidate.write_text(
+        script.format("ModelNew", f"{rows}\n        for row in rows: total = total + row\n        return total / 4096")
+    )
+    bench = Bench(reference, candidate, 1, 1)
+    comparison = Comparison(bench)  # type: ignore[arg-type]
+    comparison.load_reference()
+    comparison.load_candidate()
+    comparison.run()
+    (found,) = (odd for odd in comparison.odd if odd.name == "times 1e-7")
+    comparison.inputs = found.inputs
+    comparison.reference.ask("set_inputs", found.inputs, names=comparison.names)
+    comparison.forward(0)
+    comparison.give(found.inputs)
+    got = comparison.output(0)
+    assert not judge(got, bench.truth.of(0, comparison.right)).same, "else it shows nothing"
+    assert judge(got, found.truths(0, comparison.right)).same
 
 
 def test_products_count_the_terms_that_are_not_zero() -> None:
