@@ -16,7 +16,7 @@ from mm32.verify.judging import exact
 from mm32.verify.judging.bounds import Truth
 from mm32.verify.judging.judge import judge
 from mm32.verify.judging.rounding import round_to
-from verify.test_odd_data import ROWS, verdict  # noqa: F401 - a fixture
+from verify.test_odd_data import ROWS, check_shortcut, verdict  # noqa: F401 - a fixture
 
 Compare = Callable[..., tuple[str, str, Any]]
 MASKED = "return (x * m[..., None]).sum(1) / m.sum(1, keepdim=True).clamp(min=1)"
@@ -94,13 +94,7 @@ SHORTCUTS: dict[str, tuple[str, str, str, str, str, str]] = {
 
 @pytest.mark.parametrize("name", SHORTCUTS)
 def test_a_shortcut_that_usual_values_hide_is_different(name: str, verdict: Compare) -> None:  # noqa: F811
-    right, wrong, inputs, arguments, init, probe = SHORTCUTS[name]
-    got, reason, report = verdict(right, wrong, inputs, arguments=arguments, init=init)
-    assert got == "DIFFERENT"
-    assert probe in {p["name"] for p in report.probes if p["status"] == "different"}, reason
-    got, reason, report = verdict(right, right, inputs, arguments=arguments, init=init)
-    assert got == "SAME", reason
-    assert probe in {p["name"] for p in report.probes if p["status"] == "same"}
+    check_shortcut(verdict, *SHORTCUTS[name])
 
 
 def filled(name: str, *values: object) -> list[Any]:

@@ -41,6 +41,18 @@ def verdict(tmp_path: Path) -> Callable[..., tuple[str, str, Any]]:
     return go
 
 
+def check_shortcut(
+    verdict: Callable[..., tuple[str, str, Any]], right: str, wrong: str, inputs: str, arguments: str, init: str, probe: str
+) -> None:  # fmt: skip
+    """By that probe `wrong` differs from `right`, which is the same as itself."""
+    got, reason, report = verdict(right, wrong, inputs, arguments=arguments, init=init)
+    assert got == "DIFFERENT"
+    assert probe in {p["name"] for p in report.probes if p["status"] == "different"}, reason
+    got, reason, report = verdict(right, right, inputs, arguments=arguments, init=init)
+    assert got == "SAME", reason
+    assert probe in {p["name"] for p in report.probes if p["status"] == "same"}
+
+
 FIRST = "return x.topk(4).values"
 PIECES = (
     "v = x.view(24, 128, 4).topk(2).values.flatten(1).topk(5).values; "

@@ -19,7 +19,7 @@ from mm32.verify.judging.judge import judge
 from mm32.verify.judging.odd_values import SPREAD_HINT
 from mm32.verify.judging.zeros import SkipsZeros
 from mm32.verify.worker import plain
-from verify.test_odd_data import ROWS, verdict  # noqa: F401 - a fixture
+from verify.test_odd_data import ROWS, check_shortcut, verdict  # noqa: F401 - a fixture
 
 Compare = Callable[..., tuple[str, str, Any]]
 LINEAR = "self.l = nn.Linear(64, 64); self.s = torch.ones(64)"
@@ -120,13 +120,7 @@ SHORTCUTS: dict[str, tuple[str, str, str, str, str, str]] = {
 
 @pytest.mark.parametrize("name", SHORTCUTS)
 def test_a_shortcut_that_usual_values_hide_is_different(name: str, verdict: Compare) -> None:  # noqa: F811
-    right, wrong, inputs, arguments, init, probe = SHORTCUTS[name]
-    got, reason, report = verdict(right, wrong, inputs, arguments=arguments, init=init)
-    assert got == "DIFFERENT"
-    assert probe in {p["name"] for p in report.probes if p["status"] == "different"}, reason
-    got, reason, report = verdict(right, right, inputs, arguments=arguments, init=init)
-    assert got == "SAME", reason
-    assert probe in {p["name"] for p in report.probes if p["status"] == "same"}
+    check_shortcut(verdict, *SHORTCUTS[name])
 
 
 FILTER = "n = 2 * x.shape[1]; return torch.fft.irfft(torch.fft.rfft(x, n=n) * torch.fft.rfft(y, n=n), n=n)[:, :64]"

@@ -44,9 +44,8 @@ class Group:
 
 def logarithms(reference: Sequence[float], control: Sequence[float], candidate: Sequence[float]) -> list[float]:
     """Round by round, of the mean of both processes of the reference over the candidate."""
-    return [
-        (math.log(a) + math.log(b)) / 2 - math.log(c) for a, b, c in zip(reference, control, candidate, strict=True)
-    ]
+    both = zip(_apart(reference, candidate), _apart(control, candidate), strict=True)
+    return [(one + other) / 2 for one, other in both]
 
 
 def group(reference: Sequence[float], control: Sequence[float], candidate: Sequence[float]) -> Group:
