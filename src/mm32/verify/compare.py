@@ -72,9 +72,8 @@ class Comparison:
         self.unvaried: list[str] = []  # buffers that probes leave as they are, and how
         # inputs that are no data (masks, indices), and in everything compared so far the same
         self.steady: dict[int, Tensor] = {}
-        self.values: dict[
-            int, set[float]
-        ] = {}  # of inputs of few values, those that they had in everything compared so far
+        # of inputs of few values, those that they had in everything compared so far
+        self.values: dict[int, set[float]] = {}
 
     def run(self, after_trials: Callable[[], None] = lambda: None) -> None:
         """All stages after loading; `after_trials` is called where trials found nothing. Raises Stop unless it is the same."""

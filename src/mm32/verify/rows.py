@@ -29,10 +29,8 @@ FEW, SHORT, ALL = 3, 0.1, 8  # calls; where one takes less than so many seconds,
 BRIEF, MANY = 0.01, (65, 96)
 JUDGED = 0.25  # of those beyond ALL, at random, and the last
 LONGEST = 4.0  # seconds of a row, after which it ends
-SETS, MOST_BYTES = (
-    4,
-    64 << 20,
-)  # of inputs that calls are drawn from; made anew for each call where they are larger in all
+SETS = 4  # of inputs, that calls are drawn from
+MOST_BYTES = 64 << 20  # of these in all, above which they are made anew for each call
 DRAWN = 5  # calls whose outputs are held against each other
 # By how much (a logarithm) distances of the reference's outputs may differ where they tell something, and how much further apart
 # or nearer the candidate's may be. Numbers that are negated are 1.41 times as far apart as new ones, none drawn 0.71 times.
