@@ -365,6 +365,8 @@ class Session:
             steady = steady and stage.fits(right)
             stage.give_candidate(recipe)
             got = comparison.output(seed)
+            if odd.role == "candidate" and steady and not stage.fits(got):
+                break  # as in the window
             self._judge_call(got, right, seed, probe, "of data that are not timed", comparison)
         if odd.role == "candidate" and steady:
             return Stop(Verdict.DIFFERENT, f"the candidate's output of a timed call: {one_line(odd)}")
