@@ -19,7 +19,7 @@ from mm32.cuda import compile as compiler
 from mm32.cuda import launch as launcher
 from mm32.gemm import Gemm
 from mm32.numerics import BF16X6, FP16X3, SCALED_LO
-from mm32.plan import Launch, Plan
+from mm32.plan import Launch, Plan, emulated
 
 DECIDING = simulated.SIMULATOR.with_name("deciding.hpp")
 TYPE = r"unsigned short|unsigned char|unsigned long long|long long|unsigned|float|char|[A-Z]\w*"
@@ -90,6 +90,12 @@ class Head(ctypes.Structure):
 STATS = np.dtype([("big", "<u8", (2, 2)), ("scale", "<u4"), ("largest", "<u4"), ("small", "<u4"), ("regular", "<u4")])
 
 
+def of_places(rows: int) -> int:
+    """Where behind an operand's stats the places of the largest elements begin (emulated/panels.cuh)."""
+    blocks = emulated.SCALE_BLOCKS
+    return STATS.itemsize * rows + 4 * blocks + 4 * emulated.SAMPLES * min(-(-rows // 32), blocks)
+
+
 @dataclass
 class Outcome:
     c: np.ndarray  # (M, N)
@@ -97,6 +103,7 @@ class Outcome:
     early: bool
     unsure: bool
     sampled: tuple[np.ndarray, np.ndarray]  # STATS of A's rows and of B's columns, after mm32_scale
+    largest_at: list[np.ndarray]  # of each of them, as in numerics.decision
 
 
 def run(plan: Plan, gemm: Gemm, a: np.ndarray, b: np.ndarray, folder: Path) -> Outcome:
@@ -119,6 +126,12 @@ def run(plan: Plan, gemm: Gemm, a: np.ndarray, b: np.ndarray, folder: Path) -> O
     stats = tuple(
         np.frombuffer(memory, STATS, rows[i], base - memory.ctypes.data + plan.workspace.stats[i]) for i in range(2)
     )
+    places = [
+        np.frombuffer(
+            memory, np.int32, rows[i], base - memory.ctypes.data + plan.workspace.stats[i] + of_places(rows[i])
+        )
+        for i in range(2)
+    ]
     head = Head.from_address(base + plan.workspace.decision)
     sampled: tuple[np.ndarray, np.ndarray] | None = None
 
@@ -150,4 +163,4 @@ def run(plan: Plan, gemm: Gemm, a: np.ndarray, b: np.ndarray, folder: Path) -> O
             sampled = stats[0].copy(), stats[1].copy()
     assert sampled is not None
     tier = {0: SCALED_LO if head.scaled_lo else FP16X3, 1: BF16X6, 2: numerics.FMA}[head.tier]
-    return Outcome(c.reshape(gemm.m, gemm.n), tier, bool(head.early), bool(head.unsure), sampled)
+    return Outcome(c.reshape(gemm.m, gemm.n), tier, bool(head.early), bool(head.unsure), sampled, places)

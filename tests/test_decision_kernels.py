@@ -90,10 +90,29 @@ def soft(rng: np.random.Generator, m: int) -> Array:
     return (x / x.sum(1, keepdims=True)).astype(np.float32)
 
 
+def cauchy(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array]:
+    return rng.standard_cauchy((m, K)).astype(np.float32), rng.standard_cauchy((K, n)).astype(np.float32)
+
+
+def soft_by_relu(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array]:
+    """The largest elements meet zeros in half of the pairs."""
+    return soft(rng, m), np.maximum(noise(rng, K, n), 0)
+
+
+def large_channels(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array]:
+    """Columns of A that no sample has, but that some rows are looked at further."""
+    a, b = noise(rng, m, K), noise(rng, K, n)
+    further = deciding.looked_at_further(m, K)[1]
+    a[:, further[~np.isin(further, deciding.sampled(K))][:3]] *= 300
+    return a, b
+
+
 def tiny(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array]:
     """Elements too small for bf16x6. Where they alone meet the large ones of the other operand, some sums are large all the same,
     and some are not."""
-    a, b = soft(rng, m), noise(rng, K, n)
+    a, b = noise(rng, m, K), noise(rng, K, n)
+    a[::5, : K // 2] *= 2.0**-40  # of one pair in 25 small elements decide: fp16x3 is tried, and cannot keep it
+    b[K // 2 :, ::5] *= 2.0**-40
     for row, power in ((4, -60), (5, -80), (70, -118), (71, -119)):
         a[row] = 2.0**power * noise(rng, K)
         a[row, 17] = 1
@@ -122,14 +141,17 @@ CASES: dict[
     "pairs": (apart(8), SCALED_LO, False),
     "more pairs than a tile may have": (apart(15), SCALED_LO, False),
     "few elements": (few_elements, None, False),
-    "softmax": (lambda r, m, n: (soft(r, m), noise(r, K, n)), BF16X6, None),
+    "softmax": (lambda r, m, n: (soft(r, m), noise(r, K, n)), SCALED_LO, False),
+    "softmax by ReLU": (soft_by_relu, None, None),
+    "Cauchy": (cauchy, None, False),
+    "large channels": (large_channels, SCALED_LO, False),
     "tiny": (tiny, BF16X6, None),
     "all NaN": (lambda r, m, n: (np.full((m, K), np.nan, np.float32), noise(r, K, n)), FMA, False),
     "some NaN": (some_nan, FMA, False),
 }
 
 
-QUICK = ("some NaN", "bad rows", "pairs", "tiny")
+QUICK = ("some NaN", "bad rows", "pairs", "softmax", "large channels", "tiny")
 
 
 @pytest.mark.parametrize("layout", ["nn", pytest.param("tt", marks=pytest.mark.slow)])
@@ -150,8 +172,8 @@ def test_kernels_do_what_the_model_does(
     assert went.early == (deciding.gives_up(*found) if early is None else early)
     if tier is not None:
         assert went.tier == tier
-    for seen, model in zip(went.sampled, found, strict=True):
-        as_sampled(seen, model)
+    for seen, places, model in zip(went.sampled, went.largest_at, found, strict=True):
+        as_sampled(seen, places, model)
     if expected.tier == FMA:  # tile by tile, until all sums of a tile are NaN
         with np.errstate(invalid="ignore"):
             truth, size = a.astype(np.float64) @ b.astype(np.float64), np.abs(a).astype(np.float64) @ np.abs(b)
@@ -183,8 +205,9 @@ def test_lines_of_operands_that_lie_along_their_rows(
     assert np.array_equal(went.c.view(np.uint32), c.view(np.uint32))
 
 
-def as_sampled(found: Array, model: deciding.Scales) -> None:
+def as_sampled(found: Array, places: Array, model: deciding.Scales) -> None:
     """What mm32_scale has written of rows, and what the model finds."""
+    assert np.array_equal(places, model.largest_at)
     exponent, flags = found["scale"].astype(np.uint16).view(np.int16), found["scale"] >> 24
     assert np.array_equal(exponent, model.exponent)
     assert np.array_equal((found["scale"] >> 16).astype(np.uint8).view(np.int8), model.level)
@@ -205,8 +228,8 @@ def test_a_cluster_reads_rows_whole(layout: str, libraries: Path, seed: int, mon
     plan = plan_of(asked, monkeypatch)
     assert plan.launches[0].cluster == 8
     went = simulated_decision.run(plan, asked, a, b, libraries)
-    for found, x in zip(went.sampled, (a, np.ascontiguousarray(b.T)), strict=True):
+    for found, places, x in zip(went.sampled, went.largest_at, (a, np.ascontiguousarray(b.T)), strict=True):
         model = deciding.scales(x)
         assert model.exact.all()
-        as_sampled(found, model)
+        as_sampled(found, places, model)
     assert numerics.componentwise(went.c, a, b) <= 20

@@ -25,7 +25,8 @@ SAMPLES, TARGET, TARGET_EXACT = 128, 10, 14
 BLOCK_K = 64  # of K in a K-block
 RUN = SAMPLES // 8
 WIDE, VERY_WIDE, SPARSE, FEWEST_SAMPLES, ROOM = 6, 8, 32, 4, 5
-LEVEL, LEVELS = 5, 4
+FURTHER, MISSED = 8, 2  # neighbours that each of 8 warps looks at besides; how far one of them may exceed the sample
+LEVEL, LEVELS, LOWEST_LEVEL = 5, 4, -100
 LARGEST_FP16, LARGEST_BF16X6, SMALLEST_BF16X6 = 65504.0, 2.0**45, 2.0**-50
 READY_ROWS, ROW_GROUPS = 128, 256
 PARTNERS, TRIED_TILES, TRIED, TRIED_PAIRS, TILE_GROUP = 8, 6, 32, 8, 8
@@ -37,6 +38,7 @@ DRAWN_PAIRS = 256  # of early.cuh
 MOST_APART = DRAWN_PAIRS // 16
 ALLOWED = {3: 8.0, 1: 65536.0, 6: 65536.0}  # by number of products: 4 u, or 4 * 2^-11, in units of 2^-25
 ZEROS = 2**32 - 1  # `regular` of a row of zeros
+NOWHERE = -1
 FP16X3, SCALED_LO, BF16X6, FMA = "fp16x3", "fp16x3 with a scaled lo", "bf16x6", "FMA"  # keys of mm32.stats().tiers
 FP16 = "fp16"  # precision "tf32"; also a key
 
@@ -53,6 +55,14 @@ def sampled(k: int) -> Integer:
     return np.asarray(begin[:, None] + np.arange(RUN)).reshape(-1)
 
 
+def looked_at_further(rows: int, k: int) -> Integer:
+    """(groups, 64): the further places along K that each group of 32 rows is looked at, others in each group; K where there is none."""
+    groups, part = -(-rows // SCALE_ROWS), max(k // (8 * FURTHER), 1)
+    begin = np.arange(8) * part + (np.arange(groups) * max(part // groups, 1) % part)[:, None]
+    places = (begin * FURTHER)[:, :, None] + np.arange(FURTHER)
+    return np.minimum(places, k).reshape(groups, -1)
+
+
 @dataclass(frozen=True)
 class Scales:
     """What mm32_scale finds of R rows. The exponent and the level are those of a call without a scaled lo."""
@@ -63,6 +73,7 @@ class Scales:
     big: Mask  # (2, R, samples): sampled elements of at least 2^level, and of at least 2^(level - LEVELS), scaled
     unseen: Mask  # (R,): rows of zeros, and those whose sample is not finite
     wide: bool  # a row spans too much for fp16x3 without a scaled lo
+    largest_at: Integer  # (R,): where along K the largest element of a row that was read whole lies; NOWHERE of others
 
     def exponents(self, scaled_lo: bool) -> Integer:
         return self.exponent - ROOM * (scaled_lo & ~self.exact)
@@ -91,13 +102,19 @@ def scales(rows: Array) -> Scales:
         exact = np.repeat(needs.any(axis=1), SCALE_ROWS)[:count_rows]
     whole = np.where(exact, np.max(size, axis=1, initial=0), largest)
     sparse = (count > 0) & (count < SPARSE * min(k, SAMPLES) // SAMPLES)
-    missed = (count > 0) & (_field(whole) - field > TARGET_EXACT - TARGET)
+    beyond = np.concatenate([size, np.zeros((count_rows, 1), np.float32)], axis=1)  # past the end of K
+    places = np.repeat(looked_at_further(count_rows, k), SCALE_ROWS, axis=0)[:count_rows]
+    further = np.max(np.take_along_axis(beyond, places, axis=1), axis=1)
+    missed = _field(whole) - field > TARGET_EXACT - TARGET
+    missed = (count > 0) & (missed | ~exact & (_field(further) - field > MISSED))
+    largest_at = np.where((k > SAMPLES) & exact & (whole > 0), np.argmax(size, axis=1), NOWHERE)
     wanted = np.where(exact, TARGET_EXACT, TARGET) + 127 - _field(whole)
     exponent = np.clip(np.where(whole > 0, wanted, 0), -126, 127)
-    level = np.where(largest > 0, np.maximum(field - 127 + exponent - LEVEL, -100), 0)
-    least = [np.exp2(np.maximum(level - exponent - lower, -126.0))[:, None] for lower in (0, LEVELS)]
-    big = np.stack([sample >= x for x in least])
-    return Scales(exponent, level, exact, big, ~finite | (whole == 0), bool(np.any(wide | sparse | missed)))
+    level = np.where(largest > 0, field - 127 + exponent - LEVEL, 0)
+    least = [np.exp2(np.maximum(field - 127.0 - LEVEL - lower, -126.0))[:, None] for lower in (0, LEVELS)]
+    big = np.stack([sample >= x for x in least]) & (level >= LOWEST_LEVEL)[:, None]
+    level = np.maximum(level, LOWEST_LEVEL)
+    return Scales(exponent, level, exact, big, ~finite | (whole == 0), bool(np.any(wide | sparse | missed)), largest_at)
 
 
 def _field(x: Array) -> Integer:
@@ -123,9 +140,15 @@ class Stats:
     largest: Array  # (R,): the largest magnitude, scaled; NaN if any element is NaN
     small: Integer  # (R,): elements that are small and not zero
     regular: Integer  # (R,): elements that are not small; ZEROS for a row of zeros
+    exact: Mask  # (R,), as in Scales
+    largest_at: Integer  # the same
+    size: Array  # (R, K): magnitudes, scaled
 
     def __getitem__(self, rows: Integer | slice | Mask) -> Stats:
-        return Stats(self.big[:, rows], self.level[rows], self.largest[rows], self.small[rows], self.regular[rows])
+        return Stats(
+            self.big[:, rows], self.level[rows], self.largest[rows], self.small[rows], self.regular[rows],
+            self.exact[rows], self.largest_at[rows], self.size[rows],
+        )  # fmt: skip
 
     @property
     def zeros(self) -> Mask:
@@ -162,7 +185,10 @@ def stats(rows: Array, found: Scales, products: int = 3, scaled_lo: bool = False
         largest = np.maximum(largest, np.where(counts[0] > 0, np.float32(np.inf), np.float32(0)))
         counts = np.zeros_like(counts[0]), np.zeros_like(counts[1])
     zeros = (largest == 0) & (counts[0] == 0) & (counts[1] == 0)
-    return Stats(found.big, found.levels(scaled_lo), largest, counts[0], np.where(zeros, ZEROS, counts[1]))
+    regular = np.where(zeros, ZEROS, counts[1])
+    return Stats(
+        found.big, found.levels(scaled_lo), largest, counts[0], regular, found.exact, found.largest_at, np.abs(x)
+    )
 
 
 class Worst(NamedTuple):
@@ -212,8 +238,8 @@ class AcceptTest:
         """(R,): rows that multiply-adds recompute by themselves, but for those that are steep."""
         return ~(x.largest <= self.limit) | (x.regular < self.required)
 
-    def accepts(self, x: Stats, y: Stats) -> Mask:
-        """(R of x, R of y): each row with each, as if none was alone."""
+    def accepts(self, x: Stats, y: Stats, term: Array | None = None) -> Mask:
+        """(R of x, R of y): each row with each, as if none was alone. `term`: one of |A||B|, scaled, besides what is sampled."""
         with np.errstate(invalid="ignore", over="ignore"):
             lost = self._lost(x.small, x.largest, y.small, y.largest)
             unit = _power_of_two(x.level[:, None] + y.level)
@@ -223,6 +249,8 @@ class AcceptTest:
             enough = x.regular[:, None] + y.regular - self.k >= self.required
             size = np.maximum(unit * np.maximum(lower * np.maximum(one, other), lower * lower * places), unit * both)
             loss = lost * np.float32(self.loss)
+            if term is not None:
+                size = np.maximum(size, term)
             return np.asarray(
                 (enough & ((lost == 0) | (loss <= allowed * unit * both)))
                 | ((loss <= allowed * size) & (enough | (places >= self.required)))
@@ -257,6 +285,17 @@ class AcceptTest:
             largest, y_small.astype(np.float64)
         )
         return lost.astype(np.float32)
+
+
+def _largest_terms(x: Stats, y: Stats) -> Array:
+    """(R of x, R of y): the larger of the terms that have the largest element of either row; 0 where neither was read whole."""
+    rounded = np.float32(1 - 2.0**-8)
+
+    def by(x: Stats, y: Stats) -> Array:
+        met = y.size[:, np.maximum(x.largest_at, 0)].T
+        return np.asarray(np.where(x.largest_at >= 0, x.largest * rounded, np.float32(0))[:, None] * met)
+
+    return np.fmax(by(x, y), by(y, x).T)
 
 
 def accept_test(k: int, products: int = 3, scaled_lo: bool = False) -> AcceptTest:
@@ -320,7 +359,13 @@ def gives_up(a: Scales, b: Scales) -> bool:
 def _steep(x: Stats, y: Stats, test: AcceptTest) -> Mask:
     """Rows of x that are not alone, and are not accepted with at least half of PARTNERS rows of y."""
     partners = y[_hashed(PARTNERS, len(y.level))]
-    rejected = np.sum(~test.accepts(x, partners) & ~test.alone(partners), axis=1)
+    with np.errstate(
+        invalid="ignore", over="ignore"
+    ):  # as if the largest element of a row that was read whole met what is big
+        met = np.where(x.exact, x.largest, np.float32(0))[:, None] * (
+            np.float32(2.0**-LEVELS) * _power_of_two(partners.level)
+        )
+    rejected = np.sum(~test.accepts(x, partners, met) & ~test.alone(partners), axis=1)
     return (x.small > 0) & ~test.alone(x) & (rejected >= PARTNERS // 2)
 
 
@@ -335,7 +380,8 @@ def _tile(t: int, m: int, n: int) -> tuple[slice, slice]:
 
 def _rejected(a: _Side, b: _Side, test: AcceptTest, here: tuple[slice, slice]) -> Mask:
     """In a tile of C: pairs that are not accepted, and of which neither is alone."""
-    rejected = ~test.accepts(a.stats[here[0]], b.stats[here[1]])
+    rows, columns = a.stats[here[0]], b.stats[here[1]]
+    rejected = ~test.accepts(rows, columns, _largest_terms(rows, columns) if test.products == 3 else None)
     return rejected & ~a.alone[here[0]][:, None] & ~b.alone[here[1]]
 
 
@@ -417,7 +463,7 @@ def _lower(
     tiny = any(np.any(x) for x in small)
     early = observed is None
     if observed is None:
-        first, second = (_after_early(*x) for x in zip(found, hi, small, strict=True))
+        first, second = (_after_early(*x) for x in zip(operands, found, hi, small, strict=True))
         observed = first, second
     a, b = (_Side(x, test, np.zeros(len(x.level), bool)) for x in observed)
     if a.many(a.alone, 16, 0) or b.many(b.alone, 16, 0):
@@ -435,10 +481,12 @@ def _scaled_sums(operands: tuple[Array, Array], found: list[Scales], scaled_lo: 
         return np.asarray(np.ldexp(np.abs(rows @ columns.T), np.add.outer(*exponents)))
 
 
-def _after_early(found: Scales, hi: Array, small: Mask) -> Stats:
+def _after_early(rows: Array, found: Scales, hi: Array, small: Mask) -> Stats:
     """What bf16x6 observes of rows that nothing observed before: the largest elements, and how many are too small for it."""
     largest, count = np.max(hi, axis=1, initial=0), np.sum(small, axis=1)
-    return Stats(found.big, found.level, largest, count, np.where((largest == 0) & (count == 0), ZEROS, 0))
+    regular = np.where((largest == 0) & (count == 0), ZEROS, 0)
+    size = np.abs(scaled(rows, found.exponent, 6)[0])
+    return Stats(found.big, found.level, largest, count, regular, found.exact, found.largest_at, size)
 
 
 def _nothing(tier: str, m: int, n: int) -> Decision:

@@ -37,6 +37,14 @@ __device__ __forceinline__ RowStats load_stats(const RowStats* from) {
     return x;
 }
 
+// Where the largest element of row `row` of operand `side`, of all of its packed matrices, lies; and the row itself.
+__device__ __forceinline__ unsigned largest_at(const Params& s, int side, long long row) {
+    return PLANES == 2 ? __ldcg(places_of_largest(s, side) + row) : NOWHERE;
+}
+__device__ __forceinline__ TestedRow see_row(const Params& s, int side, long long row, const AcceptTest& test) {
+    return test.see(load_stats(s.stats[side] + row), largest_at(s, side, row));
+}
+
 // Whether any of the THREADS threads that decide says yes.
 template <int THREADS>
 __device__ __forceinline__ bool any_of(bool yes) {
@@ -63,14 +71,16 @@ __device__ __forceinline__ void load_partners(const Params& s, int thread, const
     any_of<THREADS>(false);
 }
 
-// Whether a row, which is not alone, is not accepted with at least half of PARTNERS rows of the other operand.
-__device__ __forceinline__ bool is_steep(const TestedRow& x, int side, const AcceptTest& test, const Deciding& d) {
+// Whether a row, which is not alone, is not accepted with at least half of PARTNERS rows of the other operand; an exact one not even if
+// its largest element met elements that are big in these.
+__device__ __forceinline__ bool is_steep(const TestedRow& x, bool exact, int side, const AcceptTest& test, const Deciding& d) {
     if (PLANES != 2 || !test.required || x.small == 0.f || test.accept(as_group(x, test.k), d.worst_partner[1 - side])) return false;
     int rejected = 0;
 #pragma unroll 1
     for (int j = 0; j < PARTNERS; j++) {
         const TestedRow& y = d.partners[1 - side][j];
-        rejected += !test.alone(y, 0) && !test.accept(x, y);
+        const float term = exact ? x.largest * (LOWER * power_of_two(y.level)) : 0.f;
+        rejected += !test.alone(y, 0) && !test.accept(x, y) && !test.accept(x, y, term);
     }
     return rejected >= PARTNERS / 2;
 }
@@ -97,17 +107,17 @@ __device__ __forceinline__ void reduce_rows(const Params& s, int side, long long
     RowStats* const at = s.stats[side] + matrix * rows + row;
     GroupStats worst = NOTHING_SEEN;
     bool not_finite = false, out_of_range = false, alone = false;
+    const unsigned index = (unsigned)(matrix * rows + row);
     if (row < rows) {
         const RowStats stats = load_stats(at);
         const TestedRow x = test.see(stats);
         worst = as_group(x, test.k);
         not_finite = is_not_finite(stats), out_of_range = !(x.largest <= LARGEST_BF16X6);
         alone = test.alone(x, Scale{stats.scale}.flags());
-        if (STEEP_ROWS && !alone && is_steep(x, side, test, d)) at->scale |= STEEP << 24, alone = true;
+        if (STEEP_ROWS && !alone && is_steep(x, Scale{stats.scale}.flags() & EXACT, side, test, d)) at->scale |= STEEP << 24, alone = true;
     }
     worst.worsen_by_warp();
     Decision& decision = *s.decision;
-    const unsigned index = (unsigned)(matrix * rows + row);
     worst.alone = __any_sync(~0u, alone);
     count_rows(alone, index, decision.alone[side], decision.listed[0][side]);
     count_rows(out_of_range, index, decision.out_of_range[side], decision.listed[1][side]);
@@ -124,8 +134,9 @@ __device__ __forceinline__ void mark_steep_rows(const Params& s, int side, int t
     RowStats* const all = s.stats[side];
 #pragma unroll 1
     for (long long i = thread; i < rows; i += THREADS) {
-        const TestedRow x = test.see(load_stats(all + i));
-        if (test.alone(x, 0) || !is_steep(x, side, test, d)) continue;
+        const RowStats stats = load_stats(all + i);
+        const TestedRow x = test.see(stats);
+        if (test.alone(x, 0) || !is_steep(x, Scale{stats.scale}.flags() & EXACT, side, test, d)) continue;
         all[i].scale |= STEEP << 24;
         const unsigned place = atomicAdd(&s.decision->alone[side], 1u);
         if (place < LISTED) s.decision->listed[0][side][place] = (unsigned)i;
@@ -135,7 +146,7 @@ __device__ __forceinline__ void mark_steep_rows(const Params& s, int side, int t
 }
 
 // Tests all pairs of some tiles of C; returns whether a tile has more than MOST_PAIRS that are not accepted. Rows that mm32_fallback
-// recomputes alone do not count.
+// recomputes alone do not count. Terms are looked up only where the samples reject more: each is a load that is waited for.
 template <int THREADS>
 __device__ __forceinline__ bool any_rejected_tile(const Params& s, int thread, const AcceptTest& test, Deciding& d) {
     const long long tiles = tiles_of<TRIED_M, TRIED_N>(s.p);
@@ -144,26 +155,40 @@ __device__ __forceinline__ bool any_rejected_tile(const Params& s, int thread, c
 #pragma unroll 1
     for (unsigned i = 0; i < TRIED_TILES; i++) {
         const auto tile = tile_at<TRIED_M, TRIED_N, false>(s.p, (i * 2654435761u + 977u) % tiles);
-        const RowStats* const a = s.stats[0] + packed_matrix(s, 0, tile.matrix) * s.p.m + tile.m0;
-        const long long n = tile.n0 + thread % TRIED_N;
+        const long long a = packed_matrix(s, 0, tile.matrix) * s.p.m + tile.m0, n = tile.n0 + thread % TRIED_N;
         const int rows = (int)min((long long)TRIED_M, s.p.m - tile.m0);
         for (int r = thread; r < rows; r += THREADS) {
-            const RowStats x = load_stats(a + r);
-            d.rows[r] = test.see(x);
+            const RowStats x = load_stats(s.stats[0] + a + r);
+            d.rows[r] = test.see(x, largest_at(s, 0, a + r));
             d.alone_rows[r] = test.alone(d.rows[r], Scale{x.scale}.flags());
         }
         TestedRow b{};
         bool skip = n >= s.p.n;
         if (!skip) {
-            const RowStats x = load_stats(s.stats[1] + packed_matrix(s, 1, tile.matrix) * s.p.n + n);
+            const long long column = packed_matrix(s, 1, tile.matrix) * s.p.n + n;
+            const RowStats x = load_stats(s.stats[1] + column);
             b = test.see(x), skip = test.alone(b, Scale{x.scale}.flags());
         }
         any_of<THREADS>(false);
-        unsigned rejected = 0;
+        unsigned rejected = 0;  // bit r: row r of the tile
         if (!skip)
-            for (int r = thread / TRIED_N; r < rows; r += THREADS / TRIED_N) rejected += !d.alone_rows[r] && !test.accept(d.rows[r], b);
-        if (rejected) atomicAdd(&d.rejected, rejected);
+            for (int r = thread / TRIED_N; r < rows; r += THREADS / TRIED_N)
+                rejected |= (unsigned)(!d.alone_rows[r] && !test.accept(d.rows[r], b)) << r;
+        if (rejected) atomicAdd(&d.rejected, (unsigned)__popc(rejected));
         any_of<THREADS>(false);
+        if (PLANES == 2 && d.rejected > most) {
+            const Operand of_a = operand_of(s, 0, tile.matrix), of_b = operand_of(s, 1, tile.matrix);
+            unsigned accepted = 0;
+#pragma unroll 1
+            for (; rejected; rejected &= rejected - 1) {  // the column is read again: kept, it would cost the loop before registers
+                const int r = __ffs((int)rejected) - 1;
+                const TestedRow column = see_row(s, 1, packed_matrix(s, 1, tile.matrix) * s.p.n + n, test);
+                accepted += test.accept(d.rows[r], column, largest_term(of_a, tile.m0 + r, d.rows[r], of_b, n, column));
+            }
+            any_of<THREADS>(false);
+            if (accepted) atomicAdd(&d.rejected, 0u - accepted);
+            any_of<THREADS>(false);
+        }
         if (d.rejected > most) return true;
         any_of<THREADS>(false);
         if (thread == 0) d.rejected = 0;

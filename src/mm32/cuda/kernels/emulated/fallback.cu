@@ -49,11 +49,11 @@ enum { NOTHING, SOME, WHOLE };  // rows, columns and pairs; or all of it
 
 // Looks at one row of A, or column of B, of a tile: number i.
 template <int SIZE>
-__device__ __forceinline__ void look_at(int i, const RowStats* stats, const AcceptTest& test, TestedRow* tested, unsigned char (&alone)[SIZE],
+__device__ __forceinline__ void look_at(int i, const RowStats* stats, const unsigned* largest_at, const AcceptTest& test, TestedRow* tested, unsigned char (&alone)[SIZE],
                                         unsigned& count, long long (&listed)[MOST_ALONE], long long first, unsigned& small_count,
                                         unsigned char (&small)[SIZE], GroupStats& worst) {
     const RowStats x = stats[i];
-    const TestedRow row = test.see(x);
+    const TestedRow row = test.see(x, PLANES == 2 ? largest_at[i] : NOWHERE);
     tested[i] = row;
     if ((alone[i] = test.alone(row, Scale{x.scale}.flags()))) {
         const unsigned place = atomicAdd(&count, 1u);
@@ -66,11 +66,10 @@ __device__ __forceinline__ void look_at(int i, const RowStats* stats, const Acce
 
 // Whether a sum by bf16x6 is so large that what its small elements may have lost is nothing beside it: |C| is no more than |A||B|. Only
 // where C is the sum and has no epilogue.
-__device__ __forceinline__ bool is_large(const Params& s, const Tile& tile, const AcceptTest& test, const RowStats* a, const RowStats* b,
-                                         const TestedRow& x, const TestedRow& y, int row, int column) {
+__device__ __forceinline__ bool is_large(const Params& s, const Tile& tile, const AcceptTest& test, const Pointers& at, const TestedRow& x,
+                                         const TestedRow& y, int row, int column) {
     if (MM32_BIAS || MM32_ACTIVATION) return false;
-    const float c = fabsf(pointers_of(s.p, tile.matrix).c[(tile.m0 + row) * s.p.c.row + (tile.n0 + column) * s.p.c.col]);
-    const float scaled = c * power_of_two(Scale{a[row].scale}.exponent(test.scaled_lo)) * power_of_two(Scale{b[column].scale}.exponent(test.scaled_lo));
+    const float c = fabsf(at.c[(tile.m0 + row) * s.p.c.row + (tile.n0 + column) * s.p.c.col]), scaled = c * x.scale * y.scale;
     return (x.small * y.largest + y.small * x.largest) * test.loss <= ALLOWED / 2 * scaled;
 }
 
@@ -81,18 +80,17 @@ __device__ __noinline__ int find_repair(const Params& s, const Tile& tile, const
     static_assert(TILE_M <= 256 && TILE_N <= 256);
     const Problem& p = s.p;
     const int rows = (int)min(p.m - tile.m0, (long long)TILE_M), columns = (int)min(p.n - tile.n0, (long long)TILE_N);
-    const RowStats* const a_stats = s.stats[0] + packed_matrix(s, 0, tile.matrix) * p.m + tile.m0;
-    const RowStats* const b_stats = s.stats[1] + packed_matrix(s, 1, tile.matrix) * p.n + tile.n0;
+    const long long first_row = packed_matrix(s, 0, tile.matrix) * p.m + tile.m0, first_column = packed_matrix(s, 1, tile.matrix) * p.n + tile.n0;
     TestedRow *const a = tested, *const b = tested + TILE_M;
     if (threadIdx.x == 0) repair.rows_alone = repair.columns_alone = repair.pairs = repair.own = repair.rows_small = repair.columns_small = 0;
     if (threadIdx.x < 2) repair.worst[threadIdx.x] = NOTHING_SEEN;
     __syncthreads();
     GroupStats worst[2] = {NOTHING_SEEN, NOTHING_SEEN};
     for (int i = threadIdx.x; i < rows; i += THREADS)
-        look_at(i, a_stats, test, a, repair.row_alone, repair.rows_alone, repair.row, tile.m0, repair.rows_small, repair.row_small, worst[0]);
+        look_at(i, s.stats[0] + first_row, places_of_largest(s, 0) + first_row, test, a, repair.row_alone, repair.rows_alone, repair.row, tile.m0, repair.rows_small, repair.row_small, worst[0]);
     for (int i = threadIdx.x; i < columns; i += THREADS)
-        look_at(i, b_stats, test, b, repair.column_alone, repair.columns_alone, repair.column, tile.n0, repair.columns_small,
-                repair.column_small, worst[1]);
+        look_at(i, s.stats[1] + first_column, places_of_largest(s, 1) + first_column, test, b, repair.column_alone, repair.columns_alone,
+                repair.column, tile.n0, repair.columns_small, repair.column_small, worst[1]);
     for (int side = 0; side < 2; side++) {
         worst[side].worsen_by_warp();
         if (threadIdx.x % 32 == 0) repair.worst[side].join(worst[side]);
@@ -100,9 +98,13 @@ __device__ __noinline__ int find_repair(const Params& s, const Tile& tile, const
     __syncthreads();
     if (!listed && (repair.rows_alone > MOST_ALONE || repair.columns_alone > MOST_ALONE)) return WHOLE;
     if (all_pairs && !test.accept(repair.worst[0], repair.worst[1])) {
+        const Pointers at = pointers_of(p, tile.matrix);
+        const Operand of_a = operand_of(p, at, 0), of_b = operand_of(p, at, 1);
         const auto try_pair = [&](int row, int column) {
             if (repair.row_alone[row] || repair.column_alone[column] || test.accept(a[row], b[column])) return;
-            if (by_size && is_large(s, tile, test, a_stats, b_stats, a[row], b[column], row, column)) return;
+            const auto term = [&] { return largest_term(of_a, tile.m0 + row, a[row], of_b, tile.n0 + column, b[column]); };
+            if (PLANES == 2 && test.accept(a[row], b[column], term())) return;
+            if (by_size && is_large(s, tile, test, at, a[row], b[column], row, column)) return;
             if (atomicAdd(&repair.pairs, 1u) >= MOST_PAIRS || (row + column) % shares != share) return;
             const unsigned place = atomicAdd(&repair.own, 1u);
             repair.pair[place][0] = (short)row, repair.pair[place][1] = (short)column;

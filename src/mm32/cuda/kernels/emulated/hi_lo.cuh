@@ -1,13 +1,8 @@
 // From fp32 to the packed form of emulated/panels.cuh, element by element, and the statistics of a row that are collected on the
 // way. Used by mm32_pack, and by mm32_tensorcore where it packs inline.
 #pragma once
-#include "common/operand.cuh"
 #include "emulated/panels.cuh"
 #include "ptx/half_pairs.cuh"
-
-__device__ __forceinline__ Operand operand_of(const Params& s, int side, long long matrix) {
-    return operand_of(s.p, pointers_of(s.p, packed_matrix(s, side, matrix)), side);
-}
 
 // Splits two scaled elements into their planes, each a pair of 16-bit numbers. `lo_factor` is 2^LO_SHIFT for a scaled lo,
 // otherwise 1. `zero` is a 0 that the compiler does not know: it then takes the two hi numbers from the one register in which they

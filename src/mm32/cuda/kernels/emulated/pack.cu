@@ -43,9 +43,38 @@ __device__ __forceinline__ int run_begin(int i, int depth) {
     return depth <= SAMPLES ? i * RUN : i * ((depth - RUN) / 7) / RUN * RUN;
 }
 
+// Where the further elements begin that warp `i` of 8 looks at in group `g` of 32 rows, of so many groups. Each group looks at others of
+// K, so that a column that is large in many rows is met by some.
+constexpr int FURTHER = 8;
+__device__ __forceinline__ int further_begin(int i, int g, int groups, int depth) {
+    const int part = max(depth / (8 * FURTHER), 1);
+    return (i * part + g * max(part / groups, 1) % part) * FURTHER;
+}
+
+// COUNT neighbours along K of a row, from `begin` on; past its end the last one again. VECTOR: 16 bytes at a time.
+template <bool VECTOR, int COUNT>
+__device__ __forceinline__ void load_run(const float* row, int begin, int depth, long long k_stride, float (&to)[COUNT]) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i += 4) {
+        if (VECTOR && begin + COUNT <= depth) {
+            const float4 v = *reinterpret_cast<const float4*>(row + begin + i);
+            to[i] = v.x, to[i + 1] = v.y, to[i + 2] = v.z, to[i + 3] = v.w;
+        } else {
+#pragma unroll
+            for (int j = i; j < i + 4; j++) to[j] = row[min(begin + j, depth - 1) * k_stride];
+        }
+    }
+}
+
+// The largest finite magnitude of a row so far, and where along K it is, as one number: the largest is that of the largest magnitude,
+// and of several such the first.
+__device__ __forceinline__ unsigned long long at_place(float size, int k) { return (unsigned long long)__float_as_uint(size) << 32 | ~(unsigned)k; }
+__device__ __forceinline__ float size_of(unsigned long long at) { return __uint_as_float((unsigned)(at >> 32)); }
+__device__ __forceinline__ unsigned place_of(unsigned long long at) { return ~(unsigned)at; }
+
 // The largest finite magnitude of each of 32 rows, all of K, by all warps; in shared memory, and visible to the block.
 template <int LOAD>
-__device__ __forceinline__ void read_whole_rows(Operand x, int row0, int depth, float (&largest)[32]) {
+__device__ __forceinline__ void read_whole_rows(Operand x, int row0, int depth, unsigned long long (&largest)[32]) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     const int parts = (int)cluster_size(), part = (int)cluster_rank();
     const auto edge = [&](int i) { return i == parts ? depth : (int)((long long)depth * i / parts) / 4 * 4; };
@@ -56,22 +85,26 @@ __device__ __forceinline__ void read_whole_rows(Operand x, int row0, int depth, 
     const auto strided = [&](const float* at, long long stride, int left, int step) {
         constexpr int AHEAD = 12;
         float most = 0.f;
+        int place = 0;
 #pragma unroll 1
-        for (; left > 0; left -= AHEAD * step) {
+        for (int passed = 0; passed < left; passed += AHEAD * step) {
             float v[AHEAD];
 #pragma unroll
-            for (int j = 0; j < AHEAD; j++) v[j] = j * step < left ? *at : 0.f, at += stride;
+            for (int j = 0; j < AHEAD; j++) v[j] = passed + j * step < left ? *at : 0.f, at += stride;
 #pragma unroll
-            for (int j = 0; j < AHEAD; j++) most = fmaxf(most, finite(v[j]));
+            for (int j = 0; j < AHEAD; j++)
+                if (finite(v[j]) > most) most = finite(v[j]), place = passed + j * step;
         }
-        return most;
+        return at_place(most, begin + depth - left + place);
     };
     if (IS_ALONG_K<LOAD>) {  // a warp has a row
         for (int r = warp; r < 32; r += warps) {
             const float* const row = x.data + min((long long)row0 + r, x.rows - 1) * x.row_stride;
-            float found = 0.f;
+            unsigned long long found;
             if (LOAD == 2 && depth % 4 == 0) {
                 constexpr int AHEAD = 4;
+                float most = 0.f;
+                int place = 0;
 #pragma unroll 1
                 for (int k = 4 * lane; k < depth; k += 128 * AHEAD) {
                     float4 v[AHEAD];
@@ -79,19 +112,23 @@ __device__ __forceinline__ void read_whole_rows(Operand x, int row0, int depth, 
                     for (int j = 0; j < AHEAD; j++)
                         v[j] = k + 128 * j < depth ? *reinterpret_cast<const float4*>(row + k + 128 * j) : make_float4(0.f, 0.f, 0.f, 0.f);
 #pragma unroll
-                    for (int j = 0; j < AHEAD; j++)
-                        found = fmaxf(found, fmaxf(fmaxf(finite(v[j].x), finite(v[j].y)), fmaxf(finite(v[j].z), finite(v[j].w))));
+                    for (int j = 0; j < AHEAD; j++) {
+                        const float of[4] = {finite(v[j].x), finite(v[j].y), finite(v[j].z), finite(v[j].w)};
+                        const float four = fmaxf(fmaxf(of[0], of[1]), fmaxf(of[2], of[3]));
+                        if (four > most) most = four, place = k + 128 * j + (four == of[0] ? 0 : four == of[1] ? 1 : four == of[2] ? 2 : 3);
+                    }
                 }
+                found = at_place(most, begin + place);
             } else {
                 found = strided(row + lane * x.k_stride, 32 * x.k_stride, depth - lane, 32);
             }
-            found = __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(found)));
-            if (lane == 0) largest[r] = found;
+            const unsigned size = __reduce_max_sync(~0u, (unsigned)(found >> 32));
+            const unsigned place = __reduce_max_sync(~0u, (unsigned)(found >> 32) == size ? (unsigned)found : 0u);
+            if (lane == 0) largest[r] = (unsigned long long)size << 32 | place;
         }
     } else {  // a lane has a row, and the warps share K
         const float* const row = x.data + min((long long)row0 + lane, x.rows - 1) * x.row_stride;
-        const float found = strided(row + warp * x.k_stride, warps * x.k_stride, depth - warp, warps);
-        atomicMax(reinterpret_cast<unsigned*>(largest) + lane, __float_as_uint(found));
+        atomicMax(largest + lane, strided(row + warp * x.k_stride, warps * x.k_stride, depth - warp, warps));
     }
     if (parts == 1) {
         __syncthreads();
@@ -99,11 +136,12 @@ __device__ __forceinline__ void read_whole_rows(Operand x, int row0, int depth, 
     }
     __syncwarp();  // all threads of a warp come to a cluster's barrier together
     cluster_sync();
-    float all = 0.f;
+    unsigned long long all = 0;
     for (int i = 0; i < parts; i++) {
-        float x[1];
-        load_cluster<true>(shared_address(largest + lane), i, x);
-        all = fmaxf(all, x[0]);
+        float low[1], high[1];
+        load_cluster<true>(shared_address(largest + lane), i, low), load_cluster<true>(shared_address(largest + lane) + 4, i, high);
+        const unsigned long long of_part = (unsigned long long)__float_as_uint(high[0]) << 32 | __float_as_uint(low[0]);
+        all = of_part > all ? of_part : all;
     }
     cluster_sync();
     if (warp == 0) largest[lane] = all;
@@ -118,10 +156,13 @@ constexpr int WIDE = 6;
 constexpr int VERY_WIDE = 8;
 constexpr int SPARSE = 32;  // with fewer of 128 that are not zero, little of |A||B| is seen, and a scaled lo needs less of it
 constexpr int FEWEST_SAMPLES = 4;  // of a row with fewer that are not zero, the sample says little
+constexpr int LOWEST_LEVEL = -100;  // Scale has no room for much less: of such a row no place is said to be big
+constexpr int MISSED = 2;  // a row spans much, too, if a further element has an exponent more than this above the largest sampled one
 
 extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_constant__ Params s) {
     launch_dependents();
-    __shared__ float part[8][32], whole[32];
+    __shared__ float part[8][32];
+    __shared__ unsigned long long whole[32];
     // A warp's sum of biased exponents in the low half; then how many, and, in the high byte, how many that are not finite.
     __shared__ unsigned exponents[8][32];
     __shared__ __align__(16) unsigned short bits[2][32][8];
@@ -146,35 +187,40 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
     if (index >= blocks_a + blocks_b) return;
     const int side = index >= blocks_a, block = side ? index - blocks_a : index, blocks = side ? blocks_b : blocks_a;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, depth = (int)s.p.k;
-    const bool samples = warp < 8;
+    const bool samples = warp < 8, looks_further = blockDim.x == THREADS || !samples;
     const int rows = (int)(side ? s.p.n : s.p.m), per = (int)ceil_div(rows, 32);
     bool wide_block = false, some_finite = false;
     unsigned missing = 0;  // of the rows of a thread of the first warp
     __shared__ __align__(16) float watched[PLANES == 2 ? 16 : 1][SAMPLES + 4];  // samples of the rows that are (cancel.cuh)
     float power = 0.f;  // sum of their squares at place threadIdx.x
     // A plan launches no problem here with 2^31 groups of rows.
-    for (int g = block; g < (int)s.matrices[side] * per; g += blocks) {
+    const int groups = (int)s.matrices[side] * per;
+    for (int g = block; g < groups; g += blocks) {
         const int matrix = g / per, row0 = (g - matrix * per) * 32, row = row0 + lane;
         const Operand x = operand_of(s, side, matrix);
         const int begin = run_begin(warp % 8, depth);
         const float* const from = x.data + min(row, rows - 1) * x.row_stride;
-        float largest = 0.f, sample[RUN];
+        float largest = 0.f, sample[RUN], more[FURTHER];
         unsigned sum = 0;
+        const int more_begin = further_begin(warp % 8, g, groups, depth);
+        // All loads are issued before the first is used.
         if (!samples) {
 #pragma unroll
             for (int i = 0; i < RUN; i++) sample[i] = 0.f;
         } else if ((side ? MM32_B_LOAD : MM32_A_LOAD) == 5 && begin + RUN <= depth) {
             load_shifted(from + begin, sample);
-        } else
+        } else if ((side ? MM32_B_LOAD : MM32_A_LOAD) == 2) {
+            load_run<true>(from, begin, depth, x.k_stride, sample);
+        } else {
+            load_run<false>(from, begin, depth, x.k_stride, sample);
+        }
+        if (!looks_further) {
 #pragma unroll
-        for (int i = 0; i < RUN; i += 4) {  // all loads are issued before the first is used
-            if ((side ? MM32_B_LOAD : MM32_A_LOAD) == 2 && begin + RUN <= depth) {
-                const float4 v = *reinterpret_cast<const float4*>(from + begin + i);
-                sample[i] = v.x, sample[i + 1] = v.y, sample[i + 2] = v.z, sample[i + 3] = v.w;
-            } else {
-#pragma unroll
-                for (int j = i; j < i + 4; j++) sample[j] = from[min(begin + j, depth - 1) * x.k_stride];
-            }
+            for (int i = 0; i < FURTHER; i++) more[i] = 0.f;
+        } else if ((side ? MM32_B_LOAD : MM32_A_LOAD) == 2) {
+            load_run<true>(from, more_begin, depth, x.k_stride, more);
+        } else {
+            load_run<false>(from, more_begin, depth, x.k_stride, more);
         }
 #pragma unroll
         for (int i = 0; i < RUN; i++) {
@@ -190,8 +236,14 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
             for (int i = 0; i < RUN; i += 4)
                 *reinterpret_cast<float4*>(&watched[lane % 8 + lane / 16 * 8][warp * RUN + i]) =
                     make_float4(sample[i], sample[i + 1], sample[i + 2], sample[i + 3]);
+        float most = 0.f;
+#pragma unroll
+        for (int i = 0; i < FURTHER; i++) {
+            const float v = row < rows && more_begin + i < depth ? fabsf(more[i]) : 0.f;
+            most = fmaxf(most, v < __int_as_float(0x7f800000) ? v : 0.f);
+        }
         if (samples) part[warp][lane] = largest, exponents[warp][lane] = sum;
-        if (warp == 0) whole[lane] = 0.f;
+        if (warp == 0) whole[lane] = 0;
         __syncthreads();
         if (PLANES == 2 && threadIdx.x < SAMPLES)
 #pragma unroll 4
@@ -203,26 +255,29 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
         const int count = (int)(sum >> 16 & 0xff), field = (int)(__float_as_uint(largest) >> 23);
         const int spread = field * count - (int)(sum & 0xffff);  // times count
         const bool wide = count > 0 && spread >= WIDE * count, very_wide = count > 0 && spread >= VERY_WIDE * count;
+        // What is at least 2^-LEVEL of the largest sampled element, and 2^-LEVELS of that: 2^level and 2^(level - LEVELS), scaled. Before rows
+        // are read whole, which takes the registers of the sample.
+        const float high = power_of_two(max(field - 127 - LEVEL, -126)), low = power_of_two(max(field - 127 - LEVEL - LEVELS, -126));
+        unsigned mine = 0;
+#pragma unroll
+        for (int i = 0; i < RUN; i++) mine |= (sample[i] >= high ? 0x10001u : sample[i] >= low ? 0x10000u : 0u) << i;
         bool exact = depth <= SAMPLES;
         float all = largest;
         if (!exact && __syncthreads_or(row < rows && (very_wide || (count < FEWEST_SAMPLES && finite)))) {
             if (side) read_whole_rows<MM32_B_LOAD>(x, row0, depth, whole);
             else read_whole_rows<MM32_A_LOAD>(x, row0, depth, whole);
-            exact = true, all = whole[lane];
+            exact = true, all = size_of(whole[lane]);
         }
         const int all_field = (int)(__float_as_uint(all) >> 23);
         some_finite |= row < rows && finite;
         // Outliers that the sample missed are told by rows around it that it did not miss.
         const bool sparse = count > 0 && count < SPARSE * min(depth, SAMPLES) / SAMPLES;
-        wide_block |= row < rows && (wide || sparse || (count > 0 && all_field - field > TARGET_EXACT - TARGET));
+        const bool missed = all_field - field > TARGET_EXACT - TARGET || (!exact && (int)(__float_as_uint(most) >> 23) - field > MISSED);
+        wide_block |= row < rows && (wide || sparse || (count > 0 && missed));
         const int wanted = all > 0.f ? (exact ? TARGET_EXACT : TARGET) + 127 - all_field : 0;
         const int exponent = min(max(wanted, -126), 127);
-        const int level = largest > 0.f ? max(field - 127 + exponent - LEVEL, -100) : 0;
-        // What is scaled to 2^level and more, and to 2^(level - LEVELS) and more.
-        const float high = power_of_two(max(level - exponent, -126)), low = power_of_two(max(level - exponent - LEVELS, -126));
-        unsigned mine = 0;
-#pragma unroll
-        for (int i = 0; i < RUN; i++) mine |= (sample[i] >= high ? 0x10001u : sample[i] >= low ? 0x10000u : 0u) << i;
+        const int level = largest > 0.f ? field - 127 + exponent - LEVEL : 0;
+        if (level < LOWEST_LEVEL) mine = 0;
         if (samples) bits[0][lane][warp] = (unsigned short)mine, bits[1][lane][warp] = (unsigned short)(mine >> 16);
         __syncthreads();
         if (writes && warp == 0 && row < rows) {
@@ -230,7 +285,8 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
             const uint4 big = *reinterpret_cast<const uint4*>(bits[1][lane]);
             const bool seen = finite && all > 0.f;
             to[0] = *reinterpret_cast<const uint4*>(bits[0][lane]), to[1] = big;
-            to[2] = make_uint4(Scale::pack(exponent, level, (exact ? EXACT : 0) | (seen ? 0 : UNSEEN)), 0, 0, 0);
+            to[2] = make_uint4(Scale::pack(exponent, max(level, LOWEST_LEVEL), (exact ? EXACT : 0) | (seen ? 0 : UNSEEN)), 0, 0, 0);
+            if (PLANES == 2) places_of_largest(s, side)[(long long)matrix * rows + row] = whole[lane] >> 32 ? place_of(whole[lane]) : NOWHERE;
             if (seen) missing = max(missing, SAMPLES - __popc(big.x) - __popc(big.y) - __popc(big.z) - __popc(big.w));
         }
         __syncthreads();

@@ -18,6 +18,7 @@
 // a sample of the row, or from all of it where the sample says that the row spans much or is sparse (`exact`). If a sample misses
 // large elements, they pass fp16's range, and the accept test notices.
 #pragma once
+#include "common/operand.cuh"
 #include "common/workspace.cuh"
 #include "emulated/stats.cuh"
 
@@ -37,6 +38,11 @@ constexpr float LARGEST_FP16 = 65504.f;
 constexpr float LARGEST_BF16X6 = 0x1p45f, SMALLEST_BF16X6 = 0x1p-50f;
 constexpr float LIMIT = PLANES == 3 ? LARGEST_BF16X6 : LARGEST_FP16;
 
+// Matrix `matrix` of the packed ones of operand `side`, as it was given.
+__device__ __forceinline__ Operand operand_of(const Params& s, int side, long long matrix) {
+    return operand_of(s.p, pointers_of(s.p, packed_matrix(s, side, matrix)), side);
+}
+
 // mm32_scale has at most this many blocks for an operand. Each leaves behind the operand's stats
 // - a word of flags. WIDE_ROWS: it met rows that span too much for fp16x3 without a scaled lo. SOME_FINITE: it met a row of whose
 //   samples all are finite. From bit MISSING on, the most sampled places that are not big (big[1]) in a row of which the sample says
@@ -44,6 +50,7 @@ constexpr float LIMIT = PLANES == 3 ? LARGEST_BF16X6 : LARGEST_FP16;
 //   both must have been packed alike.
 // - for each sampled place of K the sum of the squares of its rows' elements there (fp16x3 alone): with them, the size of C is
 //   estimated (cancel.cuh).
+// - for each row, where along K its largest element lies (fp16x3 alone): NOWHERE of rows that were not read whole.
 constexpr int SCALE_BLOCKS = 128;
 constexpr unsigned WIDE_ROWS = 1, SOME_FINITE = 2, MISSING = 8;
 __device__ __forceinline__ unsigned* scale_flags(const Params& s, int side) {
@@ -54,6 +61,10 @@ __device__ __forceinline__ float* sampled_power(const Params& s, int side, int b
 }
 __device__ __forceinline__ int scale_blocks(const Params& s, int side) {
     return (int)min(s.matrices[side] * ceil_div(side ? s.p.n : s.p.m, 32), (long long)SCALE_BLOCKS);
+}
+constexpr unsigned NOWHERE = ~0u;
+__device__ __forceinline__ unsigned* places_of_largest(const Params& s, int side) {
+    return reinterpret_cast<unsigned*>(sampled_power(s, side, scale_blocks(s, side)));
 }
 // To find cancellation (cancel.cuh), a quarter of C is watched: every second 8 rows of it, every second 8 columns. All of it would take
 // mm32_tensorcore 8 % longer where K is 256.
@@ -135,7 +146,8 @@ __device__ __forceinline__ long long padded_rows(long long rows) { return (rows 
 // 2. A small element loses up to 2^-25 of absolute precision, 2^-36 with a scaled lo. The row and the column then lose up to
 //    2^-25 (2^-36) * (the row's number of small elements * the column's largest element + the same the other way round). That may
 //    be up to 4 u |A||B|, u = 2^-24 (2^-11 with one product), and each sampled place at which both are big adds at least the
-//    product of their levels to |A||B|.
+//    product of their levels to |A||B|. Of a row that was read whole, so does its largest element times what it meets
+//    (largest_term): that is looked up only for pairs that the samples do not accept.
 // 3. The rounding of the split, 2^-22, does not average out over few products, and fp32 would round less. So some products must
 //    be of elements that are not small: counted at the sampled places, or from the numbers of such elements in row and column.
 // Zeros are neither small nor big: they lose nothing and add nothing. bf16x6 needs the first only.
@@ -150,7 +162,9 @@ struct __align__(16) TestedRow {
     unsigned long long big[2][2];
     float largest, small;
     int level;
-    unsigned regular;  // ~0: a row of zeros
+    unsigned regular;   // ~0: a row of zeros
+    unsigned largest_at;  // or NOWHERE
+    float scale;
 };
 
 // A group of this one row.
@@ -172,10 +186,11 @@ struct AcceptTest {
     __device__ __forceinline__ AcceptTest(const Params& s, bool scaled_lo)
         : k(s.p.k), loss(loss_of_small(scaled_lo)), limit(LIMIT), required(required_products(s.p.k)), scaled_lo(scaled_lo) {}
 
-    __device__ __forceinline__ TestedRow see(const RowStats& x) const {
+    __device__ __forceinline__ TestedRow see(const RowStats& x, unsigned largest_at = NOWHERE) const {
         const bool zeros = x.largest == 0 && x.counts == 0;
+        const Scale scale{x.scale};
         return {{{x.big[0][0], x.big[0][1]}, {x.big[1][0], x.big[1][1]}}, __uint_as_float(x.largest), (float)(unsigned)x.counts,
-                Scale{x.scale}.level(scaled_lo), zeros ? ~0u : (unsigned)(x.counts >> 32)};
+                scale.level(scaled_lo), zeros ? ~0u : (unsigned)(x.counts >> 32), largest_at, power_of_two(scale.exponent(scaled_lo))};
     }
     // Whether a row is recomputed by itself: it has elements out of range, or too few that are not zero for the split, or is steep.
     // A row of zeros is not.
@@ -209,12 +224,28 @@ struct AcceptTest {
         const float lost = x.small * y.largest + y.small * x.largest;
         const bool enough = this->enough(x, y);
         const float unit = power_of_two(x.level + y.level);
-        const auto common = [](const unsigned long long (&a)[2], const unsigned long long (&b)[2]) {
-            return __popcll(a[0] & b[0]) + __popcll(a[1] & b[1]);
-        };
         if (lost * loss <= ALLOWED * unit * common(x.big[0], y.big[0]) && enough) return true;
         const int places = common(x.big[1], y.big[1]);
         const float size = unit * fmaxf(LOWER * max(common(x.big[0], y.big[1]), common(x.big[1], y.big[0])), LOWER * LOWER * places);
         return lost * loss <= ALLOWED * fmaxf(size, unit * common(x.big[0], y.big[0])) && (enough || places >= required);
     }
+    // The same for a pair that the samples do not accept, by one term of |A||B|.
+    __device__ __forceinline__ bool accept(const TestedRow& x, const TestedRow& y, float term) const {
+        const float lost = x.small * y.largest + y.small * x.largest;
+        return lost * loss <= ALLOWED * term && (enough(x, y) || common(x.big[1], y.big[1]) >= required);
+    }
+    // How many sampled places are big in both.
+    static __device__ __forceinline__ int common(const unsigned long long (&x)[2], const unsigned long long (&y)[2]) {
+        return __popcll(x[0] & y[0]) + __popcll(x[1] & y[1]);
+    }
 };
+
+// The largest of the terms of |A||B|, scaled, that have the largest element of row `m` of A, or of column `n` of B, if these were read
+// whole. The element is known as it was packed, of 8 bits at least; the one that it meets is read.
+__device__ __forceinline__ float largest_term(const Operand& a, long long m, const TestedRow& x, const Operand& b, long long n, const TestedRow& y) {
+    constexpr float ROUNDED = 1.f - 0x1p-8f;
+    const auto met = [](const Operand& of, long long row, long long k) { return fabsf(__ldg(of.data + row * of.row_stride + k * of.k_stride)); };
+    const float by_x = x.largest_at == NOWHERE ? 0.f : x.largest * ROUNDED * (met(b, n, x.largest_at) * y.scale);
+    const float by_y = y.largest_at == NOWHERE ? 0.f : y.largest * ROUNDED * (met(a, m, y.largest_at) * x.scale);
+    return fmaxf(by_x, by_y);
+}
