@@ -75,6 +75,15 @@ MISFITS: dict[str, Callable[[str], object]] = {
     "addmm_bias_unread": lambda d: addmm(d, (4,), beta=0),
     "addmm_batches": lambda d: addmm(d, (5,), (2, 2, 3), (2, 3, 5)),
     "addmm_in_place": lambda d: ones(2, 4, device=d).addmm_(ones(2, 3, device=d), ones(3, 5, device=d)),
+    "addmm_in_place_broadcast": lambda d: ones(5, device=d).addmm_(ones(2, 3, device=d), ones(3, 5, device=d)),
+    "addmm_in_place_one_row": lambda d: ones(1, 5, device=d).addmm_(ones(2, 3, device=d), ones(3, 5, device=d)),
+    "addmm_in_place_inner": lambda d: ones(2, 5, device=d).addmm_(ones(2, 3, device=d), ones(4, 5, device=d)),
+    "baddbmm_in_place_broadcast": lambda d: ones(2, 5, device=d).baddbmm_(
+        ones(2, 2, 3, device=d), ones(2, 3, 5, device=d)
+    ),
+    "baddbmm_in_place_batch": lambda d: ones(1, 2, 5, device=d).baddbmm_(
+        ones(2, 2, 3, device=d), ones(2, 3, 5, device=d)
+    ),
     "baddbmm_inner": lambda d: baddbmm(d, (5,), (2, 2, 3), (2, 4, 5)),
     "baddbmm_bias": lambda d: baddbmm(d, (4,)),
     "baddbmm_batch": lambda d: baddbmm(d, (3, 2, 5)),
@@ -96,6 +105,12 @@ MISFITS: dict[str, Callable[[str], object]] = {
     ),
     "baddbmm_half": lambda d: torch.baddbmm(
         ones(5, dtype=torch.float16, device=d), ones(2, 2, 3, device=d), ones(2, 3, 5, device=d)
+    ),
+    "addmm_in_place_double": lambda d: ones(2, 5, dtype=torch.float64, device=d).addmm_(
+        ones(2, 3, device=d), ones(3, 5, device=d)
+    ),
+    "addmm_in_place_complex": lambda d: ones(2, 5, device=d).addmm_(
+        ones(2, 3, device=d), ones(3, 5, device=d), beta=1j
     ),
     "linear_half": lambda d: F.linear(ones(2, 3, device=d), ones(5, 3, dtype=torch.float16, device=d)),
     # alpha and beta
@@ -120,6 +135,11 @@ MISFITS: dict[str, Callable[[str], object]] = {
         ones(3, 5, device=d),
         out=torch.empty(2, 5, device=d),
     ),
+    "addmm_in_place_inference": lambda d: inference(d).addmm_(ones(2, 3, device=d), ones(3, 5, device=d)),
+    "addmm_in_place_gradient": lambda d: (
+        ones(2, 5, device=d).requires_grad_().addmm_(ones(2, 3, device=d), ones(3, 5, device=d))
+    ),
+    "addmm_in_place_repeated": lambda d: repeated(d).addmm_(ones(2, 3, device=d), ones(3, 5, device=d)),
     "mm_out_number": lambda d: mm(d, out=3),
     # What is no tensor
     "mm_number": lambda d: torch.mm(ones(2, 3, device=d), 3),
@@ -139,6 +159,10 @@ APART: dict[str, Callable[[str, str], object]] = {
     "bmm": lambda d, other: torch.bmm(ones(2, 2, 3, device=d), ones(2, 3, 5, device=other)),
     "addmm": lambda d, other: torch.addmm(ones(5, device=other), ones(2, 3, device=d), ones(3, 5, device=d)),
     "baddbmm": lambda d, other: torch.baddbmm(ones(5, device=other), ones(2, 2, 3, device=d), ones(2, 3, 5, device=d)),
+    "addmm_in_place": lambda d, other: ones(2, 5, device=other).addmm_(ones(2, 3, device=d), ones(3, 5, device=d)),
+    "addmm_in_place_second": lambda d, other: ones(2, 5, device=d).addmm_(
+        ones(2, 3, device=d), ones(3, 5, device=other)
+    ),
     "linear": lambda d, other: F.linear(ones(2, 3, device=d), ones(5, 3, device=other)),
     "mm_out": lambda d, other: mm(d, out=torch.empty(2, 5, device=other)),
     "addmm_out": lambda d, other: addmm(d, out=torch.empty(2, 5, device=other)),

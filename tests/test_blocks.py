@@ -650,10 +650,13 @@ def test_the_drop_in_takes_blocks_where_memory_is_short(
         with pytest.warns(UserWarning, match="in blocks"):
             close(torch.mm(a, b), wanted[1])
         close(torch.mm(a, b), wanted[1])
-        assert dropin.stats(True).kernels == {"tensorcore": 3}
+        with pytest.warns(UserWarning, match="in blocks"):
+            close(torch.ones(1500, 900).addmm_(a, b, alpha=-1), 1 - wanted[1])
+        assert dropin.stats(True).kernels == {"tensorcore": 4}
         Short.most = 0
         prepared.CACHE.clear()
         close(torch.mm(a, b), wanted[1])
-        assert dropin.stats().reasons == {"no memory for mm32's workspace": 1}
+        close(torch.ones(1500, 900).addmm_(a, b, alpha=-1), 1 - wanted[1])
+        assert dropin.stats().reasons == {"no memory for mm32's workspace": 2}
     finally:
         dropin.withdraw("me")

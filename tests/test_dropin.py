@@ -29,6 +29,7 @@ class StandIn:
 
     def __init__(self) -> None:
         self.asked: list[tuple[Gemm, str, int]] = []
+        self.outs: list[tuple[int, tuple[int, ...]]] = []  # address and strides
         self.answer: Callable[[Gemm], Left | None] = lambda problem: None
         self.gate: Callable[[], None] = lambda: None
 
@@ -38,6 +39,7 @@ class StandIn:
 
     def run(self, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, out: torch.Tensor) -> None:
         self.gate()
+        self.outs.append((out.data_ptr(), out.stride()))
         product = a.detach().numpy().astype("float64") @ b.detach().numpy().astype("float64")
         if bias is not None:
             product = product + bias.detach().numpy()
@@ -167,6 +169,348 @@ def test_special_values_go_where_torch_lets_them(dropin: DropIn) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# Sums in place
+
+
+def in_place(how: str, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, **scales: float) -> torch.Tensor:
+    """The operator for tensors of this rank: the method, or `out` that is the addend, by the same object or by a view."""
+    if how == "method":
+        return (c.addmm_ if a.dim() == 2 else c.baddbmm_)(a, b, **scales)
+    function = torch.addmm if a.dim() == 2 else torch.baddbmm
+    return function(c if how == "out" else c[:], a, b, **scales, out=c)
+
+
+HOWS = ["method", "out", "view"]
+
+
+def places(rank: int) -> dict[str, tuple[torch.Tensor, torch.Tensor, tuple[int, ...]]]:
+    """Memory, a view of it that has the result's shape, and the strides that new memory for a product beside it should have."""
+    shape = (*SHAPES[rank][0][:-1], SHAPES[rank][1][-1])
+    whole, buffer, columns = torch.randn(shape), torch.randn(*shape[:-2], 7, 9), torch.randn(*shape[:-2], 9, 7)
+    rows, by_column = ((4, 1), (1, 3)) if rank == 2 else ((12, 4, 1), (12, 1, 3))
+    return {
+        "whole": (whole, whole, rows),
+        "part": (buffer, buffer[..., 2:5, 3:7], rows),
+        "columns": (columns, columns.mT[..., 2:5, 3:7], by_column),
+    }
+
+
+@pytest.mark.parametrize(("beta", "alpha"), [*SCALES, (0.95, 0.05), (1, -1)])
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("rank", [2, 3])
+def test_sums_in_place(
+    rank: int, how: str, beta: float, alpha: float, dropin: DropIn, standin: StandIn, seed: int
+) -> None:
+    function = torch.addmm if rank == 2 else torch.baddbmm
+    a, b = operands(rank)
+    for memory, c, strides in places(rank).values():
+        wanted = function(c.double(), a.double(), b.double(), beta=beta, alpha=alpha).float()
+        if beta == 0:
+            c.fill_(torch.nan)  # must not be read
+        inside = torch.zeros_like(memory, dtype=torch.bool)
+        inside.as_strided(c.shape, c.stride(), c.storage_offset()).fill_(True)
+        around = memory[~inside].clone()
+        prepared.CACHE.clear()
+        standin.asked.clear()
+        standin.outs.clear()
+        with on(dropin):
+            result = in_place(how, c, a, b, beta=beta, alpha=alpha)
+        close(c, wanted)
+        assert result is c
+        assert torch.equal(memory[~inside], around)
+        ((problem, _, passes),), ((address, used),) = standin.asked, standin.outs
+        assert problem.bias is None
+        # The product has memory of its own only if the old values are still needed.
+        assert (address == c.data_ptr(), used) == ((True, c.stride()) if beta == 0 else (False, strides))
+        assert (problem.out.row, problem.out.col) == used[-2:]
+        assert passes == (0 if beta == 0 and alpha == 1 else 2 if alpha != 1 and beta not in (0, 1) else 1)
+    assert (dropin.stats().kernels, dropin.stats().reasons) == ({"stand-in": 3}, {})
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_one_row_in_place_is_no_bias(how: str, dropin: DropIn, standin: StandIn, seed: int) -> None:
+    """Though it has one value for each column: the kernel may read a bias after it has written the result."""
+    a, b, c = torch.randn(1, 5), torch.randn(5, 4), torch.randn(1, 4)
+    wanted = c + a @ b
+    with on(dropin):
+        in_place(how, c, a, b)
+    close(c, wanted)
+    assert standin.asked[0][0].bias is None
+    assert standin.outs[0][0] != c.data_ptr()
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("rank", [2, 3])
+def test_out_in_place_and_out_elsewhere_are_told_apart(
+    rank: int, order: tuple[int, int], dropin: DropIn, standin: StandIn, seed: int
+) -> None:
+    """Calls of one operator and of the same forms: where out is other memory, the product is made in it."""
+    function = torch.addmm if rank == 2 else torch.baddbmm
+    (a, b), c = operands(rank), torch.randn(*SHAPES[rank][0][:-1], 4)
+    elsewhere, before = torch.empty_like(c), c.clone()
+    wanted = function(c, a, b)
+    with on(dropin):
+        for i in order * 2:
+            c.copy_(before)
+            standin.outs.clear()
+            out = (c, elsewhere)[i]
+            assert function(c, a, b, out=out) is out
+            close(out, wanted)
+            assert (standin.outs[0][0] == elsewhere.data_ptr()) == (out is elsewhere)
+            assert out is c or torch.equal(c, before)
+    assert len(standin.asked) == 2
+    assert dropin.stats().kernels == {"stand-in": 4}
+
+
+def test_special_values_in_place_go_where_torch_lets_them(dropin: DropIn) -> None:
+    """0.75 * inf is Inf: not so for an interpolation, inf + 0.25 * (1 - inf)."""
+    a, b, c = torch.ones(1, 1), torch.ones(1, 3), torch.tensor([[torch.inf, -torch.inf, torch.nan]])
+    with on(dropin):
+        c.addmm_(a, b, beta=0.75, alpha=0.25)
+    assert c[0, :2].tolist() == [torch.inf, -torch.inf]
+    assert torch.isnan(c[0, 2])
+    assert dropin.stats().taken == 1
+
+
+def test_a_blocked_factorisation(dropin: DropIn, seed: int) -> None:
+    """Blocks of columns of one buffer are updated by products of blocks beside them."""
+
+    def factor(a: torch.Tensor) -> torch.Tensor:
+        for i in range(0, 12, 3):
+            a[i : i + 3, i : i + 3] = torch.linalg.cholesky(a[i : i + 3, i : i + 3])
+            diagonal, panel = a[i : i + 3, i : i + 3], a[i + 3 :, i : i + 3]
+            panel.copy_(torch.linalg.solve_triangular(diagonal.mT, panel.clone(), upper=True, left=False))
+            for left in range(i + 3, 12, 3):
+                p, q, t = a[left:, i : i + 3], a[left : left + 3, i : i + 3], a[left:, left : left + 3]
+                torch.addmm(t, p, q.T, alpha=-1, out=t)
+        return a.tril()
+
+    x = torch.randn(12, 12)
+    a = x @ x.T + 12 * torch.eye(12)
+    wanted = torch.linalg.cholesky(a.double()).float()
+    with on(dropin):
+        close(factor(a.clone()), wanted)
+    assert (dropin.stats().kernels, dropin.stats().reasons) == ({"stand-in": 6}, {})
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+def test_versions_and_gradients_in_place(rank: int, dropin: DropIn, seed: int) -> None:
+    """A call counts as one change, as torch's own, and backward knows it."""
+    (a, b), c = operands(rank), torch.randn(*SHAPES[rank][0][:-1], 4)
+
+    def run() -> list[object]:
+        leaves = [t.clone().requires_grad_() for t in (c, a, b)]
+        x = leaves[0] * 1
+        versions = [x._version]
+        y = in_place("method", x, *leaves[1:], beta=0.95, alpha=0.05)
+        versions.append(x._version)
+        (y.square().sum()).backward()
+        with torch.no_grad():
+            for how in HOWS:
+                in_place(how, x, a, b, beta=0)
+                versions.append(x._version)
+        stale = c.clone()
+        z = (stale * leaves[0]).sum()  # keeps stale for backward
+        in_place("method", stale, a, b)
+        return [versions, *(t.grad for t in leaves), outcome(z.backward)]
+
+    wanted = run()
+    assert wanted[0] == [0, 1, 2, 3, 4]
+    assert "modified by an inplace operation" in wanted[-1][1]
+    with on(dropin):
+        found = run()
+    assert (found[0], found[-1]) == (wanted[0], wanted[-1])
+    for one, two in zip(found[1:-1], wanted[1:-1], strict=True):
+        close(one, two)
+    assert dropin.stats().left == 0
+    assert dropin.stats().taken >= 5
+
+
+@pytest.mark.parametrize("which", ["a", "b", "part of a", "part of b", "all"])
+@pytest.mark.parametrize("how", HOWS)
+def test_in_place_on_an_operand_is_left(how: str, which: str, dropin: DropIn, seed: int) -> None:
+    """With torch's values."""
+
+    def run() -> torch.Tensor:
+        memory, other = values.clone(), torch.ones(4, 4)
+        c, part = memory[:4], memory[2:6]
+        a = {"a": c, "part of a": part, "all": c}.get(which, other)
+        b = {"b": c, "part of b": part, "all": c}.get(which, other)
+        in_place(how, c, a, b, beta=0.5)
+        return memory
+
+    values = torch.randn(6, 4)
+    wanted = run()
+    with on(dropin):
+        # The same forms, none of which share memory
+        in_place(how, torch.ones(4, 4), torch.ones(4, 4), torch.ones(4, 4), beta=0.5)
+        assert torch.equal(run(), wanted)
+    stats = dropin.stats()
+    assert (stats.kernels, stats.reasons) == ({"stand-in": 1}, {"out shares memory with an input": 1})
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+def test_in_place_on_repeated_elements_is_torchs(rank: int, dropin: DropIn, seed: int) -> None:
+    """Its error, or for baddbmm_ on a CPU what it makes of them."""
+    (a, b), shape = operands(rank), (*SHAPES[rank][0][:-1], 4)
+    for how in HOWS:
+        for strides in ((8, 2, 1)[-rank:], (8, 0, 1)[-rank:]):
+
+            def call(how: str = how, strides: tuple[int, ...] = strides) -> torch.Tensor:
+                return in_place(how, torch.ones(60).as_strided(shape, strides), a, b)
+
+            before = outcome(call)
+            with on(dropin):
+                assert outcome(call) == before
+    assert dropin.stats().reasons == {"out refers to one element more than once": 6}
+
+
+def test_an_out_that_overlaps_a_part_of_the_addend_is_torchs_error(dropin: DropIn, seed: int) -> None:
+    """Not so where it is the same memory in another order of elements: whatever torch does is left to it too."""
+    (a, b), values = operands(2), torch.randn(5, 4)
+
+    def run(out: Callable[[torch.Tensor], torch.Tensor]) -> tuple[tuple[str, str], torch.Tensor]:
+        memory = values.clone()
+        return outcome(lambda: torch.addmm(memory[:3], a, b, out=out(memory))), memory
+
+    outs = [lambda memory: memory[1:4], lambda memory: memory.view(-1)[:12].view(4, 3).T]
+    wanted = [run(out) for out in outs]
+    assert "refer to a single memory location" in wanted[0][0][1]
+    with on(dropin):
+        for out, (said, memory) in zip(outs, wanted, strict=True):
+            found = run(out)
+            assert found[0] == said
+            assert torch.equal(found[1], memory)
+    assert dropin.stats().reasons == {"out shares memory with an input": 2}
+
+
+LEFT_IN_PLACE: dict[str, tuple[Callable[[], torch.Tensor], str]] = {
+    "double": (lambda: torch.ones(2, 2).double().addmm_(torch.ones(2, 3).double(), torch.ones(3, 2).double()), "not float32"),
+    "alpha 0": (lambda: torch.ones(2, 2).addmm_(torch.full((2, 3), torch.nan), torch.ones(3, 2), alpha=0), "alpha is 0"),
+    "beta inf": (
+        lambda: torch.ones(2, 2).addmm_(torch.ones(2, 3), torch.ones(3, 2), beta=torch.inf),
+        "alpha or beta is not a finite real number",
+    ),
+    "no rows": (lambda: torch.ones(0, 2).addmm_(torch.ones(0, 3), torch.ones(3, 2)), "empty"),
+    "no inner": (lambda: torch.ones(2, 2).addmm_(torch.ones(2, 0), torch.ones(0, 2), beta=3), "empty"),
+    "no inner, batch": (lambda: torch.ones(2, 2, 2).baddbmm_(torch.ones(2, 2, 0), torch.ones(2, 0, 2), beta=0), "empty"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LEFT_IN_PLACE)
+def test_what_is_left_in_place(case: str, dropin: DropIn) -> None:
+    call, reason = LEFT_IN_PLACE[case]
+    wanted = call()
+    with on(dropin):
+        found = call()
+    assert found.dtype == wanted.dtype
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
+    assert (dropin.stats().kernels, dropin.stats().reasons) == ({}, {reason: 1})
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_where_a_product_in_place_finds_no_memory_torch_runs_it(
+    how: str, dropin: DropIn, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    (a, b), c = operands(2), torch.randn(3, 4)
+    wanted, unread = torch.addmm(c, a, b, beta=2), torch.addmm(c, a, b, beta=0)
+    new = torch.Tensor.new_empty_strided
+
+    def short(self: torch.Tensor, *args: object, **options: object) -> torch.Tensor:
+        if options.get("device") != "meta":
+            raise torch.OutOfMemoryError("out of memory, as this test has it")
+        return new(self, *args, **options)
+
+    monkeypatch.setattr(torch.Tensor, "new_empty_strided", short)
+    with on(dropin):
+        in_place(how, c, a, b, beta=2)
+        assert torch.equal(c, wanted)
+        assert dropin.stats(reset=True).reasons == {"no memory for a product that is added in place": 1}
+        in_place(how, c, a, b, beta=0)  # needs none
+        close(c, unread)
+        assert dropin.stats().kernels == {"stand-in": 1}
+        with pytest.raises(torch.OutOfMemoryError):  # not to be tried again: torch needs as much
+            torch.addmm(c, a, b)
+
+
+def update(stat: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+    return stat.addmm_(g, g.T, beta=0.95, alpha=0.05)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.compiler)])
+def test_compiled_in_place(
+    backend: str, dropin: DropIn, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    torch._dynamo.reset()
+    g, stat = torch.randn(4, 6), torch.eye(4)
+    wanted = 0.95 * stat + 0.05 * (g @ g.T)
+    compiled = torch.compile(update, backend=backend, fullgraph=True)
+    with on(dropin):
+        compiled(stat.clone(), g)
+        dropin.stats(reset=True)
+        result = compiled(stat, g)
+    close(stat, wanted)
+    assert result.data_ptr() == stat.data_ptr()
+    assert (dropin.stats().taken, dropin.stats().left) == (1, 0)
+    torch._dynamo.reset()
+
+
+def test_modes_in_place(dropin: DropIn, seed: int) -> None:
+    """A dispatch mode and a subclass see one operator, as without mm32; a fake tensor does not arrive."""
+    g, stat = torch.randn(4, 6), torch.randn(4, 4)
+    wanted = 0.95 * stat + 0.05 * (g @ g.T)
+    with on(dropin):
+        with Seen() as seen:
+            result = update(stat.clone(), g)
+        close(result, wanted)
+        assert [name for name in seen.operators if "mm" in name] == ["aten.addmm_.default"]
+        assert len(seen.operators) == 3  # clone, transpose
+        assert dropin.stats().taken == 1
+        with FakeTensorMode() as mode:
+            assert update(mode.from_tensor(stat), mode.from_tensor(g)).shape == (4, 4)
+        assert dropin.stats().taken + dropin.stats().left == 1
+        with torch.inference_mode():
+            close(update(stat.clone(), g), wanted)
+        subclass = stat.clone().as_subclass(Logged)
+        Logged.functions.clear()
+        assert type(update(subclass, g)) is Logged
+        assert Logged.functions == ["addmm_"]
+        close(subclass.as_subclass(torch.Tensor), wanted)
+        torch.use_deterministic_algorithms(True)
+        try:
+            close(update(stat.clone(), g), wanted)
+        finally:
+            torch.use_deterministic_algorithms(False)
+    assert (dropin.stats().taken, dropin.stats().left) == (4, 0)
+
+
+def test_transforms_in_place(dropin: DropIn, seed: int) -> None:
+    g, stats = torch.randn(5, 4, 6), torch.randn(5, 4, 4)
+    wanted = 0.95 * stats + 0.05 * (g @ g.mT)
+    calls: list[Callable[[], object]] = [
+        lambda: torch.vmap(update)(stats.clone(), g),
+        lambda: torch.vmap(torch.func.grad(lambda x, stat: update(stat.clone(), x).sum()))(g, stats),
+    ]
+    before = [call() for call in calls]
+    with on(dropin):
+        found = [call() for call in calls]
+        assert dropin.stats().taken > 0
+    close(found[0], wanted)
+    for one, two in zip(found, before, strict=True):
+        close(one, two)
+
+
+def test_sums_over_a_batch_arrive(dropin: DropIn, seed: int) -> None:
+    """torch's addbmm calls addmm_ for each matrix of the batch."""
+    c, a, b = torch.randn(3, 4), torch.randn(2, 3, 5), torch.randn(2, 5, 4)
+    wanted = 0.5 * c + 2 * (a @ b).sum(0)
+    with on(dropin):
+        close(torch.addbmm(c, a, b, beta=0.5, alpha=2), wanted)
+    assert (dropin.stats().taken, dropin.stats().left) == (2, 0)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # What is left to torch
 
 
@@ -222,6 +566,8 @@ def test_tiny_products_are_not_looked_up(standin: StandIn, seed: int) -> None:
         lambda: torch.bmm(a.view(4, 3, 3), c.view(4, 3, 3)),
         lambda: torch.baddbmm(torch.ones(3), a.view(4, 3, 3), c.view(4, 3, 3)),
         lambda: torch.mm(a, c, out=torch.empty(6, 6)),
+        lambda: torch.ones(6, 6).addmm_(a, c),
+        lambda: torch.ones(4, 3, 3).baddbmm_(a.view(4, 3, 3), c.view(4, 3, 3)),
         lambda: torch.mm(a, torch.ones(6, 0)),
     ]
     wanted = [call() for call in calls]
@@ -265,12 +611,12 @@ def test_out_of_another_shape_is_torchs_to_resize(dropin: DropIn, seed: int) -> 
 
 
 def test_out_that_shares_memory_is_left(dropin: DropIn, standin: StandIn, seed: int) -> None:
-    a, b, c = torch.randn(3, 4, 4).unbind()
-    wanted = torch.addmm(c, a, b)
+    a, b = torch.randn(2, 4, 4).unbind()
+    wanted = torch.mm(a, b, out=a.clone())
     with on(dropin):
-        torch.addmm(c, a, b, out=torch.empty(4, 4))  # the same form, elsewhere
-        assert torch.equal(torch.addmm(c, a, b, out=c), wanted)
-    assert torch.equal(c, wanted)
+        torch.mm(a, b, out=torch.empty(4, 4))  # the same form, elsewhere
+        torch.mm(a, b, out=a)
+    assert torch.equal(a, wanted)
     stats = dropin.stats()
     assert (stats.kernels, stats.reasons) == ({"stand-in": 1}, {"out shares memory with an input": 1})
     # Columns of one buffer interleave and share nothing.
@@ -299,7 +645,7 @@ def test_errors_are_torchs(misfit: str, dropin: DropIn) -> None:
     assert before[0] != "value"
     with on(dropin):
         assert outcome(call) == before
-    assert misfit == "mm_out_inference" or not dropin.stats().kernels  # torch refuses that one after the product
+    assert "inference" in misfit or not dropin.stats().kernels  # torch refuses those after the product
 
 
 def test_what_fails_in_the_kernel_is_raised(dropin: DropIn, standin: StandIn) -> None:

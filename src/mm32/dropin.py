@@ -1,9 +1,10 @@
 """mm32 for models that exist: torch's own matrix products, taken over where mm32 expects to be at least as fast.
 
-`enable` registers kernels for aten's mm, addmm, bmm and baddbmm (and their out= forms, which compiled code calls) under the
-dispatcher's CUDA key. That is below autograd, autocast, vmap and fake tensors, so those see the operators they know. What ends
-in one of the four arrives here: torch.matmul, linear layers, einsum, backward passes, compiled graphs. A call that is not for
-mm32 goes to the kernel that was registered before, captured with torch.library.get_kernel: called, not dispatched.
+`enable` registers kernels for aten's mm, addmm, bmm and baddbmm, their out= forms, which compiled code calls, and the in-place
+addmm_ and baddbmm_, under the dispatcher's CUDA key. That is below autograd, autocast, vmap and fake tensors, so those see the
+operators they know. What ends in one of these arrives here: torch.matmul, linear layers, einsum, backward passes, compiled
+graphs. A call that is not for mm32 goes to the kernel that was registered before, captured with torch.library.get_kernel: called,
+not dispatched.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ from mm32.options import Precision
 
 log = logging.getLogger("mm32")
 
-OPERATORS = ("mm", "mm.out", "addmm", "addmm.out", "bmm", "bmm.out", "baddbmm", "baddbmm.out")
+OPERATORS = (
+    "mm", "mm.out", "addmm", "addmm.out", "addmm_", "bmm", "bmm.out", "baddbmm", "baddbmm.out", "baddbmm_",
+)  # fmt: skip
 HOLD = 10.0  # seconds
 # The least estimated time of torch's kernel for mm32 to take a product: a program of shorter ones waits for the host, and mm32
 # keeps the host busy for longer.
@@ -138,7 +141,8 @@ class _Tally:
 
 
 class _Choice(prepared.Entry):
-    """What was decided for calls of one form. `run` is None where torch's kernel runs; `fused`: the addend is the bias of mm32's
+    """What was decided for calls of one form. `run` is None where torch's kernel runs; `shape`: of the result; `strides`: of the
+    memory that a call takes for its product, None if the product is written to out; `fused`: the addend is the bias of mm32's
     epilogue; `spans`: bytes that a, b, the addend and out reach over."""
 
     __slots__ = ("fused", "options", "run", "saved", "shape", "spans", "strides", "tally")
@@ -149,22 +153,28 @@ class _Choice(prepared.Entry):
         saved: float = 0.0,
         run: prepared.Run | None = None,
         shape: tuple[int, ...] = (),
+        strides: tuple[int, ...] | None = None,
         fused: bool = False,
         spans: tuple[int, ...] = (),
     ) -> None:
         super().__init__()
         self.tally, self.saved, self.run = tally, saved, run
-        self.shape, self.fused, self.spans = shape, fused, spans
-        self.strides = storage.contiguous_strides(shape)
+        self.shape, self.strides, self.fused, self.spans = shape, strides, fused, spans
         self.options: dict[str, Any] = {}  # that it was planned with
 
 
 class _Operation:
-    """One of torch's operators as one DropIn sees it: the first field of its keys (prepared.Call), so no other's."""
+    """One of torch's operators as one DropIn sees it: the first field of its keys (prepared.Call), so no other's.
 
-    def __init__(self, name: str) -> None:
+    `in_place`: out is the addend itself. `onto_addend` is the operation of such calls: of addmm_ itself, of addmm.out another
+    one, which tells them apart from calls of the same forms whose out is other memory.
+    """
+
+    def __init__(self, name: str, in_place: bool = False) -> None:
         self.name = name
         self.rank = 3 if "bmm" in name else 2
+        self.in_place = in_place or name.endswith("_")
+        self.onto_addend: _Operation = self if self.in_place else _Operation(name, in_place=True)
 
 
 def _named(key: tuple, a: torch.Tensor, b: torch.Tensor) -> tuple[str, str]:
@@ -247,7 +257,10 @@ class DropIn:
     def _install(self) -> torch.library.Library:
         cublas.taken_over |= self._key == "CUDA"
         library = torch.library.Library("aten", "IMPL")
-        makers = {"mm": self._mm, "bmm": self._mm, "addmm": self._addmm, "baddbmm": self._addmm}
+        makers = {
+            "mm": self._mm, "addmm": self._addmm, "addmm_": self._addmm_in_place,
+            "bmm": self._mm, "baddbmm": self._addmm, "baddbmm_": self._addmm_in_place,
+        }  # fmt: skip
         with warnings.catch_warnings():
             # torch warns, once a process, that a kernel is overridden: this is intended.
             warnings.filterwarnings("ignore", message="Warning only once for all operators")
@@ -289,6 +302,15 @@ class DropIn:
 
         return kernel
 
+    def _addmm_in_place(self, operation: _Operation, before: Callable) -> Callable:
+        run = self._run
+
+        def kernel(keys: Any, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, **options: Any) -> torch.Tensor:
+            result = run(operation, c, a, b, options.get("beta", 1), options.get("alpha", 1), c)
+            return before(keys, c, a, b, **options) if result is None else result
+
+        return kernel
+
     # -----------------------------------------------------------------------------------------------------------------
     # One call
 
@@ -313,9 +335,14 @@ class DropIn:
             if a.numel() <= self._tiny and b.numel() <= self._tiny and self._precision != "bf16x6":
                 self._too_small.calls += 1
                 return None
+            addend_form = None if addend is None else prepared.form(addend)
+            out_form = None
+            if out is not None:
+                out_form = addend_form if out is addend else prepared.form(out)
+                if addend is not None and out_form == addend_form and out.data_ptr() == addend.data_ptr():
+                    operation = operation.onto_addend
             key = (
-                operation, prepared.form(a), prepared.form(b), None if addend is None else prepared.form(addend),
-                None if out is None else prepared.form(out), None, self._precision, "auto",
+                operation, prepared.form(a), prepared.form(b), addend_form, out_form, None, self._precision, "auto",
                 None, None, cpu.torch_precision(), (_scale(beta), _scale(alpha)),
             )  # fmt: skip
             choice = prepared.CACHE.find(key)
@@ -324,29 +351,40 @@ class DropIn:
             if choice.run is None:
                 choice.tally.calls += 1
                 return None
-            if out is None:
-                result = a.new_empty_strided(choice.shape, choice.strides)  # new_empty takes half as long again
-            elif self._shared(choice.spans, addend, a, b, out):  # a matter of addresses, not of form
+            # A matter of addresses, not of form.
+            if out is not None and self._shared(choice.spans, None if operation.in_place else addend, a, b, out):
                 self._tally(self._reasons, "out shares memory with an input").calls += 1
                 return None
+            if choice.strides is None:
+                assert out is not None
+                product = out
             else:
-                result = out
-            try:
-                choice.run(a, b, addend if choice.fused else None, result)
-            except torch.OutOfMemoryError:  # for the workspace: nothing was launched
-                bias = addend if choice.fused else None
-                less = prepared.in_blocks(choice.run, a.get_device(), (a, b, bias, result), **choice.options)
-                if less is not None:
-                    choice.run = less
-                else:
-                    log.info("%s of %s is left to torch: no memory for mm32's workspace", *_named(key, a, b))
-                    self._tally(self._reasons, "no memory for mm32's workspace").calls += 1
+                try:
+                    product = a.new_empty_strided(choice.shape, choice.strides)  # new_empty takes half as long again
+                except torch.OutOfMemoryError:
+                    if out is None:  # torch would need as much
+                        raise
+                    self._no_memory("for a product that is added in place", key, a, b)
                     return None
+            bias = addend if choice.fused else None
+            try:
+                choice.run(a, b, bias, product)
+            except torch.OutOfMemoryError:  # for the workspace: nothing was launched
+                less = prepared.in_blocks(choice.run, a.get_device(), (a, b, bias, product), **choice.options)
+                if less is None:
+                    self._no_memory("for mm32's workspace", key, a, b)
+                    return None
+                choice.run = less
+            result = product if out is None else out
             if addend is not None and not choice.fused:
-                _add(result, addend, beta, alpha)
+                _add(result, addend, product, beta, alpha)
         choice.tally.calls += 1
         choice.tally.saved += choice.saved
         return result
+
+    def _no_memory(self, what: str, key: tuple, a: torch.Tensor, b: torch.Tensor) -> None:
+        log.info("%s of %s is left to torch: no memory %s", *_named(key, a, b), what)
+        self._tally(self._reasons, f"no memory {what}").calls += 1
 
     @staticmethod
     def _shared(
@@ -363,7 +401,7 @@ class DropIn:
         self, key: tuple, addend: torch.Tensor | None, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None
     ) -> _Choice:
         since = prepared.CACHE.generation
-        found, shape, fused = self._ask(prepared.Call.of(key), addend, a, b, out)
+        found, shape, strides, fused = self._ask(prepared.Call.of(key), addend, a, b, out)
         if isinstance(found, Left):
             choice = _Choice(self._tally(self._reasons, found.reason))
             log.info("%s of %s is left to torch: %s", *_named(key, a, b), found.reason)
@@ -371,7 +409,8 @@ class DropIn:
                 return choice
         else:
             spans = storage.spans(a, b, addend, out)
-            choice = _Choice(self._tally(self._kernels, found.kernel), found.saved, found.run, shape, fused, spans)
+            tally = self._tally(self._kernels, found.kernel)
+            choice = _Choice(tally, found.saved, found.run, shape, strides, fused, spans)
             choice.options = found.options
         prepared.CACHE.keep(key, choice, since)
         return choice
@@ -383,15 +422,16 @@ class DropIn:
         a: torch.Tensor,
         b: torch.Tensor,
         out: torch.Tensor | None,
-    ) -> tuple[Taken | Left, tuple[int, ...], bool]:
-        """The decision, the result's shape, and whether the addend is a bias that the kernel adds."""
+    ) -> tuple[Taken | Left, tuple[int, ...], tuple[int, ...] | None, bool]:
+        """The decision, the result's shape, the strides of memory for the product (None: it is written to out), and whether the
+        addend is a bias that the kernel adds."""
         assert isinstance(call.operation, _Operation)
         assert call.torch is not None
-        rank = call.operation.rank
+        rank, in_place = call.operation.rank, call.operation.in_place
         tensors: list[Any] = [t for t in (a, b, addend, out) if t is not None]
 
-        def left(reason: str) -> tuple[Left, tuple[int, ...], bool]:
-            return Left(reason), (), False
+        def left(reason: str) -> tuple[Left, tuple[int, ...], None, bool]:
+            return Left(reason), (), None, False
 
         if any(t.dtype != torch.float32 for t in tensors):
             return left(NOT_FLOAT32)
@@ -415,20 +455,26 @@ class DropIn:
             ):
                 return left("shapes that do not fit: torch's error")
             wide = addend.expand(shape)
-            if alpha == beta == 1 and all(
-                n == 1 or st == 0 for n, st in zip(shape[:-1], wide.stride()[:-1], strict=True)
-            ):
+            is_bias = all(n == 1 or st == 0 for n, st in zip(shape[:-1], wide.stride()[:-1], strict=True))
+            # Not in place: kernels that compute a tile a second time read the bias again.
+            if alpha == beta == 1 and is_bias and not in_place:
                 bias = wide.flatten(0, -2)[0] if rank == 2 else wide[0, 0]
             passes = 0 if bias is not None else (alpha == 2 and beta == 2) + (alpha == 2 or beta != 0)
         if out is not None:
             if tuple(out.shape) != shape:
+                if call.operation.name.endswith("_"):
+                    return left("shapes that do not fit: torch's error")
                 return left("out of another shape: torch resizes it")
             if storage.self_overlapping(out.shape, out.stride()):
                 return left("out refers to one element more than once")
-        target = a.new_empty(shape) if out is None else out
+        strides, target = None, out
+        if target is None or (in_place and call.scales[0] != 0):
+            strides = storage.new_strides(shape, target)
+            target = a.new_empty_strided(shape, strides, device="meta")
         precision = call.torch if call.precision is None else call.precision
         problem = gemm.describe(a, b, bias, target, None, precision)
-        return self._prepare(problem, a.get_device(), call.torch, passes), shape, bias is not None
+        found = self._prepare(problem, a.get_device(), call.torch, passes)
+        return found, shape, strides, bias is not None
 
     # -----------------------------------------------------------------------------------------------------------------
     # Counting
@@ -448,17 +494,22 @@ class DropIn:
         )
 
 
-def _add(result: torch.Tensor, addend: torch.Tensor, beta: Any, alpha: Any) -> None:
-    """result = beta * addend + alpha * result, in place; with beta = 0 the addend is not read."""
+def _add(result: torch.Tensor, addend: torch.Tensor, product: torch.Tensor, beta: Any, alpha: Any) -> None:
+    """result = beta * addend + alpha * product, where result is the memory of the product or of the addend; with beta = 0, where
+    it is the product's, the addend is not read.
+
+    One pass over the result, or two if alpha is not 1 and beta neither 0 nor 1. `lerp` would do with one where alpha is 1 - beta,
+    but makes NaN of an infinite addend.
+    """
     if beta == 0:
         if alpha != 1:
-            result.mul_(alpha)
+            product.mul_(alpha)
     elif beta == 1:
-        torch.add(addend, result, alpha=alpha, out=result)
+        torch.add(addend, product, alpha=alpha, out=result)
     else:
         if alpha != 1:
-            result.mul_(alpha)
-        result.add_(addend, alpha=beta)
+            product.mul_(alpha)
+        torch.add(product, addend, alpha=beta, out=result)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -470,8 +521,8 @@ _ENABLE = "enable"
 
 
 def enable(precision: Precision | None = None) -> None:
-    """Turns mm32 on for the whole process: every float32 product of torch on CUDA (mm, addmm, bmm, baddbmm and what is made of
-    them, in forward, backward and compiled code) runs by mm32 where it is expected to be at least as fast.
+    """Turns mm32 on for the whole process: every float32 product of torch on CUDA (mm, addmm, bmm, baddbmm, addmm_, baddbmm_ and
+    what is made of them, in forward, backward and compiled code) runs by mm32 where it is expected to be at least as fast.
 
     Args:
         precision: None follows torch's settings at the time of each call (torch.backends.cuda.matmul.fp32_precision, allow_tf32

@@ -58,3 +58,12 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
         strides.append(step)
         step *= max(size, 1)
     return tuple(reversed(strides))
+
+
+def new_strides(shape: tuple[int, ...], beside: torch.Tensor | None) -> tuple[int, ...]:
+    """The strides of new memory for matrices of this shape: rows are contiguous, or columns if they are the closer in `beside`,
+    with which an element-wise pass then reads it."""
+    if beside is None or beside.stride(-2) >= beside.stride(-1):
+        return contiguous_strides(shape)
+    *batch, column, row = contiguous_strides((*shape[:-2], shape[-1], shape[-2]))
+    return (*batch, row, column)
