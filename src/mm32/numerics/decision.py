@@ -56,7 +56,7 @@ def sampled(k: int) -> Integer:
 
 
 def looked_at_further(rows: int, k: int) -> Integer:
-    """(groups, 64): the further places along K that each group of 32 rows is looked at, others in each group; K where there is none."""
+    """(groups, 64): the further places along K that each group of 32 rows is looked at, others in each; K where there is none."""
     groups, part = -(-rows // SCALE_ROWS), max(k // (8 * FURTHER), 1)
     begin = np.arange(8) * part + (np.arange(groups) * max(part // groups, 1) % part)[:, None]
     places = (begin * FURTHER)[:, :, None] + np.arange(FURTHER)
