@@ -3,8 +3,9 @@
     python examples/models/gp.py [--small]
 
 A step is the whole regression. Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), algorithm 2.1; the
-factorisation is right-looking by block columns (Golub and Van Loan, Matrix Computations, section 4.2.9), so that all but n^2
-of its n^3 operations are matrix products.
+factorisation is left-looking by block columns (Golub and Van Loan, Matrix Computations, section 4.2.8): all but n^2 of its n^3
+operations are matrix products, one for each block column, as long along K as the factor is wide by then. Right-looking, each block
+updates all columns after it: many products of K = block, and each element is read and written again for each block.
 """
 
 from __future__ import annotations
@@ -34,13 +35,11 @@ def cholesky_(a: torch.Tensor, block: int) -> torch.Tensor:
     n = a.shape[0]
     for start in range(0, n, block):
         stop = min(start + block, n)
+        if start:  # what the columns before leave of this block column
+            a[start:, start:stop].addmm_(a[start:, :start], a[start:stop, :start].T, alpha=-1)
         diagonal = torch.linalg.cholesky(a[start:stop, start:stop])
         a[start:stop, start:stop] = diagonal
-        panel = torch.linalg.solve_triangular(diagonal.mT, a[stop:, start:stop], upper=True, left=False)
-        a[stop:, start:stop] = panel
-        for left in range(stop, n, block):  # the trailing matrix, lower half only, a block column at a time
-            right = min(left + block, n)
-            a[left:, left:right] -= panel[left - stop :] @ panel[left - stop : right - stop].T
+        a[stop:, start:stop] = torch.linalg.solve_triangular(diagonal.mT, a[stop:, start:stop], upper=True, left=False)
     return a
 
 
@@ -49,9 +48,9 @@ def solve_lower(factor: torch.Tensor, b: torch.Tensor, block: int) -> torch.Tens
     x = b.clone()
     for start in range(0, x.shape[0], block):
         stop = min(start + block, x.shape[0])
+        if start:
+            x[start:stop].addmm_(factor[start:stop, :start], x[:start], alpha=-1)
         x[start:stop] = torch.linalg.solve_triangular(factor[start:stop, start:stop], x[start:stop], upper=False)
-        if stop < x.shape[0]:
-            x[stop:] -= factor[stop:, start:stop] @ x[start:stop]
     return x
 
 
