@@ -25,11 +25,16 @@ SAMPLES, TARGET, TARGET_EXACT = 128, 10, 14
 BLOCK_K = 64  # of K in a K-block
 RUN = SAMPLES // 8
 WIDE, VERY_WIDE, SPARSE, FEWEST_SAMPLES, ROOM = 6, 8, 32, 4, 5
-FURTHER, MISSED = 8, 2  # neighbours that each of 8 warps looks at besides; how far one of them may exceed the sample
+ALONG_ROWS, ALONG_K, MISSED = (
+    8,
+    128,
+    2,
+)  # places that a warp looks at besides; how far one of them may exceed the sample
 LEVEL, LEVELS, LOWEST_LEVEL = 5, 4, -100
 LARGEST_FP16, LARGEST_BF16X6, SMALLEST_BF16X6 = 65504.0, 2.0**45, 2.0**-50
 READY_ROWS, ROW_GROUPS = 128, 256
 PARTNERS, TRIED_TILES, TRIED, TRIED_PAIRS, TILE_GROUP = 8, 6, 32, 8, 8
+JUDGES = 96  # threads of tensorcore.cu that decide; 256 where it packs inline
 FEW_PIECES, FEWEST_PIECES, FEW_PAIRS = 1024, 256, 2
 MOST_ALONE, MOST_PAIRS, LISTED = 8, 128, 64
 SCALE_ROWS = 32  # rows that mm32_scale looks at together
@@ -55,12 +60,20 @@ def sampled(k: int) -> Integer:
     return np.asarray(begin[:, None] + np.arange(RUN)).reshape(-1)
 
 
-def looked_at_further(rows: int, k: int) -> Integer:
-    """(groups, 64): the further places along K that each group of 32 rows is looked at, others in each; K where there is none."""
-    groups, part = -(-rows // SCALE_ROWS), max(k // (8 * FURTHER), 1)
-    begin = np.arange(8) * part + (np.arange(groups) * max(part // groups, 1) % part)[:, None]
-    places = (begin * FURTHER)[:, :, None] + np.arange(FURTHER)
-    return np.minimum(places, k).reshape(groups, -1)
+def _largest_further(size: Array, along_k: bool) -> Array:
+    """(R,): the largest of the further elements of a row that mm32_scale looks at; (R, K) magnitudes. Each of 8 warps of a group
+    of 32 rows looks at so many places along K, in turn: of all rows, or, where K is contiguous, of one."""
+    rows, k = size.shape
+    found = np.zeros(rows, np.float32)
+    places = ALONG_K if along_k else ALONG_ROWS
+    for part in range(-(-rows // SCALE_ROWS) * 8):
+        first, begin = part // 8 * SCALE_ROWS, part % -(-k // places) * places
+        last = min(first + SCALE_ROWS, rows)
+        if along_k:
+            first = min(first + part % SCALE_ROWS, last - 1)
+            last = first + 1
+        found[first:last] = np.maximum(found[first:last], size[first:last, begin : begin + places].max(axis=1))
+    return found
 
 
 @dataclass(frozen=True)
@@ -83,8 +96,10 @@ class Scales:
 
 
 def scales(rows: Array) -> Scales:
-    """(R, K) float32 -> each row's scale. Elements that are not finite are left out."""
+    """(R, K) float32 -> each row's scale. Elements that are not finite are left out. Which further elements are looked at depends on
+    whether K is contiguous in `rows`."""
     count_rows, k = rows.shape
+    along_k = rows.strides[1] <= rows.strides[0]
     size = np.abs(np.where(np.isfinite(rows), rows, np.float32(0)))
     sample = size[:, sampled(k)]
     fields = _field(sample)
@@ -102,11 +117,9 @@ def scales(rows: Array) -> Scales:
         exact = np.repeat(needs.any(axis=1), SCALE_ROWS)[:count_rows]
     whole = np.where(exact, np.max(size, axis=1, initial=0), largest)
     sparse = (count > 0) & (count < SPARSE * min(k, SAMPLES) // SAMPLES)
-    beyond = np.concatenate([size, np.zeros((count_rows, 1), np.float32)], axis=1)  # past the end of K
-    places = np.repeat(looked_at_further(count_rows, k), SCALE_ROWS, axis=0)[:count_rows]
-    further = np.max(np.take_along_axis(beyond, places, axis=1), axis=1)
-    missed = _field(whole) - field > TARGET_EXACT - TARGET
-    missed = (count > 0) & (missed | ~exact & (_field(further) - field > MISSED))
+    missed = (count > 0) & (_field(whole) - field > TARGET_EXACT - TARGET)
+    if k > SAMPLES:
+        missed |= (largest > 0) & (_field(_largest_further(size, along_k)) - field > MISSED)
     largest_at = np.where((k > SAMPLES) & exact & (whole > 0), np.argmax(size, axis=1), NOWHERE)
     wanted = np.where(exact, TARGET_EXACT, TARGET) + 127 - _field(whole)
     exponent = np.clip(np.where(whole > 0, wanted, 0), -126, 127)
@@ -378,10 +391,11 @@ def _tile(t: int, m: int, n: int) -> tuple[slice, slice]:
     return slice(m0, min(m0 + TRIED, m)), slice(n0, min(n0 + TRIED, n))
 
 
-def _rejected(a: _Side, b: _Side, test: AcceptTest, here: tuple[slice, slice]) -> Mask:
-    """In a tile of C: pairs that are not accepted, and of which neither is alone."""
+def _rejected(a: _Side, b: _Side, test: AcceptTest, here: tuple[slice, slice], by_terms: bool = True) -> Mask:
+    """In a tile of C: pairs that are not accepted, and of which neither is alone. Not `by_terms`: by the samples."""
     rows, columns = a.stats[here[0]], b.stats[here[1]]
-    rejected = ~test.accepts(rows, columns, _largest_terms(rows, columns) if test.products == 3 else None)
+    terms = _largest_terms(rows, columns) if by_terms and test.products == 3 else None
+    rejected = ~test.accepts(rows, columns, terms)
     return rejected & ~a.alone[here[0]][:, None] & ~b.alone[here[1]]
 
 
@@ -403,7 +417,7 @@ def decide(
     what `cancellation.cancels` says of the product."""
     products = {"fp32": 3, "bf16x6": 6, "tf32": 1}[precision]
     m, k, n = *a.shape, b.shape[1]
-    operands = a, np.ascontiguousarray(b.T)
+    operands = a, b.T
     found = [scales(x) for x in operands]
     scaled_lo = products == 3 and any(x.wide for x in found)
     test = accept_test(k, products, scaled_lo)
@@ -421,10 +435,11 @@ def decide(
         if any(s.many(rows, 16, 0) for s, rows in zip(sides, for_fma, strict=True)):
             return _all(FMA, m, n)
         if products == 3 and lower_tier:
-            rejected = _much(sides, test)
+            threads = 256 if inline_pack else JUDGES
+            rejected = _much(sides, test, threads)
             if rejected and inline_pack and not _many_alone(sides):  # steep rows are marked only now
                 sides = tuple(_Side(of, test, s) for of, s in zip((x, y), steep, strict=True))
-                rejected = _much(sides, test)
+                rejected = _much(sides, test, threads)
             if rejected:
                 return _lower(operands, found, (x, y), test, tile)
     if cancelled and products == 3:
@@ -436,7 +451,7 @@ def _many_alone(sides: tuple[_Side, ...]) -> bool:
     return any(s.many(s.alone, 256, 8) for s in sides)
 
 
-def _much(sides: tuple[_Side, ...], test: AcceptTest) -> bool:
+def _much(sides: tuple[_Side, ...], test: AcceptTest, threads: int) -> bool:
     """Whether the tier below should compute everything: many rows are alone, or a piece of C that is tried has more than a few
     pairs that are not accepted."""
     m, n = (s.count for s in sides)
@@ -444,8 +459,27 @@ def _much(sides: tuple[_Side, ...], test: AcceptTest) -> bool:
     pieces = _hashed(TRIED_TILES, count)
     most = TRIED_PAIRS if count >= FEW_PIECES else FEW_PAIRS if count >= FEWEST_PIECES else 0
     return _many_alone(sides) or any(
-        _rejected(sides[0], sides[1], test, _tile(int(t), m, n)).sum() > most for t in pieces
+        _rejects_more(sides[0], sides[1], test, _tile(int(t), m, n), most, threads) for t in pieces
     )
+
+
+def _rejects_more(a: _Side, b: _Side, test: AcceptTest, here: tuple[slice, slice], most: int, threads: int) -> bool:
+    """Whether a piece of C seems to have more pairs than `most` that are not accepted. Each thread has some rows of a column; if
+    the samples reject more, the term of the first pair that it has rejected is looked up, and these stand for all."""
+    by_samples = _rejected(a, b, test, here, by_terms=False)
+    total = int(by_samples.sum())
+    if total <= most:
+        return False
+    fails = _rejected(a, b, test, here)
+    step, looked_up, failed = threads // TRIED, 0, 0
+    for part in range(step):
+        mine = by_samples[part::step]
+        if len(mine):
+            has = mine.any(axis=0)
+            first = np.argmax(mine, axis=0) * step + part
+            looked_up += int(has.sum())
+            failed += int(fails[first[has], np.flatnonzero(has)].sum())
+    return total * failed > most * looked_up
 
 
 def _lower(

@@ -25,7 +25,7 @@ struct Deciding {
         float memory[256];                // before both
     };
     unsigned char alone_rows[TRIED_M];
-    unsigned rejected;
+    unsigned rejected, looked_up, failed;  // pairs of a piece that is tried
 };
 
 // Stats that other multiprocessors have written: not from this one's L1.
@@ -146,12 +146,13 @@ __device__ __forceinline__ void mark_steep_rows(const Params& s, int side, int t
 }
 
 // Tests all pairs of some tiles of C; returns whether a tile has more than MOST_PAIRS that are not accepted. Rows that mm32_fallback
-// recomputes alone do not count. Terms are looked up only where the samples reject more: each is a load that is waited for.
+// recomputes alone do not count. Where the samples reject more, each thread looks up the term of the first pair that it has rejected: how
+// many of these fail says how many of all do. One after another, all of them would take until the multiply is over.
 template <int THREADS>
 __device__ __forceinline__ bool any_rejected_tile(const Params& s, int thread, const AcceptTest& test, Deciding& d) {
     const long long tiles = tiles_of<TRIED_M, TRIED_N>(s.p);
     const unsigned most = tiles >= FEW_PIECES ? MOST_PAIRS : tiles >= FEWEST_PIECES ? FEW_PAIRS : 0;
-    if (thread == 0) d.rejected = 0;
+    if (thread == 0) d.rejected = d.looked_up = d.failed = 0;
 #pragma unroll 1
     for (unsigned i = 0; i < TRIED_TILES; i++) {
         const auto tile = tile_at<TRIED_M, TRIED_N, false>(s.p, (i * 2654435761u + 977u) % tiles);
@@ -177,21 +178,19 @@ __device__ __forceinline__ bool any_rejected_tile(const Params& s, int thread, c
         if (rejected) atomicAdd(&d.rejected, (unsigned)__popc(rejected));
         any_of<THREADS>(false);
         if (PLANES == 2 && d.rejected > most) {
-            const Operand of_a = operand_of(s, 0, tile.matrix), of_b = operand_of(s, 1, tile.matrix);
-            unsigned accepted = 0;
-#pragma unroll 1
-            for (; rejected; rejected &= rejected - 1) {  // the column is read again: kept, it would cost the loop before registers
+            if (rejected) {
                 const int r = __ffs((int)rejected) - 1;
+                const Operand of_a = operand_of(s, 0, tile.matrix), of_b = operand_of(s, 1, tile.matrix);
+                // The column is read again: kept, it would cost the loop above registers.
                 const TestedRow column = see_row(s, 1, packed_matrix(s, 1, tile.matrix) * s.p.n + n, test);
-                accepted += test.accept(d.rows[r], column, largest_term(of_a, tile.m0 + r, d.rows[r], of_b, n, column));
+                atomicAdd(&d.looked_up, 1u);
+                if (!test.accept(d.rows[r], column, largest_term(of_a, tile.m0 + r, d.rows[r], of_b, n, column))) atomicAdd(&d.failed, 1u);
             }
             any_of<THREADS>(false);
-            if (accepted) atomicAdd(&d.rejected, 0u - accepted);
-            any_of<THREADS>(false);
         }
-        if (d.rejected > most) return true;
+        if (PLANES == 2 ? d.rejected * d.failed > most * d.looked_up : d.rejected > most) return true;
         any_of<THREADS>(false);
-        if (thread == 0) d.rejected = 0;
+        if (thread == 0) d.rejected = d.looked_up = d.failed = 0;
     }
     return false;
 }

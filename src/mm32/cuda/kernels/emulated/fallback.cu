@@ -100,10 +100,14 @@ __device__ __noinline__ int find_repair(const Params& s, const Tile& tile, const
     if (all_pairs && !test.accept(repair.worst[0], repair.worst[1])) {
         const Pointers at = pointers_of(p, tile.matrix);
         const Operand of_a = operand_of(p, at, 0), of_b = operand_of(p, at, 1);
-        const auto try_pair = [&](int row, int column) {
-            if (repair.row_alone[row] || repair.column_alone[column] || test.accept(a[row], b[column])) return;
-            const auto term = [&] { return largest_term(of_a, tile.m0 + row, a[row], of_b, tile.n0 + column, b[column]); };
-            if (PLANES == 2 && test.accept(a[row], b[column], term())) return;
+        const auto rejected = [&](int row, int column) {  // by the samples
+            return !repair.row_alone[row] && !repair.column_alone[column] && !test.accept(a[row], b[column]);
+        };
+        const auto term = [&](int row, int column) {
+            return PLANES == 2 ? largest_term(of_a, tile.m0 + row, a[row], of_b, tile.n0 + column, b[column]) : 0.f;
+        };
+        const auto try_term = [&](int row, int column, float term) {
+            if (PLANES == 2 && test.accept(a[row], b[column], term)) return;
             if (by_size && is_large(s, tile, test, at, a[row], b[column], row, column)) return;
             if (atomicAdd(&repair.pairs, 1u) >= MOST_PAIRS || (row + column) % shares != share) return;
             const unsigned place = atomicAdd(&repair.own, 1u);
@@ -114,12 +118,11 @@ __device__ __noinline__ int find_repair(const Params& s, const Tile& tile, const
         const bool enough = test.required == 0 || (long long)repair.worst[0].regular + repair.worst[1].regular - p.k >= test.required;
         if (enough && small < rows * columns / 4) {
             for (int i = threadIdx.x; i < small; i += THREADS) {
-                if (i < of_rows) {
-                    try_pair(repair.row_small[i / columns], i % columns);
-                } else {
-                    const int row = (i - of_rows) % rows;  // one that has small elements was tried above
-                    if (a[row].small == 0.f) try_pair(row, repair.column_small[(i - of_rows) / rows]);
-                }
+                const bool of_row = i < of_rows;
+                const int row = of_row ? repair.row_small[i / columns] : (i - of_rows) % rows;
+                const int column = of_row ? i % columns : repair.column_small[(i - of_rows) / rows];
+                // A row that has small elements is tried as one that has.
+                if ((of_row || a[row].small == 0.f) && rejected(row, column)) try_term(row, column, term(row, column));
             }
         } else {
             constexpr int STEP = THREADS / TILE_N;
@@ -131,7 +134,26 @@ __device__ __noinline__ int find_repair(const Params& s, const Tile& tile, const
 #pragma unroll 4
                 for (int i = first; i < rows; i += STEP) left |= (unsigned long long)!test.accept_at_once(a[i], mine) << (i / STEP);
             }
-            for (; left; left &= left - 1) try_pair((__ffsll((long long)left) - 1) * STEP + first, column);
+            for (unsigned long long todo = left; todo; todo &= todo - 1) {
+                const int i = __ffsll((long long)todo) - 1;
+                if (!rejected(i * STEP + first, column)) left &= ~(1ull << i);
+            }
+            while (left) {  // the loads of several terms together
+                constexpr int LOOKED_UP = 4;
+                int row[LOOKED_UP];
+                float terms[LOOKED_UP];
+                unsigned there = 0;
+#pragma unroll
+                for (int j = 0; j < LOOKED_UP; j++) {
+                    there |= (unsigned)(left != 0) << j;
+                    row[j] = left ? (__ffsll((long long)left) - 1) * STEP + first : row[0];
+                    left &= left - 1;
+                    terms[j] = term(row[j], column);
+                }
+#pragma unroll
+                for (int j = 0; j < LOOKED_UP; j++)
+                    if (there >> j & 1) try_term(row[j], column, terms[j]);
+            }
         }
         __syncthreads();
         if (repair.pairs > MOST_PAIRS) return WHOLE;

@@ -43,26 +43,27 @@ __device__ __forceinline__ int run_begin(int i, int depth) {
     return depth <= SAMPLES ? i * RUN : i * ((depth - RUN) / 7) / RUN * RUN;
 }
 
-// Where the further elements begin that warp `i` of 8 looks at in group `g` of 32 rows, of so many groups. Each group looks at others of
-// K, so that a column that is large in many rows is met by some.
-constexpr int FURTHER = 8;
-__device__ __forceinline__ int further_begin(int i, int g, int groups, int depth) {
-    const int part = max(depth / (8 * FURTHER), 1);
-    return (i * part + g * max(part / groups, 1) % part) * FURTHER;
-}
+// What a warp looks at besides the sample, of a group of 32 rows: of a column that is large in many rows some groups then see an element.
+// So many places along K, others in each group and for each of its 8 warps: of all rows, a lane for each, where neighbouring lanes are
+// then neighbours in memory; else of one row.
+constexpr int ALONG_ROWS = 8, ALONG_K = 128;
+template <int LOAD>
+constexpr int FURTHER = IS_ALONG_K<LOAD> ? ALONG_K / 32 : ALONG_ROWS;  // elements of a thread
+// The row, of a group of so many, that a lane looks at; `part`: which of all groups' warps it is.
+template <int LOAD>
+__device__ __forceinline__ int further_row(int part, int rows) { return min(IS_ALONG_K<LOAD> ? part % 32 : (int)threadIdx.x % 32, rows - 1); }
 
-// COUNT neighbours along K of a row, from `begin` on; past its end the last one again. VECTOR: 16 bytes at a time.
-template <bool VECTOR, int COUNT>
-__device__ __forceinline__ void load_run(const float* row, int begin, int depth, long long k_stride, float (&to)[COUNT]) {
+template <int LOAD>
+__device__ __forceinline__ void load_further(const Operand& x, int row0, int part, int depth, float (&to)[ALONG_ROWS]) {
+    constexpr int PLACES = IS_ALONG_K<LOAD> ? ALONG_K : ALONG_ROWS;
+    const int lane = threadIdx.x % 32, begin = (int)((unsigned)part % (unsigned)((depth + PLACES - 1) / PLACES)) * PLACES;
+    const float* const from = x.data + (row0 + further_row<LOAD>(part, (int)x.rows - row0)) * x.row_stride;
+    if (LOAD == 2 && begin + PLACES <= depth) {
+        const float4 v = *reinterpret_cast<const float4*>(from + begin + 4 * lane);
+        to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
+    } else {
 #pragma unroll
-    for (int i = 0; i < COUNT; i += 4) {
-        if (VECTOR && begin + COUNT <= depth) {
-            const float4 v = *reinterpret_cast<const float4*>(row + begin + i);
-            to[i] = v.x, to[i + 1] = v.y, to[i + 2] = v.z, to[i + 3] = v.w;
-        } else {
-#pragma unroll
-            for (int j = i; j < i + 4; j++) to[j] = row[min(begin + j, depth - 1) * k_stride];
-        }
+        for (int i = 0; i < FURTHER<LOAD>; i++) to[i] = from[min(begin + (IS_ALONG_K<LOAD> ? lane + 32 * i : i), depth - 1) * x.k_stride];
     }
 }
 
@@ -194,33 +195,35 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
     __shared__ __align__(16) float watched[PLANES == 2 ? 16 : 1][SAMPLES + 4];  // samples of the rows that are (cancel.cuh)
     float power = 0.f;  // sum of their squares at place threadIdx.x
     // A plan launches no problem here with 2^31 groups of rows.
-    const int groups = (int)s.matrices[side] * per;
-    for (int g = block; g < groups; g += blocks) {
+    for (int g = block; g < (int)s.matrices[side] * per; g += blocks) {
         const int matrix = g / per, row0 = (g - matrix * per) * 32, row = row0 + lane;
         const Operand x = operand_of(s, side, matrix);
         const int begin = run_begin(warp % 8, depth);
         const float* const from = x.data + min(row, rows - 1) * x.row_stride;
-        float largest = 0.f, sample[RUN], more[FURTHER];
+        float largest = 0.f, sample[RUN];
         unsigned sum = 0;
-        const int more_begin = further_begin(warp % 8, g, groups, depth);
+        float further[ALONG_ROWS] = {};
         // All loads are issued before the first is used.
         if (!samples) {
 #pragma unroll
             for (int i = 0; i < RUN; i++) sample[i] = 0.f;
         } else if ((side ? MM32_B_LOAD : MM32_A_LOAD) == 5 && begin + RUN <= depth) {
             load_shifted(from + begin, sample);
-        } else if ((side ? MM32_B_LOAD : MM32_A_LOAD) == 2) {
-            load_run<true>(from, begin, depth, x.k_stride, sample);
         } else {
-            load_run<false>(from, begin, depth, x.k_stride, sample);
-        }
-        if (!looks_further) {
 #pragma unroll
-            for (int i = 0; i < FURTHER; i++) more[i] = 0.f;
-        } else if ((side ? MM32_B_LOAD : MM32_A_LOAD) == 2) {
-            load_run<true>(from, more_begin, depth, x.k_stride, more);
-        } else {
-            load_run<false>(from, more_begin, depth, x.k_stride, more);
+            for (int i = 0; i < RUN; i += 4) {
+                if ((side ? MM32_B_LOAD : MM32_A_LOAD) == 2 && begin + RUN <= depth) {
+                    const float4 v = *reinterpret_cast<const float4*>(from + begin + i);
+                    sample[i] = v.x, sample[i + 1] = v.y, sample[i + 2] = v.z, sample[i + 3] = v.w;
+                } else {
+#pragma unroll
+                    for (int j = i; j < i + 4; j++) sample[j] = from[min(begin + j, depth - 1) * x.k_stride];
+                }
+            }
+        }
+        if (looks_further) {
+            if (side) load_further<MM32_B_LOAD>(x, row0, g * 8 + warp % 8, depth, further);
+            else load_further<MM32_A_LOAD>(x, row0, g * 8 + warp % 8, depth, further);
         }
 #pragma unroll
         for (int i = 0; i < RUN; i++) {
@@ -238,10 +241,7 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
                     make_float4(sample[i], sample[i + 1], sample[i + 2], sample[i + 3]);
         float most = 0.f;
 #pragma unroll
-        for (int i = 0; i < FURTHER; i++) {
-            const float v = row < rows && more_begin + i < depth ? fabsf(more[i]) : 0.f;
-            most = fmaxf(most, v < __int_as_float(0x7f800000) ? v : 0.f);
-        }
+        for (int i = 0; i < ALONG_ROWS; i++) most = fmaxf(most, fabsf(further[i]) < __int_as_float(0x7f800000) ? fabsf(further[i]) : 0.f);
         if (samples) part[warp][lane] = largest, exponents[warp][lane] = sum;
         if (warp == 0) whole[lane] = 0;
         __syncthreads();
@@ -262,6 +262,9 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
 #pragma unroll
         for (int i = 0; i < RUN; i++) mine |= (sample[i] >= high ? 0x10001u : sample[i] >= low ? 0x10000u : 0u) << i;
         bool exact = depth <= SAMPLES;
+        const int of = side ? further_row<MM32_B_LOAD>(g * 8 + warp % 8, rows - row0) : further_row<MM32_A_LOAD>(g * 8 + warp % 8, rows - row0);
+        const float beside = __shfl_sync(~0u, largest, of);
+        wide_block |= !exact && beside > 0.f && (int)(__float_as_uint(most) >> 23) - (int)(__float_as_uint(beside) >> 23) > MISSED;
         float all = largest;
         if (!exact && __syncthreads_or(row < rows && (very_wide || (count < FEWEST_SAMPLES && finite)))) {
             if (side) read_whole_rows<MM32_B_LOAD>(x, row0, depth, whole);
@@ -272,8 +275,7 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
         some_finite |= row < rows && finite;
         // Outliers that the sample missed are told by rows around it that it did not miss.
         const bool sparse = count > 0 && count < SPARSE * min(depth, SAMPLES) / SAMPLES;
-        const bool missed = all_field - field > TARGET_EXACT - TARGET || (!exact && (int)(__float_as_uint(most) >> 23) - field > MISSED);
-        wide_block |= row < rows && (wide || sparse || (count > 0 && missed));
+        wide_block |= row < rows && (wide || sparse || (count > 0 && all_field - field > TARGET_EXACT - TARGET));
         const int wanted = all > 0.f ? (exact ? TARGET_EXACT : TARGET) + 127 - all_field : 0;
         const int exponent = min(max(wanted, -126), 127);
         const int level = largest > 0.f ? field - 127 + exponent - LEVEL : 0;

@@ -244,8 +244,11 @@ struct AcceptTest {
 // whole. The element is known as it was packed, of 8 bits at least; the one that it meets is read.
 __device__ __forceinline__ float largest_term(const Operand& a, long long m, const TestedRow& x, const Operand& b, long long n, const TestedRow& y) {
     constexpr float ROUNDED = 1.f - 0x1p-8f;
-    const auto met = [](const Operand& of, long long row, long long k) { return fabsf(__ldg(of.data + row * of.row_stride + k * of.k_stride)); };
-    const float by_x = x.largest_at == NOWHERE ? 0.f : x.largest * ROUNDED * (met(b, n, x.largest_at) * y.scale);
-    const float by_y = y.largest_at == NOWHERE ? 0.f : y.largest * ROUNDED * (met(a, m, y.largest_at) * x.scale);
+    const auto met = [](const Operand& of, long long row, unsigned at) {
+        return fabsf(__ldg(of.data + row * of.row_stride + (at == NOWHERE ? 0LL : (long long)at) * of.k_stride));
+    };
+    const float of_b = met(b, n, x.largest_at), of_a = met(a, m, y.largest_at);  // asked for together
+    const float by_x = x.largest_at == NOWHERE ? 0.f : x.largest * ROUNDED * (of_b * y.scale);
+    const float by_y = y.largest_at == NOWHERE ? 0.f : y.largest * ROUNDED * (of_a * x.scale);
     return fmaxf(by_x, by_y);
 }
