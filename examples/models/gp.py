@@ -4,8 +4,8 @@
 
 A step is the whole regression. Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), algorithm 2.1; the
 factorisation is left-looking by block columns (Golub and Van Loan, Matrix Computations, section 4.2.8): all but n^2 of its n^3
-operations are matrix products, one for each block column, as long along K as the factor is wide by then. Right-looking, each block
-updates all columns after it: many products of K = block, and each element is read and written again for each block.
+operations are matrix products, one for each block column, as long along K as the factor is wide by then. Right-looking, each
+block updates all columns after it: many products of K = block, and each element is read and written again for each block.
 """
 
 from __future__ import annotations

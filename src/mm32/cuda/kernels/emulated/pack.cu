@@ -89,12 +89,17 @@ __device__ __forceinline__ void read_whole_rows(Operand x, int row0, int depth, 
         int place = 0;
 #pragma unroll 1
         for (int passed = 0; passed < left; passed += AHEAD * step) {
-            float v[AHEAD];
+            float v[AHEAD], together = 0.f;
 #pragma unroll
             for (int j = 0; j < AHEAD; j++) v[j] = passed + j * step < left ? *at : 0.f, at += stride;
 #pragma unroll
-            for (int j = 0; j < AHEAD; j++)
-                if (finite(v[j]) > most) most = finite(v[j]), place = passed + j * step;
+            for (int j = 0; j < AHEAD; j++) v[j] = finite(v[j]), together = fmaxf(together, v[j]);
+            if (together > most) {
+                most = together;
+#pragma unroll
+                for (int j = AHEAD - 1; j >= 0; j--)
+                    if (v[j] == together) place = passed + j * step;
+            }
         }
         return at_place(most, begin + depth - left + place);
     };
@@ -109,14 +114,22 @@ __device__ __forceinline__ void read_whole_rows(Operand x, int row0, int depth, 
 #pragma unroll 1
                 for (int k = 4 * lane; k < depth; k += 128 * AHEAD) {
                     float4 v[AHEAD];
+                    float together = 0.f;
 #pragma unroll
                     for (int j = 0; j < AHEAD; j++)
                         v[j] = k + 128 * j < depth ? *reinterpret_cast<const float4*>(row + k + 128 * j) : make_float4(0.f, 0.f, 0.f, 0.f);
 #pragma unroll
                     for (int j = 0; j < AHEAD; j++) {
-                        const float of[4] = {finite(v[j].x), finite(v[j].y), finite(v[j].z), finite(v[j].w)};
-                        const float four = fmaxf(fmaxf(of[0], of[1]), fmaxf(of[2], of[3]));
-                        if (four > most) most = four, place = k + 128 * j + (four == of[0] ? 0 : four == of[1] ? 1 : four == of[2] ? 2 : 3);
+                        v[j] = make_float4(finite(v[j].x), finite(v[j].y), finite(v[j].z), finite(v[j].w));
+                        together = fmaxf(together, fmaxf(fmaxf(v[j].x, v[j].y), fmaxf(v[j].z, v[j].w)));
+                    }
+                    if (together > most) {
+                        most = together;
+#pragma unroll
+                        for (int j = AHEAD - 1; j >= 0; j--) {
+                            const auto at = [&](float of, int i) { place = of == together ? k + 128 * j + i : place; };
+                            at(v[j].w, 3), at(v[j].z, 2), at(v[j].y, 1), at(v[j].x, 0);
+                        }
                     }
                 }
                 found = at_place(most, begin + place);
