@@ -1,4 +1,5 @@
-"""What a build makes beyond pyproject.toml: the package's long description, from README.md, and the wheel's folder of examples.
+"""What a build makes beyond pyproject.toml: the package's long description, from README.md, and in the wheel the folder of
+examples and docs/errors.md, which `mm32 errors` shows.
 
 A package index has no repository that relative links could lead into. Where pyproject.toml names one, `urls.Source`, they lead
 there, to the files of this version, and pictures come from there. Otherwise each link becomes its text, which is the path that it
@@ -39,9 +40,10 @@ class LongDescription(MetadataHookInterface):
         metadata["readme"] = {"content-type": "text/markdown", "text": long_description(readme, files)}
 
 
-class Examples(BuildHookInterface):
+class Files(BuildHookInterface):
     """Not pyproject.toml's force-include: an editable install would get copies, which then differ from the checkout's."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if version != "editable":
             build_data["force_include"][str(Path(self.root, "examples"))] = "mm32/examples"
+            build_data["force_include"][str(Path(self.root, "docs", "errors.md"))] = "mm32/errors.md"

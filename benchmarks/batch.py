@@ -26,10 +26,7 @@ from mm32.verify.batch.jobs import Pair
 verify_runs.find_tests()
 import many  # noqa: E402
 
-METHOD = (
-    "60 generated candidates for one reference as one batch, its limits as they are; a candidate's seconds besides loading and "
-    "compiling it are of one card, a rate by them is for all cards"
-)
+BATCHES = 300.0  # seconds that one step of a candidate may take in a batch that says nothing of it
 SIZES = {"cuda": (1024, 2048, 1024), "cpu": many.SIZES}
 SEED = 0
 
@@ -41,9 +38,18 @@ def expected_here(expected: dict[str, set[Verdict]]) -> dict[str, set[Verdict]]:
     return expected | {f"r_{name}.py": {Verdict.FASTER} for name in many.OWN}
 
 
-def summary(rows: Sequence[dict[str, Any]], of: int, seconds: float, cards: int) -> dict[str, Any]:
-    """`rate`: candidates a minute, all included; `rate_besides_building`: by the seconds besides loading and compiling."""
-    busy = sum(row["seconds"] for row in rows)
+def method(candidates: int, timeout: float, limit: float | None) -> str:
+    """What was run, with the limits that it ran with."""
+    step = "as batches have it" if timeout == BATCHES else f"where batches have {BATCHES:g} s"
+    whole = "and no limit for the whole" if limit is None else f"and a limit of {limit:g} s for the whole"
+    return (
+        f"{candidates} generated candidates for one reference as one batch, with a time limit of {timeout:g} s for each step "
+        f"of a candidate, {step}, {whole}"
+    )
+
+
+def summary(rows: Sequence[dict[str, Any]], of: int, seconds: float) -> dict[str, Any]:
+    """`rate`: candidates a minute, all included. Seconds of candidates overlap, so their sum gives no rate."""
     return {
         "candidates": of,
         "lost": of - len(rows),
@@ -51,7 +57,6 @@ def summary(rows: Sequence[dict[str, Any]], of: int, seconds: float, cards: int)
         "seconds": round(seconds, 1),
         "building": round(sum(row["building"] for row in rows), 1),
         "rate": round(60 * len(rows) / seconds, 2),
-        "rate_besides_building": round(60 * len(rows) * max(cards, 1) / busy, 2) if busy else None,
     }
 
 
@@ -63,10 +68,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-o", "--output", type=Path, metavar="FILE.json", help="write the record, after each result")
     parser.add_argument("--limit", type=float, metavar="SECONDS", help="then end: what is not done is lost")
     parser.add_argument(
-        "--timeout", type=float, default=300.0, help="of one step of a candidate (300, as batches have it)"
+        "--timeout",
+        type=float,
+        default=BATCHES,
+        metavar="SECONDS",
+        help=f"of one step of a candidate ({BATCHES:g}, as batches have it)",
     )
     options = parser.parse_args(arguments)
-    kept = verify_runs.Record("batch", METHOD, options.output)
     sizes = SIZES[verify_runs.DEVICE]
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -75,6 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         names = [name for name in expected if not options.names or any(part in name for part in options.names)]
         if not names:
             parser.error(f"no candidate has {' or '.join(options.names)} in its name: they are {', '.join(expected)}")
+        kept = verify_runs.Record("batch", method(len(names), options.timeout, options.limit), options.output)
         random.Random(SEED).shuffle(names)
         names.sort(key=lambda name: name[0] != "h")  # what hangs first: at the end all would wait for it
         run = verify_runs.Run(options.limit, None, timeout=options.timeout)
@@ -87,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             result = verify_runs.outcome(report)
             rows.append({"name": name, "expected": wanted, "fits": fits, **result, "results": {}})
             print(verify_runs.line(name, result, fits), flush=True)
-            said = summary(rows, len(names), time.monotonic() - begin, torch.cuda.device_count())
+            said = summary(rows, len(names), time.monotonic() - begin)
             kept.write(rows, sizes=list(sizes), timeout=options.timeout, summary=said)
     print(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in said.items()))
     return int(not said or bool(said["lost"] or said["wrong"]))

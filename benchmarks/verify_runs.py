@@ -16,6 +16,7 @@ import torch
 from mm32 import verify
 from mm32.bench import record
 from mm32.verify.batch.jobs import Pair
+from mm32.verify.text import shortened
 
 TESTS = Path(__file__).parent.parent / "tests" / "verify"
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -102,4 +103,5 @@ def line(name: str, result: dict[str, Any], fits: bool | None) -> str:
     """One for a person: `fits` is None where the verdict says nothing of the candidate."""
     word = {True: "ok", False: "MISSED", None: "?"}[fits]
     ratio = f"{result['speedup']:.2f}x" if isinstance(result["speedup"], float) else ""
-    return f"{word:6} {name:60} {result['verdict']:16} {ratio:7} {result['seconds']:6.1f} s  {result['reason'][:90]}".rstrip()
+    why = shortened(result["reason"], 90)
+    return f"{word:6} {name:60} {result['verdict']:16} {ratio:7} {result['seconds']:6.1f} s  {why}".rstrip()

@@ -122,7 +122,78 @@ def test_a_shell_completes_commands():
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **words, "PYTHONPATH": source}
     )
-    assert done.stdout.split() == ["export", "explain", "env"]
+    assert done.stdout.split() == ["export", "explain", "env", "errors"]
+
+
+def test_errors_lists_headings_and_shows_entries(run, monkeypatch):
+    from mm32 import error_page
+
+    headings = run("errors")
+    assert headings.exit_code == 0
+    listed = dict(line.split(None, 1)[::-1] for line in headings.stdout.split("\n\n")[0].splitlines())
+    assert listed == {name: str(count) for name, count in error_page.headings(error_page.entries()).items()}
+    with pytest.raises(RuntimeError) as raised:
+        mm32.matmul(torch.ones(7, 8), torch.ones(9, 10))
+    message = str(raised.value)
+    for asked in (
+        [message],
+        ["RuntimeError:", *message.split()],
+        ["shapes cannot be multiplied (7x8 and 9x10) (mm32.matmul of"],
+    ):
+        done = run("errors", *asked)
+        assert done.exit_code == 0
+        assert done.stdout.startswith("Shapes\n\nRuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)")
+        assert "Often one of them needs `.T`" in done.stdout
+    log = CliRunner().invoke(app, ["errors", "-"], input=f"Traceback:\n  File x.py\nRuntimeError: {message}\n")
+    assert log.stdout.startswith("Shapes\n\nRuntimeError: mat1 and mat2")
+    every = run("errors", "out=")
+    assert every.stdout.count("out=\n\n") == int(listed["out="]) > 5
+    unknown = run("errors", "no such thing")
+    assert (unknown.exit_code, unknown.stdout) == (1, "")
+    assert "no error of mm32's has a message like 'no such thing'" in unknown.stderr
+    assert "`mm32 errors` lists them" in unknown.stderr
+    monkeypatch.setattr(error_page, "path", lambda: Path("/no/errors.md"))
+    error_page.entries.cache_clear()
+    missing = run("errors", "no")
+    assert missing.exit_code == 1
+    assert "install mm32 again" in missing.stderr
+
+
+def test_an_error_that_is_on_the_page_ends_with_how_to_read_it(run, tmp_path):
+    pointer = "What it means and what to do: mm32 errors 'PART OF THE MESSAGE'"
+    script = tmp_path / "a.py"
+    script.write_text("")
+    for arguments in (
+        ("explain", "12x13"),
+        ("export", "8x8x8", "--kernel", "fast"),
+        ("bench", "--shapes", "12x13x1x1"),
+        ("verify", "--example", "zz"),
+        ("verify", str(script), "--kernel", "fast"),
+        ("verify", str(script), str(script), "--baseline", "fast"),
+    ):
+        done = run(*arguments)
+        assert done.exit_code == 2, arguments
+        assert done.output.count(pointer) == 1, arguments
+    for arguments in (("explain", "--no-such-option"), ("explain",), ("verify", "/no/such/script.py")):
+        done = run(*arguments)
+        assert done.exit_code == 2
+        assert pointer not in done.output
+
+
+def test_an_error_of_another_kind_ends_so_too(monkeypatch, capsys):
+    from mm32 import cli
+
+    def failing():
+        raise mm32.CompileError("compiling fma/simt.cu for sm_90a with TILE_M=128 failed: no")
+
+    monkeypatch.setattr(cli, "app", failing)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 1
+    said = capsys.readouterr().err
+    assert said.startswith("Traceback")
+    assert said.splitlines()[-1] == "mm32: What it means and what to do: mm32 errors 'PART OF THE MESSAGE'"
 
 
 def test_env_as_a_page_and_as_json(run, tmp_path, monkeypatch):

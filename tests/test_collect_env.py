@@ -109,7 +109,7 @@ def test_missing_parts_come_with_the_line_that_brings_them(monkeypatch):
 @pytest.mark.parametrize(
     ("origin", "command"),
     [
-        (None, "pip install 'mm32[cli]'"),
+        (None, "pip install '.[cli]' in a checkout of mm32"),
         ('{"url": "file:///x/mm32", "dir_info": {}}', "pip install 'mm32[cli] @ file:///x/mm32'"),
         (
             '{"url": "file:///x/mm32-0.1.0.whl", "archive_info": {}}',
@@ -119,7 +119,7 @@ def test_missing_parts_come_with_the_line_that_brings_them(monkeypatch):
             '{"url": "https://host/mm32", "vcs_info": {"vcs": "git", "commit_id": "abc"}}',
             "pip install 'mm32[cli] @ git+https://host/mm32@abc'",
         ),
-        ("not json", "pip install 'mm32[cli]'"),
+        ("not json", "pip install '.[cli]' in a checkout of mm32"),
     ],
 )
 def test_the_command_that_installs_an_extra_names_where_mm32_came_from(tmp_path, monkeypatch, origin, command):
@@ -141,7 +141,7 @@ def test_the_command_that_installs_an_extra_in_a_checkout(tmp_path, monkeypatch)
         raise OSError("no metadata")
 
     monkeypatch.setattr(install.importlib.metadata, "distribution", broken)
-    assert install.pip_install("cu13") == "pip install 'mm32[cu13]'"
+    assert install.pip_install("cu13") == "pip install '.[cu13]' in a checkout of mm32"
 
 
 def test_a_compiler_that_fails_is_shown(tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import mm32
+from mm32 import error_page
 
 SOURCES = Path(mm32.__file__).parent
 PAGE = Path(__file__).parent.parent / "docs" / "errors.md"
@@ -27,14 +28,31 @@ FILES = (
     "transforms.py",
     "cpu.py",
     "dispatch.py",
+    "sharding.py",
+    "distributed.py",
+    "demo.py",
     "plan/plan.py",
+    "plan/card.py",
     "plan/choose.py",
     "cuda/compile.py",
     "cuda/driver.py",
     "cuda/launch.py",
     "cuda/cublas.py",
     "export/script.py",
+    "verify/__init__.py",
+    "verify/entry.py",
+    "verify/batch/cards.py",
+    "verify/batch/jobs.py",
+    "verify/batch/on_ray.py",
+    "verify/batch/run.py",
+    "verify/batch/store.py",
+    "verify/batch/worker.py",
+    "verify/html/single.py",
+    "verify/html/table.py",
 )
+# Errors of commands, of exported files, and of processes that only mm32 starts, but for what FILES has of these folders.
+ELSEWHERE = ("cli/", "bench/", "verify/", "export/", "plan/emulated.py")
+OF_VALUES = ("Unplannable", "WrongArgument")  # kinds of ValueError
 # Only mm32's own code can cause these, or catches them.
 INTERNAL = {
     "torch's own product has precision 'fp32' or 'tf32', got …",
@@ -63,7 +81,7 @@ def raised(tree: ast.AST) -> Iterator[tuple[str, str]]:
         for call in ast.walk(node.exc):
             if isinstance(call, ast.Call) and call.args and (said := words(call.args[0])) is not None:
                 name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-                if name.endswith(("Error", "Unplannable")) and said.strip("… :()"):
+                if name.endswith(("Error", *OF_VALUES)) and said.strip("… :()"):
                     yield name, said
 
 
@@ -73,15 +91,15 @@ def in_sources() -> dict[str, set[str]]:
     for name in FILES:
         for kind, said in raised(ast.parse((SOURCES / name).read_text())):
             if said not in INTERNAL:
-                found.setdefault(said, set()).add("ValueError" if kind == "Unplannable" else kind)
+                found.setdefault(said, set()).add("ValueError" if kind in OF_VALUES else kind)
     return found
 
 
 def on_page() -> dict[str, tuple[str, str]]:
     """The type and the explanation of each message of the page."""
-    entry = r"^- (`+)(.+?)\1\s+\((\w+)\):\s(.*?)(?=\n- |\n\n|\Z)"
-    entries = [found[1:] for found in re.findall(entry, PAGE.read_text(), flags=re.M | re.S)]
-    found = {" ".join(said.split()): (kind, " ".join(why.split())) for said, kind, why in entries}
+    entries = [entry for entry in error_page.entries() if entry.message]
+    assert len(entries) == PAGE.read_text().count("\n- "), "an entry is not of the form that is read"
+    found = {entry.message: (entry.kind, entry.why) for entry in entries}
     assert len(found) == len(entries), "a message stands twice"
     return found
 
@@ -112,6 +130,16 @@ def test_the_page_has_no_other_errors() -> None:
         assert len(re.findall(r"[.:](?= |$)", why)) >= 2, f"two sentences, why and what to do: {shown}"
 
 
+def test_every_source_that_raises_is_looked_at() -> None:
+    """Or is one of those whose errors are not a program's: a new file that raises is missed by nobody."""
+    raising = set()
+    for path in SOURCES.rglob("*.py"):
+        name = path.relative_to(SOURCES).as_posix()
+        if not name.startswith(ELSEWHERE) and list(raised(ast.parse(path.read_text()))):
+            raising.add(name)
+    assert raising <= set(FILES)
+
+
 def test_what_mm32_alone_can_cause_is_still_there() -> None:
     raised_now = {said for name in FILES for _, said in raised(ast.parse((SOURCES / name).read_text()))}
     assert raised_now >= INTERNAL
@@ -137,6 +165,70 @@ def test_what_is_raised_is_on_the_page(call: Callable[..., object], kind: type[E
         call(torch.ones(2, 3), torch.ones(3, 5))
     said = " ".join(str(raised_.value).split())
     assert [s for s, kinds in in_sources().items() if matches(s, said) and kind.__name__ in kinds]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# mm32 errors
+
+
+def test_each_entry_is_found_by_its_own_message_and_by_half_of_it() -> None:
+    known = error_page.entries()
+    for entry in known:
+        if not entry.message:
+            continue
+        assert error_page.find(entry.message, known)[0] == entry
+        assert error_page.find(f"Traceback:\n  File x.py, line 3\n{entry.kind}: {entry.message}\n", known)[0] == entry
+        words = entry.message.split()
+        half = " ".join(words[len(words) // 2 :])
+        if len(re.findall(r"[^\W\d]{3,}", half)) > 3:
+            assert entry in error_page.find(half, known), half
+
+
+def test_an_entry_is_found_by_a_message_with_other_names_and_numbers() -> None:
+    known = error_page.entries()
+    tried = 0
+    for said in in_sources():
+        if len(re.findall(r"[^\W\d]{2,}", said)) < 6:  # with names of all kinds in it, that may be anything
+            continue
+        for other in ("7", "(64, 3)", "Another_name"):
+            found = error_page.find(said.replace("…", other), known)
+            assert found, said
+            assert matches(said, found[0].message), f"{said}: {found[0].message}"
+            tried += 1
+    assert tried > 200
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "no such thing",
+        "no such thing at all",
+        "ZeroDivisionError: division by zero",
+        "list index out of range",
+        "expected scalar type Float but found Half",
+        "CUDA out of memory. Tried to allocate 2.00 GiB",
+    ],
+)
+def test_what_is_no_error_of_mm32s_is_not_found(text: str) -> None:
+    assert error_page.find(text, error_page.entries()) == []
+
+
+def test_headings_and_the_drivers_names_are_found() -> None:
+    known = error_page.entries()
+    shapes = error_page.find("shapes", known)
+    assert {entry.heading for entry in shapes} == {"Shapes"}
+    assert len(shapes) == error_page.headings(known)["Shapes"] > 5
+    for code in ("CUDA_ERROR_OUT_OF_MEMORY", "loading kernel simt of 8 x 8: CUDA_ERROR_NO_BINARY_FOR_GPU"):
+        (entry,) = error_page.find(code, known)
+        assert entry.why.startswith("A `LaunchError` says which kernel")
+
+
+def test_an_entry_as_text_has_no_link_and_fits() -> None:
+    text = [entry.shown(80) for entry in error_page.entries()]
+    assert not any("](" in one for one in text)
+    assert max(len(line) for one in text for line in one.splitlines()) <= 82
+    assert text[0].startswith("Importing\n\nImportError: mm32.matmul needs torch")
 
 
 if __name__ == "__main__":

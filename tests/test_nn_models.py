@@ -222,6 +222,24 @@ def test_what_is_left_is_named(caplog: pytest.LogCaptureFixture, seed: int) -> N
     assert caplog.records == []
 
 
+def test_a_model_without_a_linear_layer_is_warned_of(recwarn: pytest.WarningsRecorder) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU())
+    with pytest.warns(
+        UserWarning, match=r"found no torch\.nn\.Linear in Sequential, .* Conv2d, ReLU, Sequential: nothing"
+    ) as said:
+        assert mm32.replace_linear(model) is model
+    assert "mm32.enable()" in str(said[0].message)
+    assert said[0].filename == __file__
+    many = nn.ModuleList(type(f"Kind{i}", (nn.Module,), {})() for i in range(20))
+    with pytest.warns(UserWarning, match=r"types Kind0, (Kind\d+, ){7}\.\.\.: nothing was replaced"):
+        mm32.replace_linear(many)
+    # What has such layers, or had them before a first call, or keeps them because of the filter or their kind: not a word.
+    for some in (Block(), mm32.replace_linear(Block()), nn.Sequential(Special(4, 4))):
+        mm32.replace_linear(some)
+    mm32.replace_linear(Block(), filter=lambda name, layer: False)
+    assert [str(w.message) for w in recwarn if w.category is UserWarning] == []
+
+
 def test_what_is_no_model() -> None:
     with pytest.raises(TypeError, match=r"mm32\.replace_linear takes a torch\.nn\.Module, got int"):
         mm32.replace_linear(3)

@@ -52,7 +52,7 @@ def metadata(wheel: Path) -> Message:
     return email.message_from_string(text, policy=email.policy.compat32)
 
 
-def test_the_wheel_has_the_package_and_the_examples(built: tuple[Path, Path]) -> None:
+def test_the_wheel_has_the_package_the_examples_and_the_page_of_errors(built: tuple[Path, Path]) -> None:
     names = {name for name in inside(built[0]) if ".dist-info/" not in name and "/cubins/" not in name}
     of_package = {
         path.relative_to(ROOT / "src").as_posix()
@@ -65,7 +65,7 @@ def test_the_wheel_has_the_package_and_the_examples(built: tuple[Path, Path]) ->
         if path.suffix in (".py", ".ipynb")
     }
     assert len(examples) >= 12
-    assert names == of_package | examples
+    assert names == of_package | examples | {"mm32/errors.md"}
     assert "mm32/py.typed" in names
 
 
@@ -123,6 +123,9 @@ def test_the_wheel_works_without_a_checkout(built: tuple[Path, Path], tmp_path: 
     assert "verify" in run(command, "--help")
     assert "kernel     simt" in run(command, "explain", "64x64x64", "--kernel", "simt")
     assert "class ModelNew" in run(command, "export", "64x64x64:tt", "--kernel", "simt")
+    assert (site / "mm32" / "errors.md").read_bytes() == (ROOT / "docs" / "errors.md").read_bytes()
+    shown = run(command, "errors", "mat1 and mat2 shapes cannot be multiplied (8x9 and 7x6)")
+    assert shown.startswith("Shapes\n\nRuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)")
     assert "get_inputs" in (site / "mm32" / "examples" / "matmul_tt.py").read_text()
     assert "there are linear_relu, nn, nt, small, tn, tt, tt_relu" in run(
         command, "verify", "--example", "zz", expect=(2,)

@@ -234,6 +234,15 @@ def test_what_is_refused(mesh: Any, seed: int) -> None:
         mm32.matmul(x, plain)
     with pytest.raises(RuntimeError, match=r"mixed torch.Tensor and DTensor.*distribute_tensor makes a DTensor of it"):
         mm32.matmul(x, x, out=plain)
+    elsewhere = distribute_tensor(plain, init_device_mesh("cpu", (2, 1)), [S(0), R])
+    remedy = r"on two meshes, .*: distribute both over one mesh, with distribute_tensor\(t.full_tensor\(\), mesh, placements\)"
+    with pytest.raises(RuntimeError, match=remedy):
+        mm32.matmul(elsewhere, rows.source, out=x)
+    moved, out = (
+        distribute_tensor(elsewhere.full_tensor(), mesh, [S(0)]),
+        distribute_tensor(torch.zeros(4, 4), mesh, [S(0)]),
+    )
+    assert torch.equal(whole(mm32.matmul(moved, x, out=out)), plain @ whole(x))
     summed = mm32.matmul(distribute_tensor(plain, mesh, [S(1)]), x)
     assert summed.placements == (P,)
     with pytest.raises(RuntimeError, match=r"a sum that is not added up yet.*redistribute it first"):

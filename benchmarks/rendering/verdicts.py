@@ -97,7 +97,6 @@ def batch(load: Load, source: Source) -> str:
     """The run in figures, then how many candidates got each verdict."""
     made = load("batch")
     said, rows = made["summary"], made["rows"]
-    besides = said["rate_besides_building"]
     figures = [
         ("candidates", str(said["candidates"])),
         ("cards", str(made["cards"])),
@@ -105,7 +104,6 @@ def batch(load: Load, source: Source) -> str:
         ("with a verdict that they may not get", str(said["wrong"])),
         ("seconds, all included", f"{said['seconds']:.0f}"),
         ("candidates a minute", f"**{said['rate']:.1f}**"),
-        ("by the seconds besides loading and compiling", "–" if besides is None else f"{besides:.1f}"),
         ("seconds of a candidate: median, most", _seconds(rows)),
         ("verdicts", _counted(row["verdict"] for row in rows)),
     ]

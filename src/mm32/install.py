@@ -13,8 +13,8 @@ def pip_install(extra: str) -> str:
     if (folder / "pyproject.toml").is_file():
         return f"pip install -e '{folder}[{extra}]'"
     source = _installed_from()
-    if source is None:
-        return f"pip install 'mm32[{extra}]'"
+    if source is None:  # not by name from an index: no release is on one yet
+        return f"pip install '.[{extra}]' in a checkout of mm32"
     return f"pip install 'mm32[{extra}] @ {source}'"
 
 

@@ -7,6 +7,7 @@ import functools
 import itertools
 import logging
 import threading
+import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable
@@ -28,6 +29,7 @@ log = logging.getLogger("mm32")
 # torch's operators, not mm32's; except DTensors, and what a collective returns before it is done, which implement any operator.
 _TENSORS = (torch.Tensor, torch.nn.Parameter, FakeTensor, FunctionalTensor)
 _left_to_torch: set[type] = set()  # subclasses that were logged
+NAMED = 8  # types of modules that a warning names
 
 
 class _Kept(NamedTuple):
@@ -339,7 +341,7 @@ def replace_linear(
     Identity takes its place, unless the layer is used elsewhere too, or hooks of either would see the difference.
 
     Subclasses of torch.nn.Linear, and layers whose ``forward`` was replaced, are left as they are; the logger "mm32" names them
-    in a warning.
+    in a warning. A UserWarning says so if the model has no layer of type torch.nn.Linear or mm32.nn.Linear at all.
 
     Args:
         filter: called with a layer's qualified name and the layer; False leaves it as it is. None takes all.
@@ -353,8 +355,12 @@ def replace_linear(
         raise TypeError(f"mm32.replace_linear: filter must be a function or None, got {type(filter).__name__}")
     taken: set[torch.nn.Module] = set()
     left = []
+    linear = False  # whether there is anything to replace, or was before an earlier call
     for name, module in model.named_modules():
-        if not isinstance(module, torch.nn.Linear) or isinstance(module, Linear):
+        if not isinstance(module, torch.nn.Linear):
+            continue
+        linear = True
+        if isinstance(module, Linear):
             continue
         if type(module) is not torch.nn.Linear:
             left.append(f"{name or 'the model'} ({type(module).__name__}, a subclass of torch.nn.Linear)")
@@ -366,6 +372,14 @@ def replace_linear(
             layer.activation = None  # TorchScript takes attributes of the instance only
             taken.add(module)
     _fuse_activations(model, taken)
+    if not linear:
+        kinds = sorted({type(module).__name__ for module in model.modules()})
+        shown = ", ".join(kinds[:NAMED]) + (", ..." if len(kinds) > NAMED else "")
+        warnings.warn(
+            f"mm32.replace_linear found no torch.nn.Linear in {type(model).__name__}, whose modules are of types {shown}: "
+            "nothing was replaced. mm32.enable() takes products that are no such layer's",
+            stacklevel=2,
+        )
     if left:
         log.warning("mm32.replace_linear left as they are: %s", ", ".join(left))
     return model

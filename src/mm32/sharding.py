@@ -256,7 +256,10 @@ def _check_all_sharded(tensors: list[Any], packed: bool) -> None:
                 f"{tuple(t.shape)} is a plain tensor: {what}"
             )
         if t.device_mesh != tensors[0].device_mesh:
-            raise RuntimeError(f"mm32.matmul: DTensors on two meshes, {tensors[0].device_mesh} and {t.device_mesh}")
+            raise RuntimeError(
+                f"mm32.matmul: DTensors on two meshes, {tensors[0].device_mesh} and {t.device_mesh}: distribute both over one "
+                "mesh, with distribute_tensor(t.full_tensor(), mesh, placements)"
+            )
 
 
 class _Choice(NamedTuple):

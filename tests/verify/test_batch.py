@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,17 @@ import html_support
 import pytest
 import torch
 from conftest_verify import HEAD, REFERENCE, RIGHT, Leftovers, forward
+from typer.testing import CliRunner
 
-from mm32.verify import NoReward, Report, Verdict, verify, verify_many
+from mm32.cli import app
+from mm32.verify import NoReward, Report, Verdict, verify, verify_many, work
 from mm32.verify.batch import ahead, handle, kernelbench, pages, run, store, table, truths
 from mm32.verify.batch import worker as worker_module
 from mm32.verify.batch.cards import CPU, Card, chosen
 from mm32.verify.batch.command import Progress, duration
 from mm32.verify.batch.jobs import Options, Pair, in_folder, make
 from mm32.verify.batch.records import SCHEMA, Lines, Reader, report_of
+from mm32.verify.batch.run import Batch
 from mm32.verify.batch.store import Store
 from mm32.verify.batch.worker import Worker
 from mm32.verify.entry import WrongArgument
@@ -324,6 +328,24 @@ def test_the_table_has_a_row_for_each_and_what_was_to_be_beaten() -> None:
     assert "fast_1 1.000" in found[4]
     assert found[4].endswith("(eager torch is what was to be beaten)")
     assert found[-1] == "against compile: 0 correct and faster"
+
+
+def test_a_long_reason_ends_between_words_and_says_where_the_rest_is() -> None:
+    long = "the candidate was ended while comparing, trial 3 of 3: " + "no answer after a long time; " * 9
+    rows = [row(Verdict.TIMED_OUT), row(Verdict.TIMED_OUT)]
+    rows[0] = replace(rows[0], reason=long)
+    rows[1] = replace(rows[1], reason="x" * table.WHY)
+    found = table.lines(rows, whole="store/results.jsonl")
+    shown = found[1][found[1].index("the candidate") :]
+    assert shown.endswith("…")
+    assert long.startswith(shown[:-1])
+    assert long[len(shown) - 1] in " ,;:"
+    assert len(shown) <= table.WHY
+    assert found[2].endswith("x" * table.WHY)
+    assert found[3:5] == ["", "1 of the reasons is shortened (…): in full in store/results.jsonl"]
+    assert not any("shortened" in line for line in table.lines(rows[1:], whole="store/results.jsonl"))
+    word = replace(rows[0], reason="y" * 500)
+    assert table.lines([word])[1].endswith("  " + "y" * (table.WHY - 1) + "…")
 
 
 def test_progress_has_a_rate_and_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -844,9 +866,35 @@ def test_baselines_are_timed_and_the_first_decides(scripts: tuple[Path, Path]) -
     assert report.baselines["eager"]["speedup"] > 0
     assert Verdict[report.baselines["eager"]["verdict"]].same
     assert "there is no such baseline on a CPU" in report.baselines["tf32"]["failed"]
-    alone = verify(reference, folder / "a.py", trials=1, baselines=("tf32",))
-    assert alone.verdict is Verdict.REFERENCE_FAILED
-    assert "TF32 is a GPU's" in alone.reason
+
+
+def test_tf32_that_decides_is_refused_at_once_where_no_card_is(
+    scripts: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By one call, by a batch before it writes anything, and by a worker, whose records would stand for those with a card."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr("mm32.verify.batch.cards.found", list)
+    reference, folder = scripts
+    said = "baseline tf32 decides and needs a GPU, and none is used here: put eager or compile first"
+    begun = time.monotonic()
+    with pytest.raises(WrongArgument, match=said):
+        verify(reference, folder / "a.py", baselines=("tf32", "eager"))
+    with pytest.raises(WrongArgument, match=said):
+        verify_many([(reference, folder / "a.py")], baselines=("tf32",), store=tmp_path / "store")
+    assert not (tmp_path / "store").exists()
+    pairs = in_folder(reference, folder)
+    Batch(pairs, Options(baselines=("tf32",)), tmp_path / "store", submit=True).close()  # for workers with cards
+    with pytest.raises(WrongArgument, match=said):
+        work(tmp_path / "store")
+    assert Store(tmp_path / "store").done() == set()
+    assert time.monotonic() - begun < 5
+    Worker(Store(tmp_path / "store"), [Card("GPU-1", "GPU-1", "9.0")])
+    for arguments in ([str(folder / "a.py")], [str(folder)]):
+        done = CliRunner().invoke(
+            app, ["verify", str(reference), *arguments, "--baseline", "tf32"], env={"COLUMNS": "400"}
+        )
+        assert done.exit_code == 2
+        assert said in done.output
 
 
 # ---------------------------------------------------------------------------------------------------------- callers

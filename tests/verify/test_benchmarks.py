@@ -6,6 +6,7 @@ verify_many is a stub here, but for one run of what the batch is made of.
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import json
 import sys
 from collections import Counter
@@ -344,23 +345,42 @@ def test_a_batchs_record_counts_what_is_wrong_and_what_is_lost(tmp_path: Path, m
 
     out = tmp_path / "out.json"
     monkeypatch.setattr(verify, "verify_many", stub := Stub(verdict, stop_after=59))
-    assert load("batch").main(["-o", str(out)]) == 1
+    assert load("batch").main(["-o", str(out), "--timeout", "30"]) == 1
     assert [name[0] for name in stub.calls[0][:3]] == ["h"] * 3
     made = json.loads(out.read_text())
     said = made["summary"]
     assert (said["candidates"], said["lost"], said["wrong"]) == (60, 1, 1)
-    assert said["rate_besides_building"] == 60 / 4
     assert said["building"] == 2 * 59
+    assert "rate_besides_building" not in said
+    assert stub.options[0]["timeout"] == made["timeout"] == 30
+    assert made["method"].startswith(
+        "60 generated candidates for one reference as one batch, with a time limit of 30 s for each "
+    )
+    assert made["method"].endswith("where batches have 300 s, and no limit for the whole")
     (wrong,) = [row for row in made["rows"] if not row["fits"]]
     assert (wrong["name"], wrong["verdict"], wrong["expected"]) == ("w_bf16.py", "INCONCLUSIVE", ["DIFFERENT"])
     assert_verdicts_are_whole(made)
     lines = table("batch", made)
     assert "| candidates | 60 |" in lines
     assert "| lost | 1 |" in lines
-    assert "| by the seconds besides loading and compiling | 15.0 |" in lines
+    assert not any("besides loading" in line for line in lines)
     assert any(line.startswith("| verdicts | 25 DIFFERENT; 25 SAME, SLOWER; 3 ") for line in lines)
     monkeypatch.setattr(verify, "verify_many", Stub(verdict))
-    assert load("batch").main(["r_", "-o", str(out)]) == 0
+    assert load("batch").main(["r_", "-o", str(out), "--limit", "3600"]) == 0
+    made = json.loads(out.read_text())
+    assert made["method"] == (
+        "21 generated candidates for one reference as one batch, with a time limit of 300 s for each step of a candidate, as "
+        "batches have it, and a limit of 3600 s for the whole"
+    )
+
+
+def test_the_page_names_the_time_limit_of_the_batch_that_it_shows() -> None:
+    made = json.loads((BENCHMARKS / "results" / "nvidia-h200" / "batch.json").read_text())
+    page = " ".join((BENCHMARKS.parent / "docs" / "batches.md").read_text().split())
+    default = inspect.signature(verify.verify_many).parameters["timeout"].default
+    assert default == load("batch").BATCHES
+    assert f"`python benchmarks/batch.py --timeout {made['timeout']:g}`" in page
+    assert f"may take {made['timeout']:g} s here, not the {default:g} s that `mm32 verify` allows by default" in page
 
 
 def test_how_far_groups_of_processes_lie_apart() -> None:

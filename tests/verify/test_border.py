@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -93,6 +96,19 @@ def test_what_a_candidates_process_has_loaded() -> None:
     assert loaded("import mm32.verify.worker.main") == EXCHANGE | {"exchange", "worker"} | {
         f"worker.{name}" for name in WORKER if name not in ("__init__", "rewrite")
     }
+
+
+def test_a_call_of_the_package_names_its_function() -> None:
+    """And the package is otherwise one as any: imported, reloaded, looked into."""
+    for calling in (lambda: mm32.verify("a.py", "b.py"), lambda: mm32.verify(reference="a.py"), mm32.verify):
+        with pytest.raises(TypeError, match=r"call mm32\.verify\.verify\(reference, candidate\)"):
+            calling()
+    assert isinstance(mm32.verify, ModuleType)
+    assert inspect.ismodule(mm32.verify)
+    assert importlib.reload(mm32.verify) is mm32.verify is sys.modules["mm32.verify"]
+    assert mm32.verify.verify is mm32.verify.entry.verify
+    with pytest.raises(AttributeError, match="no attribute 'no_such_name'"):
+        _ = mm32.verify.no_such_name
 
 
 def test_what_the_tools_process_has_loaded() -> None:

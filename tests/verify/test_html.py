@@ -22,7 +22,7 @@ from mm32.verify.html import charts, heat, safe
 from mm32.verify.judging import picture
 
 MOST = 2_000_000  # bytes of a page
-VOID = {"meta", "br", "img", "input", "link"}
+VOID = {"meta", "br", "wbr", "img", "input", "link"}
 TAGS = {
     *(
         "html",
@@ -49,6 +49,7 @@ TAGS = {
         "strong",
         "small",
         "bdi",
+        "wbr",
         "button",
         "dl",
         "dt",
@@ -424,10 +425,31 @@ def test_an_index_has_a_row_for_each_report_and_links() -> None:
     values = [a["data-v"] for a in parsed.of("td") if "data-v" in a]
     assert float(values[0]) == pytest.approx(made[0]["timing"]["speedup"])
     assert values[4:6] == ["nan", "nan"]
-    assert float(values[6]) > 1
+    assert float(values[7]) > 1
+    heads = list(parsed.of("th"))
+    assert [a.get("class") for a in heads] == [None, None, "n", "n", "n", "n", None]
     assert html.index([]).count("<tr") == 1
     with pytest.raises(ValueError, match="more links than records"):
         html.index(made, ["x"] * 9)
+
+
+def test_an_index_has_its_figures_before_the_reasons_and_says_faster_than_what() -> None:
+    columns = ["name", "verdict", "speedup", "interval", "seconds", "error : bound", "reason"]
+    made = html.index([support.record(name="level_1_sample/a_b.py", reason="why", seconds=5.5)])
+    assert re.findall(r"<th [^>]*>([^<]*)</th>", made) == columns
+    (row,) = re.findall(r"<tr data-verdict.*</tr>", made)
+    cells = re.findall(r"<td[^>]*>(.*?)</td>", row)
+    assert cells[0] == "<bdi>level_<wbr>1_<wbr>sample/<wbr>a_<wbr>b.py</bdi>"
+    assert (cells[2][-1], cells[4], cells[6]) == ("×", "5.5", "<bdi>why</bdi>")
+    assert "Speedups are over eager torch, on the same data." in check(made).text()
+    of_compile = support.record(baseline="compile", baselines={"eager": {"failed": "no"}, "tf32": {"speedup": 0.5}})
+    said = check(html.index([support.record(), of_compile, support.crashed(baseline="tf32")])).text()
+    assert "Speedups are over eager torch (1), torch.compile (1), on the same data." in said
+    assert "Also timed: torch in TF32, on each report's page." in said
+    assert "Speedups are over" not in html.index([support.crashed()])
+    hostile = support.record(baseline="<b>x</b>", baselines={"<script>": {"speedup": 1}})
+    assert "<b>x" not in html.index([hostile])
+    check(html.index([hostile]))
 
 
 def test_an_index_stays_small_and_says_what_is_left_out() -> None:

@@ -41,3 +41,12 @@ def main() -> None:
             raise
         print("mm32: interrupted", file=sys.stderr)
         raise SystemExit(130) from None
+    except Exception as error:
+        import traceback
+
+        from mm32 import error_page
+
+        traceback.print_exc()
+        if said := error_page.pointer(str(error)):
+            print(f"mm32: {said}", file=sys.stderr)
+        raise SystemExit(1) from None

@@ -244,6 +244,7 @@ def verify(
 
 def _exit_code(run: Callable[[], int]) -> int:
     """What `run` returns. An error of the tool itself is 70: Python's own code for it, 1, would mean "same, slower"."""
+    from mm32 import error_page
     from mm32.verify.entry import WrongArgument
 
     try:
@@ -252,8 +253,10 @@ def _exit_code(run: Callable[[], int]) -> int:
         raise typer.BadParameter(str(error)) from error
     except typer.Exit:
         raise
-    except Exception:
+    except Exception as error:
         traceback.print_exc()
+        if said := error_page.pointer(str(error)):
+            print(f"mm32: {said}", file=sys.stderr)
         return 70
 
 
@@ -263,7 +266,7 @@ def _example(name: str) -> Path:
     try:
         return demo.example(name)
     except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--example") from None
+        raise typer.BadParameter(str(error), param_hint="--example") from error
 
 
 def demo() -> None:

@@ -20,7 +20,9 @@ The names below are imported when they are first used: a worker must not load th
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -44,6 +46,18 @@ _MODULES = {
     "verify_many": "batch.run",
     "work": "batch.worker",
 }
+
+
+class _Package(ModuleType):
+    """So that a call of the package, in the place of its function of the same name, says where the function is."""
+
+    def __call__(self, *_: object, **__: object) -> object:
+        raise TypeError(
+            "mm32.verify is a package: call mm32.verify.verify(reference, candidate), or mm32.verify.verify_many for many"
+        )
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> object:

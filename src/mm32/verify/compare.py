@@ -28,6 +28,7 @@ from .judging.judge import Judgement, judge, same_bits, shape_of
 from .probing import Odd, Probing
 from .report import judgement_record
 from .stop import Stop
+from .text import shortened
 from .verdict import Verdict
 
 if TYPE_CHECKING:
@@ -408,11 +409,13 @@ class Comparison:
             self._count_excess(reply.wall)
         if "too_large" in reply.header:
             raise Stop(
-                Verdict.DIFFERENT, f"the output is far larger than the reference's: {reply.header['too_large']}"[:500]
+                Verdict.DIFFERENT,
+                shortened(f"the output is far larger than the reference's: {reply.header['too_large']}", 500),
             )
         devices = reply.header.get("devices")
         if devices and devices != [self.session.device]:
-            raise Stop(Verdict.DIFFERENT, f"the output is on {devices}, the reference's on {self.session.device}"[:200])
+            said = f"the output is on {devices}, the reference's on {self.session.device}"
+            raise Stop(Verdict.DIFFERENT, shortened(said, 200))
         return beside(reply.value, self.right)
 
     def _count_excess(self, seconds: float) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 
+from . import machine
 from .processes.capacity import place
 from .processes.process import Limits
 from .report import Report
@@ -70,6 +71,7 @@ def verify(
         if not path.is_file():
             raise FileNotFoundError(f"there is no script {path}")
     memory_gib = check_options(trials, seed, timeout, memory_gib, baselines)
+    check_baseline(baselines, machine.card() is not None)
     say = progress or (lambda text: None)
     session = Session(
         paths[0],
@@ -107,3 +109,12 @@ def check_options(
     if unknown or not baselines or len(set(baselines)) < len(baselines):
         raise WrongArgument(f"baselines are some of {', '.join(BASELINES)}, each once, got {list(baselines)}")
     return memory_gib
+
+
+def check_baseline(baselines: Sequence[str], card: bool) -> None:
+    """Raises WrongArgument where the baseline that decides is TF32's and no card is used. Of further baselines the report says
+    that they could not be run."""
+    if baselines[0] == "tf32" and not card:
+        raise WrongArgument(
+            "baseline tf32 decides and needs a GPU, and none is used here: put eager or compile first, or leave it out for eager"
+        )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .text import fold, one_line
+from .text import fold, one_line, shortened
 from .timing.rounds import in_units
 from .verdict import Verdict
 
@@ -127,7 +127,7 @@ class Page:
         for name, t in [*((f"trial {i + 1}, seed {t['seed']}", t) for i, t in enumerate(r.trials)), *timed]:
             same = "same" if t["same"] else "DIFFERENT"
             if t["candidate"] is None:  # shapes or types differ, or every value must be equal
-                rows.append([name, "exact" if t["same"] else t["reason"][:60], "", "", "", same])
+                rows.append([name, "exact" if t["same"] else shortened(t["reason"], 60), "", "", "", same])
                 continue
             for j, kind in enumerate(("normwise", "componentwise")):
                 values = [number(t[who][kind]) for who in ("candidate", "reference", "bound")]

@@ -25,6 +25,15 @@ def one_line(value: object, limit: int | None = LINE) -> str:
     return f"{kept}… ({len(text)} characters)" if cut else kept
 
 
+def shortened(value: str, limit: int) -> str:
+    """A line of at most `limit` characters: cut between words where that loses less than half of it, and "…" for the rest."""
+    if len(value) <= limit:
+        return value
+    kept = value[: limit - 1]
+    words = kept if value[limit - 1].isspace() else kept.rpartition(" ")[0]
+    return f"{(words if 2 * len(words) > limit else kept).rstrip(' ,;:')}…"
+
+
 def log(value: object) -> str:
     """A log of several lines: each as `one_line` makes it, separated by line feeds; the middle of a long log is left out."""
     lines = str(value).replace("\r\n", "\n").expandtabs(4).split("\n")

@@ -129,7 +129,7 @@ def run(
     if html is not None:
         pages.write(html, batch.jobs, [found[id_] for id_ in batch.jobs if id_ in found])
     counted = kernelbench.first_samples(ordered) if run_dir is not None else ordered
-    for line in ([] if quiet else lines(ordered)[: -len(summary(ordered))]) + summary(ordered):
+    for line in summary(ordered) if quiet else lines(ordered, whole=where / RESULTS):
         _say(page, line)
     if run_dir is not None:
         _say(page, f"as KernelBench counts, sample 0 of {tasks} problems:")

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..entry import check_baseline
 from ..report import Report
-from .cards import chosen
+from .cards import CPU, chosen
 from .jobs import Options, Pair, make, of_pairs
 from .records import header, report_of, write_whole
 from .store import LEASE, Store
@@ -41,6 +42,8 @@ class Batch:
         lease_s: float = LEASE,
     ):
         cards = chosen(gpus)
+        if not submit:
+            check_baseline(options.baselines, cards[0].name != CPU)
         jobs = make(pairs, options)  # before anything is written: an unreadable script is an error now
         self.temporary = store is None
         self.folder = Path(tempfile.mkdtemp(prefix="mm32-verify-store-")) if store is None else store

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..text import shortened
 from ..verdict import Verdict
 
 THRESHOLDS = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
+WHY = 100  # characters of a reason in the table
 EXIT_RULES = ("worst", "tool", "none")
 
 
@@ -75,15 +77,19 @@ def exit_code(rows: Sequence[Row], rule: str) -> int:
     return max(counted, key=order.index).exit_code if counted else 0
 
 
-def lines(rows: Sequence[Row], of: int | None = None) -> list[str]:
-    """The table, and what follows from it. Texts of candidates are one line each, in the middle of a line."""
+def lines(rows: Sequence[Row], of: int | None = None, whole: object = None) -> list[str]:
+    """The table, and what follows from it. Texts of candidates are one line each, in the middle of a line. `whole`: where reasons
+    are that are too long for the table."""
     cells = [["candidate", "verdict", "speedup", "interval", "seconds", "why"]]
     for row in rows:
         speed = f"{row.speedup:.2f}x" if row.speedup is not None else ""
         between = f"{row.low:.2f} .. {row.high:.2f}" if row.low is not None else ""
-        cells.append([row.name, row.verdict.value, speed, between, f"{row.seconds:.1f}", row.reason[:100]])
+        cells.append([row.name, row.verdict.value, speed, between, f"{row.seconds:.1f}", shortened(row.reason, WHY)])
     widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
     found = ["  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
+    cut = sum(len(row.reason) > WHY for row in rows)
+    if cut and whole is not None:
+        found += ["", f"{cut} of the reasons {'is' if cut == 1 else 'are'} shortened (…): in full in {whole}"]
     return [line.rstrip() for line in found] + ["", *summary(rows, of)]
 
 

@@ -25,6 +25,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from ..entry import check_baseline
 from ..processes.launch import NoStart
 from .ahead import Built, Stopped, build
 from .cards import CPU, Card, arches
@@ -76,7 +77,8 @@ def builders_for(cards: Sequence[Card]) -> int:
 
 
 class Worker:
-    """`run` works until all jobs of the store are done, or `stop` is called from another thread. `kind`: run or worker."""
+    """`run` works until all jobs of the store are done, or `stop` is called from another thread. `kind`: run or worker. Raises
+    WrongArgument where jobs of the store need a card and there is none."""
 
     def __init__(
         self,
@@ -89,6 +91,10 @@ class Worker:
     ):
         self.store = store
         self.cards = list(cards)
+        done = store.done()
+        for job in store.jobs().values():  # others may have the card that this one lacks, and would find the job done
+            if job.id not in done:
+                check_baseline(job.options["baselines"], any(card.name != CPU for card in self.cards))
         self.builders = builders or builders_for(cards)
         self.arch = arches(self.cards)
         self.told = told
@@ -306,7 +312,8 @@ def work(folder: str | Path, gpus: int | str | None = None, builders: int | None
     """Run a worker on this machine until all jobs of a store are done; its name. For a scheduler of the reader's own.
 
     `gpus`: cards to use, a number or "all", of those that CUDA_VISIBLE_DEVICES leaves visible; the CPU where there is none.
-    Raises ValueError where the folder is no store, RuntimeError where no card could be worked on.
+    Raises ValueError where the folder is no store, or its jobs need a card and there is none; RuntimeError where no card could be
+    worked on.
     """
     from .cards import chosen
 

@@ -7,6 +7,7 @@ import hashlib
 import html
 import itertools
 import math
+import re
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -22,6 +23,14 @@ def text(value: object, limit: int = LINE) -> str:
     """Any text, as text: what is not printable (control and bidirectional characters among them) as a visible escape, in a
     <bdi>, whose letters the style sheet keeps in their order; cut after `limit` characters."""
     return f"<bdi>{escaped(value, limit)}</bdi>"
+
+
+def breakable(value: object, limit: int = LINE) -> str:
+    """As `text`, for a name: where it is too long for its line, that ends behind a word of it, at _ or /, not at any letter."""
+    said = str(value)
+    words = re.split(r"(?<=[_/])", said[:limit])
+    more = f"… ({len(said)} characters)" if len(said) > limit else ""
+    return f"<bdi>{'<wbr>'.join(escaped(word) for word in words)}{more}</bdi>"
 
 
 def escaped(value: object, limit: int = LINE) -> str:

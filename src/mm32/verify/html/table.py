@@ -10,12 +10,21 @@ from typing import Any
 
 from mm32.verify.verdict import Verdict
 
-from .parts import GOOD, base, closeness, judgements
-from .safe import attribute, document, escaped, figure, local, number, text
+from .parts import GOOD, NAMES, THAN, base, closeness, judgements
+from .safe import attribute, breakable, document, escaped, figure, local, number, text
 
 SIZE = 1_700_000  # bytes of all rows, about
 REASON = 400  # characters of a reason that are shown, where there are few reports
-COLUMNS = ("name", "verdict", "reason", "speedup", "interval", "error : bound", "seconds")
+# The first three fit a narrow window; what is long comes last. The bool: a column of figures.
+COLUMNS = {
+    "name": False,
+    "verdict": False,
+    "speedup": True,
+    "interval": True,
+    "seconds": True,
+    "error : bound": True,
+    "reason": False,
+}
 
 
 def index(records: Iterable[dict[str, Any]], links: Iterable[str | None] = (), title: str = "mm32 verify") -> str:
@@ -33,8 +42,14 @@ def index(records: Iterable[dict[str, Any]], links: Iterable[str | None] = (), t
     rows: list[tuple[Any, ...]] = []
     left_out = 0
     used = 0
+    beaten: Counter[str] = Counter()
+    further: Counter[str] = Counter()
     for record, link in _pairs(records, links):
         row = _summary(record, link)
+        if record.get("timing"):
+            beaten[str(record.get("baseline") or "eager")] += 1
+        others = dict(record.get("baselines") or {}).items()  # one that failed has no speedup
+        further.update(str(name) for name, one in others if isinstance(one, dict) and "speedup" in one)
         used += len(_row(row, 60).encode())
         if used > SIZE:
             left_out += 1
@@ -53,17 +68,30 @@ def index(records: Iterable[dict[str, Any]], links: Iterable[str | None] = (), t
     notes = [f"{left_out} more reports are left out, for the size of this file."] if left_out else []
     notes += ["Reasons are shortened, for the size of this file."] if reason < REASON else []
     shown = "".join(f'<p class="soft">{note}</p>' for note in notes)
-    names = "".join(
-        f'<th scope="col"{" class=n" if i in (3, 4, 5, 6) else ""}>{name}</th>' for i, name in enumerate(COLUMNS)
-    )
+    names = "".join(f'<th scope="col"{" class=n" if figures else ""}>{name}</th>' for name, figures in COLUMNS.items())
     return document(
         title,
-        f"<main>\n<h1>{text(title, 200)}: {len(rows) + left_out} reports</h1>\n<p>{said}.</p>{shown}\n"
+        f"<main>\n<h1>{text(title, 200)}: {len(rows) + left_out} reports</h1>\n<p>{said}.</p>{_than(beaten, further)}{shown}\n"
         f'<div class="filter" role="group" aria-label="Show one verdict" hidden>{buttons}</div>\n'
         f'<div class="scroll" tabindex="0"><table class="reports"><thead><tr>{names}</tr></thead><tbody>\n'
         f"{''.join(_row(row, reason) for row in rows)}</tbody></table></div>\n</main>",
         ("theme.js", "table.js"),
     )
+
+
+def _than(beaten: Counter[str], further: Counter[str]) -> str:
+    """Faster than what: the baselines that the speedups are over, with how many reports each has where they differ, and others
+    that were timed too."""
+
+    def names(of: Counter[str]) -> str:
+        counts = [f" ({count})" if len(beaten) > 1 and of is beaten else "" for _, count in of.most_common(NAMES)]
+        known = [THAN.get(name) or text(name, 60) for name, _ in of.most_common(NAMES)]
+        return ", ".join(f"{name}{count}" for name, count in zip(known, counts, strict=True))
+
+    if not beaten:
+        return ""
+    also = f" Also timed: {names(further)}, on each report's page." if further else ""
+    return f"<p>Speedups are over {names(beaten)}, on the same data.{also}</p>"
 
 
 def _pairs(
@@ -101,7 +129,7 @@ def _short(record: dict[str, Any]) -> str:
 
 def _row(row: tuple[Any, ...], reason: int) -> str:
     name, verdict, why, speedup, (low, high), ratio, seconds, link = row
-    shown = text(name, 120)
+    shown = breakable(name, 120)
     if link:
         shown = f"<a href={local(link)}>{shown}</a>"
     kind = next((k for v, k in GOOD.items() if v.name == verdict), "bad")
@@ -109,10 +137,11 @@ def _row(row: tuple[Any, ...], reason: int) -> str:
     return (
         f'<tr data-verdict={attribute(verdict)}><td class="t">{shown}</td>'
         f'<td class="s"><span class="{kind}">{escaped(_words(verdict))}</span></td>'
-        f'<td class="w">{text(why, reason) if why else ""}</td>'
         f'<td class="n" data-v="{_plain(speedup)}">{_or_none(speedup, "×")}</td>'
-        f'<td class="n" data-v="{_plain(low)}">{interval}</td><td class="n" data-v="{_plain(ratio)}">{_or_none(ratio)}</td>'
-        f'<td class="n" data-v="{_plain(seconds)}">{f"{seconds:.1f}" if seconds == seconds else "–"}</td></tr>\n'
+        f'<td class="n" data-v="{_plain(low)}">{interval}</td>'
+        f'<td class="n" data-v="{_plain(seconds)}">{f"{seconds:.1f}" if seconds == seconds else "–"}</td>'
+        f'<td class="n" data-v="{_plain(ratio)}">{_or_none(ratio)}</td>'
+        f'<td class="w">{text(why, reason) if why else ""}</td></tr>\n'
     )
 
 
