@@ -49,8 +49,8 @@ enum { NOTHING, SOME, WHOLE };  // rows, columns and pairs; or all of it
 
 // Looks at one row of A, or column of B, of a tile: number i.
 template <int SIZE>
-__device__ __forceinline__ void look_at(int i, const RowStats* stats, const unsigned* largest_at, const AcceptTest& test, TestedRow* tested, unsigned char (&alone)[SIZE],
-                                        unsigned& count, long long (&listed)[MOST_ALONE], long long first, unsigned& small_count,
+__device__ __forceinline__ void look_at(int i, const RowStats* stats, const unsigned* largest_at, const AcceptTest& test,
+                                        TestedRow* tested, unsigned char (&alone)[SIZE], unsigned& count, long long (&listed)[MOST_ALONE], long long first, unsigned& small_count,
                                         unsigned char (&small)[SIZE], GroupStats& worst) {
     const RowStats x = stats[i];
     const TestedRow row = test.see(x, PLANES == 2 ? largest_at[i] : NOWHERE);
@@ -87,7 +87,8 @@ __device__ __noinline__ int find_repair(const Params& s, const Tile& tile, const
     __syncthreads();
     GroupStats worst[2] = {NOTHING_SEEN, NOTHING_SEEN};
     for (int i = threadIdx.x; i < rows; i += THREADS)
-        look_at(i, s.stats[0] + first_row, places_of_largest(s, 0) + first_row, test, a, repair.row_alone, repair.rows_alone, repair.row, tile.m0, repair.rows_small, repair.row_small, worst[0]);
+        look_at(i, s.stats[0] + first_row, places_of_largest(s, 0) + first_row, test, a, repair.row_alone, repair.rows_alone, repair.row,
+                tile.m0, repair.rows_small, repair.row_small, worst[0]);
     for (int i = threadIdx.x; i < columns; i += THREADS)
         look_at(i, s.stats[1] + first_column, places_of_largest(s, 1) + first_column, test, b, repair.column_alone, repair.columns_alone,
                 repair.column, tile.n0, repair.columns_small, repair.column_small, worst[1]);
@@ -138,7 +139,8 @@ __device__ __noinline__ int find_repair(const Params& s, const Tile& tile, const
                 const int i = __ffsll((long long)todo) - 1;
                 if (!rejected(i * STEP + first, column)) left &= ~(1ull << i);
             }
-            while (left) {  // the loads of several terms together
+            while (left) {
+                // Several at a time: their loads are then waited for together.
                 constexpr int LOOKED_UP = 4;
                 int row[LOOKED_UP];
                 float terms[LOOKED_UP];

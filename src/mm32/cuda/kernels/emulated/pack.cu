@@ -38,14 +38,15 @@ constexpr int A_LOAD = MM32_A_LOAD == 5 ? SHIFTED : MM32_A_LOAD, B_LOAD = MM32_B
 template <int LOAD>
 constexpr bool IS_ALONG_K = LOAD >= 2 && LOAD != 4;  // of what is prepacked no row is read
 
-// Where run `i` of the sample begins. Along a contiguous K, a run is two 32-byte sectors. The first is at K = 0 and the last at the end: operands that grow or decay along K are largest there.
+// Where run `i` of the sample begins. Along a contiguous K, a run is two 32-byte sectors. The first is at K = 0 and the last at the end:
+// operands that grow or decay along K are largest there.
 __device__ __forceinline__ int run_begin(int i, int depth) {
     return depth <= SAMPLES ? i * RUN : i * ((depth - RUN) / 7) / RUN * RUN;
 }
 
-// What a warp looks at besides the sample, of a group of 32 rows: of a column that is large in many rows some groups then see an element.
-// So many places along K, others in each group and for each of its 8 warps: of all rows, a lane for each, where neighbouring lanes are
-// then neighbours in memory; else of one row.
+// What each of 8 warps looks at besides the sample of a group of 32 rows: so many places along K, others for each warp of all groups. Of a
+// column that is large in many rows, some warp then sees an element. Where K is contiguous, a warp looks at one row, else at all of them, so
+// that neighbouring lanes read neighbours in memory.
 constexpr int ALONG_ROWS = 8, ALONG_K = 128;
 template <int LOAD>
 constexpr int FURTHER = IS_ALONG_K<LOAD> ? ALONG_K / 32 : ALONG_ROWS;  // elements of a thread
@@ -170,8 +171,10 @@ constexpr int WIDE = 6;
 constexpr int VERY_WIDE = 8;
 constexpr int SPARSE = 32;  // with fewer of 128 that are not zero, little of |A||B| is seen, and a scaled lo needs less of it
 constexpr int FEWEST_SAMPLES = 4;  // of a row with fewer that are not zero, the sample says little
-constexpr int LOWEST_LEVEL = -100;  // Scale has no room for much less: of such a row no place is said to be big
-constexpr int MISSED = 2;  // a row spans much, too, if a further element has an exponent more than this above the largest sampled one
+// Scale has no room for a level that is much less: of such a row no place is said to be big.
+constexpr int LOWEST_LEVEL = -100;
+// A row spans much, too, if a further element has an exponent more than this above that of the largest sampled one.
+constexpr int MISSED = 2;
 
 extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_constant__ Params s) {
     launch_dependents();

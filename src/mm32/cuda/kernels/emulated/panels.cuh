@@ -162,7 +162,7 @@ struct __align__(16) TestedRow {
     unsigned long long big[2][2];
     float largest, small;
     int level;
-    unsigned regular;   // ~0: a row of zeros
+    unsigned regular;     // ~0: a row of zeros
     unsigned largest_at;  // or NOWHERE
     float scale;
 };
