@@ -13,9 +13,14 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed._symmetric_memory
 
 import example_scripts
+import mm32
 from mm32.bench import record
+from ranks import Ranks
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 LIMIT = 2e-6  # of errors: those of fp32 at these sizes are some 1e-7
@@ -170,3 +175,56 @@ def test_started_without_torchrun_they_say_so() -> None:
         done = subprocess.run([sys.executable, str(BENCHMARKS / script)], capture_output=True, text=True, timeout=120)
         assert done.returncode == 2
         assert "is started by torchrun" in done.stderr
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Async tensor parallel: torch's symmetric memory is for CUDA, so its two pipelines are plain collectives here
+
+
+def on_ranks_packed_once() -> tuple[dict[str, int], int]:
+    """Both fused products, by torch's own functions: right, and each weight packed once for the chunks of all ranks."""
+    symmetric, group = torch.distributed._symmetric_memory, dist.group.WORLD
+
+    def gathered(shard: Any, consume: Any, out: Any, name: str, needed: bool = True) -> None:
+        dist.all_gather(list(out.chunk(2)), shard)
+        for rank, chunk in enumerate(out.chunk(2)):
+            consume(chunk, rank)
+
+    def exchanged(produce: Any, out: Any, name: str, out_chunk_dim: int = 0) -> None:
+        parts = torch.empty_like(out)
+        for rank, chunk in enumerate(parts.chunk(2)):
+            produce(rank, chunk)
+        dist.all_to_all_single(out, parts)
+
+    symmetric._pipelined_all_gather_and_consume, symmetric._pipelined_produce_and_all2all = gathered, exchanged
+    packed, pack = [], mm32.pack
+
+    def counted(weight: torch.Tensor) -> Any:
+        packed.append(pack(weight))
+        type(packed[-1]).reason = None  # as on a card: here nothing is packed, and mm32.matmul reads the weight
+        return packed[-1]
+
+    mm32.pack = counted
+    mine = torch.randn(4, 6, generator=torch.Generator().manual_seed(dist.get_rank()))
+    every = torch.cat([torch.randn(4, 6, generator=torch.Generator().manual_seed(rank)) for rank in range(2)])
+    weights = [torch.randn(6, n) for n in (5, 3)]
+    fused = example_scripts.load(BENCHMARKS / "parallel_steps.py").Fused()
+    mm, name = torch.ops.aten.mm.out, group.group_name
+    with torch.no_grad(), fused.around(packing=True):
+        a, products = symmetric._fused_all_gather_matmul_impl(
+            mm, mine, weights, None, [{}, {}], [torch.float32] * 2, 0, name, True
+        )
+        summed = symmetric._fused_matmul_reduce_scatter_impl(
+            mm_out_op=mm, A=every, B=weights[0], kwargs={}, out_dtype=torch.float32, reduce_op="sum", scatter_dim=0,
+            group_name=name,
+        )  # fmt: skip
+    torch.testing.assert_close(a, every)
+    for product, weight in zip(products, weights, strict=True):
+        torch.testing.assert_close(product, every @ weight)
+    torch.testing.assert_close(summed, 2 * (every @ weights[0]).chunk(2)[dist.get_rank()])
+    assert symmetric._fused_all_gather_matmul_impl.__module__ == symmetric.__name__, "torch's own again"
+    return dict(fused.calls), len(packed)
+
+
+def test_a_weight_is_packed_once_for_all_chunks(ranks: Ranks) -> None:
+    assert ranks.run(on_ranks_packed_once) == [({"all_gather_matmul": 1, "matmul_reduce_scatter": 1}, 3)] * 2
