@@ -29,6 +29,11 @@ def share(row: dict[str, Any]) -> float:
     return len(alone) / (row["results"]["mm32"]["seconds"] * sum(1 / seconds for seconds in alone))
 
 
+def share_of_whole(row: dict[str, Any]) -> float:
+    """A measured row's speed over the sum of its cards' own rates, each for all of the product by itself."""
+    return 1 / (row["results"]["mm32"]["seconds"] * sum(1 / seconds for seconds in row["whole"]))
+
+
 @dataclass(frozen=True)
 class Collective:
     """What each card of a group receives, and how many cards of the group are on one host."""

@@ -43,15 +43,25 @@ PAGES = (
     "docs/results.md",
     "docs/verifying.md",
 )
+OVER_CARDS = {"scaling": "scaling", "parallel": "parallel_steps"}  # a record for each number of cards -> its script
 SCRIPTS = {  # of benchmarks/, that make a record; record.py makes the others
     **{name: f"{name}.py" for name in ("exports", "families", "first_call", "models", "workspace")},
     "programs": "models.py --programs",
+    **{f"{name}-{cards}": f"{script}.py" for name, script in OVER_CARDS.items() for cards in (2, 4, 8)},
 }
 MARKED = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end table -->)", re.S)
 
 
 def load(name: str) -> dict[str, Any]:
     return record.read(RESULTS / CARD / f"{name}.json")
+
+
+def load_drawn(name: str) -> dict[str, Any]:
+    """A picture's record; what was measured on two cards with what was measured on four, if it was, under "four"."""
+    made = load(name)
+    if name == "scaling-2" and (RESULTS / CARD / "scaling-4.json").exists():
+        made["four"] = load("scaling-4")
+    return made
 
 
 def source(*names: str) -> str:
@@ -84,9 +94,11 @@ def shown(name: str) -> Callable[[Load, Source], str]:
         alt = PICTURES[name][2] if name in PICTURES else DIAGRAMS[name][1]
         below = ""
         if name in PICTURES:
-            load(PICTURES[name][0])  # which it is drawn from
-            path = f"benchmarks/results/{CARD}/{PICTURES[name][0]}.json"
-            below = f"\nDrawn from [{path}](/{path}).\n"
+            of = [PICTURES[name][0]]  # which it is drawn from
+            if "four" in load_drawn(of[0]):
+                of.append("scaling-4")
+            paths = [f"benchmarks/results/{CARD}/{each}.json" for each in of]
+            below = f"\nDrawn from {' and '.join(f'[{path}](/{path})' for path in paths)}.\n"
         return (
             "<picture>\n"
             f'  <source media="(prefers-color-scheme: dark)" srcset="pictures/{name}-dark.svg">\n'
@@ -106,7 +118,10 @@ TABLES: dict[str, Callable[[Load, Source], str]] = {
     "small": grouped.small,
     "random": grouped.at_random,
     "first-calls": grouped.first_calls,
-    "two-cards": grouped.several_cards,
+    "two-cards": grouped.several_cards(2),
+    "four-cards": grouped.several_cards(4),
+    "parallel-2": programs.parallel(2),
+    "parallel-4": programs.parallel(4),
     "estimated-cards": grouped.estimated_cards,
     "packed": products.packed,
     "tf32": products.tf32,
@@ -155,7 +170,7 @@ def drawn() -> dict[Path, str]:
     for theme in THEMES:
         for name, (of, draw_it, _) in PICTURES.items():
             if (RESULTS / CARD / f"{of}.json").exists():
-                made[ROOT / "docs" / "pictures" / f"{name}-{theme.name}.svg"] = draw_it(load(of), theme)
+                made[ROOT / "docs" / "pictures" / f"{name}-{theme.name}.svg"] = draw_it(load_drawn(of), theme)
         for name, (draw_diagram, _) in DIAGRAMS.items():
             made[ROOT / "docs" / "pictures" / f"{name}-{theme.name}.svg"] = draw_diagram(theme)
     return made

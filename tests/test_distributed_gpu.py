@@ -1,4 +1,4 @@
-"""Two cards with NCCL: what test_distributed.py shows on the CPU, by mm32's kernels, at sizes that they take."""
+"""Two and four cards with NCCL: what test_distributed.py shows on the CPU, by mm32's kernels, at sizes that they take."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from test_distributed import U, close, counted_packs, example
 pytestmark = pytest.mark.gpu
 
 
-@pytest.fixture(autouse=True)
-def two_cards() -> None:
-    if torch.cuda.device_count() < 2:
-        pytest.skip(f"needs 2 CUDA devices, there are {torch.cuda.device_count()}")
+@pytest.fixture(autouse=True, params=[2, 4], ids=lambda world: f"{world} cards")
+def world(request: pytest.FixtureRequest) -> int:
+    """How many cards, each with a rank of its own."""
+    if torch.cuda.device_count() < request.param:
+        pytest.skip(f"needs {request.param} CUDA devices, there are {torch.cuda.device_count()}")
+    return request.param
 
 
 def mesh_of_cards() -> Any:
@@ -79,8 +81,8 @@ def on_cards_products() -> None:
         close(got, wanted, 8 * U)
 
 
-def test_products(ranks: Ranks) -> None:
-    ranks.run(on_cards_products, backend="nccl")
+def test_products(world: int, ranks: Ranks) -> None:
+    ranks.run(on_cards_products, world=world, backend="nccl")
 
 
 def on_cards_tensor_parallel(compiled: bool) -> None:
@@ -113,8 +115,8 @@ def on_cards_tensor_parallel(compiled: bool) -> None:
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_tensor_parallel(compiled: bool, ranks: Ranks) -> None:
-    ranks.run(on_cards_tensor_parallel, compiled, backend="nccl")
+def test_tensor_parallel(compiled: bool, world: int, ranks: Ranks) -> None:
+    ranks.run(on_cards_tensor_parallel, compiled, world=world, backend="nccl")
 
 
 def on_cards_fsdp() -> None:
@@ -141,8 +143,8 @@ def on_cards_fsdp() -> None:
         optimizer.step()
 
 
-def test_fsdp(ranks: Ranks) -> None:
-    ranks.run(on_cards_fsdp, backend="nccl")
+def test_fsdp(world: int, ranks: Ranks) -> None:
+    ranks.run(on_cards_fsdp, world=world, backend="nccl")
 
 
 def on_cards_ddp() -> float:
@@ -160,8 +162,8 @@ def on_cards_ddp() -> float:
     )
 
 
-def test_ddp(ranks: Ranks) -> None:
-    assert max(ranks.run(on_cards_ddp, backend="nccl")) <= 16 * U
+def test_ddp(world: int, ranks: Ranks) -> None:
+    assert max(ranks.run(on_cards_ddp, world=world, backend="nccl")) <= 16 * U
 
 
 def on_cards_programs() -> None:
@@ -174,8 +176,8 @@ def on_cards_programs() -> None:
     assert worst <= muon.PROMISE, worst
 
 
-def test_programs(ranks: Ranks) -> None:
-    ranks.run(on_cards_programs, backend="nccl")
+def test_programs(world: int, ranks: Ranks) -> None:
+    ranks.run(on_cards_programs, world=world, backend="nccl")
 
 
 def on_cards_bits() -> bool:
@@ -188,5 +190,5 @@ def on_cards_bits() -> bool:
     return torch.equal(first, second)
 
 
-def test_the_same_bits(ranks: Ranks) -> None:
-    assert ranks.run(on_cards_bits, backend="nccl") == [True, True]
+def test_the_same_bits(world: int, ranks: Ranks) -> None:
+    assert ranks.run(on_cards_bits, world=world, backend="nccl") == [True] * world

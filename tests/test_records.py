@@ -222,6 +222,13 @@ def test_a_record_is_whole(path: Path) -> None:
     if made["name"] in ("kernelbench", "corpus", "batch", "power"):
         assert_verdicts_are_whole(made)
         return
+    if made["name"] == "parallel":
+        assert made["environment"]["multicast"] == "off"
+        for row in made["rows"]:
+            for result in row["results"].values():
+                assert 0 < result["low"] <= result["seconds"] <= result["high"]
+                assert all(0 < error < 1e-5 for error in result["errors"].values()), row["case"]
+        return
     if made["name"] == "scaling":
         for row in made["rows"]:
             for result in row["results"].values():

@@ -37,6 +37,8 @@ def test_the_share_of_the_cards_own_rates(estimate: ModuleType) -> None:
     """One card that multiplies its half in 1 s and one that takes 2 s have 1.5 halves a second; both in 2 s are 2/3 of that."""
     made = {"alone": [1.0, 2.0], "results": {"mm32": {"seconds": 2.0}}}
     assert estimate.share(made) == pytest.approx(2 / 3)
+    # By themselves they take 2 s and 4 s for all of it: 3/4 of it a second, so 2 s for it are again 2/3 of their rates.
+    assert estimate.share_of_whole(made | {"whole": [2.0, 4.0]}) == pytest.approx(2 / 3)
 
 
 def test_what_is_sent_within_a_host_and_between_hosts(estimate: ModuleType) -> None:

@@ -106,25 +106,31 @@ def first_calls(load: Load, source: Source) -> str:
     return markdown(heads, map(line, load("first_call")["rows"])) + source("first_call")
 
 
-def several_cards(load: Load, source: Source) -> str:
+def several_cards(cards: int) -> Callable[[Load, Source], str]:
+    """A line for each product and placement; dashes for what was not timed there, or is not in an older record."""
+
     def line(row: Row) -> list[str]:
-        case, torchs, ours = row["case"], row["results"]["torch"], row["results"]["mm32"]
+        case, ours, torchs = row["case"], row["results"]["mm32"], row["results"].get("torch")
+        packed = row["results"].get("mm32-packed")
         return [
             f"{case['m']} × {case['k']} × {case['n']}",
             f"{case['sharded']}, {case['growth']}",
-            f"{torchs['seconds'] * 1e3:.2f} ms",
+            f"{torchs['seconds'] * 1e3:.2f} ms" if torchs else "–",
             f"{ours['seconds'] * 1e3:.2f} ms",
-            f"**{torchs['seconds'] / ours['seconds']:.2f}**",
-            f"{torchs['normwise']:.1e}",
+            f"**{torchs['seconds'] / ours['seconds']:.2f}**" if torchs else "–",
+            f"{torchs['normwise']:.1e}" if torchs else "–",
             f"{ours['normwise']:.1e}",
-            f"{estimated.share(row):.2f}" if "alone" in row else "–",
+            f"{packed['seconds'] * 1e3:.2f} ms, {packed['normwise']:.1e}" if packed else "–",
+            f"{estimated.share(row):.3f}" if "alone" in row else "–",
+            f"{estimated.share_of_whole(row):.3f}" if "whole" in row else "–",
         ]
 
     heads = [
         "M × K × N", "A sharded by, growth", "torch fp32", "mm32", "mm32 : torch", "error torch", "error mm32",
-        "of the cards' own rates",
+        "mm32, B packed before, error", "of the cards' own rates, for their parts", "for the whole product",
     ]  # fmt: skip
-    return markdown(heads, map(line, load("scaling-2")["rows"])) + source("scaling-2")
+    name = f"scaling-{cards}"
+    return lambda load, source: markdown(heads, map(line, load(name)["rows"])) + source(name)
 
 
 def estimated_cards(load: Load, source: Source) -> str:

@@ -314,16 +314,21 @@ def models(made: Record, theme: Theme) -> str:
 # ---------------------------------------------------------------------------------------------------------------------
 # Several cards
 
-# placement -> its colour (an implementation's) and mark; of those by rows with B everywhere nothing is sent, and they stay at 1
+# placement -> its colour (an implementation's) and mark. Those of MEASURED have no curve: where nothing is sent it would stay at
+# 1, and the estimate overlaps nothing.
 PLACES = {
     "rows, B gathered": ("mm32", "star"),
     "grid": ("triton-tf32x3", "diamond"),
     "K": ("torch-tf32", "square"),
 }
+MEASURED = {"rows": ("torch", "circle"), "rows, B overlapped": ("mm32", "diamond")}
+SIDES = (16384, 32768)  # of the products whose measured shares are marked
 SAID_OF_PLACES = {
     "rows, B gathered": "A by rows; B sharded, and gathered first",
     "grid": "both by rows and columns of a grid, gathered along it",
     "K": "both over K; the result all-reduced",
+    "rows": "A by rows, B on every card; nothing is sent (measured only)",
+    "rows, B overlapped": "B gathered while multiplying (measured only)",
 }
 
 
@@ -332,19 +337,33 @@ def scaling(made: Record, theme: Theme) -> str:
     parts, most = estimated.measured(made), 512
     side, rows_a_card = estimated.SIDE, estimated.ROWS
     errors = {
-        name: span([row["results"][name]["normwise"] for row in made["rows"]], "{:.1e}".format)
+        name: span(
+            [row["results"][name]["normwise"] for row in made["rows"] if name in row["results"]], "{:.1e}".format
+        )
         for name in ("mm32", "torch")
     }
+    records = [made, *([made["four"]] if "four" in made else [])]
+    marked = {**PLACES, **MEASURED}
+    shown = [
+        row
+        for each in records
+        for row in each["rows"]
+        if "alone" in row and row["case"]["sharded"] in marked and row["case"]["k"] == row["case"]["n"] in SIDES
+    ]
+    named = {**PLACES, **{place: MEASURED[place] for place in MEASURED if shown}}
     lines = [
         f"from what {made['environment']['cards']} cards measured: {parts.rate * 1e-12:.0f} TFLOP/s and "
         f"{parts.bandwidth * 1e-9:.0f} GB/s a card,",
         f"with error {errors['mm32']} (torch fp32 {errors['torch']});",
         f"assumed: hosts of {estimated.HOST}, {estimated.BETWEEN * 1e-9:.0f} GB/s a card between them, nothing overlapped",
     ]
-    below = height_of_head(3, made) + 21 * (len(PLACES) + 2)
+    if "four" in made:
+        e = made["four"]["environment"]
+        lines.append(f"four cards: {e['card']}, driver {e['driver']}, torch {e['torch']}, {made['four']['made'][:10]}")
+    below = height_of_head(len(lines), made) + 21 * (len(named) + 2)
     canvas = Canvas(below + 352, theme)
     y = head(canvas, "How far it should carry: a paper estimate", lines, made) + 8
-    for place, (colour, mark) in PLACES.items():
+    for place, (colour, mark) in named.items():
         canvas.mark(10, y - 5, mark, theme.colours[colour])
         canvas.text(24, y, place, 14, theme.colours[colour], bold=True)
         canvas.text(168, y, SAID_OF_PLACES[place], 14)
@@ -367,12 +386,15 @@ def scaling(made: Record, theme: Theme) -> str:
                 left = parts.seconds("rows", m, k, k, p) / parts.seconds(place, m, k, k, p)
                 points.append((chart.x(p), chart.y(left)))
             canvas.path(points, theme.colours[colour], dashed=weak)
-    shown = [row for row in made["rows"] if "alone" in row and row["case"]["sharded"] in PLACES]
     for row in shown:
-        colour, mark = PLACES[row["case"]["sharded"]]
+        colour, mark = marked[row["case"]["sharded"]]
         at = chart.x(row["case"]["cards"]), chart.y(estimated.share(row))
         canvas.mark(*at, mark, theme.colours[colour], hollow=row["case"]["growth"] == "weak")
-    note = "marks: measured; filled: strong, hollow: weak" if shown else "no share has been measured yet"
+    note = (
+        f"marks: measured, K = N = {SIDES[0]} and {SIDES[1]}; filled: strong, hollow: weak"
+        if shown
+        else "no share has been measured yet"
+    )
     canvas.text(chart.right, below + 12, note, 13, theme.muted, "end")
     return canvas.svg("Estimated share of the cards' own rates from 2 to 512 cards, by how the operands are sharded")
 

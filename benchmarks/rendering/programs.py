@@ -1,13 +1,14 @@
-"""Tables of whole programs' steps: of the records models.json and programs.json (models.py)."""
+"""Tables of whole programs' steps: of the records models.json and programs.json (models.py) and parallel-<cards>.json
+(parallel_steps.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from mm32.bench import models, summary
 
-from .columns import Cell, Load, Row, Source, grid, speedup, time
+from .columns import Cell, Load, Row, Source, grid, markdown, speedup, time
 
 
 def models_table(load: Load, source: Source) -> str:
@@ -76,3 +77,93 @@ def summed_up(made: dict[str, Any]) -> str:
         + (f" Not measured: {left}." if left else "")
         + "\n"
     )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Over several cards
+
+PARALLEL = ("mlp", "blocks", "async", "fsdp")  # the programs of parallel_steps.py
+
+
+def parallel(cards: int) -> Callable[[Load, Source], str]:
+    """Steps over so many cards; under them what async tensor parallel hides, what FSDP2's step saves, and what is missing."""
+
+    def make(load: Load, source: Source) -> str:
+        name = f"parallel-{cards}"
+        by_program = {row["case"]["program"]: row for row in load(name)["rows"]}
+        text = markdown(
+            [
+                "step",
+                "by",
+                "time",
+                "torch : this (95 %)",
+                "error of the output",
+                "of the gradient",
+                "of the worst parameter's",
+            ],
+            (line for row in by_program.values() for line in _steps(row)),
+        )
+        if "async" in by_program:
+            text += "\n" + _hidden(by_program["async"])
+        if "fsdp" in by_program:
+            text += "\n" + _saved(by_program["fsdp"])
+        missing = [program for program in PARALLEL if program not in by_program]
+        if missing:
+            text += f"\nNot measured: {', '.join(missing)}.\n"
+        return text + source(name)
+
+    return make
+
+
+def _steps(row: Row) -> Iterable[list[str]]:
+    for name, r in row["results"].items():
+        judged = [f"{r['errors'][of]:.1e}" for of in ("output", "gradient", "worst parameter")]
+        program = f"**{row['case']['program']}**: {row['what']}" if name == "torch" else ""
+        yield [program, name, time(r["seconds"]), speedup(name)(row), *judged]
+    for name, why in row["unavailable"].items():
+        yield ["", name, f"not measured: {why}", "–", "–", "–", "–"]
+
+
+def _hidden(row: Row) -> str:
+    """What of the exposed communication async tensor parallel hides."""
+    results, exposed = row["results"], row["exposed"]
+
+    def line(by: str) -> list[str]:
+        hidden = [
+            f"{name.removeprefix(by).strip(' ,')}: {time(results[name]['seconds'])}, **{share:.2f}**"
+            for name, share in row["hidden"].items()
+            if name.split()[0] == by
+        ]
+        nothing = time(row["beside"][f"{by} nothing sent"]["seconds"])
+        return [by, time(results[by]["seconds"]), nothing, time(exposed[by]), "; ".join(hidden) or "not measured"]
+
+    heads = ["async", "step", "with nothing sent", "exposed communication", "with async tensor parallel, share hidden"]
+    return markdown(heads, (line(by) for by in exposed))
+
+
+def _saved(row: Row) -> str:
+    """What FSDP2's step saves, beside what its products do."""
+    saved, products = row["saved"], row["products"]["seconds"]
+    sent = {by: row["collectives"][by] for by in ("torch", "mm32")}
+
+    def communication(by: str) -> str:
+        of = sent[by]
+        return (
+            f"not measured ({of['failed']})" if "failed" in of else f"{time(of['seconds'])} in {of['kernels']} kernels"
+        )
+
+    lines = [
+        [by, time(row["results"][by]["seconds"]), time(row["beside"][f"{by} alone"]["seconds"]), time(products[by]),
+         time(row["exposed"][by]), communication(by)]
+        for by in ("torch", "mm32")
+    ]  # fmt: skip
+    lines.append(["saved", *(f"**{time(saved[of])}**" for of in ("step", "step alone", "products")), "", ""])
+    heads = [
+        "fsdp",
+        "step",
+        "a card by itself",
+        "its products alone",
+        "exposed communication",
+        "NCCL's kernels, waiting too",
+    ]
+    return markdown(heads, lines)

@@ -1,0 +1,721 @@
+"""Training steps over several cards: torchrun --standalone --nproc-per-node 2 benchmarks/parallel_steps.py.
+
+Programs (--only takes their names):
+
+mlp     a tensor parallel MLP with its norm (SequenceParallel, ColwiseParallel, RowwiseParallel), eager: forward, backward, AdamW
+blocks  blocks of a GPT-2, tensor parallel in the same way, eager: forward and backward
+async   the same blocks compiled, with and without async tensor parallel (torch's symmetric memory, inductor's
+        _micro_pipeline_tp), and on the same local shapes with nothing sent: how much communication is exposed, and how much of it
+        async hides
+fsdp    the blocks under fully_shard, each rank with a batch of its own: forward and backward, beside the same blocks on a card by
+        themselves and the step's products timed one by one
+
+Each is timed with torch fp32 and with mm32 (mm32.enabled; "mm32.nn" is mm32.replace_linear without it), in interleaved rounds on
+the same data. All cards start a step together, and the slowest card's time counts. Errors are against float64 on the same data:
+of the output, and of the gradient of all parameters, at the full size; the float64 step recomputes each block in its backward.
+
+The record is benchmarks/results/<card>/parallel-<cards>.json, written after each program; --resume measures what it has not got.
+All takes about 100 s on two H200s and needs 60 GB of a card. NVLink multicast stays off.
+
+--small --device cpu runs the same with gloo in small, and its times mean nothing: it writes a record only where -o says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import copy
+import gc
+import inspect
+import os
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Shard
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
+
+import mm32
+from mm32.bench import measure, record
+
+sys.path.append(str(Path(__file__).parent))  # where this file is loaded by its path
+import scaling
+
+BUDGET = 5.0  # seconds of a program's rounds, of which there are scaling.LEAST at least
+METHOD = (
+    "training steps over `cards` cards; interleaved rounds that all cards start together, the slowest card's median of CUDA "
+    "events, 95 % intervals of the medians and of the rounds' ratios; errors against the same step in float64 at full size; "
+    "NVLink multicast off (NCCL_NVLS_ENABLE=0, TORCH_SYMM_MEM_DISABLE_MULTICAST=1, NVSHMEM_DISABLE_NVLS=1). `beside`: not "
+    "the same step, timed to be subtracted: `nothing sent` (async) is the step on each card's local shapes, every "
+    "collective replaced by a copy of what it would bring, and `alone` (fsdp) that of one card without fully_shard; "
+    "`exposed`: a step's median less that; `hidden`: the part of the exposed time that async tensor parallel takes off; "
+    "`products`: the step's products timed one by one, cold L2, times how often the step has them; `collectives`: NCCL's "
+    "kernels in a profiled step, waiting included"
+)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of the MLP: width, hidden, rows over all cards. Of the blocks: how many, width, heads, sequences, tokens of each."""
+
+    width: int
+    hidden: int
+    rows: int
+    blocks: int
+    embedding: int
+    heads: int
+    batch: int
+    length: int
+
+
+# Blocks as in examples/models/transformer.py. Heads divide by 2 and 4 cards.
+FULL = Sizes(width=4096, hidden=16384, rows=16384, blocks=6, embedding=2048, heads=16, batch=8, length=1024)
+SMALL = Sizes(width=32, hidden=64, rows=16, blocks=2, embedding=32, heads=4, batch=4, length=8)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Modules. Rows are tokens, so a shard of rows is a shard of sequences.
+
+
+class MLP(nn.Module):
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, hidden), nn.Linear(hidden, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.down(F.gelu(self.up(self.norm(x))))
+
+
+class Block(nn.Module):
+    """A GPT-2's block on rows (tokens, width). Columns of qkv are ordered by head, so that a shard of them is of whole heads.
+    `gather` and `scatter` stand where tensor parallelism communicates. Attention is of products and a softmax, as "eager" in the
+    package transformers, so that mm32 and torch both compute it in fp32."""
+
+    def __init__(self, width: int, heads: int, size: int, hidden: int, length: int, bias: bool) -> None:
+        super().__init__()
+        self.size, self.length = size, length
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * heads * size, bias)
+        self.proj = nn.Linear(heads * size, width, bias)
+        self.up, self.down = nn.Linear(width, hidden, bias), nn.Linear(hidden, width, bias)
+        self.gather: nn.Module = nn.Identity()
+        self.scatter: nn.Module = nn.Identity()
+        self.register_buffer("mask", torch.ones(length, length, dtype=torch.bool).triu(1), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.scatter(self.proj(self.attention(self.qkv(self.gather(self.norm1(x))))))
+        return x + self.scatter(self.down(F.gelu(self.up(self.gather(self.norm2(x))), approximate="tanh")))
+
+    def attention(self, qkv: torch.Tensor) -> torch.Tensor:
+        by_head = qkv.view(len(qkv) // self.length, self.length, -1, 3, self.size)  # of this rank's heads
+        q, k, v = by_head.permute(3, 0, 2, 1, 4).unbind()
+        scores = (q * self.size**-0.5) @ k.mT
+        weights = scores.masked_fill(self.mask, float("-inf")).softmax(-1)
+        return (weights @ v).transpose(1, 2).reshape(len(qkv), -1)
+
+
+class Stack(nn.Module):
+    def __init__(self, sizes: Sizes, cards: int = 1, bias: bool = False) -> None:
+        """With more than one card, blocks of one card's local shapes."""
+        super().__init__()
+        width, heads, hidden = sizes.embedding, sizes.heads // cards, 4 * sizes.embedding // cards
+        size = width // sizes.heads
+        self.blocks = nn.ModuleList(Block(width, heads, size, hidden, sizes.length, bias) for _ in range(sizes.blocks))
+        self.recompute = False  # each block in the backward pass: for float64, whose activations need not fit
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False) if self.recompute else block(x)
+        return x
+
+
+class _Repeat(torch.autograd.Function):
+    """What an all-gather brings, from this card's rows alone; backward, a card's part, as a reduce-scatter."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, cards: int) -> torch.Tensor:
+        ctx.rows = len(x)
+        return x.repeat(cards, 1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        return grads[0][: ctx.rows].clone(), None
+
+
+class _Part(torch.autograd.Function):
+    """The other way round."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, cards: int) -> torch.Tensor:
+        ctx.cards = cards
+        return x[: len(x) // cards].clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        return grads[0].repeat(ctx.cards, 1), None
+
+
+class Local(nn.Module):
+    """In place of a collective over `cards`."""
+
+    def __init__(self, function: Any, cards: int) -> None:
+        super().__init__()
+        self.function, self.cards = function, cards
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function.apply(x, self.cards)
+
+
+def tensor_parallel(block: nn.Module, mesh: DeviceMesh) -> None:
+    """Rows of the input and of the result are sharded; each linear layer pair gathers once and scatters once."""
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        SequenceParallel,
+        parallelize_module,
+    )
+
+    styles = {
+        **dict.fromkeys(("norm", "norm1", "norm2"), SequenceParallel(sequence_dim=0)),
+        **dict.fromkeys(("qkv", "up"), ColwiseParallel(input_layouts=Shard(0))),
+        **dict.fromkeys(("proj", "down"), RowwiseParallel(output_layouts=Shard(0))),
+    }
+    parallelize_module(block, mesh, {name: style for name, style in styles.items() if hasattr(block, name)})
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Steps
+
+
+class Arm:
+    """A way to run a program's step on this rank's part of the data: `x` and the gradient that its result gets."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        x: torch.Tensor,
+        grad: torch.Tensor,
+        on: bool,
+        adam: bool = False,
+        around: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+    ) -> None:
+        self.module, self.on, self.around = module, on, around
+        self.x, self.grad = x.clone().requires_grad_(), grad
+        self.optimizer = torch.optim.AdamW(module.parameters(), lr=1e-4, fused=True) if adam else None
+
+    def step(self) -> torch.Tensor:
+        self.x.grad = None
+        self.module.zero_grad()
+        y = self.module(self.x)
+        y.backward(self.grad)
+        if self.optimizer is not None:
+            self.optimizer.step()
+        return y.detach()
+
+    @contextlib.contextmanager
+    def within(self) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            if self.on:
+                stack.enter_context(mm32.enabled())
+            stack.enter_context(self.around())
+            yield
+
+
+@dataclass
+class Truth:
+    """The float64 step: this rank's rows of the output, and the whole gradient of each parameter, by name."""
+
+    output: torch.Tensor
+    gradient: dict[str, torch.Tensor]
+
+
+@dataclass
+class Program:
+    """A program's arms. Those that are not judged compute something else, and are timed to be subtracted."""
+
+    what: str
+    arms: dict[str, Arm]
+    truth: Truth
+    unjudged: tuple[str, ...] = ()
+    unavailable: dict[str, str] = field(default_factory=dict)
+    more: Callable[[dict[str, Any]], None] = lambda row: None
+    """Adds to the row what this program is for."""
+
+
+def whole(t: torch.Tensor) -> torch.Tensor:
+    return t.full_tensor() if hasattr(t, "full_tensor") else t
+
+
+def float64_step(
+    module: nn.Module, x: torch.Tensor, grad: torch.Tensor
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Output and gradients of a plain module on all of the data, in float64."""
+    module = copy.deepcopy(module).double()
+    if isinstance(module, Stack):
+        module.recompute = True
+    y = module(x.double().requires_grad_())
+    y.backward(grad.double())
+    return y.detach(), {name: p.grad for name, p in module.named_parameters() if p.grad is not None}
+
+
+def errors(mesh: DeviceMesh, arm: Arm, y: torch.Tensor, truth: Truth) -> dict[str, float]:
+    """||x - x64|| / ||x64|| of the output over all ranks, of the gradient of all parameters, and the largest of one parameter."""
+    norms = torch.stack([(y.double() - truth.output).square().sum(), truth.output.square().sum()])
+    dist.all_reduce(norms)
+    wrong, size, worst = 0.0, 0.0, 0.0
+    for name, p in arm.module.named_parameters():
+        wanted = truth.gradient[name]
+        a, b = float((whole(p.grad).double() - wanted).square().sum()), float(wanted.square().sum())
+        wrong, size, worst = wrong + a, size + b, max(worst, (a / b) ** 0.5)
+    found = {"output": float((norms[0] / norms[1]).sqrt()), "gradient": (wrong / size) ** 0.5, "worst parameter": worst}
+    return {name: scaling.agreed(mesh, error) for name, error in found.items()}
+
+
+def reason(error: BaseException) -> str:
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0]}"[:300]
+
+
+def agree(mesh: DeviceMesh, failed: str | None) -> str | None:
+    """Why a rank failed, the first one's reason; None if none did. A rank that failed in the middle of a collective leaves the
+    others waiting in it, until the collective's timeout ends the run."""
+    every: list[Any] = [None] * mesh.size()
+    dist.all_gather_object(every, failed)
+    return next((f"rank {rank}: {why}" for rank, why in enumerate(every) if why is not None), None)
+
+
+def free(mesh: DeviceMesh) -> None:
+    gc.collect()
+    if mesh.device_type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def measured(mesh: DeviceMesh, name: str, program: Program) -> dict[str, Any]:
+    """A row: each arm's first step judged and its products counted, then all timed in turn."""
+    results: dict[str, dict[str, Any]] = {}
+    unavailable = dict(program.unavailable)
+    for which, arm in list(program.arms.items()):
+        failed, before = None, mm32.stats()
+        try:
+            with arm.within():
+                y = arm.step()
+        except Exception as error:
+            failed = reason(error)
+        if (why := agree(mesh, failed)) is not None:
+            unavailable[which] = why
+            del program.arms[which]
+            continue
+        results[which] = {}
+        if arm.on:
+            after = mm32.stats()
+            results[which]["kernels"] = dict(Counter(after.kernels) - Counter(before.kernels))
+            results[which]["left to torch"] = dict(Counter(after.reasons) - Counter(before.reasons))
+            results[which]["tiers"] = dict(Counter(after.tiers) - Counter(before.tiers))
+        if which not in program.unjudged:
+            results[which]["errors"] = errors(mesh, arm, y, program.truth)
+            results[which]["normwise"] = results[which]["errors"]["gradient"]
+    program.truth = Truth(torch.empty(0), {})
+    free(mesh)
+    steps = {which: arm.step for which, arm in program.arms.items()}
+    budget = BUDGET if mesh.device_type == "cuda" else 0.0
+    times = scaling.timed(mesh, steps, budget, within=lambda which: program.arms[which].within())
+    slowest = {which: each.amax(0).tolist() for which, each in times.items()}
+    for which, figures in measure.timed(slowest).items():
+        results[which] |= figures
+    case = {"program": name, "cards": mesh.size()}
+    row = {"case": case, "what": program.what, "rounds": len(slowest["torch"]), "results": results}
+    row |= {"unavailable": unavailable}
+    program.more(row)
+    # What is not the same step has a place of its own: no time stands among the results without its error.
+    row["beside"] = {which: results.pop(which) for which in program.unjudged if which in results}
+    return row
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The programs
+
+
+def drawn(mesh: DeviceMesh, rows: int, width: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Input and gradient of the result, the same on every rank that takes the same seed."""
+    generator = torch.Generator(mesh.device_type).manual_seed(seed)
+    x, grad = (torch.randn(rows, width, generator=generator, device=mesh.device_type) for _ in range(2))
+    return x, grad
+
+
+def mine(mesh: DeviceMesh, t: torch.Tensor) -> torch.Tensor:
+    return t.chunk(mesh.size())[mesh.get_local_rank()].contiguous()
+
+
+def made(mesh: DeviceMesh, make: Callable[[], nn.Module]) -> nn.Module:
+    """The same weights on every rank."""
+    torch.manual_seed(0)
+    with torch.device(mesh.device_type):
+        return make()
+
+
+def eager(mesh: DeviceMesh, plain: nn.Module, rows: int, width: int, adam: bool) -> tuple[dict[str, Arm], Truth]:
+    """A tensor parallel module by torch, by mm32.enabled and by mm32's layers, and its truth."""
+    x, grad = drawn(mesh, rows, width, 1)
+    output, gradient = float64_step(plain, x, grad)
+    arms = {}
+    for which in ("torch", "mm32", "mm32.nn"):
+        module = copy.deepcopy(plain)
+        if which == "mm32.nn":
+            mm32.replace_linear(module)
+        for part in module.blocks if isinstance(module, Stack) else [module]:
+            tensor_parallel(part, mesh)
+        arms[which] = Arm(module, mine(mesh, x), mine(mesh, grad), which == "mm32", adam)
+    return arms, Truth(mine(mesh, output), gradient)
+
+
+def mlp(mesh: DeviceMesh, sizes: Sizes) -> Program:
+    plain = made(mesh, lambda: MLP(sizes.width, sizes.hidden))
+    arms, truth = eager(mesh, plain, sizes.rows, sizes.width, adam=True)
+    what = (
+        f"tensor parallel MLP, width {sizes.width}, hidden {sizes.hidden}, {sizes.rows} rows over all cards, eager: forward, "
+        "backward, AdamW (fused)"
+    )
+    return Program(what, arms, truth)
+
+
+def described(sizes: Sizes, each: bool = False) -> str:
+    of = f"{sizes.batch} × {sizes.length} tokens" + (" for each card" if each else "")
+    return f"{sizes.blocks} blocks of a GPT-2, width {sizes.embedding}, {sizes.heads} heads, {of}"
+
+
+def blocks(mesh: DeviceMesh, sizes: Sizes) -> Program:
+    plain = made(mesh, lambda: Stack(sizes, bias=True))
+    arms, truth = eager(mesh, plain, sizes.batch * sizes.length, sizes.embedding, adam=False)
+    return Program(f"tensor parallel, {described(sizes)}, eager: forward and backward", arms, truth)
+
+
+# -- async tensor parallel
+
+
+class Fused:
+    """Counts the calls of torch's products that are fused with a collective. With `packing`, these pack the weight once, by
+    mm32.pack, for all chunks that it is multiplied with; by themselves, they multiply each chunk by torch.mm."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+
+    @contextlib.contextmanager
+    def around(self, packing: bool) -> Iterator[None]:
+        from torch.distributed import _symmetric_memory as symmetric
+
+        names = ("_fused_all_gather_matmul_impl", "_fused_matmul_reduce_scatter_impl")
+        before = {name: getattr(symmetric, name) for name in names}
+        for name in names:
+            setattr(symmetric, name, self._wrapped(before[name], name, packing))
+        try:
+            yield
+        finally:
+            for name in names:
+                setattr(symmetric, name, before[name])
+
+    def _wrapped(self, function: Callable[..., Any], name: str, packing: bool) -> Callable[..., Any]:
+        signature = inspect.signature(function)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.calls[name.removeprefix("_fused_").removesuffix("_impl")] += 1
+            bound = signature.bind(*args, **kwargs)
+            if packing:
+                of = bound.arguments
+                multiply, packed = of["mm_out_op"], {}
+                for weight in of.get("Bs") or [of["B"]]:
+                    operand = mm32.pack(weight)  # on the stream that torch's second one waits for
+                    if operand.reason is None:
+                        packed[id(weight)] = operand
+
+                def by_packed(a: torch.Tensor, b: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
+                    if id(b) in packed:
+                        return mm32.matmul(a, packed[id(b)], out=out)
+                    return multiply(a, b, out=out)
+
+                of["mm_out_op"] = by_packed
+            return function(*bound.args, **bound.kwargs)
+
+        return call
+
+
+def no_symmetric_memory(mesh: DeviceMesh) -> str | None:
+    """Why async tensor parallel cannot run here; None if it can. NVLink multicast must be off."""
+    if mesh.device_type != "cuda":
+        return "torch's symmetric memory is for CUDA devices"
+    try:
+        from torch._C._autograd import DeviceType
+        from torch._C._distributed_c10d import _SymmetricMemory
+        from torch._inductor import config
+        from torch.distributed import _symmetric_memory as symmetric
+
+        if not hasattr(config, "_micro_pipeline_tp"):
+            return f"inductor of torch {torch.__version__} has no _micro_pipeline_tp"
+        if _SymmetricMemory.has_multicast_support(DeviceType.CUDA, torch.cuda.current_device()):
+            return "NVLink multicast is not off in torch's symmetric memory, though TORCH_SYMM_MEM_DISABLE_MULTICAST=1 is set"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # newer ones need no call
+            symmetric.enable_symm_mem_for_group(mesh.get_group().group_name)
+        symmetric.get_symm_mem_workspace(mesh.get_group().group_name, min_size=2**20).barrier()
+    except Exception as error:
+        return reason(error)
+    return None
+
+
+def compiled(module: Stack, device: str, pipelined: bool) -> Stack:
+    """Each block by itself: they share one graph. Other options are another backend to torch.compile, and so another graph."""
+    for block in module.blocks:
+        if device == "cuda":
+            block.compile(fullgraph=True, options={"_micro_pipeline_tp": pipelined})
+        else:
+            block.compile(fullgraph=True, backend="aot_eager")
+    return module
+
+
+def asynchronous(mesh: DeviceMesh, sizes: Sizes) -> Program:
+    torch._dynamo.config.cache_size_limit = 64
+    plain = made(mesh, lambda: Stack(sizes))
+    x, grad = drawn(mesh, sizes.batch * sizes.length, sizes.embedding, 1)
+    output, gradient = float64_step(plain, x, grad)
+    x, grad, output = (mine(mesh, t) for t in (x, grad, output))
+    why = agree(mesh, no_symmetric_memory(mesh))
+
+    def parallel(pipelined: bool) -> Stack:
+        module = copy.deepcopy(plain)
+        for block in module.blocks:
+            tensor_parallel(block, mesh)
+        return compiled(module, mesh.device_type, pipelined)
+
+    local = made(mesh, lambda: Stack(sizes, cards=mesh.size()))
+    for block in local.blocks:
+        block.gather, block.scatter = Local(_Repeat, mesh.size()), Local(_Part, mesh.size())
+    modules = {"": parallel(False), " nothing sent": compiled(local, mesh.device_type, False)}
+    if why is None:
+        modules |= {" async": parallel(True)}
+    fused: dict[str, Fused] = {}
+    arms = {}
+    for name, module in modules.items():
+        arms[f"torch{name}"] = Arm(module, x, grad, False)
+        arms[f"mm32{name}"] = Arm(module, x, grad, True)
+    if why is None:
+        arms["mm32 async, packed once"] = Arm(modules[" async"], x, grad, True)
+        for which in ("torch async", "mm32 async", "mm32 async, packed once"):
+            fused[which] = Fused()
+            arms[which].around = lambda each=fused[which], packing="packed" in which: each.around(packing)
+    waiting = ("torch async", "mm32 async", "mm32 async, packed once")
+    program = Program(
+        f"tensor parallel, {described(sizes)}, without biases, each block compiled: forward and backward",
+        arms,
+        Truth(output, gradient),
+        unjudged=("torch nothing sent", "mm32 nothing sent"),
+        unavailable={} if why is None else dict.fromkeys(waiting, why),
+    )
+
+    def more(row: dict[str, Any]) -> None:
+        seconds = {which: r["seconds"] for which, r in row["results"].items()}
+        steps = row["rounds"] + 2  # with the judged one and a warm-up
+        row["fused"] = {which: {name: n // steps for name, n in each.calls.items()} for which, each in fused.items()}
+        for which, calls in row["fused"].items():
+            if which in row["results"] and not calls:
+                row["unavailable"][which] = (
+                    "inductor fused no collective with a product: the step is the one without async"
+                )
+        row["exposed"] = {
+            by: seconds[by] - seconds[f"{by} nothing sent"]
+            for by in ("torch", "mm32")
+            if {by, f"{by} nothing sent"} <= seconds.keys()
+        }
+        row["hidden"] = {
+            which: (seconds[by] - seconds[which]) / row["exposed"][by]
+            for which in waiting
+            if (by := which.split()[0]) in row["exposed"] and which in seconds and row["exposed"][by] > 0
+        }
+
+    program.more = more
+    return program
+
+
+# -- FSDP2
+
+
+class Products(TorchDispatchMode):
+    """Counts the products that torch is asked for, by operator, shapes and strides, forward and backward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.forms: Counter[tuple] = Counter()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.bmm.default):
+            self.forms[function, tuple((tuple(t.shape), t.stride()) for t in args)] += 1
+        return function(*args, **(kwargs or {}))
+
+
+def products_alone(mesh: DeviceMesh, forms: Counter[tuple]) -> dict[str, Any]:
+    """Seconds of a step's products on one card, by torch and by mm32: each form timed by itself, the slowest card's median."""
+    total = {"torch": 0.0, "mm32": 0.0}
+    for (function, operands), count in forms.items():
+        tensors = [torch.empty_strided(*of, device=mesh.device_type).normal_() for of in operands]
+        calls = dict.fromkeys(total, lambda f=function, t=tensors: f(*t))
+        times = scaling.timed(
+            mesh, calls, 0.2, within=lambda which: mm32.enabled() if which == "mm32" else contextlib.nullcontext()
+        )
+        for which in total:
+            total[which] += count * max(median(card) for card in times[which].tolist())
+    return {"forms": len(forms), "calls": sum(forms.values()), "seconds": total}
+
+
+def collectives(mesh: DeviceMesh, arm: Arm) -> dict[str, Any]:
+    """The time that a step's NCCL kernels take on the slowest card, waiting for other cards included, and their number."""
+    if mesh.device_type != "cuda":
+        return {"failed": "NCCL is for CUDA devices"}
+    found, failed = (0.0, 0), None
+    with arm.within():
+        arm.step()
+        dist.barrier()
+        try:
+            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+                arm.step()
+                torch.cuda.synchronize()
+            kernels = [e for e in profile.events() if e.name.startswith("ncclDevKernel")]
+            found = sum(e.time_range.elapsed_us() for e in kernels) * 1e-6, len(kernels)
+        except Exception as error:
+            failed = reason(error)
+    if (why := agree(mesh, failed)) is not None:
+        return {"failed": why}
+    return {"seconds": scaling.agreed(mesh, found[0]), "kernels": int(scaling.agreed(mesh, found[1]))}
+
+
+def fsdp(mesh: DeviceMesh, sizes: Sizes) -> Program:
+    from torch.distributed.fsdp import fully_shard
+
+    plain = made(mesh, lambda: Stack(sizes, bias=True))
+    x, grad = drawn(mesh, sizes.batch * sizes.length, sizes.embedding, 1 + mesh.get_local_rank())
+    output, gradient = float64_step(plain, x, grad)
+    for t in gradient.values():  # fully_shard averages over the ranks
+        dist.all_reduce(t.div_(mesh.size()))
+    arms = {}
+    for which in ("torch", "mm32", "mm32.nn"):
+        module = copy.deepcopy(plain)
+        if which == "mm32.nn":
+            mm32.replace_linear(module)
+        for block in module.blocks:
+            fully_shard(block, mesh=mesh)
+        fully_shard(module, mesh=mesh)
+        arms[which] = Arm(module, x, grad, which == "mm32")
+    alone = copy.deepcopy(plain)
+    for which in ("torch", "mm32"):
+        arms[f"{which} alone"] = Arm(alone, x, grad, which == "mm32")
+    program = Program(
+        f"fully_shard of each of {described(sizes, each=True)}, eager: forward and backward",
+        arms,
+        Truth(output, gradient),
+        unjudged=("torch alone", "mm32 alone"),
+    )
+
+    def more(row: dict[str, Any]) -> None:
+        results = row["results"]
+        with Products() as counted:
+            arms["torch alone"].step()
+        row["products"] = products_alone(mesh, counted.forms)
+        of_products, steps = row["products"]["seconds"], {which: r["seconds"] for which, r in results.items()}
+        row["saved"] = {
+            "products": of_products["torch"] - of_products["mm32"],
+            "step": steps["torch"] - steps["mm32"],
+            "step alone": steps["torch alone"] - steps["mm32 alone"],
+        }
+        row["exposed"] = {by: steps[by] - steps[f"{by} alone"] for by in ("torch", "mm32")}
+        row["collectives"] = {which: collectives(mesh, arms[which]) for which in ("torch", "mm32")}
+
+    program.more = more
+    return program
+
+
+PROGRAMS: dict[str, Callable[[DeviceMesh, Sizes], Program]] = {
+    "mlp": mlp,
+    "blocks": blocks,
+    "async": asynchronous,
+    "fsdp": fsdp,
+}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def said(row: dict[str, Any]) -> Iterable[str]:
+    yield f"{row['case']['program']} on {row['case']['cards']} cards: {row['what']}"
+    for which, r in row["results"].items():
+        yield (
+            f"  {which:24} {r['seconds'] * 1e3:9.3f} ms  torch : this {r['speedup']:.2f} ({r['speedup_low']:.2f}–"
+            f"{r['speedup_high']:.2f})  errors against float64: "
+            + ", ".join(f"{n} {e:.1e}" for n, e in r["errors"].items())
+        )
+    for which, r in row["beside"].items():
+        yield f"  {which:24} {r['seconds'] * 1e3:9.3f} ms"
+    for which, why in row["unavailable"].items():
+        yield f"  {which}: {why}"
+    for name in ("exposed", "hidden", "saved", "products", "collectives", "fused"):
+        if name in row:
+            yield f"  {name}: {row[name]}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="+", metavar="NAME", choices=PROGRAMS, help=f"of {', '.join(PROGRAMS)}")
+    parser.add_argument("--resume", action="store_true", help="only the programs that the record has not got")
+    parser.add_argument(
+        "--small", action="store_true", help="sizes for a CPU too, to try it; no record but where -o says"
+    )
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
+    parser.add_argument("-o", "--output", type=Path)
+    options = parser.parse_args(arguments)
+    if "WORLD_SIZE" not in os.environ:
+        print("benchmarks/parallel_steps.py is started by torchrun, a process for each card", file=sys.stderr)
+        return 2
+    if options.device == "cpu" and not options.small:
+        parser.error("--device cpu is for --small")
+    mesh = scaling.start(options.device)
+    path = options.output if options.small else scaling.written_to(options, f"parallel-{mesh.size()}")
+    environment = record.environment() | {"cards": mesh.size(), "multicast": "off"}
+    chosen = options.only or list(PROGRAMS)
+    rows = scaling.kept(mesh, path, environment) if options.resume or options.only else []
+    if options.resume:
+        chosen = [name for name in chosen if name not in {row["case"]["program"] for row in rows}]
+    rows = [row for row in rows if row["case"]["program"] not in chosen]
+    failed = []
+    for name in chosen:
+        began, why, row = time.monotonic(), None, None
+        try:
+            row = measured(mesh, name, PROGRAMS[name](mesh, SMALL if options.small else FULL))
+        except Exception as error:
+            why = reason(error)
+            print(f"{name}, rank {mesh.get_rank()}: {why}", file=sys.stderr, flush=True)
+        if agree(mesh, why) is not None:
+            failed.append(name)
+        elif row is not None:
+            rows = sorted([*rows, row], key=lambda row: list(PROGRAMS).index(row["case"]["program"]))
+            if mesh.get_rank() == 0:
+                print("\n".join(said(row)), flush=True)
+                print(f"  [{time.monotonic() - began:.0f} s]", flush=True)
+                if path is not None:
+                    record.write(path, record.make("parallel", rows, METHOD) | {"environment": environment})
+        free(mesh)
+    # gloo's threads take Python's lock to let go of the last collective's tensors. If Python ends before, torch aborts.
+    time.sleep(0.1)
+    dist.destroy_process_group()
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
