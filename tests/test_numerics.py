@@ -637,7 +637,14 @@ def test_what_the_tiers_are_for(rng: np.random.Generator) -> None:
 
 
 def steep_row(rng: np.random.Generator, k: int) -> Array:
-    """No sample has its 20 large elements, and what they add to |A||B| is not seen."""
+    """Too few products with columns of which half are zeros."""
+    row = np.zeros(k)
+    row[rng.permutation(k)[:15]] = [*rng.uniform(1, 2, 10), *[2.0**-40] * 5]
+    return f32(row)
+
+
+def unseen_row(rng: np.random.Generator, k: int) -> Array:
+    """No sample has its 20 large elements, and what they add to |A||B| is not seen there."""
     row = rng.uniform(1, 2, k) * np.where(np.arange(k) % 2, 2.0**-50, 2.0**-30)
     row[np.setdiff1d(np.arange(k), deciding.sampled(k))[:20]] = 1
     return f32(row)
@@ -647,7 +654,7 @@ def steep_row(rng: np.random.Generator, k: int) -> Array:
 @pytest.mark.parametrize("steep", [True, False])
 def test_one_bad_row_is_recomputed_alone(steep: bool, lower_parts: int | None, rng: np.random.Generator) -> None:
     """It is not accepted with most columns, or has too few elements."""
-    a, b = normal(rng, 200, 600), normal(rng, 600, 70)
+    a, b = normal(rng, 200, 600), np.maximum(normal(rng, 600, 70), 0)
     a[150, 5:] = 0
     if steep:
         a[150] = steep_row(rng, 600)
@@ -660,10 +667,27 @@ def test_one_bad_row_is_recomputed_alone(steep: bool, lower_parts: int | None, r
     assert componentwise(c[150:151], a[150:151], b) < 8
 
 
+@pytest.mark.parametrize("lower_parts", [None, 1])
+def test_the_largest_element_decides_where_samples_cannot(lower_parts: int | None, rng: np.random.Generator) -> None:
+    """A row that is read whole: its largest element times what it meets is so large that nothing is lost; but not where that is
+    zero, in 30 of 70 columns."""
+    a, b = normal(rng, 200, 600), normal(rng, 600, 70)
+    a[150] = unseen_row(rng, 600)
+    c, decision = numerics.matmul(a, b, lower_parts=lower_parts)
+    assert decision.tier == SCALED_LO
+    assert not decision.recomputed.any()
+    assert componentwise(c[150:151], a[150:151], b) < 8
+    b[a[150] == 1, :30] = 0
+    c, decision = numerics.matmul(a, b, lower_parts=lower_parts)
+    assert decision.tier == SCALED_LO
+    assert decision.recomputed.sum() == decision.pairs.sum() == decision.pairs[150, :30].sum() == 30
+    assert componentwise(c[150:151], a[150:151], b) < 8
+
+
 @pytest.mark.parametrize("many", [False, True])
 def test_with_inline_packing_a_lower_tier_asks_for_steep_rows(many: bool, rng: np.random.Generator) -> None:
     """If a piece of C that it tries is rejected: it is where all of C is one piece. Otherwise their pairs are recomputed."""
-    a, b = normal(rng, 30, 600), normal(rng, 600, 30)
+    a, b = normal(rng, 30, 600), np.maximum(normal(rng, 600, 30), 0)
     a[5 : 15 if many else 6] = steep_row(rng, 600)
     _, decision = numerics.matmul(a, b, inline_pack=True)
     assert decision.tier == SCALED_LO
