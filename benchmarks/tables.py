@@ -45,7 +45,7 @@ PAGES = (
 )
 OVER_CARDS = {"scaling": "scaling", "parallel": "parallel_steps"}  # a record for each number of cards -> its script
 SCRIPTS = {  # of benchmarks/, that make a record; record.py makes the others
-    **{name: f"{name}.py" for name in ("exports", "families", "first_call", "models", "workspace")},
+    **{name: f"{name}.py" for name in ("exports", "families", "first_call", "models", "workspace", *record.VERDICTS)},
     "programs": "models.py --programs",
     **{f"{name}-{cards}": f"{script}.py" for name, script in OVER_CARDS.items() for cards in (2, 4, 8)},
 }

@@ -104,9 +104,22 @@ def test_a_stale_record_is_said_so(tables: ModuleType, monkeypatch: pytest.Monke
     assert "Measured before the latest change to" in tables.rendered("main")
 
 
+def test_a_record_of_verdicts_is_as_old_as_verify(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(record, "environment", dict)
+    monkeypatch.setattr(record, "VERIFY", tmp_path)
+    (tmp_path / "judge.py").write_text("BOUND = 4\n")
+    made = record.make("corpus", [])
+    assert record.stale(made) == []
+    (tmp_path / "judge.py").write_text("BOUND = 8\n")
+    assert record.stale(made) == ["verify"]
+    assert record.stale({key: value for key, value in made.items() if key != "verify"}) == ["verify"]
+    assert "verify" not in record.make("main", [])
+
+
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
 def test_an_old_record_names_a_script_that_makes_it(path: Path, tables: ModuleType) -> None:
-    if record.read(path)["kernels"]:  # else it speaks of no kernels and is never old
+    made = record.read(path)
+    if made["kernels"] or made["name"] in record.VERDICTS:  # else it is never old
         named = tables.SCRIPTS.get(path.stem)
         assert (ROOT / "benchmarks" / named.split()[0]).is_file() if named else path.stem in {*suite.SETS, "host"}
 

@@ -1,4 +1,4 @@
-"""Records: JSON files of measurements, with the card, the versions and a hash of the kernels that were measured."""
+"""Records: JSON files of measurements, with the card, the versions and a hash of what was measured: kernels, or mm32.verify."""
 
 from __future__ import annotations
 
@@ -27,12 +27,23 @@ SOURCES = {
     "tensorcore": ("emulated/pack.cu", "emulated/tensorcore.cu", "common/reduce.cu", "emulated/fallback.cu"),
 }
 
+VERDICTS = ("batch", "corpus", "kernelbench", "power")  # names of records of verdicts, by mm32.verify
+VERIFY = Path(__file__).parents[1] / "verify"
+
 
 def kernel_hash(kernel: str) -> str:
     """The hash of a kernel's sources with all they include."""
     digest = hashlib.sha256()
     for source in SOURCES[kernel]:
         digest.update(compiler.full_source(source).encode() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def verify_hash() -> str:
+    """The hash of the sources of mm32.verify."""
+    digest = hashlib.sha256()
+    for path in sorted(VERIFY.rglob("*.py")):
+        digest.update(f"{path.relative_to(VERIFY)}".encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
 
@@ -101,6 +112,7 @@ def make(name: str, rows: list[dict[str, Any]], method: str = METHOD, sensor: st
         "made": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "environment": environment(),
         "kernels": {kernel: kernel_hash(kernel) for kernel in kernels},
+        **({"verify": verify_hash()} if name in VERDICTS else {}),
         "method": method,
         **({} if sensor is None else {"sensor": sensor}),
         "rows": rows,
@@ -126,5 +138,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def stale(record: dict[str, Any]) -> list[str]:
-    """The kernels that have changed since the record was made."""
-    return [kernel for kernel, was in record["kernels"].items() if kernel not in SOURCES or kernel_hash(kernel) != was]
+    """The kernels that have changed since the record was made; of a record of verdicts, "verify" if that has, or if the record
+    does not say by which it was made."""
+    old = [kernel for kernel, was in record["kernels"].items() if kernel not in SOURCES or kernel_hash(kernel) != was]
+    return old + ["verify"] * (record["name"] in VERDICTS and record.get("verify") != verify_hash())
