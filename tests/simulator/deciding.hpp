@@ -18,8 +18,6 @@ template <typename T>
 T __ldcg(const T* at) { return *at; }
 template <typename T>
 T __ldcs(const T* at) { return *at; }
-template <typename T>
-T __ldg(const T* at) { return *at; }
 inline void __threadfence() {}
 inline void __nanosleep(unsigned) { simulator::yield(); }
 using std::isnan;
