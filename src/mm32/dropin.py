@@ -501,6 +501,7 @@ def _add(result: torch.Tensor, addend: torch.Tensor, product: torch.Tensor, beta
     One pass over the result, or two if alpha is not 1 and beta neither 0 nor 1. `lerp` would do with one where alpha is 1 - beta,
     but makes NaN of an infinite addend.
     """
+    beta, alpha = +beta, +alpha  # numbers of truth values, which torch's products take and torch.add does not
     if beta == 0:
         if alpha != 1:
             product.mul_(alpha)

@@ -53,7 +53,9 @@ def test_a_run_of_kernelbench(tmp_path: Path) -> None:
     assert "as KernelBench counts, sample 0 of 3 problems:" in page
     assert "level_1_problem_10_sample_0_kernel.py: COULD NOT BUILD (" in progress
     results = json.loads((tmp_path / "eval.json").read_text())
-    said = {(problem, r["sample_id"]): (r["compiled"], r["correctness"]) for problem in results for r in results[problem]}
+    said = {
+        (problem, r["sample_id"]): (r["compiled"], r["correctness"]) for problem in results for r in results[problem]
+    }
     assert said == {("1", 0): (True, True), ("1", 1): (True, False), ("10", 0): (False, False)}
     assert results["1"][0]["runtime"] > 0 > results["1"][1]["runtime"]
     assert "level_1_problem_1_sample_1_kernel.py" in (tmp_path / "all.html").read_text().replace("<wbr>", "")

@@ -99,7 +99,7 @@ def scales(rows: Array) -> Scales:
     """(R, K) float32 -> each row's scale. Elements that are not finite are left out. Which further elements are looked at depends
     on whether K is contiguous in `rows`."""
     count_rows, k = rows.shape
-    along_k = rows.strides[1] <= rows.strides[0]
+    along_k = rows.strides[1] == rows.itemsize
     size = np.abs(np.where(np.isfinite(rows), rows, np.float32(0)))
     sample = size[:, sampled(k)]
     fields = _field(sample)
