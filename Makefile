@@ -9,6 +9,14 @@ WORKERS ?= auto
 # Beside the NVRTC of constraints.txt: the one that the H200's records were made with, which tests/resources.json has budgets for too.
 OTHER_NVRTC := .venv/nvrtc-13.0.88
 
+# A .venv that is there is kept: say so to whoever names another Python than the one that it was made with.
+MADE_WITH := $(shell cat .venv/.torch 2>/dev/null)
+ifneq ($(filter command line environment,$(origin PYTHON)),)
+ifneq ($(filter-out $(PYTHON),$(MADE_WITH)),)
+$(info [setup] .venv is kept as it was made, with $(MADE_WITH): `make clean` first, for $(PYTHON))
+endif
+endif
+
 # What lint, docs, package and test need, for .ci/run: one pip in place of four.
 EVERY := dev,lint,docs,package
 
@@ -48,7 +56,7 @@ setup-all: pyproject.toml constraints.txt | .venv/.torch
 	    echo "[setup] .venv, with $(TORCH) (a large download the first time)"; \
 	    $(PYTHON) -m venv .venv && $(BIN)/pip install "$(TORCH)" "numpy>=1.26"; \
 	fi
-	@touch $@
+	@echo "$(PYTHON)" > $@
 
 # mm32 with the extra $(1), and with the CUDA bindings and compiler for torch's CUDA where these are not there.
 define INSTALL
