@@ -142,8 +142,16 @@ class TimingStage:
     def _give(self, recipe: Recipe) -> None:
         """Make a recipe's data the inputs of the reference as it says what is right."""
         if self.baseline != "eager" and "eager" not in self.benches:
-            self.benches["eager"] = Bench(self.eager, self.pools, self.output, 1, self.device, names=self.names)
-        (self.benches.get("eager") or self.benches["reference"]).give(recipe)
+            self.benches["eager"] = self._on_eager(1)
+        name = "eager" if "eager" in self.benches else "reference"
+        if not self.benches[name].current:  # another stage has made slots in that process since
+            before = self.benches.pop(name)
+            before.close()
+            self.benches[name] = self._on_eager(before.count)
+        self.benches[name].give(recipe)
+
+    def _on_eager(self, count: int) -> Bench:
+        return Bench(self.eager, self.pools, self.output, count, self.device, names=self.names)
 
     def time_alone(self) -> None:
         """What the reference takes by itself, before a candidate is there. Raises Failure."""
@@ -191,7 +199,7 @@ class TimingStage:
         """Benches of `calls` slots for the workers of these names: those that there are, or new ones."""
         self.calls = calls
         for name in names:
-            if name in self.benches and self.benches[name].count == calls:
+            if name in self.benches and self.benches[name].count == calls and self.benches[name].current:
                 continue
             if name in self.benches:
                 self.benches.pop(name).close()

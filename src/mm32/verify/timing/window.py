@@ -20,6 +20,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -55,6 +56,9 @@ class Window:
     draws: bool = False  # whether it drew random numbers, by its own account
 
 
+_of_worker: WeakKeyDictionary[Asked, Bench] = WeakKeyDictionary()
+
+
 class Bench:
     """The slots of one worker: `count` of them, for inputs like the pools' and outputs like `output` (path, leaf).
 
@@ -81,6 +85,7 @@ class Bench:
         self.odd = ""
         self.odd_call: tuple[Recipe, int] | None = None
         self._kept: Tensor | None = None  # memory for a window's outputs
+        _of_worker[worker] = self
         stand_ins = _stand_ins(pools.tree)
         worker.ask(
             "slots",
@@ -92,6 +97,11 @@ class Bench:
             null=worker.role == "null",
             names=names,
         )
+
+    @property
+    def current(self) -> bool:
+        """Whether the worker still has these slots: it has those of one bench, the latest."""
+        return _of_worker.get(self.worker) is self
 
     def close(self) -> None:
         self._kept = None
