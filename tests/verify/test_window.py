@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -188,6 +190,21 @@ def bench(model: Any, count: int = 6, role: str = "candidate") -> Bench:
 
 def right(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return a @ a + b
+
+
+def test_a_worker_has_the_slots_of_its_latest_bench_and_keeps_none() -> None:
+    """Whoever has older ones makes them again. A bench holds the data of its windows, on a card gigabytes."""
+    first = bench(right, count=3)
+    assert first.current
+    second = Bench(first.worker, first.pools, [("output", torch.empty(8, 8))], 1, CPU)
+    assert (first.current, second.current) == (False, True)
+    worker, gone = second.worker, weakref.ref(second)
+    first.close()
+    second.close()
+    del first, second
+    gc.collect()
+    assert gone() is None
+    assert worker.role == "candidate"
 
 
 def test_what_is_delivered_is_what_the_model_answers_for_fresh_data() -> None:

@@ -20,7 +20,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import torch
 from torch import Tensor
@@ -56,7 +56,8 @@ class Window:
     draws: bool = False  # whether it drew random numbers, by its own account
 
 
-_of_worker: WeakKeyDictionary[Asked, Bench] = WeakKeyDictionary()
+# The bench whose slots a worker has. Not kept alive by this: its pools may be gigabytes.
+_of_worker: WeakKeyDictionary[Asked, ref[Bench]] = WeakKeyDictionary()
 
 
 class Bench:
@@ -85,7 +86,7 @@ class Bench:
         self.odd = ""
         self.odd_call: tuple[Recipe, int] | None = None
         self._kept: Tensor | None = None  # memory for a window's outputs
-        _of_worker[worker] = self
+        _of_worker[worker] = ref(self)
         stand_ins = _stand_ins(pools.tree)
         worker.ask(
             "slots",
@@ -101,7 +102,7 @@ class Bench:
     @property
     def current(self) -> bool:
         """Whether the worker still has these slots: it has those of one bench, the latest."""
-        return _of_worker.get(self.worker) is self
+        return _of_worker[self.worker]() is self
 
     def close(self) -> None:
         self._kept = None
