@@ -25,8 +25,8 @@ Draw = Callable[[np.random.Generator, int, int], tuple[Array, Array]]  # (genera
 K = 832
 
 
-def plan_of(asked: gemm.Gemm, monkeypatch: pytest.MonkeyPatch, card: Card = H200) -> Plan:
-    """With packing of its own, and a lower tier."""
+def plan_of(asked: gemm.Gemm, monkeypatch: pytest.MonkeyPatch, card: Card = H200, early: bool = True) -> Plan:
+    """With packing of its own, and a lower tier; `early`: to which everything may be left before it is packed."""
 
     def lower_tier(_: object, problem: gemm.Gemm, __: object) -> emulated.Candidate:
         return min(emulated.candidates("tensorcore", cost.Work(problem), card, products=6), key=itemgetter(0))
@@ -35,7 +35,11 @@ def plan_of(asked: gemm.Gemm, monkeypatch: pytest.MonkeyPatch, card: Card = H200
     monkeypatch.setattr(emulated, "TENSOR_TILES", tiles)
     monkeypatch.setattr(emulated, "_lower_tier", lower_tier)
     monkeypatch.setattr(emulated, "parts_to_try", lambda *_: (1,))
-    return planned(asked, card, "tensorcore")
+    plan = planned(asked, card, "tensorcore")
+    space = plan.workspace
+    if early or space is None or space.lower is None:
+        return plan
+    return replace(plan, workspace=replace(space, early=0, lower=replace(space.lower, early=0)))
 
 
 def noise(rng: np.random.Generator, *shape: int) -> Array:
@@ -119,6 +123,18 @@ def tiny(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array]:
     return a, b
 
 
+def powers(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array]:
+    """Of small numbers few powers are not too small for fp16x3, and mm32_fallback would have to compute their rows."""
+    return rng.uniform(-1, 1, (m, 1)).astype(np.float32) ** np.arange(K, dtype=np.float32), noise(rng, K, n)
+
+
+def rbf_kernels(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array]:
+    """Of points of which most are far apart: in some pairs each row's large elements meet small ones."""
+    x, y, z = (rng.standard_normal((count, 8)) for count in (m, K, n))
+    a, b = (np.exp(-((u[:, None] - v) ** 2).sum(-1) / 2) for u, v in ((x, y), (y, z)))
+    return a.astype(np.float32), b.astype(np.float32)
+
+
 def some_nan(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array]:
     """Rows that become NaN at the start of K, rows that do at its end, tiles of nothing else, rows of numbers between them."""
     a, b = noise(rng, m, K), noise(rng, K, n)
@@ -127,9 +143,8 @@ def some_nan(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array]:
     return a, b
 
 
-CASES: dict[
-    str, tuple[Draw, str | None, bool | None]
-] = {  # the tier, and whether it is taken early; None: as the model says
+# The tier, and whether it is taken early; None: as the model says.
+CASES: dict[str, tuple[Draw, str | None, bool | None]] = {
     "noise": (lambda r, m, n: (noise(r, m, K), noise(r, K, n)), FP16X3, False),
     "sigma 1": (lambda r, m, n: (log_normal(r, 1, m, K), log_normal(r, 1, K, n)), SCALED_LO, False),
     "sigma 2": (lambda r, m, n: (log_normal(r, 2, m, K), log_normal(r, 2, K, n)), None, False),
@@ -145,12 +160,16 @@ CASES: dict[
     "Cauchy": (cauchy, None, False),
     "large channels": (large_channels, SCALED_LO, False),
     "tiny": (tiny, BF16X6, None),
+    "powers": (powers, BF16X6, True),
+    "RBF kernels": (rbf_kernels, None, None),
     "all NaN": (lambda r, m, n: (np.full((m, K), np.nan, np.float32), noise(r, K, n)), FMA, False),
     "some NaN": (some_nan, FMA, False),
 }
 
 
-QUICK = ("some NaN", "bad rows", "pairs", "softmax", "large channels", "tiny")
+# Of so small a C these would be left to bf16x6 at once.
+LATE = ("pairs", "more pairs than a tile may have")
+QUICK = ("some NaN", "bad rows", "pairs", "softmax", "large channels", "tiny", "powers", "RBF kernels")
 
 
 @pytest.mark.parametrize("layout", ["nn", pytest.param("tt", marks=pytest.mark.slow)])
@@ -165,12 +184,15 @@ def test_kernels_do_what_the_model_does(
     if layout == "tt":
         a, b = np.asfortranarray(a), np.asfortranarray(b)
     asked = gemm.from_layout(layout, 136, 72, K)
-    plan = plan_of(asked, monkeypatch)
+    may_be_early = name not in LATE
+    plan = plan_of(asked, monkeypatch, early=may_be_early)
     went = simulated_decision.run(plan, asked, a, b, libraries)
-    expected = deciding.decide(a, b, lower_tier=True)
+    expected = deciding.decide(a, b, lower_tier=True, early=may_be_early)
     assert went.tier == expected.tier
     found = [deciding.scales(x) for x in (a, b.T)]
-    assert went.early == (deciding.gives_up(*found) if early is None else early)
+    gives_up = may_be_early and deciding.gives_up((a, b.T), *found)
+    assert went.early == gives_up
+    assert early in (None, gives_up)
     if tier is not None:
         assert went.tier == tier
     for seen, places, model in zip(went.sampled, went.largest_at, found, strict=True):
@@ -209,11 +231,13 @@ def test_lines_of_operands_that_lie_along_their_rows(
 def as_sampled(found: Array, places: Array, model: deciding.Scales) -> None:
     """What mm32_scale has written of rows, and what the model finds."""
     assert np.array_equal(places, model.largest_at)
-    exponent, flags = found["scale"].astype(np.uint16).view(np.int16), found["scale"] >> 24
+    exponent, flags = found["scale"].astype(np.uint8).view(np.int8), found["scale"] >> 24
     assert np.array_equal(exponent, model.exponent)
     assert np.array_equal((found["scale"] >> 16).astype(np.uint8).view(np.int8), model.level)
     assert np.array_equal(flags & 1 > 0, model.exact)
     assert np.array_equal(flags & 4 > 0, model.unseen)
+    assert np.array_equal(flags & 8 > 0, model.meager)
+    assert np.array_equal((found["scale"] >> 8).astype(np.uint8), model.sampled_small)
     bits = np.unpackbits(found["big"].view(np.uint8).reshape(len(found), 2, 16), axis=2, bitorder="little")
     assert np.array_equal(bits[:, :, : model.big.shape[2]].astype(bool), model.big.swapaxes(0, 1))
 

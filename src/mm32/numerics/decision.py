@@ -25,11 +25,12 @@ SAMPLES, TARGET, TARGET_EXACT = 128, 10, 14
 BLOCK_K = 64  # of K in a K-block
 RUN = SAMPLES // 8
 WIDE, VERY_WIDE, SPARSE, FEWEST_SAMPLES, ROOM = 6, 8, 32, 4, 5
-ALONG_ROWS, ALONG_K, MISSED = (
-    8,
-    128,
-    2,
-)  # places that a warp looks at besides; how far one of them may exceed the sample
+ALONG_ROWS, ALONG_K = 8, 128  # places that a warp looks at besides the sample
+MISSED = 2  # how far one of these may exceed the sample
+SMALL_OF_LARGEST = (
+    -28
+)  # what is less than 2^this of the largest element is small with a scaled lo, where rows are read whole
+SMALL_LEVELS, SMALLER, EXCEEDS = 4, 4, 4
 LEVEL, LEVELS, LOWEST_LEVEL = 5, 4, -100
 LARGEST_FP16, LARGEST_BF16X6, SMALLEST_BF16X6 = 65504.0, 2.0**45, 2.0**-50
 READY_ROWS, ROW_GROUPS = 128, 256
@@ -39,8 +40,9 @@ FEW_PIECES, FEWEST_PIECES, FEW_PAIRS = 1024, 256, 2
 MOST_ALONE, MOST_PAIRS, LISTED = 8, 128, 64
 SCALE_ROWS = 32  # rows that mm32_scale looks at together
 SHORT_K = 256  # below it nothing is left to the lower tier early (plan/emulated.py)
-DRAWN_PAIRS = 256  # of early.cuh
+DRAWN_PAIRS, DRAWS, FEW_ROWS = 256, 2, 4  # of early.cuh
 MOST_APART = DRAWN_PAIRS // 16
+MOST_REJECTED, MOST_MEAGER = DRAWS * DRAWN_PAIRS // 128, DRAWS * DRAWN_PAIRS // 64
 ALLOWED = {3: 8.0, 1: 65536.0, 6: 65536.0}  # by number of products: 4 u, or 4 * 2^-11, in units of 2^-25
 ZEROS = 2**32 - 1  # `regular` of a row of zeros
 NOWHERE = -1
@@ -87,6 +89,9 @@ class Scales:
     unseen: Mask  # (R,): rows of zeros, and those whose sample is not finite
     wide: bool  # a row spans too much for fp16x3 without a scaled lo
     largest_at: Integer  # (R,): where along K the largest element of a row that was read whole lies; NOWHERE of others
+    sampled_small: Integer  # (R,): of the sampled elements of such a row, about how many are small with a scaled lo
+    meager: Mask  # (R,): of these rows, those of which hardly a sampled element is not small, but some are
+    some_small: bool  # such elements may matter
 
     def exponents(self, scaled_lo: bool) -> Integer:
         return self.exponent - ROOM * (scaled_lo & ~self.exact)
@@ -127,7 +132,17 @@ def scales(rows: Array) -> Scales:
     least = [np.exp2(np.maximum(field - 127.0 - LEVEL - lower, -126.0))[:, None] for lower in (0, LEVELS)]
     big = np.stack([sample >= x for x in least]) & (level >= LOWEST_LEVEL)[:, None]
     level = np.maximum(level, LOWEST_LEVEL)
-    return Scales(exponent, level, exact, big, ~finite | (whole == 0), bool(np.any(wide | sparse | missed)), largest_at)
+    unseen = ~finite | (whole == 0)
+    read_whole = (largest_at != NOWHERE) & ~unseen
+    exceeds = np.where(read_whole, _field(whole) - field, 0)
+    steps = np.minimum((exceeds + SMALLER // 2) // SMALLER, SMALL_LEVELS - 1) * SMALLER
+    is_small = (sample > 0) & (sample < np.exp2(np.maximum(field - 127.0 + SMALL_OF_LARGEST + steps, -126.0))[:, None])
+    small, others = np.sum(is_small, axis=1) * read_whole, (sample > 0) & ~is_small
+    meager = (small > 0) & (np.sum(others[:, :RUN], axis=1) < min(8, k // 4)) & ~np.any(others[:, RUN:], axis=1)
+    some_small = bool(np.any((small > 0) & ((exceeds >= EXCEEDS) | meager)))
+    return Scales(
+        exponent, level, exact, big, unseen, bool(np.any(wide | sparse | missed)), largest_at, small, meager, some_small
+    )  # fmt: skip
 
 
 def _field(x: Array) -> Integer:
@@ -151,7 +166,7 @@ class Stats:
     big: Mask  # (2, R, samples), as in Scales
     level: Integer  # (R,)
     largest: Array  # (R,): the largest magnitude, scaled; NaN if any element is NaN
-    small: Integer  # (R,): elements that are small and not zero
+    small: Integer | Array  # (R,): elements that are small and not zero
     regular: Integer  # (R,): elements that are not small; ZEROS for a row of zeros
     exact: Mask  # (R,), as in Scales
     largest_at: Integer  # the same
@@ -293,7 +308,7 @@ class AcceptTest:
             return np.asarray(lost <= ALLOWED[self.products] / 2 * size)
 
     @staticmethod
-    def _lost(small: Integer, largest: Array, y_small: Integer, y_largest: Array) -> Array:
+    def _lost(small: Integer | Array, largest: Array, y_small: Integer | Array, y_largest: Array) -> Array:
         lost = np.multiply.outer(small.astype(np.float64), y_largest) + np.multiply.outer(
             largest, y_small.astype(np.float64)
         )
@@ -360,22 +375,51 @@ def _hashed(count: int, of: int) -> Integer:
     return (np.arange(count) * 2654435761 + 977) % 2**32 % of
 
 
-def gives_up(a: Scales, b: Scales) -> bool:
+def _drawn(pairs: int, m: int, n: int) -> tuple[Integer, Integer]:
+    """Rows of A, and columns of B, that are drawn."""
+    return _hashed(pairs, m), (np.arange(pairs) * 2246822519 + 3266489917) % 2**32 % n
+
+
+def gives_up(operands: tuple[Array, Array], a: Scales, b: Scales) -> bool:
     """Whether fp16x3 is given up before anything is packed (early.cuh): of drawn pairs of a row of A and a column of B, many
-    have no sampled place that is big in both."""
-    rows = _hashed(DRAWN_PAIRS, len(a.exponent))
-    columns = (np.arange(DRAWN_PAIRS) * 2246822519 + 3266489917) % 2**32 % len(b.exponent)
+    have no sampled place that is big in both, or would be rejected if the sampled elements stood for all, unless all are of few
+    rows or columns; or many rows are meager."""
+    sizes = len(a.exponent), len(b.exponent)
+    rows, columns = _drawn(DRAWN_PAIRS, *sizes)
     apart = ~np.any(a.big[1, rows] & b.big[1, columns], axis=1) & ~a.unseen[rows] & ~b.unseen[columns]
-    return int(apart.sum()) > MOST_APART
+    if int(apart.sum()) > MOST_APART:
+        return True
+    if not ((a.some_small or b.some_small) and (a.wide or b.wide)):
+        return False
+    rows, columns = _drawn(DRAWS * DRAWN_PAIRS, *sizes)
+    test = accept_test(operands[0].shape[1], scaled_lo=True)
+    x, y = _estimated(operands[0][rows], a, rows), _estimated(operands[1][columns], b, columns)
+    rejected = ~np.diagonal(test.accepts(x, y)) & ~a.unseen[rows] & ~b.unseen[columns]
+    for i in np.flatnonzero(rejected):
+        one, other = x[i : i + 1], y[i : i + 1]
+        rejected[i] = not test.accepts(one, other, _largest_terms(one, other)).item()
+    meager = max(int(a.meager[rows].sum()), int(b.meager[columns].sum()))
+    of_rows = min(len(np.unique(x[rejected] % 256)) for x in (rows, columns))
+    return (int(rejected.sum()) > MOST_REJECTED and of_rows > FEW_ROWS) or meager > MOST_MEAGER
+
+
+def _estimated(rows: Array, found: Scales, at: Integer) -> Stats:
+    """Rows as the accept test will probably see them, where lo is scaled: as if what is sampled stood for all of a row."""
+    k, exact = rows.shape[1], found.exact[at]
+    x, _ = scaled(rows, found.exponents(True)[at], 3)
+    largest = np.where(exact, 2.0**TARGET_EXACT, 2.0 ** (TARGET - ROOM)).astype(np.float32)
+    small = (found.sampled_small[at] * (k / SAMPLES)).astype(np.float32)
+    regular = np.full(len(at), k)
+    big, level = found.big[:, at], found.levels(True)[at]
+    return Stats(big, level, largest, small, regular, exact, found.largest_at[at], np.abs(x))
 
 
 def _steep(x: Stats, y: Stats, test: AcceptTest) -> Mask:
     """Rows of x that are not alone, and are not accepted with at least half of PARTNERS rows of y."""
     partners = y[_hashed(PARTNERS, len(y.level))]
-    with np.errstate(
-        invalid="ignore", over="ignore"
-    ):  # as if the largest element of a row that was read whole met what is big
-        met = np.where(x.exact, x.largest, np.float32(0))[:, None] * (
+    # As if the largest element of a row that was read whole met what is big.
+    with np.errstate(invalid="ignore", over="ignore"):
+        met = np.where(x.largest_at != NOWHERE, x.largest, np.float32(0))[:, None] * (
             np.float32(2.0**-LEVELS) * _power_of_two(partners.level)
         )
     rejected = np.sum(~test.accepts(x, partners, met) & ~test.alone(partners), axis=1)
@@ -421,7 +465,7 @@ def decide(
     found = [scales(x) for x in operands]
     scaled_lo = products == 3 and any(x.wide for x in found)
     test = accept_test(k, products, scaled_lo)
-    if products == 3 and lower_tier and early and k >= SHORT_K and gives_up(found[0], found[1]):
+    if products == 3 and lower_tier and early and k >= SHORT_K and gives_up(operands, *found):
         return _lower(operands, found, None, test, tile)
     x, y = (stats(rows, of, products, scaled_lo) for rows, of in zip(operands, found, strict=True))
     none = np.zeros(m, bool), np.zeros(n, bool)

@@ -71,15 +71,16 @@ __device__ __forceinline__ void load_partners(const Params& s, int thread, const
     any_of<THREADS>(false);
 }
 
-// Whether a row, which is not alone, is not accepted with at least half of PARTNERS rows of the other operand; an exact one not even if
-// its largest element met elements that are big in these.
+// Whether a row, which is not alone, is not accepted with at least half of PARTNERS rows of the other operand; one that was read whole
+// (it is exact, and not because the samples are all of it) not even if its largest element met elements that are big in these.
 __device__ __forceinline__ bool is_steep(const TestedRow& x, bool exact, int side, const AcceptTest& test, const Deciding& d) {
     if (PLANES != 2 || !test.required || x.small == 0.f || test.accept(as_group(x, test.k), d.worst_partner[1 - side])) return false;
+    const bool read_whole = exact && test.k > SAMPLES;
     int rejected = 0;
 #pragma unroll 1
     for (int j = 0; j < PARTNERS; j++) {
         const TestedRow& y = d.partners[1 - side][j];
-        const float term = exact ? x.largest * (LOWER * power_of_two(y.level)) : 0.f;
+        const float term = read_whole ? x.largest * (LOWER * power_of_two(y.level)) : 0.f;
         rejected += !test.alone(y, 0) && !test.accept(x, y) && !test.accept(x, y, term);
     }
     return rejected >= PARTNERS / 2;

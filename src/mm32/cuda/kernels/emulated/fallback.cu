@@ -14,7 +14,12 @@
 #include "fma/simt.cuh"
 #include "ptx/dependent_launch.cuh"
 
-static_assert(sizeof(TestedRow) * (TILE_M + TILE_N) <= 4 * STAGES * TILE_K * (TILE_M + TILE_N + 2 * PAD));
+// Neighbouring columns of a tile that are tested as one, before they are tested one by one.
+constexpr int AS_ONE = 8, ALL_AS_ONE = TILE_N / AS_ONE;
+constexpr int AT_ONCE_IN_DOUBT = 2048;  // pairs
+// What find_repair keeps where the ring is: rows and columns, columns as one, pairs that are in doubt, and those that the samples reject.
+static_assert(sizeof(TestedRow) * (TILE_M + TILE_N + ALL_AS_ONE) + 2 * (TILE_M * TILE_N + AT_ONCE_IN_DOUBT) <=
+              4 * STAGES * TILE_K * (TILE_M + TILE_N + 2 * PAD));
 
 // How many calls had their result from fp16x3, fp16x3 with a scaled lo, bf16x6, FMAs; of all but the last, how many had tiles
 // recomputed, and how many rows, columns or single elements; and how many had it from fp16.
@@ -41,6 +46,7 @@ struct Repair {
     unsigned char row_alone[TILE_M], column_alone[TILE_N];
     unsigned rows_small, columns_small;  // that are not alone and have small elements
     unsigned char row_small[TILE_M], column_small[TILE_N];
+    unsigned in_doubt, rejected;  // how many are neither accepted together with others nor large; how many of these the samples reject
     unsigned pairs, own;  // how many; and how many of them are the block's share, which are listed
     short pair[MOST_PAIRS][2];
     GroupStats worst[2];  // of the rows and of the columns that are not alone
@@ -64,25 +70,43 @@ __device__ __forceinline__ void look_at(int i, const RowStats* stats, const unsi
     }
 }
 
-// Whether a sum by bf16x6 is so large that what its small elements may have lost is nothing beside it: |C| is no more than |A||B|. Only
-// where C is the sum and has no epilogue.
-__device__ __forceinline__ bool is_large(const Params& s, const Tile& tile, const AcceptTest& test, const Pointers& at, const TestedRow& x,
-                                         const TestedRow& y, int row, int column) {
+// Whether a sum by bf16x6, `c`, is so large that what its small elements may have lost is nothing beside it: |C| is no more than |A||B|.
+// Only where C is the sum and has no epilogue.
+__device__ __forceinline__ bool is_large(const AcceptTest& test, float c, const TestedRow& x, const TestedRow& y) {
     if (MM32_BIAS || MM32_ACTIVATION) return false;
-    const float c = fabsf(at.c[(tile.m0 + row) * s.p.c.row + (tile.n0 + column) * s.p.c.col]), scaled = c * x.scale * y.scale;
-    return (x.small * y.largest + y.small * x.largest) * test.loss <= ALLOWED / 2 * scaled;
+    return (x.small * y.largest + y.small * x.largest) * test.loss <= ALLOWED / 2 * (fabsf(c) * x.scale * y.scale);
+}
+
+// As if one column had the worst of `count` neighbours: a row that is accepted with it is accepted with each of them. Columns of zeros
+// and those that are alone do not count.
+__device__ __forceinline__ TestedRow worst_of(const TestedRow* columns, const unsigned char* alone, int count) {
+    TestedRow worst{{{~0ull, ~0ull}, {~0ull, ~0ull}}, 0.f, 0.f, 0, ~0u, NOWHERE, 1.f};
+    for (int j = 0; j < count; j++) {
+        const TestedRow& x = columns[j];
+        if (alone[j] || x.regular == ~0u) continue;
+        worst.level = worst.regular == ~0u ? x.level : min(worst.level, x.level);  // of the first one there is no other
+        worst.largest = fmaxf(worst.largest, x.largest), worst.small = fmaxf(worst.small, x.small);
+        worst.regular = min(worst.regular, x.regular);
+#pragma unroll
+        for (int i = 0; i < 4; i++) worst.big[i / 2][i % 2] &= x.big[i / 2][i % 2];
+    }
+    return worst;
 }
 
 // `listed`: rows and columns that are alone have been recomputed already. `by_size`: see is_large. `share` of `shares`: what this block
-// has of the pairs. `tested`: memory for those of A, then those of B.
-__device__ __noinline__ int find_repair(const Params& s, const Tile& tile, const AcceptTest& test, bool all_pairs, bool listed,
+// has of the pairs. `tested`: memory for those of A, then those of B. `tile` and `test` are copies: what is behind a reference is read from
+// memory again after each store.
+__device__ __noinline__ int find_repair(const Params& s, const Tile tile, const AcceptTest test, bool all_pairs, bool listed,
                                            bool by_size, int share, int shares, TestedRow* tested, Repair& repair) {
     static_assert(TILE_M <= 256 && TILE_N <= 256);
     const Problem& p = s.p;
     const int rows = (int)min(p.m - tile.m0, (long long)TILE_M), columns = (int)min(p.n - tile.n0, (long long)TILE_N);
     const long long first_row = packed_matrix(s, 0, tile.matrix) * p.m + tile.m0, first_column = packed_matrix(s, 1, tile.matrix) * p.n + tile.n0;
     TestedRow *const a = tested, *const b = tested + TILE_M;
-    if (threadIdx.x == 0) repair.rows_alone = repair.columns_alone = repair.pairs = repair.own = repair.rows_small = repair.columns_small = 0;
+    if (threadIdx.x == 0) {
+        repair.rows_alone = repair.columns_alone = repair.rows_small = repair.columns_small = 0;
+        repair.in_doubt = repair.rejected = repair.pairs = repair.own = 0;
+    }
     if (threadIdx.x < 2) repair.worst[threadIdx.x] = NOTHING_SEEN;
     __syncthreads();
     GroupStats worst[2] = {NOTHING_SEEN, NOTHING_SEEN};
@@ -107,9 +131,10 @@ __device__ __noinline__ int find_repair(const Params& s, const Tile& tile, const
         const auto term = [&](int row, int column) {
             return PLANES == 2 ? largest_term(of_a, tile.m0 + row, a[row], of_b, tile.n0 + column, b[column]) : 0.f;
         };
-        const auto try_term = [&](int row, int column, float term) {
-            if (PLANES == 2 && test.accept(a[row], b[column], term)) return;
-            if (by_size && is_large(s, tile, test, at, a[row], b[column], row, column)) return;
+        const long long c_row = p.c.row, c_col = p.c.col;
+        const float* const c_tile = at.c + tile.m0 * c_row + tile.n0 * c_col;
+        const auto sum_at = [=](int row, int column) { return c_tile[row * c_row + column * c_col]; };
+        const auto keep = [&](int row, int column) {
             if (atomicAdd(&repair.pairs, 1u) >= MOST_PAIRS || (row + column) % shares != share) return;
             const unsigned place = atomicAdd(&repair.own, 1u);
             repair.pair[place][0] = (short)row, repair.pair[place][1] = (short)column;
@@ -123,38 +148,80 @@ __device__ __noinline__ int find_repair(const Params& s, const Tile& tile, const
                 const int row = of_row ? repair.row_small[i / columns] : (i - of_rows) % rows;
                 const int column = of_row ? i % columns : repair.column_small[(i - of_rows) / rows];
                 // A row that has small elements is tried as one that has.
-                if ((of_row || a[row].small == 0.f) && rejected(row, column)) try_term(row, column, term(row, column));
+                if (!(of_row || a[row].small == 0.f) || !rejected(row, column)) continue;
+                if (by_size && is_large(test, sum_at(row, column), a[row], b[column])) continue;
+                if (PLANES != 2 || !test.accept(a[row], b[column], term(row, column))) keep(row, column);
             }
         } else {
-            constexpr int STEP = THREADS / TILE_N;
-            static_assert(THREADS % TILE_N == 0 && TILE_M <= 64 * STEP);
-            const int column = threadIdx.x % TILE_N, first = threadIdx.x / TILE_N;
-            unsigned long long left = 0;  // in a loop of their own: else all pairs would take as long as these few
-            if (column < columns && !repair.column_alone[column]) {
-                const TestedRow mine = b[column];
-#pragma unroll 4
-                for (int i = first; i < rows; i += STEP) left |= (unsigned long long)!test.accept_at_once(a[i], mine) << (i / STEP);
-            }
-            for (unsigned long long todo = left; todo; todo &= todo - 1) {
-                const int i = __ffsll((long long)todo) - 1;
-                if (!rejected(i * STEP + first, column)) left &= ~(1ull << i);
-            }
-            while (left) {
-                // Several at a time: their loads are then waited for together.
-                constexpr int LOOKED_UP = 4;
-                int row[LOOKED_UP];
-                float terms[LOOKED_UP];
-                unsigned there = 0;
+            // Most pairs are accepted together with others, or large. What is left is shared out evenly.
+            TestedRow* const as_one = b + TILE_N;
+            unsigned short* const in_doubt = reinterpret_cast<unsigned short*>(as_one + ALL_AS_ONE);
+            static_assert(TILE_M <= 256 && TILE_N <= 256);
+            if (by_size) {
+                constexpr int AHEAD = 16;  // sums whose loads are waited for together
+                const bool along_rows = c_col != 1;
+                for (int first = threadIdx.x; first < TILE_M * TILE_N; first += AHEAD * THREADS) {
+                    const auto row_of = [&](int j) { return along_rows ? (first + j * THREADS) % TILE_M : (first + j * THREADS) / TILE_N; };
+                    const auto column_of = [&](int j) { return along_rows ? (first + j * THREADS) / TILE_M : (first + j * THREADS) % TILE_N; };
+                    float c[AHEAD];
 #pragma unroll
-                for (int j = 0; j < LOOKED_UP; j++) {
-                    there |= (unsigned)(left != 0) << j;
-                    row[j] = left ? (__ffsll((long long)left) - 1) * STEP + first : row[0];
-                    left &= left - 1;
-                    terms[j] = term(row[j], column);
+                    for (int j = 0; j < AHEAD; j++) c[j] = row_of(j) < rows && column_of(j) < columns ? sum_at(row_of(j), column_of(j)) : 0.f;
+#pragma unroll
+                    for (int j = 0; j < AHEAD; j++) {
+                        const int row = row_of(j), column = column_of(j);
+                        if (row < rows && column < columns && !repair.row_alone[row] && !repair.column_alone[column] &&
+                            !is_large(test, c[j], a[row], b[column]))
+                            in_doubt[atomicAdd(&repair.in_doubt, 1u)] = (unsigned short)(row | column << 8);
+                    }
                 }
+            } else {
+                const int groups = (columns + AS_ONE - 1) / AS_ONE;
+                for (int i = threadIdx.x; i < groups; i += THREADS)
+                    as_one[i] = worst_of(b + i * AS_ONE, repair.column_alone + i * AS_ONE, min(columns - i * AS_ONE, AS_ONE));
+                __syncthreads();
+                constexpr int OF_A_ROW = THREADS > TILE_M ? THREADS / TILE_M : 1;  // threads that share the columns of a row
+#pragma unroll 1
+                for (int row = threadIdx.x / OF_A_ROW; row < rows; row += THREADS / OF_A_ROW) {
+                    if (repair.row_alone[row]) continue;
+                    const TestedRow mine = a[row];
+#pragma unroll 1
+                    for (int i = threadIdx.x % OF_A_ROW; i < groups; i += OF_A_ROW) {
+                        if (test.accept(mine, as_one[i])) continue;
+                        const int count = min(columns - i * AS_ONE, AS_ONE);
+                        const unsigned place = atomicAdd(&repair.in_doubt, (unsigned)count);
+                        for (int j = 0; j < count; j++) in_doubt[place + j] = (unsigned short)(row | (i * AS_ONE + j) << 8);
+                    }
+                }
+            }
+            __syncthreads();
+            unsigned short* const to_look_up = in_doubt + TILE_M * TILE_N;
+#pragma unroll 1
+            for (int begin = 0; begin < (int)repair.in_doubt; begin += AT_ONCE_IN_DOUBT) {
+                const int end = min(begin + AT_ONCE_IN_DOUBT, (int)repair.in_doubt);
+#pragma unroll 1
+                for (int i = begin + threadIdx.x; i < end; i += THREADS)
+                    if (rejected(in_doubt[i] & 255, in_doubt[i] >> 8)) to_look_up[atomicAdd(&repair.rejected, 1u)] = in_doubt[i];
+                __syncthreads();
+                const int left = (int)repair.rejected;
+                constexpr int AHEAD = 4;  // pairs of a thread whose terms are waited for together
+#pragma unroll 1
+                for (int first = threadIdx.x; first < left; first += AHEAD * THREADS) {
+                    int pair[AHEAD];
+                    float terms[AHEAD];
 #pragma unroll
-                for (int j = 0; j < LOOKED_UP; j++)
-                    if (there >> j & 1) try_term(row[j], column, terms[j]);
+                    for (int j = 0; j < AHEAD; j++) {
+                        pair[j] = to_look_up[min(first + j * THREADS, left - 1)];
+                        terms[j] = term(pair[j] & 255, pair[j] >> 8);
+                    }
+#pragma unroll
+                    for (int j = 0; j < AHEAD; j++) {
+                        const int row = pair[j] & 255, column = pair[j] >> 8;
+                        if (first + j * THREADS < left && (PLANES != 2 || !test.accept(a[row], b[column], terms[j]))) keep(row, column);
+                    }
+                }
+                __syncthreads();
+                if (threadIdx.x == 0) repair.rejected = 0;
+                __syncthreads();
             }
         }
         __syncthreads();

@@ -173,8 +173,31 @@ constexpr int SPARSE = 32;  // with fewer of 128 that are not zero, little of |A
 constexpr int FEWEST_SAMPLES = 4;  // of a row with fewer that are not zero, the sample says little
 // Scale has no room for a level that is much less: of such a row no place is said to be big.
 constexpr int LOWEST_LEVEL = -100;
+// With a scaled lo, an element of a row that was read whole is small if it is less than 2^this times the row's largest, rounded down to a
+// power of two: that goes to 2^TARGET_EXACT, and what is less than 2^-14 is small (emulated/hi_lo.cuh).
+constexpr int SMALL_OF_LARGEST = -28;
+static_assert(TARGET_EXACT == 14);
+// By so many powers of two the largest element of a row exceeds the largest sampled one, if small elements are to matter.
+constexpr int EXCEEDS = 4;
 // A row spans much, too, if a further element has an exponent more than this above that of the largest sampled one.
 constexpr int MISSED = 2;
+
+// How many of a thread's sampled elements are less than the largest sampled one of their row times SMALL_OF_LARGEST, 2^SMALLER times that, and
+// so on, SMALL_LEVELS numbers; and how many are not zero. In one word, COUNT_BITS each. `field`: the exponent of that largest one, biased.
+constexpr int SMALL_LEVELS = 4, SMALLER = 4, COUNT_BITS = 5;
+static_assert(RUN < 1 << COUNT_BITS && (SMALL_LEVELS + 1) * COUNT_BITS <= 32);
+__device__ __forceinline__ unsigned count_small(const float (&sample)[RUN], int field) {
+    unsigned counts = 0;
+#pragma unroll
+    for (int i = 0; i < RUN; i++) counts += (unsigned)(sample[i] > 0.f) << SMALL_LEVELS * COUNT_BITS;
+#pragma unroll
+    for (int level = 0; level < SMALL_LEVELS; level++) {
+        const float least = power_of_two(max(field - 127 + SMALL_OF_LARGEST + SMALLER * level, -126));
+#pragma unroll
+        for (int i = 0; i < RUN; i++) counts += (unsigned)(sample[i] > 0.f && sample[i] < least) << level * COUNT_BITS;
+    }
+    return counts;
+}
 
 extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_constant__ Params s) {
     launch_dependents();
@@ -206,7 +229,7 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, depth = (int)s.p.k;
     const bool samples = warp < 8, looks_further = blockDim.x == THREADS || !samples;
     const int rows = (int)(side ? s.p.n : s.p.m), per = (int)ceil_div(rows, 32);
-    bool wide_block = false, some_finite = false;
+    bool wide_block = false, some_finite = false, some_small = false;  // the last of the first warp
     unsigned missing = 0;  // of the rows of a thread of the first warp
     __shared__ __align__(16) float watched[PLANES == 2 ? 16 : 1][SAMPLES + 4];  // samples of the rows that are (cancel.cuh)
     float power = 0.f;  // sum of their squares at place threadIdx.x
@@ -271,18 +294,20 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
         const int count = (int)(sum >> 16 & 0xff), field = (int)(__float_as_uint(largest) >> 23);
         const int spread = field * count - (int)(sum & 0xffff);  // times count
         const bool wide = count > 0 && spread >= WIDE * count, very_wide = count > 0 && spread >= VERY_WIDE * count;
-        // What is at least 2^-LEVEL of the largest sampled element, and 2^-LEVELS of that: 2^level and 2^(level - LEVELS), scaled. Before rows
-        // are read whole, which takes the registers of the sample.
-        const float high = power_of_two(max(field - 127 - LEVEL, -126)), low = power_of_two(max(field - 127 - LEVEL - LEVELS, -126));
-        unsigned mine = 0;
-#pragma unroll
-        for (int i = 0; i < RUN; i++) mine |= (sample[i] >= high ? 0x10001u : sample[i] >= low ? 0x10000u : 0u) << i;
         bool exact = depth <= SAMPLES;
         const int of = side ? further_row<MM32_B_LOAD>(g * 8 + warp % 8, rows - row0) : further_row<MM32_A_LOAD>(g * 8 + warp % 8, rows - row0);
         const float beside = __shfl_sync(~0u, largest, of);
         wide_block |= !exact && beside > 0.f && (int)(__float_as_uint(most) >> 23) - (int)(__float_as_uint(beside) >> 23) > MISSED;
+        const bool read_whole = !exact && __syncthreads_or(row < rows && (very_wide || (count < FEWEST_SAMPLES && finite)));
+        // All that the sample is asked for comes before rows are read whole, which takes its registers.
+        if (PLANES == 2 && read_whole && samples) exponents[warp][lane] = count_small(sample, field);
+        // What is at least 2^-LEVEL of the largest sampled element, and 2^-LEVELS of that: 2^level and 2^(level - LEVELS), scaled.
+        const float high = power_of_two(max(field - 127 - LEVEL, -126)), low = power_of_two(max(field - 127 - LEVEL - LEVELS, -126));
+        unsigned mine = 0;
+#pragma unroll
+        for (int i = 0; i < RUN; i++) mine |= (sample[i] >= high ? 0x10001u : sample[i] >= low ? 0x10000u : 0u) << i;
         float all = largest;
-        if (!exact && __syncthreads_or(row < rows && (very_wide || (count < FEWEST_SAMPLES && finite)))) {
+        if (read_whole) {
             if (side) read_whole_rows<MM32_B_LOAD>(x, row0, depth, whole);
             else read_whole_rows<MM32_A_LOAD>(x, row0, depth, whole);
             exact = true, all = size_of(whole[lane]);
@@ -302,8 +327,24 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
             uint4* const to = reinterpret_cast<uint4*>(s.stats[side] + (long long)matrix * rows + row);
             const uint4 big = *reinterpret_cast<const uint4*>(bits[1][lane]);
             const bool seen = finite && all > 0.f;
+            bool meager = false;
+            unsigned small = 0;  // of the sampled elements of a row that was read whole
+            if (PLANES == 2 && seen && whole[lane] >> 32) {
+                const int exceeds = all_field - field, level = min((exceeds + SMALLER / 2) / SMALLER, SMALL_LEVELS - 1);
+                constexpr unsigned COUNT = (1 << COUNT_BITS) - 1;
+                unsigned others = 0;  // neither small nor zero
+#pragma unroll 1
+                for (int i = 7; i >= 0; i--) {
+                    const unsigned counts = exponents[i][lane], here = counts >> level * COUNT_BITS & COUNT;
+                    const unsigned not_small = (counts >> SMALL_LEVELS * COUNT_BITS) - here;
+                    small += here, others += i > 0 ? not_small * SAMPLES : not_small;  // of the first run few, and none in the others
+                }
+                meager = small > 0 && others < (unsigned)required_products(depth);
+                some_small |= small > 0 && (exceeds >= EXCEEDS || meager);
+            }
             to[0] = *reinterpret_cast<const uint4*>(bits[0][lane]), to[1] = big;
-            to[2] = make_uint4(Scale::pack(exponent, max(level, LOWEST_LEVEL), (exact ? EXACT : 0) | (seen ? 0 : UNSEEN)), 0, 0, 0);
+            const unsigned flags = (exact ? EXACT : 0) | (seen ? 0 : UNSEEN) | (meager ? MEAGER : 0);
+            to[2] = make_uint4(Scale::pack(exponent, small, max(level, LOWEST_LEVEL), flags), 0, 0, 0);
             if (PLANES == 2) places_of_largest(s, side)[(long long)matrix * rows + row] = whole[lane] >> 32 ? place_of(whole[lane]) : NOWHERE;
             if (seen) missing = max(missing, SAMPLES - __popc(big.x) - __popc(big.y) - __popc(big.z) - __popc(big.w));
         }
@@ -315,7 +356,10 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
     wide_block = __syncthreads_or(wide_block), some_finite = __syncthreads_or(some_finite);
     if (writes && warp == 0) {
         missing = __reduce_max_sync(~0u, missing);
-        if (lane == 0) scale_flags(s, side)[block] = (wide_block ? WIDE_ROWS : 0) | (some_finite ? SOME_FINITE : 0) | missing << MISSING;
+        some_small = __any_sync(~0u, some_small);
+        if (lane == 0)
+            scale_flags(s, side)[block] =
+                (wide_block ? WIDE_ROWS : 0) | (some_finite ? SOME_FINITE : 0) | (some_small ? SMALL : 0) | missing << MISSING;
     }
     if (writes && PLANES == 2 && threadIdx.x < SAMPLES) sampled_power(s, side, block)[threadIdx.x] = power;
 }
@@ -329,9 +373,10 @@ struct Unit {
     unsigned plane_bytes;
     int rows_left, padded_left, k_left, blocks;  // from row0 and k0 on
     Decision* decision;
+    unsigned* tiny;  // in shared memory. 1: the block has met an element that is too small for bf16x6
 };
 
-__device__ __forceinline__ Unit unit_at(const Params& s, int side, int matrix, int row0, int chunk) {
+__device__ __forceinline__ Unit unit_at(const Params& s, int side, int matrix, int row0, int chunk, unsigned* tiny) {
     const Operand x = operand_of(s, side, matrix);
     const int blocks = (int)ceil_div(s.p.k, BLOCK_K), rows = (int)x.rows, padded = (int)padded_rows(x.rows);
     const int first = chunk * CHUNK;
@@ -346,7 +391,8 @@ __device__ __forceinline__ Unit unit_at(const Params& s, int side, int matrix, i
             padded - row0,
             (int)min(s.p.k - (long long)first * BLOCK_K, (long long)CHUNK * BLOCK_K),
             min(blocks - first, CHUNK),
-            s.decision};
+            s.decision,
+            tiny};
 }
 
 __device__ __forceinline__ float scale_of(const Unit& u, int row, bool scaled_lo) {
@@ -366,7 +412,7 @@ __device__ __forceinline__ void keep(const Unit& u, int row, const Observed& obs
         record_hi(u.stats[row], observed.largest, observed.counts & 0xffff, observed.counts >> 16);
         return;
     }
-    if (observed.counts) u.decision->tiny = 1;
+    if (observed.counts) *u.tiny = 1;
     if (u.decision->early) record_after_early(u.stats[row], observed.largest, observed.counts);
 }
 
@@ -534,7 +580,7 @@ struct UnitOrder {
         else pack_along_rows<LOAD == 0, SCALED_LO>(u, staging);
     }
 
-    __device__ __forceinline__ void pack(const Params& s, int side, int unit, bool scaled_lo, char* staging) const {
+    __device__ __forceinline__ void pack(const Params& s, int side, int unit, bool scaled_lo, char* staging, unsigned* tiny) const {
         if constexpr (LOAD == PREPACKED) return;
         const int per_matrix = (first + rest) * chunks, matrix = unit / per_matrix;
         int i = unit - matrix * per_matrix, group, chunk;
@@ -545,7 +591,7 @@ struct UnitOrder {
             chunk = i / rest, group = first + i - chunk * rest;
         }
         const int row0 = group * UNIT_ROWS<LOAD>;
-        const Unit u = unit_at(s, side, matrix, row0, chunk);
+        const Unit u = unit_at(s, side, matrix, row0, chunk, tiny);
         if (PLANES == 2 && scaled_lo) pack_unit<PLANES == 2>(u, side, staging);
         else pack_unit<false>(u, side, staging);
         if (!counts_units(s)) return;
@@ -562,15 +608,15 @@ struct UnitOrder {
 // Packs a unit of A or of B: by one piece of code where both have shifted lines.
 template <int A, int B>
 __device__ __forceinline__ void pack_of(const UnitOrder<A>& a, const UnitOrder<B>& b, bool of_a, const Params& s, int unit, bool scaled_lo,
-                                        char* staging) {
+                                        char* staging, unsigned* tiny) {
     if constexpr (A == SHIFTED && B == SHIFTED) {
         UnitOrder<A> order = a;
         if (!of_a) order.first = b.first, order.rest = b.rest;
-        order.pack(s, !of_a, unit, scaled_lo, staging);
+        order.pack(s, !of_a, unit, scaled_lo, staging, tiny);
     } else if (of_a) {
-        a.pack(s, 0, unit, scaled_lo, staging);
+        a.pack(s, 0, unit, scaled_lo, staging, tiny);
     } else {
-        b.pack(s, 1, unit, scaled_lo, staging);
+        b.pack(s, 1, unit, scaled_lo, staging, tiny);
     }
 }
 
@@ -581,7 +627,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) mm32_pack(
     constexpr int LINES_BYTES = A_LOAD == SHIFTED || B_LOAD == SHIFTED ? ShiftedLines::BYTES : 0;
     constexpr int READ_BYTES = TRANSPOSE_BYTES > LINES_BYTES ? TRANSPOSE_BYTES : LINES_BYTES;
     __shared__ __align__(16) char staging[READ_BYTES > DECIDE_BYTES ? READ_BYTES : DECIDE_BYTES];
-    __shared__ unsigned finished;
+    __shared__ unsigned finished, tiny;
     constexpr bool MAY_GIVE_UP = PLANES == 2 && !MM32_GUARDED && !MM32_DECIDES;
     wait_for_previous_grid();
     launch_dependents();
@@ -594,6 +640,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) mm32_pack(
             if (blockIdx.x == 0 && threadIdx.x == 0) s.decision->least_power = 0.f;  // they need not look again
             return;
         }
+        if (threadIdx.x == 0) tiny = 0;
+        __syncthreads();
     }
     const Flags flags(s);
     if (!MM32_GUARDED && flags.nothing_finite()) {
@@ -627,7 +675,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) mm32_pack(
             of_a = u - head >= rest_b;
             unit = of_a ? u - head - rest_b + a.first * a.chunks : u - head + b.first * b.chunks;
         }
-        pack_of(a, b, of_a, s, unit, scaled_lo, staging);
+        pack_of(a, b, of_a, s, unit, scaled_lo, staging, &tiny);
+    }
+    if (MM32_GUARDED) {  // once a block: of data that underflow, all rows have such elements, and stores to one address take turns
+        __syncthreads();
+        if (threadIdx.x == 0 && tiny) s.decision->tiny = 1;
     }
     __threadfence();
     __syncthreads();

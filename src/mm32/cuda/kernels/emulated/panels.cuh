@@ -45,14 +45,15 @@ __device__ __forceinline__ Operand operand_of(const Params& s, int side, long lo
 
 // mm32_scale has at most this many blocks for an operand. Each leaves behind the operand's stats
 // - a word of flags. WIDE_ROWS: it met rows that span too much for fp16x3 without a scaled lo. SOME_FINITE: it met a row of whose
-//   samples all are finite. From bit MISSING on, the most sampled places that are not big (big[1]) in a row of which the sample says
+//   samples all are finite. SMALL: it met a row that was read whole and has
+//   small sampled elements that may matter. From bit MISSING on, the most sampled places that are not big (big[1]) in a row of which the sample says
 //   something. The flags of a prepacked operand were left when it was packed; the other operand's then say WIDE_ROWS alike, because
 //   both must have been packed alike.
 // - for each sampled place of K the sum of the squares of its rows' elements there (fp16x3 alone): with them, the size of C is
 //   estimated (cancel.cuh).
 // - for each row, where along K its largest element lies (fp16x3 alone): NOWHERE of rows that were not read whole.
 constexpr int SCALE_BLOCKS = 128;
-constexpr unsigned WIDE_ROWS = 1, SOME_FINITE = 2, MISSING = 8;
+constexpr unsigned WIDE_ROWS = 1, SOME_FINITE = 2, SMALL = 4, MISSING = 8;
 __device__ __forceinline__ unsigned* scale_flags(const Params& s, int side) {
     return reinterpret_cast<unsigned*>(s.stats[side] + s.matrices[side] * (side ? s.p.n : s.p.m));
 }
@@ -81,6 +82,8 @@ struct Flags {
         return __reduce_max_sync(~0u, of[0] >> MISSING) + __reduce_max_sync(~0u, of[1] >> MISSING) >= SAMPLES;
     }
     __device__ __forceinline__ bool scaled_lo() const { return PLANES == 2 && __any_sync(~0u, (of[0] | of[1]) & WIDE_ROWS); }
+    // Whether rows that were read whole have small elements among the sampled ones, and these may matter.
+    __device__ __forceinline__ bool some_small() const { return __any_sync(~0u, (of[0] | of[1]) & SMALL); }
     // Each row of one operand has a NaN or an Inf: nothing is packed, and the tier is FMA.
     __device__ __forceinline__ bool nothing_finite() const {
         return !(__any_sync(~0u, of[0] & SOME_FINITE) && __any_sync(~0u, of[1] & SOME_FINITE));

@@ -8,24 +8,26 @@ struct RowStats {
     unsigned largest;              // the bits of the largest scaled magnitude
     unsigned long long counts;     // low word: elements that are not zero and small; high word: elements that are not small
 };
-constexpr unsigned EXACT = 1, STEEP = 2, UNSEEN = 4;
+constexpr unsigned EXACT = 1, STEEP = 2, UNSEEN = 4, MEAGER = 8;
 // Level is 2^-5 of the largest sampled element, and LEVELS below it is 2^-9. Two levels of A with two of B find what decides |A||B|
 // also where one row is flat and the other steep.
 constexpr int LEVEL = 5, LEVELS = 4;
 
-// What RowStats::scale holds. EXACT: the exponent comes from the whole row. STEEP: the row is accepted with few rows of the other
+// What RowStats::scale holds: the exponent; of a row that was read whole, about how many of its sampled elements are small with a scaled lo; the
+// level; and flags. EXACT: the exponent comes from the whole row. MEAGER: by the sample, hardly an element is not small, but some are. STEEP: the row is accepted with few rows of the other
 // operand only, and is recomputed by itself. UNSEEN: a row of zeros, or one whose sample is not finite. In a call with a scaled lo,
 // rows that are not exact have an exponent lower by ROOM.
 constexpr int ROOM = 5;
 struct Scale {
     unsigned word;
 
-    static __device__ __forceinline__ unsigned pack(int exponent, int level, unsigned flags) {
-        return (exponent & 0xffff) | (level & 0xff) << 16 | flags << 24;
+    static __device__ __forceinline__ unsigned pack(int exponent, unsigned small, int level, unsigned flags) {
+        return (exponent & 0xff) | small << 8 | (level & 0xff) << 16 | flags << 24;
     }
+    __device__ __forceinline__ unsigned sampled_small() const { return word >> 8 & 0xff; }
     __device__ __forceinline__ unsigned flags() const { return word >> 24; }
     __device__ __forceinline__ int lower(bool scaled_lo) const { return scaled_lo && !(word >> 24 & EXACT) ? ROOM : 0; }
-    __device__ __forceinline__ int exponent(bool scaled_lo) const { return (short)word - lower(scaled_lo); }
+    __device__ __forceinline__ int exponent(bool scaled_lo) const { return (signed char)word - lower(scaled_lo); }
     __device__ __forceinline__ int level(bool scaled_lo) const { return (signed char)(word >> 16) - lower(scaled_lo); }
 };
 
@@ -85,7 +87,7 @@ struct __align__(16) Decision {
     unsigned out_of_range[2];  // how many have an element that is too large for bf16x6
     unsigned alone[2];         // how many may have to be recomputed alone
     unsigned early;            // 1: everything was left to bf16x6 before it was packed (early.cuh)
-    unsigned unused[2];
+    unsigned progress[2];      // how far all blocks of the multiply are, and of the lower tier's, together (tensorcore.cu)
     float least_power;         // with a smaller sum of squares, the product cancels (cancel.cuh). 0: not known
     GroupStats groups[2][ROW_GROUPS];  // of A and B
     float power[MOST_BLOCKS];  // sums of squares of C, before the epilogue, by block of the multiply

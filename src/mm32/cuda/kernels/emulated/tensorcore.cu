@@ -37,6 +37,12 @@ constexpr bool ALTERNATE_BLOCKS = PROMOTE == 1;
 constexpr bool STOPS = !MM32_INLINE_PACK && !ALTERNATE_BLOCKS;
 // Whether the call may be left to bf16x6 before anything is packed, while this launch waits for packing.
 constexpr bool MAY_BE_EARLY = STOPS && MM32_LOWER_TIER;
+// Blocks that multiply at about the same places of K read much the same of the panels, and L2 holds it. Over a long K they drift apart, and
+// memory bounds what the tensor cores did: 16384 x 32768 x 16384 with B packed before took 127 ms on an H100 instead of 85. So from a K of
+// IN_STEP on, a producer that is LEAD steps of STEP K-blocks further than all are on average waits for them. Not for ever: blocks that are
+// not there need not come before this one ends. Beside packing, which lets blocks begin one after another, it would only delay them.
+constexpr int IN_STEP = 12288, STEP = 4, LEAD = 2, MOST_WAITS = 256;
+constexpr unsigned HAS_ENDED = 1 << 23;  // steps: nobody waits any more when the first block has no tiles left
 constexpr int CONSUMERS = 256;  // threads of the two consumer warpgroups, which come before the threads that fill the ring
 // How the operands lie in a stage (ptx/wgmma.cuh): contiguous along rows if they are packed inline from loads along rows.
 #if MM32_INLINE_PACK
@@ -85,6 +91,10 @@ __device__ __forceinline__ void produce(const Params& s, unsigned ring, unsigned
     bool packed = MM32_GUARDED;   // then no counter is read: reading one takes as long as multiplying 64 of K
     bool decided = MM32_GUARDED;  // then the tier is not read any more
     unsigned seen_decided = 0;
+    const bool may_be_in_step = p.k >= IN_STEP && (MM32_GUARDED || !counts_units(s));
+    bool in_step = may_be_in_step;
+    unsigned* const progress = &s.decision->progress[MM32_GUARDED];
+    unsigned steps = 0, seen_progress = 0;
     for (Scheduler scheduler(p, blockIdx.x); scheduler.has_tile(p, s.parts); scheduler.advance(p, gridDim.x)) {
         const TileOfPart tile = scheduler.tile(p);
         const int begin = part_begin(blocks, tile.part, (int)s.parts), end = part_begin(blocks, tile.part + 1, (int)s.parts);
@@ -106,6 +116,18 @@ __device__ __forceinline__ void produce(const Params& s, unsigned ring, unsigned
             b_units[g] = B_PREPACKED ? 0 : units_of<MM32_B_UNIT_ROWS>(tile.n0 + g * READY_ROWS, p.n);
 #pragma unroll 1
         for (int kb = begin; kb < end; kb++) {
+            if (in_step && kb % STEP == 0) {
+                // What was seen one step ago is enough to go on.
+                const auto leads = [&] { return (steps - min(steps, (unsigned)LEAD)) * gridDim.x > seen_progress; };
+                int waits = 0;
+                while (leads() && waits++ < MOST_WAITS) {
+                    if (waits > 1) __nanosleep(100);
+                    seen_progress = load_relaxed(progress);
+                }
+                in_step = waits < MOST_WAITS;
+                atomicAdd(progress, 1u), steps++;
+                seen_progress = load_relaxed(progress);
+            }
             // Looked at before the counters, and used after them: nobody waits for it.
             if (STOPS && (kb % CHUNK == 0 || kb == begin) && !decided) seen_decided = load_relaxed(&s.decision->decided);
             if ((kb % CHUNK == 0 || kb == begin) && !packed) {
@@ -135,7 +157,7 @@ __device__ __forceinline__ void produce(const Params& s, unsigned ring, unsigned
                 if (s.decision->tier != FIRST_TIER) {
                     stopped[stage] = 1;
                     barrier_arrive(arrived);
-                    return;
+                    return;  // as all others will
                 }
             }
             barrier_expect(arrived, PLANES * (a_bytes + b_bytes));
@@ -149,6 +171,7 @@ __device__ __forceinline__ void produce(const Params& s, unsigned ring, unsigned
             if (++stage == STAGES) stage = 0, phase ^= 1;
         }
     }
+    if (may_be_in_step) atomicAdd(progress, HAS_ENDED);
 }
 #endif
 
