@@ -57,7 +57,7 @@ def on_cards_products() -> None:
     too."""
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
-    mesh, a, b, bias = mesh_of_cards(), randn(1024, 2048), randn(2048, 1536), randn(1536)
+    mesh, a, b, bias = mesh_of_cards(), randn(4096, 4096), randn(4096, 3072), randn(3072)
     mm32.distributed.check(mesh)
     truth = (a.double() @ b.double() + bias.double()).relu()
     for i, j, flag in itertools.product((None, 0, 1), (None, 0, 1), (False, True)):
