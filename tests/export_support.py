@@ -129,10 +129,11 @@ class Recorder:
     """Builds like torch.utils.cpp_extension.load_inline, with nvcc and the stand-in, and keeps what the file then asks for:
     `launches` of (kernel, blocks, threads, shared, dependent, stream, the argument's bytes), `attributes` of
     (kernel, attribute, value). A kernel is named without its namespace; `kernels` are the launched ones with theirs.
-    `sizes` says how long the argument of each kernel is, `arch` what the file must build for."""
+    `sizes` says how long the argument of each kernel is, `arch` what the file must build for; without `assemble` kernels are
+    compiled to PTX and no further, in half the time."""
 
-    def __init__(self, folder: Path, sizes: dict[str, int], arch: str = "9.0a") -> None:
-        self.folder, self.sizes, self.arch = folder, sizes, arch
+    def __init__(self, folder: Path, sizes: dict[str, int], arch: str = "9.0a", assemble: bool = True) -> None:
+        self.folder, self.sizes, self.arch, self.assemble = folder, sizes, arch, assemble
         self.launches: list[tuple] = []
         self.attributes: list[tuple] = []
         self.kernels: list[str] = []
@@ -146,7 +147,7 @@ class Recorder:
         command = [
             "nvcc",
             *FLAGS,
-            f"-gencode=arch=compute_{number},code=sm_{number}",
+            f"-gencode=arch=compute_{number},code={'sm' if self.assemble else 'compute'}_{number}",
             "-cudart",
             "none",
             "-Xlinker",

@@ -63,10 +63,11 @@ def compiled(program: str, folder: Path) -> ctypes.CDLL:
     if not at.exists():
         assert COMPILER is not None
         made = at.with_suffix(f".{os.getpid()}")
+        # -O1: with -O2 these tests take a third longer, and the arrays are small.
         command = [
             COMPILER,
             "-std=c++17",
-            "-O2",
+            "-O1",
             "-fno-strict-aliasing",
             "-w",
             "-shared",

@@ -70,7 +70,7 @@ ARCHS = {
 # Bytes of shared memory that a block may take.
 SHARED = {"sm_80": 166912, "sm_86": 101376, "sm_89": 101376, "sm_90a": 232448, "sm_100a": 232448, "sm_120a": 101376}
 EVERYWHERE = "sm_90a"  # where all forms are compiled; elsewhere each once, with its heaviest epilogue
-SAMPLE = {EVERYWHERE: 3}  # unchanged forms of a source that are compiled all the same; elsewhere 1
+SAMPLE = 1  # unchanged forms of a source that are compiled all the same, for each architecture
 SLACK = 8  # registers: what they are handed out in
 REGISTERS_OF_A_BLOCK = 65536
 STATIC_SHARED = 48 * 1024
@@ -195,7 +195,7 @@ def sampled(arch: str, source: str) -> list[Form]:
     """Unchanged forms that are compiled all the same; another record, another sample."""
     same = [form for form in unchanged(arch, COMPILER) if form.source == source]
     chosen = random.Random(zlib.crc32(RECORD.read_bytes() + f"{arch} {source}".encode()))
-    return chosen.sample(same, min(len(same), SAMPLE.get(arch, 1)))
+    return chosen.sample(same, min(len(same), SAMPLE))
 
 
 def fits(form: Form, used: Usage) -> list[str]:

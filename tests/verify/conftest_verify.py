@@ -12,11 +12,16 @@ from verify_scripts import HEAD, LINEAR, REFERENCE, RIGHT, forward
 
 from mm32.verify import Report, verify
 from mm32.verify.processes import launch
+from mm32.verify.timing import rounds
 
-__all__ = ["HEAD", "LINEAR", "REFERENCE", "RIGHT", "Leftovers", "Run", "forward", "leftovers", "run", "write"]
+__all__ = [
+    "HEAD", "LINEAR", "REFERENCE", "RIGHT", "Leftovers", "Run", "forward", "leftovers", "run", "short_windows",
+    "whole_windows", "write",
+]  # fmt: skip
 
 Run = Callable[..., Report]
 Leftovers = Callable[[], list[str]]
+WHOLE, SHORT = rounds.MOST_CALLS, 40  # the most calls of a timed window
 
 
 @pytest.fixture
@@ -37,6 +42,20 @@ def leftovers() -> Leftovers:
         return found
 
     return call
+
+
+@pytest.fixture(autouse=True)
+def short_windows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Timed windows of few calls. A call of the models here takes some 10 µs, so a window would have hundreds, and filling their
+    slots takes most of a verification's time. On a GPU nothing is changed."""
+    if request.node.get_closest_marker("gpu") is None:
+        monkeypatch.setattr(rounds, "MOST_CALLS", SHORT)
+
+
+@pytest.fixture
+def whole_windows(short_windows: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows as users have them: for tests of times, and of candidates that count calls."""
+    monkeypatch.setattr(rounds, "MOST_CALLS", WHOLE)
 
 
 @pytest.fixture

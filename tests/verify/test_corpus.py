@@ -12,6 +12,7 @@ import torch
 from entries import ENTRIES, VERDICTS, Entry
 
 QUICK = 2  # files of a quick run, of each kind half as many; all are run by `make test-all`, and on a GPU
+pytestmark = pytest.mark.usefixtures("whole_windows")  # cheats count calls
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 

@@ -14,6 +14,7 @@ from mm32.verify.timing import one_call, rounds
 from mm32.verify.timing.one_call import AGREES, CONTRADICTS, MOST, UNCLEAR, Claim, OneCall
 from mm32.verify.timing.rounds import SIDES, Times, borne_out, conclude
 
+pytestmark = pytest.mark.usefixtures("whole_windows")
 US = 1e-6
 NULL = 200 * US
 

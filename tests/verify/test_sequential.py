@@ -144,6 +144,7 @@ def test_a_call_that_is_too_short_to_tell_has_the_ratio_of_whole_windows() -> No
     assert found.note.startswith("at least, by whole windows")
 
 
+@pytest.mark.usefixtures("whole_windows")
 def test_how_many_calls_a_window_has() -> None:
     def calls(seconds: float, slot: int, device: str = "cuda", most: int = 8 << 30) -> int:
         return calls_of_a_window(seconds, slot, 60 << 20, most, device)

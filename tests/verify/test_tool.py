@@ -22,6 +22,7 @@ SAME = {verdict for verdict in Verdict if verdict.same}
 # ---------------------------------------------------------------------------------------------------------- same
 
 
+@pytest.mark.usefixtures("whole_windows")
 def test_a_right_candidate_is_the_same(run: Run) -> None:
     report = run(RIGHT)
     assert report.verdict in SAME
@@ -67,6 +68,7 @@ def test_a_right_candidate_is_the_same(run: Run) -> None:
     assert report.environment["torch"]
 
 
+@pytest.mark.usefixtures("whole_windows")
 def test_slower_by_work_is_slower(run: Run) -> None:
     report = run(forward("for _ in range(40): C = torch.relu(A.T @ B.T)\nreturn C"), trials=1)
     assert report.verdict is Verdict.SLOWER
@@ -74,6 +76,7 @@ def test_slower_by_work_is_slower(run: Run) -> None:
     assert report.timing["speedup"] < 0.5
 
 
+@pytest.mark.usefixtures("whole_windows")
 def test_faster_than_a_reference_that_works_twice(run: Run) -> None:
     slow = REFERENCE.replace(
         "return torch.relu", "for _ in range(40): torch.matmul(A.T, B.T)\n        return torch.relu"
