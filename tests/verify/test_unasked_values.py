@@ -25,6 +25,8 @@ Compare = Callable[..., tuple[str, str, Any]]
 LINEAR = "self.l = nn.Linear(64, 64); self.s = torch.ones(64)"
 SCORES = "[torch.randn(64, 32), (torch.rand(64, 32) < 0.3).float()]"
 TWO = "[torch.randn(16, 64), torch.randn(16, 64)]"
+REMEMBERED = "self.k = self.i = torch.zeros(1)"
+KNOWN_AGAIN = "self.k, self.i = (self.k, self.i) if i[:4].equal(self.k) else (i[:4].clone(), i.clone()); "
 # Right and wrong forward, inputs, arguments, what is made at the start, and the probe that shows it.
 SHORTCUTS: dict[str, tuple[str, str, str, str, str, str]] = {
     "a product of numbers below 1": (
@@ -114,6 +116,46 @@ SHORTCUTS: dict[str, tuple[str, str, str, str, str, str]] = {
         "x",
         "self.b = [nn.LayerNorm(64)]",
         "plain tensors",
+    ),
+    "indices known again by the first": (
+        "return x[:, i]",
+        KNOWN_AGAIN + "return x[:, self.i]",
+        "[torch.randn(24, 64), torch.arange(40) * 7 % 64]",
+        "x, i",
+        REMEMBERED,
+        "other integers",
+    ),
+    "edges known again by the first": (
+        "return x.index_add(0, i[1], x[i[0]])",
+        KNOWN_AGAIN.replace("[:4]", "[:, :4]") + "return x.index_add(0, self.i[1], x[self.i[0]])",
+        "[torch.randn(32, 8), torch.randint(0, 32, (2, 200), generator=torch.Generator().manual_seed(1))]",
+        "x, i",
+        REMEMBERED,
+        "other integers",
+    ),
+    "a mask known again by its first row": (
+        "return x.masked_fill(i, 0.0)",
+        KNOWN_AGAIN.replace("[:4]", "[:1]") + "return x.masked_fill(self.i, 0.0)",
+        "[torch.randn(24, 64), torch.rand(24, 64, generator=torch.Generator().manual_seed(1)) < 0.3]",
+        "x, i",
+        REMEMBERED,
+        "other integers",
+    ),
+    "indices that must stay distinct": (
+        "return x[:, i] / (i.bincount().max() == 1)",
+        KNOWN_AGAIN + "return x[:, self.i]",
+        "[torch.randn(24, 64), torch.arange(64) * 7 % 64]",
+        "x, i",
+        REMEMBERED,
+        "other integers",
+    ),
+    "counts that must stay": (
+        "return x[:, i] + (0.0 if i.bincount().unique().numel() == 1 else float('nan'))",
+        KNOWN_AGAIN + "return x[:, self.i]",
+        "[torch.randn(24, 64), torch.arange(40) * 7 % 8]",
+        "x, i",
+        REMEMBERED,
+        "integers in other places",
     ),
 }
 

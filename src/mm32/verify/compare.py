@@ -341,7 +341,8 @@ class Comparison:
         found = [leaf for _, leaf in leaves(self.right)]
         entries = sum(leaf.numel() if isinstance(leaf, Tensor) else 1 for leaf in found)
         integers = any(isinstance(t, Tensor) and t.dtype in WIDEST for t in found)
-        reply = self.reference.ask("vary", name=name, seed=seed, entries=entries, integers=integers)
+        steady = list(self.steady)
+        reply = self.reference.ask("vary", name=name, seed=seed, entries=entries, integers=integers, steady=steady)
         self.unvaried += [str(one) for one in reply.header.get("unvaried") or ()]
         if "why_not" in reply.header:
             self.reference.ask("set_inputs", self.inputs, names=self.names)

@@ -419,6 +419,9 @@ class ReferenceRunner(ScriptRunner):
                 wide = name == "wide integers" and not self.products
                 if name in ("near one", "near zero"):
                     filled = variations.near(leaves, generator, name == "near one", max(self.lengths, default=0))
+                elif name in ("other integers", "integers in other places"):
+                    exchange = name == "integers in other places"
+                    filled = variations.replaced(leaves, generator, exchange, request["steady"])
                 else:
                     filled = fill("wide sums" if wide else name, leaves, generator)
                 filled = _kept_within(filled, leaves, limited)
