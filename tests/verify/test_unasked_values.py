@@ -439,3 +439,19 @@ def test_an_attribute_may_be_named_as_a_method_is() -> None:
 
     assert sorted(plain.tensors(Model())) == ["buffers.0", "parameters"]
     assert plain.put(Model(), {}) == []
+
+
+def test_nan_is_right_where_the_float64_run_has_it() -> None:
+    right = torch.randn(16, 64)
+    exact64 = right.double()
+    right[3], exact64[3] = 0.0, torch.nan  # attention in one kernel, of a row of NaN
+    got = right.clone()
+    got[3] = torch.nan
+    assert judge(got, [Truth("output", right, exact64)]).same
+    assert judge(right, [Truth("output", right, exact64)]).same
+    exact64[5, 0] = torch.inf
+    got[5, 0] = torch.nan
+    result = judge(got, [Truth("output", right, exact64)])
+    assert not result.same
+    found = diagnosis.explain(got, [Truth("output", right, exact64)], result)
+    assert found["first"]["expected"] == float(right[5, 0])
