@@ -363,6 +363,14 @@ def test_state_that_is_no_buffer_is_named(verdict: Callable[..., tuple[str, str,
     assert "its forward changes n" in reason
 
 
+def test_a_number_may_be_as_far_off_as_rounding_moves_it(verdict: Callable[..., tuple[str, str, object]]) -> None:
+    cancels = "[(lambda x: x - x.mean() + 1e-5)(torch.randn(512, 512))]"
+    for by_columns in ("x.sum(0).sum()", "x.sum(0).double().sum() * 1.001"):
+        other = script(f"return float({by_columns})", cancels, name="ModelNew")
+        got, reason, _ = verdict(script("return x.sum().item()", cancels), other)
+        assert got == ("DIFFERENT" if "1.001" in by_columns else "SAME"), reason
+
+
 def test_a_scalar_that_is_remembered_is_different(verdict: Callable[..., tuple[str, str, object]]) -> None:
     loss = "[torch.rand(512, 512), torch.rand(512, 512)]"
     reference = script("return ((x - y) ** 2).mean()", loss).replace("self, x)", "self, x, y)")

@@ -24,7 +24,7 @@ from .inputs.variations import (
 )
 from .judging import diagnosis, picture, selftest
 from .judging.bounds import NOISE, ROUNDOFF, U32, Truth
-from .judging.judge import Judgement, judge, same_bits, shape_of
+from .judging.judge import Judgement, as_tensors, judge, same_bits, shape_of
 from .probing import Odd, Probing
 from .report import judgement_record
 from .stop import Stop
@@ -356,7 +356,8 @@ class Comparison:
         what it is may be left to other parameters to mend: a mean of normalised values is 0 with the usual ones."""
         own = judge(self.right, truths)
         if own.same:
-            loose = [t.own()[1].normwise for t in truths if t.noise is not None and t.u > 0]
+            numbers = [as_tensors(t.reference, t)[1] if type(t.reference) is float else t for t in truths]
+            loose = [t.own()[1].normwise for t in numbers if t.noise is not None and t.u > 0]
             if loose and min(loose) > DECIDED:
                 said = f"rounding alone moves the reference's output by {min(loose):.2g} of its size"
                 if trial and self.build["state"]:
