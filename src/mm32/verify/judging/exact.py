@@ -222,7 +222,8 @@ def _shape(value: Any) -> Any:
 
 
 def call(model: nn.Module, inputs: Sequence[Any], names: list[str] | None) -> Any:
-    """The model's output; with `names`, the inputs are arguments by name."""
+    """The model's output; with `names`, the inputs are arguments by name. It gets lists and dicts of its own."""
+    inputs = pytree.tree_map(lambda x: x, list(inputs))
     return model(*inputs) if names is None else model(**dict(zip(names, inputs, strict=True)))
 
 
