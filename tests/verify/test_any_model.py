@@ -363,6 +363,37 @@ def test_state_that_is_no_buffer_is_named(verdict: Callable[..., tuple[str, str,
     assert "its forward changes n" in reason
 
 
+def test_a_number_may_be_as_far_off_as_rounding_moves_it(verdict: Callable[..., tuple[str, str, object]]) -> None:
+    cancels = "[(lambda x: x - x.mean() + 1e-5)(torch.randn(512, 512))]"
+    for by_columns in ("x.sum(0).sum()", "x.sum(0).double().sum() * 1.001"):
+        other = script(f"return float({by_columns})", cancels, name="ModelNew")
+        got, reason, _ = verdict(script("return x.sum().item()", cancels), other)
+        assert got == ("DIFFERENT" if "1.001" in by_columns else "SAME"), reason
+
+
+POPS = "w = d.pop('w'); return d['x'] * w"
+
+
+@pytest.mark.parametrize("pops", ["reference", "candidate", "neither"])
+def test_what_is_taken_out_of_a_dict_is_there_for_the_next_call(
+    pops: str, verdict: Callable[..., tuple[str, str, object]]
+) -> None:
+    def source(role: str, name: str) -> str:
+        forward = POPS if role == pops else "return d['x'] * d['w']"
+        return script(forward, "[{'x': torch.randn(8, 16), 'w': torch.randn(16)}]", name=name).replace(
+            "(self, x)", "(self, d)"
+        )
+
+    got, reason, _ = verdict(source("reference", "Model"), source("candidate", "ModelNew"))
+    wanted = {
+        "reference": ("NO_VERDICT", "the reference writes to its inputs (input[0]['w'])"),
+        "candidate": ("DIFFERENT", "the candidate modifies its inputs"),
+        "neither": ("SAME", ""),
+    }[pops]
+    assert got == wanted[0], reason
+    assert wanted[1] in reason
+
+
 def test_a_scalar_that_is_remembered_is_different(verdict: Callable[..., tuple[str, str, object]]) -> None:
     loss = "[torch.rand(512, 512), torch.rand(512, 512)]"
     reference = script("return ((x - y) ** 2).mean()", loss).replace("self, x)", "self, x, y)")

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mm32.verify.inputs import integers
+from mm32.verify.inputs import integers, variations
 from mm32.verify.inputs.pools import Pools
 
 CPU = torch.device("cpu")
@@ -111,3 +111,44 @@ def test_kinds_of_few_entries() -> None:
     assert integers.kinds([[], []]) == []
     (kind,) = integers.kinds([[torch.zeros(0, 3, dtype=torch.long)]] * 2)
     assert kind.fixed
+
+
+@pytest.mark.parametrize("exchange", [False, True])
+@pytest.mark.parametrize("name", KEPT)
+def test_few_others_are_still_what_they_were(name: str, exchange: bool) -> None:
+    make, kept = KEPT[name]
+    torch.manual_seed(0)
+    t = make()
+    try:
+        (new,) = variations.replaced([t], torch.Generator().manual_seed(1), exchange)
+    except variations.CannotVary:
+        assert name in ("sorted", "sorted downwards", "masks of lengths")
+        return
+    assert isinstance(new, Tensor)
+    assert kept(new)
+    assert (new.dtype, new.stride()) == (t.dtype, t.stride())
+    assert 0 < float((new != t).double().mean()) < 0.3
+    assert torch.equal(new.flatten()[:1], t.flatten()[:1])
+
+
+def test_inputs_that_are_not_always_the_same_stay() -> None:
+    one, other, x = torch.randint(0, 9, (64,)), torch.randint(0, 9, (64,)), torch.rand(64)
+    new = variations.replaced([one, other, x], torch.Generator().manual_seed(1), steady=[1, 2])
+    assert new[0] is one
+    assert not torch.equal(new[1], other)  # type: ignore[arg-type]
+    assert new[2] is x
+
+
+@pytest.mark.parametrize(
+    "t",
+    [
+        torch.ones(9, 9, dtype=torch.bool).tril(),
+        (torch.arange(20)[:, None] - torch.arange(20)).abs() < 3,
+        torch.tensor([[5, 3, 7, 2, 4, 1, 0, 0, 0], [5, 3, 7, 2, 4, 1, 9, 8, 0]]),
+        torch.eye(9, dtype=torch.long),
+    ],
+    ids=["causal", "a band", "padding", "symmetric"],
+)
+def test_what_belongs_together_is_not_changed(t: Tensor) -> None:
+    with pytest.raises(variations.CannotVary):
+        variations.replaced([t], torch.Generator().manual_seed(1))

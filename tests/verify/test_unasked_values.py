@@ -25,6 +25,8 @@ Compare = Callable[..., tuple[str, str, Any]]
 LINEAR = "self.l = nn.Linear(64, 64); self.s = torch.ones(64)"
 SCORES = "[torch.randn(64, 32), (torch.rand(64, 32) < 0.3).float()]"
 TWO = "[torch.randn(16, 64), torch.randn(16, 64)]"
+REMEMBERED = "self.k = self.i = torch.zeros(1)"
+KNOWN_AGAIN = "self.k, self.i = (self.k, self.i) if i[:4].equal(self.k) else (i[:4].clone(), i.clone()); "
 # Right and wrong forward, inputs, arguments, what is made at the start, and the probe that shows it.
 SHORTCUTS: dict[str, tuple[str, str, str, str, str, str]] = {
     "a product of numbers below 1": (
@@ -114,6 +116,46 @@ SHORTCUTS: dict[str, tuple[str, str, str, str, str, str]] = {
         "x",
         "self.b = [nn.LayerNorm(64)]",
         "plain tensors",
+    ),
+    "indices known again by the first": (
+        "return x[:, i]",
+        KNOWN_AGAIN + "return x[:, self.i]",
+        "[torch.randn(24, 64), torch.arange(40) * 7 % 64]",
+        "x, i",
+        REMEMBERED,
+        "other integers",
+    ),
+    "edges known again by the first": (
+        "return x.index_add(0, i[1], x[i[0]])",
+        KNOWN_AGAIN.replace("[:4]", "[:, :4]") + "return x.index_add(0, self.i[1], x[self.i[0]])",
+        "[torch.randn(32, 8), torch.randint(0, 32, (2, 200), generator=torch.Generator().manual_seed(1))]",
+        "x, i",
+        REMEMBERED,
+        "other integers",
+    ),
+    "a mask known again by its first row": (
+        "return x.masked_fill(i, 0.0)",
+        KNOWN_AGAIN.replace("[:4]", "[:1]") + "return x.masked_fill(self.i, 0.0)",
+        "[torch.randn(24, 64), torch.rand(24, 64, generator=torch.Generator().manual_seed(1)) < 0.3]",
+        "x, i",
+        REMEMBERED,
+        "other integers",
+    ),
+    "indices that must stay distinct": (
+        "return x[:, i] / (i.bincount().max() == 1)",
+        KNOWN_AGAIN + "return x[:, self.i]",
+        "[torch.randn(24, 64), torch.arange(64) * 7 % 64]",
+        "x, i",
+        REMEMBERED,
+        "other integers",
+    ),
+    "counts that must stay": (
+        "return x[:, i] + (0.0 if i.bincount().unique().numel() == 1 else float('nan'))",
+        KNOWN_AGAIN + "return x[:, self.i]",
+        "[torch.randn(24, 64), torch.arange(40) * 7 % 8]",
+        "x, i",
+        REMEMBERED,
+        "integers in other places",
     ),
 }
 
@@ -397,3 +439,19 @@ def test_an_attribute_may_be_named_as_a_method_is() -> None:
 
     assert sorted(plain.tensors(Model())) == ["buffers.0", "parameters"]
     assert plain.put(Model(), {}) == []
+
+
+def test_nan_is_right_where_the_float64_run_has_it() -> None:
+    right = torch.randn(16, 64)
+    exact64 = right.double()
+    right[3], exact64[3] = 0.0, torch.nan  # attention in one kernel, of a row of NaN
+    got = right.clone()
+    got[3] = torch.nan
+    assert judge(got, [Truth("output", right, exact64)]).same
+    assert judge(right, [Truth("output", right, exact64)]).same
+    exact64[5, 0] = torch.inf
+    got[5, 0] = torch.nan
+    result = judge(got, [Truth("output", right, exact64)])
+    assert not result.same
+    found = diagnosis.explain(got, [Truth("output", right, exact64)], result)
+    assert found["first"]["expected"] == float(right[5, 0])

@@ -24,7 +24,7 @@ from .inputs.variations import (
 )
 from .judging import diagnosis, picture, selftest
 from .judging.bounds import NOISE, ROUNDOFF, U32, Truth
-from .judging.judge import Judgement, judge, same_bits, shape_of
+from .judging.judge import Judgement, as_tensors, judge, same_bits, shape_of
 from .probing import Odd, Probing
 from .report import judgement_record
 from .stop import Stop
@@ -341,7 +341,8 @@ class Comparison:
         found = [leaf for _, leaf in leaves(self.right)]
         entries = sum(leaf.numel() if isinstance(leaf, Tensor) else 1 for leaf in found)
         integers = any(isinstance(t, Tensor) and t.dtype in WIDEST for t in found)
-        reply = self.reference.ask("vary", name=name, seed=seed, entries=entries, integers=integers)
+        steady = list(self.steady)
+        reply = self.reference.ask("vary", name=name, seed=seed, entries=entries, integers=integers, steady=steady)
         self.unvaried += [str(one) for one in reply.header.get("unvaried") or ()]
         if "why_not" in reply.header:
             self.reference.ask("set_inputs", self.inputs, names=self.names)
@@ -355,7 +356,8 @@ class Comparison:
         what it is may be left to other parameters to mend: a mean of normalised values is 0 with the usual ones."""
         own = judge(self.right, truths)
         if own.same:
-            loose = [t.own()[1].normwise for t in truths if t.noise is not None and t.u > 0]
+            numbers = [as_tensors(t.reference, t)[1] if type(t.reference) is float else t for t in truths]
+            loose = [t.own()[1].normwise for t in numbers if t.noise is not None and t.u > 0]
             if loose and min(loose) > DECIDED:
                 said = f"rounding alone moves the reference's output by {min(loose):.2g} of its size"
                 if trial and self.build["state"]:

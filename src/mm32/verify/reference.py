@@ -166,14 +166,16 @@ class ReferenceRunner(ScriptRunner):
             self.last = ready[1].get("value")
             return ready[1]
         self.last = None
-        given = [
-            (path, leaf, leaf._version) for path, leaf in wire.leaves(self.inputs, "input") if isinstance(leaf, Tensor)
-        ]
+        given = {path: (leaf, getattr(leaf, "_version", 0)) for path, leaf in wire.leaves(self.inputs, "input")}
         begin = time.perf_counter()
         answer = super().forward(request)
         self.seconds = time.perf_counter() - begin
         self.last = answer.get("value")
-        wrote = [path for path, leaf, version in given if leaf._version != version]
+        left = dict(wire.leaves(self.given, "input"))
+        wrote = [path for path in left if path not in given]
+        for path, (leaf, version) in given.items():
+            if path not in left or left[path] is not leaf or getattr(leaf, "_version", 0) != version:
+                wrote.append(path)
         return {**answer, "wrote": wrote, "seconds": self.seconds}
 
     def build(self, request: Request) -> Answer:
@@ -419,6 +421,9 @@ class ReferenceRunner(ScriptRunner):
                 wide = name == "wide integers" and not self.products
                 if name in ("near one", "near zero"):
                     filled = variations.near(leaves, generator, name == "near one", max(self.lengths, default=0))
+                elif name in ("other integers", "integers in other places"):
+                    exchange = name == "integers in other places"
+                    filled = variations.replaced(leaves, generator, exchange, request["steady"])
                 else:
                     filled = fill("wide sums" if wide else name, leaves, generator)
                 filled = _kept_within(filled, leaves, limited)

@@ -116,6 +116,12 @@ VARIATIONS = (
         ties=True,
         equal=True,
     ),
+    Variation(
+        "other integers",
+        "of integers that get_inputs makes the same each time, some others: what is remembered of them shows",
+        outside=False,
+        milder=("integers in other places",),
+    ),
     Variation("rolled", "rows in another order: answers remembered by place show", outside=False),
     Variation("constant", "every entry the same", outside=False, ties=True, equal=True),
     Variation("zero rows", "a third of the rows zeros: a missing epsilon shows", ties=True, equal=True),
@@ -155,6 +161,11 @@ MILDER = {
         Variation(
             "parameters of one sign", "other parameters, none of them negative that was not", state=True, outside=False
         ),
+        Variation(
+            "integers in other places",
+            "of integers that get_inputs makes the same each time, some in other places: what is remembered of them shows",
+            outside=False,
+        ),
         Variation("fractions of one sign", "of an input that is all one number, other numbers of its sign"),
         *(
             Variation(
@@ -191,6 +202,8 @@ LOOKED_AT, CORNER, SQUARE = 1 << 22, 1024, 2048
 LEAST = 4  # entries of an input that may be all one number by no chance
 KINDS, PEAKED = 5, 8.0  # of rows that add up to one; how many times as large the scores of peaked ones are
 CONDITION = 6  # log2 of that of positive definite matrices
+BLOCK = 2  # changes along a row of truth values that are one block
+MOVED, END = 64, 8  # of a row: one entry in so many becomes another, and none in so small a part at either end
 NO_PARAMETERS = "it has no parameters"
 WIDEST = {torch.int64: 52, torch.int32: 30, torch.int16: 30, torch.int8: 30}  # bits of the sums of "wide integers"
 
@@ -548,6 +561,71 @@ def _wide_integers(values: Sequence[object], generator: torch.Generator, product
     return _changed(out, values)
 
 
+def replaced(
+    values: Sequence[object], generator: torch.Generator, exchange: bool = False, steady: Sequence[int] | None = None
+) -> list[object]:
+    """Of integers and truth values, in the inputs `steady` or all, few entries become others, and none near an end of a row, by
+    which a memory may know the rest again. A new entry is another one of its row along the longest axis, so that it stays in the
+    range of its column; where all in a row are distinct, it is a number between them that the row has not. With `exchange`, and
+    in permutations, entries change places. Where rows add up to one sum (one-hot labels, so many of each row), they do, along the
+    last axis. What belongs together stays: a symmetric matrix, rows in order, padding, blocks of truth values."""
+    out = list(values)
+    for i, t in enumerate(values):
+        if steady is not None and i not in steady:
+            continue
+        if not isinstance(t, Tensor) or t.is_floating_point() or t.is_complex() or t.numel() < LEAST or not t.dim():
+            continue
+        whole = t.to(torch.int64)
+        if _belongs_together(whole, t.dtype == torch.bool):
+            continue
+        sums = whole.sum(-1).reshape(-1)
+        alike = sums.numel() > 1 and bool((sums == sums[0]).all())
+        axis = t.dim() - 1 if alike else max(range(t.dim()), key=lambda a: t.shape[a])
+        rows = whole.movedim(axis, -1)
+        steps = rows.diff(dim=-1)
+        ordered = (steps >= 0).all(-1, keepdim=True) | (steps <= 0).all(-1, keepdim=True)
+        new = torch.where(ordered, rows, _others(rows, generator, exchange or alike)).movedim(-1, axis)
+        if not torch.equal(new, whole):
+            out[i] = like(t, new)
+    return _changed(out, values)
+
+
+def _others(rows: Tensor, generator: torch.Generator, exchange: bool) -> Tensor:
+    """Rows of integers in which few are others: what `replaced` says."""
+    count = rows.shape[-1]
+    end = count // END
+    drawn = torch.rand(*rows.shape[:-1], count - 2 * end, generator=generator, device=rows.device)
+    places = end + drawn.topk(min(max(2, count // MOVED), count - 2 * end)).indices
+    ordered = rows.sort(-1).values
+    apart = ordered.diff(dim=-1)
+    if exchange or not bool((apart > 0).all()):
+        new = rows.gather(-1, places.roll(1, -1))
+        if exchange:
+            return rows.scatter(-1, places, new)
+        return rows.scatter(-1, places[..., :-1], new[..., :-1])
+    if bool((apart == 1).all()):
+        return _others(rows, generator, exchange=True)
+    # One more than the number below the widest gap: the row has it not.
+    free = ordered.gather(-1, apart.argmax(-1, keepdim=True)) + 1
+    wide = apart.amax(-1, keepdim=True) > 1
+    first = places[..., :1]
+    return rows.scatter(-1, first, torch.where(wide, free, rows.gather(-1, first)))
+
+
+def _belongs_together(t: Tensor, truth: bool) -> bool:
+    """Whether entries of integers (or `truth` values) have a place of their own: a symmetric matrix, rows that end in zeros as
+    padding does, and of truth values rows or columns of one block each."""
+    if t.dim() > 1 and t.shape[-1] == t.shape[-2] and bool((t == t.mT).all()):
+        return True
+    gone = t == 0
+    for axis in (-1, -2) if truth and t.dim() > 1 else (-1,):
+        if t.shape[axis] < ORDERED or not bool((gone.sum(axis) > 1).any()):
+            continue
+        if bool((gone.diff(dim=axis).sum(axis) <= (BLOCK if truth else 1)).all()):
+            return True
+    return False
+
+
 def _changed(out: list[object], values: Sequence[object]) -> list[object]:
     """`out`; raises CannotVary, with nothing to report, if it is what it was."""
     if all(new is old for new, old in zip(out, values, strict=True)):
@@ -562,6 +640,8 @@ SPECIAL: dict[str, Callable[[Sequence[object], torch.Generator], list[object]]] 
     "fractions": _fractions,
     "fractions of one sign": partial(_fractions, signs=False),
     "conditioned": _conditioned,
+    "other integers": replaced,
+    "integers in other places": partial(replaced, exchange=True),
     "wide integers": _wide_integers,
     "wide sums": partial(_wide_integers, products=False),  # "wide integers" of a model without products
     "distributions": _distributions,

@@ -167,7 +167,8 @@ def _run(
     left, squares = twin.state(), [(0.0, 0.0)] * len(found)
     exact.flips, exact.steps = [0] * len(found), [0] * len(found)
     # Few numbers, and integers of which few change: more runs tell how many.
-    small = any(isinstance(leaf, Tensor) and (leaf.numel() <= FEW or _is_place(leaf)) for leaf in found)
+    small = any(type(leaf) is float for leaf in found)
+    small = small or any(isinstance(leaf, Tensor) and (leaf.numel() <= FEW or _is_place(leaf)) for leaf in found)
     repeats = (REPEATS_OF_FEW if few else REPEATS) if small else 1
     for number in range(repeats):
         device = device_of(inputs, truth)
@@ -180,7 +181,8 @@ def _run(
             if name in left and left[name].shape == buffer.shape:
                 apart = float((buffer - left[name]).norm())
                 exact.state[name] = max(exact.state.get(name, 0.0), apart)
-        for i, (own, right64, other) in enumerate(zip(found, truth, moved, strict=True)):
+        for i, one in enumerate(zip(found, truth, moved, strict=True)):
+            own, right64, other = _numbers(*one)
             if not isinstance(own, Tensor) or not isinstance(other, Tensor) or not own.numel():
                 continue
             if not right64.is_floating_point():
@@ -204,6 +206,13 @@ def device_of(inputs: Sequence[Any], outputs: Sequence[Any]) -> torch.device:
     return next((t.device for t in given if isinstance(t, Tensor)), torch.device("cpu"))
 
 
+def _numbers(own: Any, *wide: Any) -> tuple[Any, ...]:
+    """An output in its own type and those in float64. Numbers of Python's count as fp32 ones, as judge.as_tensors has them."""
+    if type(own) is not float:
+        return own, *wide
+    return torch.tensor(own, dtype=torch.float32), *(torch.tensor(x, dtype=torch.float64) for x in wide)
+
+
 def _is_place(leaf: Tensor) -> bool:
     return not leaf.is_floating_point() and not leaf.is_complex() and leaf.numel() <= MANY_PLACES
 
@@ -213,7 +222,8 @@ def _shape(value: Any) -> Any:
 
 
 def call(model: nn.Module, inputs: Sequence[Any], names: list[str] | None) -> Any:
-    """The model's output; with `names`, the inputs are arguments by name."""
+    """The model's output; with `names`, the inputs are arguments by name. It gets lists and dicts of its own."""
+    inputs = pytree.tree_map(lambda x: x, list(inputs))
     return model(*inputs) if names is None else model(**dict(zip(names, inputs, strict=True)))
 
 

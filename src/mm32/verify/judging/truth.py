@@ -71,7 +71,7 @@ class TruthSource:
                 path, leaf, exact[i] if exact else None, None, 1 if few else self.k, working=self.working, rows=rows
             )
             truth.extreme = few
-            if exact and found["noise"] and isinstance(leaf, Tensor):
+            if exact and found["noise"] and isinstance(leaf, (Tensor, float)):
                 truth.noise = Errors(*found["noise"][i])
                 if few:
                     truth.noise.componentwise = max(truth.noise.componentwise, WORST)

@@ -63,6 +63,7 @@ class ScriptRunner:
         self.model: nn.Module | None = None
         self.inputs: list[Any] = []
         self.storage: list[Tensor] = []  # the input tensors' memory, under tensor objects that the script never gets
+        self.given: list[Any] = []  # the inputs of the last call that was not timed, with its own lists and dicts
         self.slots: Slots | None = None  # of timed windows
         self.names: list[str] | None = None  # of the inputs, where the script gives them by name
         self.kept_state: dict[str, Tensor] = {}  # buffers that a forward changes, as every call finds them
@@ -167,12 +168,13 @@ class ScriptRunner:
         return {}
 
     def get_inputs(self, request: Request) -> Answer:
-        """The inputs as they are now, to see whether the script wrote to them."""
-        return {"value": self.inputs}
+        """The inputs as the last call left them, to see whether the script wrote to them."""
+        return {"value": self.given or self.inputs}
 
     def place(self, values: list[Any]) -> None:
         """Make `values` the inputs. If they fit into the present input tensors these get the new data, and keep their
         objects and addresses, so that a result remembered by either is a wrong result."""
+        self.given = []
         new, spec = pytree.tree_flatten(values)
         old, old_spec = pytree.tree_flatten(self.inputs)
         tensors = [t for t in new if isinstance(t, Tensor)]
@@ -192,9 +194,12 @@ class ScriptRunner:
 
     def call(self, inputs: list[Any]) -> Any:
         assert self.model is not None
+        given = [_anew(value) for value in inputs]
+        if inputs is self.inputs:
+            self.given = given
         if self.names is not None:
-            return self.model(**dict(zip(self.names, inputs, strict=True)))
-        return self.model(*inputs)
+            return self.model(**dict(zip(self.names, given, strict=True)))
+        return self.model(*given)
 
     def copy(self, output: Any) -> Any:
         """A copy of the output, made on the current stream right behind the call."""
@@ -263,6 +268,11 @@ class ScriptRunner:
     def _timed_call(self, inputs: list[Any]) -> Any:
         self.restore_state()
         return self.call(inputs)
+
+
+def _anew(value: Any) -> Any:
+    """An input whose lists and dicts are other objects: what a call takes out of them is there again for the next."""
+    return pytree.tree_map(lambda x: x, value) if isinstance(value, (list, tuple, dict)) else value
 
 
 def _alike(t: Tensor, stored: Tensor) -> bool:
