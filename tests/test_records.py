@@ -168,7 +168,8 @@ def test_the_table_of_cards_says_what_nobody_has_timed(tables: ModuleType) -> No
     assert [row[0] for row in rows if row[3] == "**measured**"] == ["H200"]
     assert {row[0] for row in rows} == set(CARDS)
     by_name = {row[0]: row for row in rows}
-    assert by_name["H100 SXM"][2:] == ["`tensorcore`", "the H200's code, not timed"]
+    assert by_name["H100 SXM"][2:] == ["`tensorcore`", "**measured**; the planner's estimates are the H200's"]
+    assert by_name["H100 PCIe"][2:] == ["`tensorcore`", "the H200's code, not timed"]
     assert by_name["A100"][1:] == ["8.0", "`mma`", "compiled only (sm_80)"]
 
 

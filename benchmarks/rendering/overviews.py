@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from mm32 import gemm
 from mm32 import plan as planning
+from mm32.bench import record
 from mm32.plan.card import CARDS
 
 from .columns import Cell, Load, Row, Source, grid, product, short, size, speedup
 from .pictures import NAMES, span
 
+RESULTS = Path(__file__).parents[1] / "results"
 SQUARES = (512, 1024, 4096, 16384)  # sides of those that the front table has
 LARGE = (4096, 4096, 4096)  # the product that the table of cards speaks of
 # What the comparison adds to the implementations of the pictures.
@@ -77,6 +81,7 @@ def comparison(load: Load, source: Source) -> str:
 
 def hardware(load: Load, source: Source) -> str:
     """The planner's cards: which kernel a large product gets there, and whether anybody has timed it."""
+    timed = {record.read(path)["environment"]["card"] for path in RESULTS.glob("*/main.json")}
 
     def kernel(row: Row) -> str:
         return f"`{planning.plan(gemm.from_layout('nn', *LARGE), row['card'], torch='fp32').kernel}`"
@@ -86,6 +91,8 @@ def hardware(load: Load, source: Source) -> str:
         if card.measured:
             return "**measured**"
         same = [name for name, (other, _) in CARDS.items() if other.measured and other.arch == card.arch]
+        if same and card.name in timed:
+            return f"**measured**; the planner's estimates are the {same[0]}'s"
         return f"the {same[0]}'s code, not timed" if same else f"compiled only ({card.arch})"
 
     columns: list[tuple[str, Cell]] = [
