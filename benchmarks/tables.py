@@ -190,7 +190,7 @@ def drawn() -> dict[Path, str]:
     made = {}
     for theme in THEMES:
         for name, (of, draw_it, _) in PICTURES.items():
-            if (RESULTS / CARD / f"{of}.json").exists():
+            if path_of(of).exists():
                 made[ROOT / "docs" / "pictures" / f"{name}-{theme.name}.svg"] = draw_it(load_drawn(of), theme)
         for name, (draw_diagram, _) in DIAGRAMS.items():
             made[ROOT / "docs" / "pictures" / f"{name}-{theme.name}.svg"] = draw_diagram(theme)

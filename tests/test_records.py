@@ -173,6 +173,31 @@ def test_the_table_of_cards_says_what_nobody_has_timed(tables: ModuleType) -> No
     assert by_name["A100"][1:] == ["8.0", "`mma`", "compiled only (sm_80)"]
 
 
+def test_another_cards_record_is_shown_where_it_is_newer_than_the_kernels(
+    tables: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = tables.load("main")
+    fresh = made | {"kernels": {kernel: record.kernel_hash(kernel) for kernel in made["kernels"]}}
+    old = made | {"kernels": {"simt": "0"}}
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    own, other = tmp_path / tables.CARD / "main.json", tmp_path / "another" / "main.json"
+    for folder in (own.parent, other.parent):
+        folder.mkdir()
+
+    def shown(ours: dict | None, theirs: dict) -> Path:
+        own.unlink(missing_ok=True)
+        if ours is not None:
+            record.write(own, ours)
+        record.write(other, theirs)
+        return tables.path_of("main")
+
+    assert shown(old, fresh) == other
+    assert shown(fresh, fresh) == shown(old, old) == own
+    assert shown(old, fresh | {"rows": fresh["rows"][1:]}) == own, "fewer rows"
+    assert shown(None, old) == other
+    assert tables.written("main") == "benchmarks/results/another/main.json"
+
+
 def test_an_unknown_table_is_refused(tables: ModuleType) -> None:
     with pytest.raises(ValueError, match=r"no table 'other': there are front, "):
         tables.filled("<!-- table: other -->\n<!-- end table -->")

@@ -18,6 +18,11 @@ from functools import cache
 from pathlib import Path
 
 NAME = "errors.md"
+PLACEHOLDERS = (
+    "PART OF THE MESSAGE",
+    "PART OF A MESSAGE",
+    "HEADING",
+)  # what our own texts say to put one's own text for
 ENOUGH = 0.6  # share in common from which on an entry is shown
 CLOSE = 0.8  # of the best entry's share: others below that are not shown
 MOST = 3  # entries that are shown

@@ -91,7 +91,7 @@ def errors(
     asked = " ".join(text or [])
     if text == ["-"]:
         asked = sys.stdin.read()
-    if not text:
+    if not asked.strip() or asked.strip("'\" ").upper() in error_page.PLACEHOLDERS:
         for heading, count in error_page.headings(known).items():
             print(f"{count:>4}  {heading}")
         print("\nmm32 errors 'PART OF A MESSAGE', or mm32 errors 'HEADING'")
