@@ -363,6 +363,15 @@ def test_state_that_is_no_buffer_is_named(verdict: Callable[..., tuple[str, str,
     assert "its forward changes n" in reason
 
 
+def test_a_step_of_training_in_forward_is_told_from_other_state(
+    verdict: Callable[..., tuple[str, str, object]],
+) -> None:
+    forward = "y = x @ self.w\n        with torch.no_grad():\n            self.w -= 0.1 * x.T @ y\n        return y"
+    got, reason, _ = verdict(script(forward, init="self.w = nn.Parameter(torch.randn(16, 16))"))
+    assert got == "NO_VERDICT"
+    assert "its forward changes w. These are parameters" in reason
+
+
 def test_a_number_may_be_as_far_off_as_rounding_moves_it(verdict: Callable[..., tuple[str, str, object]]) -> None:
     cancels = "[(lambda x: x - x.mean() + 1e-5)(torch.randn(512, 512))]"
     for by_columns in ("x.sum(0).sum()", "x.sum(0).double().sum() * 1.001"):

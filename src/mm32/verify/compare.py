@@ -245,7 +245,12 @@ class Comparison:
             raise Stop(
                 Verdict.NO_VERDICT,
                 f"the reference answers the same inputs differently: its forward changes {', '.join(found['hidden'][:4])}. "
-                "Registered as a buffer, it would start from the same state at every call",
+                + (
+                    "These are parameters, which every call has as the one before left them: let forward return what it "
+                    "makes of them, and change none"
+                    if found.get("trained")
+                    else "Registered as a buffer, it would start from the same state at every call"
+                ),
             )
         if not any(leaf.numel() if isinstance(leaf, Tensor) else leaf is not None for leaf in outputs):
             raise Stop(Verdict.NO_VERDICT, "there is nothing to compare: the reference's output is empty")

@@ -292,6 +292,7 @@ class ReferenceRunner(ScriptRunner):
         changed = self.changing = self.changed_state()
         self.restore_state()
         before = plain_attributes(self.model)
+        versions = {name: parameter._version for name, parameter in self.model.named_parameters()}
         seed_everything(seed)
         generators = random.getstate(), _numpy_state()
         self.recorder, output = exact.record(self.model, self.inputs, self.names, tracer)
@@ -313,9 +314,11 @@ class ReferenceRunner(ScriptRunner):
         self.restore_state()
         after = plain_attributes(self.model)
         hidden = sorted(name for name in after if name not in before or before[name] != after[name])
+        trained = [name for name, p in self.model.named_parameters() if p._version != versions.get(name, p._version)]
         return {
             "buffers": changed,
-            "hidden": [] if steady else hidden or ["something that is no buffer"],
+            "hidden": [] if steady else hidden or trained or ["something that is no buffer"],
+            "trained": [] if steady else trained,
             "draws": sorted({name for name, _ in self.recorder.drawn}) + others,
             "working": self.u,
             "ignored": sorted(self.recorder.ignored),
