@@ -380,6 +380,28 @@ def test_a_number_may_be_as_far_off_as_rounding_moves_it(verdict: Callable[..., 
         assert got == ("DIFFERENT" if "1.001" in by_columns else "SAME"), reason
 
 
+BESIDE = {
+    # A statistic beside a much larger one, which decides the errors of the whole: what the candidate returns.
+    "of all, in parts": (
+        "torch.stack([x.abs().view(16, -1).mean(1).mean(), x.view(16, -1).pow(2).sum(1).sum()])",
+        "SAME",
+    ),
+    "of a sixteenth": ("torch.stack([x[:32].abs().mean(), (x * x).sum()])", "DIFFERENT"),
+    "a hundredth off": ("torch.stack([x.abs().mean() * 1.01, (x * x).sum()])", "DIFFERENT"),
+    "that cancels": ("torch.stack([x.sum(0).sum(), (x * x).sum()])", "SAME"),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_a_small_entry_beside_a_large_one(name: str, verdict: Callable[..., tuple[str, str, object]]) -> None:
+    answer, wanted = BESIDE[name]
+    first = "x.sum()" if name == "that cancels" else "x.abs().mean()"
+    reference = script(f"return torch.stack([{first}, (x * x).sum()])", "[torch.randn(512, 512)]")
+    got, reason, _ = verdict(reference, script(f"return {answer}", name="ModelNew"))
+    assert got == wanted, reason
+    assert name != "a hundredth off" or "entry 0 of 2, small beside others" in reason
+
+
 POPS = "w = d.pop('w'); return d['x'] * w"
 
 

@@ -42,8 +42,8 @@ class Truth:
     """What one output should be: the reference's own result, the float64 result, and the gauge of its errors.
 
     `noise` is how far honest rounding may lead (rounding.py), `working` the coarsest unit roundoff that the model computes in,
-    `flips` how many integers such rounding changes, and `step` by how much at most. With `rows`, `exact` is of those
-    entries of the first axis only.
+    `flips` how many integers such rounding changes, and `step` by how much at most; of few entries, `entries` by how much each.
+    With `rows`, `exact` is of those entries of the first axis only.
     Without `exact` there is no float64 truth, and the reference's result is taken instead; without `gauge` the model is
     no contraction. With `either`, any number is as right as a NaN of the reference's. With `picked` its
     values are entries of its inputs, and nothing is rounded. `free`: where NaN and Inf of the inputs decide nothing, since any
@@ -66,6 +66,7 @@ class Truth:
     working: float = 0.0
     flips: int = 0
     step: int = 0
+    entries: list[float] = field(default_factory=list)
     rows: Tensor | None = None
     either: bool = False
     picked: bool = False

@@ -27,8 +27,9 @@ MANY_STATE = 1 << 24  # entries of a buffer that is not looked at
 class Exact:
     """A float64 run: its output, the lengths of its sums, and of each leaf of the output what a disturbed run's errors are
     (normwise, componentwise in u of the leaf's own type), how many integers changed in it (`flips`) and by how much at most
-    (`steps`). With `few`, `additions`: how many additions of its sums round (few_terms.py). `state`: of each buffer that the
-    run changes, the norm by which a disturbed run leaves it elsewhere."""
+    (`steps`); and, of a leaf of few entries, by how much each is off at most (`entries`). With `few`, `additions`: how many
+    additions of its sums round (few_terms.py). `state`: of each buffer that the run changes, the norm by which a disturbed run
+    leaves it elsewhere."""
 
     output: Any
     lengths: list[int] = field(default_factory=list)
@@ -37,6 +38,7 @@ class Exact:
     additions: float = 0.0
     flips: list[int] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
+    entries: list[list[float]] = field(default_factory=list)
     state: dict[str, float] = field(default_factory=dict)
 
 
@@ -165,7 +167,7 @@ def _run(
     if len(found) != len(truth) or any(_shape(a) != _shape(b) for a, b in zip(found, truth, strict=True)):
         return exact
     left, squares = twin.state(), [(0.0, 0.0)] * len(found)
-    exact.flips, exact.steps = [0] * len(found), [0] * len(found)
+    exact.flips, exact.steps, exact.entries = [0] * len(found), [0] * len(found), [[]] * len(found)
     # Few numbers, and integers of which few change: more runs tell how many.
     small = any(type(leaf) is float for leaf in found)
     small = small or any(isinstance(leaf, Tensor) and (leaf.numel() <= FEW or _is_place(leaf)) for leaf in found)
@@ -192,6 +194,9 @@ def _run(
                 continue
             if own.dtype not in ROUNDOFF or right64.shape != other.shape:
                 continue
+            if own.numel() <= FEW:
+                off = (other - right64).abs().reshape(-1).tolist()
+                exact.entries[i] = [max(pair) for pair in zip(off, exact.entries[i] or off, strict=True)]
             errors, *_ = Truth("", own, right64).measure(other)
             squares[i] = (squares[i][0] + errors.normwise**2, max(squares[i][1], errors.componentwise))
         if isinstance(mode, FewTerms):

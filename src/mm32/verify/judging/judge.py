@@ -170,7 +170,11 @@ def _judge_by_bounds(got: Tensor, truth: Truth, reason: str, equal: bool = False
     if (
         result.same
         and not equal
-        and (said := _judge_columns(got, truth, result.errors, bounds) or _judge_small(got, truth))
+        and (
+            said := _judge_columns(got, truth, result.errors, bounds)
+            or _judge_entries(got, truth, bounds)
+            or _judge_small(got, truth)
+        )
     ):
         result.same, result.reason = False, said
     return result
@@ -200,6 +204,29 @@ def _judge_small(got: Tensor, truth: Truth) -> str:
     return (
         f"{truth.path}: {count} of {got.numel()} entries, small beside the others, are off by more than half of themselves; the "
         "reference's are right there"
+    )
+
+
+def _judge_entries(got: Tensor, truth: Truth, bounds: Errors) -> str:
+    """Which entry is wrong by itself, where there are so few that disturbed runs tell of each what rounding makes of it: a small
+    statistic beside a large one, which decides the errors of the whole. Empty if none is."""
+    exact = truth.exact
+    if not isinstance(exact, Tensor) or truth.gauge is not None or truth.rows is not None or truth.picked:
+        return ""
+    if truth.extreme or got.numel() < 2 or len(truth.entries) != got.numel() or not (truth.finite() and finite(exact)):
+        return ""
+    x = widened(exact).reshape(-1)
+    off, usual = (torch.sub(widened(t).reshape(-1), x).abs() for t in (got, truth.reference))
+    disturbed = torch.tensor(truth.entries, dtype=torch.float64, device=x.device)
+    size = x.abs()
+    allowed = torch.maximum(OWN_COLUMN * torch.maximum(usual, disturbed), COLUMN * bounds.normwise * size)
+    wrong = (off > allowed) & (size > 2.0**-20 * size.max())
+    if not bool(wrong.any()):
+        return ""
+    at = int(wrong.to(torch.uint8).argmax())
+    return (
+        f"{truth.path}: entry {at} of {got.numel()}, small beside others, is off by {float(off[at]):.3g}, the reference's by "
+        f"{float(usual[at]):.3g}, above the bound {float(allowed[at]):.3g}"
     )
 
 

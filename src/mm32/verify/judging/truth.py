@@ -76,6 +76,7 @@ class TruthSource:
                 if few:
                     truth.noise.componentwise = max(truth.noise.componentwise, WORST)
                 truth.flips, truth.step = int(found["flips"][i]), int(found["steps"][i])
+                truth.entries = [] if few else list(found["entries"][i])
             truths.append(truth)
         if self.contraction is not None:
             gauge = self.reference.ask("gauge").value.to(truths[0].reference.device)
