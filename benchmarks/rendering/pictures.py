@@ -366,7 +366,7 @@ def scaling(made: Record, theme: Theme) -> str:
     for place, (colour, mark) in named.items():
         canvas.mark(10, y - 5, mark, theme.colours[colour])
         canvas.text(24, y, place, 14, theme.colours[colour], bold=True)
-        canvas.text(168, y, SAID_OF_PLACES[place], 14)
+        canvas.text(182, y, SAID_OF_PLACES[place], 14)
         y += 21
     for text, dashed in (
         (f"strong: {side}³ shared by all cards", False),
