@@ -35,7 +35,7 @@ static void store_tile(Job& job) {
     static_assert(STAGING * 4 % 16 == 0 && sizeof(ModerateColumns) % 16 == 0);
     Memory& memory = *reinterpret_cast<Memory*>(simulator::dynamic());
     const int t = threadIdx.x, lane = t % 32, warp = t / 32, first = warp * 16;
-    if (t < TILE_N) memory.columns.set(t, {{Scale::pack(job.columns[t], 0, 0)}, job.bias[t]}, false);
+    if (t < TILE_N) memory.columns.set(t, {{Scale::pack(job.columns[t], 0, 0, 0)}, job.bias[t]}, false);
     power_of_thread(memory.staging[warp]) = 0.f;
     __syncthreads();
     float sum[TILE_N / 2];
