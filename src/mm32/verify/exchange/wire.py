@@ -31,6 +31,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from . import memory
 
@@ -129,6 +130,11 @@ def _unpack(node: Any, tensors: Sequence[Tensor], budget: list[int], depth: int)
             result[pair[0]] = _unpack(pair[1], tensors, budget, depth + 1)
         return result
     raise ProtocolError("malformed value")
+
+
+def anew(value: Any) -> Any:
+    """An input whose lists and dicts are other objects: what a call takes out of them is there again for the next."""
+    return pytree.tree_map(lambda x: x, value) if isinstance(value, (list, tuple, dict)) else value
 
 
 def leaves(value: Any, path: str = "output") -> list[tuple[str, Any]]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from ..exchange.wire import leaves
+from ..exchange.wire import anew, leaves
 from .bounds import ROUNDOFF, Truth
 from .draws import Recorder, Replayer
 from .few_terms import FewTerms
@@ -227,8 +227,7 @@ def _shape(value: Any) -> Any:
 
 
 def call(model: nn.Module, inputs: Sequence[Any], names: list[str] | None) -> Any:
-    """The model's output; with `names`, the inputs are arguments by name. It gets lists and dicts of its own."""
-    inputs = pytree.tree_map(lambda x: x, list(inputs))
+    """The model's output; with `names`, the inputs are arguments by name."""
     return model(*inputs) if names is None else model(**dict(zip(names, inputs, strict=True)))
 
 
@@ -239,7 +238,7 @@ def record(
     seeded before. `beside`: another mode that sees the same operators."""
     recorder = Recorder(pytree.tree_leaves(list(inputs)))
     with recorder, beside or contextlib.nullcontext():
-        return recorder, call(model, inputs, names)
+        return recorder, call(model, [anew(value) for value in inputs], names)
 
 
 def coarsest(model: nn.Module, inputs: Sequence[Any], recorder: Recorder) -> float:

@@ -44,6 +44,7 @@ ORDINAL = 8, 1 / 64
 MOST_COLUMNS, LEAST_ROWS = 512, 256  # of an output whose columns are judged by themselves
 # How many times the whole's bound, and the reference's own error there, a column may be off.
 COLUMN, OWN_COLUMN = 64.0, 32.0
+COUNTED = 2.0**-20  # of the largest column, or entry: smaller ones are not judged by themselves
 SMALL = 2.0**-10, 1 / 256  # of small entries: the reference's relative error, and of how many in all
 SMALLEST = 2.0**-100  # far above where fp32's bits become fewer
 
@@ -180,14 +181,23 @@ def _judge_by_bounds(got: Tensor, truth: Truth, reason: str, equal: bool = False
     return result
 
 
+def _has_parts(truth: Truth) -> bool:
+    """Whether parts of an output are judged by themselves: by a float64 truth of all of it, where no gauge tells of rounding."""
+    return isinstance(truth.exact, Tensor) and truth.gauge is None and truth.rows is None and not truth.picked
+
+
 def _judge_small(got: Tensor, truth: Truth) -> str:
     """What is said of small entries that are lost in bulk, as where an exponential is cut off; empty if none are. The bounds,
     parts of the whole's size, leave room for it. Lost is an entry that is off by more than half of itself, where the reference's
     is right to ten bits: an honest sum is hundreds of times less accurate than the reference's nowhere."""
     exact, own = truth.exact, truth.reference
-    if not isinstance(exact, Tensor) or truth.gauge is not None or truth.rows is not None or truth.picked:
-        return ""
-    if truth.extreme or truth.u != U32 or own.is_complex() or not (truth.finite() and finite(exact)):
+    if (
+        not _has_parts(truth)
+        or truth.extreme
+        or truth.u != U32
+        or own.is_complex()
+        or not (truth.finite() and finite(exact))
+    ):
         return ""
 
     def lost(c: Tensor, r: Tensor, x: Tensor) -> int:
@@ -211,16 +221,20 @@ def _judge_entries(got: Tensor, truth: Truth, bounds: Errors) -> str:
     """Which entry is wrong by itself, where there are so few that disturbed runs tell of each what rounding makes of it: a small
     statistic beside a large one, which decides the errors of the whole. Empty if none is."""
     exact = truth.exact
-    if not isinstance(exact, Tensor) or truth.gauge is not None or truth.rows is not None or truth.picked:
-        return ""
-    if truth.extreme or got.numel() < 2 or len(truth.entries) != got.numel() or not (truth.finite() and finite(exact)):
+    if (
+        not _has_parts(truth)
+        or truth.extreme
+        or got.numel() < 2
+        or len(truth.entries) != got.numel()
+        or not (truth.finite() and finite(exact))
+    ):
         return ""
     x = widened(exact).reshape(-1)
     off, usual = (torch.sub(widened(t).reshape(-1), x).abs() for t in (got, truth.reference))
     disturbed = torch.tensor(truth.entries, dtype=torch.float64, device=x.device)
     size = x.abs()
     allowed = torch.maximum(OWN_COLUMN * torch.maximum(usual, disturbed), COLUMN * bounds.normwise * size)
-    wrong = (off > allowed) & (size > 2.0**-20 * size.max())
+    wrong = (off > allowed) & (size > COUNTED * size.max())
     if not bool(wrong.any()):
         return ""
     at = int(wrong.to(torch.uint8).argmax())
@@ -234,7 +248,7 @@ def _judge_columns(got: Tensor, truth: Truth, errors: Errors, bounds: Errors) ->
     """Which column is wrong by itself, where there are few: one of small numbers beside one of large ones, which decide the
     errors of the whole. Empty if none is. Its error in the reference's result stands for what rounding makes of it."""
     exact = truth.exact
-    if not isinstance(exact, Tensor) or truth.gauge is not None or truth.rows is not None or truth.picked:
+    if not _has_parts(truth):
         return ""
     axes = sorted({1, got.dim() - 1}) if got.dim() > 1 else []  # channels, columns
     axes = [i for i in axes if 2 <= got.shape[i] <= MOST_COLUMNS and got.numel() >= LEAST_ROWS * got.shape[i]]
@@ -250,7 +264,7 @@ def _judge_axis(got: Tensor, truth: Truth, errors: Errors, bounds: Errors, axis:
     if axis not in truth.columns:
         truth.columns[axis] = torch.linalg.vector_norm(x, dim=others)
     size = truth.columns[axis]
-    counted = size > 2.0**-20 * size.max()
+    counted = size > COUNTED * size.max()
     if bool(counted.any()):
         most = errors.normwise * float(torch.linalg.vector_norm(size))  # no column is further off than the whole
         if most <= COLUMN * bounds.normwise * float(size[counted].min()):

@@ -194,7 +194,7 @@ class ScriptRunner:
 
     def call(self, inputs: list[Any]) -> Any:
         assert self.model is not None
-        given = [_anew(value) for value in inputs]
+        given = [wire.anew(value) for value in inputs]
         if inputs is self.inputs:
             self.given = given
         if self.names is not None:
@@ -268,11 +268,6 @@ class ScriptRunner:
     def _timed_call(self, inputs: list[Any]) -> Any:
         self.restore_state()
         return self.call(inputs)
-
-
-def _anew(value: Any) -> Any:
-    """An input whose lists and dicts are other objects: what a call takes out of them is there again for the next."""
-    return pytree.tree_map(lambda x: x, value) if isinstance(value, (list, tuple, dict)) else value
 
 
 def _alike(t: Tensor, stored: Tensor) -> bool:
