@@ -74,8 +74,7 @@ def test_constants_are_the_plans(exported):
     spaces = dict(NAMESPACE.findall(source))
     _, names = cuda.translation_unit(plan)
     for step in plan.launches:
-        constants = dict.fromkeys(cuda._of_any_source(), 0) | dict(step.constants)  # what only other sources have is 0
-        found, used = [names[step].partition("::")[0]], set()
+        constants, found, used = dict(step.constants), [names[step].partition("::")[0]], set()
         while found:
             used.add(space := found.pop())
             found += re.findall(r"^using namespace (\w+);$", spaces[space], flags=re.M)
@@ -100,8 +99,7 @@ def test_no_header_stands_twice_with_one_text(exported):
     assert len(set(spaces)) == len(dict(spaces)) == len(spaces)
     if len({dict(step.constants).get("PRODUCTS") for step in plan.launches} - {None}) < 2:
         assert len({body for _, body in spaces}) == len(spaces)
-        # Of the second, a function is inlined where a multiply packs inline.
-        assert {name for name in names if names.count(name) > 1} <= {"common/epilogue.cuh", "emulated/early.cuh"}
+        assert {name for name in names if names.count(name) > 1} <= {"common/epilogue.cuh"}
     for struct in ("Problem", "Params", "RowStats", "Decision", "Matrix"):
         assert len(re.findall(rf"^struct {struct} \{{", source, flags=re.M)) <= 1
     assert '"C" __global__' not in source

@@ -8,14 +8,13 @@ header, unless their constants make its text or its numbers differ. Then there a
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from mm32.cuda import compile as compiler
-from mm32.plan import Constants, Launch, Plan, forms
+from mm32.plan import Constants, Launch, Plan
 
 INCLUDE = re.compile(r'^#include "([\w./]+)"\n', re.M)
 DIRECTIVE = re.compile(r"#\s*(\w+)\b(.*)")
@@ -48,14 +47,13 @@ def read(source: str, constants: Constants) -> Part:
     """The source with these constants, and what it includes.
 
     Raises ValueError if a file uses a constant that is not given, which the preprocessor would take as 0, or one in a directive
-    that is not understood. A header that several sources include may ask in #if for what only others of them have: it is 0.
+    that is not understood.
     """
     values, own = dict(constants), set[str]()
     known: dict[str, tuple[Part, ...]] = {}
 
     def only(names: set[str]) -> Constants:
-        elsewhere = tuple((name, 0) for name in sorted(names - values.keys()))  # what only other sources are given
-        return tuple((name, value) for name, value in constants if name in names) + elsewhere
+        return tuple((name, value) for name, value in constants if name in names)
 
     def parts(name: str) -> tuple[Part, ...]:
         """What #include makes of a file: its part, or its includes' if the constants leave only comments of it."""
@@ -118,18 +116,12 @@ def resolve(text: str, values: dict[str, int]) -> str:
 
 def _holds(condition: str, values: dict[str, int]) -> bool:
     """A condition of #if on constants alone."""
-    missing = set(CONSTANT.findall(condition)) - values.keys() - _of_any_source()
-    numbers = CONSTANT.sub(lambda found: str(values.get(found[1], 0)), condition)
+    missing = set(CONSTANT.findall(condition)) - values.keys()
+    numbers = CONSTANT.sub(lambda found: str(values.get(found[1])), condition)
     python = re.sub(r"!\s*(\d+)", r"(\1 == 0)", numbers).replace("&&", " and ").replace("||", " or ").strip()
     if missing or not ARITHMETIC.fullmatch(python):
         raise ValueError(f"#if{condition} is no condition on the constants {', '.join(values)}")
     return bool(eval(python))
-
-
-@functools.cache
-def _of_any_source() -> set[str]:
-    """The constants of all forms of all sources."""
-    return {name for _, _, constants, _ in forms() for name, _ in constants}
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -297,7 +297,7 @@ class AcceptTest:
             )
             lost = self._lost(x.small, x.largest, y.small, y.largest) * np.float32(self.loss)
             most = np.maximum.reduce([both, lower * np.maximum(one, other), lower * lower * places])
-            size = _power_of_two(np.add.outer(x.level, y.level)) * most.astype(np.float32)
+            size = _power_of_two(np.minimum(np.add.outer(x.level, y.level), 127)) * most.astype(np.float32)
             enough = (places >= self.required) | (np.add.outer(x.regular, y.regular) - self.k >= self.required)
             return in_range & (lost <= np.float32(ALLOWED[self.products]) * size) & enough
 
@@ -552,11 +552,12 @@ def _lower(
 
 
 def _scaled_sums(operands: tuple[Array, Array], found: list[Scales], scaled_lo: bool) -> Double:
-    """(M, N): the magnitudes of the sums of a call without an epilogue, scaled as its rows are."""
-    with np.errstate(over="ignore", invalid="ignore"):
+    """(M, N): the magnitudes of the sums of a call without an epilogue, in fp32, scaled as its rows are."""
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         exponents = [x.exponents(scaled_lo) for x in found]
         rows, columns = (x.astype(np.float64) for x in operands)
-        return np.asarray(np.ldexp(np.abs(rows @ columns.T), np.add.outer(*exponents)))
+        sums = np.abs(rows @ columns.T).astype(np.float32)
+        return np.asarray(np.ldexp(sums.astype(np.float64), np.add.outer(*exponents)))
 
 
 def _after_early(rows: Array, found: Scales, hi: Array, small: Mask) -> Stats:

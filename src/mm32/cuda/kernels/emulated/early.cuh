@@ -11,6 +11,7 @@
 // Where every pair must have a common place (Flags::may_be_apart) and no row has small elements, as of most data that are dense, no pair is
 // looked at: 512 rows' stats for each of 528 blocks are 17 MB.
 #pragma once
+#include "emulated/decide.cuh"
 #include "emulated/panels.cuh"
 #include "ptx/release.cuh"
 
@@ -18,6 +19,20 @@ constexpr int DRAWN_PAIRS = 256, MOST_APART = DRAWN_PAIRS / 16;
 // The same for pairs that would be rejected, of which the accept test lets a 128th be (MOST_PAIRS of a piece), and for meager rows. If all
 // rejected pairs are of few rows, or of few columns, these are recomputed alone instead.
 constexpr int DRAWS = 2, MOST_REJECTED = DRAWS * DRAWN_PAIRS / 128, MOST_MEAGER = DRAWS * DRAWN_PAIRS / 64, FEW_ROWS = 4;
+
+// A pair that is drawn: number i of `count`.
+struct DrawnPair {
+    long long matrix;
+    unsigned row, column;
+    long long at_a, at_b;  // the row, and the column, among those of all packed matrices
+
+    __device__ __forceinline__ DrawnPair(const Params& s, unsigned i, unsigned count) {
+        const unsigned m = max((unsigned)s.p.m, 1u), n = max((unsigned)s.p.n, 1u);
+        matrix = i * s.p.batches / count;
+        row = (i * 2654435761u + 977u) % m, column = (i * 2246822519u + 3266489917u) % n;
+        at_a = packed_matrix(s, 0, matrix) * m + row, at_b = packed_matrix(s, 1, matrix) * n + column;
+    }
+};
 
 // A row as the accept test will probably see it: what the sample says of its small elements holds for all of it.
 __device__ __forceinline__ TestedRow estimated(const RowStats& stats, unsigned largest_at, const AcceptTest& test) {
@@ -32,31 +47,26 @@ __device__ __forceinline__ TestedRow estimated(const RowStats& stats, unsigned l
 // For calls with a scaled lo.
 __device__ __forceinline__ bool loses_too_much(const Params& s) {
     const AcceptTest test(s, true);
-    const unsigned m = max((unsigned)s.p.m, 1u), n = max((unsigned)s.p.n, 1u);
     __shared__ unsigned rows_seen[2][8];  // a bit for each of 256 classes of rows, and of columns, of which a pair is rejected
     if (threadIdx.x < 16) rows_seen[threadIdx.x / 8][threadIdx.x % 8] = 0;
     __syncthreads();
     int rejected = 0, meager[2] = {0, 0};
 #pragma unroll 1
     for (int draw = 0; draw < DRAWS; draw++) {
-        const unsigned i = draw * DRAWN_PAIRS + threadIdx.x % DRAWN_PAIRS;
-        const long long matrix = i * s.p.batches / (DRAWS * DRAWN_PAIRS);
-        const unsigned row = (i * 2654435761u + 977u) % m, column = (i * 2246822519u + 3266489917u) % n;
-        const long long at_a = packed_matrix(s, 0, matrix) * m + row, at_b = packed_matrix(s, 1, matrix) * n + column;
-        RowStats a, b;  // as far as mm32_scale has written them: a prepacked operand's have counts and largest elements too
-#pragma unroll
-        for (int j = 0; j < 3; j++) {
-            reinterpret_cast<uint4*>(&a)[j] = __ldcg(reinterpret_cast<const uint4*>(s.stats[0] + at_a) + j);
-            reinterpret_cast<uint4*>(&b)[j] = __ldcg(reinterpret_cast<const uint4*>(s.stats[1] + at_b) + j);
-        }
+        const DrawnPair pair(s, draw * DRAWN_PAIRS + threadIdx.x % DRAWN_PAIRS, DRAWS * DRAWN_PAIRS);
+        // As far as mm32_scale has written them: a prepacked operand's have counts and largest elements too.
+        const RowStats a = load_stats(s.stats[0] + pair.at_a), b = load_stats(s.stats[1] + pair.at_b);
         const unsigned of_a = Scale{a.scale}.flags(), of_b = Scale{b.scale}.flags();
-        const TestedRow x = estimated(a, __ldcg(places_of_largest(s, 0) + at_a), test), y = estimated(b, __ldcg(places_of_largest(s, 1) + at_b), test);
+        const TestedRow x = estimated(a, largest_at(s, 0, pair.at_a), test), y = estimated(b, largest_at(s, 1, pair.at_b), test);
         bool reject = !((of_a | of_b) & UNSEEN) && !test.accept(x, y);
-        if (reject) reject = !test.accept(x, y, largest_term(operand_of(s, 0, matrix), row, x, operand_of(s, 1, matrix), column, y));
+        if (reject) {
+            const Operand rows = operand_of(s, 0, pair.matrix), columns = operand_of(s, 1, pair.matrix);
+            reject = !test.accept(x, y, largest_term(rows, pair.row, x, columns, pair.column, y));
+        }
         const bool counts = threadIdx.x < DRAWN_PAIRS;
         if (counts && reject) {
-            atomicOr(&rows_seen[0][row / 32 % 8], 1u << row % 32);
-            atomicOr(&rows_seen[1][column / 32 % 8], 1u << column % 32);
+            atomicOr(&rows_seen[0][pair.at_a / 32 % 8], 1u << pair.at_a % 32);
+            atomicOr(&rows_seen[1][pair.at_b / 32 % 8], 1u << pair.at_b % 32);
         }
         rejected += __syncthreads_count(counts && reject);
         meager[0] += __syncthreads_count(counts && of_a & MEAGER), meager[1] += __syncthreads_count(counts && of_b & MEAGER);
@@ -67,30 +77,23 @@ __device__ __forceinline__ bool loses_too_much(const Params& s) {
     return (rejected > MOST_REJECTED && min(rows[0], rows[1]) > FEW_ROWS) || max(meager[0], meager[1]) > MOST_MEAGER;
 }
 
-// Not inlined into mm32_pack, to which it would cost registers: units of randn took 7 % longer. But mm32_tensorcore has wgmma, around which
-// no function may be called.
-#if MM32_INLINE_PACK
-#define MM32_RARELY __forceinline__
-#else
-#define MM32_RARELY __noinline__
-#endif
-__device__ MM32_RARELY bool looks_hopeless(const Params& s, bool small) {
-    const unsigned i = threadIdx.x % DRAWN_PAIRS, m = max((unsigned)s.p.m, 1u), n = max((unsigned)s.p.n, 1u);
-    const long long matrix = i * s.p.batches / DRAWN_PAIRS;
-    const RowStats* const a = s.stats[0] + packed_matrix(s, 0, matrix) * m + (i * 2654435761u + 977u) % m;
-    const RowStats* const b = s.stats[1] + packed_matrix(s, 1, matrix) * n + (i * 2246822519u + 3266489917u) % n;
+// Whether anything has to be looked at.
+__device__ __forceinline__ bool may_be_hopeless(const Params& s, const Flags& flags) {
+    return s.early && (flags.may_be_apart() || flags.some_small());
+}
+
+// By all threads of a block, which has at least DRAWN_PAIRS. `small`: whether a row has small elements, in a call with a scaled lo.
+__device__ __forceinline__ bool looks_hopeless(const Params& s, bool small) {
+    const DrawnPair pair(s, threadIdx.x % DRAWN_PAIRS, DRAWN_PAIRS);
+    const RowStats *const a = s.stats[0] + pair.at_a, *const b = s.stats[1] + pair.at_b;
     const uint4 of_a = __ldcg(reinterpret_cast<const uint4*>(a->big[1])), of_b = __ldcg(reinterpret_cast<const uint4*>(b->big[1]));
     const bool seen = !((Scale{__ldcg(&a->scale)}.flags() | Scale{__ldcg(&b->scale)}.flags()) & UNSEEN);
     const unsigned common = (of_a.x & of_b.x) | (of_a.y & of_b.y) | (of_a.z & of_b.z) | (of_a.w & of_b.w);
     return __syncthreads_count(threadIdx.x < DRAWN_PAIRS && common == 0 && seen) > MOST_APART || (small && loses_too_much(s));
 }
 
-// By all threads of a block, which has at least DRAWN_PAIRS.
-__device__ __forceinline__ bool gives_up(const Params& s, const Flags& flags) {
-    return s.early && (flags.may_be_apart() || flags.some_small()) && looks_hopeless(s, flags.some_small() && flags.scaled_lo());
-}
-
-// Says so. By one thread of the call.
+// Says so. By one thread of each block that finds it: if another stream changes an operand meanwhile, not all blocks may find the same, and
+// nobody may wait for what is never packed.
 __device__ __forceinline__ void leave_to_bf16x6(Decision& decision) {
     decision.tier = BF16X6, decision.early = 1;
     store_release(&decision.decided, 1), store_release(&decision.packed, 1);

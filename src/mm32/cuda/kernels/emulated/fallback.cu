@@ -73,7 +73,6 @@ __device__ __forceinline__ void look_at(int i, const RowStats* stats, const unsi
 // Whether a sum by bf16x6, `c`, is so large that what its small elements may have lost is nothing beside it: |C| is no more than |A||B|.
 // Only where C is the sum and has no epilogue.
 __device__ __forceinline__ bool is_large(const AcceptTest& test, float c, const TestedRow& x, const TestedRow& y) {
-    if (MM32_BIAS || MM32_ACTIVATION) return false;
     return (x.small * y.largest + y.small * x.largest) * test.loss <= ALLOWED / 2 * (fabsf(c) * x.scale * y.scale);
 }
 
@@ -510,7 +509,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MM32_BLOCKS_PER_SM) mm32_f
         return;
     }
     const unsigned* const alone = s.decision->alone;
-    const bool listed = alone[0] <= LISTED && alone[1] <= LISTED, by_size = tier == BF16X6 && listed;
+    const bool listed = alone[0] <= LISTED && alone[1] <= LISTED;
+    const bool by_size = tier == BF16X6 && listed && !(MM32_BIAS || MM32_ACTIVATION);  // is_large looks at sums
     if (listed && (alone[0] || alone[1])) {
         if (blockIdx.x == 0 && threadIdx.x == 0) count_recomputed(s, 1);
         recompute_listed(s, tier == BF16X6, test, lines, of_matrix, ring);

@@ -157,6 +157,7 @@ __device__ __forceinline__ void produce(const Params& s, unsigned ring, unsigned
                 if (s.decision->tier != FIRST_TIER) {
                     stopped[stage] = 1;
                     barrier_arrive(arrived);
+                    if (may_be_in_step) atomicAdd(progress, HAS_ENDED);
                     return;  // as all others will
                 }
             }
@@ -390,8 +391,8 @@ extern "C" __global__ void __launch_bounds__(TILE_N > 128 ? 384 : 512, 1) mm32_t
         if (!MM32_INLINE_PACK) wait_for_previous_grid();
         return;
     }
-    if (MAY_GIVE_UP && gives_up(s, flags)) {
-        if (blockIdx.x == 0 && threadIdx.x == 0) leave_to_bf16x6(*s.decision);
+    if (MAY_GIVE_UP && may_be_hopeless(s, flags) && looks_hopeless(s, flags.some_small() && flags.scaled_lo())) {
+        if (threadIdx.x == 0) leave_to_bf16x6(*s.decision);
         return;
     }
     const bool scaled_lo = flags.scaled_lo();
