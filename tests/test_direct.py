@@ -77,8 +77,17 @@ CASES = {
     "groups take turns at tiles": (Product(64, 72, 64, "nn", 0, 5), SMALL, 1, 1),
     "lines at any alignment": (Product(67, 131, 130, "tt", 2), WIDE, 1, 1),
     "few rows": (Product(24, 300, 140, "nn"), SWAPPED[1], 2, 1),
+    "K of up to 32": (Product(130, 32, 140, "nn", 0, 2), direct.SHORT, 1, 2),
+    "K of up to 32, unaligned": (Product(130, 29, 270, "tt", 1, 3), direct.SHORT, 1, 3),
 }
 MORE = {
+    "K of up to 32, the other lines": (Product(70, 31, 133, "nn", 3, 2), direct.SHORT, 1, 2),
+    "K of up to 32, along rows": (Product(200, 20, 132, "tn", 0, 2), direct.SHORT, 1, 1),
+    "K of up to 32, along K": (Product(200, 16, 132, "nt"), direct.SHORT, 1, 1),
+    "K of up to 32, large tiles": (Product(130, 17, 200, "nt", 1), LARGE, 1, 1),
+    "K of up to 32, along rows, unaligned": (Product(131, 30, 137, "tn", 2), WIDE, 1, 1),
+    "K of up to 32, small tiles": (Product(72, 8, 64, "tt", 0, 5), SMALL, 1, 2),
+    "K of up to 32, few rows": (Product(17, 23, 170, "nn", 1, 3), SWAPPED[1], 1, 1),
     "one tile": (Product(128, 200, 128), LARGE, 1, None),
     "along rows, unaligned": (Product(65, 129, 66, "tn", 1, 2), SMALL, 1, 2),
     "K shared by two": (Product(72, 300, 132, "tn"), SMALL, 2, 1),

@@ -74,6 +74,10 @@ inline unsigned __float_as_uint(float x) {
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 template <typename T>
 T __ldg(const T* at) { return *at; }
+template <typename T>
+void __stcs(T* at, const T& x) {
+    *at = x;
+}
 inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
 // Fibers take turns only where they wait.

@@ -136,7 +136,7 @@ def assemble(candidate: Candidate, gemm: Gemm, card: Card) -> Plan:
     short = tile.m == 64 and cluster == 1 and tiles > card.sms and gemm.k <= tile.stages * BLOCK_K
     constants: Constants = (
         *epilogue(gemm), ("PRODUCTS", 6), ("A_LOAD", loads[0]), ("B_LOAD", loads[1]),
-        ("TILE_M", tile.m), ("TILE_N", tile.n), ("STAGES", tile.stages),
+        ("TILE_M", tile.m), ("TILE_N", tile.n), ("BLOCK_K", BLOCK_K if gemm.k > 32 else 32), ("STAGES", tile.stages),
         ("SWAPPED", int(tile.swapped)), ("KEPT", int(tile.kept)), ("CLUSTER", cluster), ("ALTERNATE", int(short or tile.kept)),
         ("C_VECTOR", int(not tile.swapped and gemm.out.vectorizable("col"))),
     )  # fmt: skip

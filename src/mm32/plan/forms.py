@@ -161,6 +161,7 @@ DIRECT_TILE = Axis(
         for t in direct.ALL
     )
 )
+DIRECT_K = _axis("BLOCK_K", 64, 32)
 DIRECT_A, DIRECT_B = _axis("A_LOAD", *direct.RAW), _axis("B_LOAD", *direct.RAW)
 CLUSTER, ALTERNATE = _axis("CLUSTER", *direct.CLUSTERS), _axis("ALTERNATE", 0, 1)
 MMA_TILE = _emulated_tiles(emulated.MMA_TILES, inline=False)
@@ -175,7 +176,9 @@ def _simt_threads(form: Form) -> int:
 
 
 def _direct_allowed(form: Form) -> bool:
-    """Groups alternate at tiles of 64 rows that no other block shares; raw tiles with shifts have to fit."""
+    """Groups alternate at tiles of 64 rows that no other block shares; raw tiles with shifts have to fit; a K-block of 32 is alone."""
+    if form["BLOCK_K"] < 64 and form["CLUSTER"] > 1:
+        return False
     tile = direct.Tile(form["TILE_M"], form["TILE_N"], form["STAGES"], bool(form["SWAPPED"]), bool(form["KEPT"]))
     loads = form["A_LOAD"], form["B_LOAD"]
     fits = tile.loads(loads, H200) == loads and not (tile.swapped and form["C_VECTOR"])
@@ -286,8 +289,8 @@ SOURCES = (
     Source(
         # warps of their own load each operand
         "direct", "emulated/direct.cu",
-        (*_LAST, "PRODUCTS", "A_LOAD", "B_LOAD", *DIRECT_TILE.names, "CLUSTER", "ALTERNATE", "C_VECTOR"),
-        (EPILOGUE, SIX, DIRECT_A, DIRECT_B, DIRECT_TILE, CLUSTER, ALTERNATE, C_VECTOR),
+        (*_LAST, "PRODUCTS", "A_LOAD", "B_LOAD", *DIRECT_TILE.names, "BLOCK_K", "CLUSTER", "ALTERNATE", "C_VECTOR"),
+        (EPILOGUE, SIX, DIRECT_A, DIRECT_B, DIRECT_TILE, DIRECT_K, CLUSTER, ALTERNATE, C_VECTOR),
         (
             (DIRECT_TILE, DIRECT_A), (DIRECT_TILE, DIRECT_B), (DIRECT_TILE, CLUSTER, ALTERNATE), (CLUSTER, C_VECTOR, ENDS),
             (EACH,),

@@ -20,6 +20,7 @@
 // Bound by the tensor cores (six products) with 128 x 128 tiles, with smaller ones by shared memory.
 //   MM32_TILE_M      128 or 64
 //   MM32_TILE_N      128, 64 or 32
+//   MM32_BLOCK_K     64, or 32 if there is no more of K
 //   MM32_STAGES      K-blocks of 64 of B in the ring
 //   MM32_CLUSTER     blocks that share K: 1, 2, 4 or 8
 //   MM32_KEPT        1: with ALTERNATE, and no more of K than the ring holds: B stays there for all tiles of the same columns
@@ -50,7 +51,7 @@
 #endif
 
 constexpr int TILE_M = MM32_TILE_M, TILE_N = MM32_TILE_N, STAGES = MM32_STAGES, CLUSTER = MM32_CLUSTER;
-constexpr int BLOCK_K = RAW_K, PLANES = 3, PLANE = TILE_N * 128, STAGE = PLANES * PLANE;
+constexpr int BLOCK_K = MM32_BLOCK_K, HALVES = BLOCK_K / 32, PLANES = 3, PLANE = TILE_N * 128, STAGE = PLANES * PLANE;
 constexpr int CONSUMERS = 256, WARPS = CONSUMERS / 32, PRODUCERS = 4;  // threads; warps; warps
 constexpr bool ALTERNATE = MM32_ALTERNATE;
 static_assert(!ALTERNATE || (TILE_M == 64 && CLUSTER == 1));
@@ -65,8 +66,8 @@ constexpr int PRODUCER_TILES = TILE_N / 16 > PRODUCERS ? TILE_N / 16 / PRODUCERS
 constexpr int TEAM = TILE_N / 16 / PRODUCER_TILES, TEAMS = PRODUCERS / TEAM;
 static_assert(STAGES % TEAMS == 0);  // a stage is of one team: barriers tell a turn from the next one alone
 constexpr int PRODUCER_SLOTS = PRODUCER_TILES + 1;  // a K-block is under way while one is split: three more were no faster
-using RawA = RawTile<MM32_A_LOAD>;
-using RawB = RawTile<MM32_B_LOAD>;
+using RawA = RawTile<MM32_A_LOAD, BLOCK_K>;
+using RawB = RawTile<MM32_B_LOAD, BLOCK_K>;
 constexpr int B_ROWS = TILE_N >= 64 && RawB::ALONG_ROWS;  // wgmma's operands along rows are 64 wide
 constexpr bool SWAPPED = MM32_SWAPPED;
 
@@ -285,7 +286,7 @@ __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigne
             __syncwarp();
             const int row0 = (warp * PRODUCER_TILES + i) * 16;
 #pragma unroll
-            for (int j = 0; j < 4; j++) {
+            for (int j = 0; j < 2 * HALVES; j++) {
                 // Neighbouring lanes read and write different banks (raw_tile.cuh, ptx/wgmma.cuh).
                 int line, piece, on = 0, more = 0;
                 unsigned to = ring + stage * STAGE;
@@ -484,11 +485,12 @@ __device__ __forceinline__ void finish(const Problem& p, const int3& tile, int n
 }
 
 // Whether a warp can store its 16 rows of a tile by `store_whole`: where no other warp shares its sums.
-constexpr bool WHOLE = SHARERS == 1 && AT_ONCE == 64 && MM32_C_VECTOR && !SWAPPED;
+constexpr bool WHOLE = SHARERS == 1 && AT_ONCE == 64 && !SWAPPED;
 
 // Whether a tile exists whole and all sums of the warp are kept, whose elements of A are of magnitude `least_a` or more.
 __device__ __forceinline__ bool is_whole(const Problem& p, const int3& tile, const float (&sum)[TILE_N / 2], unsigned least_a, const Range& b) {
     bool kept = tile.y + TILE_M <= p.m && tile.z + TILE_N <= p.n && least_kept(p, least_a, 0, b) == 0.f;
+    if (!MM32_C_VECTOR) kept &= p.c.col == 1;
     float spoiled[4] = {};
 #pragma unroll
     for (int i = 0; i < TILE_N / 2; i++) spoiled[i % 4] = fmaf(sum[i], 0.f, spoiled[i % 4]);
@@ -496,14 +498,72 @@ __device__ __forceinline__ bool is_whole(const Problem& p, const int3& tile, con
     return !__any_sync(~0u, !kept);
 }
 
+// Four neighbouring columns of C. Where B is kept, C is most of what moves: it leaves L2 before A and B do (16384 x 16 x 16384: 7 %).
+__device__ __forceinline__ void store_four(float* c, const float (&x)[4]) {
+    const float4 v = make_float4(x[0], x[1], x[2], x[3]);
+    if (KEPT) __stcs(reinterpret_cast<float4*>(c), v);
+    else *reinterpret_cast<float4*>(c) = v;
+}
+
+// Stores AT_ONCE columns of a warp's 16 rows, from column `n` on, which lie in shared memory at `from`. `c`: where they begin in C.
+__device__ __forceinline__ void store_aligned(const Problem& p, unsigned from, float* c, int n) {
+    // A lane has 4 neighbouring columns of every second row.
+    const int row = threadIdx.x % 32 / 16, column = threadIdx.x % 16 * 4;
+    c += RawA::row_of(row) * p.c.row + column;
+    float bias[4];
+#pragma unroll
+    for (int e = 0; e < 4; e++) bias[e] = bias_at(p, n + column + e);
+#pragma unroll(MM32_ACTIVATION < 3 ? 8 : 1)
+    for (int i = 0; i < 16; i += 2) {
+        float x[4];
+        load_shared(from + sum_at(i + row, column), x[0], x[1], x[2], x[3]);
+#pragma unroll
+        for (int e = 0; e < 4; e++) x[e] = epilogue(x[e], bias[e]);
+        store_four(c + RawA::row_of(i) * p.c.row, x);
+    }
+}
+
+// The same where rows of C are not aligned: 16 bytes at a time between 16-byte boundaries too. Of the 16 pieces of a row one is in two parts,
+// before its first boundary and after its last.
+__device__ __forceinline__ void store_shifted(const Problem& p, unsigned from, float* c, int n) {
+    const int lane = threadIdx.x % 32;
+    // How far a fragment row's first column lies from the boundary at or before it.
+    const auto shift_of = [&](int row) {
+        return (int)((reinterpret_cast<unsigned long long>(c) / 4 + (unsigned)RawA::row_of(row) * (unsigned)p.c.row) % 4);
+    };
+#pragma unroll(MM32_ACTIVATION < 3 ? 2 : 1)
+    for (int eight = 0; eight < 16; eight += 8) {
+        // A lane has a piece of every fourth row; of four rows the shifts differ, and so do the banks.
+        const int row = eight + lane / 8, shift = shift_of(row);
+        const int column = lane % 8 * 4 - shift;
+        float* const to = c + RawA::row_of(row) * p.c.row + column;
+#pragma unroll
+        for (int part = 0; part < 2; part++)
+#pragma unroll
+            for (int i = 0; i < 8; i += 4) {
+                if (part == 0 && column < 0) continue;  // the piece in two parts
+                float x[4];
+#pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    // Half a row's columns are 128 bytes apart, also those that lie before its first.
+                    const unsigned at = from + sum_at(row, column + e) + i * AT_ONCE * 4 + part * 128;
+                    x[e] = epilogue(load_shared1(at), bias_at(p, n + column + e + part * 32));
+                }
+                store_four(to + RawA::row_of(i) * p.c.row + part * 32, x);
+            }
+    }
+#pragma unroll
+    for (int eight = 0; eight < 16; eight += 8) {
+        const int row = eight + lane / 4, shift = shift_of(row), e = lane % 4, column = e + shift < 4 ? e : AT_ONCE - 4 + e;
+        const float x = epilogue(load_shared1(from + sum_at(row, column)), bias_at(p, n + column));
+        if (shift) c[RawA::row_of(row) * p.c.row + column] = x;
+    }
+}
+
 // Stores a warp's 16 rows of a tile that is_whole: a third of the instructions of `finish`.
 __device__ __forceinline__ void store_whole(const Problem& p, const int3& tile, unsigned own, const float (&sum)[TILE_N / 2]) {
     const int lane = threadIdx.x % 32;
-    // A lane has 4 neighbouring columns of every second row.
-    const int row = lane / 16, column = lane % 16 * 4;
-    const long long c_row = p.c.row;
-    float* to = p.c.data + offset_of(p, p.c.batch, tile.x) +
-                (tile.y + threadIdx.x / 32 % (TILE_M / 16) * 16 + RawA::row_of(row)) * c_row + (tile.z + column);
+    float* to = p.c.data + offset_of(p, p.c.batch, tile.x) + (tile.y + threadIdx.x / 32 % (TILE_M / 16) * 16) * p.c.row + tile.z;
 #pragma unroll
     for (int n0 = 0; n0 < TILE_N; n0 += AT_ONCE) {
         if (n0 > 0) __syncwarp();  // the columns before these have been read
@@ -514,19 +574,9 @@ __device__ __forceinline__ void store_whole(const Problem& p, const int3& tile, 
                 const int at = n0 / 2 + 4 * i + 2 * h;
                 store_shared2(own + SUMS + sum_at(lane / 4 + 8 * h, 8 * i + lane % 4 * 2), sum[at], sum[at + 1]);
             }
-        float bias[4];
-#pragma unroll
-        for (int e = 0; e < 4; e++) bias[e] = bias_at(p, tile.z + n0 + column + e);
         __syncwarp();
-#pragma unroll(MM32_ACTIVATION < 3 ? 8 : 1)
-        for (int i = 0; i < 8; i++) {
-            float x[4];
-            load_shared(own + SUMS + sum_at(2 * i + row, column), x[0], x[1], x[2], x[3]);
-#pragma unroll
-            for (int e = 0; e < 4; e++) x[e] = epilogue(x[e], bias[e]);
-            *reinterpret_cast<float4*>(to + RawA::row_of(2 * i) * c_row) = make_float4(x[0], x[1], x[2], x[3]);
-        }
-        to += AT_ONCE;
+        if (MM32_C_VECTOR) store_aligned(p, own + SUMS, to + n0, tile.z + n0);
+        else store_shifted(p, own + SUMS, to + n0, tile.z + n0);
     }
     __syncwarp();
 }
@@ -605,7 +655,7 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
             copy_wait<1>();
             __syncwarp();
 #pragma unroll
-            for (int half = 0; half < 2; half++) {
+            for (int half = 0; half < HALVES; half++) {
                 float part[TILE_N / 2];
                 unsigned plane[PLANES][2][4];
 #pragma unroll
@@ -628,13 +678,13 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
                     range_b.add({__float_as_uint(range.x), __float_as_uint(range.y)});
                 }
                 multiply(part, plane, b + half * 2 * WGMMA_STEP<B_ROWS>);
-                if (half == 1) {
+                if (half == HALVES - 1) {
                     __syncwarp();  // every lane has read the raw tile
                     copy(kb + 2 * TURNS, slot);
                 }
                 wgmma_wait<0>();
                 wgmma_pin(part);
-                if (!KEPT && half == 1 && lane == 0) barrier_arrive(empty + 8 * stage);
+                if (!KEPT && half == HALVES - 1 && lane == 0) barrier_arrive(empty + 8 * stage);
 #pragma unroll
                 for (int i = 0; i < TILE_N / 2; i++) sum[i] += part[i];
             }

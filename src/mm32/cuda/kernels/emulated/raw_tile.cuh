@@ -3,8 +3,9 @@
 // order in shared memory differs: along K or along rows. 16-byte pieces are permuted (XOR) so that neither the copies nor the two
 // ways of reading meet a bank conflict. Tiles begin at multiples of 128 bytes, where they lie along K.
 //
-// Places of K: place p of the 64 holds k = p / 8 * 4 + p % 4 + (p % 8 < 4 ? 0 : 32), for both operands. Eight neighbouring places
-// are then two 16-byte pieces.
+// Places of K: place p of the 64 is at k = p / 8 * 4 + p % 4 + (p % 8 < 4 ? 0 : 32) of a raw tile, for both operands. Eight neighbouring
+// places are then two 16-byte pieces. A raw tile with 32 of K has the first 16 at k = 0 and the others at k = 32, so that the
+// first 32 places hold them; the rest of it is not written and must not be read.
 #pragma once
 #include "common/operand.cuh"
 #include "ptx/shared_memory.cuh"
@@ -15,9 +16,14 @@ __device__ __forceinline__ constexpr int k_of_place(int p) { return p / 8 * 4 + 
 
 // LOAD is one of mm32_pack's (emulated/pack.cu): 0 and 2 are 16 bytes at a time, along rows or along K; 1 and 3 are 4 bytes. 4 and
 // 5 are 16 bytes too, along rows or along K, where lines are contiguous but not aligned: a line is copied from the 16-byte boundary
-// at or before its first element, and lies in shared memory as far from one (`shift`, 0 .. 3 floats).
-template <int LOAD>
+// at or before its first element, and lies in shared memory as far from one (`shift`, 0 .. 3 floats). DEPTH: how much of K, 64 or 32.
+template <int LOAD, int DEPTH>
 struct RawTile {
+    static constexpr int RUN = DEPTH / 2;  // of K, that lie together. A multiple of 4: lines of both runs have the same shifts
+    static_assert(DEPTH == 64 || DEPTH == 32);
+    // Whether a place in a raw tile is written, and what of K is there.
+    static __device__ __forceinline__ constexpr bool is_used(int k) { return k % 32 < RUN; }
+    static __device__ __forceinline__ constexpr int source(int k) { return k - k / 32 * (32 - RUN); }
     static constexpr bool ALONG_ROWS = LOAD < 2 || LOAD == 4, VECTOR = LOAD % 2 == 0, SHIFTED = LOAD >= 4;
     static constexpr int LINE = ALONG_ROWS ? 80 : 272;  // bytes of a line, if SHIFTED
     static constexpr int BYTES = SHIFTED ? (ALONG_ROWS ? RAW_K * LINE + 64 : RAW_ROWS * LINE) : ALONG_ROWS ? RAW_K * 64 + 64 : RAW_ROWS * 256;
@@ -67,7 +73,7 @@ struct RawTile {
     // How many of 16 bytes exist, if `floats` do from where they begin.
     static __device__ __forceinline__ int bytes_of(int floats) { return 4 * max(0, min(floats, 4)); }
 
-    // Starts to copy 64 of K to `to`, as one group, from `k0` on, of which `left` exist; of the tile that begins `on` rows, a multiple
+    // Starts to copy DEPTH of K to `to`, as one group, from `k0` on, of which `left` exist; of the tile that begins `on` rows, a multiple
     // of 16, further on. What does not exist becomes 0.
     __device__ __forceinline__ void copy(unsigned to, long long k0, int left, int on = 0) const {
         const char* const first = from + k0 * k_bytes + on * (long long)row_bytes;
@@ -76,47 +82,55 @@ struct RawTile {
         if constexpr (SHIFTED && !ALONG_ROWS) {
             // The copies of a lane have one shift, since their rows are multiples of 4 apart. The last piece of a row is copied
             // by the first four of the eight lanes that share rows.
-            const int floats = left + shift_of(phase, row), late = lane_of(8), low = bytes_of(floats), high = bytes_of(floats - 32);
+            const int floats = left + shift_of(phase, row), late = lane_of(8), low = bytes_of(floats), high = bytes_of(floats - RUN);
+            if (k < RUN + 4) {  // with shorter runs than 32, the last piece of both
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                copy_async_part(to + at(row + 4 * i, k), first + 4 * i * row_bytes, 4 * i < rows ? low : 0);
-                copy_async_part(to + at(row + 4 * i, k + 32), first + 4 * i * row_bytes + 128, 4 * i < rows ? high : 0);
+                for (int i = 0; i < 4; i++) {
+                    copy_async_part(to + at(row + 4 * i, k), first + 4 * i * row_bytes, 4 * i < rows ? low : 0);
+                    copy_async_part(to + at(row + 4 * i, k + 32), first + 4 * i * row_bytes + 4 * RUN, 4 * i < rows ? high : 0);
+                }
             }
-            if (late < 4)
+            if (RUN == 32 && late < 4)
                 copy_async_part(to + at(row + 4 * late, 64), first + 4 * late * row_bytes - 16 * late + 256,
                                 4 * late < rows ? bytes_of(floats + 4 * late - 64) : 0);
         } else if constexpr (SHIFTED) {
             const int floats = rows + shift_of(phase, k), late = lane_of(4), bytes = bytes_of(floats);
 #pragma unroll
-            for (int i = 0; i < 8; i++) copy_async_part(to + at(row, k + 8 * i), first + 8 * i * k_bytes, 8 * i < left ? bytes : 0);
+            for (int i = 0; i < 8; i++)
+                if (is_used(8 * i)) copy_async_part(to + at(row, k + 8 * i), first + source(8 * i) * k_bytes, source(8 * i) < left ? bytes : 0);
 #pragma unroll
             for (int h = 0; h < 2; h++)
-                copy_async_part(to + at(16, k + 8 * late + 32 * h), first + (8 * late + 32 * h) * k_bytes - 16 * late + 64,
-                                8 * late + 32 * h < left ? bytes_of(floats + 4 * late - 16) : 0);
+                if (is_used(8 * late))
+                    copy_async_part(to + at(16, k + 8 * late + 32 * h), first + (8 * late + RUN * h) * k_bytes - 16 * late + 64,
+                                    8 * late + RUN * h < left ? bytes_of(floats + 4 * late - 16) : 0);
         } else if constexpr (VECTOR && !ALONG_ROWS) {
 #pragma unroll
             for (int i = 0; i < 4; i++)
 #pragma unroll
                 for (int h = 0; h < 2; h++)
-                    copy_async<16>(to + at(row + 4 * i, k + 32 * h),
-                                   reinterpret_cast<const float*>(first + 4 * i * row_bytes + 128 * h), 4 * i < rows && 32 * h < left);
+                    if (is_used(k))
+                        copy_async<16>(to + at(row + 4 * i, k + 32 * h),
+                                       reinterpret_cast<const float*>(first + 4 * i * row_bytes + 4 * RUN * h), 4 * i < rows && RUN * h < left);
         } else if constexpr (VECTOR) {
 #pragma unroll
             for (int i = 0; i < 8; i++)
-                copy_async<16>(to + at(row, k + 8 * i), reinterpret_cast<const float*>(first + 8 * i * k_bytes),
-                               0 < rows && 8 * i < left);
+                if (is_used(8 * i))
+                    copy_async<16>(to + at(row, k + 8 * i), reinterpret_cast<const float*>(first + source(8 * i) * k_bytes),
+                                   0 < rows && source(8 * i) < left);
         } else if constexpr (!ALONG_ROWS) {
 #pragma unroll
             for (int i = 0; i < 16; i++)
 #pragma unroll
                 for (int h = 0; h < 2; h++)
-                    copy_async<4>(to + at(i, k + 32 * h), reinterpret_cast<const float*>(first + i * row_bytes + 32 * h * k_bytes),
-                                  i < rows && 32 * h < left);
+                    if (is_used(k))
+                        copy_async<4>(to + at(i, k + 32 * h), reinterpret_cast<const float*>(first + i * row_bytes + RUN * h * k_bytes),
+                                      i < rows && RUN * h < left);
         } else {
 #pragma unroll
             for (int i = 0; i < 32; i++)
-                copy_async<4>(to + at(row, k + 2 * i), reinterpret_cast<const float*>(first + 2 * i * k_bytes),
-                              0 < rows && 2 * i < left);
+                if (is_used(2 * i))
+                    copy_async<4>(to + at(row, k + 2 * i), reinterpret_cast<const float*>(first + source(2 * i) * k_bytes),
+                                  0 < rows && source(2 * i) < left);
         }
         copy_commit();
     }
