@@ -83,7 +83,7 @@ SHARES: dict[str, float] = {
     "direct.128x32": 0.373,
     "direct.128x32.launches": 0.404,
     "direct.64x128": 0.704,
-    "direct.64x128.launches": 0.22,
+    "direct.64x128.launches": 0.17,
     "direct.64x32": 0.283,
     "direct.64x32.launches": 0.154,
     "direct.launches": 2.65,
@@ -91,8 +91,10 @@ SHARES: dict[str, float] = {
     "direct.shifted": 0.784,
     "direct.scattered": 0.5,
     "direct.memory": 0.66,
-    "direct.store.unaligned": 0.324,
+    "direct.memory.kept": 0.78,
+    "direct.store.unaligned": 0.35,
     "direct.store.exposed": 0.226,  # of the time of such stores
+    "emulated.store": 0.62,
     "emulated.store.unaligned": 0.25,
     "direct.l2": 1.1,
     "tensorcore.256x1": 0.8355313,
@@ -393,7 +395,8 @@ class Model:
             step *= self.inline_slow
         multiply = waves * (-(-steps // parts) * step + around)
         multiply += 4.0 * work.results * parts / self.store / waves  # only the last wave's stores are not hidden
-        multiply = max(multiply, self._unaligned_store(work, "emulated"))
+        stores = 4.0 * work.results * parts / (self.card.memory * self.shares["emulated.store"])
+        multiply = max(multiply, stores, self._unaligned_store(work, "emulated"))
         rest = self.emulated_fixed + self.scale_row * packing.rows + self.reduction(work, parts)
         if tile.inline:
             return max(multiply, work.traffic / self.inline) + rest, False
@@ -419,7 +422,7 @@ class Model:
         copies: of operands, "aligned", "shifted" or "scattered".
         """
         s, card = self.shares, self.card
-        flops = 12.0 * tile.m * tile.n * tile.k  # of 64 of K, six products
+        flops = 12.0 * tile.m * tile.n * (tile.k if work.k > 32 else 32)  # of a K-block, six products
         step = flops / (card.fp16 / self.sms * s[tile.label])
         if copies != "aligned":
             step /= s[f"direct.{copies}"]
@@ -430,7 +433,8 @@ class Model:
         stores = self._unaligned_store(work, "direct")
         if not tile.kept:  # there one group of warps stores while the other multiplies
             multiply += s["direct.store.exposed"] * stores
-        busy = max(multiply, work.traffic / (card.memory * s["direct.memory"]), from_l2, stores)
+        memory = s["direct.memory.kept" if tile.kept else "direct.memory"]
+        busy = max(multiply, work.traffic / (card.memory * memory), from_l2, stores)
         return busy + s["direct.launches"] * self.launch
 
     # -----------------------------------------------------------------------------------------------------------------

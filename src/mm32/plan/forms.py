@@ -183,7 +183,7 @@ def _direct_allowed(form: Form) -> bool:
     loads = form["A_LOAD"], form["B_LOAD"]
     fits = tile.loads(loads, H200) == loads and not (tile.swapped and form["C_VECTOR"])
     if tile.kept:
-        return fits and bool(form["ALTERNATE"]) and form["CLUSTER"] == 1
+        return fits and bool(form["ALTERNATE"]) and form["CLUSTER"] == 1 and bool(form["C_VECTOR"])
     return fits and (not form["ALTERNATE"] or (tile.m == 64 and form["CLUSTER"] == 1))
 
 

@@ -485,12 +485,11 @@ __device__ __forceinline__ void finish(const Problem& p, const int3& tile, int n
 }
 
 // Whether a warp can store its 16 rows of a tile by `store_whole`: where no other warp shares its sums.
-constexpr bool WHOLE = SHARERS == 1 && AT_ONCE == 64 && !SWAPPED;
+constexpr bool WHOLE = SHARERS == 1 && AT_ONCE == 64 && MM32_C_VECTOR && !SWAPPED;
 
 // Whether a tile exists whole and all sums of the warp are kept, whose elements of A are of magnitude `least_a` or more.
 __device__ __forceinline__ bool is_whole(const Problem& p, const int3& tile, const float (&sum)[TILE_N / 2], unsigned least_a, const Range& b) {
     bool kept = tile.y + TILE_M <= p.m && tile.z + TILE_N <= p.n && least_kept(p, least_a, 0, b) == 0.f;
-    if (!MM32_C_VECTOR) kept &= p.c.col == 1;
     float spoiled[4] = {};
 #pragma unroll
     for (int i = 0; i < TILE_N / 2; i++) spoiled[i % 4] = fmaf(sum[i], 0.f, spoiled[i % 4]);
@@ -498,72 +497,14 @@ __device__ __forceinline__ bool is_whole(const Problem& p, const int3& tile, con
     return !__any_sync(~0u, !kept);
 }
 
-// Four neighbouring columns of C. Where B is kept, C is most of what moves: it leaves L2 before A and B do (16384 x 16 x 16384: 7 %).
-__device__ __forceinline__ void store_four(float* c, const float (&x)[4]) {
-    const float4 v = make_float4(x[0], x[1], x[2], x[3]);
-    if (KEPT) __stcs(reinterpret_cast<float4*>(c), v);
-    else *reinterpret_cast<float4*>(c) = v;
-}
-
-// Stores AT_ONCE columns of a warp's 16 rows, from column `n` on, which lie in shared memory at `from`. `c`: where they begin in C.
-__device__ __forceinline__ void store_aligned(const Problem& p, unsigned from, float* c, int n) {
-    // A lane has 4 neighbouring columns of every second row.
-    const int row = threadIdx.x % 32 / 16, column = threadIdx.x % 16 * 4;
-    c += RawA::row_of(row) * p.c.row + column;
-    float bias[4];
-#pragma unroll
-    for (int e = 0; e < 4; e++) bias[e] = bias_at(p, n + column + e);
-#pragma unroll(MM32_ACTIVATION < 3 ? 8 : 1)
-    for (int i = 0; i < 16; i += 2) {
-        float x[4];
-        load_shared(from + sum_at(i + row, column), x[0], x[1], x[2], x[3]);
-#pragma unroll
-        for (int e = 0; e < 4; e++) x[e] = epilogue(x[e], bias[e]);
-        store_four(c + RawA::row_of(i) * p.c.row, x);
-    }
-}
-
-// The same where rows of C are not aligned: 16 bytes at a time between 16-byte boundaries too. Of the 16 pieces of a row one is in two parts,
-// before its first boundary and after its last.
-__device__ __forceinline__ void store_shifted(const Problem& p, unsigned from, float* c, int n) {
-    const int lane = threadIdx.x % 32;
-    // How far a fragment row's first column lies from the boundary at or before it.
-    const auto shift_of = [&](int row) {
-        return (int)((reinterpret_cast<unsigned long long>(c) / 4 + (unsigned)RawA::row_of(row) * (unsigned)p.c.row) % 4);
-    };
-#pragma unroll(MM32_ACTIVATION < 3 ? 2 : 1)
-    for (int eight = 0; eight < 16; eight += 8) {
-        // A lane has a piece of every fourth row; of four rows the shifts differ, and so do the banks.
-        const int row = eight + lane / 8, shift = shift_of(row);
-        const int column = lane % 8 * 4 - shift;
-        float* const to = c + RawA::row_of(row) * p.c.row + column;
-#pragma unroll
-        for (int part = 0; part < 2; part++)
-#pragma unroll
-            for (int i = 0; i < 8; i += 4) {
-                if (part == 0 && column < 0) continue;  // the piece in two parts
-                float x[4];
-#pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    // Half a row's columns are 128 bytes apart, also those that lie before its first.
-                    const unsigned at = from + sum_at(row, column + e) + i * AT_ONCE * 4 + part * 128;
-                    x[e] = epilogue(load_shared1(at), bias_at(p, n + column + e + part * 32));
-                }
-                store_four(to + RawA::row_of(i) * p.c.row + part * 32, x);
-            }
-    }
-#pragma unroll
-    for (int eight = 0; eight < 16; eight += 8) {
-        const int row = eight + lane / 4, shift = shift_of(row), e = lane % 4, column = e + shift < 4 ? e : AT_ONCE - 4 + e;
-        const float x = epilogue(load_shared1(from + sum_at(row, column)), bias_at(p, n + column));
-        if (shift) c[RawA::row_of(row) * p.c.row + column] = x;
-    }
-}
-
 // Stores a warp's 16 rows of a tile that is_whole: a third of the instructions of `finish`.
 __device__ __forceinline__ void store_whole(const Problem& p, const int3& tile, unsigned own, const float (&sum)[TILE_N / 2]) {
     const int lane = threadIdx.x % 32;
-    float* to = p.c.data + offset_of(p, p.c.batch, tile.x) + (tile.y + threadIdx.x / 32 % (TILE_M / 16) * 16) * p.c.row + tile.z;
+    // A lane has 4 neighbouring columns of every second row.
+    const int row = lane / 16, column = lane % 16 * 4;
+    const long long c_row = p.c.row;
+    float* to = p.c.data + offset_of(p, p.c.batch, tile.x) +
+                (tile.y + threadIdx.x / 32 % (TILE_M / 16) * 16 + RawA::row_of(row)) * c_row + (tile.z + column);
 #pragma unroll
     for (int n0 = 0; n0 < TILE_N; n0 += AT_ONCE) {
         if (n0 > 0) __syncwarp();  // the columns before these have been read
@@ -574,9 +515,22 @@ __device__ __forceinline__ void store_whole(const Problem& p, const int3& tile, 
                 const int at = n0 / 2 + 4 * i + 2 * h;
                 store_shared2(own + SUMS + sum_at(lane / 4 + 8 * h, 8 * i + lane % 4 * 2), sum[at], sum[at + 1]);
             }
+        float bias[4];
+#pragma unroll
+        for (int e = 0; e < 4; e++) bias[e] = bias_at(p, tile.z + n0 + column + e);
         __syncwarp();
-        if (MM32_C_VECTOR) store_aligned(p, own + SUMS, to + n0, tile.z + n0);
-        else store_shifted(p, own + SUMS, to + n0, tile.z + n0);
+#pragma unroll(MM32_ACTIVATION < 3 ? 8 : 1)
+        for (int i = 0; i < 8; i++) {
+            float x[4];
+            load_shared(own + SUMS + sum_at(2 * i + row, column), x[0], x[1], x[2], x[3]);
+#pragma unroll
+            for (int e = 0; e < 4; e++) x[e] = epilogue(x[e], bias[e]);
+            float4* const place = reinterpret_cast<float4*>(to + RawA::row_of(2 * i) * c_row);
+            // Where B is kept, C is most of what moves, and leaves L2 before A and B do (16384 x 16 x 16384: 7 %).
+            if (KEPT) __stcs(place, make_float4(x[0], x[1], x[2], x[3]));
+            else *place = make_float4(x[0], x[1], x[2], x[3]);
+        }
+        to += AT_ONCE;
     }
     __syncwarp();
 }
