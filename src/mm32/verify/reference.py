@@ -188,7 +188,7 @@ class ReferenceRunner(ScriptRunner):
 
     def truth(self, request: Request) -> Answer:
         """The model's output in float64 for the inputs of the last forward, how long its sums are, and how far honest rounding
-        may lead ("noise", "flips", "entries"; "state": of its buffers). Where a float64 run takes long, the truth is of a part of
+        may lead ("noise", "flips", "entries", "sizes"; "state": of its buffers). Where a float64 run takes long, the truth is of a part of
         the batch: "rows" says which. With "few", for data whose sums have few terms, "noise" comes from these, of which
         "additions" round."""
         assert self.model is not None
@@ -222,6 +222,8 @@ class ReferenceRunner(ScriptRunner):
                 "flips": found.flips,
                 "steps": found.steps,
                 "entries": found.entries,
+                "sizes": found.sizes,
+                "columns": found.columns,
                 "state": found.state if rows is None else {},
                 "additions": found.additions,
                 "working": self.u,

@@ -77,6 +77,9 @@ class TruthSource:
                     truth.noise.componentwise = max(truth.noise.componentwise, WORST)
                 truth.flips, truth.step = int(found["flips"][i]), int(found["steps"][i])
                 truth.entries = [] if few else list(found["entries"][i])
+                if not few:
+                    truth.sizes = list(found["sizes"][i])
+                    truth.moved = {int(axis): norms for axis, norms in found["columns"][i].items()}
             truths.append(truth)
         if self.contraction is not None:
             gauge = self.reference.ask("gauge").value.to(truths[0].reference.device)
