@@ -55,6 +55,9 @@ BY_NAME = {
 }
 SUMS = {"aten::sum", "aten::cumsum"}
 LONG_PRODUCTS = {"prod", "cumprod"}
+# A loop over a sequence with so many multiplications and exponentials has decays, whose products an honest kernel computes as
+# exponentials of differences of sums.
+RECURRENT, EXPONENTIALS = 32, {"exp", "exp2"}
 PLACES = ("grid_sampler", "searchsorted", "bucketize")  # operators that take numbers of floating point for places
 # Operators that turn absolute errors into relative ones, which an honest kernel (exp2 of x log2 e) has of large values.
 STEEP = ("exp", "softmax", "attention", "sin", "cos", "tan")
@@ -218,6 +221,7 @@ class ReferenceRunner(ScriptRunner):
                 "value": {"exact": self.copy(found.output), "rows": rows},
                 "lengths": found.lengths,
                 "products": found.products,
+                "decays": found.multiplications >= RECURRENT and bool(self._operators() & EXPONENTIALS),
                 "noise": found.noise,
                 "flips": found.flips,
                 "steps": found.steps,

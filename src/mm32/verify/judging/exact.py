@@ -36,6 +36,7 @@ class Exact:
     output: Any
     lengths: list[int] = field(default_factory=list)
     products: int = 0
+    multiplications: int = 0
     noise: list[tuple[float, float]] = field(default_factory=list)
     additions: float = 0.0
     flips: list[int] = field(default_factory=list)
@@ -164,7 +165,7 @@ def _run(
     few: bool,
 ) -> Exact:
     counting: Rounding = FewTerms() if few else Rounding()
-    exact = Exact(twin(inputs, counting, names), counting.lengths, counting.products)
+    exact = Exact(twin(inputs, counting, names), counting.lengths, counting.products, counting.multiplications)
     if not noise:
         return exact
     found, truth = [leaf for _, leaf in leaves(right)], [leaf for _, leaf in leaves(exact.output)]

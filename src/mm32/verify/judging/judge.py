@@ -255,7 +255,7 @@ def _judge_sizes(got: Tensor, truth: Truth, errors: Errors, bounds: Errors) -> s
     OWN_COLUMN times what the reference and a disturbed run are off at about this size, and than ABSOLUTE u of the whole's size,
     which a transform by way of large numbers may be. Of one size, one entry in 256 may be, and one in any case."""
     exact, own = truth.exact, truth.reference
-    if not _has_parts(truth) or truth.extreme or truth.u != U32 or truth.entries or got.numel() <= AT_LEAST:
+    if not _has_parts(truth) or truth.extreme or truth.u != U32 or (truth.noise is not None and not truth.sizes):
         return ""
     if errors.componentwise <= ABSOLUTE or not (truth.finite() and finite(exact)):
         return ""  # no entry is off by so much of the whole's size

@@ -261,6 +261,7 @@ class Rounding(Mode):
         self.generator = torch.Generator(device=device).manual_seed(seed) if u else None
         self.lengths: list[int] = []
         self.products = 0
+        self.multiplications = 0  # of entry by entry: a loop over the steps of a sequence has many
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -279,6 +280,7 @@ class Rounding(Mode):
         name = operator(func)
         if view or name in EXACT or (draws(func) and dropped(func, args, kwargs)):
             return func(*args, **kwargs)
+        self.multiplications += name == "mul"
         if name in PRODUCTS:
             self.products += 1
             if self.bits is not None:
