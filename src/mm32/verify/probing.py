@@ -21,10 +21,11 @@ from . import rows, strides
 from .exchange import handover
 from .exchange.wire import bytes_of, leaves
 from .inputs.isolating import FEW, ISOLATING
-from .inputs.probes import PROBES, Probe, skip_reason
+from .inputs.probes import PROBES, REORDERED, Probe, skip_reason
 from .inputs.states import not_given
 from .inputs.variations import MILDER, NO_PARAMETERS, VARIATIONS, WIDEST, Variation
 from .judging.bounds import U32, Truth
+from .judging.formats import shared
 from .judging.judge import Judgement, judge
 from .judging.odd_values import INF_HINT
 from .processes.channel import Failure
@@ -52,6 +53,8 @@ ODD_BYTES = 128 << 20  # of inputs of probes that are kept for timed windows
 TF32_BITS = 11
 FINE = 4  # u: an error that says nothing of the bits of the arithmetic
 FULL_BITS = 22.0  # of an arithmetic, above which it is no matter that no data show more
+ORDERED = 16.0  # u: an error of a product that does not depend on the order of its sums may be so large; three products' are 2 to 9
+OWN_BITS = 20.0  # that errors on the script's own data say, below which the bits of other data say nothing of these
 ADDITIONS = 16.0  # that round, in data whose sums should have few terms: above it the probe would show nothing
 FIRST = 2  # variations that come before these data: what comes last is left out first where time is short
 DRAWS = 2  # of impulses where the output has few entries: one may be right by chance
@@ -129,6 +132,11 @@ class Probing:
             bits = min(self.seen)
             self.report.precision = {"bits": round(bits, 1), "of": 24}
             fine = any(p["name"] in FINE_PROBES for p in applied)
+            own = min(self.comparison.own_bits, default=24.0)
+            if self.comparison.own_bits:
+                self.report.precision["own"] = round(own, 1)
+            if own < OWN_BITS <= bits:
+                self.report.left_out.append(f"arithmetic of more than {own:.0f} bits on data like its own")
             if bits < FULL_BITS and self.truth.contraction is None and not fine:
                 self.report.left_out.append(f"arithmetic of more than {bits:.0f} bits, which none of its data show")
         self.report.left_out += self.comparison.unlike() + self._labels()
@@ -149,7 +157,8 @@ class Probing:
         worst = Judgement()
         with_state = any(str(contraction[name]).startswith("parameter") for name in ("a", "b", "bias"))
         comparison.own_inputs(self.session.seed)  # which the first probe changes in places
-        for number, probe in enumerate(PROBES):
+        first = [REORDERED] if comparison.first_error is not None else []
+        for number, probe in enumerate((*first, *PROBES), -len(first)):
             self.session.at(f"probing: {probe.name}")
             record: dict[str, Any] = {"name": probe.name, "asks": probe.asks}
             self.report.probes.append(record)
@@ -201,9 +210,28 @@ class Probing:
             record |= {"status": "skipped", "reason": raised}
             return None
         result = self.comparison.judge_output(got, truths, f"probe {probe.name}")
+        if probe is REORDERED and result.same:
+            result = self._whatever_the_order(got, truths[0], result)
         if probe.judged == "relative" and result.measured and math.isfinite(result.errors.normwise):
             largest = result.errors.normwise
             self.seen.append(min(24.0, -math.log2(largest)) if largest > 0 else 24.0)
+        return result
+
+    def _whatever_the_order(self, got: Tensor, truth: Truth, result: Judgement) -> Judgement:
+        """`result`, unless much of the error is what it was before the terms of the sums changed their places: what depends on
+        the order of sums is another then, what rounding operands to fewer bits makes is the same."""
+        before, exact = self.comparison.first_error, truth.exact
+        self.comparison.first_error = None
+        if before is None or not isinstance(exact, Tensor) or truth.rows is not None:
+            return result
+        part = shared(got, exact, exact + before)
+        if not (part * result.errors.normwise > ORDERED * U32):
+            return result
+        result.same = False
+        result.reason = (
+            f"{truth.path}: an error of {part * result.errors.normwise:.3g} of its size stays the same where the terms of the sums "
+            "come in another order: it is not of sums in fp32, but of operands, or products, of fewer bits"
+        )
         return result
 
     def _variations(self, begin: float) -> Judgement:

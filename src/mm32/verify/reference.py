@@ -25,6 +25,7 @@ from .inputs import isolating, probes, states, variations
 from .judging import exact, oracle
 from .judging.bounds import Truth, rms
 from .judging.draws import LIMITED, LOOKUPS, CannotReplay, Watch
+from .judging.formats import FORMATS
 from .judging.rounding import U32, Rounding
 from .judging.zeros import SkipsZeros
 from .worker import main as worker
@@ -347,11 +348,15 @@ class ReferenceRunner(ScriptRunner):
         return {"value": output}
 
     def coarse(self, request: Request) -> Answer:
-        """The output with the operands of every product rounded to "bits" bits, and its normwise error; nothing
-        without products."""
+        """The output with the operands of every product rounded to "bits" bits, or to a "format" (formats.py; then in float64),
+        and its normwise error; nothing without products."""
         assert self.model is not None
         self.restore_state()
-        counting, rounding = Rounding(), Rounding(bits=request["bits"])
+        if self.last is None:
+            self.forward({"seed": request["seed"]})
+            self.restore_state()
+        cut = FORMATS[request["format"]] if "format" in request else None
+        counting, rounding = Rounding(), Rounding(bits=request.get("bits"), cut=cut)
         drawn = self._drawn(request["seed"])
         with _seeded(self.model, request["seed"]), exact.DoubleModel(self.model, drawn) as twin:
             right = twin(self.inputs, counting, self.names)
@@ -370,7 +375,7 @@ class ReferenceRunner(ScriptRunner):
             like = next(pairs)
             return t.to(like.dtype) if isinstance(like, Tensor) else t
 
-        output = pytree.tree_map_only(Tensor, cast, rough)
+        output = rough if cut is not None else pytree.tree_map_only(Tensor, cast, rough)
         self._free_memory()
         return {"products": counting.products, "apart": max(errors, default=0.0), "value": self.copy(output)}
 
