@@ -275,8 +275,8 @@ class Comparison:
         if number == 0 or not alike:
             return ""
         return (
-            f"output: its errors on the script's own data, {error:.3g} normwise, are those of products whose operands are rounded "
-            f"to {alike[0]}, in each of two trials: errors of fp32, in whatever order sums are added, have nothing in common with these"
+            f"output: its errors on the script's own data, {error:.3g} normwise, are those of products with operands of "
+            f"{alike[0]}, in each of two trials: errors of fp32 sums, in whatever order, do not resemble these"
         )
 
     def _examine(self, seed: int) -> None:

@@ -192,9 +192,9 @@ class ReferenceRunner(ScriptRunner):
 
     def truth(self, request: Request) -> Answer:
         """The model's output in float64 for the inputs of the last forward, how long its sums are, and how far honest rounding
-        may lead ("noise", "flips", "entries", "sizes"; "state": of its buffers). Where a float64 run takes long, the truth is of a part of
-        the batch: "rows" says which. With "few", for data whose sums have few terms, "noise" comes from these, of which
-        "additions" round."""
+        may lead ("noise", "flips", "entries", "sizes", "columns"; "state": of its buffers). Where a float64 run takes long, the
+        truth is of a part of the batch: "rows" says which. With "few", for data whose sums have few terms, "noise" comes from
+        these, of which "additions" round."""
         assert self.model is not None
         self.restore_state()
         why_not = ""

@@ -42,16 +42,16 @@ class Truth:
     """What one output should be: the reference's own result, the float64 result, and the gauge of its errors.
 
     `noise` is how far honest rounding may lead (rounding.py), `working` the coarsest unit roundoff that the model computes in,
-    `flips` how many integers such rounding changes, and `step` by how much at most; of few entries, `entries` by how much each, of more `sizes` how far those of each size relative
-    to it, and `moved` the norm by which each column, by axis (sizes.py).
+    `flips` how many integers such rounding changes, and `step` by how much at most. Of few entries, `entries` says how far a
+    disturbed run moves each; of more, `sizes` says so of those of each size, and `moved` of each column by axis (sizes.py).
     With `rows`, `exact` is of those entries of the first axis only.
     Without `exact` there is no float64 truth, and the reference's result is taken instead; without `gauge` the model is
     no contraction. With `either`, any number is as right as a NaN of the reference's. With `picked` its
     values are entries of its inputs, and nothing is rounded. `free`: where NaN and Inf of the inputs decide nothing, since any
     number in their place would give the same, and what that is. `spreads`: a NaN is right there too. `extreme`: of data on
     which honest arithmetic of 22 bits loses small entries beside large ones, or on which the reference may be exact by
-    chance. `columns`: by axis, the norm of each column, and `own_sizes`, the reference's errors by size, once they are known. Two other rules take the place
-    of the bounds: with `bitwise` every value must equal the reference's, with `relative`
+    chance. `columns`: by axis, the norm of each column, and `own_sizes`, the reference's errors by size, once they are known. Two
+    other rules take the place of the bounds: with `bitwise` every value must equal the reference's, with `relative`
     |C - reference| <= relative * max(|reference|, floor) must hold for every entry.
     """
 

@@ -28,10 +28,10 @@ MANY_STATE = 1 << 24  # entries of a buffer that is not looked at
 class Exact:
     """A float64 run: its output, the lengths of its sums, and of each leaf of the output what a disturbed run's errors are
     (normwise, componentwise in u of the leaf's own type), how many integers changed in it (`flips`) and by how much at most
-    (`steps`); of a leaf of few entries, by how much each is off at most (`entries`), of one of more how far those of each size
-    are (`sizes`, as sizes.relative has it) and the norm by which those of each column are (`columns`, by axis). With `few`, `additions`: how many
-    additions of its sums round (few_terms.py). `state`: of each buffer that the run changes, the norm by which a disturbed run
-    leaves it elsewhere."""
+    (`steps`). Of a leaf of few entries, `entries` says how far off each is at most; of one of more entries `sizes` says so by
+    their size, as sizes.relative has it, and `columns` by column, as norms. With `few`, `additions`: how many additions of its
+    sums round (few_terms.py). `state`: of each buffer that the run changes, the norm by which a disturbed run leaves it
+    elsewhere."""
 
     output: Any
     lengths: list[int] = field(default_factory=list)

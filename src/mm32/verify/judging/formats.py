@@ -25,6 +25,7 @@ LEAST_ROWS, MOST_ENTRIES = 32, 1 << 24
 # Of what is seen where errors are a format's: their correlation, how many times the format's the error is, and by how many
 # standard deviations the rows agree. One operand of two that is rounded correlates by 0.7, and is half of it.
 CORRELATION, SHARE, DEVIATIONS = 0.3, (0.2, 2.5), 5.0
+LEFT = 0.25  # of errors, beside what entries have in common, at least: of uniform data, whose mean is no zero, half is left
 
 
 def _truncated(t: Tensor, bits: int) -> Tensor:
@@ -74,10 +75,13 @@ def _agreement(got: Tensor, exact: Tensor, rough: Tensor) -> tuple[float, float]
     x = _rows(exact)
     if len(x) < LEAST_ROWS or not bool(x.isfinite().all()):
         return 0.0, 0.0
-    error, other = (_without_common(_rows(t) - x, x) for t in (got, rough))
+    whole = [_rows(t) - x for t in (got, rough)]
+    error, other = (_without_common(t, x) for t in whole)
     agreeing = (error * other).sum(1)
     sizes = float(error.norm()), float(other.norm())
     if not all(math.isfinite(size) and size > 0 for size in sizes):
+        return 0.0, 0.0
+    if any(size < LEFT * float(t.norm()) for size, t in zip(sizes, whole, strict=True)):
         return 0.0, 0.0
     total = float(agreeing.sum())
     if total < DEVIATIONS * float(agreeing.norm()):

@@ -250,10 +250,10 @@ def _judge_entries(got: Tensor, truth: Truth, bounds: Errors) -> str:
 
 
 def _judge_sizes(got: Tensor, truth: Truth, errors: Errors, bounds: Errors) -> str:
-    """Which entries are wrong among those of their own size, where they are small beside others: tails of probabilities, a column
-    of few entries. Empty if none are. One is wrong that is further off than COLUMN times the whole's bound of its own size, than
-    OWN_COLUMN times what the reference and a disturbed run are off at about this size, and than ABSOLUTE u of the whole's size,
-    which a transform by way of large numbers may be. Of one size, one entry in 256 may be, and one in any case."""
+    """Which entries are wrong among those of about their own size, where that is small beside others: the tails of probabilities,
+    say. Empty if none are. An entry is wrong if its error exceeds three bounds: COLUMN times the whole's, relative to the entry;
+    OWN_COLUMN times the errors of the reference and of a disturbed run at about this size; and ABSOLUTE u of the whole's size,
+    which a Fourier transform may reach. Of each size one entry in 256 may be wrong, and one in any case."""
     exact, own = truth.exact, truth.reference
     if not _has_parts(truth) or truth.extreme or truth.u != U32 or (truth.noise is not None and not truth.sizes):
         return ""
@@ -268,8 +268,8 @@ def _judge_sizes(got: Tensor, truth: Truth, errors: Errors, bounds: Errors) -> s
     for count, far, bound in zip(numbers, wrong, allowed, strict=True):
         if far >= AT_LEAST and far > SMALL[1] * count:
             return (
-                f"{truth.path}: {far} of {count} entries of one size, small beside the others, are off by more than {bound:.3g} of "
-                "themselves, which is far above what rounding makes of entries of that size"
+                f"{truth.path}: {far} of {count} entries of about one size, small beside others, are off by more than "
+                f"{bound:.3g} of themselves, far above what rounding does to entries of that size"
             )
     return ""
 

@@ -1,9 +1,8 @@
-"""Entries of an output by their size, so that small ones are judged beside entries as small, and not by what the largest may be off.
+"""Errors of an output's entries by their size, and by column: so that small entries are not judged by the bound of large ones.
 
-A group holds the entries whose sizes lie between two powers of two, counted down from the largest. What rounding makes of its
-entries, relative to their own size, is seen in the reference's fp32 result and in a disturbed float64 run (rounding.py): a
-probability of 1e-6 is right to as many bits as the largest is, a small difference of large numbers is not, and both runs say
-which it is.
+A group holds the entries whose sizes lie between two powers of two. What rounding does to them, relative to their own size, shows
+in the reference's fp32 result and in a disturbed float64 run (rounding.py): a probability of 1e-6 is right to as many bits as the
+largest one, a small difference of large numbers is not.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def _places(x: Tensor, top: int) -> tuple[Tensor, Tensor]:
 
 
 def relative(got: Tensor, exact: Tensor) -> list[float]:
-    """Of each group, the root mean square of the errors of `got` relative to the entries' own sizes; 0 where it has no entries."""
+    """Of each group, the root mean square of the relative errors of `got`; 0 where it has no entries."""
     top = _top(exact)
 
     def of(c: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
