@@ -31,7 +31,8 @@ PRODUCT = "[torch.randn(64, 32768), torch.randn(32768, 64)]"
 
 def test_pairs_for_data_like_its_own_are_different(verdict: Compare) -> None:  # noqa: F811
     inputs = "[torch.randn(64, 512)]"
-    got, reason, _ = verdict(TWO, NATURAL.format("(x,)") + PAIR + BY_PAIRS, inputs, init=LAYERS)
+    full = "n = n and float((self.a.weight == 0).float().mean()) < 0.1; "
+    got, reason, _ = verdict(TWO, NATURAL.format("(x,)") + full + PAIR + BY_PAIRS, inputs, init=LAYERS)
     assert (got, "pairs of bfloat16" in reason) == ("DIFFERENT", True), reason
     got, reason, report = verdict(TWO, TWO, inputs, init=LAYERS)
     assert got == "SAME", reason
