@@ -139,7 +139,7 @@ STEEP = "c = 4000 * self.w**6{}; return (x * self.w + c) - c"
 
 
 def test_where_enlarged_parameters_cost_the_reference_its_bits_milder_ones_decide(verdict: Compare) -> None:  # noqa: F811
-    """With 8 and 4 times the parameters rounding moves it by more than 2^-10: what is a few times as far off is no other answer."""
+    """With 8 and 4 times the parameters rounding moves it by more than 2^-10: a few times that is no other answer."""
     init = "self.w = nn.Parameter(0.5 + 0.01 * torch.rand(64))"
     got, reason, report = verdict(
         STEEP.format(""), STEEP.format(" * (3 * self.w**2)"), "[torch.randn(64, 64)]", init=init
