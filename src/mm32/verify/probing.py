@@ -55,7 +55,7 @@ FINE = 4  # u: an error that says nothing of the bits of the arithmetic
 FULL_BITS = 22.0  # of an arithmetic, above which it is no matter that no data show more
 # u: so large an error of a product may be the same in every order of its sums; that of three fp16 products is 2 to 9.
 ORDERED = 16.0
-OWN_BITS = 20.0  # that errors on the script's own data say, below which the bits of other data say nothing of these
+OWN_BITS = 19.0  # that errors on the script's own data say, below which the bits of other data say nothing of these
 ADDITIONS = 16.0  # that round, in data whose sums should have few terms: above it the probe would show nothing
 FIRST = 2  # variations that come before these data: what comes last is left out first where time is short
 DRAWS = 2  # of impulses where the output has few entries: one may be right by chance
@@ -137,7 +137,7 @@ class Probing:
             if self.comparison.own_bits:
                 self.report.precision["own"] = round(own, 1)
             if own < OWN_BITS <= bits:
-                self.report.left_out.append(f"arithmetic of more than {own:.0f} bits on data like its own")
+                self.report.left_out.append(f"arithmetic of more than {math.floor(own)} bits on data like its own")
             if bits < FULL_BITS and self.truth.contraction is None and not fine:
                 self.report.left_out.append(f"arithmetic of more than {bits:.0f} bits, which none of its data show")
         self.report.left_out += self.comparison.unlike() + self._labels()

@@ -205,7 +205,7 @@ def figures(record: dict[str, Any]) -> str:
     precision = record.get("precision")
     if precision:
         own = precision.get("own")
-        on = f" on probes' data; {number(own):.0f} on its own" if own is not None and number(own) < 20 else ""
+        on = f" on probes' data; {number(own):.0f} on its own" if own is not None and number(own) < 19 else ""
         cards.append(
             (f"{number(precision['bits']):.0f} bits", f"of {text(precision['of'], 9)} that its arithmetic carries{on}")
         )
