@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from mm32.verify.judging import exact
 from mm32.verify.judging.bounds import Errors, Truth
 from mm32.verify.judging.formats import FORMATS, resembles, shared
 from mm32.verify.judging.judge import judge
-from verify.test_odd_data import verdict  # noqa: F401 - a fixture
+from verify.in_process import compare
+from verify.test_odd_data import script, verdict  # noqa: F401 - a fixture
 
 Compare = Callable[..., tuple[str, str, Any]]
 U = 2.0**-24
@@ -179,3 +181,14 @@ def test_decays_by_exponentials_of_sums_are_right_enough_where_these_are_large(v
     )
     _, _, report = verdict(DECAYS, twice, inputs, arguments="x, a")
     assert {p["name"]: p["status"] for p in report.probes}["times 100"] == "different"
+
+
+def test_a_fourier_transform_may_be_off_in_small_places(tmp_path: Path) -> None:
+    init = "self.k = torch.exp(-torch.arange(256.) / 20)"
+    direct = "return F.conv1d(F.pad(x, (255, 0)), self.k.flip(0)[None, None])"
+    transform = "return torch.fft.irfft(torch.fft.rfft(x, 512) * torch.fft.rfft(self.k, 512), 512)[..., :256]"
+    for name, body in (("Model", direct), ("ModelNew", transform)):
+        (tmp_path / f"{name}.py").write_text(script(name, body, "[torch.randn(8, 1, 256)]", init))
+    _, _, report = compare(tmp_path / "Model.py", tmp_path / "ModelNew.py", seed=2)
+    different = {p["name"] for p in report.probes if p["status"] == "different"}
+    assert different <= {"a NaN", "an Inf"}, "it spreads these"

@@ -46,6 +46,9 @@ MANY_ROWS = 256  # of a column, in which its error in the reference's result alo
 # How many times the whole's bound, where a disturbed run tells of the column too, and the reference's own error there, it may be
 # off.
 COLUMN, DISTURBED_COLUMN, OWN_COLUMN = 64.0, 8.0, 32.0
+PARTS = (
+    16  # columns that are parts put side by side. More may be places, over which a Fourier transform spreads its errors
+)
 COUNTED = 2.0**-20  # of the largest column, or entry: smaller ones are not judged by themselves
 SMALL = 2.0**-10, 1 / 256  # of small entries: the reference's relative error, and of how many in all
 # Of entries of one size: how many u of the whole's size each may be off, and how many of them are wrong at least.
@@ -305,6 +308,8 @@ def _judge_axis(got: Tensor, truth: Truth, errors: Errors, bounds: Errors, axis:
         usual = torch.maximum(usual, torch.tensor(truth.moved[axis], dtype=usual.dtype, device=usual.device) / size)
         least = DISTURBED_COLUMN
     allowed = (OWN_COLUMN * usual).clamp_min(least * bounds.normwise)
+    if columns > PARTS and got.numel() < MANY_ROWS * columns:
+        allowed = torch.maximum(allowed, ABSOLUTE * U32 * truth.scale() * (got.numel() / columns) ** 0.5 / size)
     wrong = (off > allowed) & counted
     if not bool(wrong.any()):
         return ""
