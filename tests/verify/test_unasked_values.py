@@ -260,7 +260,7 @@ def test_few_bits_that_no_data_show_better_are_said(verdict: Compare) -> None:  
     init = "self.a = nn.Linear(64, 256); self.b = nn.Linear(256, 64); self.n = nn.LayerNorm(64)"
     right = "return self.n(x + self.b(F.gelu(self.a(self.n(x)))))"
     pieces = (
-        "s = lambda w: w.bfloat16().float() + (w - w.bfloat16().float()).bfloat16().float(); "
+        "p = lambda w: w.bfloat16().float() + (w - w.bfloat16().float()).bfloat16().float(); s = lambda w: p(1.37 * w) / 1.37; "
         "return self.n(x + F.linear(F.gelu(F.linear(self.n(x), s(self.a.weight), self.a.bias)), s(self.b.weight), self.b.bias))"
     )
     inputs = "[torch.randn(64, 64)]"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -24,8 +25,10 @@ from .inputs.variations import (
 )
 from .judging import diagnosis, picture, selftest
 from .judging.bounds import NOISE, ROUNDOFF, U32, Truth
+from .judging.formats import FORMATS, resembles
 from .judging.judge import Judgement, as_tensors, judge, same_bits, shape_of
-from .probing import Odd, Probing
+from .probing import FINE, ORDERED, Odd, Probing
+from .processes.channel import Failure
 from .report import judgement_record
 from .stop import Stop
 from .text import shortened
@@ -41,6 +44,9 @@ KEPT_BYTES = 256 << 20  # of outputs and truths that are kept for the self-test
 # How far a buffer may be from what the reference makes of it, beside what disturbing its float64 run moves it by: so many
 # roundings of its change, or where there is no such run a part of that, and so many of itself.
 STATE_PART, STATE, STATE_ROUNDING = 64.0, 2.0**-13, 8.0
+# An error below so many u, of a product or any model, is looked into no further; and how many times as far off the output in a
+# number format may be, at most, for the candidate's errors to be of this format.
+LEAST_ERROR, FAR_OFF = 8.0, 5.0
 MOST_STEADY = 1 << 24  # entries of an input of which it is noted whether it is always the same
 SLOW_CALL, MOST_EXCESS = 1.0, 40.0  # seconds: of a probe's call that is never too slow, and beyond that of all of them
 
@@ -70,6 +76,9 @@ class Comparison:
         self.probing = False
         self.reference_seconds = 0.0
         self.odd: list[Odd] = []  # data of probes that were passed, for timed windows
+        self.own_bits: list[float] = []  # that the candidate's errors show, by each trial on the script's own data
+        self.formats = list(FORMATS)  # that its errors in all such trials may be those of
+        self.first_error: Tensor | None = None  # of a product's first trial, where sums or low precision make it large
         self.unvaried: list[str] = []  # buffers that probes leave as they are, and how
         # inputs that are no data (masks, indices), and in everything compared so far the same
         self.steady: dict[int, Tensor] = {}
@@ -203,6 +212,12 @@ class Comparison:
             got = self.output(seed, first=number == 0)
             self.probing = False
             result = self.judge_output(got, truths, f"trial {number + 1}")
+            if result.same and not mixed:
+                self._count_own_bits(result)
+                said = self._format(got, truths, result, seed, number)
+                if number == 0 and self.truth.contraction is not None and result.errors.normwise > ORDERED * U32:
+                    self.first_error = torch.sub(got, truths[0].exact).float() if _is_fp32(truths[0]) else None
+                result = Judgement(False, said) if said else result
             if result.same and number == 1 and self.report.problem["changes"]:
                 said = self.compare_state(left, self.truth.state)
                 result = Judgement(False, said) if said else result
@@ -226,6 +241,43 @@ class Comparison:
         if self.report.inputs_unmodified is False:
             return Judgement(False, "the candidate modifies its inputs")
         return worst
+
+    def _count_own_bits(self, result: Judgement) -> None:
+        """How many bits the candidate's errors on the script's own data say that it computes with, sums' rounding included."""
+        error, own = result.errors.normwise, result.reference.normwise
+        if result.measured and 0 <= error < math.inf:
+            self.own_bits.append(24.0 if error <= max(4 * own, FINE * U32) else -math.log2(error))
+
+    def _format(self, got: Any, truths: list[Truth], result: Judgement, seed: int, number: int) -> str:
+        """What is said of a candidate whose errors in the first two trials are those of a number format in its products; empty
+        if they are not. Where they are hardly larger than the reference's own, none is looked for."""
+        error = result.errors.normwise
+        if not result.measured or number > 1 or not (error > max(2 * result.reference.normwise, LEAST_ERROR * U32)):
+            self.formats = []
+            return ""
+        if self.truth.working > U32 or not any(_is_fp32(t) for t in truths) or not self.truth.products:
+            self.formats = []
+        alike = []
+        for name in self.formats:
+            try:
+                reply = self.reference.ask("coarse", format=name, seed=seed)
+            except Failure as failure:
+                if failure.kind != "raised":
+                    raise
+                break  # it does not run in float64, or there is no memory for another run
+            apart = reply.header.get("apart") or 0.0
+            if not apart or apart > FAR_OFF * error:
+                break  # coarser ones are further off still
+            parts = zip(leaves(got), truths, leaves(reply.value), strict=True)
+            if any(_is_fp32(truth) and resembles(one, truth.exact, rough) for (_, one), truth, (_, rough) in parts):
+                alike.append(name)
+        self.formats = alike
+        if number == 0 or not alike:
+            return ""
+        return (
+            f"output: its errors on the script's own data, {error:.3g} normwise, are those of products with operands of "
+            f"{alike[0]}, in each of two trials: errors of fp32 sums, in whatever order, do not resemble these"
+        )
 
     def _examine(self, seed: int) -> None:
         found = self.truth.examine(seed)
@@ -503,6 +555,12 @@ class Comparison:
         checks = selftest.run(self.cases, stale, self.made)
         self.report.self_test = [{"name": c.name, "caught": c.caught, "how": c.how} for c in checks]
         self.made, self.cases = [], []
+
+
+def _is_fp32(truth: Truth) -> bool:
+    """Whether all of a tensor of fp32 has a float64 truth."""
+    found = isinstance(truth.exact, Tensor) and isinstance(truth.reference, Tensor) and truth.rows is None
+    return found and truth.reference.dtype == torch.float32
 
 
 def _may_vary(t: Tensor) -> bool:

@@ -142,6 +142,11 @@ class Page:
                 f"  effective precision of its {of}: {bits:.0f} bits{', as the reference' if bits >= 24 else ''} "
                 "(fp32 24, three fp16 products 22, TF32 and fp16 11, bfloat16 8)"
             )
+            if r.precision.get("own", 24.0) < min(bits, 24.0):
+                self.line(
+                    f"    seen on probes' data; on the script's own its errors, sums' rounding included, are of "
+                    f"{r.precision['own']:.0f} bits"
+                )
         said = {True: "not modified", False: "MODIFIED by the candidate", None: "not checked"}
         self.line(f"  inputs: {said[r.inputs_unmodified]} (compared bit for bit after the run)")
         if r.deterministic is not None:

@@ -21,10 +21,11 @@ from . import rows, strides
 from .exchange import handover
 from .exchange.wire import bytes_of, leaves
 from .inputs.isolating import FEW, ISOLATING
-from .inputs.probes import PROBES, Probe, skip_reason
+from .inputs.probes import PROBES, REORDERED, Probe, skip_reason
 from .inputs.states import not_given
 from .inputs.variations import MILDER, NO_PARAMETERS, VARIATIONS, WIDEST, Variation
 from .judging.bounds import U32, Truth
+from .judging.formats import shared
 from .judging.judge import Judgement, judge
 from .judging.odd_values import INF_HINT
 from .processes.channel import Failure
@@ -52,11 +53,19 @@ ODD_BYTES = 128 << 20  # of inputs of probes that are kept for timed windows
 TF32_BITS = 11
 FINE = 4  # u: an error that says nothing of the bits of the arithmetic
 FULL_BITS = 22.0  # of an arithmetic, above which it is no matter that no data show more
+# u: so large an error of a product may be the same in every order of its sums; that of three fp16 products is 2 to 9.
+ORDERED = 16.0
+OWN_BITS = 19.0  # that errors on the script's own data say, below which the bits of other data say nothing of these
 ADDITIONS = 16.0  # that round, in data whose sums should have few terms: above it the probe would show nothing
 FIRST = 2  # variations that come before these data: what comes last is left out first where time is short
 DRAWS = 2  # of impulses where the output has few entries: one may be right by chance
 
 LARGER = {v.name for v in (*VARIATIONS, *MILDER.values()) if v.larger}
+# Where logarithms of decays add up to hundreds and thousands, exponentials of differences of their sums are off by as many u.
+FAR_DECAYS = {"times 100": GROSS, "graded": GROSS, "steady": GROSS, "planted": 2.0**-15}
+# Parameters with which the reference itself may lose most of its bits, as a filter does that diverges: by so much, another order
+# of the same products may be anything.
+ENLARGED, UNSTEADY = {"large parameters", "parameters times 4", "parameters times 2"}, 2.0**-10
 FINE_PROBES = {v.name for v in ISOLATING}
 LACKS = "the candidate has no such tensors"
 
@@ -124,6 +133,11 @@ class Probing:
             bits = min(self.seen)
             self.report.precision = {"bits": round(bits, 1), "of": 24}
             fine = any(p["name"] in FINE_PROBES for p in applied)
+            own = min(self.comparison.own_bits, default=24.0)
+            if self.comparison.own_bits:
+                self.report.precision["own"] = round(own, 1)
+            if own < OWN_BITS <= bits:
+                self.report.left_out.append(f"arithmetic of more than {math.floor(own)} bits on data like its own")
             if bits < FULL_BITS and self.truth.contraction is None and not fine:
                 self.report.left_out.append(f"arithmetic of more than {bits:.0f} bits, which none of its data show")
         self.report.left_out += self.comparison.unlike() + self._labels()
@@ -144,7 +158,8 @@ class Probing:
         worst = Judgement()
         with_state = any(str(contraction[name]).startswith("parameter") for name in ("a", "b", "bias"))
         comparison.own_inputs(self.session.seed)  # which the first probe changes in places
-        for number, probe in enumerate(PROBES):
+        first = [REORDERED] if comparison.first_error is not None else []
+        for number, probe in enumerate((*first, *PROBES), -len(first)):
             self.session.at(f"probing: {probe.name}")
             record: dict[str, Any] = {"name": probe.name, "asks": probe.asks}
             self.report.probes.append(record)
@@ -196,9 +211,28 @@ class Probing:
             record |= {"status": "skipped", "reason": raised}
             return None
         result = self.comparison.judge_output(got, truths, f"probe {probe.name}")
+        if probe is REORDERED and result.same:
+            result = self._whatever_the_order(got, truths[0], result)
         if probe.judged == "relative" and result.measured and math.isfinite(result.errors.normwise):
             largest = result.errors.normwise
             self.seen.append(min(24.0, -math.log2(largest)) if largest > 0 else 24.0)
+        return result
+
+    def _whatever_the_order(self, got: Tensor, truth: Truth, result: Judgement) -> Judgement:
+        """`result`, unless much of the error is what it was before the terms of the sums changed their places: what depends on
+        the order of sums is another then, what rounding operands to fewer bits makes is the same."""
+        before, exact = self.comparison.first_error, truth.exact
+        self.comparison.first_error = None
+        if before is None or not isinstance(exact, Tensor) or truth.rows is not None:
+            return result
+        part = shared(got, exact, exact + before)
+        if not (part * result.errors.normwise > ORDERED * U32):
+            return result
+        result.same = False
+        result.reason = (
+            f"{truth.path}: an error of {part * result.errors.normwise:.3g} of its size stays the same where the terms of "
+            "its sums come in another order: it comes from operands or products of fewer bits, not from sums in fp32"
+        )
         return result
 
     def _variations(self, begin: float) -> Judgement:
@@ -327,6 +361,9 @@ class Probing:
             if equal:
                 self._allow_equal(truths, seed, comparison.right)
                 first = judge(got, truths)
+            if not first.same and variation.name in ENLARGED and _unsteady(truths):
+                record |= {"status": "skipped", "reason": DECIDES}
+                return None
             result = comparison.judge_output(got, truths, f"probe {variation.name}", first)
         if result is None:
             self._without_memory(record)
@@ -351,7 +388,8 @@ class Probing:
         comparison = self.comparison
         quick = not variation.isolating and self.disturbed < DISTURBED
         truths = self._truths(variation, seed, comparison.right, {}, noise=not quick)
-        if variation.isolating and not (self.truth.additions <= ADDITIONS):
+        far = variation.name == "peaks" and self.truth.decays
+        if variation.isolating and (far or not (self.truth.additions <= ADDITIONS)):
             return MANY_TERMS
         got = None
         if quick and judge(comparison.right, truths).same:
@@ -424,10 +462,11 @@ class Probing:
             # these, it is Inf, and behind an activation a number. Data that hold a NaN are another matter.
             truth.either = variation.name == "an Inf"
             truth.spreads = variation.spreads
-            truth.extreme |= variation.equal or variation.extreme
-            if variation.extreme and truth.noise is not None:
-                truth.noise.normwise = max(MORE * truth.noise.normwise, GROSS)
-                truth.noise.componentwise = max(MORE * truth.noise.componentwise, GROSS / U32)
+            gross = GROSS if variation.extreme else FAR_DECAYS.get(variation.name, 0.0) if self.truth.decays else 0.0
+            truth.extreme |= variation.equal or gross > 0
+            if gross and truth.noise is not None:
+                truth.noise.normwise = max(MORE * truth.noise.normwise, gross)
+                truth.noise.componentwise = max(MORE * truth.noise.componentwise, gross / U32)
             truth.free = free.get(truth.path)
             integers = isinstance(truth.reference, Tensor) and truth.u == 0 and truth.reference.dtype != torch.bool
             if variation.ties and integers:
@@ -509,3 +548,8 @@ class Probing:
 
     def _entries(self) -> int:
         return sum(leaf.numel() if isinstance(leaf, Tensor) else 1 for _, leaf in leaves(self.comparison.right))
+
+
+def _unsteady(truths: list[Truth]) -> bool:
+    """Whether a disturbed run is so far from the float64 one that rounding decides much of what the output is."""
+    return any(t.noise is not None and not (t.noise.normwise <= UNSTEADY) for t in truths)

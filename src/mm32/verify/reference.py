@@ -25,6 +25,7 @@ from .inputs import isolating, probes, states, variations
 from .judging import exact, oracle
 from .judging.bounds import Truth, rms
 from .judging.draws import LIMITED, LOOKUPS, CannotReplay, Watch
+from .judging.formats import FORMATS
 from .judging.rounding import U32, Rounding
 from .judging.zeros import SkipsZeros
 from .worker import main as worker
@@ -55,6 +56,9 @@ BY_NAME = {
 }
 SUMS = {"aten::sum", "aten::cumsum"}
 LONG_PRODUCTS = {"prod", "cumprod"}
+# A loop over a sequence with so many multiplications and exponentials has decays, whose products an honest kernel computes as
+# exponentials of differences of sums.
+RECURRENT, EXPONENTIALS = 32, {"exp", "exp2"}
 PLACES = ("grid_sampler", "searchsorted", "bucketize")  # operators that take numbers of floating point for places
 # Operators that turn absolute errors into relative ones, which an honest kernel (exp2 of x log2 e) has of large values.
 STEEP = ("exp", "softmax", "attention", "sin", "cos", "tan")
@@ -188,9 +192,9 @@ class ReferenceRunner(ScriptRunner):
 
     def truth(self, request: Request) -> Answer:
         """The model's output in float64 for the inputs of the last forward, how long its sums are, and how far honest rounding
-        may lead ("noise", "flips", "entries"; "state": of its buffers). Where a float64 run takes long, the truth is of a part of
-        the batch: "rows" says which. With "few", for data whose sums have few terms, "noise" comes from these, of which
-        "additions" round."""
+        may lead ("noise", "flips", "entries", "sizes", "columns"; "state": of its buffers). Where a float64 run takes long, the
+        truth is of a part of the batch: "rows" says which. With "few", for data whose sums have few terms, "noise" comes from
+        these, of which "additions" round."""
         assert self.model is not None
         self.restore_state()
         why_not = ""
@@ -218,10 +222,13 @@ class ReferenceRunner(ScriptRunner):
                 "value": {"exact": self.copy(found.output), "rows": rows},
                 "lengths": found.lengths,
                 "products": found.products,
+                "decays": found.multiplications >= RECURRENT and bool(self._operators() & EXPONENTIALS),
                 "noise": found.noise,
                 "flips": found.flips,
                 "steps": found.steps,
                 "entries": found.entries,
+                "sizes": found.sizes,
+                "columns": found.columns,
                 "state": found.state if rows is None else {},
                 "additions": found.additions,
                 "working": self.u,
@@ -341,11 +348,15 @@ class ReferenceRunner(ScriptRunner):
         return {"value": output}
 
     def coarse(self, request: Request) -> Answer:
-        """The output with the operands of every product rounded to "bits" bits, and its normwise error; nothing
-        without products."""
+        """The output with the operands of every product rounded to "bits" bits, or to a "format" (formats.py; then in float64),
+        and its normwise error; nothing without products."""
         assert self.model is not None
         self.restore_state()
-        counting, rounding = Rounding(), Rounding(bits=request["bits"])
+        if self.last is None:
+            self.forward({"seed": request["seed"]})
+            self.restore_state()
+        cut = FORMATS[request["format"]] if "format" in request else None
+        counting, rounding = Rounding(), Rounding(bits=request.get("bits"), cut=cut)
         drawn = self._drawn(request["seed"])
         with _seeded(self.model, request["seed"]), exact.DoubleModel(self.model, drawn) as twin:
             right = twin(self.inputs, counting, self.names)
@@ -364,7 +375,7 @@ class ReferenceRunner(ScriptRunner):
             like = next(pairs)
             return t.to(like.dtype) if isinstance(like, Tensor) else t
 
-        output = pytree.tree_map_only(Tensor, cast, rough)
+        output = rough if cut is not None else pytree.tree_map_only(Tensor, cast, rough)
         self._free_memory()
         return {"products": counting.products, "apart": max(errors, default=0.0), "value": self.copy(output)}
 

@@ -51,7 +51,9 @@ class Report:
     timed_outputs: list[dict[str, Any]] = field(default_factory=list)
     wrong: dict[str, Any] = field(default_factory=dict)  # of the first output that differs: diagnosis.explain
     picture: dict[str, Any] | None = None  # of the first output that differs, else of the first: picture.paint
-    precision: dict[str, Any] | None = None  # how many bits the candidate's arithmetic carries: "bits", "of" 24
+    precision: dict[str, Any] | None = (
+        None  # how many bits the candidate's arithmetic carries: "bits", "of" 24; "own": on own data
+    )
     parameters_by: str = "copy"  # or "seed", where the candidate's names or shapes differ
     left_out: list[str] = field(default_factory=list)  # what there was no time for, or no way
     inputs_unmodified: bool | None = None

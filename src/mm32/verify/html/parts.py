@@ -204,8 +204,10 @@ def figures(record: dict[str, Any]) -> str:
         made += _explained(record)
     precision = record.get("precision")
     if precision:
+        own = precision.get("own")
+        on = f" on probes' data; {number(own):.0f} on its own" if own is not None and number(own) < 19 else ""
         cards.append(
-            (f"{number(precision['bits']):.0f} bits", f"of {text(precision['of'], 9)} that its arithmetic carries")
+            (f"{number(precision['bits']):.0f} bits", f"of {text(precision['of'], 9)} that its arithmetic carries{on}")
         )
     shown = "".join(f"<div><b>{value}</b><span>{says}</span></div>" for value, says in cards)
     return (f'<div class="cards">{shown}</div>' if shown else "") + made

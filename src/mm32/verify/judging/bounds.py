@@ -42,15 +42,16 @@ class Truth:
     """What one output should be: the reference's own result, the float64 result, and the gauge of its errors.
 
     `noise` is how far honest rounding may lead (rounding.py), `working` the coarsest unit roundoff that the model computes in,
-    `flips` how many integers such rounding changes, and `step` by how much at most; of few entries, `entries` by how much each.
+    `flips` how many integers such rounding changes, and `step` by how much at most. Of few entries, `entries` says how far a
+    disturbed run moves each; of more, `sizes` says so of those of each size, and `moved` of each column by axis (sizes.py).
     With `rows`, `exact` is of those entries of the first axis only.
     Without `exact` there is no float64 truth, and the reference's result is taken instead; without `gauge` the model is
     no contraction. With `either`, any number is as right as a NaN of the reference's. With `picked` its
     values are entries of its inputs, and nothing is rounded. `free`: where NaN and Inf of the inputs decide nothing, since any
     number in their place would give the same, and what that is. `spreads`: a NaN is right there too. `extreme`: of data on
     which honest arithmetic of 22 bits loses small entries beside large ones, or on which the reference may be exact by
-    chance. `columns`: by axis, the norm of each column, once it is known. Two other rules take the place
-    of the bounds: with `bitwise` every value must equal the reference's, with `relative`
+    chance. `columns`: by axis, the norm of each column, and `own_sizes`, the reference's errors by size, once they are known. Two
+    other rules take the place of the bounds: with `bitwise` every value must equal the reference's, with `relative`
     |C - reference| <= relative * max(|reference|, floor) must hold for every entry.
     """
 
@@ -67,6 +68,8 @@ class Truth:
     flips: int = 0
     step: int = 0
     entries: list[float] = field(default_factory=list)
+    sizes: list[float] = field(default_factory=list)
+    moved: dict[int, list[float]] = field(default_factory=dict)
     rows: Tensor | None = None
     either: bool = False
     picked: bool = False
@@ -74,6 +77,7 @@ class Truth:
     spreads: bool = False
     extreme: bool = False
     columns: dict[int, Tensor] = field(default_factory=dict)
+    own_sizes: list[float] | None = None
     _own: tuple[Errors, Errors] | None = None
     _scale: float | None = None
     _finite: bool | None = None
@@ -86,6 +90,12 @@ class Truth:
                 self.exact = self.exact.to(self.reference.device)
             if self.gauge is not None:
                 self.gauge = self.gauge.to(self.reference.device)
+
+    def scale(self) -> float:
+        """The root mean square of the truth's finite entries; 0 where there is a gauge."""
+        if self._scale is None:
+            self._scale = 0.0 if self.gauge is not None else rms(self.reference if self.exact is None else self.exact)
+        return self._scale
 
     def finite(self) -> bool:
         """Whether the reference's result is, everywhere."""
@@ -104,9 +114,7 @@ class Truth:
         if self.rows is not None:
             own, got = _take(own, self.rows), _take(got, self.rows)
             gauge = None if gauge is None else _take(gauge, self.rows)
-        if self._scale is None:
-            self._scale = 0.0 if self.gauge is not None else rms(exact)
-        scale, u = self._scale, self.u
+        scale, u = self.scale(), self.u
         sums = over(lambda c, r, x, g: _sums(c, r, x, g, scale, u), got, own, exact, gauge)
         difference, norm, gauge_norm = (math.fsum(one[i] for one in sums) for i in range(3))
         worst = 0.0
@@ -144,7 +152,7 @@ class Truth:
 
     def other(self, **fields: Any) -> Truth:
         """The same with other fields, of which nothing has been computed yet."""
-        return replace(self, **fields, _own=None, _scale=None, _finite=None, _whole=None, columns={})
+        return replace(self, **fields, _own=None, _scale=None, _finite=None, _whole=None, columns={}, own_sizes=None)
 
     def own(self) -> tuple[Errors, Errors]:
         """The reference's own errors, and the bounds that follow from them."""

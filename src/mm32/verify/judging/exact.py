@@ -16,6 +16,7 @@ from .bounds import ROUNDOFF, Truth
 from .draws import Recorder, Replayer
 from .few_terms import FewTerms
 from .rounding import Rounding
+from .sizes import axes_of_columns, by_column, relative
 
 FEW = 64  # entries of an output, up to which more than one disturbed run is needed to tell how far rounding leads
 REPEATS, REPEATS_OF_FEW = 5, 2
@@ -27,18 +28,22 @@ MANY_STATE = 1 << 24  # entries of a buffer that is not looked at
 class Exact:
     """A float64 run: its output, the lengths of its sums, and of each leaf of the output what a disturbed run's errors are
     (normwise, componentwise in u of the leaf's own type), how many integers changed in it (`flips`) and by how much at most
-    (`steps`); and, of a leaf of few entries, by how much each is off at most (`entries`). With `few`, `additions`: how many
-    additions of its sums round (few_terms.py). `state`: of each buffer that the run changes, the norm by which a disturbed run
-    leaves it elsewhere."""
+    (`steps`). Of a leaf of few entries, `entries` says how far off each is at most; of one of more entries `sizes` says so by
+    their size, as sizes.relative has it, and `columns` by column, as norms. With `few`, `additions`: how many additions of its
+    sums round (few_terms.py). `state`: of each buffer that the run changes, the norm by which a disturbed run leaves it
+    elsewhere."""
 
     output: Any
     lengths: list[int] = field(default_factory=list)
     products: int = 0
+    multiplications: int = 0
     noise: list[tuple[float, float]] = field(default_factory=list)
     additions: float = 0.0
     flips: list[int] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
     entries: list[list[float]] = field(default_factory=list)
+    sizes: list[list[float]] = field(default_factory=list)
+    columns: list[dict[str, list[float]]] = field(default_factory=list)
     state: dict[str, float] = field(default_factory=dict)
 
 
@@ -160,14 +165,15 @@ def _run(
     few: bool,
 ) -> Exact:
     counting: Rounding = FewTerms() if few else Rounding()
-    exact = Exact(twin(inputs, counting, names), counting.lengths, counting.products)
+    exact = Exact(twin(inputs, counting, names), counting.lengths, counting.products, counting.multiplications)
     if not noise:
         return exact
     found, truth = [leaf for _, leaf in leaves(right)], [leaf for _, leaf in leaves(exact.output)]
     if len(found) != len(truth) or any(_shape(a) != _shape(b) for a, b in zip(found, truth, strict=True)):
         return exact
     left, squares = twin.state(), [(0.0, 0.0)] * len(found)
-    exact.flips, exact.steps, exact.entries = [0] * len(found), [0] * len(found), [[]] * len(found)
+    exact.flips, exact.steps = [0] * len(found), [0] * len(found)
+    exact.entries, exact.sizes, exact.columns = [[]] * len(found), [[]] * len(found), [{}] * len(found)
     # Few numbers, and integers of which few change: more runs tell how many.
     small = any(type(leaf) is float for leaf in found)
     small = small or any(isinstance(leaf, Tensor) and (leaf.numel() <= FEW or _is_place(leaf)) for leaf in found)
@@ -197,6 +203,11 @@ def _run(
             if own.numel() <= FEW:
                 off = (other - right64).abs().reshape(-1).tolist()
                 exact.entries[i] = [max(pair) for pair in zip(off, exact.entries[i] or off, strict=True)]
+            elif not few and own.dtype == torch.float32:
+                exact.sizes[i] = relative(other, right64)
+                exact.columns[i] = {
+                    str(axis): by_column(other - right64, axis).tolist() for axis in axes_of_columns(right64)
+                }
             errors, *_ = Truth("", own, right64).measure(other)
             squares[i] = (squares[i][0] + errors.normwise**2, max(squares[i][1], errors.componentwise))
         if isinstance(mode, FewTerms):

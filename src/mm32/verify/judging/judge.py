@@ -33,6 +33,7 @@ from torch import Tensor
 
 from ..exchange.wire import leaves
 from ..text import one_line
+from . import sizes
 from .bounds import U32, Errors, Truth, widened, worse
 from .odd_values import decided, difference, first_place, settled
 from .pieces import equal as all_equal
@@ -41,11 +42,17 @@ from .pieces import finite, over
 FLIPS = 4  # how many times as many integers may change as in a disturbed run, and how many times as far
 # Of so many changed integers none moved by more than this part of their range: their sizes mean something.
 ORDINAL = 8, 1 / 64
-MOST_COLUMNS, LEAST_ROWS = 512, 256  # of an output whose columns are judged by themselves
-# How many times the whole's bound, and the reference's own error there, a column may be off.
-COLUMN, OWN_COLUMN = 64.0, 32.0
+MANY_ROWS = 256  # of a column, in which its error in the reference's result alone says what rounding makes of it
+# How many times the whole's bound, where a disturbed run tells of the column too, and the reference's own error there, it may be
+# off.
+COLUMN, DISTURBED_COLUMN, OWN_COLUMN = 64.0, 8.0, 32.0
+PARTS = (
+    16  # columns that are parts put side by side. More may be places, over which a Fourier transform spreads its errors
+)
 COUNTED = 2.0**-20  # of the largest column, or entry: smaller ones are not judged by themselves
 SMALL = 2.0**-10, 1 / 256  # of small entries: the reference's relative error, and of how many in all
+# Of entries of one size: how many u of the whole's size each may be off, and how many of them are wrong at least.
+ABSOLUTE, AT_LEAST = 16.0, 2
 SMALLEST = 2.0**-100  # far above where fp32's bits become fewer
 
 
@@ -175,6 +182,7 @@ def _judge_by_bounds(got: Tensor, truth: Truth, reason: str, equal: bool = False
             said := _judge_columns(got, truth, result.errors, bounds)
             or _judge_entries(got, truth, bounds)
             or _judge_small(got, truth)
+            or _judge_sizes(got, truth, result.errors, bounds)
         )
     ):
         result.same, result.reason = False, said
@@ -244,14 +252,40 @@ def _judge_entries(got: Tensor, truth: Truth, bounds: Errors) -> str:
     )
 
 
+def _judge_sizes(got: Tensor, truth: Truth, errors: Errors, bounds: Errors) -> str:
+    """Which entries are wrong among those of about their own size, where that is small beside others: the tails of probabilities,
+    say. Empty if none are. An entry is wrong if its error exceeds three bounds: COLUMN times the whole's, relative to the entry;
+    OWN_COLUMN times the errors of the reference and of a disturbed run at about this size; and ABSOLUTE u of the whole's size,
+    which a Fourier transform may reach. Of each size one entry in 256 may be wrong, and one in any case."""
+    exact, own = truth.exact, truth.reference
+    if not _has_parts(truth) or truth.extreme or truth.u != U32 or (truth.noise is not None and not truth.sizes):
+        return ""
+    if errors.componentwise <= ABSOLUTE or not (truth.finite() and finite(exact)):
+        return ""  # no entry is off by so much of the whole's size
+    if truth.own_sizes is None:
+        truth.own_sizes = sizes.relative(own, exact)
+    usual = [max(pair) for pair in zip(truth.own_sizes, truth.sizes or truth.own_sizes, strict=True)]
+    near = [max(usual[max(0, i - 1) : i + 2]) for i in range(len(usual))]
+    allowed = [max(COLUMN * bounds.normwise, OWN_COLUMN * error) for error in near]
+    numbers, wrong = sizes.beyond(got, exact, allowed, ABSOLUTE * U32 * truth.scale())
+    for count, far, bound in zip(numbers, wrong, allowed, strict=True):
+        if far >= AT_LEAST and far > SMALL[1] * count:
+            return (
+                f"{truth.path}: {far} of {count} entries of about one size, small beside others, are off by more than "
+                f"{bound:.3g} of themselves, far above what rounding does to entries of that size"
+            )
+    return ""
+
+
 def _judge_columns(got: Tensor, truth: Truth, errors: Errors, bounds: Errors) -> str:
     """Which column is wrong by itself, where there are few: one of small numbers beside one of large ones, which decide the
-    errors of the whole. Empty if none is. Its error in the reference's result stands for what rounding makes of it."""
+    errors of the whole. Empty if none is. Its error in the reference's result stands for what rounding makes of it, and, of a
+    column of few rows, in which that may be little by chance, its error in a disturbed run beside it."""
     exact = truth.exact
     if not _has_parts(truth):
         return ""
-    axes = sorted({1, got.dim() - 1}) if got.dim() > 1 else []  # channels, columns
-    axes = [i for i in axes if 2 <= got.shape[i] <= MOST_COLUMNS and got.numel() >= LEAST_ROWS * got.shape[i]]
+    few = truth.u == U32 and not truth.extreme and not truth.entries
+    axes = [i for i in sizes.axes_of_columns(got) if few or got.numel() >= MANY_ROWS * got.shape[i]]
     if not axes or not (truth.finite() and finite(exact)):
         return ""
     return next((said for axis in axes if (said := _judge_axis(got, truth, errors, bounds, axis))), "")
@@ -259,18 +293,23 @@ def _judge_columns(got: Tensor, truth: Truth, errors: Errors, bounds: Errors) ->
 
 def _judge_axis(got: Tensor, truth: Truth, errors: Errors, bounds: Errors, axis: int) -> str:
     columns = got.shape[axis]
-    others = [i for i in range(got.dim()) if i != axis]
     x = widened(truth.exact)
     if axis not in truth.columns:
-        truth.columns[axis] = torch.linalg.vector_norm(x, dim=others)
+        truth.columns[axis] = sizes.by_column(x, axis)
     size = truth.columns[axis]
     counted = size > COUNTED * size.max()
     if bool(counted.any()):
         most = errors.normwise * float(torch.linalg.vector_norm(size))  # no column is further off than the whole
-        if most <= COLUMN * bounds.normwise * float(size[counted].min()):
+        if most <= DISTURBED_COLUMN * bounds.normwise * float(size[counted].min()):
             return ""
-    off, usual = (torch.linalg.vector_norm(torch.sub(widened(t), x), dim=others) / size for t in (got, truth.reference))
-    allowed = (OWN_COLUMN * usual).clamp_min(COLUMN * bounds.normwise)
+    off, usual = (sizes.by_column(torch.sub(widened(t), x), axis) / size for t in (got, truth.reference))
+    least = COLUMN
+    if axis in truth.moved and got.numel() < MANY_ROWS * columns:
+        usual = torch.maximum(usual, torch.tensor(truth.moved[axis], dtype=usual.dtype, device=usual.device) / size)
+        least = DISTURBED_COLUMN
+    allowed = (OWN_COLUMN * usual).clamp_min(least * bounds.normwise)
+    if columns > PARTS and got.numel() < MANY_ROWS * columns:
+        allowed = torch.maximum(allowed, ABSOLUTE * U32 * truth.scale() * (got.numel() / columns) ** 0.5 / size)
     wrong = (off > allowed) & counted
     if not bool(wrong.any()):
         return ""

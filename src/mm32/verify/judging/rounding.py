@@ -13,6 +13,8 @@ first. Runs in the reference's process.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -248,19 +250,26 @@ def sum_length(func: Any, args: Any, out: Any) -> int:
 class Rounding(Mode):
     """Disturbs the results of operators by `u` and by sums' errors; with `u` 0 it only adds up `lengths`.
 
-    With `bits` it rounds the operands of every product to that many bits instead: what TF32 (11) or bfloat16 (8) would do.
+    With `bits` it rounds the operands of every product to that many bits instead: what TF32 (11) or bfloat16 (8) would do. With
+    `cut` it rounds them by that function.
     """
 
     def __init__(
-        self, u: float = 0.0, seed: int = 0, bits: int | None = None, device: torch.device | str = "cpu"
+        self,
+        u: float = 0.0,
+        seed: int = 0,
+        bits: int | None = None,
+        device: torch.device | str = "cpu",
+        cut: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         super().__init__()
         self.u = u
         self.sum_u = min(u, U32)
-        self.bits = bits
+        self.cut = partial(round_to, bits=bits) if bits is not None else cut
         self.generator = torch.Generator(device=device).manual_seed(seed) if u else None
         self.lengths: list[int] = []
         self.products = 0
+        self.multiplications = 0  # of entry by entry: a loop over the steps of a sequence has many
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -279,12 +288,14 @@ class Rounding(Mode):
         name = operator(func)
         if view or name in EXACT or (draws(func) and dropped(func, args, kwargs)):
             return func(*args, **kwargs)
+        self.multiplications += name == "mul"
         if name in PRODUCTS:
             self.products += 1
-            if self.bits is not None:
+            if self.cut is not None:
                 args = list(args)
                 for i in PRODUCTS[name]:
-                    args[i] = round_to(args[i], self.bits)
+                    if isinstance(args[i], Tensor) and args[i].is_floating_point():
+                        args[i] = self.cut(args[i])
         if self.u:
             return self._disturbed(func, args, kwargs, name)
         out = func(*args, **kwargs)

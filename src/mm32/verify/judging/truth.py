@@ -34,6 +34,7 @@ class TruthSource:
         self.contraction: dict[str, Any] | None = None
         self.k = 1
         self.products = 1  # in the model
+        self.decays = False  # it multiplies by exponentials step by step
         self.additions = math.inf  # that round, in the longest sums of the last truth that was asked for with `few`
         self.working = 0.0  # coarsest unit roundoff that the reference computes in
         self.state: dict[str, float] = {}  # norms by which rounding moves the buffers that the last call changed
@@ -65,6 +66,7 @@ class TruthSource:
         if self.contraction is None and found and not few:
             self.k = max(1, sum(min(int(length), LONGEST) for length in found["lengths"]))
             self.products = int(found["products"])
+            self.decays = bool(found["decays"])
         truths = []
         for i, (path, leaf) in enumerate(leaves(right)):
             truth = Truth(
@@ -77,6 +79,9 @@ class TruthSource:
                     truth.noise.componentwise = max(truth.noise.componentwise, WORST)
                 truth.flips, truth.step = int(found["flips"][i]), int(found["steps"][i])
                 truth.entries = [] if few else list(found["entries"][i])
+                if not few:
+                    truth.sizes = list(found["sizes"][i])
+                    truth.moved = {int(axis): norms for axis, norms in found["columns"][i].items()}
             truths.append(truth)
         if self.contraction is not None:
             gauge = self.reference.ask("gauge").value.to(truths[0].reference.device)

@@ -1,0 +1,101 @@
+"""Whether a candidate's errors are those of a number format: products whose operands have been rounded to fewer bits than fp32's.
+
+What rounding the operands of every product to a format does to the output is known: it is computed in float64, for the data at
+hand. An honest kernel's errors come from the order of its sums and have nothing in common with it. So their correlation tells, on
+data of any kind and even where the error is smaller than that of a long sum in fp32; nobody can tell such data from others, for
+they are the script's own. (A matched filter, in the words of signal processing.)
+
+An honest kernel's errors may have few degrees of freedom that the format's have as well: a scale of all of the output or of one
+row, an offset of a row or a column. These are taken out first. Of what is left each row counts as one sample.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from .bounds import widened
+from .rounding import round_to
+
+BITS = 11  # of TF32 and fp16
+LEAST_ROWS, MOST_ENTRIES = 32, 1 << 24
+# Of what is seen where errors are a format's: their correlation, how many times the format's the error is, and by how many
+# standard deviations the rows agree. One operand of two that is rounded correlates by 0.7, and is half of it.
+CORRELATION, SHARE, DEVIATIONS = 0.3, (0.2, 2.5), 5.0
+LEFT = 0.25  # of errors, beside what entries have in common, at least: of uniform data, whose mean is no zero, half is left
+
+
+def _truncated(t: Tensor, bits: int) -> Tensor:
+    mantissa, exponent = torch.frexp(t)
+    return torch.where(t.isfinite(), torch.ldexp(torch.trunc(mantissa * 2.0**bits) / 2.0**bits, exponent), t)
+
+
+def _pair(t: Tensor, cut: Callable[[Tensor, int], Tensor]) -> Tensor:
+    high = cut(t, 8)
+    return high + cut(t - high, 8)
+
+
+# How operands are rounded, by what is said of it.
+FORMATS: dict[str, Callable[[Tensor], Tensor]] = {
+    "pairs of bfloat16": lambda t: _pair(t, round_to),
+    "pairs of truncated bfloat16": lambda t: _pair(t, _truncated),
+    "TF32 or fp16": lambda t: round_to(t, BITS),
+    "truncated TF32": lambda t: _truncated(t, BITS),
+}
+
+
+def _rows(t: Tensor) -> Tensor:
+    """Entries as rows of the last axis; of a vector, and of long rows where there are few, pieces of them."""
+    count = t.shape[-1] if t.dim() > 1 else 1
+    if t.numel() // max(1, count) >= LEAST_ROWS:
+        return widened(t).reshape(-1, count)
+    length = max(1, t.numel() // (2 * LEAST_ROWS))
+    return widened(t).reshape(-1)[: t.numel() // length * length].view(-1, length)
+
+
+def _without_common(t: Tensor, like: Tensor) -> Tensor:
+    """Errors without what all entries, those of a row, or those of a column have in common."""
+    size = like.square().sum()
+    t = t - like * ((t * like).sum() / size if float(size) else 0.0)
+    if t.shape[1] >= 4:
+        of_row = (t * like).sum(1, keepdim=True) / like.square().sum(1, keepdim=True).clamp_min(1e-300)
+        t = t - like * of_row
+        t = t - t.mean(1, keepdim=True)
+    return t - t.mean(0, keepdim=True)
+
+
+def _agreement(got: Tensor, exact: Tensor, rough: Tensor) -> tuple[float, float]:
+    """The correlation of the errors of two outputs, and how large those of `got` are that both have, as a part of those of
+    `rough`; zeros where it may be chance."""
+    if got.numel() > MOST_ENTRIES or not got.numel() or got.is_complex():
+        return 0.0, 0.0
+    x = _rows(exact)
+    if len(x) < LEAST_ROWS or not bool(x.isfinite().all()):
+        return 0.0, 0.0
+    whole = [_rows(t) - x for t in (got, rough)]
+    error, other = (_without_common(t, x) for t in whole)
+    agreeing = (error * other).sum(1)
+    sizes = float(error.norm()), float(other.norm())
+    if not all(math.isfinite(size) and size > 0 for size in sizes):
+        return 0.0, 0.0
+    if any(size < LEFT * float(t.norm()) for size, t in zip(sizes, whole, strict=True)):
+        return 0.0, 0.0
+    total = float(agreeing.sum())
+    if total < DEVIATIONS * float(agreeing.norm()):
+        return 0.0, 0.0
+    return total / (sizes[0] * sizes[1]), total / sizes[1] ** 2
+
+
+def resembles(got: Tensor, exact: Tensor, rough: Tensor) -> bool:
+    """Whether the errors of `got` are mostly those of `rough`, the output in a number format."""
+    correlation, share = _agreement(got, exact, rough)
+    return correlation >= CORRELATION and SHARE[0] <= share <= SHARE[1]
+
+
+def shared(got: Tensor, exact: Tensor, other: Tensor) -> float:
+    """The part of the errors of `got` that `other`, computed from the same numbers in another order, has as well."""
+    correlation, _ = _agreement(got, exact, other)
+    return math.sqrt(correlation) if correlation >= CORRELATION else 0.0

@@ -1,0 +1,73 @@
+"""Errors of an output's entries by their size, and by column: so that small entries are not judged by the bound of large ones.
+
+A group holds the entries whose sizes lie between two powers of two. What rounding does to them, relative to their own size, shows
+in the reference's fp32 result and in a disturbed float64 run (rounding.py): a probability of 1e-6 is right to as many bits as the
+largest one, a small difference of large numbers is not.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from .bounds import widened
+from .pieces import over
+
+GROUPS = 24  # powers of two from the largest entry down
+MOST_COLUMNS, LEAST_ROWS = 512, 8  # of an output whose columns are judged by themselves
+
+
+def axes_of_columns(t: Tensor) -> list[int]:
+    """Along which axes an output has columns or channels that are judged by themselves."""
+    axes = sorted({1, t.dim() - 1}) if t.dim() > 1 else []
+    return [i for i in axes if 2 <= t.shape[i] <= MOST_COLUMNS and t.numel() >= LEAST_ROWS * t.shape[i]]
+
+
+def by_column(t: Tensor, axis: int) -> Tensor:
+    """The norm of each column."""
+    return torch.linalg.vector_norm(t, dim=[i for i in range(t.dim()) if i != axis])
+
+
+def _top(exact: Tensor) -> int:
+    """The binary exponent of the largest entry that is finite."""
+    most = max((float(one) for one in over(lambda x: x.abs().nan_to_num(0.0, 0.0, 0.0).max(), exact)), default=0.0)
+    return math.frexp(most)[1]
+
+
+def _places(x: Tensor, top: int) -> tuple[Tensor, Tensor]:
+    """The sizes of entries, and the group of each; GROUPS is of those that are too small to count."""
+    size = widened(x).abs()
+    place = (top - torch.frexp(size).exponent.to(torch.int64)).clamp_(0, GROUPS)
+    return size, place.masked_fill_((size == 0) | ~size.isfinite(), GROUPS)
+
+
+def relative(got: Tensor, exact: Tensor) -> list[float]:
+    """Of each group, the root mean square of the relative errors of `got`; 0 where it has no entries."""
+    top = _top(exact)
+
+    def of(c: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        size, place = _places(x, top)
+        error = torch.sub(widened(c), widened(x)).abs().div_(size).nan_to_num_(0.0, 0.0, 0.0).square_()
+        squares, numbers = (torch.bincount(place, weights, GROUPS + 1)[:GROUPS] for weights in (error, None))
+        return squares.cpu(), numbers.cpu()
+
+    found = over(of, got, exact)
+    squares, numbers = (torch.stack([one[i] for one in found]).sum(0) for i in (0, 1))
+    return (squares / numbers.clamp_min(1)).sqrt().tolist()
+
+
+def beyond(got: Tensor, exact: Tensor, allowed: list[float], least: float) -> tuple[list[int], list[int]]:
+    """Of each group, how many entries it has, and how many of them are further off than `allowed` of their size and `least`."""
+    top = _top(exact)
+
+    def of(c: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        size, place = _places(x, top)
+        bounds = torch.tensor([*allowed, math.inf], dtype=torch.float64, device=size.device)
+        far = torch.sub(widened(c), widened(x)).abs() > bounds[place] * size + least
+        return torch.bincount(place, minlength=GROUPS + 1).cpu(), torch.bincount(place[far], minlength=GROUPS + 1).cpu()
+
+    found = over(of, got, exact)
+    numbers, wrong = (torch.stack([one[i] for one in found]).sum(0)[:GROUPS].tolist() for i in (0, 1))
+    return numbers, wrong
