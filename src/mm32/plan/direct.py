@@ -98,8 +98,8 @@ def candidates(work: Work, card: Card) -> list[Candidate]:
     loads = loads_of(gemm)
     copies = "scattered" if 1 in loads else "shifted" if {4, 5} & {*loads} else "aligned"
     made = []
-    # Of ways that memory bounds alike, the one with the least beside C comes first: 2048 x (64 x 64 x 64) takes 44 us by 64 x 64, by 128 x
-    # 64 54.
+    # Of ways that memory bounds alike, the one with the least beside C comes first: 2048 x (64 x 64 x 64) takes 44 us by 64 x 64,
+    # by 128 x 64 54.
     for tile in sorted(tiles_for(gemm), key=lambda tile: _tiles(gemm, tile) * tile.m * tile.n):
         tiles = _tiles(gemm, tile)
         if tile.kept and tiles < 2 * card.sms:
@@ -117,7 +117,10 @@ def candidates(work: Work, card: Card) -> list[Candidate]:
 def tiles_for(gemm: Gemm) -> tuple[Tile, ...]:
     """The tiles that a product may be computed by."""
     if gemm.k <= SHORT.stages * BLOCK_K and gemm.m >= 4 * SHORT.m and gemm.out.vectorizable("col"):
-        return (*TILES, SHORT)  # stores of 4 bytes take longer than all else: 31664 x 32 x 6627 took 760 us, by 128 x 128 560
+        return (
+            *TILES,
+            SHORT,
+        )  # stores of 4 bytes take longer than all else: 31664 x 32 x 6627 took 760 us, by 128 x 128 560
     if min(gemm.m, gemm.n) not in FEW:
         return TILES
     return (*TILES, *(replace(tile, swapped=gemm.m < gemm.n) for tile in NARROW))
