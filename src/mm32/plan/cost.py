@@ -422,7 +422,8 @@ class Model:
         copies: of operands, "aligned", "shifted" or "scattered".
         """
         s, card = self.shares, self.card
-        flops = 12.0 * tile.m * tile.n * (tile.k if work.k > 32 else 32)  # of a K-block, six products
+        k = min(tile.k, -(-work.k // 32) * 32)  # of a K-block
+        flops = 12.0 * tile.m * tile.n * k  # six products
         step = flops / (card.fp16 / self.sms * s[tile.label])
         if copies != "aligned":
             step /= s[f"direct.{copies}"]

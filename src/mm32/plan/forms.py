@@ -161,7 +161,7 @@ DIRECT_TILE = Axis(
         for t in direct.ALL
     )
 )
-DIRECT_K = _axis("BLOCK_K", 64, 32)
+DIRECT_K = _axis("BLOCK_K", direct.BLOCK_K, direct.HALF_K)
 DIRECT_A, DIRECT_B = _axis("A_LOAD", *direct.RAW), _axis("B_LOAD", *direct.RAW)
 CLUSTER, ALTERNATE = _axis("CLUSTER", *direct.CLUSTERS), _axis("ALTERNATE", 0, 1)
 MMA_TILE = _emulated_tiles(emulated.MMA_TILES, inline=False)
