@@ -73,7 +73,8 @@ SHARES: dict[str, float] = {
     "tensorcore.64x6": 0.6,
     "tensorcore.64x6.launches": 1.1666667,
     # direct, by tile, of fp16; a tile's begin and end, a call, and what a cluster adds, in launches; of memory, what it reads and
-    # stores, and what its tiles read from L2; what remains where lines are not aligned, and where elements lie apart (a guess).
+    # stores (the same where B is kept), and what its tiles read from L2; what remains where lines are not aligned, and where
+    # elements lie apart (a guess).
     "direct.128x128": 0.693,
     "direct.128x128.launches": 0.64,
     "direct.128x64": 0.558,
@@ -94,7 +95,7 @@ SHARES: dict[str, float] = {
     "direct.memory.kept": 0.78,
     "direct.store.unaligned": 0.35,
     "direct.store.exposed": 0.226,  # of the time of such stores
-    "emulated.store": 0.62,
+    "emulated.store": 0.62,  # of memory, stores of 16 bytes
     "emulated.store.unaligned": 0.25,
     "direct.l2": 1.1,
     "tensorcore.256x1": 0.8355313,
@@ -197,6 +198,7 @@ class DirectTile(Tile, Protocol):
 
     @property
     def kept(self) -> bool: ...
+    def block_k(self, k: int) -> int: ...
 
 
 class BlockTile(Tile, Protocol):
@@ -422,8 +424,7 @@ class Model:
         copies: of operands, "aligned", "shifted" or "scattered".
         """
         s, card = self.shares, self.card
-        k = min(tile.k, -(-work.k // 32) * 32)  # of a K-block
-        flops = 12.0 * tile.m * tile.n * k  # six products
+        flops = 12.0 * tile.m * tile.n * tile.block_k(work.k)  # of a K-block, six products
         step = flops / (card.fp16 / self.sms * s[tile.label])
         if copies != "aligned":
             step /= s[f"direct.{copies}"]

@@ -19,7 +19,7 @@ from mm32.plan.plan import Constants, Launch, Plan, epilogue
 CLUSTERS = (1, 2, 4, 8)  # blocks that share K; more than 8 are not on every card
 LONGEST_STRIDE = 2**23  # elements: offsets within a tile have 32 bits
 THREADS = 384
-HALF_K = BLOCK_K // 2  # K-blocks of a product that has no more of K
+HALF_K = BLOCK_K // 2  # of a K-block where there is no more of K
 LINES = 3 * 128  # bytes of 64 of K of a column of B, split in three
 # Bytes of a raw tile of 16 x 64 in shared memory, by load (emulated/raw_tile.cuh). Loads 4 and 5 stand for 1 and 3, which copy
 # 4 bytes at a time, where lines are contiguous: of 3 nothing is left.
@@ -52,6 +52,10 @@ class Tile:
         """How the operands are copied: as wanted, or A 4 bytes at a time, where raw tiles with shifts take too much room."""
         static = 56 * self.stages + 640
         return wanted if self.shared(wanted) + static <= card.shared_memory else (1, wanted[1])
+
+    def block_k(self, k: int) -> int:
+        """How much of K a K-block has."""
+        return self.k if k > HALF_K else HALF_K
 
     def across(self, gemm: Gemm) -> tuple[int, int]:
         """What its rows and columns are counted in: M and N, or swapped N and M."""
@@ -143,7 +147,7 @@ def assemble(candidate: Candidate, gemm: Gemm, card: Card) -> Plan:
     constants: Constants = (
         *epilogue(gemm), ("PRODUCTS", 6), ("A_LOAD", loads[0]), ("B_LOAD", loads[1]),
         ("TILE_M", tile.m), ("TILE_N", tile.n), ("STAGES", tile.stages),
-        ("SWAPPED", int(tile.swapped)), ("KEPT", int(tile.kept)), ("BLOCK_K", BLOCK_K if gemm.k > HALF_K else HALF_K),
+        ("SWAPPED", int(tile.swapped)), ("KEPT", int(tile.kept)), ("BLOCK_K", tile.block_k(gemm.k)),
         ("CLUSTER", cluster), ("ALTERNATE", int(short or tile.kept)),
         ("C_VECTOR", int(not tile.swapped and gemm.out.vectorizable("col"))),
     )  # fmt: skip

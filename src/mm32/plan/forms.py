@@ -178,7 +178,7 @@ def _simt_threads(form: Form) -> int:
 def _direct_allowed(form: Form) -> bool:
     """Groups alternate at tiles of 64 rows that no other block shares; raw tiles with shifts have to fit; there is one K-block of
     32 at most."""
-    if form["BLOCK_K"] < 64 and form["CLUSTER"] > 1:
+    if form["BLOCK_K"] < direct.BLOCK_K and form["CLUSTER"] > 1:
         return False
     tile = direct.Tile(form["TILE_M"], form["TILE_N"], form["STAGES"], bool(form["SWAPPED"]), bool(form["KEPT"]))
     loads = form["A_LOAD"], form["B_LOAD"]

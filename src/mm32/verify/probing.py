@@ -29,7 +29,7 @@ from .judging.formats import shared
 from .judging.judge import Judgement, judge
 from .judging.odd_values import INF_HINT
 from .processes.channel import Failure
-from .report import judgement_record
+from .report import OWN_BITS, judgement_record
 from .text import one_line
 
 if TYPE_CHECKING:
@@ -55,7 +55,6 @@ FINE = 4  # u: an error that says nothing of the bits of the arithmetic
 FULL_BITS = 22.0  # of an arithmetic, above which it is no matter that no data show more
 # u: so large an error of a product may be the same in every order of its sums; that of three fp16 products is 2 to 9.
 ORDERED = 16.0
-OWN_BITS = 19.0  # that errors on the script's own data say, below which the bits of other data say nothing of these
 ADDITIONS = 16.0  # that round, in data whose sums should have few terms: above it the probe would show nothing
 FIRST = 2  # variations that come before these data: what comes last is left out first where time is short
 DRAWS = 2  # of impulses where the output has few entries: one may be right by chance
@@ -225,12 +224,12 @@ class Probing:
         self.comparison.first_error = None
         if before is None or not isinstance(exact, Tensor) or truth.rows is not None:
             return result
-        part = shared(got, exact, exact + before)
-        if not (part * result.errors.normwise > ORDERED * U32):
+        same = shared(got, exact, exact + before) * result.errors.normwise
+        if not (same > ORDERED * U32):
             return result
         result.same = False
         result.reason = (
-            f"{truth.path}: an error of {part * result.errors.normwise:.3g} of its size stays the same where the terms of "
+            f"{truth.path}: an error of {same:.3g} of its size stays the same where the terms of "
             "its sums come in another order: it comes from operands or products of fewer bits, not from sums in fp32"
         )
         return result

@@ -26,7 +26,7 @@ from .judging import exact, oracle
 from .judging.bounds import Truth, rms
 from .judging.draws import LIMITED, LOOKUPS, CannotReplay, Watch
 from .judging.formats import FORMATS
-from .judging.rounding import U32, Rounding
+from .judging.rounding import U32, Rounding, round_to
 from .judging.zeros import SkipsZeros
 from .worker import main as worker
 from .worker import plain
@@ -355,8 +355,9 @@ class ReferenceRunner(ScriptRunner):
         if self.last is None:
             self.forward({"seed": request["seed"]})
             self.restore_state()
-        cut = FORMATS[request["format"]] if "format" in request else None
-        counting, rounding = Rounding(), Rounding(bits=request.get("bits"), cut=cut)
+        in_format = "format" in request
+        cut = FORMATS[request["format"]] if in_format else partial(round_to, bits=request["bits"])
+        counting, rounding = Rounding(), Rounding(cut=cut)
         drawn = self._drawn(request["seed"])
         with _seeded(self.model, request["seed"]), exact.DoubleModel(self.model, drawn) as twin:
             right = twin(self.inputs, counting, self.names)
@@ -375,7 +376,7 @@ class ReferenceRunner(ScriptRunner):
             like = next(pairs)
             return t.to(like.dtype) if isinstance(like, Tensor) else t
 
-        output = rough if cut is not None else pytree.tree_map_only(Tensor, cast, rough)
+        output = rough if in_format else pytree.tree_map_only(Tensor, cast, rough)
         self._free_memory()
         return {"products": counting.products, "apart": max(errors, default=0.0), "value": self.copy(output)}
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # Version 3: "picture".
 # docs/verifying.md describes the fields.
 SCHEMA = "mm32.verify/3"
+OWN_BITS = 19.0  # that errors on the script's own data tell, below which the bits of probes' data say nothing of these
 
 
 def judgement_record(judgement: Judgement) -> dict[str, Any]:
@@ -51,9 +52,8 @@ class Report:
     timed_outputs: list[dict[str, Any]] = field(default_factory=list)
     wrong: dict[str, Any] = field(default_factory=dict)  # of the first output that differs: diagnosis.explain
     picture: dict[str, Any] | None = None  # of the first output that differs, else of the first: picture.paint
-    precision: dict[str, Any] | None = (
-        None  # how many bits the candidate's arithmetic carries: "bits", "of" 24; "own": on own data
-    )
+    # how many bits the candidate's arithmetic carries: "bits", "of" 24; "own": as errors on the script's own data say
+    precision: dict[str, Any] | None = None
     parameters_by: str = "copy"  # or "seed", where the candidate's names or shapes differ
     left_out: list[str] = field(default_factory=list)  # what there was no time for, or no way
     inputs_unmodified: bool | None = None

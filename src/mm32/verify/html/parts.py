@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from mm32.verify.report import OWN_BITS
 from mm32.verify.timing.rounds import in_units
 from mm32.verify.verdict import Verdict
 
@@ -205,7 +206,7 @@ def figures(record: dict[str, Any]) -> str:
     precision = record.get("precision")
     if precision:
         own = precision.get("own")
-        on = f" on probes' data; {number(own):.0f} on its own" if own is not None and number(own) < 19 else ""
+        on = f" on probes' data; {number(own):.0f} on its own" if own is not None and number(own) < OWN_BITS else ""
         cards.append(
             (f"{number(precision['bits']):.0f} bits", f"of {text(precision['of'], 9)} that its arithmetic carries{on}")
         )

@@ -28,22 +28,17 @@ CORRELATION, SHARE, DEVIATIONS = 0.3, (0.2, 2.5), 5.0
 LEFT = 0.25  # of errors, beside what entries have in common, at least: of uniform data, whose mean is no zero, half is left
 
 
-def _truncated(t: Tensor, bits: int) -> Tensor:
-    mantissa, exponent = torch.frexp(t)
-    return torch.where(t.isfinite(), torch.ldexp(torch.trunc(mantissa * 2.0**bits) / 2.0**bits, exponent), t)
-
-
-def _pair(t: Tensor, cut: Callable[[Tensor, int], Tensor]) -> Tensor:
-    high = cut(t, 8)
-    return high + cut(t - high, 8)
+def _pair(t: Tensor, way: Callable[[Tensor], Tensor]) -> Tensor:
+    high = round_to(t, 8, way)
+    return high + round_to(t - high, 8, way)
 
 
 # How operands are rounded, by what is said of it.
 FORMATS: dict[str, Callable[[Tensor], Tensor]] = {
-    "pairs of bfloat16": lambda t: _pair(t, round_to),
-    "pairs of truncated bfloat16": lambda t: _pair(t, _truncated),
+    "pairs of bfloat16": lambda t: _pair(t, torch.round),
+    "pairs of truncated bfloat16": lambda t: _pair(t, torch.trunc),
     "TF32 or fp16": lambda t: round_to(t, BITS),
-    "truncated TF32": lambda t: _truncated(t, BITS),
+    "truncated TF32": lambda t: round_to(t, BITS, torch.trunc),
 }
 
 

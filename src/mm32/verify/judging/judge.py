@@ -46,9 +46,7 @@ MANY_ROWS = 256  # of a column, in which its error in the reference's result alo
 # How many times the whole's bound, where a disturbed run tells of the column too, and the reference's own error there, it may be
 # off.
 COLUMN, DISTURBED_COLUMN, OWN_COLUMN = 64.0, 8.0, 32.0
-PARTS = (
-    16  # columns that are parts put side by side. More may be places, over which a Fourier transform spreads its errors
-)
+PARTS = 16  # columns that are put side by side. More may be places, over which a Fourier transform spreads its errors
 COUNTED = 2.0**-20  # of the largest column, or entry: smaller ones are not judged by themselves
 SMALL = 2.0**-10, 1 / 256  # of small entries: the reference's relative error, and of how many in all
 # Of entries of one size: how many u of the whole's size each may be off, and how many of them are wrong at least.

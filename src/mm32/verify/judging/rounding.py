@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -250,22 +249,20 @@ def sum_length(func: Any, args: Any, out: Any) -> int:
 class Rounding(Mode):
     """Disturbs the results of operators by `u` and by sums' errors; with `u` 0 it only adds up `lengths`.
 
-    With `bits` it rounds the operands of every product to that many bits instead: what TF32 (11) or bfloat16 (8) would do. With
-    `cut` it rounds them by that function.
+    With `cut` it rounds the operands of every product by that function instead: `round_to` with 11 bits is TF32, with 8 bfloat16.
     """
 
     def __init__(
         self,
         u: float = 0.0,
         seed: int = 0,
-        bits: int | None = None,
         device: torch.device | str = "cpu",
         cut: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         super().__init__()
         self.u = u
         self.sum_u = min(u, U32)
-        self.cut = partial(round_to, bits=bits) if bits is not None else cut
+        self.cut = cut
         self.generator = torch.Generator(device=device).manual_seed(seed) if u else None
         self.lengths: list[int] = []
         self.products = 0
@@ -346,11 +343,8 @@ class Rounding(Mode):
         return torch.rand(count, generator=self.generator, device=device, dtype=torch.float64).sub_(0.5)
 
 
-def round_to(t: Any, bits: int) -> Any:
-    """`t` with its significand rounded to `bits` bits, to nearest."""
-    if not isinstance(t, Tensor) or not t.is_floating_point():
-        return t
+def round_to(t: Tensor, bits: int, way: Callable[[Tensor], Tensor] = torch.round) -> Tensor:
+    """`t` with its significand rounded to `bits` bits: to nearest, or by another `way` to an integer (torch.trunc)."""
     mantissa, exponent = torch.frexp(t)
     scale = 2.0**bits
-    rounded = torch.ldexp(torch.round(mantissa * scale) / scale, exponent)
-    return torch.where(t.isfinite(), rounded, t)
+    return torch.where(t.isfinite(), torch.ldexp(way(mantissa * scale) / scale, exponent), t)
