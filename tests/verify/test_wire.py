@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import socket
 import threading
@@ -157,6 +158,23 @@ def test_tensors_travel_in_a_file(trusted: bool) -> None:
     assert all(t.data_ptr() % 64 == 0 for t in got[:2]) or not trusted
     got[1][0, 0] = 7  # one's own, whoever wrote the file
     assert float(got[1][0, 0]) == 7
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_a_file_that_is_in_use_for_a_moment_is_sealed_after_it(stays: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = memory.new_file()
+    os.ftruncate(file, 4096)
+    mapped = mmap.mmap(file, 4096)
+    monkeypatch.setattr(memory, "SEALING_PAUSE", 0.0)
+    monkeypatch.setattr(memory.time, "sleep", lambda seconds: None if stays else mapped.close())
+    if stays:
+        with pytest.raises(OSError, match="busy"):
+            memory.freeze(file)
+    else:
+        memory.freeze(file)
+        with pytest.raises(OSError):
+            os.pwrite(file, b"x", 0)
+    os.close(file)
 
 
 def test_a_copy_does_not_change_behind_us() -> None:

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import mmap
 import os
+import time
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -104,6 +106,9 @@ def read_file(descriptor: int, out: memoryview, at: int) -> None:
         out, at = out[done:], at + done
 
 
+SEALINGS, SEALING_PAUSE = 10, 0.05  # how often sealing is tried, and the seconds between
+
+
 def new_file(size: int | None = None) -> int:
     """An anonymous file in memory: of `size` bytes for good, or as large as what is written to it."""
     descriptor = os.memfd_create("mm32", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -118,8 +123,16 @@ def new_file(size: int | None = None) -> int:
 
 
 def freeze(descriptor: int) -> None:
-    """Nobody can change the file any more."""
-    fcntl.fcntl(descriptor, _ADD_SEALS, _NO_MORE | _NO_SHRINKING | _NO_GROWING | _NO_WRITING)
+    """Nobody can change the file any more. Raises OSError where it stays mapped for writing, or its pages stay in use."""
+    for left in reversed(range(SEALINGS)):
+        try:
+            fcntl.fcntl(descriptor, _ADD_SEALS, _NO_MORE | _NO_SHRINKING | _NO_GROWING | _NO_WRITING)
+            return
+        except OSError as error:
+            # The system too holds pages for a moment, to move them: a verification of an honest file ended by that once.
+            if error.errno != errno.EBUSY or not left:
+                raise
+            time.sleep(SEALING_PAUSE)
 
 
 class HostRegion:
