@@ -29,8 +29,9 @@ from .judging.formats import shared
 from .judging.judge import Judgement, judge
 from .judging.odd_values import INF_HINT
 from .processes.channel import Failure
-from .report import OWN_BITS, judgement_record
+from .report import judgement_record
 from .text import one_line
+from .verdict import OWN_BITS
 
 if TYPE_CHECKING:
     from .compare import Comparison

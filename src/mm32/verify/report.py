@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 # Version 3: "picture".
 # docs/verifying.md describes the fields.
 SCHEMA = "mm32.verify/3"
-OWN_BITS = 19.0  # that errors on the script's own data tell, below which the bits of probes' data say nothing of these
 
 
 def judgement_record(judgement: Judgement) -> dict[str, Any]:

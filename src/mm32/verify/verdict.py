@@ -1,4 +1,4 @@
-"""What a verification can come to, and the exit code of each outcome."""
+"""What a verification can come to, the exit code of each outcome, and when its line says less."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ class Verdict(str, Enum):
 
 
 # 2 is a wrong command line, 70 an error in this tool, 130 an interrupt.
+OWN_BITS = 19.0  # that errors on the script's own data tell, below which the bits of probes' data say nothing of these
+
 EXIT_CODES = {
     Verdict.FASTER: 0,
     Verdict.SLOWER: 1,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from mm32.verify.report import OWN_BITS
 from mm32.verify.timing.rounds import in_units
-from mm32.verify.verdict import Verdict
+from mm32.verify.verdict import OWN_BITS, Verdict
 
 from . import charts
 from .safe import figure, number, some, table, text
