@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -47,6 +48,7 @@ STATE_PART, STATE, STATE_ROUNDING = 64.0, 2.0**-13, 8.0
 # An error below so many u, of a product or any model, is looked into no further; and how many times as far off the output in a
 # number format may be, at most, for the candidate's errors to be of this format.
 LEAST_ERROR, FAR_OFF = 8.0, 5.0
+NO_LIKENESS = "errors of fp32 sums, in whatever order, do not resemble these"
 MOST_STEADY = 1 << 24  # entries of an input of which it is noted whether it is always the same
 SLOW_CALL, MOST_EXCESS = 1.0, 40.0  # seconds: of a probe's call that is never too slow, and beyond that of all of them
 
@@ -78,6 +80,7 @@ class Comparison:
         self.odd: list[Odd] = []  # data of probes that were passed, for timed windows
         self.own_bits: list[float] = []  # that the candidate's errors show, by each trial on the script's own data
         self.formats = list(FORMATS)  # that its errors in all such trials may be those of
+        self.timed_formats: Counter[str] = Counter()  # of how many outputs of timed calls they may be
         self.first_error: Tensor | None = None  # of a product's first trial, where sums or low precision make it large
         self.unvaried: list[str] = []  # buffers that probes leave as they are, and how
         # inputs that are no data (masks, indices), and in everything compared so far the same
@@ -250,15 +253,36 @@ class Comparison:
 
     def _format(self, got: Any, truths: list[Truth], result: Judgement, seed: int, number: int) -> str:
         """What is said of a candidate whose errors in the first two trials are those of a number format in its products; empty
-        if they are not. Where they are hardly larger than the reference's own, none is looked for."""
-        error = result.errors.normwise
-        if not result.measured or number > 1 or not (error > max(2 * result.reference.normwise, LEAST_ERROR * U32)):
-            self.formats = []
+        if they are not."""
+        self.formats = self._alike(got, truths, result, seed, self.formats) if number < 2 else []
+        if number == 0 or not self.formats:
             return ""
+        return (
+            f"output: its errors on the script's own data, {result.errors.normwise:.3g} normwise, are those of products with "
+            f"operands of {self.formats[0]}, in each of two trials: {NO_LIKENESS}"
+        )
+
+    def timed_format(self, got: Any, truths: list[Truth], result: Judgement, seed: int, of: int) -> str:
+        """The same of an output of a timed call, on data of the script's own; `of`: how many such outputs there are to judge."""
+        for name in self._alike(got, truths, result, seed, list(FORMATS)):
+            self.timed_formats[name] += 1
+            if self.timed_formats[name] >= min(2, of):
+                return (
+                    f"its errors, {result.errors.normwise:.3g} normwise, are those of products with operands of {name}, "
+                    f"{'as were those of another call: ' if of > 1 else ''}{NO_LIKENESS}"
+                )
+        return ""
+
+    def _alike(self, got: Any, truths: list[Truth], result: Judgement, seed: int, formats: Sequence[str]) -> list[str]:
+        """Of some number formats those that the candidate's errors resemble, for the data that the reference has now. Where they
+        are hardly larger than the reference's own, none is looked for."""
+        error = result.errors.normwise
+        if not result.measured or not (error > max(2 * result.reference.normwise, LEAST_ERROR * U32)):
+            return []
         if self.truth.working > U32 or not any(_is_fp32(t) for t in truths) or not self.truth.products:
-            self.formats = []
+            return []
         alike = []
-        for name in self.formats:
+        for name in formats:
             try:
                 reply = self.reference.ask("coarse", format=name, seed=seed)
             except Failure as failure:
@@ -271,13 +295,7 @@ class Comparison:
             parts = zip(leaves(got), truths, leaves(reply.value), strict=True)
             if any(_is_fp32(truth) and resembles(one, truth.exact, rough) for (_, one), truth, (_, rough) in parts):
                 alike.append(name)
-        self.formats = alike
-        if number == 0 or not alike:
-            return ""
-        return (
-            f"output: its errors on the script's own data, {error:.3g} normwise, are those of products with operands of "
-            f"{alike[0]}, in each of two trials: errors of fp32 sums, in whatever order, do not resemble these"
-        )
+        return alike
 
     def _examine(self, seed: int) -> None:
         found = self.truth.examine(seed)

@@ -358,8 +358,9 @@ class Session:
     def _of_odd(self, odd: Odd, stage: TimingStage, comparison: Comparison) -> Stop:
         """The verdict where a slot could not take an output. If the shapes of the reference's outputs depend on the data, its
         calls cannot be timed; some of them are judged, untimed. Raises Stop where one is different."""
-        steady = True
-        for recipe, seed, probe in odd.calls[:UNTIMED]:
+        steady, calls = True, odd.calls[:UNTIMED]
+        own = sum(not probe for _, _, probe in calls)
+        for recipe, seed, probe in calls:
             self.at("judging calls that could not be timed")
             right = comparison.right = stage.reference_output(recipe, seed)
             steady = steady and stage.fits(right)
@@ -367,7 +368,7 @@ class Session:
             got = comparison.output(seed)
             if odd.role == "candidate" and steady and not stage.fits(got):
                 break  # as in the window
-            self._judge_call(got, right, seed, probe, "of data that are not timed", comparison)
+            self._judge_call(got, right, seed, probe, "of data that are not timed", comparison, own)
         if odd.role == "candidate" and steady:
             return Stop(Verdict.DIFFERENT, f"the candidate's output of a timed call: {one_line(odd)}")
         said = f" ({one_line(odd).replace(SLOT, OTHERWISE)})" if odd.role != "candidate" else ""
@@ -422,14 +423,18 @@ class Session:
 
     def _judge_timed(self, stage: TimingStage, outputs: Sequence[Kept], comparison: Comparison) -> None:
         """Judge outputs of timed calls like all others: a call that was timed must also be right."""
+        own = sum(not kept.probe for kept in outputs)  # on data of the script's own
         for kept in outputs:
             self.at("judging timed calls' outputs")
             right = stage.reference_output(kept.recipe, kept.seed)
             got = wire.beside(wire.rebuilt(right, iter(kept.leaves)), right)
-            self._judge_call(got, right, kept.seed, kept.probe, kept.why, comparison)
+            self._judge_call(got, right, kept.seed, kept.probe, kept.why, comparison, own)
 
-    def _judge_call(self, got: Any, right: Any, seed: int, probe: str, why: str, comparison: Comparison) -> None:
-        """Judge an output for data as timed calls get them, which the reference has now. Raises Stop where it differs."""
+    def _judge_call(
+        self, got: Any, right: Any, seed: int, probe: str, why: str, comparison: Comparison, own: int
+    ) -> None:
+        """Judge an output for data as timed calls get them, which the reference has now. `own`: of how many such outputs the data
+        are the script's own. Raises Stop where it differs."""
         of = next((odd.truths for odd in comparison.odd if odd.name == probe), self.truth.of)
         truths = of(seed, right)
         result = judge(got, truths)
@@ -440,3 +445,6 @@ class Session:
             raise Stop(
                 Verdict.DIFFERENT, f"the output of a timed call, on {where} in the same storage: {result.reason}"
             )
+        said = "" if probe else comparison.timed_format(got, truths, result, seed, own)
+        if said:
+            raise Stop(Verdict.DIFFERENT, f"the output of a timed call, on fresh data in the same storage: {said}")
