@@ -2,8 +2,8 @@
 
 A file's docstring says what it does, which reference it goes with, on which device it works, and the verdict: `not SAME` (its
 outputs are wrong), `not FASTER` (they are right, its time is forged), `rejected` (either) or `SAME`. A cheat that is known to
-pass says why, in a line `passes: REASON`: its test is expected to fail, and fails once it does not. tests/verify/test_corpus.py
-runs some of them one by one, benchmarks/corpus.py all of them as one batch.
+pass says why, in a line `passes: REASON`: its test is expected to fail, and fails once it does not (unless REASON begins with
+"mostly, "). tests/verify/test_corpus.py runs some of them one by one, benchmarks/corpus.py all of them as one batch.
 """
 
 from __future__ import annotations

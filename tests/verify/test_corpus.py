@@ -13,6 +13,7 @@ from entries import ENTRIES, VERDICTS, Entry
 
 QUICK = 2  # files of a quick run, of each kind half as many; all are run by `make test-all`, and on a GPU
 pytestmark = pytest.mark.usefixtures("whole_windows")  # cheats count calls
+MOSTLY = "mostly, "  # how the reason begins of a cheat that a probe's bound catches in some draws
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -29,7 +30,8 @@ def marked(entry: Entry) -> object:
     if DEVICE == "cpu" and entry.device != "cuda" and entry.name not in sample():
         marks.append(pytest.mark.slow)
     if entry.passes:
-        marks.append(pytest.mark.xfail(reason=entry.passes, strict=True))
+        sure = not entry.passes.startswith(MOSTLY)
+        marks.append(pytest.mark.xfail(reason=entry.passes, strict=sure))
     return pytest.param(entry, id=entry.name, marks=marks)
 
 

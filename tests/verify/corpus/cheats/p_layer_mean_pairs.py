@@ -3,7 +3,7 @@
 reference: j_layernorm
 device: both
 verdict: not SAME
-passes: a mean of 17 bits differs only where sums are long: those of few bits, which are exact in any order, it keeps
+passes: mostly, for a mean of 17 bits differs only where sums are long: those of few bits, which are exact in any order, it keeps
 """
 
 import torch
