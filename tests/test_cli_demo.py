@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -59,6 +60,12 @@ def test_an_example_is_a_reference_for_mm32s_own_choice_a_kernel_or_a_candidate(
     run("verify", "--example", "tt", "--kernel", "simt")
     run("verify", "--example", "tt", candidate)
     assert verified == [(tt, None, "auto"), (tt, None, "simt"), (tt, candidate, None)]
+
+
+def test_the_help_names_every_example() -> None:
+    text = " ".join(run("verify", "--help").output.replace("│", " ").split())
+    shown = text.partition("an example of mm32's: ")[2].partition(". ")[0]
+    assert set(re.findall(r"[a-z_]+", shown.replace("(for a CPU)", "").replace(" or ", ", "))) == set(demo.names())
 
 
 def test_an_example_that_cannot_be_taken_is_refused(verified, tmp_path):

@@ -55,7 +55,7 @@ def verify(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="In place of REFERENCE: an example of mm32's: tt, nt, ..., small (for a CPU). "
+            help="In place of REFERENCE: an example of mm32's: linear_relu, nn, nt, small (for a CPU), tn, tt or tt_relu. "
             "Without a CANDIDATE, --kernel auto is the candidate.",
         ),
     ] = None,
