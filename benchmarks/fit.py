@@ -198,6 +198,7 @@ FAMILIES = {
     "simt": ("simt.", "narrow.", "fixup.", "reduce."),
     "tensorcore": ("tensorcore.", "pack", "scale", "accept", "inline", "emulated.", "store"),
     "mma": ("mma.",),
+    "direct": ("direct.",),
     "torch": ("torch.",),
 }
 

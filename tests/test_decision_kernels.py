@@ -242,6 +242,15 @@ def as_sampled(found: Array, places: Array, model: deciding.Scales) -> None:
     assert np.array_equal(bits[:, :, : model.big.shape[2]].astype(bool), model.big.swapaxes(0, 1))
 
 
+def test_long_k_has_a_scaled_lo(libraries: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(seed)
+    for k, tier in ((deciding.LONG_K - 64, FP16X3), (deciding.LONG_K, SCALED_LO)):
+        a, b = (rng.standard_normal(shape, dtype=np.float32) for shape in ((5, k), (k, 4)))
+        asked = gemm.from_layout("nn", 5, 4, k)
+        went = simulated_decision.run(plan_of(asked, monkeypatch), asked, a, b, libraries)
+        assert went.tier == tier == numerics.matmul(a, b, lower_parts=1)[1].tier
+
+
 @pytest.mark.parametrize("layout", ["tn", *(pytest.param(x, marks=pytest.mark.slow) for x in ("nn", "nt"))])
 def test_a_cluster_reads_rows_whole(layout: str, libraries: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of its blocks a part of K, from which the largest element of a row is put together."""

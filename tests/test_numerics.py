@@ -72,6 +72,7 @@ def test_constants_are_the_kernels() -> None:
     common = constants("stats.cuh", "panels.cuh", "pack.cu")
     names = (
         "SAMPLES", "TARGET", "TARGET_EXACT", "WIDE", "VERY_WIDE", "SPARSE", "FEWEST_SAMPLES", "ROOM", "LEVEL", "LEVELS",
+        "LONG_K",
         "LARGEST_FP16", "LARGEST_BF16X6", "SMALLEST_BF16X6", "READY_ROWS", "ROW_GROUPS", "LISTED",
     )  # fmt: skip
     assert {name: common[name] for name in names} == {name: getattr(deciding, name) for name in names}
@@ -242,6 +243,17 @@ def test_sparse_rows_ask_for_a_scaled_lo(count: int, wide: bool) -> None:
     rows = np.zeros((3, 300), np.float32)
     rows[1, deciding.sampled(300)[:count]] = 1
     assert deciding.scales(rows).wide == wide
+
+
+def test_long_k_has_a_scaled_lo(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small elements are counted over all of K, and 128 samples stand against them: normal data were recomputed one by one."""
+    a, b = normal(rng, 12, 2**20), normal(rng, 2**20, 8)
+    decision = deciding.decide(a, b, lower_tier=True)
+    assert decision.tier == numerics.SCALED_LO
+    assert not decision.recomputed.any()
+    assert not deciding.scales(a[:, : deciding.LONG_K - 1]).wide
+    monkeypatch.setattr(deciding, "LONG_K", 2**30)
+    assert deciding.decide(a, b, lower_tier=True).tier == numerics.BF16X6
 
 
 # ---------------------------------------------------------------------------------------------------------------------

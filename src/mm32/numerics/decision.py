@@ -27,6 +27,7 @@ RUN = SAMPLES // 8
 WIDE, VERY_WIDE, SPARSE, FEWEST_SAMPLES, ROOM = 6, 8, 32, 4, 5
 ALONG_ROWS, ALONG_K = 8, 128  # places that a warp looks at besides the sample
 MISSED = 2  # how far one of these may exceed the sample
+LONG_K = 65536  # from which lo is scaled whatever the data are
 SMALL_OF_LARGEST = (
     -28
 )  # what is less than 2^this of the largest element is small with a scaled lo, where rows are read whole
@@ -87,7 +88,7 @@ class Scales:
     exact: Mask  # (R,): the exponent comes from the whole row
     big: Mask  # (2, R, samples): sampled elements of at least 2^level, and of at least 2^(level - LEVELS), scaled
     unseen: Mask  # (R,): rows of zeros, and those whose sample is not finite
-    wide: bool  # a row spans too much for fp16x3 without a scaled lo
+    wide: bool  # a row spans too much for fp16x3 without a scaled lo, or K is long
     largest_at: Integer  # (R,): where along K the largest element of a row that was read whole lies; NOWHERE of others
     sampled_small: Integer  # (R,): of the sampled elements of such a row, about how many are small with a scaled lo
     meager: Mask  # (R,): of these rows, those of which hardly a sampled element is not small, but some are
@@ -140,8 +141,9 @@ def scales(rows: Array) -> Scales:
     small, others = np.sum(is_small, axis=1) * read_whole, (sample > 0) & ~is_small
     meager = (small > 0) & (np.sum(others[:, :RUN], axis=1) < min(8, k // 4)) & ~np.any(others[:, RUN:], axis=1)
     some_small = bool(np.any((small > 0) & ((exceeds >= EXCEEDS) | meager)))
+    spans = k >= LONG_K or bool(np.any(wide | sparse | missed))
     return Scales(
-        exponent, level, exact, big, unseen, bool(np.any(wide | sparse | missed)), largest_at, small, meager, some_small
+        exponent, level, exact, big, unseen, spans, largest_at, small, meager, some_small
     )  # fmt: skip
 
 

@@ -179,6 +179,10 @@ constexpr int SMALL_OF_LARGEST = -28;
 static_assert(TARGET_EXACT == 14);
 // By so many powers of two the largest element of a row exceeds the largest sampled one, if small elements are to matter.
 constexpr int EXCEEDS = 4;
+// From this K on lo is scaled whatever the data are. Small elements are counted over all of K, but the bound of |A||B| comes from as many
+// samples as ever: of normal data with K = 524288 single sums were rejected (256 x 524288 x 256 took 20 times as long), of (U - 1/2)
+// exp(N/2) and ReLU outputs some from 131072 on.
+constexpr int LONG_K = 65536;
 // A row spans much, too, if a further element has an exponent more than this above that of the largest sampled one.
 constexpr int MISSED = 2;
 
@@ -229,7 +233,7 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, depth = (int)s.p.k;
     const bool samples = warp < 8, looks_further = blockDim.x == THREADS || !samples;
     const int rows = (int)(side ? s.p.n : s.p.m), per = (int)ceil_div(rows, 32);
-    bool wide_block = false, some_finite = false, some_small = false;  // the last of the first warp
+    bool wide_block = depth >= LONG_K, some_finite = false, some_small = false;  // the last of the first warp
     unsigned missing = 0;  // of the rows of a thread of the first warp
     __shared__ __align__(16) float watched[PLANES == 2 ? 16 : 1][SAMPLES + 4];  // samples of the rows that are (cancel.cuh)
     float power = 0.f;  // sum of their squares at place threadIdx.x
