@@ -20,6 +20,7 @@ from mm32.verify import Verdict
 
 ROOT = Path(__file__).parent.parent
 RECORDS = sorted((ROOT / "benchmarks" / "results").glob("*/*.json"))
+FAR_SLOWER = 0.75  # of torch's speed
 
 
 @pytest.fixture(scope="module")
@@ -223,6 +224,17 @@ def test_the_planners_choices_are_summed_up(
     assert [line.split(" |")[0] for line in table] == [f"| {i} × 2 × 3 nn randn" for i in range(10)]
     assert "**0.06**" in table[0]
     assert "| 0.25 | – |" in table[0]
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda p: f"{p.parent.name}/{p.stem}")
+def test_no_product_of_the_present_kernels_is_far_slower_than_torchs(path: Path) -> None:
+    """A record is long, and one product of 400 that takes eight times as long is easily overlooked."""
+    made = record.read(path)
+    if record.stale(made):
+        pytest.skip("of older kernels")
+    products = (row for row in made["rows"] if {"mm32", "torch"} <= row.get("results", {}).keys() and "m" in row)
+    found = {row["case"]: row["results"]["torch"]["seconds"] / row["results"]["mm32"]["seconds"] for row in products}
+    assert {case: ratio for case, ratio in found.items() if ratio < FAR_SLOWER} == {}
 
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda p: f"{p.parent.name}/{p.stem}")
