@@ -38,6 +38,7 @@ SLICE_BYTES = {"cpu": 32 << 20, "cuda": 256 << 20}  # of an output, above which 
 SLICE_INPUTS = 1 << 30  # bytes of all inputs, above which it is done however small the output
 MOST_FREE = 64 << 20  # bytes of inputs, and of an output, of which it is said where NaN and Inf decide nothing
 SHARE = 16
+REPEATED = 1_000_003  # between the seeds of disturbed runs of the same data
 # Of the model's parameters and buffers of floating point, by a variation's name.
 CHANGES: dict[str, Callable[[torch.nn.Module, torch.Generator], None]] = {
     "parameters": states.perturb,
@@ -78,6 +79,7 @@ class ReferenceRunner(ScriptRunner):
         self.usual: tuple[list[Any], Any] = ([], None)
         self.recorder: exact.Recorder | None = None  # what the model draws and computes in
         self.u = U32  # coarsest unit roundoff that it computes in
+        self.inner_u = U32  # the same without what it rounds only to return it
         self.lengths: list[int] = []  # of the sums of its last float64 run
         self.products = 0  # in it
         self.changing: list[str] = []  # buffers that a forward changes
@@ -210,8 +212,8 @@ class ReferenceRunner(ScriptRunner):
                     inputs,
                     drawn,
                     right,
-                    self.u,
-                    request["seed"],
+                    self.inner_u,
+                    request["seed"] + REPEATED * int(request.get("again", 0)),
                     self.names,
                     self.contraction is None and bool(request.get("noise", True)),
                     bool(request.get("few")),
@@ -316,7 +318,9 @@ class ReferenceRunner(ScriptRunner):
             _close(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else type(a) is type(b)
             for (_, a), (_, b) in zip(wire.leaves(output), wire.leaves(self.last), strict=False)
         )
-        self.u = exact.coarsest(self.model, self.inputs, self.recorder)
+        self.u, self.inner_u = (
+            exact.coarsest(self.model, self.inputs, self.recorder, inner) for inner in (False, True)
+        )
         # As large as the data, and drawn anew later: only the names are kept.
         self.recorder.drawn = [(name, []) for name, _ in self.recorder.drawn]
         self.restore_state()

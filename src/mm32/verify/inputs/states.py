@@ -125,7 +125,10 @@ def exchange(
         if isinstance(t, Tensor) and t.numel() and not t.is_floating_point() and not t.is_complex()
     }
     for name, t in buffers.items():
-        if name in set(changing) or name.endswith(COUNTERS):
+        if name.endswith(COUNTERS):
+            continue
+        if name in set(changing):
+            kept.append(f"buffer {name!r}, which forward changes, from another state on")
             continue
         new, of = other(t, generator)
         if new is not None and not safe and not bool(t.any()) and t.dtype != torch.bool:

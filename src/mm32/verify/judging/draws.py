@@ -55,6 +55,25 @@ def dropped(func: Any, args: Any, kwargs: Any) -> bool:
     return True
 
 
+# Operators that give out what they are given.
+AS_IT_IS = {
+    *(
+        "view",
+        "_unsafe_view",
+        "_reshape_alias",
+        "t",
+        "transpose",
+        "permute",
+        "clone",
+        "slice",
+        "select",
+        "expand",
+        "squeeze",
+    ),
+    *("unsqueeze", "detach", "alias", "split", "split_with_sizes", "unbind", "as_strided"),
+}
+
+
 class Recorder(Mode):
     """Records what operators draw, and the coarsest floating-point type that any operator returns; and which of the flat `inputs`
     have to lie between 0 and 1, since they reach an operator that takes such numbers only."""
@@ -71,6 +90,10 @@ class Recorder(Mode):
         self.drawn: list[tuple[str, list[Tensor]]] = []
         self.opaque: str | None = None  # an operator that draws inside of something larger, which cannot be replayed
         self.dtypes: set[torch.dtype] = set()
+        self.inner: set[torch.dtype] = set()  # the same without what is cast only to be returned
+        self._casts = (
+            WeakTensorKeyDictionary()
+        )  # results of casts, and views of them, that no operator has computed with yet
         self.names: set[str] = set()  # of all operators
         self.smallest: int | None = None  # axis of what they look something up in by integers
 
@@ -83,6 +106,7 @@ class Recorder(Mode):
         out = func(*args, **kwargs)
         tensors = [t for t in pytree.tree_leaves(out) if isinstance(t, Tensor)]
         self.dtypes |= {t.dtype for t in tensors if t.is_floating_point()}
+        self._note_inner(func, args, kwargs, tensors)
         if draws(func) and dropped(func, args, kwargs):
             name = func._schema.name
             if "attention" in name or "rnn" in name:
@@ -90,6 +114,16 @@ class Recorder(Mode):
             self.drawn.append((name, [t.clone() for t in tensors]))
         self._follow(func, args, kwargs, tensors)
         return out
+
+    def _note_inner(self, func: Any, args: Any, kwargs: Any, tensors: list[Tensor]) -> None:
+        floats = [t for t in tensors if t.is_floating_point()]
+        cast = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, Tensor) and t in self._casts]
+        name = func._schema.name.split("::")[-1]
+        if name == "_to_copy" or (cast and name in AS_IT_IS):
+            for t in floats:
+                self._casts[t] = True
+        else:
+            self.inner |= {t.dtype for t in (*floats, *cast)}
 
     def _follow(self, func: Any, args: Any, kwargs: Any, tensors: list[Tensor]) -> None:
         name = func._schema.name.split("::")[-1]

@@ -47,6 +47,7 @@ MANY_ROWS = 256  # of a column, in which its error in the reference's result alo
 # off.
 COLUMN, DISTURBED_COLUMN, OWN_COLUMN = 64.0, 8.0, 32.0
 PARTS = 16  # columns that are put side by side. More may be places, over which a Fourier transform spreads its errors
+PARTS_OF_COMPLEX = ("its real part", "its imaginary part")
 COUNTED = 2.0**-20  # of the largest column, or entry: smaller ones are not judged by themselves
 SMALL = 2.0**-10, 1 / 256  # of small entries: the reference's relative error, and of how many in all
 # Of entries of one size: how many u of the whole's size each may be off, and how many of them are wrong at least.
@@ -181,6 +182,7 @@ def _judge_by_bounds(got: Tensor, truth: Truth, reason: str, equal: bool = False
             or _judge_entries(got, truth, bounds)
             or _judge_small(got, truth)
             or _judge_sizes(got, truth, result.errors, bounds)
+            or _judge_imaginary(got, truth, result.errors, bounds)
         )
     ):
         result.same, result.reason = False, said
@@ -289,7 +291,21 @@ def _judge_columns(got: Tensor, truth: Truth, errors: Errors, bounds: Errors) ->
     return next((said for axis in axes if (said := _judge_axis(got, truth, errors, bounds, axis))), "")
 
 
-def _judge_axis(got: Tensor, truth: Truth, errors: Errors, bounds: Errors, axis: int) -> str:
+def _judge_imaginary(got: Tensor, truth: Truth, errors: Errors, bounds: Errors) -> str:
+    """Which of the real and the imaginary parts is wrong by itself: as two columns. Empty if none is."""
+    exact = truth.exact
+    if not got.is_complex() or not _has_parts(truth) or truth.extreme or got.numel() < MANY_ROWS:
+        return ""
+    if not (truth.finite() and finite(exact)):
+        return ""
+    parts = truth.other(
+        reference=torch.view_as_real(truth.reference.resolve_conj()), exact=torch.view_as_real(exact.resolve_conj())
+    )
+    return _judge_axis(torch.view_as_real(got.resolve_conj()), parts, errors, bounds, got.dim(), PARTS_OF_COMPLEX)
+
+
+def _judge_axis(got: Tensor, truth: Truth, errors: Errors, bounds: Errors, axis: int, names: Sequence[str] = ()) -> str:
+    """`names`: of the columns."""
     columns = got.shape[axis]
     x = widened(truth.exact)
     if axis not in truth.columns:
@@ -312,8 +328,9 @@ def _judge_axis(got: Tensor, truth: Truth, errors: Errors, bounds: Errors, axis:
     if not bool(wrong.any()):
         return ""
     at = int(wrong.to(torch.uint8).argmax())
+    of = names[at] if names else f"entry {at} of {columns} along axis {axis}"
     return (
-        f"{truth.path}: entry {at} of {columns} along axis {axis} has normwise error {float(off[at]):.3g}, the reference's "
+        f"{truth.path}: {of} has normwise error {float(off[at]):.3g}, the reference's "
         f"{float(usual[at]):.3g}, above the bound {float(allowed[at]):.3g}"
     )
 

@@ -61,6 +61,7 @@ TAKEN_APART = [
     "multi_margin_loss",
     "multilabel_margin_loss_forward",
 ]
+OF_DIFFERENCES = {"_cdist_forward", "_pdist_forward"}  # the difference of two equal numbers is 0, however it is rounded
 PRODUCTS = {
     "mm": (0, 1),
     "bmm": (0, 1),
@@ -312,8 +313,10 @@ class Rounding(Mode):
         out = func(*args, **kwargs)
         length = sum_length(func, args, out)
         if length > 1 and not mutable:
-            of_sum = self.sum_u * math.sqrt(min(length, LONGEST))
+            of_sum, exact = self.sum_u * math.sqrt(min(length, LONGEST)), out
             out = func(*pytree.tree_map_only(Tensor, lambda t: self._noisy(t, of_sum), tuple(args)), **kwargs)
+            if name in OF_DIFFERENCES:
+                out = out.masked_fill_(exact == 0, 0)
         self._note(length)
         size = max(self.u, self.sum_u * math.sqrt(min(length, LONGEST)) if length > 1 else 0.0)
         if mutable:

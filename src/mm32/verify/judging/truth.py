@@ -54,11 +54,12 @@ class TruthSource:
         self.k = self.contraction["k"] if self.contraction else 1
         return header
 
-    def of(self, seed: int, right: Any, few: bool = False, noise: bool = True) -> list[Truth]:
+    def of(self, seed: int, right: Any, few: bool = False, noise: bool = True, again: int = 0) -> list[Truth]:
         """The truth of each tensor of `right`, the reference's output for the inputs that it has now. With `few`, for data
         whose sums have few terms: bounds come from these, of which `additions` round, not from the sums' lengths. Without
-        `noise` the float64 run is not disturbed, and bounds have no room for what that would allow."""
-        found = self._in_float64(seed, right, few, noise)
+        `noise` the float64 run is not disturbed, and bounds have no room for what that would allow; `again` numbers further
+        disturbed runs."""
+        found = self._in_float64(seed, right, few, noise, again)
         exact = found.get("exact", [])
         rows = found.get("rows")
         self.additions = float(found["additions"]) if found and few else math.inf
@@ -90,10 +91,10 @@ class TruthSource:
             truths[0].gauge = gauge
         return truths
 
-    def _in_float64(self, seed: int, right: Any, few: bool, noise: bool) -> dict[str, Any]:
+    def _in_float64(self, seed: int, right: Any, few: bool, noise: bool, again: int) -> dict[str, Any]:
         """The float64 result and what was found by it; empty, with a note, where there is no result that can be compared."""
         try:
-            reply = self.reference.ask("truth", seed=seed, few=few, noise=noise)
+            reply = self.reference.ask("truth", seed=seed, few=few, noise=noise, again=again)
         except Failure as failure:
             if failure.kind != "raised":
                 raise
