@@ -6,7 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor, nn
 
+from mm32.verify.judging import exact
 from verify.test_odd_data import verdict  # noqa: F401 - a fixture
 
 Compare = Callable[..., tuple[str, str, Any]]
@@ -75,6 +78,26 @@ def test_what_is_rounded_only_to_be_returned_is_computed_in_fp32(verdict: Compar
     assert got == "DIFFERENT", reason
     got, reason, _ = verdict(inside, inside, inputs, init=square)
     assert got == "SAME", reason
+
+
+@pytest.mark.parametrize(
+    ("forward", "inner"),
+    [
+        (lambda x: torch.tanh(x.float()).bfloat16(), {torch.float32}),
+        (lambda x: torch.tanh(x.float()).bfloat16().view(-1).clone(), {torch.float32}),
+        (lambda x: torch.tanh(x.float()).bfloat16().float(), {torch.float32, torch.bfloat16}),
+        (lambda x: torch.tanh(x), {torch.bfloat16}),
+    ],
+)
+def test_a_type_counts_once_an_operator_takes_what_was_cast_to_it(
+    forward: Callable[[Tensor], Tensor], inner: set[torch.dtype]
+) -> None:
+    class Model(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return forward(x)
+
+    recorder, _ = exact.record(Model(), [torch.ones(4, 4, dtype=torch.bfloat16)])
+    assert recorder.inner == inner
 
 
 def test_a_counter_that_forward_changes_is_named(verdict: Compare) -> None:  # noqa: F811

@@ -44,9 +44,9 @@ NOT_FINITE = "the reference's own answer is not finite there"
 MANY_TERMS = "sums have many terms there even so"
 NO_MEMORY = "the card has no memory left to judge it"
 DISTURBED = 3  # probes that needed a disturbed float64 run, after which the others get one at once
+AGAIN, FAR_BEYOND = 4, 4.0  # further disturbed runs, where an error is at most so many times its bound
 # Of extreme data: how many times what the disturbed run moves an output by counts, and how much of it at least. The power of two
 # of x log2(e), which is honest, is off by several roundings of x, which are thousands.
-AGAIN, FAR_BEYOND = 4, 4.0  # further disturbed runs, where an error is at most so many times its bound
 MORE, GROSS = 4.0, 2.0**-9
 ELSEWHERE = 4  # times that Infs are put elsewhere
 MOST_UNJUDGED = 2  # probes that may be left out for that
@@ -347,6 +347,8 @@ class Probing:
         skips = False  # the candidate has the answer of a kernel that skips zeros
         with suppress(torch.OutOfMemoryError):
             first = judge(got, truths)
+            if not first.same and not variation.isolating:
+                first = self._disturb_again(first, truths, got, seed)
             if not first.same and variation.odd:
                 free, skipping = self._free(truths, seed)
                 first = judge(got, truths)
@@ -408,24 +410,20 @@ class Probing:
             got, raised = self._output(seed, variation.odd)
             if raised:
                 return raised
-        if not variation.isolating:
-            self._disturb_again(truths, got, seed)
         return truths, got
 
-    def _disturb_again(self, truths: list[Truth], got: Any, seed: int) -> None:
-        """Where an output is beyond the bounds, but not far: what further disturbed runs allow. In one, that few entries decide
-        the error of the whole, such as those of a softmax of two equal scores, may not show."""
+    def _disturb_again(self, found: Judgement, truths: list[Truth], got: Any, seed: int) -> Judgement:
+        """Of an output that was `found` beyond the bounds, but not far: by what further disturbed runs allow. In one, that few
+        entries decide the error of the whole, such as those of a softmax of two equal scores, may not show."""
+        if not any(truth.noise is not None for truth in truths):
+            return found
         for again in range(1, AGAIN + 1):
-            result = judge(got, truths)
-            bound = FAR_BEYOND * result.bounds.normwise
-            noisy = any(truth.noise is not None for truth in truths)
-            if result.same or not result.measured or not noisy or not (result.errors.normwise <= bound):
-                return
-            for truth, other in zip(truths, self.truth.of(seed, self.comparison.right, again=again), strict=True):
-                if truth.noise is not None and other.noise is not None:
-                    truth.noise.normwise = max(truth.noise.normwise, other.noise.normwise)
-                    truth.noise.componentwise = max(truth.noise.componentwise, other.noise.componentwise)
-                    truth.forget()
+            near = found.measured and found.errors.normwise <= FAR_BEYOND * found.bounds.normwise
+            if found.same or not near:
+                break
+            _widen(truths, self.truth.of(seed, self.comparison.right, again=again))
+            found = judge(got, truths)
+        return found
 
     def _lacks(self, build: dict[str, Any]) -> bool:
         """Make the candidate anew with tensors for its plain attributes. Whether it lacks one of these."""
@@ -496,11 +494,7 @@ class Probing:
     def _allow_equal(self, truths: list[Truth], seed: int, right: Any) -> None:
         """Widen bounds by what a sum of equal terms may be off: all are rounded the same way, so that errors do not average out.
         4096 equal losses, added up in order, are 750 u off."""
-        for truth, other in zip(truths, self.truth.of(seed, right, few=True), strict=True):
-            if truth.noise is not None and other.noise is not None:
-                truth.noise.normwise = max(truth.noise.normwise, other.noise.normwise)
-                truth.noise.componentwise = max(truth.noise.componentwise, other.noise.componentwise)
-                truth.forget()
+        _widen(truths, self.truth.of(seed, right, few=True))
 
     def _count_bits(self, result: Judgement) -> None:
         """How many bits the candidate computes with, where the reference's own error is a few u: rounding counts for no more."""
@@ -566,6 +560,15 @@ class Probing:
 
     def _entries(self) -> int:
         return sum(leaf.numel() if isinstance(leaf, Tensor) else 1 for _, leaf in leaves(self.comparison.right))
+
+
+def _widen(truths: list[Truth], others: list[Truth]) -> None:
+    """Bounds by the larger of what rounding does in either run."""
+    for truth, other in zip(truths, others, strict=True):
+        if truth.noise is not None and other.noise is not None:
+            truth.noise.normwise = max(truth.noise.normwise, other.noise.normwise)
+            truth.noise.componentwise = max(truth.noise.componentwise, other.noise.componentwise)
+            truth.forget()
 
 
 def _unsteady(truths: list[Truth]) -> bool:

@@ -319,7 +319,7 @@ class ReferenceRunner(ScriptRunner):
             for (_, a), (_, b) in zip(wire.leaves(output), wire.leaves(self.last), strict=False)
         )
         self.u, self.inner_u = (
-            exact.coarsest(self.model, self.inputs, self.recorder, inner) for inner in (False, True)
+            exact.coarsest(self.model, self.inputs, dtypes) for dtypes in (self.recorder.dtypes, self.recorder.inner)
         )
         # As large as the data, and drawn anew later: only the names are kept.
         self.recorder.drawn = [(name, []) for name, _ in self.recorder.drawn]

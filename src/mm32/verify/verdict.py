@@ -34,9 +34,9 @@ class Verdict(str, Enum):
         return self in (Verdict.FASTER, Verdict.SLOWER, Verdict.INCONCLUSIVE, Verdict.SUSPECT)
 
 
-# 2 is a wrong command line, 70 an error in this tool, 130 an interrupt.
 OWN_BITS = 19.0  # that errors on the script's own data tell, below which the bits of probes' data say nothing of these
 
+# 2 is a wrong command line, 70 an error in this tool, 130 an interrupt.
 EXIT_CODES = {
     Verdict.FASTER: 0,
     Verdict.SLOWER: 1,

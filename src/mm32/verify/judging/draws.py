@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from .operator_mode import Mode
+from .operator_mode import Mode, is_view
 
 aten = torch.ops.aten
 DROPOUTS = {aten.native_dropout.default}
@@ -55,23 +55,7 @@ def dropped(func: Any, args: Any, kwargs: Any) -> bool:
     return True
 
 
-# Operators that give out what they are given.
-AS_IT_IS = {
-    *(
-        "view",
-        "_unsafe_view",
-        "_reshape_alias",
-        "t",
-        "transpose",
-        "permute",
-        "clone",
-        "slice",
-        "select",
-        "expand",
-        "squeeze",
-    ),
-    *("unsqueeze", "detach", "alias", "split", "split_with_sizes", "unbind", "as_strided"),
-}
+COPIES = {"clone", "_unsafe_view"}  # operators that give out what they are given and are no views
 
 
 class Recorder(Mode):
@@ -91,9 +75,7 @@ class Recorder(Mode):
         self.opaque: str | None = None  # an operator that draws inside of something larger, which cannot be replayed
         self.dtypes: set[torch.dtype] = set()
         self.inner: set[torch.dtype] = set()  # the same without what is cast only to be returned
-        self._casts = (
-            WeakTensorKeyDictionary()
-        )  # results of casts, and views of them, that no operator has computed with yet
+        self._casts = WeakTensorKeyDictionary()  # results of casts, and views of them
         self.names: set[str] = set()  # of all operators
         self.smallest: int | None = None  # axis of what they look something up in by integers
 
@@ -116,14 +98,18 @@ class Recorder(Mode):
         return out
 
     def _note_inner(self, func: Any, args: Any, kwargs: Any, tensors: list[Tensor]) -> None:
+        """Types of what operators return; of a cast only once another operator takes it, be it a cast back."""
         floats = [t for t in tensors if t.is_floating_point()]
         cast = [t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, Tensor) and t in self._casts]
         name = func._schema.name.split("::")[-1]
-        if name == "_to_copy" or (cast and name in AS_IT_IS):
+        as_it_is = is_view(func) or name in COPIES
+        if name == "_to_copy" or (cast and as_it_is):
             for t in floats:
                 self._casts[t] = True
         else:
-            self.inner |= {t.dtype for t in (*floats, *cast)}
+            self.inner |= {t.dtype for t in floats}
+        if not as_it_is:
+            self.inner |= {t.dtype for t in cast}
 
     def _follow(self, func: Any, args: Any, kwargs: Any, tensors: list[Tensor]) -> None:
         name = func._schema.name.split("::")[-1]

@@ -252,13 +252,11 @@ def record(
         return recorder, call(model, [anew(value) for value in inputs], names)
 
 
-def coarsest(model: nn.Module, inputs: Sequence[Any], recorder: Recorder, inner: bool = False) -> float:
-    """The largest unit roundoff among the types that the model computes in; `inner`: without those that it only returns."""
+def coarsest(model: nn.Module, inputs: Sequence[Any], returned: set[torch.dtype]) -> float:
+    """The largest unit roundoff among the types that the model computes in: those that its operators have `returned`."""
     tensors = [*model.parameters(), *model.buffers(), *pytree.tree_leaves(list(inputs))]
     given = {t.dtype for t in tensors if isinstance(t, Tensor) and t.is_floating_point()}
-    dtypes = (
-        recorder.inner if inner else recorder.dtypes
-    ) or given  # what is given is exact; what operators return is rounded
+    dtypes = returned or given  # what is given is exact; what operators return is rounded
     return max((ROUNDOFF.get(dtype, 0.0) for dtype in dtypes), default=2.0**-24)
 
 

@@ -1,4 +1,4 @@
-"""The base of the modes that see every operator of a model: torch's, without an import of its compiler.
+"""The base of the modes that see every operator of a model: torch's, without an import of its compiler; and what they ask of one.
 
 torch hides each such mode from its compiler, dynamo, and imports it to do so: over a second in every verification, of a module
 that most references never use. Here the mode is hidden where dynamo has been imported, and nothing has to be where it has not.
@@ -11,6 +11,11 @@ import sys
 from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
+
+
+def is_view(func: Any) -> bool:
+    """Whether an operator gives out memory that it was given, unchanged."""
+    return any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
 
 
 class Mode(TorchDispatchMode):

@@ -23,7 +23,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .draws import draws, dropped
-from .operator_mode import Mode
+from .operator_mode import Mode, is_view
 
 U32 = 2.0**-24
 # Terms that one fp32 accumulator may sum in order. A longer sum of positive numbers stops growing: at 2^24 ones, for instance.
@@ -281,10 +281,8 @@ class Rounding(Mode):
                 out = func.decompose(*args, **kwargs)
             if out is not NotImplemented:
                 return out
-        returns = func._schema.returns
-        view = any(r.alias_info is not None and not r.alias_info.is_write for r in returns)
         name = operator(func)
-        if view or name in EXACT or (draws(func) and dropped(func, args, kwargs)):
+        if is_view(func) or name in EXACT or (draws(func) and dropped(func, args, kwargs)):
             return func(*args, **kwargs)
         self.multiplications += name == "mul"
         if name in PRODUCTS:

@@ -6,6 +6,7 @@ passes its comparison, or its tolerance is larger than the answer) proves nothin
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -146,10 +147,11 @@ def run(
     for name, change in names:
         checks.append(_check(name, (judge(change(right), against) for right, against in cases)))
     if floats and not any(name == "half of K" for name, *_ in made):
-        rounded = [(substitute(right, _rounded), right, against) for right, against in cases]
-        moved = [(wrong, against) for wrong, right, against in rounded if not same_bits(wrong, right)]
-        if moved:  # signs, counts and masks have few bits: their rounding is no mistake
-            checks.append(_check("rounded to fewer bits", (judge(wrong, against) for wrong, against in moved)))
+        rounded = ((substitute(right, _rounded), right, against) for right, against in cases)
+        moved = (judge(wrong, against) for wrong, right, against in rounded if not same_bits(wrong, right))
+        once = next(moved, None)
+        if once is not None:  # signs, counts and masks have few bits: their rounding is no mistake
+            checks.append(_check("rounded to fewer bits", itertools.chain([once], moved)))
     for name in dict.fromkeys(name for name, *_ in made):
         checks.append(_check(name, (judge(output, against) for other, output, against in made if other == name)))
     return checks
