@@ -70,6 +70,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: shares.rank(item.nodeid))
+    if missing := [said for item in items if (said := fixtures_missing(item))]:
+        raise pytest.UsageError("\n".join(sorted(set(missing))))
+
+
+def fixtures_missing(item: pytest.Item) -> str | None:
+    """A test that is left out here is never set up, so that only a machine with a GPU would say that a fixture is missing."""
+    info = getattr(item, "_fixtureinfo", None)
+    if info is None:
+        return None
+    missing = sorted(set(info.names_closure) - set(info.name2fixturedefs) - {"request"})
+    return f"{item.nodeid.partition('[')[0]}: no fixture {', '.join(missing)}" if missing else None
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -230,4 +241,14 @@ def panels_only(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(planning.emulated, "TENSOR_TILES", packing)
     forget_plans()
     yield
+    forget_plans()
+
+
+@pytest.fixture
+def all_tiles(panels_only: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a test of a file in which the others have `panels_only`."""
+    from gpu_support import ALL_TILES, forget_plans
+    from mm32 import plan as planning
+
+    monkeypatch.setattr(planning.emulated, "TENSOR_TILES", ALL_TILES)
     forget_plans()

@@ -110,6 +110,9 @@ class Placed:
         return torch.equal(self.bits[~self.own], self.before[~self.own])
 
 
+ALL_TILES = planning.emulated.TENSOR_TILES  # before a fixture takes some away
+
+
 def forget_plans() -> None:
     """Plans and what is kept with them are made anew, by what the planner now has to choose from."""
     planning.cost.of.cache_clear()

@@ -19,8 +19,8 @@ from gpu_support import MATRIX_STORES, UNIT, Placed
 from mm32 import gemm, numerics
 from mm32 import plan as planning
 from mm32.cuda import launch
-from mm32.numerics import BF16X6, FMA, FP16X3
-from mm32.numerics.decision import Decision
+from mm32.numerics import BF16X6, FMA, FP16X3, SCALED_LO
+from mm32.numerics.decision import LONG_K, Decision
 from mm32.plan import Plan, Unplannable, cost, emulated
 
 LAYOUTS = {"nn": ("row", "row"), "nt": ("row", "col"), "tn": ("col", "row"), "tt": ("col", "col")}
@@ -457,7 +457,7 @@ def test_cancelling_batch(seed: int) -> None:
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_long_sums(kernel: str, k: int, seed: int) -> None:
     a, b = torch.rand(96, k, device="cuda"), torch.rand(k, 80, device="cuda")
-    judge("uniform", kernel, stored(a, b, "tt"), FP16X3)
+    judge("uniform", kernel, stored(a, b, "tt"), FP16X3 if k < LONG_K else SCALED_LO)
 
 
 @pytest.mark.gpu

@@ -402,9 +402,11 @@ def test_sums_at_the_ends_of_fp32_on_a_gpu(seed: int) -> None:
             a = a.clone()
             a[:, k // 2 :] *= -1  # an intermediate sum overflows, the whole does not
         c, ieee = mm32.matmul(a, b, kernel="direct"), mm32.matmul(a, b, precision="ieee")
-        assert torch.equal(c.isfinite(), ieee.isfinite()), (k, signed)
-        if signed:
+        if signed:  # 0 where the order of the sum keeps it finite, which is at least where IEEE's does
+            assert bool((c.isfinite() | ~ieee.isfinite()).all()), k
             assert torch.equal(c[c.isfinite()], torch.zeros_like(c)[c.isfinite()])
+        else:
+            assert torch.equal(c, ieee), k
     a, b = 1e-41 * torch.randn(64, 128, device="cuda"), torch.randn(128, 64, device="cuda")
     a[1], a[2], b[:, 3] = 1e-42, 0, 1e30
     for x, y in ((a, b), (b.T, a.T)):

@@ -16,7 +16,6 @@ from torch.library import opcheck
 import mm32
 from gpu_support import (
     assert_close,
-    forget_plans,
     reference,
 )
 from mm32 import gemm
@@ -27,19 +26,12 @@ from packed_support import SIDES, pack_sides
 
 A100 = Card("NVIDIA A100-SXM4-80GB", (8, 0), 108, 166912)
 OLD = Card("Tesla T4", (7, 5), 40, 65536)
-ALL_TILES = planning.emulated.TENSOR_TILES
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
 @pytest.fixture(autouse=True)
 def _panels(panels_only: None) -> None:
     """Calls without packed operands pack theirs too: only then are there the same bits to compare with."""
-
-
-@pytest.fixture
-def all_tiles(_panels: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning.emulated, "TENSOR_TILES", ALL_TILES)
-    forget_plans()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
