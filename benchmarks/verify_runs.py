@@ -16,6 +16,7 @@ import torch
 from mm32 import verify
 from mm32.bench import record
 from mm32.verify.batch.jobs import Pair
+from mm32.verify.session import WAITING
 from mm32.verify.text import shortened
 
 TESTS = Path(__file__).parent.parent / "tests" / "verify"
@@ -85,14 +86,17 @@ class Record:
 
 
 def outcome(report: verify.Report) -> dict[str, Any]:
-    """What a row has of a report. `seconds` are those besides `building`, the candidate's loading and compiling."""
+    """What a row has of a report. `seconds` are those besides `building`, the candidate's loading and compiling, and `waiting`
+    for other candidates of the batch that use the card."""
     timing = report.timing or {}
+    waiting = report.stages.get(WAITING, 0.0)
     return {
         "verdict": report.verdict.name,
         "speedup": timing.get("speedup"),
         "interval": timing.get("interval"),
-        "seconds": round(max(0.0, report.seconds - report.building), 1),
+        "seconds": round(max(0.0, report.seconds - report.building - waiting), 1),
         "building": round(report.building, 1),
+        "waiting": round(waiting, 1),
         "reason": report.reason,
         "left_out": report.left_out,
         "notes": report.notes,

@@ -531,6 +531,21 @@ def test_fingerprints_tell_contents_apart() -> None:
     assert truths.fingerprint(one.reshape(2, 3).T) == truths.fingerprint(one.reshape(2, 3).T.contiguous())
 
 
+@pytest.mark.parametrize("entries", [0, 1, 5, truths.ROW, truths.ROW + 1, 100_003])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.uint8, torch.float64])
+def test_what_stands_for_a_cards_tensor_tells_it_apart(entries: int, dtype: torch.dtype) -> None:
+    values = torch.randint(0, 256, (entries * dtype.itemsize,), dtype=torch.uint8)
+    found = truths.condensed(values.view(dtype))
+    assert found.numel() <= truths.ROW
+    assert torch.equal(found, truths.condensed(values.clone().view(dtype)))
+    for place in {0, len(values) // 2, len(values) - 1} if entries else ():
+        other = values.clone()
+        other[place] ^= 1 << place % 8
+        assert not torch.equal(found, truths.condensed(other.view(dtype))), place
+    if entries > 1:
+        assert not torch.equal(found, truths.condensed(values.roll(1).view(dtype)))
+
+
 # ---------------------------------------------------------------------------------------------------------- capacity
 
 

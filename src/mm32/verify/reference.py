@@ -24,8 +24,9 @@ from .exchange import wire
 from .inputs import isolating, probes, states, variations
 from .judging import exact, oracle
 from .judging.bounds import Truth, rms
-from .judging.draws import LIMITED, LOOKUPS, CannotReplay, Watch
+from .judging.draws import LOOKUPS, CannotReplay, Watch
 from .judging.formats import FORMATS
+from .judging.places import GUARDED, LOOKED_UP, Guard
 from .judging.rounding import U32, Rounding, round_to
 from .judging.zeros import SkipsZeros
 from .worker import main as worker
@@ -397,13 +398,6 @@ class ReferenceRunner(ScriptRunner):
         limited: dict[int, str] = {}
         if self.recorder is not None and (variation is None or variation.outside):
             limited = self.recorder.limited
-        if (
-            variation is not None
-            and variation.odd
-            and self.device.type == "cuda"
-            and self._operators(False) & LIMITED.keys()
-        ):
-            return {"why_not": "a NaN where the reference takes values from 0 to 1 only would end its process"}
         if name.startswith("fractions") and self.recorder is not None and isolating.exponential(self.recorder.names):
             limited = limited | dict.fromkeys(self.recorder.hiding, "1 - x, as a mask does")
         if variation is not None and variation.spreads and any(of in op for op in self._operators() for of in PLACES):
@@ -415,7 +409,7 @@ class ReferenceRunner(ScriptRunner):
         )
         if steep and name in ("times 100000", "times 10000", "far below"):
             return {"why_not": "it would turn the rounding of large values into errors of the answer"}
-        if name == "wide integers" and not self.products and not self._only_sums():
+        if name == "wide integers" and (self._looks_up() or not (self.products or self._only_sums())):
             return {"why_not": ""}
         own: list[Any] = []  # which `place` writes to
         if sum(t.nbytes for t in leaves if isinstance(t, Tensor)) <= MOST_FREE:
@@ -477,21 +471,26 @@ class ReferenceRunner(ScriptRunner):
         safe = self._may_rise(states.SMALL)
         states.exchange(self.model, generator, self.changing, fails, unvaried, safe)
 
-    def _operators(self, in_place: bool = True) -> set[str]:
-        """What the model computes by, without the library's name; those `in_place` without the underscore, or not at all."""
-        names = {name.split("::")[-1] for name in (self.recorder.names if self.recorder is not None else ())}
-        return {name.rstrip("_") if in_place else name for name in names}
+    def _operators(self) -> set[str]:
+        """What the model computes by, without the library's name, those in place without the underscore."""
+        return {name.split("::")[-1].rstrip("_") for name in (self.recorder.names if self.recorder is not None else ())}
+
+    def _looks_up(self) -> bool:
+        """Whether the model takes integers for places or lengths, and cannot be given any."""
+        return any(word in op for op in (self.recorder.names if self.recorder is not None else ()) for word in LOOKUPS)
 
     def _only_sums(self) -> bool:
-        """Whether the model adds up, and may be given any integers: it looks nothing up by them."""
+        """Whether the model adds up, and does not multiply."""
         operators = self.recorder.names if self.recorder is not None else set()
-        looks = any(word in op for op in operators for word in LOOKUPS)
-        return not looks and bool(SUMS & operators) and not any("mul" in op or "pow" in op for op in operators)
+        return bool(SUMS & operators) and not any("mul" in op or "pow" in op for op in operators)
 
     def _may_rise(self, most: int) -> bool:
-        """Whether integers that are zero may become `most`. On a GPU an index that is too large ends the process's context."""
-        smallest = self.recorder.smallest if self.recorder is not None else 0
-        return self.device.type == "cpu" or smallest is None or smallest > most
+        """Whether integers that are zero may become `most`. On a GPU a place that is too large ends the process's context, where
+        `Guard` does not know the operator."""
+        if self.device.type == "cpu" or self.recorder is None:
+            return self.device.type == "cpu"
+        unknown = any(word in op for op in self._operators() - LOOKED_UP.keys() for word in LOOKUPS)
+        return not unknown or self.recorder.smallest is None or self.recorder.smallest > most
 
     def _vary_some(self, own: list[Any], filled: list[Any], spec: Any, seed: int, odd: bool) -> bool:
         """Change only those inputs that the reference has an answer for where each is changed alone: one that is under a root
@@ -509,8 +508,10 @@ class ReferenceRunner(ScriptRunner):
 
     def _fails(self, seed: int, odd: bool) -> str:
         """Why the reference has no answer for the inputs that it has; empty if it has one. `odd`: it may be NaN or infinite."""
+        guard = Guard() if self.device.type == "cuda" and self._operators() & GUARDED else contextlib.nullcontext()
         try:
-            answer = self.forward({"seed": seed})
+            with guard:
+                answer = self.forward({"seed": seed})
         except Exception as error:  # what fails on a GPU is told once it is synchronised
             return text.one_line(f"the reference fails on it: {error}", 160)
         finally:

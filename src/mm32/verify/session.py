@@ -34,6 +34,7 @@ from .timing.rounds import Timing, in_units
 from .timing.stage import TimingStage
 from .verdict import Verdict
 
+WAITING = "waiting for other verifications that use the device"  # a stage
 # Seconds that trials, probes and timing may take before they are cut short.
 BUDGETS = {"cpu": (14.0, 22.0, 4.0), "cuda": (10.0, 15.0, 6.0)}
 # Seconds of one call, and of a trial with its judging, above which fewer timed calls are judged.
@@ -222,14 +223,17 @@ class Session:
         self.trial_budget, self.probe_budget, self.timing_budget = BUDGETS[self.device]
 
     def _wait_for(self, acquire: Callable[[Callable[[], None]], bool]) -> None:
-        begin = time.monotonic()
+        begin, before = time.monotonic(), self.stage
 
         def waiting() -> None:
-            self.stage = "waiting for other verifications that use the device"
+            if self.stage != WAITING:
+                self.at(WAITING)
             self.progress(self._line(time.monotonic() - begin))
 
         if not acquire(waiting):
             self.note("other verifications used the device for too long to wait for: times may have been disturbed")
+        if self.stage == WAITING:
+            self.at(before)
 
     # ------------------------------------------------------------------------------------------------------ timing
 

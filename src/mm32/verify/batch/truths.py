@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..exchange.wire import bytes_of, leaves
@@ -28,11 +29,14 @@ from .jobs import digest
 
 KEPT = ("truth", "gauge", "spoiled", "coarse")  # requests that change nothing in the reference's process
 MOST = 1 << 30  # bytes of answers that are kept
-# Bytes of a value above which its contents are not looked at, 2 s a GiB: the answers that follow from it exceed what is kept, or
-# leave room for no others.
+# Bytes of a value above which its contents are not looked at (on the host that takes 2 s a GiB): the answers that follow from it
+# exceed what is kept, or leave room for no others.
 LARGEST = 256 << 20
 AN_ANSWER = 4096  # bytes that one counts beside its tensors
 UNKNOWN = b"unknown "  # what the fingerprint of contents that nobody has looked at begins with
+ROW, AT_ONCE = 2048, 1 << 22  # words that become one fingerprint, and that are looked at together
+WORDS = 4  # of 32 bits, of a fingerprint
+SEED = secrets.randbits(63)  # of the factors, which nobody outside of this process knows
 
 
 def fingerprint(tree: Any) -> bytes:
@@ -43,11 +47,41 @@ def fingerprint(tree: Any) -> bytes:
     for path, leaf in leaves(tree):
         if isinstance(leaf, Tensor):
             found.update(f"{path} {leaf.dtype} {tuple(leaf.shape)}\0".encode())
-            plain = leaf.detach().cpu().contiguous().reshape(-1)
+            plain = leaf.detach().contiguous().reshape(-1)
+            if plain.device.type != "cpu":
+                plain = condensed(plain)
             found.update(plain.view(torch.uint8).numpy().data)
         else:
             found.update(f"{path} {type(leaf).__name__} {leaf!r}\0".encode())
     return found.digest()
+
+
+def condensed(plain: Tensor) -> Tensor:
+    """A few kilobytes on the host that stand for a tensor with one dimension: where they lie, for a card's memory is read there
+    hundreds of times as fast as it is sent to the host and hashed.
+
+    Row by row, each 32-bit word is multiplied by a secret 64-bit factor of its place; the upper half of the sum, modulo 2^64, is
+    the same for two other rows with a probability of 2^-32, whatever they are, and of 2^-128 with four sets of factors.
+    (Multilinear hashing: Lemire and Kaser, "Strongly universal string hashing is fast", The Computer Journal 57(11), 2014.)
+    """
+    bits = plain.view(torch.uint8)
+    words = F.pad(bits, (0, -bits.numel() % 4)).view(torch.int32)
+    generator = torch.Generator(words.device).manual_seed(SEED)
+    whole = torch.iinfo(torch.int64)
+    while words.numel() > ROW:
+        factors = torch.randint(
+            whole.min, whole.max, (WORDS, ROW), generator=generator, device=words.device, dtype=torch.int64
+        )
+        rows = F.pad(words, (0, -words.numel() % ROW)).view(-1, ROW)
+        parts = [_upper_sums(some, factors) for some in rows.split(AT_ONCE // ROW)]
+        words = torch.cat(parts).reshape(-1)
+    return words.cpu()
+
+
+def _upper_sums(rows: Tensor, factors: Tensor) -> Tensor:
+    """Of rows of words, WORDS words each."""
+    wide = rows.to(torch.int64) & 0xFFFFFFFF
+    return torch.stack([((wide * of).sum(1) >> 32).to(torch.int32) for of in factors], 1)
 
 
 class Truths:
