@@ -130,6 +130,11 @@ def test_no_group_begins_that_there_is_no_time_for() -> None:
     assert Repetition(first(1.05), "cuda").rounds() >= several.FEWEST
     assert Repetition(first(1.05, a_round=20.0), "cuda").rounds() == 0
     assert Repetition(first(1.5), "cuda").rounds() == 0
+    waiting = Repetition(first(1.05), "cuda")
+    waiting.begin -= 40.0
+    assert waiting.rounds() == 0
+    waiting.has_waited(40.0)  # for other verifications, not for its own groups
+    assert waiting.rounds() >= several.FEWEST
     late = Repetition(first(1.05), "cuda")
     late.begin -= repeated.BUDGET
     assert late.rounds() == 0

@@ -222,7 +222,8 @@ class Session:
         self._wait_for(self.lock.acquire_shared)
         self.trial_budget, self.probe_budget, self.timing_budget = BUDGETS[self.device]
 
-    def _wait_for(self, acquire: Callable[[Callable[[], None]], bool]) -> None:
+    def _wait_for(self, acquire: Callable[[Callable[[], None]], bool]) -> float:
+        """Acquire the device's lock; seconds that it took."""
         begin, before = time.monotonic(), self.stage
 
         def waiting() -> None:
@@ -234,6 +235,16 @@ class Session:
             self.note("other verifications used the device for too long to wait for: times may have been disturbed")
         if self.stage == WAITING:
             self.at(before)
+        return time.monotonic() - begin
+
+    @contextlib.contextmanager
+    def _beside_others(self, repetition: Repetition) -> Iterator[None]:
+        """For what measures nothing: other verifications may use the device meanwhile, and be timed before it begins. The
+        waiting is no part of the repetition's time."""
+        assert self.lock is not None
+        waited = self._wait_for(self.lock.acquire_shared)
+        yield
+        repetition.has_waited(waited + self._wait_for(self.lock.acquire_exclusive))
 
     # ------------------------------------------------------------------------------------------------------ timing
 
@@ -382,6 +393,7 @@ class Session:
         """Where a difference is small, time fresh processes of both sides as well; all their outputs are judged as before."""
         if not stage.renewable:
             return measured
+        assert self.lock is not None
         repetition = Repetition(measured, self.device)
 
         def load(worker: WorkerProcess) -> None:
@@ -390,11 +402,12 @@ class Session:
             comparison.reload_candidate(worker, repeated.WITHIN)
 
         while count := repetition.rounds():
-            self.at(f"timing fresh processes, {len(repetition.samples)}")
+            self.at(f"starting fresh processes, {len(repetition.samples)}")
             try:
-                if len(repetition.samples) == 1:
-                    self.caches = self._packed_caches()
-                stage.renew(self._fresh_candidate, load)
+                with self._beside_others(repetition):
+                    if len(repetition.samples) == 1:
+                        self.caches = self._packed_caches()
+                    stage.renew(self._fresh_candidate, load)
             except (Failure, NoStart, OSError) as error:
                 if isinstance(error, Failure) and error.kind == "killed":
                     raise
@@ -402,10 +415,13 @@ class Session:
                     "the difference is small, and no more processes of both sides could be timed to tell it: "
                     f"{one_line(getattr(error, 'message', error))}"
                 )
+                self._wait_for(self.lock.acquire_exclusive)  # for calls by themselves
                 break
+            self.at(f"timing fresh processes, {len(repetition.samples)}")
             with self._odd_outputs(stage, comparison):
                 kept = stage.again(repetition, count)
-            self._judge_timed(stage, kept, comparison)
+            with self._beside_others(repetition):
+                self._judge_timed(stage, kept, comparison)
             repetition.is_judged()
         return repetition.conclude()
 

@@ -92,6 +92,11 @@ class Repetition:
         self.quiet = self.quiet and rounds.quiet
         self.samples.append(Sample.of(rounds.times, self.first.null))
 
+    def has_waited(self, seconds: float) -> None:
+        """For other verifications: that is not counted."""
+        self.begin += seconds
+        self.since += seconds
+
     def is_judged(self) -> None:
         """A group has ended, and what it gave has been judged: how long such a one takes beside its rounds is known now."""
         now = time.monotonic()
