@@ -8,6 +8,7 @@ import email.policy
 import importlib.util
 import os
 import re
+import shlex
 import subprocess
 import sys
 import sysconfig
@@ -39,6 +40,13 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     call(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT)
     (wheel,), (sdist,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
     return wheel, sdist
+
+
+def test_a_wheel_can_be_made_of_what_the_container_gets(tmp_path: Path) -> None:
+    tar = next(line for line in (ROOT / "docker" / "build.sh").read_text().splitlines() if line.startswith("tar "))
+    call("bash", "-c", f"{tar.rstrip(' |')} | tar --extract --directory {shlex.quote(str(tmp_path))}", cwd=ROOT)
+    call(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path / "dist", tmp_path)
+    assert "mm32/errors.md" in inside(next((tmp_path / "dist").glob("*.whl")))
 
 
 def inside(wheel: Path) -> list[str]:

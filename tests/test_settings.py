@@ -25,7 +25,7 @@ from mm32.gemm import from_layout
 from test_prepared import card  # noqa: F401  (a fixture)
 
 ROOT = Path(__file__).parent.parent
-OFF = "MM32_DISABLE=1 is set"
+OFF = "MM32_DISABLE is set"
 
 
 @pytest.fixture
@@ -97,10 +97,11 @@ def test_the_drop_in_takes_nothing_and_says_so_once(off, caplog) -> None:
     assert [r.message for r in caplog.records] == [f"mm32.enable() has no effect, torch's products stay its own: {OFF}"]
 
 
-def test_in_a_process_that_is_started_so() -> None:
+@pytest.mark.parametrize("value", ["1", "True", "on"])
+def test_in_a_process_that_is_started_so(value: str) -> None:
     code = "import torch, mm32; mm32.enable()\n"
     code += "with mm32.enabled('ieee'): print(mm32.matmul(torch.ones(2, 3), torch.ones(3, 2)).sum())"
-    done = python(code, MM32_DISABLE="1")
+    done = python(code, MM32_DISABLE=value)
     assert done.stdout == "tensor(12.)\n"
     assert done.stderr == f"mm32.enable() has no effect, torch's products stay its own: {OFF}\n"
 
@@ -120,10 +121,10 @@ def test_the_level_is_that_of_the_logger(logger, monkeypatch, capsys) -> None:
 
 
 def test_values_that_are_not_known_are_named_with_those_that_are() -> None:
-    done = python("import mm32", MM32_DISABLE="yes", MM32_LOG="loud")
+    done = python("import mm32", MM32_DISABLE="please", MM32_LOG="loud")
     assert done.returncode == 0
     assert done.stderr == (
-        "MM32_DISABLE='yes' is not known and has no effect: it takes 1, 0\n"
+        "MM32_DISABLE='please' is not known and has no effect: it takes 1, true, yes, on, 0, false, no, off\n"
         "MM32_LOG='loud' is not known and has no effect: it takes debug, info, warning\n"
     )
 

@@ -14,6 +14,7 @@ import pytest
 import mm32
 from mm32 import activations, gemm, options
 from mm32.plan import KERNELS
+from mm32.verify.timing.stage import BASELINES
 
 ACCEPTED = """
 import torch
@@ -54,6 +55,7 @@ def test_the_types_are_those_of_the_tables() -> None:
     assert get_args(options.Kernel) == ("auto", *KERNELS)
     assert get_args(options.Layout) == gemm.LAYOUTS
     assert get_args(options.Side) == gemm.SIDES
+    assert get_args(options.Baseline) == BASELINES
 
 
 @pytest.mark.slow

@@ -16,16 +16,16 @@ ON_CPU, ON_CARD = "small", "tt"
 WITHOUT_A_CARD = """\
 What a GPU would add
   No GPU was found. On a CPU mm32 calls torch's own product, so both sides above ran the same code:
-  the page shows how a claim about a kernel is checked, and no gain. On a card of compute capability
-  8.0 or later `mm32 demo` runs 2048 x 8192 x 4096 by mm32's own kernels. Measured on an NVIDIA H200:
+  the page shows how a claim about a kernel is checked, and no gain. With a card `mm32 demo` verifies
+  what mm32.matmul does there for 2048 x 8192 x 4096. On an NVIDIA H200 that is its own kernel:
   4 times as fast as torch in fp32, with a smaller error.
-  Your own kernel: mm32 verify reference.py candidate.py; step by step in docs/first.md"""
+  Your own kernel: mm32 verify reference.py candidate.py; step by step in the source's docs/first.md"""
 WITH_A_CARD = """\
 What ran
-  The reference is torch's fp32 product, the candidate mm32's own kernel on this card.
-  Why that kernel:   mm32 explain 2048x8192x4096:tt
+  The reference is torch's fp32 product, the candidate what mm32.matmul does on this card.
+  Which kernel, why: mm32 explain 2048x8192x4096:tt
   Other sizes:       mm32 bench
-  Your own kernel:   mm32 verify reference.py candidate.py; step by step in docs/first.md"""
+  Your own kernel:   mm32 verify reference.py candidate.py; step by step in the source's docs/first.md"""
 
 
 def folder() -> Path:

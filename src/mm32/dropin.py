@@ -530,7 +530,7 @@ def enable(precision: Precision | None = None) -> None:
             or torch.set_float32_matmul_precision): "tf32" if they allow TF32, else "fp32". "fp32", "bf16x6", "ieee" or "tf32", as
             in `mm32.matmul`, holds for the products that mm32 runs, whatever torch's settings are. These are never changed.
 
-    Calling it again changes the precision. Where MM32_DISABLE=1 is set it has no effect, and the log "mm32" says so.
+    Calling it again changes the precision. Where MM32_DISABLE is set it has no effect, and the log "mm32" says so.
 
     Raises ValueError for an unknown precision, TypeError for what is not a name, such as a model.
     """

@@ -24,6 +24,8 @@ PLACEHOLDERS = (
     "HEADING",
 )  # what our own texts say to put one's own text for
 ENOUGH = 0.6  # share in common from which on an entry is shown
+PAIRS = 0.5  # of the pairs of words, that have to be in common
+WHOLE = 0.6  # of the fixed words of an entry, that a whole message has
 CLOSE = 0.8  # of the best entry's share: others below that are not shown
 MOST = 3  # entries that are shown
 UNKNOWN = 1.0  # weight of a pair that no entry has, of words that some have
@@ -31,6 +33,7 @@ NAMES = 3.0  # weight of a word that no entry has
 DRIVER = "CUDA_ERROR_"  # how the driver's names of errors begin
 CODE = re.compile(r"\b[A-Z0-9]+(?:_[A-Z0-9]+)+\b")  # a name such as CUDA_ERROR_OUT_OF_MEMORY or MM32_DISABLE
 ENTRY = re.compile(r"^- (`+)(.+?)\1\s+\((\w+)\):\s(.*?)(?=\n- |\n\n|\Z)", re.M | re.S)
+FILLED_IN = re.compile(r"'[^']*'|\S*/\S*|\([^()]*\)|\[[^\]]*\]")
 LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 
 
@@ -100,7 +103,7 @@ def find(asked: str, known: Sequence[Entry]) -> list[Entry]:
         given, names = _features(common), NAMES * (len(words) - len(common))
         for i, features in enumerate(of_entries):
             both = given & features
-            if not both or (len(common) > 1 and all(len(feature) == 1 for feature in both)):
+            if not both or _pairs(both) < PAIRS * min(_pairs(given), _pairs(features)):
                 continue  # words here and there: no part of this message
             smaller = min(_weight(given, weights) + names, _weight(features, weights))
             shares[i] = max(shares[i], _weight(both, weights) / smaller)
@@ -112,7 +115,8 @@ def find(asked: str, known: Sequence[Entry]) -> list[Entry]:
 def pointer(message: str) -> str:
     """What is said below an error's message to who may want to know more; empty if the page has no such error."""
     try:
-        known = find(message, entries())
+        given = set(_words(message))
+        known = [entry for entry in find(message, entries()) if _share(_fixed(entry.message), given) >= WHOLE]
     except OSError:  # an installation without the page
         return ""
     return "What it means and what to do: mm32 errors 'PART OF THE MESSAGE'" if known else ""
@@ -140,6 +144,19 @@ def _of_codes(asked: str, known: Sequence[Entry]) -> list[Entry]:
 def _words(text: str) -> list[str]:
     """Without numbers, and with the mm32 of mm32.matmul."""
     return [word for word in re.findall(r"[^\W\d]\w*", text.casefold()) if len(word) > 1]
+
+
+def _pairs(features: Iterable[tuple[str, ...]]) -> int:
+    return sum(len(feature) == 2 for feature in features)
+
+
+def _fixed(message: str) -> set[str]:
+    """The words of a message that are the same each time: not what is quoted, a path, or a list."""
+    return set(_words(FILLED_IN.sub(" ", message)))
+
+
+def _share(words: set[str], given: set[str]) -> float:
+    return len(words & given) / len(words) if words else 0.0
 
 
 def _features(words: Sequence[str]) -> set[tuple[str, ...]]:

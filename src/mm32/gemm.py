@@ -216,8 +216,9 @@ def check_packable(t: torch.Tensor, side: str, precision: str) -> None:
         )
     taken = (torch.float32, torch.float64) if t.device.type in ("cpu", "meta") else (torch.float32,)
     if t.dtype not in taken:
+        convert = "use torch.matmul without packing" if t.is_complex() else "call .float()"
         raise RuntimeError(
-            f"mm32.pack takes {' or '.join(map(str, taken))} on {t.device.type}; got {t.dtype}: call .float()"
+            f"mm32.pack takes {' or '.join(map(str, taken))} on {t.device.type}; got {t.dtype}: {convert}"
         )
     if t.dim() != 2:
         raise RuntimeError(

@@ -437,14 +437,19 @@ def linear(
                 f"mm32.pack(weight.T) for a weight (N, {x.shape[-1]}); got one of shape {tuple(weight.shape)}"
             )
         return _matmul(x, weight, bias, activation, precision, kernel, out)
-    if not isinstance(weight, torch.Tensor) or weight.is_nested:  # which has no dimensions to ask about
-        gemm.check_tensors("mm32.linear", weight=weight)
+    gemm.check_tensors("mm32.linear", x=None if isinstance(x, PackedOperand) else x, weight=weight, bias=bias)
     if weight.dim() not in (1, 2):
         raise RuntimeError(f"mm32.linear: weight must be (N, K) or (K,), got {tuple(weight.shape)}")
+    n = weight.shape[0] if weight.dim() == 2 else 1
+    if bias is not None and (bias.dim() != 1 or gemm.known(bias.shape[0] != n)):
+        raise RuntimeError(
+            f"bias must have shape ({n},), one value for each column of the result; got {tuple(bias.shape)} "
+            f"(mm32.linear of x {list(x.shape)} and weight {list(weight.shape)})"
+        )
     if weight.dim() == 1:
         return _matmul(x, weight, bias, activation, precision, kernel, out, weight)
     transposed = weight.T
-    if isinstance(x, torch.Tensor) and not x.is_nested and x.dim() > 0:
+    if isinstance(x, torch.Tensor) and x.dim() > 0:
         k = x.size(-1)
         traced = isinstance(k, torch.Tensor)  # by torch.jit.trace
         if not traced and gemm.known(k != weight.size(1)):

@@ -14,3 +14,5 @@ Layout = Literal["nn", "nt", "tn", "tt"]
 """How A and B are stored: n as multiplied, t transposed."""
 Side = Literal["left", "right"]
 """The left or right operand of a product: A or B."""
+Baseline = Literal["eager", "compile", "tf32"]
+"""How `mm32 verify` runs the reference that it times (docs/batches.md)."""

@@ -17,7 +17,8 @@ log = logging.getLogger("mm32")
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING}
 DEFAULT_LIMIT = 2 << 30  # bytes of a workspace
 UNITS = {"": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
-OFF_REASON = "MM32_DISABLE=1 is set"
+ON = ("1", "true", "yes", "on")
+OFF_REASON = "MM32_DISABLE is set"
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def bytes_of(limit: int | str | None) -> int | None:
 
 
 CACHE_DIR = Setting("MM32_CACHE_DIR")
-DISABLE = Setting("MM32_DISABLE", ("1", "0"))
+DISABLE = Setting("MM32_DISABLE", (*ON, "0", "false", "no", "off"))
 LOG = Setting("MM32_LOG", tuple(LEVELS))
 WORKSPACE_LIMIT = Setting("MM32_WORKSPACE_LIMIT", read=bytes_of)
 SETTINGS = (CACHE_DIR, DISABLE, LOG, WORKSPACE_LIMIT)
@@ -108,7 +109,7 @@ def set_workspace_limit(limit: int | str | None) -> None:
 def apply() -> None:
     """Does what the variables ask for; `import mm32` calls it. A warning in the log "mm32" names a value that is not known."""
     global _disabled
-    _disabled = DISABLE.text == "1"
+    _disabled = DISABLE.text.lower() in ON
     level = LEVELS.get(LOG.text.lower())
     if level is not None:
         _show(level)

@@ -118,8 +118,8 @@ def test_a_reference_among_the_candidates_is_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"trials": 0}, "trials must be at least 1, got 0"),
-        ({"timeout": -1.0}, "timeout must be positive"),
+        ({"trials": 0}, "trials must be an integer, 1 at least, got 0"),
+        ({"timeout": -1.0}, "timeout must be a positive number"),
         ({"baselines": ("eager", "fast")}, "baselines are some of eager, compile, tf32"),
         ({"baselines": ("eager", "eager")}, "each once"),
     ],

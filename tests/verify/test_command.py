@@ -77,8 +77,9 @@ def test_wrong_usage_is_exit_code_2(scripts: tuple[Path, Path], tmp_path: Path) 
         ([reference, candidate, "--kernel", "naive"], "give either a candidate script or the name of a kernel"),
         ([reference, tmp_path / "none.py"], "does not exist"),
         ([reference, candidate, "--trials", "0"], "trials"),
+        ([reference, "--kernel", "naive"], "the kernel 'naive' runs on a GPU, and torch finds none here"),
         ([reference, "--kernel", "magic"], "unknown kernel 'magic': mm32 has 'auto', 'naive'"),
-        ([reference, candidate, "--seed", str(2**62)], f"seed must be from 0 to 2^62 - 1, got {2**62}"),
+        ([reference, candidate, "--seed", str(2**62)], f"seed must be an integer from 0 to 2^62 - 1, got {2**62}"),
         ([reference, candidate, "--json", tmp_path / "none" / "x.json"], "there is no folder"),
         ([reference, candidate, "--json", tmp_path], f"{tmp_path} is a folder"),
         ([reference, candidate, "--exit-code", "tool"], "--exit-code is for many candidates"),
@@ -94,11 +95,14 @@ def test_wrong_usage_is_exit_code_2(scripts: tuple[Path, Path], tmp_path: Path) 
 def test_wrong_arguments_are_value_errors(scripts: tuple[Path, Path]) -> None:
     reference, candidate = scripts
     for arguments, says in (
+        ({"candidate": candidate, "trials": "3"}, "trials must be an integer, 1 at least, got '3'"),
+        ({"candidate": candidate, "timeout": "a"}, "timeout must be a positive number, got 'a'"),
+        ({"kernel": "simt"}, "the kernel 'simt' runs on a GPU"),
         ({"kernel": "zz"}, "unknown kernel 'zz': mm32 has 'auto', 'naive'"),
         ({}, "give either a candidate script or the name of a kernel"),
         ({"candidate": candidate, "kernel": "naive"}, "give either a candidate script"),
-        ({"candidate": candidate, "seed": -1}, "seed must be from 0 to 2^62 - 1, got -1"),
-        ({"candidate": candidate, "seed": 2**62}, f"seed must be from 0 to 2^62 - 1, got {2**62}"),
+        ({"candidate": candidate, "seed": -1}, "seed must be an integer from 0 to 2^62 - 1, got -1"),
+        ({"candidate": candidate, "seed": 2**62}, f"seed must be an integer from 0 to 2^62 - 1, got {2**62}"),
     ):
         with pytest.raises(ValueError) as refused:
             verify(reference, **arguments)  # type: ignore[arg-type]

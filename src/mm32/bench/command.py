@@ -112,7 +112,7 @@ def measured(shapes: str, against: str | None, energy: bool = False) -> dict[str
     try:
         cases, names = suite.parse(shapes, against)
     except ValueError as error:
-        raise Refused(str(error)) from None
+        raise Refused(str(error)) from error
     if not torch.cuda.is_available():
         raise NoDevice("mm32 bench needs a CUDA device; torch finds none here (--from FILE shows a saved record)")
     sensor, said = sensors.of_current_card()

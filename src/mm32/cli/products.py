@@ -148,7 +148,7 @@ def bench(
     try:
         command.bench(shapes, against, saved, command.Files(plot, json, csv, markdown), energy)
     except command.Refused as error:
-        raise typer.BadParameter(str(error), param_hint=error.option) from error
+        raise typer.BadParameter(str(error), param_hint=error.option) from error.__cause__
     except command.NoDevice as error:
         print(error, file=sys.stderr)
         raise typer.Exit(2) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import rich.console
 import rich.markup
@@ -15,6 +15,8 @@ from mm32.files import unwritable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from mm32.options import Baseline, Kernel
 
 # Written out here, since the help must not import torch. A test compares it with verdict.EXIT_MEANINGS.
 EXIT_CODES = """Exit codes:
@@ -183,7 +185,9 @@ def verify(
     if worker is not None and reference is not None:
         raise typer.BadParameter("--worker takes its jobs from the store: give no scripts")
     if not many and reference is None:
-        raise typer.BadParameter("give a REFERENCE, --kernelbench or --worker")
+        raise typer.BadParameter(
+            "give a REFERENCE, or --example tt to try it; for many candidates, --kernelbench or --worker"
+        )
 
     def of_many() -> int:
         from mm32.verify.batch import command as batch
@@ -221,12 +225,12 @@ def verify(
             report = entry.verify(
                 reference,
                 candidate,
-                kernel=kernel,
+                kernel=cast("Kernel | None", kernel),
                 trials=trials,
                 seed=seed,
                 timeout=timeout,
                 memory_gib=memory,
-                baselines=baselines,
+                baselines=cast("tuple[Baseline, ...]", baselines),
                 progress=progress,
             )
         if to_stdout:

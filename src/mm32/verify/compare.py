@@ -147,6 +147,8 @@ class Comparison:
             raise Stop(Verdict.NO_VERDICT, why)
         self.build_candidate(self.build)
         session.building = False
+        if session.kernel is not None and session.device == "cpu":
+            session.note("there is no GPU: mm32 calls torch's own product, so both sides run the same code")
 
     def _load_candidate(self, timeout: float | None) -> dict[str, Any]:
         """Load the script; what the process says of it."""

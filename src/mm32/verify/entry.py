@@ -8,6 +8,8 @@ from pathlib import Path
 
 import psutil
 
+from mm32.options import Baseline, Kernel
+
 from . import machine
 from .processes.capacity import place
 from .processes.process import Limits
@@ -26,12 +28,12 @@ def verify(
     reference: str | Path,
     candidate: str | Path | None = None,
     *,
-    kernel: str | None = None,
+    kernel: Kernel | None = None,
     trials: int | None = None,
     seed: int | None = None,
     timeout: float = 300.0,
     memory_gib: float | None = None,
-    baselines: Sequence[str] = ("eager",),
+    baselines: Sequence[Baseline] = ("eager",),
     progress: Callable[[str], None] | None = None,
 ) -> Report:
     """Compare a candidate with a reference: same outputs? faster?
@@ -56,9 +58,7 @@ def verify(
     Raises ValueError for wrong arguments and FileNotFoundError for a script that does not exist.
     """
     if (candidate is None) == (kernel is None):
-        raise WrongArgument(
-            "give either a candidate script or the name of a kernel: --kernel auto takes mm32's own choice"
-        )
+        raise WrongArgument("give either a candidate script or the name of a kernel: 'auto' is mm32's own choice")
     if kernel is not None:
         from mm32.plan import check_kernel
 
@@ -66,8 +66,17 @@ def verify(
             check_kernel(kernel)
         except ValueError as error:
             raise WrongArgument(str(error)) from None
+        if kernel != "auto" and machine.card() is None:
+            raise WrongArgument(
+                f"the kernel {kernel!r} runs on a GPU, and torch finds none here: on a CPU mm32 calls torch's own product, which "
+                "the kernel 'auto' has verified"
+            )
     paths = [Path(p).resolve() for p in (reference, candidate) if p is not None]
     for path in paths:
+        if path.is_dir():
+            raise FileNotFoundError(
+                f"{path} is a folder, not a script: mm32.verify.verify_many takes many pairs of scripts"
+            )
         if not path.is_file():
             raise FileNotFoundError(f"there is no script {path}")
     memory_gib = check_options(trials, seed, timeout, memory_gib, baselines)
@@ -95,16 +104,16 @@ def check_options(
     trials: int | None, seed: int | None, timeout: float, memory_gib: float | None, baselines: Sequence[str]
 ) -> float:
     """The host memory in GiB that a candidate may use. Raises WrongArgument for what no verification can be run with."""
-    if trials is not None and trials < 1:
-        raise WrongArgument(f"trials must be at least 1, got {trials}")
-    if seed is not None and not 0 <= seed <= LARGEST_SEED:
-        raise WrongArgument(f"seed must be from 0 to 2^62 - 1, got {seed}")
-    if not timeout > 0:
-        raise WrongArgument(f"timeout must be positive, got {timeout}")
+    if trials is not None and not (isinstance(trials, int) and trials >= 1):
+        raise WrongArgument(f"trials must be an integer, 1 at least, got {trials!r}")
+    if seed is not None and not (isinstance(seed, int) and 0 <= seed <= LARGEST_SEED):
+        raise WrongArgument(f"seed must be an integer from 0 to 2^62 - 1, got {seed!r}")
+    if not (isinstance(timeout, (int, float)) and timeout > 0):
+        raise WrongArgument(f"timeout must be a positive number, got {timeout!r}")
     if memory_gib is None:
         memory_gib = min(16.0, psutil.virtual_memory().total / 2**30 * 0.75)
-    if not memory_gib > 0:
-        raise WrongArgument(f"memory_gib must be positive, got {memory_gib}")
+    if not (isinstance(memory_gib, (int, float)) and memory_gib > 0):
+        raise WrongArgument(f"memory_gib must be a positive number, got {memory_gib!r}")
     unknown = [name for name in baselines if name not in BASELINES]
     if unknown or not baselines or len(set(baselines)) < len(baselines):
         raise WrongArgument(f"baselines are some of {', '.join(BASELINES)}, each once, got {list(baselines)}")

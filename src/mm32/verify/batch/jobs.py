@@ -76,10 +76,12 @@ def in_folder(reference: Path, folder: Path) -> list[Pair]:
 
 
 def of_pairs(pairs: Iterable[Pair | Sequence[str | Path]]) -> list[Pair]:
-    """Pairs of paths, as `verify_many` takes them. Raises FileNotFoundError."""
+    """Pairs of paths, as `verify_many` takes them. Raises FileNotFoundError and ValueError."""
     found = []
     for pair in pairs:
         if not isinstance(pair, Pair):
+            if isinstance(pair, (str, Path)) or len(pair) != 2:
+                raise ValueError(f"verify_many takes pairs of paths, (reference, candidate), got {pair!r}")
             reference, candidate = (Path(path).resolve() for path in pair)
             pair = Pair(reference, candidate, str(candidate))
         for path in (pair.reference, pair.candidate):
