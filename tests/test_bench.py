@@ -379,12 +379,12 @@ def test_the_plot_shows_every_result_where_it_belongs(plots, made):
     speed, error = figure.axes
     x = [plots.intensity(r) for r in made["rows"]]
     assert drawn(speed)["mm32"] == [[x[0], 1.0], [x[1], pytest.approx(2 * 64 * 64 * 8 * 4 / 1e-5 / 1e12)]]
-    assert drawn(error)["mm32"] == [[2.0, 1e-6], [0.5, 1e-6]]
+    assert drawn(error)["mm32"] == [[1e-6, 2.0], [1e-6, 0.5]]
     assert list(drawn(speed)) == list(drawn(error)) == ["torch", "torch-tf32", "mm32"]
     assert [t.get_text() for t in figure.legends[0].get_texts()] == ["torch", "torch-tf32", "mm32"]
     assert "TFLOP/s" in speed.get_ylabel()
     assert "FLOP / byte" in speed.get_xlabel()
-    assert "‖C64‖" in error.get_ylabel()
+    assert "‖C64‖" in error.get_xlabel()
     for axes in (speed, error):
         assert axes.get_xscale() == axes.get_yscale() == "log"
         (low, high), (bottom, top) = axes.get_xlim(), axes.get_ylim()
@@ -429,7 +429,7 @@ def test_errors_that_cannot_be_drawn_are_counted(plots, made):
     made["rows"][1]["results"]["torch"]["error"] = 0.0
     figure, notes = plots.figure(made)
     assert notes[-1] == "2 errors of 0, infinity or NaN are not drawn"
-    assert drawn(figure.axes[1])["mm32"] == [[0.5, 1e-6]]
+    assert drawn(figure.axes[1])["mm32"] == [[1e-6, 0.5]]
     assert len(drawn(figure.axes[0])["mm32"]) == 2
 
 

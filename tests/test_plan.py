@@ -296,7 +296,7 @@ def test_explain() -> None:
     )
     assert page[4] == "           BIAS=1, ACTIVATION=1, A_ALONG_K=0, B_ALONG_K=0"
     assert page[5] == "workspace  0 bytes"
-    assert re.fullmatch(r"estimates  tiled [\d.]+ (ms|us)", page[6])
+    assert re.fullmatch(r"estimates  tiled [\d.]+ (ms|µs)", page[6])
     assert len(page) == 7
 
 
@@ -340,7 +340,7 @@ def test_explain_of_a_choice() -> None:
     assert page[0] == "gemm       M=1000 N=2000 K=3000, layout nn, epilogue none, precision fp32"
     assert page[2].startswith(f"kernel     {made.kernel} (fp16x3): least estimated time of ")
     (estimates,) = (line for line in page if line.startswith("estimates"))
-    assert re.findall(r"(\w+) [\d.e+]+ [mu]s", estimates) == [name for name, _ in made.estimates]
+    assert re.findall(r"(\w+) [\d.e+]+ [mµ]s", estimates) == [name for name, _ in made.estimates]
 
 
 def test_explain_says_what_was_not_taken() -> None:

@@ -186,7 +186,7 @@ def _slope(axes: Axes, rate: float, low: float, end: float) -> None:
 
 
 def _errors(axes: Axes, rows: Sequence[Row], names: Sequence[str]) -> list[str]:
-    """Error over speed."""
+    """Speed over error, as in the pictures of docs/."""
     axes.set_xscale("log")
     axes.set_yscale("log")
     left_out = 0
@@ -194,13 +194,13 @@ def _errors(axes: Axes, rows: Sequence[Row], names: Sequence[str]) -> list[str]:
         results = [r for _, r in _results(rows, name)]
         found = [r for r in results if 0 < r["error"] < math.inf]
         left_out += len(results) - len(found)
-        _points(axes, rows, name, [r["speedup"] for r in found], [r["error"] for r in found])
-    axes.axvline(1.0, color=GREY, linewidth=1.1, zorder=1)
+        _points(axes, rows, name, [r["error"] for r in found], [r["speedup"] for r in found])
+    axes.axhline(1.0, color=GREY, linewidth=1.1, zorder=1)
     axes.margins(0.08)
-    axes.set_title("faster and more accurate: lower right ↘", loc="right", size=10, color=GREY)
-    axes.set_title("Error and speed", loc="left", size=12)
-    axes.set_xlabel(f"speed relative to {BASELINE} (its time / time)", size=10)
-    axes.set_ylabel("error ‖C − C64‖ / ‖C64‖", size=10)
+    axes.set_title("↖ faster and more accurate: upper left", loc="right", size=10, color=GREY)
+    axes.set_title("Speed and error", loc="left", size=12)
+    axes.set_xlabel("error ‖C − C64‖ / ‖C64‖", size=10)
+    axes.set_ylabel(f"speed relative to {BASELINE} (its time / time)", size=10)
     _ticks(axes, error=True)
     return [f"{left_out} errors of 0, infinity or NaN are not drawn"] if left_out else []
 
@@ -210,7 +210,7 @@ def _ticks(axes: Axes, error: bool = False) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
-        form = "{:.0e}" if error and axis is axes.yaxis else "{:g}"
+        form = "{:.0e}" if error and axis is axes.xaxis else "{:g}"
         subs = (1.0, 2.0, 5.0) if high / low < 3000 else (1.0,)
         axis.set_major_locator(LogLocator(subs=subs, numticks=30))
         axis.set_major_formatter(FuncFormatter(lambda value, _, form=form: form.format(value)))

@@ -133,7 +133,10 @@ def table(record: dict[str, Any]) -> Group:
             made.add_row(f"  {name}{kernel}", time(r["seconds"]), *cells)
         for name, why in row.get("unavailable", {}).items():
             made.add_row(f"  {name} [dim]not available: {escape(why)}[/dim]")
-    units = "MHz, W: the median of the SM clock and of power, while it ran. " * clock
+    units = (
+        "MHz: the median of the SM clock while it ran. W: the card's power as it reports it, an average over about a second, "
+        "to which the other rows of the same product belong. " * clock
+    )
     units += "J: energy for one call of many one after another, the idle card's share included." * energy
     below = [GAUGES, units.strip(), held_down(record), subtitle(record)]
     return Group(made, *(f"[dim]{escape(line)}[/dim]" for line in below if line))

@@ -90,7 +90,9 @@ def plan(
         options.append(_torch(work, card, torch, drop_in))
         estimates.append(("torch", options[-1].seconds))
     fastest = min(range(len(options)), key=lambda i: estimates[i][1])
-    reason = "asked for by name" if kernel != "auto" else f"least estimated time of {len(options)} kernels"
+    own = sum(option.kernel != "torch" for option in options)
+    beside = " and torch's" if own < len(options) else ""
+    reason = "asked for by name" if kernel != "auto" else f"least estimated time of {own} kernels{beside}"
     if gemm.k == 0 and options[fastest].kernel in ("direct", *EMULATED_KERNELS):
         reason += "; K is 0, and simt computes what is left, the epilogue"
     return replace(

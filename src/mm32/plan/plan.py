@@ -307,7 +307,7 @@ def _launched(launch: Launch, gemm: Gemm) -> list[str]:
 
 
 def _time(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"
 
 
 def unsupported(kernel: str, card: Card) -> str | None:

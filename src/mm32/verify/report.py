@@ -33,7 +33,19 @@ def judgement_record(judgement: Judgement) -> dict[str, Any]:
 
 @dataclass
 class Report:
-    """Everything that a verification found. `verdict` and `reason` say what it comes to.
+    """Everything that a verification found.
+
+    Attributes:
+        verdict: same or different, faster or slower, or why nothing is known; see `Verdict`.
+        reason: the same in one line of words.
+        timing: None, or "speedup" and its "interval" of 95 %, and the times of both sides in seconds.
+        trials, probes, self_test, timed_outputs: what was compared, each with errors and bounds.
+        left_out: what was not tried, as the verdict's line names it. notes: what a reader should know beside that.
+        isolation: how the candidate was confined (docs/verifying.md has the words).
+        building: seconds that loading and compiling the candidate took, of `seconds`, all; `stages` has each kind of step.
+        wrong, picture: where a different output is wrong.
+
+    `as_dict()` and `json()` have all fields as plain values, in the form that docs/verifying.md describes.
 
     Texts in it that came from the scripts are safe to show (text.py): one line each, but for the logs `printed`,
     `error["context"]` and `error["traceback"]`, whose lines are separated by line feeds and safe each.

@@ -70,7 +70,8 @@ class Map:
         tops, lefts = [i // self.across for i in at], [i % self.across for i in at]
         across = _span(("column", "columns") if self.split else ("entry", "entries"), lefts, self.wide, self.columns)
         down = f"{_span(('row', 'rows'), tops, self.high, self.rows)}, " if self.split else ""
-        return f"{down}{across} ({len(at)} of {len(self.codes)} cells)"
+        of = "cells of " if self.high * self.wide > 1 else ""
+        return f"{of}{down}{across} ({len(at)} of {len(self.codes)} cells)"
 
     def axes(self) -> tuple[str, str]:
         """What the rows and the columns are."""
