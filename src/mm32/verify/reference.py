@@ -41,7 +41,7 @@ MOST_FREE = 64 << 20  # bytes of inputs, and of an output, of which it is said w
 SHARE = 16
 REPEATED = 1_000_003  # between the seeds of disturbed runs of the same data
 # Of the model's parameters and buffers of floating point, by a variation's name.
-CHANGES: dict[str, Callable[[torch.nn.Module, torch.Generator], None]] = {
+CHANGES: dict[str, Callable[[torch.nn.Module, torch.Generator, list[str]], None]] = {
     "parameters": states.perturb,
     "parameters of one sign": partial(states.perturb, signs=False),
     "large parameters": states.enlarge,
@@ -426,8 +426,10 @@ class ReferenceRunner(ScriptRunner):
                     turned = states.turn(plain.tensors(self.model), generator, unvaried)
                     self.ready = None
                 else:
-                    change = isolating.thin if variation.isolating else CHANGES[name]
-                    change(self.model, generator)
+                    if variation.isolating:
+                        isolating.thin(self.model, generator)
+                    else:
+                        CHANGES[name](self.model, generator, unvaried)
                     self.ready = None
                 self.keep_state(list(self.kept_state))
             else:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from .exchange.wire import bytes_of, leaves
-from .judging.bounds import Errors, Truth
+from .judging.bounds import U32, Errors, Truth
 from .judging.judge import Judgement, judge, same_bits
 from .report import judgement_record
 
@@ -87,6 +87,7 @@ def _row(comparison: Comparison) -> tuple[dict[str, Any], str]:
         comparison.right = comparison.reference.ask("forward", seed=seed, on=number > 0).value
         left = comparison.reference.ask("get_state").value
         got = comparison.output(seed, on=number > 0)
+        moved = max((apart / norm for name, apart in state.items() if (norm := _norm(left.get(name)))), default=0.0)
         ends = number + 1 == count or (late and number + 1 >= FEW)
         if number < ALL or ends or chance.random() < JUDGED:
             truths = [
@@ -95,7 +96,7 @@ def _row(comparison: Comparison) -> tuple[dict[str, Any], str]:
                     leaf,
                     k=comparison.truth.k,
                     working=comparison.truth.working,
-                    noise=Errors((1 + number) * one.normwise, (1 + number) * one.componentwise) if one else None,
+                    noise=_later(one, number, moved) if one else None,
                 )
                 for (path, leaf), one in zip(leaves(comparison.right), noise, strict=True)
             ]
@@ -112,6 +113,18 @@ def _row(comparison: Comparison) -> tuple[dict[str, Any], str]:
         if ends:
             break
     return {**judgement_record(worst), "status": "same", "reason": ""}, ""
+
+
+def _later(first: Errors, number: int, moved: float) -> Errors:
+    """How far rounding may move an output after `number` calls, where it moves a first one by `first`, and each call's state by
+    `moved` of its size: an entry that is looked up in a table has no error before the table moves."""
+    return Errors(
+        (1 + number) * first.normwise + number * moved, (1 + number) * first.componentwise + number * moved / U32
+    )
+
+
+def _norm(t: Any) -> float:
+    return float(torch.linalg.vector_norm(t.double())) if isinstance(t, Tensor) and t.is_floating_point() else 0.0
 
 
 def _moves_on(comparison: Comparison) -> str:

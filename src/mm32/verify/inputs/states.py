@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 
-from .variations import NO_PARAMETERS, CannotVary
+from .variations import NO_PARAMETERS, CannotVary, structure
 
 LARGE = 8.0  # how many times as large "large parameters" are
 NEAR, FAR = 0.5, 4.0  # sizes of what replaces zeros in them: exp, sigmoid and tanh of 4 are far from those of 0
@@ -41,10 +41,11 @@ def _all_one(t: Tensor) -> bool:
     return bool((t == t.reshape(-1)[0]).all())
 
 
-def perturb(model: nn.Module, generator: torch.Generator, signs: bool = True) -> None:
+def perturb(model: nn.Module, generator: torch.Generator, kept: list[str], signs: bool = True) -> None:
     """Change every parameter and buffer of floating point, so that none is all ones or zeros. What is positive stays so, but with
     `signs` for some entries of parameters that are all one positive number: the weights of a norm may be negative, a running
-    variance may not."""
+    variance may not. What is in order, symmetric, or has rows that add up to one stays so, as the edges of buckets have to:
+    `kept` gets these, in words."""
     with torch.no_grad():
         some = _floats(model)
         if not some:
@@ -54,13 +55,38 @@ def perturb(model: nn.Module, generator: torch.Generator, signs: bool = True) ->
             noise = torch.rand(t.shape, generator=generator, device=t.device) - 0.5
             first = float(t.reshape(-1)[0])
             if not _all_one(t):
+                of = structure(t)
+                before = t[..., 0] <= t[..., -1] if of == "in order" else None
                 t.mul_((1 + noise / 4).to(t.dtype))
+                if _restored(t, of, before):
+                    kept.append(f"{_named(model, t)} other than {of}")
             elif first <= 0:
                 t.add_(noise.to(t.dtype))
             else:
                 t.mul_((1 + noise).to(t.dtype))
                 if t.data_ptr() in turned and t.numel() >= NEGATIVE:
                     t.mul_(1 - 2 * _some(t, NEGATIVE, generator).to(t.dtype))
+
+
+def _restored(t: Tensor, of: str, rises: Tensor | None) -> bool:
+    """Give a changed tensor the structure back that it had; whether it is one that can be."""
+    if of == "in order" and rises is not None:
+        up = t.sort(-1).values
+        t.copy_(torch.where(rises[..., None], up, up.flip(-1)))
+    elif of == "symmetric":
+        t.copy_((t + t.mT) / 2)
+    elif of == "with rows that add up to one":
+        t.div_(t.sum(-1, keepdim=True))
+    else:
+        return False
+    return True
+
+
+def _named(model: nn.Module, t: Tensor) -> str:
+    """A tensor of the model's state in words."""
+    parameters = {name for name, _ in model.named_parameters()}
+    name = next((n for n, own in model.state_dict(keep_vars=True).items() if own.data_ptr() == t.data_ptr()), "")
+    return f"{'parameter' if name in parameters else 'buffer'} {name!r}"
 
 
 def turn(tensors: dict[str, Tensor], generator: torch.Generator, kept: list[str]) -> dict[str, Tensor]:
@@ -89,7 +115,7 @@ def not_given(names: Iterable[str]) -> str:
     return f"tensors that are neither parameters nor buffers ({shown}) other than they are"
 
 
-def enlarge(model: nn.Module, generator: torch.Generator, by: float = LARGE) -> None:
+def enlarge(model: nn.Module, generator: torch.Generator, kept: list[str], by: float = LARGE) -> None:
     """Make every parameter and buffer `by` times what it is, and zeros numbers of both signs up to half of that."""
     with torch.no_grad():
         some = _floats(model)

@@ -132,8 +132,9 @@ class Truth:
 
     @property
     def many(self) -> bool:
-        """Whether there are so many entries that the reference's own errors say what rounding does."""
-        return not self.extreme and isinstance(self.reference, Tensor) and self.reference.numel() > MANY
+        """Whether there are so many entries that the reference's own errors, which are known, say what rounding does."""
+        known = not self.extreme and self.exact is not None
+        return known and isinstance(self.reference, Tensor) and self.reference.numel() > MANY
 
     def hold_to_bits(self) -> None:
         """Set `picked` where the reference's result is the float64 one to the last bit: a maximum, a sorted or moved entry.

@@ -186,7 +186,7 @@ class ScriptRunner:
             self.inputs = pytree.tree_unflatten([next(present) if isinstance(x, Tensor) else x for x in new], spec)
         else:
             self.storage, self.inputs = [], []
-            placed = [t.to(self.device) if isinstance(t, Tensor) else t for t in new]
+            placed = _unshared([t.to(self.device) if isinstance(t, Tensor) else t for t in new])
             self.inputs = pytree.tree_unflatten(placed, spec)
             self.storage = [t.detach() for t in placed if isinstance(t, Tensor)]
 
@@ -268,6 +268,21 @@ class ScriptRunner:
     def _timed_call(self, inputs: list[Any]) -> Any:
         self.restore_state()
         return self.call(inputs)
+
+
+def _unshared(values: list[Any]) -> list[Any]:
+    """The same with memory of its own for each tensor: one that get_inputs() gives twice gets different data later, as the
+    two arguments that it is."""
+    taken: set[int] = set()
+    found = []
+    for value in values:
+        if isinstance(value, Tensor) and value.layout is torch.strided:
+            where = value.untyped_storage().data_ptr()
+            if where in taken:
+                value = _clone(value.detach()).requires_grad_(value.requires_grad)
+            taken.add(where)
+        found.append(value)
+    return found
 
 
 def _alike(t: Tensor, stored: Tensor) -> bool:
