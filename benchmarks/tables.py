@@ -49,23 +49,26 @@ SCRIPTS = {  # of benchmarks/, that make a record; record.py makes the others
     "programs": "models.py --programs",
     **{f"{name}-{cards}": f"{script}.py" for name, script in OVER_CARDS.items() for cards in (2, 4, 8)},
 }
+UNMEASURED = {f"{name}-4": "Four cards have not been measured." for name in OVER_CARDS}  # what stands for a record
 MARKED = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end table -->)", re.S)
 
 
 def path_of(name: str) -> Path:
-    """The record that is shown: CARD's. If that is older than its kernels, another card's that is not and has no fewer rows; if
-    there is none, another card's as it is."""
+    """The record that is shown: CARD's. If that is older than its kernels, another card's with no fewer rows: one that is not
+    older than its kernels, or, where each is, the latest of all. If CARD has none, another card's as it is."""
     kept = RESULTS / CARD / f"{name}.json"
     others = [path for path in sorted(RESULTS.glob(f"*/{name}.json")) if path != kept]
     if not kept.exists():
         return others[0] if others else kept
-    made = record.read(kept)
-    if record.stale(made):
-        for path in others:
-            other = record.read(path)
-            if not record.stale(other) and len(other["rows"]) >= len(made["rows"]):
-                return path
-    return kept
+    ours = record.read(kept)
+    if not record.stale(ours):
+        return kept
+    found = {path: made for path in others if len((made := record.read(path))["rows"]) >= len(ours["rows"])}
+    fresh = [path for path, made in found.items() if not record.stale(made)]
+    if fresh:
+        return fresh[0]
+    found = {kept: ours, **found}
+    return max(found, key=lambda path: found[path]["made"])  # of several the first: CARD's
 
 
 def written(name: str) -> str:
@@ -165,7 +168,7 @@ TABLES: dict[str, Callable[[Load, Source], str]] = {
 
 
 def filled(text: str, docs: str = "") -> str:
-    """A page with its tables made from the records, or the word that there is no record; ValueError for a table that does not
+    """A page with its tables made from the records, or a sentence that it was not measured; ValueError for a table that does not
     exist. `docs` is the way from the page to docs/, where the pictures' folder is."""
 
     def make(found: re.Match[str]) -> str:
@@ -174,7 +177,7 @@ def filled(text: str, docs: str = "") -> str:
         try:
             table = rendered(found[2])
         except FileNotFoundError as error:
-            table = f"Not measured yet: there is no {Path(error.filename).relative_to(ROOT)}.\n"
+            table = f"{UNMEASURED.get(Path(error.filename).stem, 'This has not been measured.')}\n"
         return found[1] + table.replace('="pictures/', f'="{docs}pictures/') + found[3]
 
     return MARKED.sub(make, text)

@@ -42,6 +42,9 @@ CUT = """(() => {
   return found;
 })()"""
 MISSING = """[...document.images].filter((one) => !(one.complete && one.naturalWidth)).map((one) => one.src)"""
+# Of the first page, which is to be read without a hand on the mouse: code that ends outside of its box.
+SCROLLED = """[...document.querySelectorAll(".md-content pre, .md-content pre code")].filter((one) =>
+  one.clientWidth && one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent.slice(0, 60))"""
 # Long figures broken over lines, letter by letter: a cell narrower than a word.
 NARROW = """[...document.querySelectorAll(".md-content table td")].filter((one) => {
   const r = one.getBoundingClientRect();
@@ -92,11 +95,12 @@ def names(folder: Path) -> list[str]:
     return sorted(path.parent.relative_to(folder).as_posix() + "/" for path in folder.rglob("index.html"))
 
 
-def faults(page: browser.Page, address: str) -> list[str]:
-    """What is wrong with a page that is open."""
+def faults(page: browser.Page, address: str, whole: bool = False) -> list[str]:
+    """What is wrong with a page that is open; with `whole`, code that has to be scrolled too."""
     found = [*page.value(CUT)]
     found += [f"no image: {url}" for url in page.value(MISSING)]
     found += [f"narrow cell: {text}" for text in page.value(NARROW)]
+    found += [f"code scrolls: {text}" for text in page.value(SCROLLED)] if whole else []
     found += [f"asks for {url}" for url in page.requests if not url.startswith((address, "blob:"))]
     return found + [f"console: {error}" for error in page.errors]
 
@@ -123,7 +127,7 @@ def main() -> int:
                 with opened.open(address + name) as page:
                     for width, dark in WIDTHS.items():
                         page.resize(width, dark=dark)
-                        for fault in faults(page, address):
+                        for fault in faults(page, address, whole=name == "./" and width >= 1280):
                             print(f"{name} at {width}: {fault}")
                             wrong += 1
                         if pictures is not None:

@@ -403,6 +403,12 @@ def test_the_plot_shows_every_result_where_it_belongs(plots, made):
     assert notes[0] in shown
 
 
+def test_the_plot_of_a_record_of_other_kernels_says_so(plots, made):
+    for kernels, old in (({"simt": "0"}, True), ({"simt": record.kernel_hash("simt")}, False)):
+        figure, _ = plots.figure(made | {"kernels": kernels})
+        assert ("Measured with other versions of simt" in " ".join(t.get_text() for t in figure.texts)) == old
+
+
 def test_the_legend_lies_beside_the_data(plots):
     figure, notes = plots.figure(record.read(RECORD))
     assert notes == []

@@ -118,6 +118,22 @@ def test_markdown_is_one_table_with_the_error_beside_each_time(seen):
     assert "clock" not in formats.as_markdown(seen)
 
 
+@pytest.mark.parametrize("old", [True, False])
+def test_a_record_of_other_kernels_is_said_to_be_one(seen, tmp_path, old):
+    seen["kernels"] = {name: record.kernel_hash(name) for name in ("simt", "tensorcore")} | (
+        {"simt": "0"} if old else {}
+    )
+    saved = tmp_path / "saved.json"
+    record.write(saved, seen)
+    done = run("bench", "--from", saved, "--markdown", "-")
+    assert done.exit_code == 0, done.output
+    said = "Measured with other versions of simt than this mm32 has: it does not say how fast those are. Run mm32 bench again."
+    for page in (done.stdout, done.stderr):
+        assert (said in " ".join(page.split())) == old
+    del seen["kernels"]
+    assert "other versions" not in text(summary.table(seen))
+
+
 def test_the_command_writes_csv_and_markdown_of_a_saved_record(seen, tmp_path):
     saved = tmp_path / "saved.json"
     record.write(saved, seen)

@@ -152,6 +152,44 @@ def test_the_ladder_shows_its_winner(tables: ModuleType, monkeypatch: pytest.Mon
     assert all(re.fullmatch(r"\**[\d.]+ ms\**", cell) for rung in rungs for cell in rung[1:5]), "one figure a cell"
 
 
+@pytest.mark.parametrize("name", ["ladder", "exports"])
+def test_kernels_that_a_record_lacks_are_named(name: str, tables: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = tables.load(name)
+    for row in made["rows"]:
+        row["results"] = dict.fromkeys([*KERNELS, "torch"], row["results"]["simt"])
+    monkeypatch.setattr(tables, "load", lambda name: made)
+    assert "Not measured" not in tables.rendered(name)
+    for row in made["rows"]:
+        del row["results"]["naive"], row["results"]["direct"]
+    assert "\nNot measured: `naive`, `direct`.\n" in tables.rendered(name)
+
+
+def test_products_at_random_that_are_lost_are_listed(tables: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lowest first, with their errors; and what could not be measured."""
+    made = tables.load("random")
+    monkeypatch.setattr(tables, "load", lambda name: made)
+    measured = [row for row in made["rows"] if row["results"]][:20]
+    for row in measured:
+        row["results"]["mm32"] |= {"speedup": 2.0, "speedup_low": 1.9, "speedup_high": 2.1}
+    made["rows"] = measured
+    text = tables.rendered("random")
+    assert '"Below 0.95" counts the products whose whole 95 % interval is below that; there is none.' in text
+    assert "Not measured" not in text
+    for row, speedup in zip(measured, (0.9, 0.5, 0.7), strict=False):
+        row["results"]["mm32"] |= {"speedup": speedup, "speedup_low": speedup - 0.1, "speedup_high": speedup + 0.04}
+    measured[3]["results"]["mm32"] |= {"speedup": 0.9, "speedup_low": 0.8, "speedup_high": 0.96}
+    made["rows"] = [
+        *measured,
+        measured[0] | {"results": {}, "unavailable": {"torch": "too large", "mm32": "too large"}},
+    ]
+    text = tables.rendered("random")
+    listed = cells(text.partition("lowest first:")[2])[1:]
+    assert [row[0] for row in listed] == [measured[i]["case"].replace("x", " × ", 2) for i in (1, 2, 0)]
+    assert [row[4] for row in listed] == ["**0.50** (0.40–0.54)", "**0.70** (0.60–0.74)", "**0.90** (0.80–0.94)"]
+    assert all(re.fullmatch(r"\d\.\de-\d\d", error) for row in listed for error in row[5:])
+    assert "\nNot measured: 1 of the 21 (too large).\n" in text
+
+
 def test_the_front_table_has_the_rows_that_lose(tables: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     load = tables.load
     made = load("models")
@@ -185,6 +223,8 @@ def test_another_cards_record_is_shown_where_it_is_newer_than_the_kernels(
     for folder in (own.parent, other.parent):
         folder.mkdir()
 
+    later = {"made": "2030-01-01 00:00 UTC"}
+
     def shown(ours: dict | None, theirs: dict) -> Path:
         own.unlink(missing_ok=True)
         if ours is not None:
@@ -194,7 +234,11 @@ def test_another_cards_record_is_shown_where_it_is_newer_than_the_kernels(
 
     assert shown(old, fresh) == other
     assert shown(fresh, fresh) == shown(old, old) == own
-    assert shown(old, fresh | {"rows": fresh["rows"][1:]}) == own, "fewer rows"
+    assert shown(old, old | later) == other, "the later of two that are older than the kernels"
+    assert shown(old | later, old) == own
+    assert shown(fresh, fresh | later) == own
+    assert shown(old | later, fresh) == other
+    assert shown(old, fresh | later | {"rows": fresh["rows"][1:]}) == own, "fewer rows"
     assert shown(None, old) == other
     assert tables.written("main") == "benchmarks/results/another/main.json"
 
@@ -458,9 +502,14 @@ def test_a_models_record_may_say_nothing_of_tiers(
 def test_a_table_without_a_record_says_so(tables: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tables, "ROOT", tmp_path)
     monkeypatch.setattr(tables, "RESULTS", tmp_path / "results")
-    page = tables.filled("<!-- table: models -->\nold\n<!-- end table -->")
-    missing = f"results/{tables.CARD}/models.json"
-    assert page == f"<!-- table: models -->\nNot measured yet: there is no {missing}.\n<!-- end table -->"
+    for name, said in (
+        ("models", "This has not been measured."),
+        ("front", "This has not been measured."),
+        ("four-cards", "Four cards have not been measured."),
+        ("parallel-4", "Four cards have not been measured."),
+    ):
+        page = tables.filled(f"<!-- table: {name} -->\nold\n<!-- end table -->")
+        assert page == f"<!-- table: {name} -->\n{said}\n<!-- end table -->"
 
 
 def test_other_schemas_are_refused(tmp_path: Path) -> None:

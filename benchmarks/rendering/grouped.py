@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable
 
 import scaling_estimate as estimated
@@ -12,7 +13,7 @@ import scaling_estimate as estimated
 from mm32.bench import summary
 from mm32.gemm import LAYOUTS
 
-from .columns import Load, Row, Source, markdown, size
+from .columns import CASE, Load, Row, Source, error, grid, kernel, markdown, short, size, speedup
 
 LOST = 0.95  # a product is lost if its interval's upper end is below
 
@@ -55,8 +56,11 @@ def small(load: Load, source: Source) -> str:
 
 
 def at_random(load: Load, source: Source) -> str:
-    """By what torch takes: how many, the geometric mean of the ratios, the lowest, and how many are lost."""
-    rows = [row["results"] for row in load("random")["rows"] if {"torch", "mm32"} <= row["results"].keys()]
+    """By what torch takes: how many, the geometric mean of the ratios, the lowest, and how many are lost; then which are lost,
+    and what could not be measured."""
+    drawn = load("random")["rows"]
+    measured = [row for row in drawn if {"torch", "mm32"} <= row["results"].keys()]
+    rows = [row["results"] for row in measured]
     edges = (0.0, 10e-6, 50e-6, 1e-3, math.inf)
     groups = []
     for low, high in itertools.pairwise(edges):
@@ -84,7 +88,22 @@ def at_random(load: Load, source: Source) -> str:
         f"below {LOST}",
         "error of mm32 : torch, at most",
     ]
-    return markdown(heads, (line(name, of) for name, of in groups if of)) + source("random")
+    text = markdown(heads, (line(name, of) for name, of in groups if of))
+    lost = [row for row in measured if row["results"]["mm32"]["speedup_high"] < LOST]
+    text += f'\n"Below {LOST}" counts the products whose whole 95 % interval is below that'
+    if lost:
+        columns = [
+            CASE, ("kernel", kernel), ("torch fp32", short("torch")), ("mm32", short("mm32")),
+            ("mm32 : torch (95 %)", speedup("mm32")), ("error torch", error("torch")), ("error mm32", error("mm32")),
+        ]  # fmt: skip
+        text += f". These are, lowest first:\n\n{grid(columns, summary.worst(lost, count=len(lost)))}"
+    else:
+        text += "; there is none.\n"
+    others = [row for row in drawn if not {"torch", "mm32"} <= row["results"].keys()]
+    reasons = Counter("; ".join(dict.fromkeys(row["unavailable"].values())) for row in others)
+    for why, count in reasons.items():
+        text += f"\nNot measured: {count} of the {len(drawn)} ({why}).\n"
+    return text + source("random")
 
 
 def first_calls(load: Load, source: Source) -> str:
@@ -107,7 +126,8 @@ def first_calls(load: Load, source: Source) -> str:
 
 
 def several_cards(cards: int) -> Callable[[Load, Source], str]:
-    """A line for each product and placement; dashes for what was not timed there, or is not in an older record."""
+    """A line for each product and placement; dashes for what was not timed there, or is not in an older record. The page
+    introduces the table of two cards; that of more, which may be missing, introduces itself."""
 
     def line(row: Row) -> list[str]:
         case, ours, torchs = row["case"], row["results"]["mm32"], row["results"].get("torch")
@@ -130,7 +150,8 @@ def several_cards(cards: int) -> Callable[[Load, Source], str]:
         "mm32, B packed before, error", "of the cards' own rates, for their parts", "for the whole product",
     ]  # fmt: skip
     name = f"scaling-{cards}"
-    return lambda load, source: markdown(heads, map(line, load(name)["rows"])) + source(name)
+    head = "" if cards == 2 else f"{cards} cards:\n\n"
+    return lambda load, source: head + markdown(heads, map(line, load(name)["rows"])) + source(name)
 
 
 def estimated_cards(load: Load, source: Source) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from mm32.bench import families as of_data
 from mm32.bench import summary
+from mm32.plan import KERNELS
 from mm32.verify import Verdict
 
 from .columns import (
@@ -142,7 +143,14 @@ def ladder(load: Load, source: Source) -> str:
         ("speed, torch = 1", lambda rung: f"{rung['speed']:.3g}"),
         ("largest error", lambda rung: f"{rung['error']:.1e}"),
     ]
-    return table(load, source, "ladder", columns, sorted(rungs, key=lambda rung: rung["speed"]))
+    rungs.sort(key=lambda rung: rung["speed"])
+    return grid(columns, rungs) + _without(rows[0]["results"]) + source("ladder")
+
+
+def _without(results: Iterable[str]) -> str:
+    """Under a table: which kernels its record lacks."""
+    missing = [f"`{kernel}`" for kernel in KERNELS if kernel not in results]
+    return f"\nNot measured: {', '.join(missing)}.\n" if missing else ""
 
 
 ieee = of(
@@ -187,7 +195,8 @@ def exports(load: Load, source: Source) -> str:
         return lambda row: Verdict[row["results"][name]["verdict"]].value.lower()
 
     problem = ("problem", lambda row: f"matmul_{row['case']}")
-    return table(load, source, "exports", [problem, *((name, verdict(name)) for name in rows[0]["results"])])
+    columns = [problem, *((name, verdict(name)) for name in rows[0]["results"])]
+    return grid(columns, rows) + _without(rows[0]["results"]) + source("exports")
 
 
 def families(load: Load, source: Source) -> str:

@@ -110,7 +110,7 @@ def parallel(cards: int) -> Callable[[Load, Source], str]:
         missing = [program for program in PARALLEL if program not in by_program]
         if missing:
             text += f"\nNot measured: {', '.join(missing)}.\n"
-        return text + source(name)
+        return ("" if cards == 2 else f"{cards} cards:\n\n") + text + source(name)
 
     return make
 

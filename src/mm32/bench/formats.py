@@ -7,7 +7,7 @@ import io
 from typing import Any
 
 from mm32.bench.peers import BASELINE
-from mm32.bench.summary import GAUGES, flops, held_down, subtitle, time
+from mm32.bench.summary import GAUGES, flops, held_down, outdated, subtitle, time
 
 CASE = ("case", "m", "k", "n", "batch", "layout", "distribution", "bias", "activation", "rounds", "judged_rows")
 RESULT = (
@@ -38,7 +38,8 @@ def _cell(value: object) -> object:
 
 
 def as_markdown(record: dict[str, Any]) -> str:
-    """A table, then what its errors are and where it was measured. Clock, power and energy have columns where they were read."""
+    """A table, then what its errors are, where it was measured, and whether by the present kernels. Clock, power and energy have
+    columns where they were read."""
     results = [result for row in record["rows"] for result in row["results"].values()]
     clock, energy = (any(field in result for result in results) for field in ("clock_mhz", "joules"))
     heads = ["M×K×N, layout, data", "", "time", "TFLOP/s", f"× {BASELINE} (95 %)", "error", "error/u"]
@@ -62,5 +63,5 @@ def as_markdown(record: dict[str, Any]) -> str:
         for name, why in row.get("unavailable", {}).items():
             lines.append([row["case"], f"{name}: not available: {why}", *[""] * (len(heads) - 2)])
     table = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
-    below = [GAUGES.replace("|", "\\|"), held_down(record), subtitle(record)]
+    below = [GAUGES.replace("|", "\\|"), held_down(record), subtitle(record), outdated(record)]
     return "\n\n".join([table, *filter(None, below)]) + "\n"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mm32.bench.peers import BASELINE, IMPLEMENTATIONS
-from mm32.bench.summary import Row, flops, subtitle
+from mm32.bench.summary import Row, flops, outdated, subtitle
 from mm32.plan import card as cards
 
 if TYPE_CHECKING:
@@ -106,7 +106,8 @@ def figure(record: dict[str, Any]) -> tuple[Figure, list[str]]:
     made.text(0.02, 0.915, subtitle(record), size=10, color=GREY)
     left, right = made.subplots(1, 2)
     notes = _roofline(left, rows, names, record["environment"]) + _errors(right, rows, names)
-    made.text(0.02, 0.885, "; ".join(notes), size=10, color=GREY)
+    below = [*notes, *filter(None, [outdated(record)])]
+    made.text(0.02, 0.885, "; ".join(below), size=10, color=GREY)
     handles, labels = left.get_legend_handles_labels()
     legend = made.legend(handles, labels, loc="lower center", ncols=min(len(names), 6), frameon=False, fontsize=11)
     legend.set_in_layout(False)

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from mm32.bench.peers import BASELINE
+from mm32.bench.record import stale
 from mm32.plan import KERNELS
 
 if TYPE_CHECKING:
@@ -97,9 +98,20 @@ def held_down(record: dict[str, Any]) -> str:
     return f"Clock and power were not read: {said.removeprefix('none: ')}" if said.startswith("none: ") else ""
 
 
+def outdated(made: dict[str, Any]) -> str:
+    """That a record was not made by the present kernels, and what to do; nothing of one that was, or that names no kernels."""
+    old = stale(made) if {"kernels", "name"} <= made.keys() else []
+    if not old:
+        return ""
+    return (
+        f"Measured with other versions of {', '.join(old)} than this mm32 has: it does not say how fast those are. "
+        "Run mm32 bench again."
+    )
+
+
 def table(record: dict[str, Any]) -> Group:
     """The record as a page for rich: for each case a line for each implementation, or why it could not run; then where it was
-    measured. Clock, power and energy a call have columns where they were read."""
+    measured, and whether by the present kernels. Clock, power and energy a call have columns where they were read."""
     from rich.console import Group
     from rich.markup import escape
     from rich.table import Table
@@ -138,5 +150,5 @@ def table(record: dict[str, Any]) -> Group:
         "to which the other rows of the same product belong. " * clock
     )
     units += "J: energy for one call of many one after another, the idle card's share included." * energy
-    below = [GAUGES, units.strip(), held_down(record), subtitle(record)]
+    below = [GAUGES, units.strip(), held_down(record), subtitle(record), outdated(record)]
     return Group(made, *(f"[dim]{escape(line)}[/dim]" for line in below if line))
