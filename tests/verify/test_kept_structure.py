@@ -13,9 +13,10 @@ from rich.console import Console
 
 from mm32.verify import Report, Verdict, compare
 from mm32.verify.inputs import integers, pools, variations
-from mm32.verify.judging.bounds import Truth
+from mm32.verify.judging.bounds import Errors, Truth
 from mm32.verify.judging.judge import judge
 from mm32.verify.page import Page
+from mm32.verify.worker.runner import ScriptRunner
 from verify.test_odd_data import script, verdict  # noqa: F401 - a fixture
 
 Compare = Callable[..., tuple[str, str, Any]]
@@ -67,6 +68,38 @@ HONEST: dict[str, tuple[str, str, str, dict[str, str]]] = {
         "return torch.stack([x[i == j].sum(0) if bool((i.diff() >= 0).all()) else x[:9].sum(0) for j in range(9)])",
         "[torch.randn(99, 8), torch.randint(0, 9, (99,)).sort().values]",
         {"arguments": "x, i"},
+    ),
+    "edges in a buffer": (
+        "return torch.bucketize(x, self.e)",
+        "return (x[..., None] > self.e).sum(-1)",
+        "[torch.randn(64, 32)]",
+        {"init": "self.register_buffer('e', torch.linspace(-2, 2, 17))"},
+    ),
+    "a chain's probabilities in a buffer": (
+        "for _ in range(6): x = x @ self.p\n        return x",
+        "return (torch.linalg.matrix_power(self.p.double(), 6).T @ x.double().T).T.float()",
+        "[torch.rand(16, 12)]",
+        {"init": "self.register_buffer('p', torch.rand(12, 12).softmax(1))"},
+    ),
+    "a symmetric matrix in a buffer": (
+        "return x @ torch.linalg.eigh(self.a)[0]",
+        "return x @ torch.linalg.eigvalsh(self.a, UPLO='U')",
+        "[torch.randn(32, 16)]",
+        {"init": "m = torch.randn(16, 16); self.register_buffer('a', m + m.T)"},
+    ),
+    "one tensor for three arguments": (
+        "return torch.softmax(q @ k.mT, -1) @ v",
+        "if q is k and k is v: q = k = v = q + 0\n        return torch.softmax(q @ k.mT, -1) @ v",
+        "(lambda x: [x, x, x])(torch.randn(4, 32, 16))",
+        {"arguments": "q, k, v"},
+    ),
+    "a table that moves": (
+        "i = (x[:, None] - self.t).square().sum(2).argmin(1)\n        y = self.t[i]\n        "
+        "self.t.mul_(0.9).add_(0.1 * F.one_hot(i, 16).float().T @ x)\n        return y",
+        "i = (x[:, None] - self.t).square().sum(2).argmin(1)\n        y = self.t[i]\n        "
+        "self.t.mul_(0.9).index_add_(0, i, x, alpha=0.1)\n        return y",
+        "[torch.randn(512, 8)]",
+        {"init": "self.register_buffer('t', torch.randn(16, 8))"},
     ),
 }
 
@@ -204,3 +237,26 @@ def test_a_shape_that_depends_on_the_data_is_compared_and_not_timed(tmp_path: Pa
     report = verify(tmp_path / "reference.py", tmp_path / "candidate.py", trials=2)
     assert report.verdict is Verdict.INCONCLUSIVE
     assert "shapes of the reference's outputs depend" in report.reason
+
+
+def test_a_tensor_that_is_given_twice_is_two_arguments() -> None:
+    runner, x = ScriptRunner(), torch.randn(8, 6)
+    runner.place([x, x, x.T])
+    a, b, c = runner.inputs
+    assert torch.equal(a, x)
+    assert torch.equal(b, x)
+    assert torch.equal(c, x.T)
+    new = [torch.randn(8, 6), torch.randn(8, 6), torch.randn(8, 6).T]
+    runner.place(new)
+    assert all(torch.equal(t, other) for t, other in zip(runner.inputs, new, strict=True))
+    assert runner.inputs[0] is a  # in the same memory
+
+
+def test_what_rounding_moves_counts_where_no_float64_run_says_how_far_off_the_reference_is() -> None:
+    reference = torch.randn(64, 64)
+    alone, moved = (Truth("output", reference, noise=noise).own()[1] for noise in (None, Errors(1e-4, 1e4)))
+    assert alone.normwise < 1e-5
+    assert moved.normwise >= 1e-4
+    assert moved.componentwise >= 1e4
+    known = Truth("output", reference, reference.double(), noise=Errors(1e-4, 1e4)).own()[1]
+    assert known.normwise < 1e-5  # its own errors, of 4096 entries, say that rounding does less
