@@ -312,6 +312,7 @@ class Comparison:
             "draws": found.get("draws", []),
             "changes": found.get("buffers", []),
             "ignored": found.get("ignored", []),
+            "picks": found.get("picks", True),
         }
         if found.get("hidden"):
             raise Stop(

@@ -248,6 +248,8 @@ class Probing:
             self.session.at(f"probing: {variation.name}")
             if (variation.few and self._entries() > FEW) or self._again_in_vain(variation):
                 continue
+            if variation.places and not self._integers():
+                continue
             seed = self.session.seed + 1000 + number
             skipped: list[dict[str, Any]] = []
             for one in (variation, *(MILDER[name] for name in variation.milder)):
@@ -485,7 +487,8 @@ class Probing:
                 truth.noise.componentwise = max(MORE * truth.noise.componentwise, gross / U32)
             truth.free = free.get(truth.path)
             integers = isinstance(truth.reference, Tensor) and truth.u == 0 and truth.reference.dtype != torch.bool
-            if variation.ties and integers:
+            if variation.ties and integers and (variation.odd or self.report.problem["picks"]):
+                truth.tied = None if variation.odd else truth.flips
                 truth.flips = truth.reference.numel()  # the place of a NaN, or of one of several equal entries
         if equal:
             self._allow_equal(truths, seed, right)
@@ -557,6 +560,10 @@ class Probing:
     def _keep_odd(self, name: str, truths: Callable[[int, Any], list[Truth]]) -> None:
         if bytes_of(self.comparison.inputs) * (len(self.odd) + 1) <= ODD_BYTES:
             self.odd.append(Odd(name, self.comparison.inputs, truths))
+
+    def _integers(self) -> bool:
+        """Whether the output holds integers: places, which the low bits of close numbers decide."""
+        return any(isinstance(leaf, Tensor) and leaf.dtype in WIDEST for _, leaf in leaves(self.comparison.right))
 
     def _entries(self) -> int:
         return sum(leaf.numel() if isinstance(leaf, Tensor) else 1 for _, leaf in leaves(self.comparison.right))

@@ -22,9 +22,10 @@ from torch.utils import _pytree as pytree
 from . import machine, text
 from .exchange import wire
 from .inputs import isolating, probes, states, variations
+from .inputs.variations import has_structure
 from .judging import exact, oracle
 from .judging.bounds import Truth, rms
-from .judging.draws import LOOKUPS, CannotReplay, Watch
+from .judging.draws import COMPARES, LOOKUPS, PICKS, CannotReplay, Watch
 from .judging.formats import FORMATS
 from .judging.places import GUARDED, LOOKED_UP, Guard
 from .judging.rounding import U32, Rounding, round_to
@@ -37,6 +38,7 @@ from .worker.runner import Answer, BuildError, Request, ScriptRunner, plain_attr
 SLICE_ABOVE = {"cpu": 1.0, "cuda": 0.05}
 SLICE_BYTES = {"cpu": 32 << 20, "cuda": 256 << 20}  # of an output, above which the same is done
 SLICE_INPUTS = 1 << 30  # bytes of all inputs, above which it is done however small the output
+MOST_EDGES = 4096  # entries of a buffer whose numbers are put into inputs
 MOST_FREE = 64 << 20  # bytes of inputs, and of an output, of which it is said where NaN and Inf decide nothing
 SHARE = 16
 REPEATED = 1_000_003  # between the seeds of disturbed runs of the same data
@@ -47,6 +49,7 @@ CHANGES: dict[str, Callable[[torch.nn.Module, torch.Generator, list[str]], None]
     "large parameters": states.enlarge,
     "parameters times 4": partial(states.enlarge, by=4.0),
     "parameters times 2": partial(states.enlarge, by=2.0),
+    "small parameters": partial(states.enlarge, by=2.0**-10),
 }
 
 # Of an output's size: float64 entries that differ by less, for other numbers in an input, do not depend on these.
@@ -335,6 +338,7 @@ class ReferenceRunner(ScriptRunner):
             "draws": sorted({name for name, _ in self.recorder.drawn}) + others,
             "working": self.u,
             "ignored": sorted(self.recorder.ignored),
+            "picks": bool(self._operators() & PICKS),
         }, output
 
     def gauge(self, request: Request) -> Answer:
@@ -404,6 +408,8 @@ class ReferenceRunner(ScriptRunner):
             return {"why_not": "a NaN is no place: the reference looks something up by numbers of floating point"}
         if name in ("near one", "near zero") and not self._operators() & LONG_PRODUCTS:
             return {"why_not": ""}
+        if name == "edges" and not self._operators() & COMPARES:
+            return {"why_not": ""}
         steep = self.recorder is not None and any(
             word in op.replace("expand", "") for op in self.recorder.names for word in STEEP
         )
@@ -437,6 +443,8 @@ class ReferenceRunner(ScriptRunner):
                 wide = name == "wide integers" and not self.products
                 if name in ("near one", "near zero"):
                     filled = variations.near(leaves, generator, name == "near one", max(self.lengths, default=0))
+                elif name == "edges":
+                    filled = variations.on_edges(leaves, generator, self._edges(leaves))
                 elif name in ("other integers", "integers in other places"):
                     exchange = name == "integers in other places"
                     filled = variations.replaced(leaves, generator, exchange, request["steady"])
@@ -480,6 +488,17 @@ class ReferenceRunner(ScriptRunner):
     def _looks_up(self) -> bool:
         """Whether the model takes integers for places or lengths, and cannot be given any."""
         return any(word in op for op in (self.recorder.names if self.recorder is not None else ()) for word in LOOKUPS)
+
+    def _edges(self, inputs: list[Any]) -> Tensor:
+        """Numbers that entries may be compared with: those of operators, of small buffers, and of inputs in order."""
+        assert self.model is not None
+        own = [t for t in self.model.buffers() if t.is_floating_point() and t.numel() <= MOST_EDGES]
+        own += [
+            t for t in inputs if isinstance(t, Tensor) and t.is_floating_point() and t.dim() == 1 and has_structure(t)
+        ]
+        numbers = torch.tensor(sorted(self.recorder.compared if self.recorder is not None else ()), device=self.device)
+        found = torch.cat([numbers, *(t.detach().reshape(-1).float() for t in own)])
+        return found[found.isfinite()]
 
     def _only_sums(self) -> bool:
         """Whether the model adds up, and does not multiply."""

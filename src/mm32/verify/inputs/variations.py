@@ -31,6 +31,7 @@ class Variation:
     state: bool = False
     outside: bool = True
     few: bool = False
+    places: bool = False
     ties: bool = False
     equal: bool = False
     isolating: bool = False
@@ -59,6 +60,13 @@ VARIATIONS = (
         state=True,
         outside=False,
         milder=("parameters times 4", "parameters times 2"),
+    ),
+    Variation(
+        "small parameters",
+        "parameters and buffers a thousandth as large: an epsilon beside them that is wrong or left out shows",
+        state=True,
+        outside=False,
+        equal=True,
     ),
     Variation(
         "integer buffers",
@@ -98,6 +106,7 @@ VARIATIONS = (
     Variation("offset", "values around ten times their spread: a mean taken for zero shows", larger=True),
     Variation("graded", "entries from 2^-8 to 2^8: small ones must be as accurate as large ones"),
     Variation("close", "entries around 1 that differ by a thousandth: their low bits carry the answer", few=True),
+    Variation("distinct", "entries around 1, no two alike: their low bits decide which is the largest", places=True),
     Variation(
         "conditioned", "positive definite matrices of condition 64: iterations that end early show", outside=False
     ),
@@ -125,7 +134,21 @@ VARIATIONS = (
     Variation("rolled", "rows in another order: answers remembered by place show", outside=False),
     Variation("constant", "every entry the same", outside=False, ties=True, equal=True),
     Variation("zero rows", "a third of the rows zeros: a missing epsilon shows", ties=True, equal=True),
-    Variation("odd rows", "rows below zero, rows in order: a maximum that starts at zero and a choice by pieces show"),
+    Variation(
+        "odd rows",
+        "rows below zero, in order, or with their largest entries at a stride: a maximum that starts at zero and a choice by "
+        "pieces show",
+    ),
+    Variation(
+        "clustered",
+        "rows that are nearly copies of a few: what takes neighbours for rare shows",
+        ties=True,
+    ),
+    Variation(
+        "edges",
+        "entries equal to numbers that the model compares with, in an operator or a buffer: the wrong side shows",
+        outside=False,
+    ),
     Variation("far below", "nothing above -65504: a maximum that starts at some negative number shows", ties=True),
     Variation(
         "steady",
@@ -196,6 +219,8 @@ SPREAD = 4.0  # of the logarithm of a product of numbers near 1
 MIXED = "mixed"  # every row by another one of the variations: the data of one trial
 SAMPLE = 4096
 FEW_VALUES, NAMED = 16, 4  # of an input that is a mask, labels or levels; and how many are named one by one
+MOST_DISTINCT = 1 << 22  # numbers from 1/2 to 3/2 that are no two alike
+LEAST_STRIDES = 12  # entries of a row at a stride: a choice by pieces has fewer from each
 ORDERED = 8  # entries of a row that are in order by no chance
 # Entries of a tensor whose structure is looked for, rows and columns of a matrix, and rows of one that may be orthogonal.
 LOOKED_AT, CORNER, SQUARE = 1 << 22, 1024, 2048
@@ -348,9 +373,11 @@ def fill(name: str, values: Sequence[object], generator: torch.Generator) -> lis
         "offset": lambda t: size_of(t) * (10 + torch.randn(t.shape, generator=generator, device=t.device)),
         "graded": lambda t: _graded(t, generator),
         "close": lambda t: 1 + 2.0**-10 * torch.randn(t.shape, generator=generator, device=t.device),
+        "distinct": lambda t: _distinct(t, generator),
         "constant": lambda t: torch.full_like(t, 0.5),
         "zero rows": lambda t: torch.where(_kinds(t, 3, generator) == 0, 0, t),
-        "odd rows": lambda t: torch.where(_kinds(t, 2, generator) == 0, -t.abs() - size_of(t) / 64, t.sort(-1).values),
+        "odd rows": lambda t: _odd_rows(t, generator),
+        "clustered": lambda t: _clustered(t, generator),
         "far below": lambda t: (t.abs() + size_of(t)) * -1e5,
         "steady": lambda t: _steady(t, generator),
         MIXED: lambda t: _mixed(t, generator),
@@ -437,6 +464,50 @@ def _kinds(t: Tensor, kinds: int, generator: torch.Generator) -> Tensor:
     shape = [1] * t.dim()
     shape[axis] = t.shape[axis]
     return torch.randperm(t.shape[axis], generator=generator, device=t.device).view(shape) % kinds
+
+
+def _distinct(t: Tensor, generator: torch.Generator) -> Tensor:
+    """Multiples of 2^-22, each once."""
+    if t.numel() > MOST_DISTINCT or t.dtype not in (torch.float32, torch.float64):
+        raise CannotVary("")
+    order = torch.randperm(t.numel(), generator=generator, device=t.device).view(t.shape)
+    return 1 + (order - t.numel() // 2) * 2.0**-22
+
+
+def _odd_rows(t: Tensor, generator: torch.Generator) -> Tensor:
+    """A third of the rows below zero; a third in order; of the others one entry of a power of two, another in each, is large."""
+    length = t.shape[-1] if t.dim() else 1
+    below, ordered = -t.abs() - size_of(t) / 64, t.sort(-1).values
+    strides = [2**i for i in range(2, 24) if 2**i * LEAST_STRIDES <= length]
+    if not strides:
+        return torch.where(_kinds(t, 2, generator) == 0, below, ordered)
+    number = _kinds(t, t.numel() + 1, generator)  # of each row
+    stride = torch.tensor(strides[::-1], device=t.device)[(number // 3).long() % len(strides)]
+    large = torch.arange(length, device=t.device) % stride == stride // 3
+    at_stride = torch.where(large, t.abs() + 4 * size_of(t), t)
+    return torch.where(number % 3 == 0, below, torch.where(number % 3 == 1, ordered, at_stride))
+
+
+def _clustered(t: Tensor, generator: torch.Generator) -> Tensor:
+    """Each row one of its own rows, of one in six, but for a 256th to a 32nd of the usual size."""
+    axis = next((i for i, size in enumerate(t.shape) if size > 1), None)
+    if axis is None or t.dim() < 2:
+        return t
+    count = t.shape[axis]
+    some = torch.randint(0, max(1, count // 6), (count,), generator=generator, device=t.device)
+    shape = [count if i == axis else 1 for i in range(t.dim())]
+    apart = torch.exp2(-8 + 3 * torch.rand(count, generator=generator, device=t.device)).view(shape) * size_of(t)
+    return t.index_select(axis, some) + apart * torch.randn(t.shape, generator=generator, device=t.device)
+
+
+def on_edges(values: Sequence[object], generator: torch.Generator, edges: Tensor) -> list[object]:
+    """A quarter of the entries of data become one of `edges` (a vector) each. Raises CannotVary, with nothing to report."""
+    out = list(values)
+    for i, t in enumerate(values):
+        if isinstance(t, Tensor) and is_data(t) and edges.numel():
+            places = torch.randint(0, edges.numel(), t.shape, generator=generator, device=t.device)
+            out[i] = like(t, torch.where(_few(t, 4, generator), edges[places].to(t.dtype), t))
+    return _changed(out, values)
 
 
 def _steady(t: Tensor, generator: torch.Generator) -> Tensor:

@@ -42,7 +42,8 @@ class Truth:
     """What one output should be: the reference's own result, the float64 result, and the gauge of its errors.
 
     `noise` is how far honest rounding may lead (rounding.py), `working` the coarsest unit roundoff that the model computes in,
-    `flips` how many integers such rounding changes, and `step` by how much at most. Of few entries, `entries` says how far a
+    `flips` how many integers such rounding changes, and `step` by how much at most; `tied`: those are as many, but each may be
+    the place of any of several equal entries, so that `flips` is all. Of few entries, `entries` says how far a
     disturbed run moves each; of more, `sizes` says so of those of each size, and `moved` of each column by axis (sizes.py).
     With `rows`, `exact` is of those entries of the first axis only.
     Without `exact` there is no float64 truth, and the reference's result is taken instead; without `gauge` the model is
@@ -66,6 +67,7 @@ class Truth:
     noise: Errors | None = None
     working: float = 0.0
     flips: int = 0
+    tied: int | None = None
     step: int = 0
     entries: list[float] = field(default_factory=list)
     sizes: list[float] = field(default_factory=list)

@@ -27,6 +27,27 @@ LOOKUPS = (
 # Operators that take probabilities, or rates, and on a GPU end the process's context where they are given others; and how many of
 # their arguments are such.
 LIMITED = {"bernoulli": 1, "poisson": 1, "multinomial": 1, "binomial": 2, "binary_cross_entropy": 2}
+# Operators that tell on which side of a number another one lies, and those that pick a place among entries.
+COMPARES = {"gt", "ge", "lt", "le", "eq", "ne", "sign", "heaviside", "bucketize", "searchsorted"}
+PICKS = {
+    *(
+        "argmax",
+        "argmin",
+        "max",
+        "min",
+        "topk",
+        "sort",
+        "argsort",
+        "kthvalue",
+        "median",
+        "nanmedian",
+        "mode",
+        "cummax",
+        "cummin",
+    ),
+    *("unique_dim", "_unique2", "unique_consecutive", "max_pool2d_with_indices", "max_pool3d_with_indices"),
+    *("adaptive_max_pool2d", "adaptive_max_pool3d", "fractional_max_pool2d", "multinomial"),
+}
 BOUNDED = {"sigmoid", "softmax", "_softmax", "hardsigmoid"}  # operators whose results lie between 0 and 1
 
 
@@ -77,11 +98,14 @@ class Recorder(Mode):
         self.inner: set[torch.dtype] = set()  # the same without what is cast only to be returned
         self._casts = WeakTensorKeyDictionary()  # results of casts, and views of them
         self.names: set[str] = set()  # of all operators
+        self.compared: set[float] = {0.0}  # numbers that entries are compared with
         self.smallest: int | None = None  # axis of what they look something up in by integers
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         self.names.add(func._schema.name)
+        if func._schema.name.split("::")[-1].rstrip("_") in COMPARES:
+            self.compared |= {float(a) for a in args if type(a) in (int, float)}
         if any(word in func._schema.name for word in LOOKUPS):
             shape = args[0].shape if args and isinstance(args[0], Tensor) else ()
             self.smallest = min(min(shape, default=0), self.smallest if self.smallest is not None else 1 << 62)

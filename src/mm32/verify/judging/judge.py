@@ -126,7 +126,7 @@ def judge_leaf(got: Any, truth: Truth) -> Judgement:
         wrong = got != reference if truth.u == 0.0 else ~_same_values(got, reference)
         count = int(wrong.sum())
         if count <= FLIPS * truth.flips:
-            return _judge_steps(got, truth)
+            return _judge_steps(got, truth) if truth.tied is None else _judge_codes(got, truth, truth.tied)
         said = f"{name}: {count} of {got.numel()} entries are not exactly the reference's, first {first_place(wrong)}"
         if truth.flips:
             said += f" (rounding may change {FLIPS * truth.flips})"
@@ -146,6 +146,20 @@ def judge_leaf(got: Any, truth: Truth) -> Judgement:
         if not others.same:
             result.same, result.reason = False, f"{others.reason} (against the reference's own result)"
     return result
+
+
+def _judge_codes(got: Tensor, truth: Truth, flips: int) -> Judgement:
+    """Of integers that may be the place of any of several equal entries: whether a negative one, such as the -1 of what has no
+    place, is where the reference has it. `flips`: how many of all integers rounding may change."""
+    reference = truth.reference
+    codes = reference[reference < 0].unique() if reference.dtype.is_signed else reference[:0]
+    if codes.numel() != 1 or not bool((reference >= 0).any()):
+        return Judgement()
+    wrong = (got == codes) != (reference == codes)
+    if int(wrong.sum()) <= FLIPS * flips:
+        return Judgement()
+    said = f"{truth.path}: {int(wrong.sum())} of {got.numel()} entries are {int(codes)} where the reference's are not"
+    return Judgement(False, f"{said}, or the other way round, first {first_place(wrong)}")
 
 
 def _judge_steps(got: Tensor, truth: Truth) -> Judgement:
