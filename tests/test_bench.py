@@ -100,7 +100,7 @@ def test_torch_and_mm32_always_run():
         (
             "12x13",
             None,
-            "'12x13' is neither a set (main, shapes, ladder, ieee, small, random, auto, quick) nor sizes MxKxN[:layout]",
+            "'12x13' is neither a set (main, rivals, shapes, ladder, ieee, small, random, auto, quick) nor sizes MxKxN[:layout]",
         ),
         ("axbxc", None, "'axbxc' is neither a set"),
         ("-1x2x3", None, "'-1x2x3' is neither a set"),

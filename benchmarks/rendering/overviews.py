@@ -54,8 +54,8 @@ def front(load: Load, source: Source) -> str:
 
 
 def comparison(load: Load, source: Source) -> str:
-    """Speed and error of the implementations in the record "main", over its products without an epilogue."""
-    rows = [row for row in load("main")["rows"] if not row["bias"] and row["activation"] is None]
+    """Speed, error and energy of the implementations in the record "rivals"."""
+    rows = load("rivals")["rows"]
     shapes = ", ".join(sorted({size(row) for row in rows}))
     data = " and ".join(sorted({f"`torch.{row['distribution']}`" for row in rows}))
     names = {name: title for name, title in (NAMES | FURTHER).items() if all(name in row["results"] for row in rows)}
@@ -67,6 +67,9 @@ def comparison(load: Load, source: Source) -> str:
                 "title": title,
                 "speed": span([r["speedup"] for r in found], "{:.2f}".format),
                 "error": span([r["error"] for r in found], "{:.1e}".format),
+                "energy": span([r["joules"] for r in found], "{:.2f}".format)
+                if all("joules" in r for r in found)
+                else "",
             }
         )
     columns: list[tuple[str, Cell]] = [
@@ -74,8 +77,12 @@ def comparison(load: Load, source: Source) -> str:
         ("speed, torch fp32 = 1", lambda line: line["speed"]),
         ("error ‖C − C64‖ / ‖C64‖", lambda line: line["error"]),
     ]
+    if any(line["energy"] for line in lines):
+        columns.append(("energy of a product, J", lambda line: line["energy"]))
     return (
-        f"{shapes}, {len({row['layout'] for row in rows})} layouts, {data}:\n\n" + grid(columns, lines) + source("main")
+        f"{shapes}, {len({row['layout'] for row in rows})} layouts, {data}:\n\n"
+        + grid(columns, lines)
+        + source("rivals")
     )
 
 

@@ -401,7 +401,7 @@ def scaling(made: Record, theme: Theme) -> str:
 
 # name of the file -> record, drawing, and the text in place of the picture
 PICTURES: dict[str, tuple[str, Callable[[Record, Theme], str], str]] = {
-    "speed-error": ("main", speed_error, "Speed against error of mm32 and others on a large product"),
+    "speed-error": ("rivals", speed_error, "Speed against error of mm32 and others on a large product"),
     "families": ("families", families, "Speed relative to torch and normwise error of every family of data"),
     "squares": (
         "shapes",

@@ -94,12 +94,10 @@ HONEST: dict[str, tuple[str, str, str, dict[str, str]]] = {
         {"arguments": "q, k, v"},
     ),
     "a table that moves": (
-        "i = (x[:, None] - self.t).square().sum(2).argmin(1)\n        y = self.t[i]\n        "
-        "self.t.mul_(0.9).add_(0.1 * F.one_hot(i, 16).float().T @ x)\n        return y",
-        "i = (x[:, None] - self.t).square().sum(2).argmin(1)\n        y = self.t[i]\n        "
-        "self.t.mul_(0.9).index_add_(0, i, x, alpha=0.1)\n        return y",
-        "[torch.randn(512, 8)]",
-        {"init": "self.register_buffer('t', torch.randn(16, 8))"},
+        "y = self.t[i]\n        self.t.mul_(0.9).add_(0.1 * F.one_hot(i, 16).float().T @ x)\n        return y",
+        "y = self.t[i]\n        self.t.mul_(0.9).index_add_(0, i, x, alpha=0.1)\n        return y",
+        "[torch.randn(512, 8), torch.randint(0, 16, (512,))]",
+        {"arguments": "x, i", "init": "self.register_buffer('t', torch.randn(16, 8))"},
     ),
 }
 

@@ -105,6 +105,10 @@ SETS: dict[str, tuple[list[Case], list[str]]] = {
     "main": (
         [_main(layout, distribution=d) for d in ("randn", "rand") for layout in ("tt", "nt", "tn", "nn")]
         + [_main(layout, bias=True, activation="relu") for layout in ("tt", "nt")],
+        ["torch", "torch-tf32", "mm32", "mm32-packed", "mm32-tf32", "simt"],
+    ),
+    "rivals": (
+        [_main(layout, distribution=d) for d in ("randn", "rand") for layout in ("tt", "nt", "tn", "nn")],
         ["torch", "torch-tf32", "triton-tf32x3", "mm32", "mm32-packed", "mm32-tf32", "simt"],
     ),
     "shapes": (

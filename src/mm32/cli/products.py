@@ -105,7 +105,7 @@ def bench(
         str | None,
         typer.Option(
             metavar="LIST",
-            help="Sets (quick, main, shapes, small, random, ladder, ieee, auto) and sizes MxKxN[:layout][:distribution], "
+            help="Sets (quick, main, rivals, shapes, small, random, ladder, ieee, auto) and sizes MxKxN[:layout][:distribution], "
             "separated by commas, such as 2048x8192x4096:tt,1000x1000x1000:rand. An axis may be a range or a list: "
             "512..4096 doubles, 512..4096+512 adds, 16/128x4096x4096:nn/nt are four products; one axis alone is a "
             "square. Default: quick.",

@@ -491,7 +491,7 @@ def _odd_rows(t: Tensor, generator: torch.Generator) -> Tensor:
 def _clustered(t: Tensor, generator: torch.Generator) -> Tensor:
     """Each row one of its own rows, of one in six, but for a 256th to a 32nd of the usual size."""
     axis = next((i for i, size in enumerate(t.shape) if size > 1), None)
-    if axis is None or t.dim() < 2:
+    if axis is None:
         return t
     count = t.shape[axis]
     some = torch.randint(0, max(1, count // 6), (count,), generator=generator, device=t.device)
