@@ -63,7 +63,7 @@ def test_a_package_index_shows_links_into_the_repository_that_is_named(hatch_bui
     for shown, target in links(ROOT / "README.md"):
         assert f"[{shown}](https://host/mm32/blob/v1.2.3/{target.removeprefix('/')})" in text
     pictures = PICTURE.findall(readme)
-    assert len(pictures) == 2, "one picture, light and dark"
+    assert len(pictures) == 8, "four pictures, light and dark"
     assert PICTURE.findall(text) == [f"https://host/mm32/raw/v1.2.3/{name}" for name in pictures]
 
 
