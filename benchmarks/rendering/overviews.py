@@ -109,4 +109,9 @@ def hardware(load: Load, source: Source) -> str:
         ("state", state),
     ]
     rows = [{"name": name, "card": card} for name, (card, _) in CARDS.items()]
-    return grid(columns, sorted(rows, key=lambda row: (not row["card"].measured, row["card"].capability)))
+
+    def order(row: Row) -> tuple[object, ...]:
+        card = row["card"]
+        return not card.measured, card.name not in timed, card.capability
+
+    return grid(columns, sorted(rows, key=order))
