@@ -440,8 +440,9 @@ def linear(
     gemm.check_tensors("mm32.linear", x=None if isinstance(x, PackedOperand) else x, weight=weight, bias=bias)
     if weight.dim() not in (1, 2):
         raise RuntimeError(f"mm32.linear: weight must be (N, K) or (K,), got {tuple(weight.shape)}")
+    traced = isinstance(weight.shape[0], torch.Tensor)  # by torch.jit.trace
     n = weight.shape[0] if weight.dim() == 2 else 1
-    if bias is not None and (bias.dim() != 1 or gemm.known(bias.shape[0] != n)):
+    if bias is not None and not traced and (bias.dim() != 1 or gemm.known(bias.shape[0] != n)):
         raise RuntimeError(
             f"bias must have shape ({n},), one value for each column of the result; got {tuple(bias.shape)} "
             f"(mm32.linear of x {list(x.shape)} and weight {list(weight.shape)})"
@@ -451,7 +452,6 @@ def linear(
     transposed = weight.T
     if isinstance(x, torch.Tensor) and x.dim() > 0:
         k = x.size(-1)
-        traced = isinstance(k, torch.Tensor)  # by torch.jit.trace
         if not traced and gemm.known(k != weight.size(1)):
             raise RuntimeError(
                 f"mat1 and mat2 shapes cannot be multiplied ({x.size(-2) if x.dim() > 1 else 1}x{k} and "
