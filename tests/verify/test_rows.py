@@ -124,6 +124,13 @@ def test_the_same_values_lie_otherwise_in_memory() -> None:
         assert strides.turned(same) is same
 
 
+def test_a_product_of_more_axes_is_tried_with_other_strides(verdict: Judge) -> None:  # noqa: F811
+    inputs = "[torch.rand(4, 48, 64), torch.rand(64, 32)]"
+    got, reason, report = verdict("return a @ b", "return torch.einsum('nmk,kl->nml', a, b)", inputs, arguments="a, b")
+    assert got == "SAME", reason
+    assert next(p for p in report.probes if p["name"] == "other strides")["status"] == "same"
+
+
 def test_inputs_of_other_strides(verdict: Judge) -> None:  # noqa: F811
     right = "return torch.softmax(x, 1)"
     got, reason, report = verdict(right, "return torch.softmax(x.as_strided(x.shape, (x.shape[1], 1)), 1)", SMALL)

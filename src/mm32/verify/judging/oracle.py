@@ -177,6 +177,8 @@ class Contraction:
                     env[node] = seen[0]
                 elif any(isinstance(arg, fx.Node) and arg not in env for arg in args):
                     continue  # it needs the product, and only an operand is wanted
+                elif stop is None and node.target in RESHAPES:
+                    env[node] = seen[0].reshape(seen[1])  # other strides than those of the trace may allow no view
                 else:
                     env[node] = node.target(*seen, **node.kwargs)
             if stop is not None and node is stop:
@@ -185,6 +187,7 @@ class Contraction:
 
 
 ADDS = {aten.add.Tensor}
+RESHAPES = {aten.view.default, aten._unsafe_view.default}
 
 
 def flat_inputs(model: nn.Module, inputs: Sequence[Any]) -> tuple[list[Any], list[str]]:
