@@ -844,6 +844,9 @@ def test_a_worker_refuses_scripts_that_have_changed(scripts: tuple[Path, Path], 
 def test_pairs_that_cannot_be_read_are_refused_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="there is no script"):
         verify_many([(tmp_path / "r.py", tmp_path / "c.py")])
+    for given in ("candidate.py", ["candidate.py"], [("r.py", "c.py", "d.py")]):
+        with pytest.raises(ValueError, match=r"takes pairs of paths, \(reference, candidate\), got .*py'"):
+            verify_many(given)  # type: ignore[arg-type]
     assert run.of_pairs([]) == []
     assert list(verify_many([])) == []
     assert Pair(tmp_path, tmp_path, "x").place == {}

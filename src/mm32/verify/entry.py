@@ -73,12 +73,7 @@ def verify(
             )
     paths = [Path(p).resolve() for p in (reference, candidate) if p is not None]
     for path in paths:
-        if path.is_dir():
-            raise FileNotFoundError(
-                f"{path} is a folder, not a script: mm32.verify.verify_many takes many pairs of scripts"
-            )
-        if not path.is_file():
-            raise FileNotFoundError(f"there is no script {path}")
+        check_script(path)
     memory_gib = check_options(trials, seed, timeout, memory_gib, baselines)
     check_baseline(baselines, machine.card() is not None)
     say = progress or (lambda text: None)
@@ -98,6 +93,16 @@ def verify(
 
     with place(waiting):
         return session.run()
+
+
+def check_script(path: Path) -> None:
+    """Raises FileNotFoundError for what is no file."""
+    if path.is_dir():
+        raise FileNotFoundError(
+            f"{path} is a folder, not a script: mm32.verify.verify_many takes many pairs of scripts"
+        )
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no script {path}")
 
 
 def check_options(

@@ -12,7 +12,7 @@ from typing import Any
 
 import mm32
 
-from ..entry import LARGEST_SEED, WrongArgument, check_options
+from ..entry import LARGEST_SEED, WrongArgument, check_options, check_script
 
 
 @dataclass(frozen=True)
@@ -78,15 +78,14 @@ def in_folder(reference: Path, folder: Path) -> list[Pair]:
 def of_pairs(pairs: Iterable[Pair | Sequence[str | Path]]) -> list[Pair]:
     """Pairs of paths, as `verify_many` takes them. Raises FileNotFoundError and ValueError."""
     found = []
-    for pair in pairs:
+    for pair in [pairs] if isinstance(pairs, (str, Path)) else pairs:
         if not isinstance(pair, Pair):
             if isinstance(pair, (str, Path)) or len(pair) != 2:
                 raise ValueError(f"verify_many takes pairs of paths, (reference, candidate), got {pair!r}")
             reference, candidate = (Path(path).resolve() for path in pair)
             pair = Pair(reference, candidate, str(candidate))
         for path in (pair.reference, pair.candidate):
-            if not path.is_file():
-                raise FileNotFoundError(f"there is no script {path}")
+            check_script(path)
         found.append(pair)
     return found
 
