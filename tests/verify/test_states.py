@@ -121,13 +121,13 @@ def drawn(seed: int = 0) -> torch.Generator:
 
 def test_perturbed_parameters_are_neither_ones_nor_zeros_and_variances_stay_positive() -> None:
     model = nn.BatchNorm2d(16)
-    states.perturb(model, drawn(), [])
+    states.perturb(model, drawn())
     for t in (model.weight, model.bias, model.running_mean):
         assert torch.unique(t.detach()).numel() == 16  # type: ignore[union-attr]
     assert bool((model.running_var > 0).all())  # type: ignore[union-attr,operator]
     assert int((model.weight < 0).sum()) == 4
     other = nn.BatchNorm2d(16)
-    states.perturb(other, drawn(), [], signs=False)
+    states.perturb(other, drawn(), signs=False)
     assert bool((other.weight > 0).all())
     assert torch.equal(other.weight, model.weight.abs())
 
@@ -136,7 +136,7 @@ def test_zeros_become_large_and_of_both_signs() -> None:
     model = nn.Linear(64, 64)
     nn.init.zeros_(model.bias)
     before = model.weight.detach().clone()
-    states.enlarge(model, drawn(), [])
+    states.enlarge(model, drawn())
     size = model.bias.detach().abs()
     assert float(size.min()) >= 0.5
     assert 3.9 < float(size.max()) <= 4

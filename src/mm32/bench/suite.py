@@ -100,15 +100,18 @@ def _random(count: int = 400, seed: int = 0) -> list[Case]:
     return cases
 
 
+PLAIN = [
+    _main(layout, distribution=d) for d in ("randn", "rand") for layout in ("tt", "nt", "tn", "nn")
+]  # large, without an epilogue
+
 # name -> (cases, implementations); the first implementation is what the others are compared with
 SETS: dict[str, tuple[list[Case], list[str]]] = {
     "main": (
-        [_main(layout, distribution=d) for d in ("randn", "rand") for layout in ("tt", "nt", "tn", "nn")]
-        + [_main(layout, bias=True, activation="relu") for layout in ("tt", "nt")],
+        PLAIN + [_main(layout, bias=True, activation="relu") for layout in ("tt", "nt")],
         ["torch", "torch-tf32", "mm32", "mm32-packed", "mm32-tf32", "simt"],
     ),
     "rivals": (
-        [_main(layout, distribution=d) for d in ("randn", "rand") for layout in ("tt", "nt", "tn", "nn")],
+        PLAIN,
         ["torch", "torch-tf32", "triton-tf32x3", "mm32", "mm32-packed", "mm32-tf32", "simt"],
     ),
     "shapes": (

@@ -27,6 +27,7 @@ from .judging import exact, oracle
 from .judging.bounds import Truth, rms
 from .judging.draws import COMPARES, LOOKUPS, PICKS, CannotReplay, Watch
 from .judging.formats import FORMATS
+from .judging.operator_mode import base_name
 from .judging.places import GUARDED, LOOKED_UP, Guard
 from .judging.rounding import U32, Rounding, round_to
 from .judging.zeros import SkipsZeros
@@ -43,7 +44,7 @@ MOST_FREE = 64 << 20  # bytes of inputs, and of an output, of which it is said w
 SHARE = 16
 REPEATED = 1_000_003  # between the seeds of disturbed runs of the same data
 # Of the model's parameters and buffers of floating point, by a variation's name.
-CHANGES: dict[str, Callable[[torch.nn.Module, torch.Generator, list[str]], None]] = {
+CHANGES: dict[str, Callable[[torch.nn.Module, torch.Generator], list[str] | None]] = {
     "parameters": states.perturb,
     "parameters of one sign": partial(states.perturb, signs=False),
     "large parameters": states.enlarge,
@@ -415,7 +416,7 @@ class ReferenceRunner(ScriptRunner):
         )
         if steep and name in ("times 100000", "times 10000", "far below"):
             return {"why_not": "it would turn the rounding of large values into errors of the answer"}
-        if name == "wide integers" and (self._looks_up() or not (self.products or self._only_sums())):
+        if name == "wide integers" and (self._lookups() or not (self.products or self._only_sums())):
             return {"why_not": ""}
         own: list[Any] = []  # which `place` writes to
         if sum(t.nbytes for t in leaves if isinstance(t, Tensor)) <= MOST_FREE:
@@ -432,10 +433,8 @@ class ReferenceRunner(ScriptRunner):
                     turned = states.turn(plain.tensors(self.model), generator, unvaried)
                     self.ready = None
                 else:
-                    if variation.isolating:
-                        isolating.thin(self.model, generator)
-                    else:
-                        CHANGES[name](self.model, generator, unvaried)
+                    change = isolating.thin if variation.isolating else CHANGES[name]
+                    unvaried += change(self.model, generator) or []
                     self.ready = None
                 self.keep_state(list(self.kept_state))
             else:
@@ -483,11 +482,12 @@ class ReferenceRunner(ScriptRunner):
 
     def _operators(self) -> set[str]:
         """What the model computes by, without the library's name, those in place without the underscore."""
-        return {name.split("::")[-1].rstrip("_") for name in (self.recorder.names if self.recorder is not None else ())}
+        return {base_name(name) for name in (self.recorder.names if self.recorder is not None else ())}
 
-    def _looks_up(self) -> bool:
-        """Whether the model takes integers for places or lengths, and cannot be given any."""
-        return any(word in op for op in (self.recorder.names if self.recorder is not None else ()) for word in LOOKUPS)
+    def _lookups(self) -> set[str]:
+        """Operators that take integers for places or lengths, which cannot be any; named as in `_operators`."""
+        names = self.recorder.names if self.recorder is not None else set()
+        return {base_name(name) for name in names if any(word in name for word in LOOKUPS)}
 
     def _edges(self, inputs: list[Any]) -> Tensor:
         """Numbers that entries may be compared with: those of operators, of small buffers, and of inputs in order."""
@@ -510,8 +510,8 @@ class ReferenceRunner(ScriptRunner):
         `Guard` does not know the operator."""
         if self.device.type == "cpu" or self.recorder is None:
             return self.device.type == "cpu"
-        unknown = any(word in op for op in self._operators() - LOOKED_UP.keys() for word in LOOKUPS)
-        return not unknown or self.recorder.smallest is None or self.recorder.smallest > most
+        known = self._lookups() <= LOOKED_UP.keys()
+        return known or self.recorder.smallest is None or self.recorder.smallest > most
 
     def _vary_some(self, own: list[Any], filled: list[Any], spec: Any, seed: int, odd: bool) -> bool:
         """Change only those inputs that the reference has an answer for where each is changed alone: one that is under a root

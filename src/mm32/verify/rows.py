@@ -87,9 +87,9 @@ def _row(comparison: Comparison) -> tuple[dict[str, Any], str]:
         comparison.right = comparison.reference.ask("forward", seed=seed, on=number > 0).value
         left = comparison.reference.ask("get_state").value
         got = comparison.output(seed, on=number > 0)
-        moved = max((apart / norm for name, apart in state.items() if (norm := _norm(left.get(name)))), default=0.0)
         ends = number + 1 == count or (late and number + 1 >= FEW)
         if number < ALL or ends or chance.random() < JUDGED:
+            moved = max((apart / norm for name, apart in state.items() if (norm := _norm(left.get(name)))), default=0.0)
             truths = [
                 Truth(
                     path,

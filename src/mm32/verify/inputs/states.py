@@ -41,11 +41,12 @@ def _all_one(t: Tensor) -> bool:
     return bool((t == t.reshape(-1)[0]).all())
 
 
-def perturb(model: nn.Module, generator: torch.Generator, kept: list[str], signs: bool = True) -> None:
+def perturb(model: nn.Module, generator: torch.Generator, signs: bool = True) -> list[str]:
     """Change every parameter and buffer of floating point, so that none is all ones or zeros. What is positive stays so, but with
     `signs` for some entries of parameters that are all one positive number: the weights of a norm may be negative, a running
     variance may not. What is in order, symmetric, or has rows that add up to one stays so, as the edges of buckets have to:
-    `kept` gets these, in words."""
+    these are returned, in words."""
+    kept = []
     with torch.no_grad():
         some = _floats(model)
         if not some:
@@ -66,6 +67,7 @@ def perturb(model: nn.Module, generator: torch.Generator, kept: list[str], signs
                 t.mul_((1 + noise).to(t.dtype))
                 if t.data_ptr() in turned and t.numel() >= NEGATIVE:
                     t.mul_(1 - 2 * _some(t, NEGATIVE, generator).to(t.dtype))
+    return kept
 
 
 def _restored(t: Tensor, of: str, rises: Tensor | None) -> bool:
@@ -115,7 +117,7 @@ def not_given(names: Iterable[str]) -> str:
     return f"tensors that are neither parameters nor buffers ({shown}) other than they are"
 
 
-def enlarge(model: nn.Module, generator: torch.Generator, kept: list[str], by: float = LARGE) -> None:
+def enlarge(model: nn.Module, generator: torch.Generator, by: float = LARGE) -> None:
     """Make every parameter and buffer `by` times what it is, and zeros numbers of both signs up to half of that."""
     with torch.no_grad():
         some = _floats(model)

@@ -456,14 +456,23 @@ def _mixed(t: Tensor, generator: torch.Generator) -> Tensor:
     return torch.where(both, normal, t.float() * sign) * size
 
 
-def _kinds(t: Tensor, kinds: int, generator: torch.Generator) -> Tensor:
-    """A number for each row, as many of each: rows are the entries of the first axis that is longer than one."""
-    axis = next((i for i, size in enumerate(t.shape) if size > 1), None)
+def _axis_of_rows(t: Tensor) -> int | None:
+    """The first axis that is longer than one, whose entries are a tensor's rows."""
+    return next((i for i, size in enumerate(t.shape) if size > 1), None)
+
+
+def _numbers(t: Tensor, generator: torch.Generator) -> Tensor:
+    """A number for each row, from 0 on, in an order at random; of so many axes as `t`."""
+    shape, axis = [1] * t.dim(), _axis_of_rows(t)
     if axis is None:
-        return torch.zeros_like(t)
-    shape = [1] * t.dim()
+        return torch.zeros(shape, dtype=torch.int64, device=t.device)
     shape[axis] = t.shape[axis]
-    return torch.randperm(t.shape[axis], generator=generator, device=t.device).view(shape) % kinds
+    return torch.randperm(t.shape[axis], generator=generator, device=t.device).view(shape)
+
+
+def _kinds(t: Tensor, kinds: int, generator: torch.Generator) -> Tensor:
+    """A number below `kinds` for each row, as many of each."""
+    return _numbers(t, generator) % kinds
 
 
 def _distinct(t: Tensor, generator: torch.Generator) -> Tensor:
@@ -481,8 +490,8 @@ def _odd_rows(t: Tensor, generator: torch.Generator) -> Tensor:
     strides = [2**i for i in range(2, 24) if 2**i * LEAST_STRIDES <= length]
     if not strides:
         return torch.where(_kinds(t, 2, generator) == 0, below, ordered)
-    number = _kinds(t, t.numel() + 1, generator)  # of each row
-    stride = torch.tensor(strides[::-1], device=t.device)[(number // 3).long() % len(strides)]
+    number = _numbers(t, generator)
+    stride = torch.tensor(strides[::-1], device=t.device)[number // 3 % len(strides)]
     large = torch.arange(length, device=t.device) % stride == stride // 3
     at_stride = torch.where(large, t.abs() + 4 * size_of(t), t)
     return torch.where(number % 3 == 0, below, torch.where(number % 3 == 1, ordered, at_stride))
@@ -490,7 +499,7 @@ def _odd_rows(t: Tensor, generator: torch.Generator) -> Tensor:
 
 def _clustered(t: Tensor, generator: torch.Generator) -> Tensor:
     """Each row one of its own rows, of one in six, but for a 256th to a 32nd of the usual size."""
-    axis = next((i for i, size in enumerate(t.shape) if size > 1), None)
+    axis = _axis_of_rows(t)
     if axis is None:
         return t
     count = t.shape[axis]

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from .operator_mode import Mode, is_view
+from .operator_mode import Mode, arguments, base_name, is_view
 
 aten = torch.ops.aten
 DROPOUTS = {aten.native_dropout.default}
@@ -30,23 +30,10 @@ LIMITED = {"bernoulli": 1, "poisson": 1, "multinomial": 1, "binomial": 2, "binar
 # Operators that tell on which side of a number another one lies, and those that pick a place among entries.
 COMPARES = {"gt", "ge", "lt", "le", "eq", "ne", "sign", "heaviside", "bucketize", "searchsorted"}
 PICKS = {
-    *(
-        "argmax",
-        "argmin",
-        "max",
-        "min",
-        "topk",
-        "sort",
-        "argsort",
-        "kthvalue",
-        "median",
-        "nanmedian",
-        "mode",
-        "cummax",
-        "cummin",
-    ),
-    *("unique_dim", "_unique2", "unique_consecutive", "max_pool2d_with_indices", "max_pool3d_with_indices"),
-    *("adaptive_max_pool2d", "adaptive_max_pool3d", "fractional_max_pool2d", "multinomial"),
+    *("argmax", "argmin", "max", "min", "topk", "kthvalue", "median", "nanmedian", "mode", "cummax", "cummin"),
+    *("sort", "argsort", "unique_dim", "_unique2", "unique_consecutive", "multinomial"),
+    *("max_pool2d_with_indices", "max_pool3d_with_indices", "fractional_max_pool2d"),
+    *("adaptive_max_pool2d", "adaptive_max_pool3d"),
 }
 BOUNDED = {"sigmoid", "softmax", "_softmax", "hardsigmoid"}  # operators whose results lie between 0 and 1
 
@@ -65,9 +52,7 @@ def dropped(func: Any, args: Any, kwargs: Any) -> bool:
     nothing."""
     name = func._schema.name
     if "scaled_dot_product" in name or "attention" in name or "rnn" in name:
-        given = {a.name: a.default_value for a in func._schema.arguments if a.has_default_value()}
-        given.update(zip([a.name for a in func._schema.arguments], args))  # noqa: B905 - defaults fill up
-        given.update(kwargs)
+        given = arguments(func, args, kwargs)
         if "rnn" in name:
             return bool(given.get("train")) and float(given.get("dropout") or 0.0) > 0.0
         return float(given.get("dropout_p") or 0.0) > 0.0
@@ -104,7 +89,7 @@ class Recorder(Mode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         self.names.add(func._schema.name)
-        if func._schema.name.split("::")[-1].rstrip("_") in COMPARES:
+        if base_name(func._schema.name) in COMPARES:
             self.compared |= {float(a) for a in args if type(a) in (int, float)}
         if any(word in func._schema.name for word in LOOKUPS):
             shape = args[0].shape if args and isinstance(args[0], Tensor) else ()

@@ -18,6 +18,19 @@ def is_view(func: Any) -> bool:
     return any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
 
 
+def arguments(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+    """A call's arguments by the names of the operator's schema, defaults among them."""
+    given = {a.name: a.default_value for a in func._schema.arguments if a.has_default_value()}
+    given.update(zip([a.name for a in func._schema.arguments], args))  # noqa: B905 - defaults fill up
+    given.update(kwargs)
+    return given
+
+
+def base_name(name: str) -> str:
+    """A schema's name without the library's, and without the underscore of an operator that works in place."""
+    return name.split("::")[-1].rstrip("_")
+
+
 class Mode(TorchDispatchMode):
     """A TorchDispatchMode; see above."""
 

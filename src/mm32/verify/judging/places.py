@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from .operator_mode import Mode
+from .operator_mode import Mode, arguments, base_name
 
 Arguments = Mapping[str, Any]  # of an operator, by the names of its schema
 
@@ -84,12 +84,9 @@ class Guard(Mode):
     """Raises IndexError or ValueError in place of an operator that would trap on a GPU."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        name = func._schema.name.split("::")[-1].rstrip("_")
-        if name in LOOKED_UP or name in LIMITS:
-            given = {a.name: a.default_value for a in func._schema.arguments if a.has_default_value()}
-            given.update(zip([a.name for a in func._schema.arguments], args))  # noqa: B905 - defaults fill up
-            given.update(kwargs)
+        kwargs, name = kwargs or {}, base_name(func._schema.name)
+        if name in GUARDED:
+            given = arguments(func, args, kwargs)
             for places in LOOKED_UP[name](given) if name in LOOKED_UP else ():
                 _check(name, places)
             if name in LIMITS:
