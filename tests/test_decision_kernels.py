@@ -208,19 +208,21 @@ def test_kernels_do_what_the_model_does(
     assert np.array_equal(went.c.view(np.uint32), c.view(np.uint32)) or np.array_equal(went.c, c, equal_nan=True)
 
 
-@pytest.mark.parametrize("sms", [2, 132])
+@pytest.mark.parametrize("cluster", [1, 2])
 @pytest.mark.parametrize(("m", "n"), [(136, 72), (138, 70)])
 def test_lines_of_operands_that_lie_along_their_rows(
-    m: int, n: int, sms: int, libraries: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+    m: int, n: int, cluster: int, libraries: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows and columns that are recomputed alone, of views whose lines end within four places too. By a card they fill, which
-    reads four places at once, and by one that they don't."""
+    """Rows and columns that are recomputed alone, of views whose lines end within four places too; K shared by a cluster too."""
+    for module, name in ((emulated, "FALLBACK_SHARES"), (numerics, "SHARED_LINE")):
+        monkeypatch.setattr(module, name, K if cluster > 1 else K + 1)
     a, b = few_elements(np.random.default_rng(seed), m, n)
     with torch.device("meta"):
         views = torch.empty(K, 140)[:, :m].mT, torch.empty(K, 72)[:, :n]
         asked = gemm.describe(*views, None, torch.empty(m, n), None)
-    plan = plan_of(asked, monkeypatch, replace(H200, sms=sms))
+    plan = plan_of(asked, monkeypatch)
     assert dict(plan.launches[0].constants)["A_LOAD"] == dict(plan.launches[0].constants)["B_LOAD"] == 0
+    assert plan.launches[-1].cluster == cluster
     went = simulated_decision.run(plan, asked, a, b, libraries)
     expected = deciding.decide(a, b, lower_tier=True)
     assert expected.rows.sum() > 2

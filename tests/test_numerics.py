@@ -21,7 +21,7 @@ from mm32.cuda import launch
 from mm32.numerics import BF16X6, FMA, FP16X3, SCALED_LO, Array, componentwise, exact, normwise
 from mm32.numerics import cancellation as cancelling
 from mm32.numerics import decision as deciding
-from mm32.plan import fma
+from mm32.plan import emulated, fma
 
 KERNELS = Path(mm32.__file__).parent / "cuda" / "kernels" / "emulated"
 AMPERE = {"kept_bits": 24, "width": 8}
@@ -86,6 +86,7 @@ def test_constants_are_the_kernels() -> None:
     assert (fallback["MOST_ALONE"], fallback["MOST_PAIRS"]) == (deciding.MOST_ALONE, deciding.MOST_PAIRS)
     tile = fma.ACCURATE_TILE
     assert tile.threads == numerics.LINE_LANES * fallback["OTHERS"]
+    assert (emulated.FALLBACK_CLUSTER, emulated.FALLBACK_SHARES) == (numerics.LINE_SHARES, numerics.SHARED_LINE)
     assert tile.k * tile.promote == numerics.FMA_PROMOTED
     order = (KERNELS.parent / "common/tile_order.cuh").read_text()
     assert f"TILE_GROUP = {deciding.TILE_GROUP};" in order

@@ -390,6 +390,16 @@ def test_the_emulation_runs_on_every_card(card: Card) -> None:
         plan(dataclasses.replace(problem, precision="ieee"), card, "mma")
 
 
+def test_clusters_share_k_of_rows_that_are_recomputed() -> None:
+    """Where K is long, and only on cards that have clusters."""
+    for k, cluster in ((512, 1), (1000, 1), (1024, 2), (8192, 2)):
+        last = plan(from_layout("nn", 1000, 1000, k), H200, "tensorcore").launches[-1]
+        assert (last.entry, last.cluster) == ("mm32_fallback", cluster)
+        assert last.blocks is not None
+        assert last.blocks % cluster == 0
+        assert plan(from_layout("nn", 1000, 1000, k), A100, "mma").launches[-1].cluster == 1
+
+
 def test_few_long_rows_are_read_whole_by_clusters() -> None:
     """Where there are fewer groups of rows than multiprocessors, several blocks have one; elsewhere each block is alone."""
     for (m, k, n), expected in (

@@ -56,8 +56,10 @@ KEPT_BITS, WIDTH = 25, 16  # fraction bits that Hopper keeps of what it adds, an
 LEAST_EXPONENT = {1: -14, 3: -14, 6: -126}  # of a normal fp16 or bf16 number, by number of products
 PROMOTED = {"tensorcore": 64, "mma": 32}  # of K, by kernel
 FMA_PROMOTED = 128  # of K, by mm32_fallback (plan/fma.py, ACCURATE_TILE)
-# Threads that share a sum of a row or column, of a single element, that is recomputed by itself.
+# Threads that share a sum of a row or column, and of a single element, that is recomputed by itself. Of rows and columns each has
+# so many neighbouring places of K at a time, and from K = SHARED_LINE on LINE_SHARES blocks share K, where the card has clusters.
 LINE_LANES, PAIR_LANES = 16, 128
+LINE_NEIGHBOURS, LINE_SHARES, SHARED_LINE = 4, 2, 1024
 # The place in K, within a K-block, that a multiply with inline packing (inline_pack.cuh) takes at each of its 64 places.
 INLINE_ORDER = tuple(p // 8 * 4 + p % 4 + (0 if p % 8 < 4 else 32) for p in range(BLOCK_K))
 # Which parts of A and of B are multiplied, in their order: 0 is hi, then mid or lo, then lo. By number of products.
@@ -277,17 +279,29 @@ def fp32_matmul(a: Array, b: Array, promote: int | None = None) -> Array:
         return total + part
 
 
-def dot_products(a: Array, b: Array, lanes: int) -> Array:
-    """Row i of A (E, K) times row i of B (E, K), for each i: (E,), as `lanes` threads add it up that share K."""
+def dot_products(a: Array, b: Array, lanes: int, neighbours: int = 1) -> Array:
+    """Row i of A (E, K) times row i of B (E, K), for each i: (E,), as `lanes` threads add it up that share K, each of which has
+    so many neighbouring places of K at a time."""
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         product = a.astype(np.float64) * b.astype(np.float64)
         total = np.zeros((len(a), lanes), np.float32)
-        for at in range(0, a.shape[1], lanes):
-            step = product[:, at : at + lanes]
-            total[:, : step.shape[1]] = step + total[:, : step.shape[1]]
+        for at in range(0, a.shape[1], lanes * neighbours):
+            for first in range(at, at + neighbours):
+                step = product[:, first : at + lanes * neighbours : neighbours]
+                total[:, : step.shape[1]] = step + total[:, : step.shape[1]]
         while total.shape[1] > 1:
             total = total[:, : total.shape[1] // 2] + total[:, total.shape[1] // 2 :]
     return total[:, 0]
+
+
+def lines(a: Array, b: Array, shares: int) -> Array:
+    """The same, as mm32_fallback adds up rows and columns that are alone: `shares` blocks share K."""
+    each = LINE_LANES * LINE_NEIGHBOURS * shares
+    each = -(-a.shape[1] // each) * each // shares
+    total = np.zeros(len(a), np.float32)
+    for at in range(0, a.shape[1], each):
+        total += dot_products(a[:, at : at + each], b[:, at : at + each], LINE_LANES, LINE_NEIGHBOURS)
+    return total
 
 
 def recompute(c: Array, a: Array, b: Array, decision: Decision) -> Array:
@@ -295,13 +309,12 @@ def recompute(c: Array, a: Array, b: Array, decision: Decision) -> Array:
     c = c.copy()
     if decision.tiles.any():
         c[decision.tiles] = fp32_matmul(a, b, FMA_PROMOTED)[decision.tiles]
-    for mask, lanes in (
-        (decision.rows, LINE_LANES),
-        (decision.columns, LINE_LANES),
-        (decision.pairs, PAIR_LANES),
-    ):
+    shares = LINE_SHARES if a.shape[1] >= SHARED_LINE else 1
+    for mask in (decision.rows, decision.columns):
         rows, columns = np.nonzero(mask)
-        c[mask] = dot_products(a[rows], b.T[columns], lanes)
+        c[mask] = lines(a[rows], b.T[columns], shares)
+    rows, columns = np.nonzero(decision.pairs)
+    c[decision.pairs] = dot_products(a[rows], b.T[columns], PAIR_LANES)
     return c
 
 

@@ -47,6 +47,9 @@ SHORT_K = 256  # below it tensorcore promotes every 16 of K, and mma's error may
 SHORTEST_K = 32  # below it tensorcore's may
 MAX_ROWS = 2**24 - 8  # a plane of panels has 128 bytes a row, padded to 8 rows and counted in 31 bits
 FALLBACK_BLOCKS = 16  # of mm32_fallback for a tile: they share rows and columns that are recomputed alone
+# Blocks of a cluster share K of these, where it is so long. One NaN and one Inf in 2048 x 4096 x 2048 took an H100 267 us by
+# single blocks, 256 by two, 270 by four.
+FALLBACK_CLUSTER, FALLBACK_SHARES = 2, 1024
 PREPACKED = 6  # the load of an operand that was packed beforehand
 
 
@@ -406,10 +409,11 @@ def _multiply(
 
 def _fallback(gemm: Gemm, card: Card, products: int) -> Launch:
     tiles = fma.fallback_tiles(gemm)
+    cluster = FALLBACK_CLUSTER if card.clusters and gemm.k >= FALLBACK_SHARES else 1
+    blocks = min(-(-tiles.grid(gemm) * FALLBACK_BLOCKS // cluster), card.sms * 2 // cluster) * cluster
     return Launch(
         "emulated/fallback.cu", "mm32_fallback", (("PRODUCTS", products), *tiles.constants), tiles.block, tiles.shared,
-        blocks=min(tiles.grid(gemm) * FALLBACK_BLOCKS, card.sms * 2), takes_workspace=True, dependent=card.dependent_launch,
-        fallback=True,
+        blocks=blocks, takes_workspace=True, dependent=card.dependent_launch, fallback=True, cluster=cluster,
     )  # fmt: skip
 
 

@@ -7,11 +7,13 @@
 //   otherwise the whole tile.
 // - Everything, if the decision's tier is FMA; a tile only until all of its sums are NaN.
 //
-// Launch: any number of blocks (grid-stride loop over slices of tiles). Threads, dynamic shared memory, registers, constants and
+// Launch: any number of blocks (grid-stride loop over slices of tiles); in clusters, whose blocks share K of the listed rows and columns,
+// from sm_90 on. Threads, dynamic shared memory, registers, constants and
 // what bounds it are those of fma/simt.cuh; the stats of a tile's rows of A use the memory of its ring. PRODUCTS as in
 // emulated/panels.cuh.
 #include "emulated/cancel.cuh"
 #include "fma/simt.cuh"
+#include "ptx/cluster.cuh"
 #include "ptx/dependent_launch.cuh"
 
 // Neighbouring columns of a tile that are tested as one, before they are tested one by one.
@@ -229,155 +231,198 @@ __device__ __noinline__ int find_repair(const Params& s, const Tile tile, const 
     return (!listed && repair.rows_alone + repair.columns_alone) || repair.pairs ? SOME : NOTHING;
 }
 
-// Rows of C, or columns, that are recomputed together, for OTHERS neighbouring places along them at a time, or twice or four times as
-// many. LANES threads share K.
-constexpr int TOGETHER = 8, OTHERS = 8, LANES = THREADS / OTHERS;
+// Rows of C, or columns, that are recomputed together, for WIDTH neighbouring places along them at a time: PER for each of OTHERS threads.
+// LANES threads share K.
+constexpr int TOGETHER = 8, OTHERS = 8, PER = 4, WIDTH = OTHERS * PER, LANES = THREADS / OTHERS;
 static_assert(MOST_ALONE <= TOGETHER && LANES == 16);
 
-// Whether the operand that lines of operand `side` are multiplied by lies along its rows, in whole fours that are aligned (fma/simt.cuh).
-__device__ __forceinline__ constexpr bool lies_along_rows(int side) { return (side ? MM32_A_LOAD : MM32_B_LOAD) == 0; }
-
-// The lines of one matrix of operand `side`, `count` of them, up to COUNT, times OTHERS * PER rows of the other operand from `first` on.
-// Of columns, the elements in rows that are alone are left out, so that each element has one order of sums. `memory`: that of the ring.
-// A thread asks for all of its part of a chunk of the other operand at once; the lines' part of it goes through shared memory.
-// PER = 2 is for another operand that lies along its rows; such a one is read PER at a time.
-template <int COUNT, int PER>
+// The lines of one matrix of operand `side`, `count` of them, up to COUNT, times WIDTH rows of the other operand from `first` on, which is
+// loaded as LOAD says (fma/simt.cuh). Of columns, the elements in rows that are alone are left out, so that each element has one order of
+// sums. `memory`: that of the ring. A thread asks for all of its part of a chunk of the other operand at once, 16 bytes a load if they are
+// aligned: what bounds this are instructions, so few bytes a load took three times as long. The lines' part of the chunk goes through
+// shared memory. A sum over K is that of the sums of its parts, one for each block of a cluster. `by_cluster`: a block has its own part, and
+// all of them call this together; otherwise it has all parts, and adds them in the same order, for the same bits.
+template <int COUNT, int LOAD>
 __device__ __noinline__ void recompute_lines(const Params& s, int side, long long matrix, const long long* lines, int count,
-                                                long long first, const AcceptTest& test, float* memory) {
-    constexpr int WIDTH = OTHERS * PER, CHUNK_K = PER == 4 ? 256 : 512, STEPS = CHUNK_K / LANES, OWN = CHUNK_K / THREADS;
-    static_assert((COUNT == 2 || COUNT == 8) && (PER == 1 || PER == 2 || PER == 4));
-    static_assert(COUNT * CHUNK_K <= STAGES * TILE_K * (TILE_M + TILE_N + 2 * PAD) && COUNT * WIDTH * LANES <= STAGES * TILE_K * (TILE_M + TILE_N));
+                                                long long first, const AcceptTest& test, float* memory, bool by_cluster) {
+    constexpr bool ALONG_K = LOAD >= 2, VECTOR = LOAD % 2 == 0;
+    // Of K, or along K of four rows, a thread loads fours: LOADS of them in a chunk.
+    constexpr int CHUNK_K = 256, LOADS = CHUNK_K * PER / LANES / 4, OWN = CHUNK_K / THREADS, OUTS = (COUNT * WIDTH + THREADS - 1) / THREADS;
+    constexpr int FOURS = CHUNK_K / 4 + 1, LANE_STEP = LANES + 1;  // padded, so that threads meet different banks
+    static_assert((COUNT == 2 || COUNT == 8) && COUNT * 4 * FOURS <= STAGES * TILE_K * (TILE_M + TILE_N) &&
+                  COUNT * WIDTH * LANE_STEP <= STAGES * TILE_K * (TILE_M + TILE_N));
     const Problem& p = s.p;
     const Pointers at = pointers_of(p, matrix);
     const Operand x = operand_of(p, at, side), y = operand_of(p, at, 1 - side);
-    const bool along_rows = y.row_stride == 1, vector = PER == 2 || (PER == 4 && lies_along_rows(side));
-    const int other = along_rows ? threadIdx.x % OTHERS : threadIdx.x / LANES, lane = along_rows ? threadIdx.x / OTHERS : threadIdx.x % LANES;
-    const auto place_of = [&](int c) { return along_rows ? other * PER + c : other + c * OTHERS; };
-    const float* of_y[PER];
-#pragma unroll
-    for (int c = 0; c < PER; c++)  // past the edge: the last row again, or the last PER
-        of_y[c] = y.data + min(first + place_of(c), y.rows - (vector ? PER : 1)) * y.row_stride + lane * y.k_stride;
-    const float* of_x[COUNT];
-#pragma unroll
-    for (int i = 0; i < COUNT; i++) of_x[i] = x.data + lines[min(i, count - 1)] * x.row_stride + threadIdx.x * x.k_stride;
-    float sum[COUNT][PER] = {};
-    // Of one k, the lines' elements lie side by side; the two fours of eight change places, so that eight k meet all banks.
-    const auto fours = [](int k, int half) { return COUNT * k + (COUNT == 8 ? (half ^ (k >> 2 & 1)) * 4 : 0); };
+    const int other = ALONG_K ? threadIdx.x / LANES : threadIdx.x % OTHERS, lane = ALONG_K ? threadIdx.x % LANES : threadIdx.x / OTHERS;
+    const auto place_of = [&](int c) { return LOAD == 0 ? other * PER + c : other + c * OTHERS; };
+    // A thread has four neighbouring places along K, whatever the loads, and those 4 * LANES further on.
+    const auto k_of = [&](int i) { return 4 * lane + i / 4 * 4 * LANES + i % 4; };
+    // Where the lines' elements k are: two, or four of eight.
+    const auto in_memory = [](int k, int four) { return COUNT == 8 ? 4 * ((k % 4 * 2 + four) * FOURS + k / 4) : 2 * (k % 4 * FOURS + k / 4); };
+    const int parts = (int)cluster_size(), rank = (int)cluster_rank();
+    const long long each = ceil_div(p.k, 4 * LANES * parts) * 4 * LANES;
+    float total[OUTS] = {};
 #pragma unroll 1
-    for (long long k0 = 0; k0 < p.k; k0 += CHUNK_K) {
-        const int left = (int)min(p.k - k0, (long long)CHUNK_K);
-        float v[STEPS][PER];
+    for (int part = by_cluster ? rank : 0; part < (by_cluster ? rank + 1 : parts); part++) {
+        const long long begin = min(part * each, p.k), end = min(begin + each, p.k);
+        const float *of_y[PER], *of_x[COUNT];
 #pragma unroll
-        for (int j = 0; j < STEPS; j++) {
-            const bool exists = lane + j * LANES < left;
-            if (PER == 2) {
-                const float2 q = exists ? __ldg(reinterpret_cast<const float2*>(of_y[0])) : make_float2(0.f, 0.f);
-                v[j][0] = q.x, v[j][PER > 1 ? 1 : 0] = q.y;
-            } else if (PER == 4 && vector) {
-                const float4 q = exists ? __ldg(reinterpret_cast<const float4*>(of_y[0])) : make_float4(0.f, 0.f, 0.f, 0.f);
-                v[j][0] = q.x, v[j][PER > 1 ? 1 : 0] = q.y, v[j][PER > 1 ? 2 : 0] = q.z, v[j][PER > 1 ? 3 : 0] = q.w;
-            } else {
+        for (int c = 0; c < PER; c++)  // past the edge: the last row again, or the last four
+            of_y[c] = y.data + min(first + place_of(c), y.rows - (LOAD == 0 ? PER : 1)) * y.row_stride + (begin + k_of(0)) * y.k_stride;
 #pragma unroll
-                for (int c = 0; c < PER; c++) v[j][c] = exists ? __ldg(of_y[c]) : 0.f;
+        for (int i = 0; i < COUNT; i++) of_x[i] = x.data + lines[min(i, count - 1)] * x.row_stride + (begin + threadIdx.x) * x.k_stride;
+        float sum[COUNT][PER] = {};
+#pragma unroll 1
+        for (long long k0 = begin; k0 < end; k0 += CHUNK_K) {
+            const int left = (int)min(end - k0, (long long)CHUNK_K);
+            float v[LOADS][4];
+#pragma unroll
+            for (int j = 0; j < LOADS; j++) {
+                // Along K, number j has four k of place j % PER; otherwise it has one k of all PER places.
+                const int first_k = k_of(ALONG_K ? j / PER * 4 : j);
+                if (VECTOR) {
+                    const float* const from = ALONG_K ? of_y[j % PER] + j / PER * 4 * LANES : of_y[0];
+                    const float4 q = first_k < left ? __ldg(reinterpret_cast<const float4*>(from)) : make_float4(0.f, 0.f, 0.f, 0.f);
+                    v[j][0] = q.x, v[j][1] = q.y, v[j][2] = q.z, v[j][3] = q.w;
+                } else {
+#pragma unroll
+                    for (int e = 0; e < 4; e++)
+                        v[j][e] = first_k + (ALONG_K ? e : 0) < left ? __ldg(ALONG_K ? of_y[j % PER] + j / PER * 4 * LANES + e : of_y[e]) : 0.f;
+                }
+                if (!ALONG_K)
+#pragma unroll
+                    for (int c = 0; c < (VECTOR ? 1 : PER); c++) of_y[c] += (j % 4 == 3 ? 4 * LANES - 3 : 1) * y.k_stride;
             }
+            if (ALONG_K)
 #pragma unroll
-            for (int c = 0; c < PER; c++) of_y[c] += LANES * y.k_stride;
-        }
-        // All of these loads too before the first is used: one after another, they were most of what a chunk takes.
-        float of_k[OWN][COUNT];
+                for (int c = 0; c < PER; c++) of_y[c] += CHUNK_K;
+            // All of these loads too before the first is used: one after another, they were most of what a chunk takes.
+            float of_k[OWN][COUNT];
 #pragma unroll
-        for (int j = 0; j < OWN; j++)
+            for (int j = 0; j < OWN; j++)
 #pragma unroll
-            for (int i = 0; i < COUNT; i++) {
-                of_k[j][i] = (int)threadIdx.x + j * THREADS < left ? __ldg(of_x[i]) : 0.f;
-                of_x[i] += THREADS * x.k_stride;
+                for (int i = 0; i < COUNT; i++) {
+                    of_k[j][i] = (int)threadIdx.x + j * THREADS < left ? __ldg(of_x[i]) : 0.f;
+                    of_x[i] += THREADS * x.k_stride;
+                }
+            __syncthreads();  // the chunk before is done with
+#pragma unroll
+            for (int j = 0; j < OWN; j++) {
+                const int k = threadIdx.x + j * THREADS;
+                if constexpr (COUNT == 8) {
+#pragma unroll
+                    for (int four = 0; four < 2; four++)
+                        *reinterpret_cast<float4*>(memory + in_memory(k, four)) =
+                            make_float4(of_k[j][4 * four], of_k[j][4 * four + 1], of_k[j][4 * four + 2], of_k[j][4 * four + 3]);
+                } else {
+                    *reinterpret_cast<float2*>(memory + in_memory(k, 0)) = make_float2(of_k[j][0], of_k[j][1]);
+                }
             }
-        if (k0 > 0) __syncthreads();  // the chunk before is done with
+            __syncthreads();
+            // The places of K that a thread has: of each, the lines' elements times those of PER places.
+            constexpr int PLACES = CHUNK_K / LANES;
 #pragma unroll
-        for (int j = 0; j < OWN; j++) {
-            const int k = threadIdx.x + j * THREADS;
-            if constexpr (COUNT == 8) {
+            for (int i_k = 0; i_k < PLACES; i_k++) {
+                const int k = k_of(i_k);
+                float of_lines[COUNT];
+                if constexpr (COUNT == 8) {
 #pragma unroll
-                for (int half = 0; half < 2; half++)
-                    *reinterpret_cast<float4*>(memory + fours(k, half)) =
-                        make_float4(of_k[j][4 * half], of_k[j][4 * half + 1], of_k[j][4 * half + 2], of_k[j][4 * half + 3]);
-            } else {
-                *reinterpret_cast<float2*>(memory + fours(k, 0)) = make_float2(of_k[j][0], of_k[j][1]);
+                    for (int four = 0; four < 2; four++) {
+                        const float4 q = *reinterpret_cast<const float4*>(memory + in_memory(k, four));
+                        of_lines[4 * four] = q.x, of_lines[4 * four + 1] = q.y, of_lines[4 * four + 2] = q.z, of_lines[4 * four + 3] = q.w;
+                    }
+                } else {
+                    const float2 q = *reinterpret_cast<const float2*>(memory + in_memory(k, 0));
+                    of_lines[0] = q.x, of_lines[1] = q.y;
+                }
+#pragma unroll
+                for (int i = 0; i < COUNT; i++)
+#pragma unroll
+                    for (int c = 0; c < PER; c++) sum[i][c] = fmaf(of_lines[i], ALONG_K ? v[i_k / 4 * PER + c][i_k % 4] : v[i_k][c], sum[i][c]);
             }
         }
         __syncthreads();
 #pragma unroll
-        for (int j = 0; j < STEPS; j++) {
-            const int k = lane + j * LANES;
-            float of_k[COUNT];
-            if constexpr (COUNT == 8) {
+        for (int i = 0; i < COUNT; i++)
 #pragma unroll
-                for (int half = 0; half < 2; half++) {
-                    const float4 q = *reinterpret_cast<const float4*>(memory + fours(k, half));
-                    of_k[4 * half] = q.x, of_k[4 * half + 1] = q.y, of_k[4 * half + 2] = q.z, of_k[4 * half + 3] = q.w;
-                }
-            } else {
-                const float2 q = *reinterpret_cast<const float2*>(memory + fours(k, 0));
-                of_k[0] = q.x, of_k[1] = q.y;
-            }
+            for (int c = 0; c < PER; c++) memory[(i * WIDTH + place_of(c)) * LANE_STEP + lane] = sum[i][c];
+        __syncthreads();
 #pragma unroll
-            for (int i = 0; i < COUNT; i++)
+        for (int own = 0; own < OUTS; own++) {
+            const int out = threadIdx.x + own * THREADS;
+            if (out >= COUNT * WIDTH) break;
+            float of_lane[LANES];
 #pragma unroll
-                for (int c = 0; c < PER; c++) sum[i][c] = fmaf(of_k[i], v[j][c], sum[i][c]);
+            for (int j = 0; j < LANES; j++) of_lane[j] = memory[out * LANE_STEP + j];
+#pragma unroll
+            for (int half = LANES / 2; half > 0; half /= 2)
+#pragma unroll
+                for (int j = 0; j < LANES / 2; j++)
+                    if (j < half) of_lane[j] += of_lane[j + half];
+            total[own] += of_lane[0];
         }
     }
-    __syncthreads();
+    if (by_cluster && parts > 1) {
+        __syncthreads();
 #pragma unroll
-    for (int i = 0; i < COUNT; i++)
+        for (int own = 0; own < OUTS; own++)
+            if (threadIdx.x + own * THREADS < COUNT * WIDTH) memory[threadIdx.x + own * THREADS] = total[own];
+        cluster_sync();
+        if (rank == 0)
 #pragma unroll
-        for (int c = 0; c < PER; c++) memory[(i * WIDTH + place_of(c)) * LANES + lane] = sum[i][c];
-    __syncthreads();
-    for (int out = threadIdx.x; out < COUNT * WIDTH; out += THREADS) {
-        const int i = out / WIDTH;
+            for (int own = 0; own < OUTS; own++) {
+                const int out = threadIdx.x + own * THREADS;
+                total[own] = 0.f;
+                if (out >= COUNT * WIDTH) break;
+                for (int i = 0; i < parts; i++) {
+                    float of_part[1];
+                    load_cluster<true>(shared_address(memory + out), i, of_part);
+                    total[own] += of_part[0];
+                }
+            }
+        __syncwarp();
+        cluster_sync();  // until then nobody writes there
+        if (rank != 0) return;
+    }
+#pragma unroll
+    for (int own = 0; own < OUTS; own++) {
+        const int out = threadIdx.x + own * THREADS, i = out / WIDTH;
         const long long place = first + out % WIDTH;
-        if (i >= count || place >= y.rows) continue;
-        float part[LANES];
-#pragma unroll
-        for (int j = 0; j < LANES; j++) part[j] = memory[out * LANES + j];
-#pragma unroll
-        for (int half = LANES / 2; half > 0; half /= 2)
-#pragma unroll
-            for (int j = 0; j < LANES / 2; j++)
-                if (j < half) part[j] += part[j + half];
+        if (out >= COUNT * WIDTH || i >= count || place >= y.rows) continue;
         const long long m = side ? place : lines[i], n = side ? lines[i] : place;
         bool alone = false;
         if (side) {
             const RowStats row = s.stats[0][packed_matrix(s, 0, matrix) * p.m + m];
             alone = test.alone(test.see(row), Scale{row.scale}.flags());
         }
-        if (!alone) at.c[m * p.c.row + n * p.c.col] = epilogue(part[0], bias_at(p, n));
+        if (!alone) at.c[m * p.c.row + n * p.c.col] = epilogue(total[own], bias_at(p, n));
     }
     __syncthreads();
 }
 
 __device__ __forceinline__ void recompute_some_lines(const Params& s, int side, long long matrix, const long long* lines, int count,
-                                                     long long first, const AcceptTest& test, float* memory) {
-    if (count <= 2) recompute_lines<2, 1>(s, side, matrix, lines, count, first, test, memory);
-    else recompute_lines<TOGETHER, 1>(s, side, matrix, lines, count, first, test, memory);
+                                                     long long first, const AcceptTest& test, float* memory, bool by_cluster = false) {
+    if (side) {
+        if (count <= 2) recompute_lines<2, MM32_A_LOAD>(s, side, matrix, lines, count, first, test, memory, by_cluster);
+        else recompute_lines<TOGETHER, MM32_A_LOAD>(s, side, matrix, lines, count, first, test, memory, by_cluster);
+    } else {
+        if (count <= 2) recompute_lines<2, MM32_B_LOAD>(s, side, matrix, lines, count, first, test, memory, by_cluster);
+        else recompute_lines<TOGETHER, MM32_B_LOAD>(s, side, matrix, lines, count, first, test, memory, by_cluster);
+    }
 }
 
-// The rows, or columns, that the decision lists, as units: up to TOGETHER of them times so many places along them.
+// The rows, or columns, that the decision lists, as units: up to TOGETHER of them times WIDTH places along them.
 struct ListedLines {
-    int count, together, width;
+    int count, together;
     bool one;  // they are of an operand that the whole batch has, so lines of all of the batch; else each has a matrix of its own
     long long slices, copies, units;
 
     __device__ __forceinline__ ListedLines(const Params& s, int side) {
         const Problem& p = s.p;
-        const long long along = side ? p.m : p.n;
         one = s.matrices[side] == 1;
         count = (int)s.decision->alone[side], together = one ? TOGETHER : 1, copies = one ? p.batches : 1;
-        const long long groups = ceil_div(count, together) * copies;
-        // Four times as wide they take fewer instructions, but they have to fill the card. A multiprocessor asks memory for so many
-        // lines of its cache at a time, of which OTHERS places along rows are a quarter.
-        const bool many = one && count > 2 && groups * ceil_div(along, 4 * OTHERS) >= gridDim.x / 2;
-        width = many ? 4 * OTHERS : lies_along_rows(side) ? 2 * OTHERS : OTHERS;
-        slices = ceil_div(along, width), units = groups * slices;
+        slices = ceil_div(side ? p.m : p.n, WIDTH), units = ceil_div(count, together) * copies * slices;
     }
 };
 
@@ -386,7 +431,7 @@ __device__ __forceinline__ void recompute_listed(const Params& s, int list, cons
                                                  long long& of_matrix, float* memory) {
     const Problem& p = s.p;
     const ListedLines of_a(s, 0), of_b(s, 1);
-    for (long long i = blockIdx.x; i < of_a.units + of_b.units; i += gridDim.x) {
+    for (long long i = blockIdx.x / cluster_size(); i < of_a.units + of_b.units; i += gridDim.x / cluster_size()) {
         const int side = i >= of_a.units;
         const ListedLines x = side ? of_b : of_a;
         const long long unit = side ? i - of_a.units : i, rest = unit / x.slices, rows = side ? p.n : p.m;
@@ -397,27 +442,19 @@ __device__ __forceinline__ void recompute_listed(const Params& s, int list, cons
             if (threadIdx.x == 0) of_matrix = x.one ? rest % x.copies : row / rows;
         }
         __syncthreads();
-        const long long first = unit % x.slices * x.width;
-        if (x.width == 4 * OTHERS) {
-            recompute_lines<TOGETHER, 4>(s, side, of_matrix, lines, here, first, test, memory);
-        } else if ((lies_along_rows(0) || lies_along_rows(1)) && x.width == 2 * OTHERS) {
-            if (here <= 2) recompute_lines<2, 2>(s, side, of_matrix, lines, here, first, test, memory);
-            else recompute_lines<TOGETHER, 2>(s, side, of_matrix, lines, here, first, test, memory);
-        } else {
-            recompute_some_lines(s, side, of_matrix, lines, here, first, test, memory);
-        }
+        recompute_some_lines(s, side, of_matrix, lines, here, unit % x.slices * WIDTH, test, memory, true);
     }
 }
 
 // The rows and columns of a tile that are alone: slice `slice` of SLICES.
-constexpr int SLICES = TILE_N / OTHERS;
+constexpr int SLICES = TILE_N / WIDTH;
 __device__ __forceinline__ void recompute_alone(const Params& s, const Tile& tile, int slice, const Repair& repair, const AcceptTest& test,
                                                 float* memory) {
-    if (repair.rows_alone && tile.n0 + slice * OTHERS < s.p.n)
-        recompute_some_lines(s, 0, tile.matrix, repair.row, (int)repair.rows_alone, tile.n0 + slice * OTHERS, test, memory);
+    if (repair.rows_alone && tile.n0 + slice * WIDTH < s.p.n)
+        recompute_some_lines(s, 0, tile.matrix, repair.row, (int)repair.rows_alone, tile.n0 + slice * WIDTH, test, memory);
     if (!repair.columns_alone) return;
     constexpr int ROWS = TILE_M / SLICES;
-    for (long long m = tile.m0 + slice * ROWS; m < min(tile.m0 + (slice + 1) * ROWS, s.p.m); m += OTHERS)
+    for (long long m = tile.m0 + slice * ROWS; m < min(tile.m0 + (slice + 1) * ROWS, s.p.m); m += WIDTH)
         recompute_some_lines(s, 1, tile.matrix, repair.column, (int)repair.columns_alone, m, test, memory);
 }
 
@@ -430,7 +467,7 @@ __device__ __forceinline__ void recompute_alone_again(const Params& s, const Til
             if (!(side ? repair.column_alone[i] : repair.row_alone[i])) continue;
             if (threadIdx.x == 0) repair.row[0] = first + i;
             __syncthreads();
-            for (long long other = others; other < end; other += OTHERS)
+            for (long long other = others; other < end; other += WIDTH)
                 recompute_some_lines(s, side, tile.matrix, repair.row, 1, other, test, memory);
         }
     }

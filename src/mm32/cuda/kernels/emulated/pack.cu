@@ -180,7 +180,7 @@ static_assert(TARGET_EXACT == 14);
 // By so many powers of two the largest element of a row exceeds the largest sampled one, if small elements are to matter.
 constexpr int EXCEEDS = 4;
 // From this K on lo is scaled whatever the data are. Small elements are counted over all of K, but the bound of |A||B| comes from as many
-// samples as ever: of normal data with K = 524288 single sums were rejected (256 x 524288 x 256 took 20 times as long), of (U - 1/2)
+// samples as ever: of normal data with K = 524288 single sums were rejected (256 x 524288 x 256 took 16 times as long), of (U - 1/2)
 // exp(N/2) and ReLU outputs some from 131072 on.
 constexpr int LONG_K = 65536;
 // A row spans much, too, if a further element has an exponent more than this above that of the largest sampled one.
