@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -124,8 +125,10 @@ class Probing:
             p for p in self.report.probes if p not in applied and p.get("reason") not in (LATE, NO_MEMORY, UNSET)
         ]
         if len(skipped) > len(applied):
+            why = Counter(str(p.get("reason")) for p in skipped).most_common(1)[0]
+            often = f" ({why[0]}: {why[1]})" if why[1] > 1 else ""
             self.report.left_out.append(
-                f"{len(skipped)} of {len(self.report.probes)} probes, which do not suit its data"
+                f"{len(skipped)} of {len(self.report.probes)} probes, which do not suit its data{often}"
             )
         larger = [p for p in self.report.probes if p["name"] in LARGER]
         if larger and all(p.get("reason") == NOT_FINITE for p in larger) and len(skipped) <= len(applied):
@@ -141,7 +144,9 @@ class Probing:
                 self.report.left_out.append(f"arithmetic of more than {math.floor(own)} bits on data like its own")
             if bits < FULL_BITS and self.truth.contraction is None and not fine:
                 self.report.left_out.append(f"arithmetic of more than {bits:.0f} bits, which none of its data show")
-        self.report.left_out += self.comparison.unlike() + self._labels()
+        tied = any(p["name"] == "equal neighbours" for p in applied)
+        unlike = [said if tied else said.replace("in order", "strictly in order") for said in self.comparison.unlike()]
+        self.report.left_out += unlike + self._labels()
         return worst
 
     def _labels(self) -> list[str]:
@@ -346,13 +351,14 @@ class Probing:
             comparison.keep(truths, trial=False)
         result: Judgement | None = None
         free: dict[str, tuple[Tensor, Tensor]] = {}
+        compares = False
         skips = False  # the candidate has the answer of a kernel that skips zeros
         with suppress(torch.OutOfMemoryError):
             first = judge(got, truths)
             if not first.same and not variation.isolating:
                 first = self._disturb_again(first, truths, got, seed)
             if not first.same and variation.odd:
-                free, skipping = self._free(truths, seed)
+                free, compares, skipping = self._free(truths, seed)
                 first = judge(got, truths)
                 skips = not first.same and bool(skipping)
                 if skips:
@@ -377,7 +383,7 @@ class Probing:
         comparison.note_inputs()
         drawn = variation.odd and self.report.problem["draws"]  # what NaN and Inf do depends on what a call draws
         if result.same and not variation.state and not drawn and not skips:
-            self._keep_odd(variation.name, partial(self._truths, variation, free=free, equal=equal))
+            self._keep_odd(variation.name, partial(self._truths, variation, free=free, compares=compares, equal=equal))
         if variation.isolating:
             self._count_bits(result)
         if variation.name == "zero-mean":
@@ -432,15 +438,16 @@ class Probing:
         lacks = self.comparison.candidate.ask("build", build, seed=self.session.seed).header.get("lacks")
         return not isinstance(lacks, list) or bool(lacks)
 
-    def _free(self, truths: list[Truth], seed: int) -> tuple[dict[str, tuple[Tensor, Tensor]], list[Any]]:
-        """Truth.free of each tensor, which the truths get too: where NaN and Inf of the inputs decide nothing. And the output of
-        a kernel that skips zeros, for which 0 times NaN is 0."""
-        value = self.reference.ask("free", seed=seed).value
-        found = value["free"]
+    def _free(self, truths: list[Truth], seed: int) -> tuple[dict[str, tuple[Tensor, Tensor]], bool, list[Any]]:
+        """Truth.free of each tensor, and Truth.compares, which the truths get too: where NaN and Inf of the inputs decide
+        nothing, and whether the model does nothing for NaN. And the output of a kernel that skips zeros, for which 0 times NaN
+        is 0."""
+        reply = self.reference.ask("free", seed=seed)
+        value, found, compares = reply.value, reply.value["free"], bool(reply.header.get("compares"))
         free = {truth.path: (one[0], one[1]) for truth, one in zip(truths, found, strict=False) if one is not None}
         for truth in truths:
-            truth.free = free.get(truth.path)
-        return free, [leaf for _, leaf in leaves(value["skipping"])]
+            truth.free, truth.compares = free.get(truth.path), compares and not truth.either
+        return free, compares, [leaf for _, leaf in leaves(value["skipping"])]
 
     def _output(self, seed: int, odd: bool) -> tuple[Any, str]:
         """The candidate's output; or that it raises, which on `odd` data, that hold NaN or Inf, is no wrong answer."""
@@ -471,6 +478,7 @@ class Probing:
         free: dict[str, tuple[Tensor, Tensor]],
         noise: bool = True,
         equal: bool = False,
+        compares: bool = False,
     ) -> list[Truth]:
         """The truths of the reference's output for a variation's data, with what more is right for these; `equal`: what sums of
         equal terms may be off, too."""
@@ -485,7 +493,7 @@ class Probing:
             if gross and truth.noise is not None:
                 truth.noise.normwise = max(MORE * truth.noise.normwise, gross)
                 truth.noise.componentwise = max(MORE * truth.noise.componentwise, gross / U32)
-            truth.free = free.get(truth.path)
+            truth.free, truth.compares = free.get(truth.path), compares and not truth.either
             integers = isinstance(truth.reference, Tensor) and truth.u == 0 and truth.reference.dtype != torch.bool
             if variation.ties and integers and (variation.odd or self.report.problem["picks"]):
                 truth.tied = None if variation.odd else truth.flips

@@ -154,21 +154,24 @@ class ReferenceRunner(ScriptRunner):
 
         They are made on the model's device where the script's own calls allow it. A dict holds arguments by name.
         """
+        made = self._get_inputs(request["seed"])
+        self.names = [str(name) for name in made] if isinstance(made, dict) else None
+        self.place(list(made.values()) if isinstance(made, dict) else _as_list(made, "get_inputs"))
+        return {"value": self.inputs, "names": self.names}
+
+    def _get_inputs(self, seed: int) -> Any:
+        """What the script makes."""
         assert self.script is not None
         make = self.script.function("get_inputs")
-        seed_everything(request["seed"])
+        seed_everything(seed)
         try:
             with torch.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext():
-                made = make()
+                return make()
         except Exception:
             if self.device.type == "cpu":
                 raise
-            seed_everything(request["seed"])
-            made = make()
-        self.names = [str(name) for name in made] if isinstance(made, dict) else None
-        made = list(made.values()) if isinstance(made, dict) else _as_list(made, "get_inputs")
-        self.place(made)
-        return {"value": self.inputs, "names": self.names}
+            seed_everything(seed)
+            return make()
 
     def forward(self, request: Request) -> Answer:
         """As any runner's; with the seconds that it took. What `_fails` has found out for these inputs is not computed again."""
@@ -403,8 +406,9 @@ class ReferenceRunner(ScriptRunner):
         limited: dict[int, str] = {}
         if self.recorder is not None and (variation is None or variation.outside):
             limited = self.recorder.limited
+        hiding: set[int] = set()
         if name.startswith("fractions") and self.recorder is not None and isolating.exponential(self.recorder.names):
-            limited = limited | dict.fromkeys(self.recorder.hiding, "1 - x, as a mask does")
+            hiding = self.recorder.hiding
         if variation is not None and variation.spreads and any(of in op for op in self._operators() for of in PLACES):
             return {"why_not": "a NaN is no place: the reference looks something up by numbers of floating point"}
         if name in ("near one", "near zero") and not self._operators() & LONG_PRODUCTS:
@@ -444,12 +448,17 @@ class ReferenceRunner(ScriptRunner):
                     filled = variations.near(leaves, generator, name == "near one", max(self.lengths, default=0))
                 elif name == "edges":
                     filled = variations.on_edges(leaves, generator, self._edges(leaves))
+                elif name == "ends":
+                    filled = variations.on_ends(leaves, generator, self.recorder.limited if self.recorder else ())
+                elif name == "another draw":
+                    other = pytree.tree_leaves(self._get_inputs(seed)) if variations.alike(leaves) else []
+                    filled = variations.of_another_draw(leaves, other, generator)
                 elif name in ("other integers", "integers in other places"):
                     exchange = name == "integers in other places"
                     filled = variations.replaced(leaves, generator, exchange, request["steady"])
                 else:
                     filled = fill("wide sums" if wide else name, leaves, generator)
-                filled = _kept_within(filled, leaves, limited)
+                filled = _kept_within(filled, leaves, limited, hiding)
                 if name == "ones and zeros" and not self._may_rise(1):
                     filled = [old if _all_zero(old) else new for old, new in zip(leaves, filled, strict=True)]
                 self.place(pytree.tree_unflatten(filled, spec))
@@ -545,11 +554,17 @@ class ReferenceRunner(ScriptRunner):
     def free(self, request: Request) -> Answer:
         """Of each tensor of the output, which entries do not depend on those inputs that are NaN or infinite, and what they are:
         the same with other numbers in their place, but for rounding. A product with 0, as behind a mask, which a kernel may skip;
-        a Fourier transform. And the output ("skipping") of a model that does skip zeros. Nothing where that is not known."""
+        a Fourier transform. And the output ("skipping") of a model that does skip zeros. Nothing where that is not known.
+        "compares": the model does nothing for a NaN, so where one leads to a number, that is by a comparison."""
         usual, spec = self.usual
         found = self._free(usual, spec, pytree.tree_leaves(self.inputs), request["seed"])
+        finite = all(bool(t.isfinite().all()) for t in usual if isinstance(t, Tensor) and t.is_floating_point())
         return {
-            "value": {"free": found, "skipping": self.copy(self._skipping(request["seed"], self.last)) if found else []}
+            "value": {
+                "free": found,
+                "skipping": self.copy(self._skipping(request["seed"], self.last)) if found else [],
+            },
+            "compares": finite and self.recorder is not None and not self.recorder.asks_nan,
         }
 
     def _free(self, usual: list[Any], spec: Any, odd: list[Any], seed: int) -> list[Any]:
@@ -727,12 +742,18 @@ def _all_zero(value: Any) -> bool:
     return whole and not bool(value.any())
 
 
-def _kept_within(filled: list[Any], own: list[Any], limited: dict[int, str]) -> list[Any]:
-    """`filled`, but for those inputs that have to lie between 0 and 1. Raises CannotVary where nothing else was changed."""
-    kept = [old if i in limited else new for i, (old, new) in enumerate(zip(own, filled, strict=True))]
-    if limited and all(new is old for new, old in zip(kept, own, strict=True)):
-        i, name = next((i, name) for i, name in sorted(limited.items()) if filled[i] is not own[i])
-        raise variations.CannotVary(f"the reference takes values from 0 to 1 only: input {i} goes into {name}")
+def _kept_within(filled: list[Any], own: list[Any], limited: dict[int, str], hiding: set[int]) -> list[Any]:
+    """`filled`, with numbers from 0 to 1 in the `limited` inputs, and those that are masks as they were. Raises CannotVary where
+    nothing is changed then."""
+    kept = [old if i in hiding else new for i, (old, new) in enumerate(zip(own, filled, strict=True))]
+    for i in limited:
+        if kept[i] is not own[i] and isinstance(kept[i], Tensor):
+            kept[i] = variations.within(own[i], kept[i])
+    if (limited or hiding) and all(new is old for new, old in zip(kept, own, strict=True)):
+        i = next(i for i in sorted((*limited, *hiding)) if filled[i] is not own[i])
+        raise variations.CannotVary(
+            f"the reference takes values from 0 to 1 only: input {i} goes into {limited.get(i, '1 - x, as a mask does')}"
+        )
     return kept
 
 

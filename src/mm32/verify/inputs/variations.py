@@ -7,7 +7,7 @@ data, or fails on them, the variation does not apply: the reference's process tr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -149,6 +149,29 @@ VARIATIONS = (
         "entries equal to numbers that the model compares with, in an operator or a buffer: the wrong side shows",
         outside=False,
     ),
+    Variation(
+        "ends",
+        "of values from 0 to 1, some 0, some 1, and some close to these: a logarithm without a bound shows",
+        outside=False,
+    ),
+    Variation(
+        "equal neighbours",
+        "of rows in order, some entries equal to the one before: a difference without a guard and a missing case for ties show",
+        outside=False,
+        ties=True,
+    ),
+    Variation(
+        "missing values",
+        "of inputs that hold NaN for what is missing, rows without a value, with one, with two, and with all",
+        outside=False,
+        ties=True,
+        milder=("missing but one", "missing but two"),
+    ),
+    Variation(
+        "another draw",
+        "of integers in inputs of one shape, rows of another call of get_inputs, or moved: what they share must not matter",
+        outside=False,
+    ),
     Variation("far below", "nothing above -65504: a maximum that starts at some negative number shows", ties=True),
     Variation(
         "steady",
@@ -190,6 +213,15 @@ MILDER = {
             outside=False,
         ),
         Variation("fractions of one sign", "of an input that is all one number, other numbers of its sign"),
+        *(
+            Variation(
+                f"missing but {least}",
+                f"of inputs that hold NaN for what is missing, rows with {least} value{'s' * (least != 'one')}, and with all",
+                outside=False,
+                ties=True,
+            )
+            for least in ("one", "two")
+        ),
         *(
             Variation(
                 f"parameters times {by}",
@@ -386,9 +418,7 @@ def fill(name: str, values: Sequence[object], generator: torch.Generator) -> lis
         for i in chosen:
             t = values[i]
             assert isinstance(t, Tensor)
-            change = changes[name]
-            new = torch.complex(change(t.real).float(), change(t.imag).float()) if t.is_complex() else change(t)
-            out[i] = like(t, new)
+            out[i] = like(t, _around_nan(t, changes[name]))
     elif name == "rolled":
         sizes = [t.shape[0] for t in values if isinstance(t, Tensor) and _may_roll(t)]
         if not sizes:
@@ -414,6 +444,17 @@ def fill(name: str, values: Sequence[object], generator: torch.Generator) -> lis
             new[tuple(int(n) for n in torch.unravel_index(torch.tensor(at), t.shape))] = float(what)
             out[i] = new
     return out
+
+
+def _around_nan(t: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
+    """`change` of the tensor, or of its real and its imaginary part. NaN that stands for what is missing stays where it is, and
+    is 0 for `change`: else sizes, and with them all that is drawn, would be NaN."""
+    if t.is_complex():
+        return torch.complex(_around_nan(t.real, change).float(), _around_nan(t.imag, change).float())
+    missing = t.isnan()
+    if not bool(missing.any()):
+        return change(t)
+    return change(t.masked_fill(missing, 0)).masked_fill(missing, math.nan)
 
 
 def _may_roll(t: Tensor) -> bool:
@@ -516,6 +557,103 @@ def on_edges(values: Sequence[object], generator: torch.Generator, edges: Tensor
         if isinstance(t, Tensor) and is_data(t) and edges.numel():
             places = torch.randint(0, edges.numel(), t.shape, generator=generator, device=t.device)
             out[i] = like(t, torch.where(_few(t, 4, generator), edges[places].to(t.dtype), t))
+    return _changed(out, values)
+
+
+def within(own: Tensor, new: Tensor) -> Tensor:
+    """`new` as numbers from 0 to 1, its least 0 and its largest 1 where any lies outside; `own` where it holds NaN or Inf."""
+    if not bool(new.isfinite().all()):
+        return own
+    wide = new.double()
+    low, high = wide.amin(), wide.amax()
+    if bool(low >= 0) and bool(high <= 1):
+        return new
+    return like(own, (wide - low) / (high - low)) if bool(high > low) else torch.full_like(own, 0.5)
+
+
+def on_ends(values: Sequence[object], generator: torch.Generator, limited: Collection[int]) -> list[object]:
+    """An eighth of the entries of data that are `limited` to numbers from 0 to 1 become 0, an eighth 1, an eighth 2^-20 to 2^-60
+    and an eighth 1 - 2^-24 to 1 - 2^-12, in each input by itself. Raises CannotVary, with nothing to report."""
+    out = list(values)
+    for i in sorted(limited):
+        t = values[i]
+        if not is_data(t):
+            continue
+        assert isinstance(t, Tensor)
+        kind = torch.randint(0, 8, t.shape, generator=generator, device=t.device)
+        far = torch.rand(t.shape, generator=generator, device=t.device, dtype=torch.float64)
+        new = t.double()
+        ends = torch.zeros_like(far), torch.ones_like(far), torch.exp2(-20 - 40 * far), 1 - torch.exp2(-24 + 12 * far)
+        for number, end in enumerate(ends):
+            new = torch.where(kind == number, end, new)
+        out[i] = like(t, new)
+    return _changed(out, values)
+
+
+def _equal_neighbours(values: Sequence[object], generator: torch.Generator) -> list[object]:
+    """Of rows in order, two entries of five take the value of the one before, among them the second and the last."""
+    out = list(values)
+    for i, t in enumerate(values):
+        if not isinstance(t, Tensor) or not t.is_floating_point() or structure(t) != "in order":
+            continue
+        equal = torch.rand(t.shape, generator=generator, device=t.device) < 0.4
+        equal[..., 0], equal[..., 1], equal[..., -1] = False, True, True
+        places = torch.arange(t.shape[-1], device=t.device).expand(t.shape)
+        out[i] = like(t, t.gather(-1, torch.where(equal, 0, places).cummax(-1).values))
+    return _changed(out, values)
+
+
+def _missing(values: Sequence[object], generator: torch.Generator, least: int = 0) -> list[object]:
+    """Of inputs that hold NaN, a fifth of the rows with so many values as `least`, with one and with two more, with all, and as
+    they are. A row is what the last axis runs over."""
+    out = list(values)
+    for i, t in enumerate(values):
+        if not isinstance(t, Tensor) or not t.is_floating_point() or t.dim() < 2 or t.shape[-1] < 4:
+            continue
+        if not bool(t.isnan().any()):
+            continue
+        given = t.nan_to_num(0.0, math.inf, -math.inf)
+        drawn = torch.randn(t.shape, generator=generator, device=t.device) * size_of(given)
+        whole = torch.where(t.isnan(), drawn.to(t.dtype), t)
+        count = math.prod(t.shape[:-1])
+        kind = torch.randperm(count, generator=generator, device=t.device).view(*t.shape[:-1], 1) % 5
+        rank = torch.rand(t.shape, generator=generator, device=t.device).argsort(-1).argsort(-1)
+        new = torch.where(kind < 3, whole.masked_fill(rank >= least + kind, math.nan), torch.where(kind == 3, whole, t))
+        out[i] = like(t, new)
+    return _changed(out, values)
+
+
+def alike(values: Sequence[object]) -> list[int]:
+    """The inputs of integers that are of the type and the shape of one before them."""
+    kinds = [
+        (t.dtype, t.shape) if isinstance(t, Tensor) and t.dtype in WIDEST and t.numel() >= LEAST else None
+        for t in values
+    ]
+    return [i for i, kind in enumerate(kinds) if kind is not None and kind in kinds[:i]]
+
+
+def of_another_draw(values: Sequence[object], other: Sequence[object], generator: torch.Generator) -> list[object]:
+    """Those that are `alike` become those of `other`, which get_inputs made by another seed; but every second row is its own one,
+    rolled along the last axis by up to half of it, unless rows are in order or padded. Raises CannotVary, with nothing to
+    report."""
+    out = list(values)
+    for i in alike(values):
+        t, new = values[i], other[i] if i < len(other) else None
+        assert isinstance(t, Tensor)
+        if not isinstance(new, Tensor) or (new.dtype, new.shape) != (t.dtype, t.shape):
+            continue
+        new = new.to(t.device)
+        steps = t.diff(dim=-1)
+        if (
+            t.dim() > 1
+            and t.shape[-1] >= ORDERED
+            and not _belongs_together(t, False)
+            and bool((steps < 0).any(-1).all())
+        ):
+            by = int(torch.randint(t.shape[-1] // 8, t.shape[-1] // 2 + 1, (1,), generator=generator, device=t.device))
+            new = torch.where(_kinds(t, 2, generator) == 0, new, t.roll(by, -1))
+        if not torch.equal(new, t):
+            out[i] = like(t, new)
     return _changed(out, values)
 
 
@@ -724,6 +862,10 @@ SPECIAL: dict[str, Callable[[Sequence[object], torch.Generator], list[object]]] 
     "integers in other places": partial(replaced, exchange=True),
     "wide integers": _wide_integers,
     "wide sums": partial(_wide_integers, products=False),  # "wide integers" of a model without products
+    "equal neighbours": _equal_neighbours,
+    "missing values": _missing,
+    "missing but one": partial(_missing, least=1),
+    "missing but two": partial(_missing, least=2),
     "distributions": _distributions,
     "distributions without zeros": partial(_distributions, zeros=False),
 }

@@ -49,7 +49,8 @@ class Truth:
     Without `exact` there is no float64 truth, and the reference's result is taken instead; without `gauge` the model is
     no contraction. With `either`, any number is as right as a NaN of the reference's. With `picked` its
     values are entries of its inputs, and nothing is rounded. `free`: where NaN and Inf of the inputs decide nothing, since any
-    number in their place would give the same, and what that is. `spreads`: a NaN is right there too. `extreme`: of data on
+    number in their place would give the same, and what that is. `spreads`: a NaN is right there too. `compares`: the model does
+    nothing for NaN, so that where one led to a number, by comparisons, any value is as right. `extreme`: of data on
     which honest arithmetic of 22 bits loses small entries beside large ones, or on which the reference may be exact by
     chance. `columns`: by axis, the norm of each column, and `own_sizes`, the reference's errors by size, once they are known. Two
     other rules take the place of the bounds: with `bitwise` every value must equal the reference's, with `relative`
@@ -77,6 +78,7 @@ class Truth:
     picked: bool = False
     free: tuple[Tensor, Tensor] | None = None
     spreads: bool = False
+    compares: bool = False
     extreme: bool = False
     columns: dict[int, Tensor] = field(default_factory=dict)
     own_sizes: list[float] | None = None

@@ -61,6 +61,8 @@ def dropped(func: Any, args: Any, kwargs: Any) -> bool:
     return True
 
 
+# Operators that do something for NaN. What asks whether a number is one compares it with itself.
+FOR_NAN = {"nan_to_num", "nansum", "nanmedian", "isnan", "isfinite", "isinf", "isposinf", "isneginf", "fmax", "fmin"}
 COPIES = {"clone", "_unsafe_view"}  # operators that give out what they are given and are no views
 
 
@@ -85,12 +87,15 @@ class Recorder(Mode):
         self.names: set[str] = set()  # of all operators
         self.compared: set[float] = {0.0}  # numbers that entries are compared with
         self.smallest: int | None = None  # axis of what they look something up in by integers
+        self.asks_nan = False  # whether the model does something for NaN
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         self.names.add(func._schema.name)
-        if base_name(func._schema.name) in COMPARES:
+        name = base_name(func._schema.name)
+        if name in COMPARES:
             self.compared |= {float(a) for a in args if type(a) in (int, float)}
+        self.asks_nan |= name in FOR_NAN or (name in ("eq", "ne") and len(args) > 1 and args[0] is args[1])
         if any(word in func._schema.name for word in LOOKUPS):
             shape = args[0].shape if args and isinstance(args[0], Tensor) else ()
             self.smallest = min(min(shape, default=0), self.smallest if self.smallest is not None else 1 << 62)

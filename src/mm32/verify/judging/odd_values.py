@@ -21,11 +21,14 @@ SPREAD_HINT = (
 
 def settled(got: Tensor, truth: Truth) -> Tensor:
     """`got` with the reference's numbers where it has NaN and the output does not depend on the NaN of the inputs, if that is
-    right (Truth.spreads)."""
-    if truth.free is None or not truth.spreads or got.shape != truth.reference.shape:
+    right (Truth.spreads); and where it does depend on it, and the reference's are numbers by comparisons (Truth.compares): those
+    of a rank by sorting are others than those of one by counting."""
+    if truth.free is None or got.shape != truth.reference.shape or got.dtype != truth.reference.dtype:
         return got
-    independent = truth.free[0].to(got.device)
-    return torch.where(independent & got.isnan() & truth.reference.isfinite(), truth.reference, got)
+    independent, finite = truth.free[0].to(got.device), truth.reference.isfinite()
+    if truth.compares:
+        got = torch.where(~independent & finite, truth.reference, got)
+    return torch.where(independent & got.isnan() & finite, truth.reference, got) if truth.spreads else got
 
 
 def decided(got: Tensor, truth: Truth) -> tuple[Tensor, Tensor]:
