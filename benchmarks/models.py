@@ -1,7 +1,7 @@
 """Runs whole programs on the card here and writes their record: python benchmarks/models.py [--programs] [-o FILE].
 
 The four models of examples/models/, or with --programs those of examples/programs/, which are other people's. They need a CUDA
-device, the sizes are for one with 80 GB or more, with --programs 140 GB, and what `pip install -e ".[examples]"` or ".[programs]"
+device, the sizes are for one with 80 GB or more, with --programs 80 GB, and what `pip install -e ".[examples]"` or ".[programs]"
 brings. The records that README.md and docs/models.md are made from are benchmarks/results/<card>/models.json and programs.json;
 after writing one, `make tables`.
 

@@ -200,7 +200,7 @@ def exports(load: Load, source: Source) -> str:
 
 
 def families(load: Load, source: Source) -> str:
-    """The families of the record's first shape, kind by kind, and a line for each further shape."""
+    """The families of the record's first shape, kind by kind; then those of each further shape."""
     first, *further = of_data.by_shape(load("families")["rows"]).values()
 
     def over_torch(row: Row) -> str:
@@ -220,10 +220,12 @@ def families(load: Load, source: Source) -> str:
         ("error mm32", errors("mm32")),
         ("computed by", of_data.computed_by),
     )
-    parts = [f"{families_line(rows)}\n" for rows in (first, *further)]
+    parts = [f"{families_line(first)}\n"]
     for kind, what in of_data.KINDS.items():
         if of_kind := [row for row in first if row["kind"] == kind]:
             parts.append(f"**{what}**\n\n{grid(columns, of_kind)}")
+    for rows in further:
+        parts.append(f"{families_line(rows)}\n\n{grid([c for c in columns if c[0] != 'what'], rows)}")
     return "\n".join(parts) + source("families")
 
 
