@@ -1,8 +1,9 @@
 """What each area of the tests costs: seconds of processors, counted here, kept in record.json, held to twice what is recorded.
 
-Processors' seconds, user's and system's, of the test's process and of the children that it waited for: a busy machine makes
-tests wait, and hardly makes them compute more. As a program, `python tests/shares.py AREA COMMAND...` runs a command that is no
-test (`make lint`, `make docs`) and keeps what it took for the table that the tests end with.
+Processors' seconds, user's and system's, of the test's process and of the children that it waited for: other programs on its
+cores make tests wait, and hardly make them compute more. Others on the host can: all areas were three times as slow once. As a
+program, `python tests/shares.py AREA COMMAND...` runs a command that is no test (`make lint`, `make docs`) and keeps what it
+took for the table that the tests end with.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import hashlib
 import json
 import os
 import platform
+import statistics
 import subprocess
 import sys
 from collections import Counter
@@ -200,17 +202,25 @@ class Run:
         return lines
 
     def excess(self, made: dict[str, Any] | None) -> str | None:
-        """Why a whole quick run took too long, if it did."""
+        """Why a whole quick run took too long, if it did. A machine that is slower now than at the record, because others use it
+        too, makes every area slower: by how much, the median of the areas says."""
         if made is None:
             return None
-        now = sum(seconds for name, seconds in self.areas().items() if name != UNBOUNDED)
-        of_record = {name: of["quick"] for name, of in made["areas"].items() if of["tests"] or name == STARTING}
-        limit = LIMIT * sum(seconds for name, seconds in of_record.items() if name != UNBOUNDED)
-        if now <= limit:
+        took = {name: seconds for name, seconds in self.areas().items() if name != UNBOUNDED}
+        of_record = {
+            name: of["quick"]
+            for name, of in made["areas"].items()
+            if (of["tests"] or name == STARTING) and name != UNBOUNDED
+        }
+        ratios = [took[name] / seconds for name, seconds in of_record.items() if name in took and seconds > 0]
+        slower = max(1.0, statistics.median(ratios)) if ratios else 1.0
+        now, expected = sum(took.values()), slower * sum(of_record.values())
+        if now <= LIMIT * expected:
             return None
         return (
-            f"the tests took {now:.0f} s of processors, more than {LIMIT:g} times the {limit / LIMIT:.0f} s on record; mark "
-            f"what is slow (@pytest.mark.slow), or record it: {REMEDY}"
+            f"the tests took {now:.0f} s of processors, more than {LIMIT:g} times the {expected:.0f} s on record"
+            + (f" for a machine that is {slower:.1f} times slower than it was" if slower > 1 else "")
+            + f"; mark what is slow (@pytest.mark.slow), or record it: {REMEDY}"
         )
 
     def write(self, outcomes: dict[str, int], left_out: dict[str, int], wall: float, workers: int) -> None:

@@ -202,7 +202,11 @@ def test_variations_leave_masks_labels_indices_and_distributions_alone() -> None
     ]
     for variation in VARIATIONS:
         # Of these test_odd_data.py, test_scales.py, test_unasked_values.py and test_rare_places.py.
-        if variation.state or variation.spreads or variation.name in (*variations.SPECIAL, "edges"):
+        if (
+            variation.state
+            or variation.spreads
+            or variation.name in (*variations.SPECIAL, "edges", "ends", "another draw")
+        ):
             continue
         out = variations.fill(variation.name, values, torch.Generator().manual_seed(1))
         if variation.name != "rolled":
