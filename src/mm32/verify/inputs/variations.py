@@ -581,8 +581,8 @@ def on_ends(values: Sequence[object], generator: torch.Generator, limited: Colle
             continue
         assert isinstance(t, Tensor)
         kind = torch.randint(0, 8, t.shape, generator=generator, device=t.device)
-        far = torch.rand(t.shape, generator=generator, device=t.device, dtype=torch.float64)
-        new = t.double()
+        far = torch.rand(t.shape, generator=generator, device=t.device)
+        new = t.float()
         ends = torch.zeros_like(far), torch.ones_like(far), torch.exp2(-20 - 40 * far), 1 - torch.exp2(-24 + 12 * far)
         for number, end in enumerate(ends):
             new = torch.where(kind == number, end, new)
