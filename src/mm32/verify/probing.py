@@ -446,7 +446,7 @@ class Probing:
         value, found, compares = reply.value, reply.value["free"], bool(reply.header.get("compares"))
         free = {truth.path: (one[0], one[1]) for truth, one in zip(truths, found, strict=False) if one is not None}
         for truth in truths:
-            truth.free, truth.compares = free.get(truth.path), compares and not truth.either
+            truth.free, truth.compares = free.get(truth.path), compares
         return free, compares, [leaf for _, leaf in leaves(value["skipping"])]
 
     def _output(self, seed: int, odd: bool) -> tuple[Any, str]:
@@ -493,7 +493,7 @@ class Probing:
             if gross and truth.noise is not None:
                 truth.noise.normwise = max(MORE * truth.noise.normwise, gross)
                 truth.noise.componentwise = max(MORE * truth.noise.componentwise, gross / U32)
-            truth.free, truth.compares = free.get(truth.path), compares and not truth.either
+            truth.free, truth.compares = free.get(truth.path), compares
             integers = isinstance(truth.reference, Tensor) and truth.u == 0 and truth.reference.dtype != torch.bool
             if variation.ties and integers and (variation.odd or self.report.problem["picks"]):
                 truth.tied = None if variation.odd else truth.flips

@@ -26,7 +26,7 @@ def settled(got: Tensor, truth: Truth) -> Tensor:
     if truth.free is None or got.shape != truth.reference.shape or got.dtype != truth.reference.dtype:
         return got
     independent, finite = truth.free[0].to(got.device), truth.reference.isfinite()
-    if truth.compares:
+    if truth.compares and not truth.either:  # an Inf leads to numbers by more than comparisons
         got = torch.where(~independent & finite, truth.reference, got)
     return torch.where(independent & got.isnan() & finite, truth.reference, got) if truth.spreads else got
 
