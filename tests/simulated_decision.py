@@ -82,7 +82,8 @@ class Head(ctypes.Structure):
         ("tier", ctypes.c_uint), ("decided", ctypes.c_uint), ("unsure", ctypes.c_uint), ("recomputed", ctypes.c_uint),
         ("scaled_lo", ctypes.c_uint), ("finished", ctypes.c_uint * 2), ("packed", ctypes.c_uint), ("judged", ctypes.c_uint),
         ("tiny", ctypes.c_uint), ("not_finite", ctypes.c_uint * 2), ("out_of_range", ctypes.c_uint * 2),
-        ("alone", ctypes.c_uint * 2), ("early", ctypes.c_uint),
+        ("alone", ctypes.c_uint * 2), ("outliers", ctypes.c_uint * 2), ("few_outliers", ctypes.c_uint),
+        ("early", ctypes.c_uint),
     )  # fmt: skip
 
 

@@ -64,6 +64,18 @@ def bad_rows(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array]:
     return a, b
 
 
+def outliers(of_a: int, of_b: int) -> Draw:
+    """Rows and columns of which one or two elements make the whole sum."""
+
+    def draw(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array]:
+        a, b = noise(rng, m, K), noise(rng, K, n)
+        a[20 : 20 + of_a] = log_normal(rng, 18, of_a, K)
+        b[:, 5 : 5 + of_b] = log_normal(rng, 18, K, of_b)
+        return a, b
+
+    return draw
+
+
 def triangles(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array]:
     """First rows and columns of few elements."""
     return np.tril(noise(rng, m, K)), np.triu(noise(rng, K, n))
@@ -151,6 +163,8 @@ CASES: dict[str, tuple[Draw, str | None, bool | None]] = {
     "sigma 4": (lambda r, m, n: (log_normal(r, 4, m, K), log_normal(r, 4, K, n)), BF16X6, True),
     "one-hot": (one_hot, BF16X6, True),
     "bad rows": (bad_rows, None, False),
+    "few outliers": (outliers(2, 1), SCALED_LO, False),
+    "many outliers": (outliers(12, 1), None, None),
     "triangles": (triangles, None, False),
     "pairs": (apart(8), SCALED_LO, False),
     "more pairs than a tile may have": (apart(15), SCALED_LO, False),
@@ -169,7 +183,18 @@ CASES: dict[str, tuple[Draw, str | None, bool | None]] = {
 
 # Of so small a C these would be left to bf16x6 at once.
 LATE = ("pairs", "more pairs than a tile may have")
-QUICK = ("some NaN", "bad rows", "pairs", "softmax", "large channels", "tiny", "powers", "RBF kernels")
+QUICK = (
+    "some NaN",
+    "bad rows",
+    "few outliers",
+    "many outliers",
+    "pairs",
+    "softmax",
+    "large channels",
+    "tiny",
+    "powers",
+    "RBF kernels",
+)
 
 
 @pytest.mark.parametrize("layout", ["nn", pytest.param("tt", marks=pytest.mark.slow)])
@@ -239,6 +264,7 @@ def as_sampled(found: Array, places: Array, model: deciding.Scales) -> None:
     assert np.array_equal(flags & 1 > 0, model.exact)
     assert np.array_equal(flags & 4 > 0, model.unseen)
     assert np.array_equal(flags & 8 > 0, model.meager)
+    assert np.array_equal(flags & 16 > 0, model.outlier)
     assert np.array_equal((found["scale"] >> 8).astype(np.uint8), model.sampled_small)
     bits = np.unpackbits(found["big"].view(np.uint8).reshape(len(found), 2, 16), axis=2, bitorder="little")
     assert np.array_equal(bits[:, :, : model.big.shape[2]].astype(bool), model.big.swapaxes(0, 1))

@@ -72,6 +72,7 @@ def test_constants_are_the_kernels() -> None:
     common = constants("stats.cuh", "panels.cuh", "pack.cu")
     names = (
         "SAMPLES", "TARGET", "TARGET_EXACT", "WIDE", "VERY_WIDE", "SPARSE", "FEWEST_SAMPLES", "ROOM", "LEVEL", "LEVELS",
+        "LOST", "FEW_BIG",
         "LONG_K",
         "LARGEST_FP16", "LARGEST_BF16X6", "SMALLEST_BF16X6", "READY_ROWS", "ROW_GROUPS", "LISTED",
     )  # fmt: skip
@@ -81,6 +82,7 @@ def test_constants_are_the_kernels() -> None:
     assert decide["TRIED_M"] == decide["TRIED_N"] == deciding.TRIED
     assert (decide["PARTNERS"], decide["TRIED_TILES"]) == (deciding.PARTNERS, deciding.TRIED_TILES)
     assert decide["MOST_PAIRS"] == deciding.TRIED_PAIRS
+    assert (decide["ALONE_IN"], decide["ALONE_AT_LEAST"]) == (deciding.ALONE_IN, deciding.ALONE_AT_LEAST)
     assert constants("cancel.cuh")["CANCELS"] == cancelling.CANCELS
     fallback = constants("fallback.cu")
     assert (fallback["MOST_ALONE"], fallback["MOST_PAIRS"]) == (deciding.MOST_ALONE, deciding.MOST_PAIRS)
@@ -110,7 +112,7 @@ def test_formulas_are_the_kernels() -> None:
         (panels, "RUN = SAMPLES / 8;"),
         (pack, "return depth <= SAMPLES ? i * RUN : i * ((depth - RUN) / 7) / RUN * RUN;"),
         (decide, "many(for_fma, 16, 0)"),
-        (decide, "many(decision.alone, 256, 8)"),
+        (decide, "many(decision.alone, ALONE_IN, ALONE_AT_LEAST)"),
         (decide, "* 2654435761u + 977u) %"),
         (decide, "return rejected >= PARTNERS / 2;"),
         (cancel, "__ballot_sync(~0u, below == 3)"),
@@ -678,6 +680,25 @@ def test_one_bad_row_is_recomputed_alone(steep: bool, lower_parts: int | None, r
     fast = numerics.product(a, b, SCALED_LO)
     assert np.array_equal(np.delete(c, 150, 0), np.delete(fast, 150, 0))
     assert componentwise(c[150:151], a[150:151], b) < 8
+
+
+@pytest.mark.parametrize("inline_pack", [False, True])
+@pytest.mark.parametrize("k", [128, 600, 2048])
+def test_a_few_rows_that_hang_on_one_element_are_recomputed_alone(
+    k: int, inline_pack: bool, rng: np.random.Generator
+) -> None:
+    """fp32 is as good as exact there: it loses all the rest beside that element, and the split's own error would remain."""
+    a, b = normal(rng, 40, k), normal(rng, k, 30)
+    a[5] = f32(2.0 ** rng.uniform(-60, -50, k))
+    a[5, 3:20] = 2.0**-26  # elements that are not small: enough of them
+    a[5, 3] = 1.37
+    for lower_parts in (None, 1):
+        c, decision = numerics.matmul(a, b, inline_pack=inline_pack, lower_parts=lower_parts)
+        assert decision.rows[5].all()
+        assert not np.delete(decision.rows, 5, 0).any()
+        assert componentwise(c[5:6], a[5:6], b) <= 2 < componentwise(numerics.product(a[5:6], b, SCALED_LO), a[5:6], b)
+    many = np.concatenate([a, np.tile(a[5], (12, 1))])
+    assert not deciding.decide(many, b, inline_pack=inline_pack).rows.any()
 
 
 @pytest.mark.parametrize("lower_parts", [None, 1])

@@ -32,6 +32,10 @@ SMALL_OF_LARGEST = (
     -28
 )  # what is less than 2^this of the largest element is small with a scaled lo, where rows are read whole
 SMALL_LEVELS, SMALLER, EXCEEDS = 4, 4, 4
+LOST, FEW_BIG = (
+    24,
+    4,
+)  # an outlier: fp32 loses most elements beside the largest, and at most so many sampled come near it
 LEVEL, LEVELS, LOWEST_LEVEL = 5, 4, -100
 LARGEST_FP16, LARGEST_BF16X6, SMALLEST_BF16X6 = 65504.0, 2.0**45, 2.0**-50
 READY_ROWS, ROW_GROUPS = 128, 256
@@ -39,6 +43,10 @@ PARTNERS, TRIED_TILES, TRIED, TRIED_PAIRS, TILE_GROUP = 8, 6, 32, 8, 8
 JUDGES = 96  # threads of tensorcore.cu that decide; 256 where it packs inline
 FEW_PIECES, FEWEST_PIECES, FEW_PAIRS = 1024, 256, 2
 MOST_ALONE, MOST_PAIRS, LISTED = 8, 128, 64
+ALONE_IN, ALONE_AT_LEAST = (
+    256,
+    8,
+)  # more rows alone than 1 of so many, and than so many: everything is for the tier below
 SCALE_ROWS = 32  # rows that mm32_scale looks at together
 SHORT_K = 256  # below it nothing is left to the lower tier early (plan/emulated.py)
 DRAWN_PAIRS, DRAWS, FEW_ROWS = 256, 2, 4  # of early.cuh
@@ -93,6 +101,7 @@ class Scales:
     sampled_small: Integer  # (R,): of the sampled elements of such a row, about how many are small with a scaled lo
     meager: Mask  # (R,): of these rows, those of which hardly a sampled element is not small, but some are
     some_small: bool  # such elements may matter
+    outlier: Mask  # (R,): one or two of its elements may make the whole sum
 
     def exponents(self, scaled_lo: bool) -> Integer:
         return self.exponent - ROOM * (scaled_lo & ~self.exact)
@@ -142,8 +151,11 @@ def scales(rows: Array) -> Scales:
     meager = (small > 0) & (np.sum(others[:, :RUN], axis=1) < min(8, k // 4)) & ~np.any(others[:, RUN:], axis=1)
     some_small = bool(np.any((small > 0) & ((exceeds >= EXCEEDS) | meager)))
     spans = k >= LONG_K or bool(np.any(wide | sparse | missed))
+    near = np.where(_field(whole) - field > TARGET_EXACT - TARGET, *np.sum(big, axis=2))
+    lost = (_field(whole) - field) * count + spread >= LOST * count
+    outlier = exact & ~unseen & (count > 0) & ~sparse & lost & (near <= FEW_BIG)
     return Scales(
-        exponent, level, exact, big, unseen, spans, largest_at, small, meager, some_small
+        exponent, level, exact, big, unseen, spans, largest_at, small, meager, some_small, outlier
     )  # fmt: skip
 
 
@@ -172,12 +184,13 @@ class Stats:
     regular: Integer  # (R,): elements that are not small; ZEROS for a row of zeros
     exact: Mask  # (R,), as in Scales
     largest_at: Integer  # the same
+    outlier: Mask  # the same
     size: Array  # (R, K): magnitudes, scaled
 
     def __getitem__(self, rows: Integer | slice | Mask) -> Stats:
         return Stats(
             self.big[:, rows], self.level[rows], self.largest[rows], self.small[rows], self.regular[rows],
-            self.exact[rows], self.largest_at[rows], self.size[rows],
+            self.exact[rows], self.largest_at[rows], self.outlier[rows], self.size[rows],
         )  # fmt: skip
 
     @property
@@ -217,7 +230,15 @@ def stats(rows: Array, found: Scales, products: int = 3, scaled_lo: bool = False
     zeros = (largest == 0) & (counts[0] == 0) & (counts[1] == 0)
     regular = np.where(zeros, ZEROS, counts[1])
     return Stats(
-        found.big, found.levels(scaled_lo), largest, counts[0], regular, found.exact, found.largest_at, np.abs(x)
+        found.big,
+        found.levels(scaled_lo),
+        largest,
+        counts[0],
+        regular,
+        found.exact,
+        found.largest_at,
+        found.outlier,
+        np.abs(x),
     )
 
 
@@ -366,8 +387,13 @@ class _Side:
         groups = (max(tiles - 1, 0) >> shift) + 1
         self.worst, self.of_all = worst(x, self.group, groups), worst(x, np.zeros_like(self.group), 1)
         self.alone = test.alone(x) | (steep & (test.required > 0))
+        self.outliers = x.outlier & ~self.alone & (test.required > 0)
         self.group_alone = np.zeros(groups, bool)
-        self.group_alone[self.group[self.alone]] = True
+        self.add_alone(self.alone)
+
+    def add_alone(self, rows: Mask) -> None:
+        self.alone = self.alone | rows
+        self.group_alone[self.group[rows]] = True
 
     def many(self, rows: Mask, share: int, at_least: int) -> bool:
         return int(rows.sum()) > max(at_least, self.count // share)
@@ -413,7 +439,7 @@ def _estimated(rows: Array, found: Scales, at: Integer) -> Stats:
     small = (found.sampled_small[at] * (k / SAMPLES)).astype(np.float32)
     regular = np.full(len(at), k)
     big, level = found.big[:, at], found.levels(True)[at]
-    return Stats(big, level, largest, small, regular, exact, found.largest_at[at], np.abs(x))
+    return Stats(big, level, largest, small, regular, exact, found.largest_at[at], found.outlier[at], np.abs(x))
 
 
 def _steep(x: Stats, y: Stats, test: AcceptTest) -> Mask:
@@ -474,7 +500,14 @@ def decide(
     steep = (_steep(x, y, test), _steep(y, x, test)) if products == 3 and kernel == "tensorcore" else none
     sides = tuple(_Side(of, test, s) for of, s in zip((x, y), none if inline_pack else steep, strict=True))
     good = test.accepts_groups(sides[0].of_all, sides[1].of_all) | test.accepts_groups(sides[0].worst, sides[1].worst)
-    unsure = not good.all()
+    outliers = [s.outliers for s in sides]
+    few_outliers = any(rows.any() for rows in outliers) and not any(
+        s.many(rows, ALONE_IN, ALONE_AT_LEAST) for s, rows in zip(sides, outliers, strict=True)
+    )
+    if few_outliers:
+        for side, rows in zip(sides, outliers, strict=True):
+            side.add_alone(rows)
+    unsure = not good.all() or few_outliers
     tier = {3: SCALED_LO if scaled_lo else FP16X3, 6: BF16X6, 1: FP16}[products]
     if unsure:
         for_fma = [~(s.stats.largest <= test.limit) if products == 6 else ~np.isfinite(s.stats.largest) for s in sides]
@@ -484,7 +517,8 @@ def decide(
             threads = 256 if inline_pack else JUDGES
             rejected = _much(sides, test, threads)
             if rejected and inline_pack and not _many_alone(sides):  # steep rows are marked only now
-                sides = tuple(_Side(of, test, s) for of, s in zip((x, y), steep, strict=True))
+                for side, rows in zip(sides, steep, strict=True):
+                    side.add_alone(rows)
                 rejected = _much(sides, test, threads)
             if rejected:
                 return _lower(operands, found, (x, y), test, tile)
@@ -494,7 +528,7 @@ def decide(
 
 
 def _many_alone(sides: tuple[_Side, ...]) -> bool:
-    return any(s.many(s.alone, 256, 8) for s in sides)
+    return any(s.many(s.alone, ALONE_IN, ALONE_AT_LEAST) for s in sides)
 
 
 def _much(sides: tuple[_Side, ...], test: AcceptTest, threads: int) -> bool:
@@ -567,7 +601,7 @@ def _after_early(rows: Array, found: Scales, hi: Array, small: Mask) -> Stats:
     largest, count = np.max(hi, axis=1, initial=0), np.sum(small, axis=1)
     regular = np.where((largest == 0) & (count == 0), ZEROS, 0)
     size = np.abs(scaled(rows, found.exponent, 6)[0])
-    return Stats(found.big, found.level, largest, count, regular, found.exact, found.largest_at, size)
+    return Stats(found.big, found.level, largest, count, regular, found.exact, found.largest_at, found.outlier, size)
 
 
 def _nothing(tier: str, m: int, n: int) -> Decision:

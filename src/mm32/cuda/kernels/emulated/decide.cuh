@@ -107,7 +107,7 @@ __device__ __forceinline__ void reduce_rows(const Params& s, int side, long long
     if (row - threadIdx.x % 32 >= rows) return;
     RowStats* const at = s.stats[side] + matrix * rows + row;
     GroupStats worst = NOTHING_SEEN;
-    bool not_finite = false, out_of_range = false, alone = false;
+    bool not_finite = false, out_of_range = false, alone = false, outlier = false;
     const unsigned index = (unsigned)(matrix * rows + row);
     if (row < rows) {
         const RowStats stats = load_stats(at);
@@ -116,11 +116,13 @@ __device__ __forceinline__ void reduce_rows(const Params& s, int side, long long
         not_finite = is_not_finite(stats), out_of_range = !(x.largest <= LARGEST_BF16X6);
         alone = test.alone(x, Scale{stats.scale}.flags());
         if (STEEP_ROWS && !alone && is_steep(x, Scale{stats.scale}.flags() & EXACT, side, test, d)) at->scale |= STEEP << 24, alone = true;
+        outlier = PLANES == 2 && test.required && !alone && Scale{stats.scale}.flags() & OUTLIER;
     }
     worst.worsen_by_warp();
     Decision& decision = *s.decision;
-    worst.alone = __any_sync(~0u, alone);
+    worst.alone = __any_sync(~0u, alone) | __any_sync(~0u, outlier) << 1;
     count_rows(alone, index, decision.alone[side], decision.listed[0][side]);
+    if (PLANES == 2) count_rows(outlier, index, decision.outliers[side], decision.listed[2][side]);
     count_rows(out_of_range, index, decision.out_of_range[side], decision.listed[1][side]);
     const unsigned infinite = __popc(__ballot_sync(~0u, not_finite));
     if (threadIdx.x % 32 != 0) return;
@@ -137,13 +139,41 @@ __device__ __forceinline__ void mark_steep_rows(const Params& s, int side, int t
     for (long long i = thread; i < rows; i += THREADS) {
         const RowStats stats = load_stats(all + i);
         const TestedRow x = test.see(stats);
-        if (test.alone(x, 0) || !is_steep(x, Scale{stats.scale}.flags() & EXACT, side, test, d)) continue;
+        if (test.alone(x, Scale{stats.scale}.flags()) || !is_steep(x, Scale{stats.scale}.flags() & EXACT, side, test, d)) continue;
         all[i].scale |= STEEP << 24;
         const unsigned place = atomicAdd(&s.decision->alone[side], 1u);
         if (place < LISTED) s.decision->listed[0][side][place] = (unsigned)i;
         const long long matrix = i / of_matrix;
-        s.decision->groups[side][row_tile(s, side, matrix, i - matrix * of_matrix) >> group_shift(row_tiles(s, side))].alone = 1;
+        s.decision->groups[side][row_tile(s, side, matrix, i - matrix * of_matrix) >> group_shift(row_tiles(s, side))].alone |= 1;
     }
+}
+
+// So many rows of `rows` may be alone, before the tier below computes everything: it takes less time then.
+__device__ __forceinline__ bool is_more_than(unsigned count, long long rows, int in, int at_least) {
+    return count > max((long long)at_least, rows / in);
+}
+constexpr int ALONE_IN = 256, ALONE_AT_LEAST = 8;
+
+// Whether there are outliers, but few, which are then counted and listed among the rows that are alone. Where they are many, sums of all
+// other rows round no better. The same in all THREADS threads that decide.
+template <int THREADS>
+__device__ __forceinline__ bool count_outliers(const Params& s, int thread) {
+    Decision& decision = *s.decision;
+    const unsigned count[2] = {__ldcg(&decision.outliers[0]), __ldcg(&decision.outliers[1])};
+    if (!(count[0] | count[1]) || is_more_than(count[0], s.matrices[0] * s.p.m, ALONE_IN, ALONE_AT_LEAST) ||
+        is_more_than(count[1], s.matrices[1] * s.p.n, ALONE_IN, ALONE_AT_LEAST))
+        return false;
+#pragma unroll 1
+    for (int side = 0; side < 2; side++) {
+        const unsigned before = __ldcg(&decision.alone[side]);
+        for (unsigned i = thread; i < min(count[side], (unsigned)LISTED); i += THREADS)
+            if (before + i < LISTED) decision.listed[0][side][before + i] = __ldcg(&decision.listed[2][side][i]);
+        any_of<THREADS>(false);
+        if (thread == 0) decision.alone[side] = before + count[side];
+    }
+    __threadfence();
+    any_of<THREADS>(false);
+    return true;
 }
 
 // Tests all pairs of some tiles of C; returns whether a tile has more than MOST_PAIRS that are not accepted. Rows that mm32_fallback
@@ -208,7 +238,7 @@ __device__ __forceinline__ void decide(const Params& s, int thread, bool scaled_
     Decision& decision = *s.decision;
     if (thread < 2) d.worst[thread] = NOTHING_SEEN;
     any_of<THREADS>(false);
-    const AcceptTest test(s, scaled_lo);
+    AcceptTest test(s, scaled_lo);
     const long long a_tiles = row_tiles(s, 0), b_tiles = row_tiles(s, 1);
     const int a_shift = group_shift(a_tiles), b_shift = group_shift(b_tiles);
     const int a_count = (int)((a_tiles - 1) >> a_shift) + 1, b_count = (int)((b_tiles - 1) >> b_shift) + 1;
@@ -239,21 +269,23 @@ __device__ __forceinline__ void decide(const Params& s, int thread, bool scaled_
     bool apart = false;
     if (BOTH_PREPACKED && PLANES == 2)
         apart = any_of<THREADS>(Flags::of_side(s, 0, 32) & WIDE_ROWS) != any_of<THREADS>(Flags::of_side(s, 1, 32) & WIDE_ROWS);
-    const bool unsure = any_of<THREADS>(mine) || apart;
+    const bool few_outliers = PLANES == 2 && count_outliers<THREADS>(s, thread);
+    if (few_outliers) test.flags_alone |= OUTLIER;
+    const bool unsure = any_of<THREADS>(mine) || apart || few_outliers;
     unsigned tier = LOWER ? BF16X6 : FIRST_TIER;
     if (unsure) {
         const long long a_rows = s.matrices[0] * s.p.m, b_rows = s.matrices[1] * s.p.n;
         const unsigned* const for_fma = LOWER ? decision.out_of_range : decision.not_finite;
         // With more such rows, most of mm32_fallback's tiles would have too many of them.
         const auto many = [&](const unsigned* count, int in, int at_least) {
-            return __ldcg(count) > max((long long)at_least, a_rows / in) || __ldcg(count + 1) > max((long long)at_least, b_rows / in);
+            return is_more_than(__ldcg(count), a_rows, in, at_least) || is_more_than(__ldcg(count + 1), b_rows, in, at_least);
         };
         if (many(for_fma, 16, 0) || (apart && !LOWER_TIER)) {
             tier = FMA;
         } else if (apart) {
             tier = BF16X6;
         } else if (PLANES == 2 && LOWER_TIER) {
-            bool rejected = many(decision.alone, 256, 8);
+            bool rejected = many(decision.alone, ALONE_IN, ALONE_AT_LEAST);
             if (!rejected && any_rejected_tile<THREADS>(s, thread, test, d)) {
                 rejected = true;
                 if (MARK) {  // only now: it takes a block tens of microseconds
@@ -262,7 +294,7 @@ __device__ __forceinline__ void decide(const Params& s, int thread, bool scaled_
                     mark_steep_rows<THREADS>(s, 1, thread, test, d);
                     __threadfence();
                     any_of<THREADS>(false);
-                    rejected = many(decision.alone, 256, 8) || any_rejected_tile<THREADS>(s, thread, test, d);
+                    rejected = many(decision.alone, ALONE_IN, ALONE_AT_LEAST) || any_rejected_tile<THREADS>(s, thread, test, d);
                 }
             }
             if (rejected) tier = BF16X6;
@@ -273,7 +305,7 @@ __device__ __forceinline__ void decide(const Params& s, int thread, bool scaled_
         if (LOWER)
             for (int side = 0; side < 2; side++) decision.alone[side] = decision.out_of_range[side];
         else
-            decision.scaled_lo = scaled_lo;
+            decision.scaled_lo = scaled_lo, decision.few_outliers = few_outliers;
         decision.tier = tier;
         store_release(&decision.decided, 1);
     }

@@ -536,6 +536,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MM32_BLOCKS_PER_SM) mm32_f
     if (blockIdx.x == 0 && threadIdx.x == 0) count_call(s, tier);
     if (!s.decision->unsure && !cancelled) return;
     AcceptTest test(s, s.decision->scaled_lo);
+    const unsigned has_alone = s.decision->few_outliers ? 3 : 1;  // bits of GroupStats::alone
+    if (has_alone == 3) test.flags_alone |= OUTLIER;
     // Of bf16x6 pairs are tested only if there were tiny elements, and then for one place at which both are big: next to that, what
     // is lost of a tiny element is nothing.
     const bool all_pairs = tier == FIRST_TIER || s.decision->tiny;
@@ -567,7 +569,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MM32_BLOCKS_PER_SM) mm32_f
                 const Tile tile = tile_at<TILE_M, TILE_N, false>(s.p, mine % tiles);
                 const GroupStats a = group_of(s, 0, tile.matrix, tile.m0), b = group_of(s, 1, tile.matrix, tile.n0);
                 const bool in_range = __uint_as_float(a.largest) <= test.limit && __uint_as_float(b.largest) <= test.limit;
-                const bool lines_left = !listed && (a.alone || b.alone || !in_range);
+                const bool lines_left = !listed && ((a.alone | b.alone) & has_alone || !in_range);
                 if (lines_left || (phase == 0 && all_pairs && !test.accept(a, b))) to_test[atomicAdd(&count, 1u)] = threadIdx.x;
             }
             __syncthreads();

@@ -179,6 +179,9 @@ constexpr int SMALL_OF_LARGEST = -28;
 static_assert(TARGET_EXACT == 14);
 // By so many powers of two the largest element of a row exceeds the largest sampled one, if small elements are to matter.
 constexpr int EXCEEDS = 4;
+// A row hangs on one or two of its elements, an outlier (stats.cuh), if the mean exponent of what is sampled is so far below the largest: fp32
+// then loses most elements beside it, and is as good as exact; and if at most so many sampled elements come near the largest.
+constexpr int LOST = 24, FEW_BIG = 4;
 // From this K on lo is scaled whatever the data are. Small elements are counted over all of K, but the bound of |A||B| comes from as many
 // samples as ever: of normal data with K = 524288 single sums were rejected (256 x 524288 x 256 took 16 times as long), of (U - 1/2)
 // exp(N/2) and ReLU outputs some from 131072 on.
@@ -215,7 +218,7 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
     if (blockIdx.x == 0 && threadIdx.x < THREADS) {
         static_assert(THREADS == ROW_GROUPS);
         unsigned* const decision = reinterpret_cast<unsigned*>(s.decision);
-        if (threadIdx.x < (sizeof(Decision) - sizeof(s.decision->groups) - sizeof(s.decision->power) - sizeof(s.decision->listed)) / 4)
+        if (threadIdx.x < __builtin_offsetof(Decision, groups) / 4)
             decision[threadIdx.x] = 0;
         s.decision->groups[0][threadIdx.x] = s.decision->groups[1][threadIdx.x] = NOTHING_SEEN;
         static_assert(MOST_BLOCKS == THREADS);
@@ -346,8 +349,13 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
                 meager = small > 0 && others < (unsigned)required_products(depth);
                 some_small |= small > 0 && (exceeds >= EXCEEDS || meager);
             }
-            to[0] = *reinterpret_cast<const uint4*>(bits[0][lane]), to[1] = big;
-            const unsigned flags = (exact ? EXACT : 0) | (seen ? 0 : UNSEEN) | (meager ? MEAGER : 0);
+            const uint4 biggest = *reinterpret_cast<const uint4*>(bits[0][lane]);
+            to[0] = biggest, to[1] = big;
+            unsigned flags = (exact ? EXACT : 0) | (seen ? 0 : UNSEEN) | (meager ? MEAGER : 0);
+            if (PLANES == 2 && exact && seen && count > 0 && !sparse && (all_field - field) * count + spread >= LOST * count) {
+                const uint4 near = all_field - field > TARGET_EXACT - TARGET ? biggest : big;
+                if (__popc(near.x) + __popc(near.y) + __popc(near.z) + __popc(near.w) <= FEW_BIG) flags |= OUTLIER;
+            }
             to[2] = make_uint4(Scale::pack(exponent, small, max(level, LOWEST_LEVEL), flags), 0, 0, 0);
             if (PLANES == 2) places_of_largest(s, side)[(long long)matrix * rows + row] = whole[lane] >> 32 ? place_of(whole[lane]) : NOWHERE;
             if (seen) missing = max(missing, SAMPLES - __popc(big.x) - __popc(big.y) - __popc(big.z) - __popc(big.w));

@@ -185,6 +185,7 @@ struct AcceptTest {
     float loss, limit;
     int required;
     bool scaled_lo;
+    unsigned flags_alone = STEEP;  // what makes a row alone
 
     __device__ __forceinline__ AcceptTest(const Params& s, bool scaled_lo)
         : k(s.p.k), loss(loss_of_small(scaled_lo)), limit(LIMIT), required(required_products(s.p.k)), scaled_lo(scaled_lo) {}
@@ -195,10 +196,11 @@ struct AcceptTest {
         return {{{x.big[0][0], x.big[0][1]}, {x.big[1][0], x.big[1][1]}}, __uint_as_float(x.largest), (float)(unsigned)x.counts,
                 scale.level(scaled_lo), zeros ? ~0u : (unsigned)(x.counts >> 32), largest_at, power_of_two(scale.exponent(scaled_lo))};
     }
-    // Whether a row is recomputed by itself: it has elements out of range, or too few that are not zero for the split, or is steep.
+    // Whether a row is recomputed by itself: it has elements out of range, or too few that are not zero for the split, or is steep or
+    // one of few outliers.
     // A row of zeros is not.
     __device__ __forceinline__ bool alone(const TestedRow& x, unsigned flags) const {
-        return !(x.largest <= limit) || x.regular < (unsigned)required || (required && flags & STEEP);
+        return !(x.largest <= limit) || x.regular < (unsigned)required || (required && flags & flags_alone);
     }
     // For all pairs of a group of A and a group of B: as if one pair had the worst of both groups.
     __device__ __forceinline__ bool accept(const GroupStats& x, const GroupStats& y) const {

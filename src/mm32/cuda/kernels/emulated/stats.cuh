@@ -8,15 +8,16 @@ struct RowStats {
     unsigned largest;              // the bits of the largest scaled magnitude
     unsigned long long counts;     // low word: elements that are not zero and small; high word: elements that are not small
 };
-constexpr unsigned EXACT = 1, STEEP = 2, UNSEEN = 4, MEAGER = 8;
+constexpr unsigned EXACT = 1, STEEP = 2, UNSEEN = 4, MEAGER = 8, OUTLIER = 16;
 // Level is 2^-5 of the largest sampled element, and LEVELS below it is 2^-9. Two levels of A with two of B find what decides |A||B|
 // also where one row is flat and the other steep.
 constexpr int LEVEL = 5, LEVELS = 4;
 
 // What RowStats::scale holds: the exponent; of a row that was read whole, about how many of its sampled elements are small with a scaled lo; the
 // level; and flags. EXACT: the exponent comes from the whole row. MEAGER: by the sample, hardly an element is not small, but some are. STEEP: the row is accepted with few rows of the other
-// operand only, and is recomputed by itself. UNSEEN: a row of zeros, or one whose sample is not finite. In a call with a scaled lo,
-// rows that are not exact have an exponent lower by ROOM.
+// operand only, and is recomputed by itself. OUTLIER: one or two of its elements may make the whole sum; few such rows are recomputed by
+// themselves. UNSEEN: a row of zeros, or one whose sample is not finite. In a call with a scaled lo, rows that are not exact have an
+// exponent lower by ROOM.
 constexpr int ROOM = 5;
 struct Scale {
     unsigned word;
@@ -32,8 +33,8 @@ struct Scale {
 };
 
 // The worst of a group of rows: the most small elements, the largest element (its bits), the most sampled places that are not
-// big, at either level, the fewest elements that are not small, the lowest level of what is big; and whether a row is recomputed by itself. Rows of
-// zeros do not count. A group is some tiles of READY_ROWS rows (emulated/panels.cuh), one after another.
+// big, at either level, the fewest elements that are not small, the lowest level of what is big; and whether a row is recomputed by itself
+// (bit 0), or is an outlier (bit 1). Rows of zeros do not count. A group is some tiles of READY_ROWS rows (emulated/panels.cuh), one after another.
 struct GroupStats {
     unsigned small, largest, gaps[2], regular;
     int level;
@@ -44,7 +45,7 @@ struct GroupStats {
         atomicMax(&small, x.small), atomicMax(&largest, x.largest);
         atomicMax(&gaps[0], x.gaps[0]), atomicMax(&gaps[1], x.gaps[1]);
         atomicMin(&regular, x.regular), atomicMin(&level, x.level);
-        if (x.alone) alone = 1;
+        if (x.alone) atomicOr(&alone, x.alone);
     }
     // The worst of this and another, but for `alone`.
     __device__ __forceinline__ void worsen(const GroupStats& x) {
@@ -86,10 +87,12 @@ struct __align__(16) Decision {
     unsigned not_finite[2];    // how many rows of A and of B have a NaN or an Inf
     unsigned out_of_range[2];  // how many have an element that is too large for bf16x6
     unsigned alone[2];         // how many may have to be recomputed alone
+    unsigned outliers[2];      // how many besides are outliers, until they are known to be few and counted there
+    unsigned few_outliers;     // 1: they are
     unsigned early;            // 1: everything was left to bf16x6 before it was packed (early.cuh)
     unsigned progress[2];      // how far all blocks of the multiply are, and of the lower tier's, together (tensorcore.cu)
     float least_power;         // with a smaller sum of squares, the product cancels (cancel.cuh). 0: not known
     GroupStats groups[2][ROW_GROUPS];  // of A and B
     float power[MOST_BLOCKS];  // sums of squares of C, before the epilogue, by block of the multiply
-    unsigned listed[2][2][LISTED];  // the first rows that `alone`, and that `out_of_range` count, of A and of B
+    unsigned listed[3][2][LISTED];  // the first rows that `alone`, `out_of_range` and `outliers` count, of A and of B
 };
