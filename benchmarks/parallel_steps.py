@@ -467,7 +467,10 @@ def no_symmetric_memory(mesh: DeviceMesh) -> str | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # newer ones need no call
             symmetric.enable_symm_mem_for_group(mesh.get_group().group_name)
-        symmetric.get_symm_mem_workspace(mesh.get_group().group_name, min_size=2**20).barrier()
+        workspace = symmetric.get_symm_mem_workspace(mesh.get_group().group_name, min_size=2**20)
+        torch.cuda.synchronize()  # until all have made and cleared their memory, of which a signal might be lost
+        dist.barrier(mesh.get_group())
+        workspace.barrier()
     except Exception as error:
         return reason(error)
     return None

@@ -218,7 +218,7 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
     if (blockIdx.x == 0 && threadIdx.x < THREADS) {
         static_assert(THREADS == ROW_GROUPS);
         unsigned* const decision = reinterpret_cast<unsigned*>(s.decision);
-        if (threadIdx.x < __builtin_offsetof(Decision, groups) / 4)
+        if (threadIdx.x < (sizeof(Decision) - sizeof(s.decision->groups) - sizeof(s.decision->power) - sizeof(s.decision->listed)) / 4)
             decision[threadIdx.x] = 0;
         s.decision->groups[0][threadIdx.x] = s.decision->groups[1][threadIdx.x] = NOTHING_SEEN;
         static_assert(MOST_BLOCKS == THREADS);
