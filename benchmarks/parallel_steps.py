@@ -468,7 +468,7 @@ def no_symmetric_memory(mesh: DeviceMesh) -> str | None:
             warnings.simplefilter("ignore", FutureWarning)  # newer ones need no call
             symmetric.enable_symm_mem_for_group(mesh.get_group().group_name)
         workspace = symmetric.get_symm_mem_workspace(mesh.get_group().group_name, min_size=2**20)
-        torch.cuda.synchronize()  # until all have made and cleared their memory, of which a signal might be lost
+        torch.cuda.synchronize()  # a rank's signal might be lost where another has yet to clear its memory
         dist.barrier(mesh.get_group())
         workspace.barrier()
     except Exception as error:
