@@ -310,7 +310,7 @@ def most_stack(form: Form, arch: str) -> int:
     constants = dict(form.constants)
     if form.source in (PACK, FALLBACK, FIXUP):
         return {
-            PACK: 128 if arch not in ("sm_80", "sm_86", "sm_89") else 144,
+            PACK: 144,
             FALLBACK: 1200 if arch in ("sm_100a", "sm_120a") else 112,
             FIXUP: 16,
         }[form.source]
