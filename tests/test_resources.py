@@ -303,10 +303,11 @@ def test_a_block_of_every_form_fits(version: str, arch: str) -> None:
 
 def most_stack(form: Form, arch: str) -> int:
     """Bytes of stack that a record may state at all. pack.cu has 64 registers, so that it fits beside a multiply, mm32_scale
-    too, whose loads of rows that are read whole NVRTC 13.0 holds on the stack before sm_90, after the samples; what packs
-    inside of one 96; the multiply's warps that decide which tier computes the product 48; NVRTC 13.0 gives fixup.cu no more than
-    64 on sm_120a; functions of fallback.cu that are not inlined save registers, and NVRTC 13.5 keeps an array of one in memory on
-    sm_100a and sm_120a; of three blocks and more on a multiprocessor each has 168 or fewer; others may miss what two hold."""
+    too, whose loads of rows that are read whole NVRTC 13.0 holds on the stack before sm_90 and on sm_100a, after the samples;
+    what packs inside of one 96; the multiply's warps that decide which tier computes the product 48; NVRTC 13.0 gives fixup.cu no
+    more than 64 on sm_120a; functions of fallback.cu that are not inlined save registers, and NVRTC 13.5 keeps an array of one in
+    memory on sm_100a and sm_120a; of three blocks and more on a multiprocessor each has 168 or fewer; others may miss what two
+    hold."""
     constants = dict(form.constants)
     if form.source in (PACK, FALLBACK, FIXUP):
         return {
