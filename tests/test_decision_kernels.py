@@ -184,17 +184,9 @@ CASES: dict[str, tuple[Draw, str | None, bool | None]] = {
 # Of so small a C these would be left to bf16x6 at once.
 LATE = ("pairs", "more pairs than a tile may have")
 QUICK = (
-    "some NaN",
-    "bad rows",
-    "few outliers",
-    "many outliers",
-    "pairs",
-    "softmax",
-    "large channels",
-    "tiny",
-    "powers",
+    "some NaN", "bad rows", "few outliers", "many outliers", "pairs", "softmax", "large channels", "tiny", "powers",
     "RBF kernels",
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("layout", ["nn", pytest.param("tt", marks=pytest.mark.slow)])

@@ -311,7 +311,7 @@ def most_stack(form: Form, arch: str) -> int:
     constants = dict(form.constants)
     if form.source in (PACK, FALLBACK, FIXUP):
         return {
-            PACK: 144,
+            PACK: 144 if arch in ("sm_80", "sm_86", "sm_89", "sm_100a") else 128,
             FALLBACK: 1200 if arch in ("sm_100a", "sm_120a") else 112,
             FIXUP: 16,
         }[form.source]

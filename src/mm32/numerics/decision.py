@@ -32,10 +32,8 @@ SMALL_OF_LARGEST = (
     -28
 )  # what is less than 2^this of the largest element is small with a scaled lo, where rows are read whole
 SMALL_LEVELS, SMALLER, EXCEEDS = 4, 4, 4
-LOST, FEW_BIG = (
-    24,
-    4,
-)  # an outlier: fp32 loses most elements beside the largest, and at most so many sampled come near it
+# An outlier: fp32 loses most elements beside the largest, and at most so many sampled come near it.
+LOST, FEW_BIG = 24, 4
 LEVEL, LEVELS, LOWEST_LEVEL = 5, 4, -100
 LARGEST_FP16, LARGEST_BF16X6, SMALLEST_BF16X6 = 65504.0, 2.0**45, 2.0**-50
 READY_ROWS, ROW_GROUPS = 128, 256
@@ -43,10 +41,8 @@ PARTNERS, TRIED_TILES, TRIED, TRIED_PAIRS, TILE_GROUP = 8, 6, 32, 8, 8
 JUDGES = 96  # threads of tensorcore.cu that decide; 256 where it packs inline
 FEW_PIECES, FEWEST_PIECES, FEW_PAIRS = 1024, 256, 2
 MOST_ALONE, MOST_PAIRS, LISTED = 8, 128, 64
-ALONE_IN, ALONE_AT_LEAST = (
-    256,
-    8,
-)  # more rows alone than 1 of so many, and than so many: everything is for the tier below
+# More rows alone than 1 of so many, and than so many: everything is for the tier below.
+ALONE_IN, ALONE_AT_LEAST = 256, 8
 SCALE_ROWS = 32  # rows that mm32_scale looks at together
 SHORT_K = 256  # below it nothing is left to the lower tier early (plan/emulated.py)
 DRAWN_PAIRS, DRAWS, FEW_ROWS = 256, 2, 4  # of early.cuh
@@ -230,16 +226,9 @@ def stats(rows: Array, found: Scales, products: int = 3, scaled_lo: bool = False
     zeros = (largest == 0) & (counts[0] == 0) & (counts[1] == 0)
     regular = np.where(zeros, ZEROS, counts[1])
     return Stats(
-        found.big,
-        found.levels(scaled_lo),
-        largest,
-        counts[0],
-        regular,
-        found.exact,
-        found.largest_at,
-        found.outlier,
-        np.abs(x),
-    )
+        found.big, found.levels(scaled_lo), largest, counts[0], regular,
+        found.exact, found.largest_at, found.outlier, np.abs(x),
+    )  # fmt: skip
 
 
 class Worst(NamedTuple):
@@ -398,6 +387,9 @@ class _Side:
     def many(self, rows: Mask, share: int, at_least: int) -> bool:
         return int(rows.sum()) > max(at_least, self.count // share)
 
+    def too_many_alone(self, rows: Mask) -> bool:
+        return self.many(rows, ALONE_IN, ALONE_AT_LEAST)
+
 
 def _hashed(count: int, of: int) -> Integer:
     return (np.arange(count) * 2654435761 + 977) % 2**32 % of
@@ -500,13 +492,10 @@ def decide(
     steep = (_steep(x, y, test), _steep(y, x, test)) if products == 3 and kernel == "tensorcore" else none
     sides = tuple(_Side(of, test, s) for of, s in zip((x, y), none if inline_pack else steep, strict=True))
     good = test.accepts_groups(sides[0].of_all, sides[1].of_all) | test.accepts_groups(sides[0].worst, sides[1].worst)
-    outliers = [s.outliers for s in sides]
-    few_outliers = any(rows.any() for rows in outliers) and not any(
-        s.many(rows, ALONE_IN, ALONE_AT_LEAST) for s, rows in zip(sides, outliers, strict=True)
-    )
+    few_outliers = any(s.outliers.any() for s in sides) and not any(s.too_many_alone(s.outliers) for s in sides)
     if few_outliers:
-        for side, rows in zip(sides, outliers, strict=True):
-            side.add_alone(rows)
+        for side in sides:
+            side.add_alone(side.outliers)
     unsure = not good.all() or few_outliers
     tier = {3: SCALED_LO if scaled_lo else FP16X3, 6: BF16X6, 1: FP16}[products]
     if unsure:
@@ -528,7 +517,7 @@ def decide(
 
 
 def _many_alone(sides: tuple[_Side, ...]) -> bool:
-    return any(s.many(s.alone, ALONE_IN, ALONE_AT_LEAST) for s in sides)
+    return any(s.too_many_alone(s.alone) for s in sides)
 
 
 def _much(sides: tuple[_Side, ...], test: AcceptTest, threads: int) -> bool:
