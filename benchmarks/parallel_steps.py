@@ -7,6 +7,7 @@ blocks  blocks of a GPT-2, tensor parallel in the same way, eager: forward and b
 async   the same blocks compiled, with and without async tensor parallel (torch's symmetric memory, inductor's
         _micro_pipeline_tp), and on the same local shapes with nothing sent: how much communication is exposed, and how much of it
         async hides
+        blocks and async also with the whole step captured in a CUDA graph and replayed: what is left without the host's time
 fsdp    the blocks under fully_shard, each rank with a batch of its own: forward and backward, beside the same blocks on a card by
         themselves and the step's products timed one by one
 
@@ -27,6 +28,7 @@ import contextlib
 import copy
 import gc
 import inspect
+import itertools
 import os
 import sys
 import time
@@ -233,6 +235,39 @@ class Arm:
             yield
 
 
+GRAPH = ", in a graph"
+
+
+class Captured(Arm):
+    """The step captured once in a CUDA graph, and replayed."""
+
+    graph: torch.cuda.CUDAGraph | None = None
+
+    def step(self) -> torch.Tensor:
+        if self.graph is None:
+            self.capture()
+        assert self.graph is not None
+        self.graph.replay()
+        for parameter, grad in self.grads:  # of a module that other arms may have
+            parameter.grad = grad
+        return self.y
+
+    def capture(self) -> None:
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            super().step()
+        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.synchronize()
+        dist.barrier()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # NCCL's watchdog asks for events meanwhile
+            self.y = super().step()
+        self.grads = [(p, p.grad) for p in self.module.parameters()]
+        self.graph = graph
+
+
 @dataclass
 class Truth:
     """The float64 step: this rank's rows of the output, and the whole gradient of each parameter, by name."""
@@ -318,7 +353,7 @@ def measured(mesh: DeviceMesh, name: str, program: Program) -> dict[str, Any]:
             del program.arms[which]
             continue
         results[which] = {}
-        if arm.on:
+        if arm.on and not isinstance(arm, Captured):  # a replayed step asks mm32 for nothing
             after = mm32.stats()
             results[which]["kernels"] = dict(Counter(after.kernels) - Counter(before.kernels))
             results[which]["left to torch"] = dict(Counter(after.reasons) - Counter(before.reasons))
@@ -395,10 +430,23 @@ def described(sizes: Sizes, each: bool = False) -> str:
     return f"{sizes.blocks} blocks of a GPT-2, width {sizes.embedding}, {sizes.heads} heads, {of}"
 
 
+def captured(mesh: DeviceMesh, arms: dict[str, Arm]) -> tuple[dict[str, Arm], dict[str, str]]:
+    """The same arms, each in a CUDA graph; or why there are none."""
+    if mesh.device_type != "cuda":
+        judged = [which for which in arms if "nothing sent" not in which]
+        return {}, {f"{which}{GRAPH}": "CUDA graphs are for CUDA devices" for which in judged}
+    made = {}
+    for which, arm in arms.items():
+        made[f"{which}{GRAPH}"] = Captured(arm.module, arm.x.detach(), arm.grad, arm.on, around=arm.around)
+    return made, {}
+
+
 def blocks(mesh: DeviceMesh, sizes: Sizes) -> Program:
     plain = made(mesh, lambda: Stack(sizes, bias=True))
     arms, truth = eager(mesh, plain, sizes.batch * sizes.length, sizes.embedding, adam=False)
-    return Program(f"tensor parallel, {described(sizes)}, eager: forward and backward", arms, truth)
+    graphs, unavailable = captured(mesh, arms)
+    what = f"tensor parallel, {described(sizes)}, eager: forward and backward"
+    return Program(what, arms | graphs, truth, unavailable=unavailable)
 
 
 # -- async tensor parallel
@@ -511,39 +559,48 @@ def asynchronous(mesh: DeviceMesh, sizes: Sizes) -> Program:
     for name, module in modules.items():
         arms[f"torch{name}"] = Arm(module, x, grad, False)
         arms[f"mm32{name}"] = Arm(module, x, grad, True)
+    waiting = ("torch async", "mm32 async", "mm32 async, packed once")
     if why is None:
-        arms["mm32 async, packed once"] = Arm(modules[" async"], x, grad, True)
-        for which in ("torch async", "mm32 async", "mm32 async, packed once"):
+        arms[waiting[2]] = Arm(modules[" async"], x, grad, True)
+    graphs, unavailable = captured(mesh, arms)
+    arms |= graphs
+    if why is None:
+        for which in (*waiting, *(f"{which}{GRAPH}" for which in waiting)):
             fused[which] = Fused()
             arms[which].around = lambda each=fused[which], packing="packed" in which: each.around(packing)
-    waiting = ("torch async", "mm32 async", "mm32 async, packed once")
+    else:
+        unavailable |= dict.fromkeys(waiting, why)
     program = Program(
         f"tensor parallel, {described(sizes)}, without biases, each block compiled: forward and backward",
         arms,
         Truth(output, gradient),
-        unjudged=("torch nothing sent", "mm32 nothing sent"),
-        unavailable={} if why is None else dict.fromkeys(waiting, why),
+        unjudged=tuple(which for which in arms if "nothing sent" in which),
+        unavailable=unavailable,
     )
 
     def more(row: dict[str, Any]) -> None:
         seconds = {which: r["seconds"] for which, r in row["results"].items()}
         steps = row["rounds"] + 2  # with the judged one and a warm-up
-        row["fused"] = {which: {name: n // steps for name, n in each.calls.items()} for which, each in fused.items()}
+        row["fused"] = {}
+        for which, each in fused.items():
+            asked = 2 if GRAPH in which else steps  # before it was captured, and captured
+            row["fused"][which] = {name: n // asked for name, n in each.calls.items()}
         for which, calls in row["fused"].items():
             if which in row["results"] and not calls:
                 row["unavailable"][which] = (
                     "inductor fused no collective with a product: the step is the one without async"
                 )
-        row["exposed"] = {
-            by: seconds[by] - seconds[f"{by} nothing sent"]
-            for by in ("torch", "mm32")
-            if {by, f"{by} nothing sent"} <= seconds.keys()
-        }
-        row["hidden"] = {
-            which: (seconds[by] - seconds[which]) / row["exposed"][by]
-            for which in waiting
-            if (by := which.split()[0]) in row["exposed"] and which in seconds and row["exposed"][by] > 0
-        }
+        row["exposed"], row["hidden"] = {}, {}
+        for by, how in itertools.product(("torch", "mm32"), ("", GRAPH)):
+            step, nothing = f"{by}{how}", f"{by} nothing sent{how}"
+            if {step, nothing} <= seconds.keys():
+                row["exposed"][step] = exposed = seconds[step] - seconds[nothing]
+                names = [f"{which}{how}" for which in waiting if which.split()[0] == by]
+                row["hidden"] |= {
+                    which: (seconds[step] - seconds[which]) / exposed
+                    for which in names
+                    if which in seconds and exposed > 0
+                }
 
     program.more = more
     return program

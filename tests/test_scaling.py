@@ -128,7 +128,7 @@ def test_the_record_of_steps_is_whole(stepped: tuple[Path, str, dict[str, Any]])
         for beside in row["beside"].values():
             assert_timed(beside)
             assert "errors" not in beside
-    waiting = {"torch async", "mm32 async", "mm32 async, packed once"}
+    waiting = {"torch async", "mm32 async", "mm32 async, packed once", "torch, in a graph", "mm32, in a graph"}
     assert rows["async"]["unavailable"].keys() == waiting
     assert "symmetric memory" in rows["async"]["unavailable"]["mm32 async"]
     assert set(rows["async"]["beside"]) == {"torch nothing sent", "mm32 nothing sent"}

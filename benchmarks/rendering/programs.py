@@ -128,17 +128,18 @@ def _hidden(row: Row) -> str:
     """What of the exposed communication async tensor parallel hides."""
     results, exposed = row["results"], row["exposed"]
 
-    def line(by: str) -> list[str]:
+    def line(step: str) -> list[str]:
+        by, _, how = step.partition(",")
         hidden = [
-            f"{name.removeprefix(by).strip(' ,')}: {time(results[name]['seconds'])}, **{share:.2f}**"
+            f"{name.removeprefix(by).removesuffix(f',{how}').strip(' ,')}: {time(results[name]['seconds'])}, **{share:.2f}**"
             for name, share in row["hidden"].items()
-            if name.split()[0] == by
+            if name.split()[0] == by and name.endswith(", in a graph") == bool(how)
         ]
-        nothing = time(row["beside"][f"{by} nothing sent"]["seconds"])
-        return [by, time(results[by]["seconds"]), nothing, time(exposed[by]), "; ".join(hidden) or "not measured"]
+        nothing = time(row["beside"][f"{by} nothing sent{step.removeprefix(by)}"]["seconds"])
+        return [step, time(results[step]["seconds"]), nothing, time(exposed[step]), "; ".join(hidden) or "not measured"]
 
     heads = ["async", "step", "with nothing sent", "exposed communication", "with async tensor parallel, share hidden"]
-    return markdown(heads, (line(by) for by in exposed))
+    return markdown(heads, (line(step) for step in exposed))
 
 
 def _saved(row: Row) -> str:
