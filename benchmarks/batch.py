@@ -1,5 +1,7 @@
 """Verifies 60 generated candidates for one reference as a batch: python benchmarks/batch.py [-o FILE.json] [NAME...].
 
+With --candidates more: copies of those that are right, slow or wrong, a file each.
+
 relu(A.T @ B.T) of 1024 x 2048 x 1024, about 100 us on an H200, 64 x 80 x 96 on a CPU. The candidates are those of
 tests/verify/many.py: right and slow, right and fast, wrong in many ways, three that hang, three that crash, three that do not
 build. The record has the verdict of each and what it had to be, how long all took, how many a minute, and how many were lost or
@@ -29,6 +31,18 @@ import many  # noqa: E402
 BATCHES = 300.0  # seconds that one step of a candidate may take in a batch that says nothing of it
 SIZES = {"cuda": (1024, 2048, 1024), "cpu": many.SIZES}
 SEED = 0
+
+
+def more(folder: Path, expected: dict[str, set[Verdict]], count: int) -> dict[str, set[Verdict]]:
+    """`expected`, and as many copies of its files as make `count`; none of what hangs, crashes or does not build."""
+    names = random.Random(SEED).sample(kept := [name for name in expected if name[0] in "rsw"], len(kept))
+    made = dict(expected)
+    for number in range(len(expected), count):
+        name = names[(number - len(expected)) % len(names)]
+        copy = f"{name.removesuffix('.py')}-{number}.py"
+        (folder / copy).write_text(f"# {number}\n{(folder / name).read_text()}")
+        made[copy] = expected[name]
+    return made
 
 
 def expected_here(expected: dict[str, set[Verdict]]) -> dict[str, set[Verdict]]:
@@ -65,6 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help="candidates with one of these in their names; default all"
     )
+    parser.add_argument("--candidates", type=int, default=60, metavar="N", help="60 or more (60)")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE.json", help="write the record, after each result")
     parser.add_argument("--limit", type=float, metavar="SECONDS", help="then end: what is not done is lost")
     parser.add_argument(
@@ -79,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         reference, candidates, expected = many.write(Path(folder), sizes, more=True)
-        expected = expected_here(expected)
+        expected = more(candidates, expected_here(expected), options.candidates)
         names = [name for name in expected if not options.names or any(part in name for part in options.names)]
         if not names:
             parser.error(f"no candidate has {' or '.join(options.names)} in its name: they are {', '.join(expected)}")

@@ -47,9 +47,12 @@ OVER_CARDS = {"scaling": "scaling", "parallel": "parallel_steps"}  # a record fo
 SCRIPTS = {  # of benchmarks/, that make a record; record.py makes the others
     **{name: f"{name}.py" for name in ("exports", "families", "first_call", "models", "workspace", *record.VERDICTS)},
     "programs": "models.py --programs",
+    "batch-4": "batch.py",
     **{f"{name}-{cards}": f"{script}.py" for name, script in OVER_CARDS.items() for cards in (2, 4, 8)},
 }
-UNMEASURED = {f"{name}-4": "Four cards have not been measured." for name in OVER_CARDS}  # what stands for a record
+UNMEASURED = {
+    f"{name}-4": "Four cards have not been measured." for name in (*OVER_CARDS, "batch")
+}  # what stands for a record
 MARKED = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end table -->)", re.S)
 
 
@@ -161,7 +164,8 @@ TABLES: dict[str, Callable[[Load, Source], str]] = {
     "kernelbench": verdicts.kernelbench,
     "workspace": grouped.workspace,
     "corpus": verdicts.corpus,
-    "batch": verdicts.batch,
+    "batch": verdicts.batch("batch"),
+    "batch-4": verdicts.batch("batch-4"),
     "power": verdicts.power,
     **{f"picture-{name}": shown(name) for name in (*PICTURES, *DIAGRAMS)},
 }

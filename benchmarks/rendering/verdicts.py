@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from mm32.verify import Verdict
 
@@ -93,21 +93,25 @@ def corpus(load: Load, source: Source) -> str:
     return said + markdown(heads, (line(name, of) for name, of in groups if of)) + source("corpus")
 
 
-def batch(load: Load, source: Source) -> str:
+def batch(name: str) -> Callable[[Load, Source], str]:
     """The run in figures, then how many candidates got each verdict."""
-    made = load("batch")
-    said, rows = made["summary"], made["rows"]
-    figures = [
-        ("candidates", str(said["candidates"])),
-        ("cards", str(made["cards"])),
-        ("lost", str(said["lost"])),
-        ("with a verdict that they may not get", str(said["wrong"])),
-        ("seconds, all included", f"{said['seconds']:.0f}"),
-        ("candidates a minute", f"**{said['rate']:.1f}**"),
-        ("seconds of a candidate: median, most", _seconds(rows)),
-        ("verdicts", _counted(row["verdict"] for row in rows)),
-    ]
-    return markdown(["", ""], figures) + source("batch")
+
+    def make(load: Load, source: Source) -> str:
+        made = load(name)
+        said, rows = made["summary"], made["rows"]
+        figures = [
+            ("candidates", str(said["candidates"])),
+            ("cards", str(made["cards"])),
+            ("lost", str(said["lost"])),
+            ("with a verdict that they may not get", str(said["wrong"])),
+            ("seconds, all included", f"{said['seconds']:.0f}"),
+            ("candidates a minute", f"**{said['rate']:.1f}**"),
+            ("seconds of a candidate: median, most", _seconds(rows)),
+            ("verdicts", _counted(row["verdict"] for row in rows)),
+        ]
+        return markdown(["", ""], figures) + source(name)
+
+    return make
 
 
 def power(load: Load, source: Source) -> str:

@@ -360,7 +360,7 @@ def test_a_batchs_record_counts_what_is_wrong_and_what_is_lost(tmp_path: Path, m
     (wrong,) = [row for row in made["rows"] if not row["fits"]]
     assert (wrong["name"], wrong["verdict"], wrong["expected"]) == ("w_bf16.py", "INCONCLUSIVE", ["DIFFERENT"])
     assert_verdicts_are_whole(made)
-    lines = table("batch", made)
+    lines = importlib.import_module("rendering.verdicts").batch("batch")(lambda _: made, lambda name: "").splitlines()
     assert "| candidates | 60 |" in lines
     assert "| lost | 1 |" in lines
     assert not any("besides loading" in line for line in lines)
@@ -372,6 +372,18 @@ def test_a_batchs_record_counts_what_is_wrong_and_what_is_lost(tmp_path: Path, m
         "21 generated candidates for one reference as one batch, with a time limit of 300 s for each step of a candidate, as "
         "batches have it, and a limit of 3600 s for the whole"
     )
+
+
+def test_more_candidates_are_copies_of_those_that_come_to_an_end(tmp_path: Path) -> None:
+    batch = load("batch")
+    _, folder, expected = batch.many.write(tmp_path, batch.many.SIZES, more=True)
+    made = batch.more(folder, expected, 200)
+    copies = made.keys() - expected.keys()
+    assert (len(made), len(copies)) == (200, 140)
+    assert {name[0] for name in copies} == {"r", "s", "w"}
+    assert len({(folder / name).read_text() for name in made}) == 200
+    assert made["r_mm.py"] == made[next(name for name in copies if name.startswith("r_mm-"))]
+    assert batch.more(folder, expected, 60) == expected
 
 
 def test_the_page_names_the_time_limit_of_the_batch_that_it_shows() -> None:
