@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
 from . import machine, text
@@ -127,6 +128,9 @@ class ReferenceRunner(ScriptRunner):
         init = init if isinstance(init, dict) else _as_list(init, "get_init_inputs")
         seed_everything(request["seed"])
         self.model = self.construct(init).to(self.device)
+        if any(is_lazy(t) for t in (*self.model.parameters(), *self.model.buffers())):  # made by a first forward
+            self.make_inputs({"seed": request["seed"]})
+            self.call(self.inputs)
         self.keep_state([name for name, _ in self.model.named_buffers()])
         return {"value": {"init": init, "state": dict(self.model.state_dict())}}
 

@@ -16,6 +16,10 @@ from .pieces import finite, over
 
 U32 = 2.0**-24
 NOISE = 3.0  # how many times a disturbed run's errors are allowed
+# Where these reach so much of the result, up to 16 times as many, and a quarter of it: of nearly equal numbers neighbours are
+# rounded alike, and what averages them (a batch norm's output behind a pooling) averages out less than the disturbed run's
+# numbers, each drawn by itself.
+STEEP, STEEPER, QUARTER = 1e-3, 16.0, 0.25
 MANY, OWN = 1024, 64.0  # of more entries than these no more than so many times the reference's own error is rounding
 CAP = 16.0  # how many times the errors that rounding explains the reference's own may count
 
@@ -175,12 +179,18 @@ class Truth:
             componentwise = slack * max(2 * root * min(u, U32), entry * u) / self.u
             if self.noise is not None:
                 most = OWN * errors.normwise if self.many else math.inf
-                normwise = max(normwise, min(NOISE * self.noise.normwise, most))
-                componentwise = max(componentwise, NOISE * self.noise.componentwise)
+                normwise = max(normwise, min(allowed(self.noise.normwise), most))
+                componentwise = max(componentwise, allowed(self.noise.componentwise * self.u) / self.u)
             normwise = max(normwise, min(4 * errors.normwise, CAP * normwise))
             componentwise = max(componentwise, min(4 * errors.componentwise, CAP * componentwise))
             self._own = errors, Errors(normwise, componentwise)
         return self._own
+
+
+def allowed(noise: float) -> float:
+    """What an output may be off whose errors in a disturbed run are `noise`, relatively."""
+    steeper = NOISE * noise * (1 + (STEEPER - 1) * min(noise / STEEP, 1.0))
+    return max(NOISE * noise, min(steeper, QUARTER))
 
 
 def _take(t: Tensor, rows: Tensor) -> Tensor:

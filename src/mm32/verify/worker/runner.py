@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
 from ..exchange import wire
@@ -298,15 +299,20 @@ def _dense(t: Tensor) -> bool:
 
 
 def copy_state(model: nn.Module, state: dict[str, Tensor]) -> list[str]:
-    """Give `model` the reference's parameters and buffers where names and shapes fit; what does not fit, in words."""
+    """Give `model` the reference's parameters and buffers where names and shapes fit; what does not fit, in words. Lazy ones,
+    which have no shape yet, take what they are given."""
     own = {name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)}
-    fits = {name: value for name, value in state.items() if name in own and own[name].shape == value.shape}
+    fits = {
+        name: value
+        for name, value in state.items()
+        if name in own and (is_lazy(own[name]) or own[name].shape == value.shape)
+    }
     model.load_state_dict(fits, strict=False)
     problems = [f"it has no {name!r} {tuple(value.shape)}" for name, value in state.items() if name not in own]
     problems += [
         f"its {name!r} is {tuple(own[name].shape)}, the reference's is {tuple(value.shape)}"
         for name, value in state.items()
-        if name in own and own[name].shape != value.shape
+        if name in own and name not in fits
     ]
     return problems
 
