@@ -56,8 +56,9 @@ def first_tensor(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
     return substitute(tree, once)
 
 
-def _one_wrong(t: Tensor, count: int = 1) -> Tensor:
-    """The largest entry off by one per cent (of integers, the first `count` by one; of truth values, inverted)."""
+def _one_wrong(t: Tensor, count: int = 1, u: float = 0.0) -> Tensor:
+    """The largest entry off by one per cent (of integers, the first `count` by one; of truth values, inverted), by more where the
+    unit roundoff of its type, or the `u` that the model computes in, is coarser than fp32's."""
     out = t.clone().contiguous()
     flat = out.reshape(-1)
     if t.dtype == torch.bool:
@@ -67,7 +68,7 @@ def _one_wrong(t: Tensor, count: int = 1) -> Tensor:
         flat[:count] += 1
         return out
     at = pieces.largest(flat)
-    step = OFF.get(t.dtype, 0.01)
+    step = _of_coarsest(OFF, t, u)
     flat[at] = flat[at] * (1 + step) if bool(torch.isfinite(flat[at])) and bool(flat[at] != 0) else 1.0
     return out
 
@@ -92,15 +93,24 @@ def _constant(t: Tensor) -> Tensor:
     return torch.full_like(t, math.fsum(total for total, _ in sums) / count if count else 1.0)
 
 
-OFF = {torch.float16: 0.1, torch.bfloat16: 0.25}  # by how much one entry is off; by 1 % in fp32
+# By how much one entry is off, and bits that are left, of a type and of those that a model may compute in.
+OFF = {torch.float64: 0.01, torch.float32: 0.01, torch.float16: 0.1, torch.bfloat16: 0.25}
 BITS = {torch.float64: 20, torch.float32: 8, torch.float16: 6, torch.bfloat16: 4}
 
 
-def _rounded(t: Tensor) -> Tensor:
-    """The significand rounded to a few bits: 8 of fp32's 24, fewer where the type has fewer."""
+def _of_coarsest(values: dict[torch.dtype, Any], t: Tensor, u: float) -> Any:
+    """The value of the tensor's type, or of the type of unit roundoff `u` where that is coarser."""
+    own = t.dtype if t.dtype in values else torch.float32
+    coarser = [dtype for dtype in values if ROUNDOFF[own] < ROUNDOFF[dtype] <= u]
+    return values[max(coarser, key=ROUNDOFF.__getitem__, default=own)]
+
+
+def _rounded(t: Tensor, u: float = 0.0) -> Tensor:
+    """The significand rounded to a few bits: 8 of fp32's 24, fewer where the type, or the `u` that the model computes in, has
+    fewer."""
     if t.dtype not in BITS:
-        return _one_wrong(t)
-    scale = 2.0 ** BITS[t.dtype]
+        return _one_wrong(t, u=u)
+    scale = 2.0 ** _of_coarsest(BITS, t, u)
 
     def of(piece: Tensor) -> Tensor:
         mantissa, exponent = torch.frexp(piece.double())
@@ -130,16 +140,18 @@ def run(
     checks = [Check("the reference's own output passes", failed is None, failed.reason if failed else "same")]
     first, truths = cases[0]
     flips = max((truth.flips for truth in truths), default=0)
+    working = max((truth.working for truth in truths), default=0.0)  # with autocast, coarser than the outputs' types
     names: list[tuple[str, Callable[[Any], Any]]] = [
         ("zeros", lambda right: substitute(right, torch.zeros_like)),
         ("a constant", lambda right: substitute(first, _constant)),
         ("the previous inputs' output", lambda right: first if stale is None else stale),
         (
             "one entry off by 1 %" if not flips else f"{FLIPS * flips + 1} entries changed",
-            lambda right: first_tensor(right, lambda t: _one_wrong(t, FLIPS * flips + 1)),
+            lambda right: first_tensor(right, lambda t: _one_wrong(t, FLIPS * flips + 1, working)),
         ),
     ]
-    if {ROUNDOFF.get(leaf.dtype, 0.0) > U32 for _, leaf in leaves(first) if isinstance(leaf, Tensor)} == {True}:
+    types = [leaf.dtype for _, leaf in leaves(first) if isinstance(leaf, Tensor)]
+    if {dtype in ROUNDOFF and max(ROUNDOFF[dtype], working) > U32 for dtype in types} == {True}:
         names[3] = ("one entry off by 10 %", names[3][1])
     floats = all(not isinstance(leaf, Tensor) or leaf.is_floating_point() for _, leaf in leaves(first))
     if floats:
@@ -147,7 +159,7 @@ def run(
     for name, change in names:
         checks.append(_check(name, (judge(change(right), against) for right, against in cases)))
     if floats and not any(name == "half of K" for name, *_ in made):
-        rounded = ((substitute(right, _rounded), right, against) for right, against in cases)
+        rounded = ((substitute(right, lambda t: _rounded(t, working)), right, against) for right, against in cases)
         moved = (judge(wrong, against) for wrong, right, against in rounded if not same_bits(wrong, right))
         once = next(moved, None)
         if once is not None:  # signs, counts and masks have few bits: their rounding is no mistake
