@@ -273,10 +273,16 @@ def is_data(t: object) -> bool:
     """Whether a tensor holds data that may be changed: floating point, no mask or label, no distribution."""
     if not isinstance(t, Tensor) or not t.is_floating_point() or t.numel() == 0:
         return False
-    some = t.detach().reshape(-1)[:SAMPLE].double()
+    some = sampled(t).double()
     if t.numel() > 16 and torch.unique(some).numel() <= max(3, min(16, some.numel() // 64)):
         return False  # few values: a mask, labels, a one-hot matrix
     return not has_structure(t)
+
+
+def sampled(t: Tensor) -> Tensor:
+    """Some entries, from all of the tensor: its beginning may be padding."""
+    flat = t.detach().reshape(-1)
+    return flat[:: max(1, -(-flat.numel() // SAMPLE))]
 
 
 def few_values(t: Tensor) -> set[float] | None:
@@ -362,7 +368,7 @@ def _adds_up(t: Tensor) -> bool:
 
 def axis_of_sums(t: Tensor) -> int | None:
     """The axis along which its entries, none negative, add up to one; None if there is none."""
-    if not bool((t.reshape(-1)[:SAMPLE] >= 0).all()):
+    if not bool((sampled(t) >= 0).all()):
         return None
     t = _some(t)
     for axis in (-1, min(1, t.dim() - 1)):
