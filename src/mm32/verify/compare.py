@@ -71,6 +71,7 @@ class Comparison:
         self.cases: list[tuple[Any, list[Truth]]] = []  # outputs of the reference for several inputs, and their truths
         self.made: list[tuple[str, Any, list[Truth]]] = []  # outputs computed wrongly on purpose
         self.copied = True  # the candidate has the reference's parameters
+        self.given: set[str] = set()  # names in the reference's state that its last build has
         self.undecided = ""  # how far rounding moves the output on the script's own data, if nothing can be said there
         self.trial_seconds = 0.0
         self.usual_seconds = 0.0  # of the candidate's calls in trials, the most
@@ -168,7 +169,9 @@ class Comparison:
 
     def build_candidate(self, build: dict[str, Any], timeout: float | None = None) -> None:
         """Construct the candidate with these arguments and parameters; `copied` says whether it could take the parameters."""
-        unlike = self.candidate.ask("build", build, seed=self.session.seed, timeout=timeout).header.get("unlike")
+        built = self.candidate.ask("build", build, seed=self.session.seed, timeout=timeout).header
+        unlike, given = built.get("unlike"), built.get("given")
+        self.given = {str(name) for name in given} if isinstance(given, list) else set()
         if isinstance(unlike, list) and unlike:
             self.copied = False
             self.report.parameters_by = "seed"
@@ -334,6 +337,10 @@ class Comparison:
             )
         if found.get("buffers"):
             self.candidate.ask("keep_state", names=found["buffers"])
+            lacks = [repr(name) for name in found["buffers"] if name in self.build["state"] and name not in self.given]
+            if lacks:
+                shown = ", ".join(lacks[:4]) + (" and others" if len(lacks) > 4 else "")
+                self.report.left_out.append(f"what calls leave in the buffers that the candidate has not: {shown}")
             shown = ", ".join(found["buffers"][:4]) + (" and others" if len(found["buffers"]) > 4 else "")
             self.session.note(
                 f"the forward changes {shown}: every judged call starts from the same state on both sides"
@@ -518,14 +525,19 @@ class Comparison:
         size = bytes_of(self.right)
         return {"max_payload": 4 * size + (64 << 20), "timeout": self.session.limits.running(reference_seconds)}
 
-    def compare_state(self, left: dict[str, Tensor], noise: dict[str, float]) -> str:
+    def compare_state(self, left: dict[str, Tensor], noise: dict[str, float], theirs: Any = None) -> str:
         """How the candidate's buffers after a call are not those that the reference has `left`; empty if they are. `noise`: norms
-        by which rounding alone moves them, as deep in a network it does."""
-        theirs = self.candidate.ask("get_state", max_payload=4 * bytes_of(left) + (64 << 20)).value
+        by which rounding alone moves them, as deep in a network it does. `theirs`: the candidate's, if they are here already."""
+        if theirs is None:
+            theirs = self.candidate.ask("get_state", max_payload=state_payload(left)).value
         for name in self.report.problem["changes"]:
             before, right = self.build["state"].get(name), left.get(name)
-            if before is None or right is None or not isinstance(theirs, dict) or name not in theirs:
-                continue  # not among what can be copied, or a candidate with parameters of its own
+            if before is None or right is None:
+                continue  # not among what can be copied
+            if not isinstance(theirs, dict) or name not in theirs:
+                if name in self.given:
+                    return f"after a call it has no buffer {name!r}, which it was given"
+                continue  # a candidate with parameters of its own
             got, before = theirs[name], before.to(right.device)
             if not isinstance(got, Tensor) or (got.shape, got.dtype) != (right.shape, right.dtype):
                 return f"after a call its buffer {name!r} is {shape_of(got)}, the reference's is {shape_of(right)}"
@@ -576,6 +588,11 @@ class Comparison:
         checks = selftest.run(self.cases, stale, self.made)
         self.report.self_test = [{"name": c.name, "caught": c.caught, "how": c.how} for c in checks]
         self.made, self.cases = [], []
+
+
+def state_payload(state: Any) -> int:
+    """The most bytes that buffers like these may come in."""
+    return 4 * bytes_of(state) + (64 << 20)
 
 
 def _is_fp32(truth: Truth) -> bool:

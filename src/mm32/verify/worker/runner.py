@@ -13,14 +13,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.jit._script import OrderedDictWrapper, OrderedModuleDict
 from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
 from ..exchange import wire
 from . import caches, plain, script
-from .slots import Slots, random_states
+from .slots import PLAIN, Slots, random_states
 
 Request = dict[str, Any]  # the fields of a message, its "value" unpacked
 Answer = dict[str, Any]  # likewise; "value" may hold tensors, the other fields are JSON
@@ -29,6 +31,12 @@ Answer = dict[str, Any]  # likewise; "value" may hold tensors, the other fields 
 _clone = torch.ops.aten.clone.default
 _synchronize = torch.cuda.synchronize
 _sha256 = hashlib.sha256
+_dict_of, _get = object.__getattribute__, dict.get
+_seed_torch, _seed_random, _seed_numpy = torch.Generator.manual_seed, random.seed, np.random.seed
+# torch's, as torch.manual_seed seeds them; a runner adds those of its cards
+_generators = [torch.default_generator]
+
+SCRIPTED = (OrderedDictWrapper, OrderedModuleDict)  # what a scripted module keeps its tensors and modules in
 
 
 class BuildError(Exception):
@@ -37,16 +45,15 @@ class BuildError(Exception):
 
 def seed_everything(seed: int) -> None:
     """Seed the generators that a script's model and inputs may draw from: torch's, Python's, numpy's."""
-    torch.manual_seed(seed)
+    for generator in _generators:
+        _seed_torch(generator, seed)
     seed_others(seed)
 
 
 def seed_others(seed: int) -> None:
     """Seed Python's generator and numpy's."""
-    import numpy as np
-
-    random.seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002 - the generator that a script's get_inputs may use
+    _seed_random(seed)
+    _seed_numpy(seed % 2**32)
 
 
 class ScriptRunner:
@@ -56,6 +63,8 @@ class ScriptRunner:
         self.device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
+            torch.cuda.init()
+            _generators[1:] = torch.cuda.default_generators
             # fp32 convolutions are fp32, as products are: torch's default is TF32
             torch.backends.cudnn.allow_tf32 = False
         self.path = Path()
@@ -109,22 +118,25 @@ class ScriptRunner:
         """Make the model with the constructor's arguments "init", and give it the reference's "state".
 
         Where names or shapes differ, the same "seed" before both constructors has to do; "unlike" says where. "plain" are tensors
-        for its plain attributes, if it has all of these; else "lacks" names those that it has not.
+        for its plain attributes, if it has all of these; else "lacks" names those that it has not. "given" are the names in the
+        state that the model has, and therefore keeps.
         """
         given = request["value"]
         self.model = None
         seed_everything(request["seed"])
         model = self.construct(given["init"])
         unlike = copy_state(model, given["state"])
+        names = [name for name, value in given["state"].items() if _shape(held(model, name)) == value.shape]
         model = model.to(self.device)
         lacks = plain.put(model, given.get("plain") or {})
         if self.kernel is not None:
             from .rewrite import rewrite
 
             model = rewrite(model, self.kernel)
+            names = [name for name in names if held(model, name) is not None]
         self.model = model
         self.keep_state(list(self.kept_state))
-        return {"unlike": unlike, "lacks": lacks}
+        return {"unlike": unlike, "lacks": lacks, "given": names}
 
     def construct(self, init: list[Any] | dict[str, Any]) -> nn.Module:
         assert self.script is not None
@@ -142,24 +154,27 @@ class ScriptRunner:
 
     def get_state(self, request: Request) -> Answer:
         """The kept buffers as the last call left them."""
-        assert self.model is not None
-        own = dict(self.model.named_buffers())
-        return {"value": {name: own[name].detach() for name in self.kept_state if name in own}}
+        return {"value": {name: own.detach() for name, own, _ in self._kept()}}
 
     def keep_state(self, names: list[str]) -> None:
-        own = dict(self.model.named_buffers()) if self.model is not None else {}
-        self.kept_state = {name: _clone(own[name].detach()) for name in names if name in own}
+        model = self.model
+        own = {name: t for name in names if model is not None and (t := held(model, name)) is not None}
+        self.kept_state = {name: _clone(t.detach()) for name, t in own.items()}
 
     def restore_state(self) -> None:
-        own = dict(self.model.named_buffers()) if self.kept_state and self.model is not None else {}
-        for name, value in self.kept_state.items():
-            if name in own:
-                own[name].detach().copy_(value)
+        for _, own, value in self._kept():
+            own.detach().copy_(value)
 
     def changed_state(self) -> list[str]:
         """The kept buffers that are no longer as they were."""
-        own = dict(self.model.named_buffers()) if self.model is not None else {}
-        return [name for name, value in self.kept_state.items() if name in own and not _same_bits(own[name], value)]
+        return [name for name, own, value in self._kept() if not _same_bits(own, value)]
+
+    def _kept(self) -> list[tuple[str, Tensor, Tensor]]:
+        """Of each kept buffer that the model still has its name, itself and its value as every call finds it."""
+        if self.model is None:
+            return []
+        found = [(name, held(self.model, name), value) for name, value in self.kept_state.items()]
+        return [(name, own, value) for name, own, value in found if own is not None]
 
     # ------------------------------------------------------------------------------------------------------ inputs
 
@@ -296,6 +311,32 @@ def _dense(t: Tensor) -> bool:
     strides = t.stride()
     order = sorted(range(t.dim()), key=lambda axis: (-strides[axis], axis))
     return t.permute(order).is_contiguous()
+
+
+def held(model: nn.Module, name: str) -> Tensor | None:
+    """The buffer or parameter of this name, out of the dictionaries that modules keep them in: named_buffers() is a method,
+    which a script may write anew. None where there is no such plain tensor."""
+    *path, last = name.split(".")
+    module: Any = model
+    for part in path:
+        module = _entry(module, "_modules", part)
+    value = _entry(module, "_buffers", last)
+    value = _entry(module, "_parameters", last) if value is None else value
+    return value if type(value) in PLAIN else None
+
+
+def _entry(module: Any, kind: str, name: str) -> Any:
+    """What a module keeps under this name among its "_buffers", "_parameters" or "_modules", asking no method of the script's."""
+    if not isinstance(module, nn.Module):
+        return None
+    entries = _dict_of(module, "__dict__").get(kind)
+    if isinstance(entries, dict):
+        return _get(entries, name)
+    return entries[name] if type(entries) in SCRIPTED and name in entries else None
+
+
+def _shape(t: Tensor | None) -> torch.Size | None:
+    return None if t is None else t.shape
 
 
 def copy_state(model: nn.Module, state: dict[str, Tensor]) -> list[str]:
