@@ -17,6 +17,7 @@ from mm32.verify.judging.bounds import Truth
 from mm32.verify.judging.draws import Recorder
 from mm32.verify.judging.judge import judge
 from mm32.verify.judging.odd_values import SPREAD_HINT
+from mm32.verify.judging.straight_through import StraightThrough
 from mm32.verify.judging.zeros import SkipsZeros
 from mm32.verify.worker import plain
 from verify.test_odd_data import ROWS, check_shortcut, verdict  # noqa: F401 - a fixture
@@ -375,6 +376,44 @@ def test_a_product_that_skips_zeros() -> None:
     assert torch.equal(made[1][0], torch.tensor([2.0, 3.0]))
     assert bool(made[1][1, 0].isnan())
     assert torch.equal(torch.nan_to_num(made[2], 7.0), torch.tensor([[7.0, 0.0], [2.0, 6.0]]))
+
+
+def test_a_straight_through_estimator_is_what_it_lets_through() -> None:
+    x, y, other = torch.tensor([1.0, torch.nan, torch.inf]), torch.tensor([1.0, -1.0, 1.0]), torch.zeros(3)
+    forms = [
+        lambda: x + (y - x).detach(),
+        lambda: (y - x).detach() + x,
+        lambda: x - (x - y).detach(),
+        lambda: y - x.detach() + x,
+        lambda: y + x - x.detach(),
+        lambda: x - x.detach() + y,
+        lambda: y + (x.view(3) - x.detach()),
+    ]
+    with StraightThrough() as mode:
+        assert all(torch.equal(form(), y) for form in forms)
+        assert mode.found == len(forms)
+        # Of other memory, or written to in between, it is a sum like any other.
+        assert bool((other + (y - x))[1].isnan())
+        assert bool((x + (y - x.clone()))[1].isnan())
+        assert bool(torch.add(x, y - x, alpha=2)[1].isnan())
+        difference = y - x
+        x.mul_(2)
+        assert bool((x + difference)[1].isnan())
+        assert mode.found == len(forms)
+
+
+@pytest.mark.parametrize(("of_nan", "same"), [("-1.0", "SAME"), ("0.0", "DIFFERENT")])
+def test_an_answer_without_the_straight_through_estimator(
+    verdict: Compare,  # noqa: F811
+    of_nan: str,
+    same: str,
+) -> None:
+    """Right is what the estimator lets through, and of a NaN no other number."""
+    right = "return x + (torch.where(x >= 0, 1.0, -1.0) - x).detach()"
+    other = f"return torch.where(x >= 0, 1.0, torch.where(x < 0, -1.0, {of_nan}))"
+    got, reason, _ = verdict(right, other)
+    assert got == same, reason
+    assert same == "SAME" or "'a NaN'" in reason
 
 
 def test_plain_tensors_are_found_by_name_and_put() -> None:

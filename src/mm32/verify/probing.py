@@ -352,22 +352,20 @@ class Probing:
         result: Judgement | None = None
         free: dict[str, tuple[Tensor, Tensor]] = {}
         compares = False
-        skips = False  # the candidate has the answer of a kernel that skips zeros
+        instead = False  # the candidate has one of the other answers that a kernel may make of NaN and Inf
         with suppress(torch.OutOfMemoryError):
             first = judge(got, truths)
             if not first.same and not variation.isolating:
                 first = self._disturb_again(first, truths, got, seed)
             if not first.same and variation.odd:
-                free, compares, skipping = self._free(truths, seed)
+                free, compares, answers = self._free(truths, seed)
                 first = judge(got, truths)
-                skips = not first.same and bool(skipping)
-                if skips:
-                    others = [
-                        t.other(reference=o, exact=None, free=None) for t, o in zip(truths, skipping, strict=True)
-                    ]
+                for answer in answers if not first.same else ():
+                    others = [t.other(reference=o, exact=None, free=None) for t, o in zip(truths, answer, strict=True)]
                     other = judge(got, others)
-                    skips = other.same
-                    first, truths = (other, others) if skips else (first, truths)
+                    if other.same:
+                        first, truths, instead = other, others, True
+                        break
             equal = not first.same and variation.equal and self._entries() <= MOST_EQUAL
             if equal:
                 self._allow_equal(truths, seed, comparison.right)
@@ -382,7 +380,7 @@ class Probing:
         record |= {"status": "same" if result.same else "different", **judgement_record(result)}
         comparison.note_inputs()
         drawn = variation.odd and self.report.problem["draws"]  # what NaN and Inf do depends on what a call draws
-        if result.same and not variation.state and not drawn and not skips:
+        if result.same and not variation.state and not drawn and not instead:
             self._keep_odd(variation.name, partial(self._truths, variation, free=free, compares=compares, equal=equal))
         if variation.isolating:
             self._count_bits(result)
@@ -438,16 +436,16 @@ class Probing:
         lacks = self.comparison.candidate.ask("build", build, seed=self.session.seed).header.get("lacks")
         return not isinstance(lacks, list) or bool(lacks)
 
-    def _free(self, truths: list[Truth], seed: int) -> tuple[dict[str, tuple[Tensor, Tensor]], bool, list[Any]]:
+    def _free(self, truths: list[Truth], seed: int) -> tuple[dict[str, tuple[Tensor, Tensor]], bool, list[list[Any]]]:
         """Truth.free of each tensor, and Truth.compares, which the truths get too: where NaN and Inf of the inputs decide
-        nothing, and whether the model does nothing for NaN. And the output of a kernel that skips zeros, for which 0 times NaN
-        is 0."""
+        nothing, and whether the model does nothing for NaN. And whole outputs that are right too: of a kernel that skips zeros,
+        for which 0 times NaN is 0, and of one that leaves x + (y - x) out."""
         reply = self.reference.ask("free", seed=seed)
         value, found, compares = reply.value, reply.value["free"], bool(reply.header.get("compares"))
         free = {truth.path: (one[0], one[1]) for truth, one in zip(truths, found, strict=False) if one is not None}
         for truth in truths:
             truth.free, truth.compares = free.get(truth.path), compares
-        return free, compares, [leaf for _, leaf in leaves(value["skipping"])]
+        return free, compares, [[leaf for _, leaf in leaves(one)] for one in value["others"]]
 
     def _output(self, seed: int, odd: bool) -> tuple[Any, str]:
         """The candidate's output; or that it raises, which on `odd` data, that hold NaN or Inf, is no wrong answer."""

@@ -31,6 +31,7 @@ from .judging.formats import FORMATS
 from .judging.operator_mode import base_name
 from .judging.places import GUARDED, LOOKED_UP, Guard
 from .judging.rounding import U32, Rounding, round_to
+from .judging.straight_through import StraightThrough
 from .judging.zeros import SkipsZeros
 from .worker import main as worker
 from .worker import plain
@@ -558,7 +559,8 @@ class ReferenceRunner(ScriptRunner):
     def free(self, request: Request) -> Answer:
         """Of each tensor of the output, which entries do not depend on those inputs that are NaN or infinite, and what they are:
         the same with other numbers in their place, but for rounding. A product with 0, as behind a mask, which a kernel may skip;
-        a Fourier transform. And the output ("skipping") of a model that does skip zeros. Nothing where that is not known.
+        a Fourier transform. And whole outputs ("others") that are right too: of the model with products that skip zeros, with y
+        for a straight-through estimator's x + (y - x), and with both. Nothing where that is not known.
         "compares": the model does nothing for a NaN, so where one leads to a number, that is by a comparison."""
         usual, spec = self.usual
         found = self._free(usual, spec, pytree.tree_leaves(self.inputs), request["seed"])
@@ -566,7 +568,7 @@ class ReferenceRunner(ScriptRunner):
         return {
             "value": {
                 "free": found,
-                "skipping": self.copy(self._skipping(request["seed"], self.last)) if found else [],
+                "others": self.copy(self._others(request["seed"], self.last)) if found else [],
             },
             "compares": finite and self.recorder is not None and not self.recorder.asks_nan,
         }
@@ -629,20 +631,34 @@ class ReferenceRunner(ScriptRunner):
             found.append(same)
         return found
 
-    def _skipping(self, seed: int, like: Any) -> list[Any]:
-        """The output for the inputs as they are, of a model that skips zeros in its products; empty where it is no other."""
-        seed_everything(seed)
-        found: list[Any] = []
-        with contextlib.suppress(Exception), SkipsZeros():
-            found = [t for _, t in wire.leaves(self.call(self.inputs))]
-        self.restore_state()
+    def _others(self, seed: int, like: Any) -> list[list[Any]]:
+        """The outputs for the inputs as they are that a kernel may make instead: of a model that skips zeros in its products, of
+        one that takes its straight-through estimators for what they are, of one that does both; those that are others than
+        `like`, and than each other."""
         own = [t for _, t in wire.leaves(like)]
-        if [_shaped(t) for t in found] != [_shaped(t) for t in own] or sum(
-            t.nbytes for t in found if isinstance(t, Tensor)
-        ) > MOST_FREE:
-            return []
-        alike = all(torch.equal(a, b) for a, b in zip(found, own, strict=True) if isinstance(a, Tensor))
-        return [] if alike else found
+        found: list[list[Any]] = []
+        for skips, straight in ((True, False), (False, True), (True, True)):
+            seed_everything(seed)
+            one: list[Any] = []
+            estimators = StraightThrough()
+            with contextlib.suppress(Exception), contextlib.ExitStack() as modes:
+                if skips:
+                    modes.enter_context(SkipsZeros())
+                if straight:
+                    modes.enter_context(estimators)
+                one = [t for _, t in wire.leaves(self.call(self.inputs))]
+            self.restore_state()
+            if straight and not estimators.found:
+                break
+            alike = any(
+                all(torch.equal(a, b) for a, b in zip(one, other, strict=True) if isinstance(a, Tensor))
+                for other in (own, *found)
+                if [_shaped(t) for t in one] == [_shaped(t) for t in other]
+            )
+            size = sum(t.nbytes for t in one if isinstance(t, Tensor))
+            if [_shaped(t) for t in one] == [_shaped(t) for t in own] and size <= MOST_FREE and not alike:
+                found.append(one)
+        return found
 
     def _isolates(self, name: str, entries: int) -> bool:
         operators = self.recorder.names if self.recorder is not None else set()
