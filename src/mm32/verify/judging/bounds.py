@@ -56,7 +56,7 @@ class Truth:
     number in their place would give the same, and what that is. `spreads`: a NaN is right there too. `compares`: the model does
     nothing for NaN, so that where one led to a number, by comparisons, any value is as right. `extreme`: of data on
     which honest arithmetic of 22 bits loses small entries beside large ones, or on which the reference may be exact by
-    chance. `columns`: by axis, the norm of each column, and `own_sizes`, the reference's errors by size, once they are known. Two
+    chance. `steep`: of a probe's data, of which rounding may decide much. `columns`: by axis, the norm of each column, and `own_sizes`, the reference's errors by size, once they are known. Two
     other rules take the place of the bounds: with `bitwise` every value must equal the reference's, with `relative`
     |C - reference| <= relative * max(|reference|, floor) must hold for every entry.
     """
@@ -84,6 +84,7 @@ class Truth:
     spreads: bool = False
     compares: bool = False
     extreme: bool = False
+    steep: bool = False
     columns: dict[int, Tensor] = field(default_factory=dict)
     own_sizes: list[float] | None = None
     _own: tuple[Errors, Errors] | None = None
@@ -163,6 +164,11 @@ class Truth:
         """The same with other fields, of which nothing has been computed yet."""
         return replace(self, **fields, _own=None, _scale=None, _finite=None, _whole=None, columns={}, own_sizes=None)
 
+    def _allowed(self, noise: float) -> float:
+        """What an output may be off whose errors in a disturbed run are `noise`, relatively."""
+        steeper = NOISE * noise * (1 + (STEEPER - 1) * min(noise / STEEP, 1.0)) if self.steep else 0.0
+        return max(NOISE * noise, min(steeper, QUARTER))
+
     def own(self) -> tuple[Errors, Errors]:
         """The reference's own errors, and the bounds that follow from them."""
         if self._own is None:
@@ -179,18 +185,12 @@ class Truth:
             componentwise = slack * max(2 * root * min(u, U32), entry * u) / self.u
             if self.noise is not None:
                 most = OWN * errors.normwise if self.many else math.inf
-                normwise = max(normwise, min(allowed(self.noise.normwise), most))
-                componentwise = max(componentwise, allowed(self.noise.componentwise * self.u) / self.u)
+                normwise = max(normwise, min(self._allowed(self.noise.normwise), most))
+                componentwise = max(componentwise, self._allowed(self.noise.componentwise * self.u) / self.u)
             normwise = max(normwise, min(4 * errors.normwise, CAP * normwise))
             componentwise = max(componentwise, min(4 * errors.componentwise, CAP * componentwise))
             self._own = errors, Errors(normwise, componentwise)
         return self._own
-
-
-def allowed(noise: float) -> float:
-    """What an output may be off whose errors in a disturbed run are `noise`, relatively."""
-    steeper = NOISE * noise * (1 + (STEEPER - 1) * min(noise / STEEP, 1.0))
-    return max(NOISE * noise, min(steeper, QUARTER))
 
 
 def _take(t: Tensor, rows: Tensor) -> Tensor:
