@@ -100,6 +100,7 @@ class ReferenceRunner(ScriptRunner):
             "baseline": self.run_as_baseline,
             "construct": self.construct_from_script,
             "make_inputs": self.make_inputs,
+            "make_more": self.make_more,
             "truth": self.truth,
             "examine": self.examine,
             "gauge": self.gauge,
@@ -163,6 +164,27 @@ class ReferenceRunner(ScriptRunner):
         self.names = [str(name) for name in made] if isinstance(made, dict) else None
         self.place(list(made.values()) if isinstance(made, dict) else _as_list(made, "get_inputs"))
         return {"value": self.inputs, "names": self.names}
+
+    def make_more(self, request: Request) -> Answer:
+        """The script's inputs for each of "seeds", which become nobody's. Of each tensor a matrix: a row for each seed, with its
+        entries in the order of memory that "orders" gives. Those of another shape or type than the first are left out."""
+        made: list[list[Tensor]] = []
+        for seed in request["seeds"]:
+            of = self._get_inputs(seed)
+            values = list(of.values()) if isinstance(of, dict) else _as_list(of, "get_inputs")
+            made.append([t for _, t in wire.leaves(values) if isinstance(t, Tensor)])
+        like = [[(t.shape, t.dtype) for t in one] for one in made]
+        made = [
+            one
+            for one, of_it in zip(made, like, strict=True)
+            if of_it == like[0] and len(one) == len(request["orders"])
+        ]
+        rows = [
+            torch.stack([t.detach().permute(order).reshape(-1) for t in of_one]).to(self.device)
+            for of_one, order in zip(zip(*made, strict=True), request["orders"] if made else [], strict=True)
+            if all(t.dim() == len(order) for t in of_one)
+        ]
+        return {"value": rows}
 
     def _get_inputs(self, seed: int) -> Any:
         """What the script makes."""

@@ -158,7 +158,7 @@ class _State:
         elif op in ("examine", "keep_changed_state", "keep_state"):
             said = {name: item for name, item in reply.header.items() if name != "nonce"}
             self.other += hashlib.blake2b(json.dumps([op, said], sort_keys=True, default=str).encode()).digest()[:8]
-        elif op not in KEPT and op not in ("load", "machine", "slots", "window", "release", "free"):
+        elif op not in KEPT and op not in ("load", "machine", "make_more", "slots", "window", "release", "free"):
             self._unknown()  # adopt, say
 
     def _unknown(self) -> None:

@@ -1,18 +1,22 @@
 """Fresh inputs for every timed call, from private pools of the reference's own data.
 
-A pool holds a few results of the reference's get_inputs(). A slot's floating-point tensor is a part of one of them, read from a
-random offset of its memory with wrap-around, and a range of random place and length from another one at another offset. So
-values stay of the kind that get_inputs makes, and neither sums nor single entries tell which result belongs to them. What is in
-order, symmetric, triangular or a distribution is a mean of two of them, weighted at random, which is so too; of what is
-orthogonal a product.
-Integers and truth values (indices, masks) are mixed entry by entry, each in its place (integers.py). A recipe, a few numbers,
-makes the same data again, which the tool keeps instead of copies.
+A call of a window that counts gets a result of the reference's get_inputs() that no call before it had (timing/fresh.py), its
+unstructured floats rotated in memory by a random distance: who keeps answers meets none of their inputs again. What hardly
+differs from one result to the next, and calls for which no such result was made in time, are mixed of several.
+
+Mixed floats are a part of one result, read from a random offset of its memory with wrap-around, and a range of random place and
+length from another one at another offset. So values stay of the kind that get_inputs makes, and neither sums nor single entries
+tell which result belongs to them. What is in order, symmetric, triangular or a distribution is a mean of two of them, weighted
+at random, which is so too; of what is orthogonal a product.
+Integers and truth values (indices, masks) are mixed entry by entry, each in its place (integers.py). A recipe, a few numbers
+and the results that belong to its call alone, makes the same data again, which the tool keeps instead of copies.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,8 +29,13 @@ from .variations import has_structure, is_orthogonal
 
 SMALL = 16  # entries, below which a tensor of floats is not mixed
 ALIGNMENT = 512  # bytes, of every tensor in a slot
-# For each tensor: (entry,); or (entry, offset, entry, offset, begin, end); of integers and structures (entry, entry, seed).
-Recipe = tuple[tuple[int, ...], ...]
+VARIES = (
+    1 / 16
+)  # of a tensor's entries, of which no more may be the same in two results, zeros aside, if it is never mixed
+# Where a tensor's data come from: an entry of the pool, or a flat tensor that the recipe alone keeps.
+Source = int | Tensor
+# For each tensor: (source,); or (source, offset, source, offset, begin, end); of integers and structures (source, source, seed).
+Recipe = tuple[tuple[Any, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -106,8 +115,17 @@ def _blend(one: Tensor, other: Tensor, seed: int, orthogonal: bool) -> Tensor:
     return torch.lerp(other, one, weight)
 
 
+def _varies(one: Tensor, other: Tensor) -> bool:
+    """Whether hardly an entry of one result of get_inputs() is what it is in the other one."""
+    return int(((one == other) & (one != 0)).sum()) <= VARIES * one.numel()
+
+
 class Pools:
-    """`inputs`: two or more results of get_inputs(), with tensors alike; kept on `device`."""
+    """`inputs`: two or more results of get_inputs(), with tensors alike; kept on `device`.
+
+    `fresh`, if it is set, makes up to so many more: of each the flat tensors, in the order of memory of the first ones."""
+
+    fresh: Callable[[int], list[list[Tensor]]] | None = None
 
     def __init__(self, inputs: Sequence[Sequence[Any]], device: torch.device):
         self.entries = len(inputs)
@@ -128,6 +146,13 @@ class Pools:
         whole = [i for i, t in enumerate(tensors[0]) if not t.is_floating_point() and not t.is_complex()]
         kinds = integers.kinds([[one[i] for i in whole] for one in tensors])
         self.kinds = {i: kind for i, kind in zip(whole, kinds, strict=True) if not kind.fixed}
+        pairs = list(itertools.pairwise(tensors))
+        of_whole = all(not torch.equal(a[i], b[i]) for a, b in itertools.combinations(tensors, 2) for i in self.kinds)
+        # What is fresh in each result already. Integers that belong together are all taken from one result, or all mixed.
+        self.varies = [
+            of_whole if i in self.kinds else large[i] and all(_varies(a[i], b[i]) for a, b in pairs)
+            for i in range(len(tensors[0]))
+        ]
         self.shapes = [tuple(t.shape) for t in tensors[0]]
         self.orders = [axis_order(t) for t in tensors[0]]
         self.pools = [
@@ -141,24 +166,57 @@ class Pools:
         return sum(leaf.nbytes for _, leaf in self.leaves if isinstance(leaf, Tensor))
 
     def recipe(self) -> Recipe:
-        """A new one, by a generator that nobody can predict."""
-        draw = self.chance.randrange
-        found: list[tuple[int, ...]] = []
-        chosen, apart, seed = draw(self.entries), draw(1, self.entries), draw(1 << 31)  # of integers, one for all
-        for i, (mixed, pool) in enumerate(zip(self.mixed, self.pools, strict=True)):
+        """A new one of the pool's own results, by a generator that nobody can predict."""
+        return self._mixed_of(self._own)
+
+    def recipes(self, count: int) -> list[Recipe]:
+        """So many, for a window that counts: of results that no call had before, as far as these can be made."""
+        made = self.fresh(count) if self.fresh is not None else []
+        found = [self._of(one, [other for other in made if other is not one] or self._own) for one in made]
+        rest = made if len(made) > 1 else [*made, *self._own]
+        found += [self._mixed_of(rest) for _ in range(count - len(made))]
+        self.chance.shuffle(found)
+        return found
+
+    @property
+    def _own(self) -> list[Sequence[Source]]:
+        return [[entry] * len(self.pools) for entry in range(self.entries)]
+
+    def _mixed_of(self, results: Sequence[Sequence[Source]]) -> Recipe:
+        draw, count = self.chance.randrange, len(results)
+        found: list[tuple[Any, ...]] = []
+        chosen, apart, seed = draw(count), draw(1, count), draw(1 << 31)  # of integers, one for all
+        for i, mixed in enumerate(self.mixed):
             if i in self.kinds or i in self.blended:
-                found.append((chosen, (chosen + apart) % self.entries, seed))
+                found.append((results[chosen][i], results[(chosen + apart) % count][i], seed))
                 continue
-            first = draw(self.entries)
-            if not mixed:
-                found.append((first,))
-                continue
-            n = pool[0].numel()
-            other = (first + draw(1, self.entries)) % self.entries
-            length = draw(n // 4, n // 2 + 1)
-            begin = draw(n - length + 1)
-            found.append((first, draw(n), other, draw(n), begin, begin + length))
+            first = draw(count)
+            other = (first + draw(1, count)) % count
+            found.append(self._joined(i, results[first][i], results[other][i]) if mixed else (results[first][i],))
         return tuple(found)
+
+    def _of(self, one: Sequence[Source], others: Sequence[Sequence[Source]]) -> Recipe:
+        """Of a result that has not been used; of others only where it is like them."""
+        draw = self.chance.randrange
+        other, seed = self.chance.choice(others), draw(1 << 31)
+        found: list[tuple[Any, ...]] = []
+        for i, (mixed, of) in enumerate(zip(self.mixed, one, strict=True)):
+            if self.varies[i] and mixed:
+                found.append((of, draw(self.pools[i][0].numel()), of, 0, 0, 0))
+            elif not self.varies[i] and mixed:
+                found.append(self._joined(i, of, other[i]))
+            elif not self.varies[i] and (i in self.kinds or i in self.blended):
+                found.append((of, other[i], seed))
+            else:
+                found.append((of,))
+        return tuple(found)
+
+    def _joined(self, i: int, one: Source, other: Source) -> tuple[Any, ...]:
+        """A part of one, and a range of the other."""
+        draw, n = self.chance.randrange, self.pools[i][0].numel()
+        length = draw(n // 4, n // 2 + 1)
+        begin = draw(n - length + 1)
+        return one, draw(n), other, draw(n), begin, begin + length
 
     def leave_structure(self) -> None:
         """Take integers and what has structure as they are from now on: the model wants of them what mixing does not keep."""
@@ -180,21 +238,26 @@ class Pools:
     def pieces(self, recipe: Recipe) -> Iterator[list[Tensor]]:
         """Of each tensor of a recipe the vectors that it is made of, one after the other in the order of memory."""
         for i, (pool, (first, *rest)) in enumerate(zip(self.pools, recipe, strict=True)):
+            one = _found(pool, first)
             if not rest:
-                yield [pool[first]]
+                yield [one]
                 continue
             if len(rest) == 2:
-                one, another = (self._shaped(i, pool[entry]) for entry in (first, rest[0]))
+                shaped, another = self._shaped(i, one), self._shaped(i, _found(pool, rest[0]))
                 if i in self.blended:
-                    made = _blend(one, another, rest[1], self.blended[i])
+                    made = _blend(shaped, another, rest[1], self.blended[i])
                 else:
-                    made = integers.mixed(self.kinds[i], one, another, rest[1])
+                    made = integers.mixed(self.kinds[i], shaped, another, rest[1])
                 yield [made.permute(self.orders[i]).reshape(-1)]
                 continue
             offset, other, from_, begin, end = rest
-            of, n = pool[first], pool[first].numel()
+            n = one.numel()
             yield [
-                *_range(of, offset, begin),
-                *_range(pool[other], from_, end - begin),
-                *_range(of, (offset + end) % n, n - end),
+                *_range(one, offset, begin),
+                *_range(_found(pool, other), from_, end - begin),
+                *_range(one, (offset + end) % n, n - end),
             ]
+
+
+def _found(pool: Sequence[Tensor], source: Source) -> Tensor:
+    return source if isinstance(source, Tensor) else pool[source]

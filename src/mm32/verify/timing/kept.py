@@ -70,7 +70,7 @@ class Surprises:
     def window(self, bench: Bench, pools: Pools, draws: bool, keeper: Keeper) -> None:
         """The next one. Raises Odd."""
         names = self.left.pop()
-        recipes, seeds = [pools.recipe() for _ in range(self.calls)], seeds_of(self.calls, draws)
+        recipes, seeds = pools.recipes(self.calls), seeds_of(self.calls, draws)
         places = self.chance.sample(range(self.calls), len(names))
         for place, name in zip(places, names, strict=True):
             recipes[place] = self.odd[name]

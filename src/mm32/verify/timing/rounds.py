@@ -183,7 +183,7 @@ def alone(bench: Bench, pools: Pools, calls: int, draws: bool) -> float:
     """The reference's seconds of a call by whole windows, before a candidate was loaded."""
     begin, found = time.monotonic(), []
     for _ in range(5):
-        found.append(bench.window([pools.recipe() for _ in range(calls)], seeds_of(calls, draws)).seconds)
+        found.append(bench.window(pools.recipes(calls), seeds_of(calls, draws)).seconds)
         if time.monotonic() - begin > 1:
             break
     return statistics.median(found) / calls
@@ -221,7 +221,7 @@ class Rounds:
     def one(self) -> None:
         """The next round. Raises Failure and Odd."""
         calls, pools = self.calls, self.pools
-        recipes = [pools.recipe() for _ in range(calls)]
+        recipes = pools.recipes(calls)
         seeds = seeds_of(calls, self.draws)
         windows: dict[str, Window] = {}
         order = [*self.benches, *["odd"] * self.surprises.due(self.done)]

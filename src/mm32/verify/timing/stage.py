@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import random
 import secrets
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from ..judging.pieces import finite
 from ..processes.channel import Failure
 from ..processes.process import WorkerProcess
 from . import one_call, repeated, rounds, several
+from .fresh import Fresh
 from .kept import UNTIMED, Kept, Odd, seeds_of
 from .rounds import Timing
 from .window import Bench
@@ -32,6 +34,7 @@ INPUTS_HELD, OUTPUTS_HELD, SURELY = 6, 12, 1 << 30
 ON_A_CARD = 6, 8  # the same of those that stay on the card
 ENTRIES = 3  # results of get_inputs in a pool; 2 where they are large, more where nothing can be mixed
 LARGE = 256 << 20
+FRESH_HELD = 8  # times a call's inputs that fresh ones take, at most, beside a window's
 TRIED = 2  # calls with mixed integers and structures, before these are taken
 POOLED_CALLS = 64 << 20  # bytes of a window's slots on a CPU
 BASELINES = ("eager", "compile", "tf32")  # how the reference is run where it is timed
@@ -86,9 +89,11 @@ class TimingStage:
         del output
         size = _bytes(made[0], "cpu") + _bytes(made[0], "cuda")
         floats = all(t.is_floating_point() for _, t in leaves(made[0]) if isinstance(t, Tensor) and t.numel() > 1)
+        begin = time.monotonic()
         for number in range(1, 2 if size > LARGE else ENTRIES if floats else 3 * ENTRIES):
             made.append(reference.ask("make_inputs", seed=first + number).value)
             if number == 1:
+                each = time.monotonic() - begin
                 other = reference.ask("forward", seed=first).value
                 self.steady = self._shapes(self.output) == self._shapes(leaves(other))
                 del other
@@ -99,6 +104,8 @@ class TimingStage:
                 self.pools = Pools(made, self.device)
         except ValueError as error:
             raise Failure("raised", str(error), {"type": "ValueError", "built": 0}, role="reference") from None
+        fresh = Fresh(reference, self.pools, each) if self._room_for_fresh() else None
+        self.pools.fresh = fresh
         if self.baseline != "eager":
             self.workers["reference"] = self.start("baseline")
             self._load("reference")
@@ -106,10 +113,17 @@ class TimingStage:
             self._slots(("reference",), self._tried())
             self._try_mixed(first)
             self.seconds, self.draws = rounds.cost(self.benches["reference"], self.pools)
+            if fresh is not None:
+                fresh.call = self.seconds
             self._look()
             self._slots(("reference",), self._calls(self.seconds))
             self._first("reference")
             self._look()
+
+    def _room_for_fresh(self) -> bool:
+        """Whether there is memory for inputs of one window, and of the calls that are judged, beside the pool."""
+        free = torch.cuda.mem_get_info(self.device)[0] if self.kind == "cuda" else available_memory()
+        return self.pools.bytes <= LARGE and 2 * (POOLED_CALLS + FRESH_HELD * self.pools.bytes) <= free
 
     def _look(self) -> None:
         """See whether a window of the reference's had an output of another shape."""

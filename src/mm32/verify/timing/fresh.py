@@ -1,0 +1,73 @@
+"""Results of the reference's get_inputs() of which each goes into one timed call, made between windows.
+
+Answers that are kept by their inputs gain nothing then. The results are made in the process that says what is right, each from a
+seed of its own that nobody else has: of one seed for all, numbers that a call has seen would tell those of later calls. Making
+them is in no window, but takes time of the verification's, so that it is bounded.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from torch import Tensor
+
+from ..inputs.pools import Pools
+from ..processes.channel import Failure, Reply
+
+# Seconds that making a window's inputs may take in any case; where the window's calls of the reference take longer, as long.
+BRIEF = 0.05
+SLOW = 0.25  # seconds of a single result, above which none is made unless a window's calls take longer
+CHUNK = 16 << 20  # bytes of results that are asked for at once
+
+
+class Asked(Protocol):
+    """What of a WorkerProcess is needed."""
+
+    def ask(self, op: str, *, seeds: Sequence[int], orders: Sequence[Sequence[int]]) -> Reply: ...
+
+
+class Fresh:
+    """Makes results like those of `pools`, by `worker`. `each`: seconds of one, about."""
+
+    def __init__(self, worker: Asked, pools: Pools, each: float):
+        self.worker, self.each = worker, each
+        self.call = 0.0  # seconds of a call of the reference
+        self.orders, self.like = pools.orders, [pool[0] for pool in pools.pools]
+        self.chunk = max(1, CHUNK // max(1, pools.bytes))
+
+    def __call__(self, count: int) -> list[list[Tensor]]:
+        """Up to so many; fewer where there is no time for all, one at least unless it is slow. Raises Failure."""
+        found: list[list[Tensor]] = []
+        begin, allowed = time.monotonic(), max(BRIEF, count * self.call)
+        while len(found) < count:
+            now = time.monotonic()
+            affordable = int((begin + allowed - now) / self.each)
+            if affordable < 1 and (found or self.each > SLOW):
+                break
+            made = self._made(min(count - len(found), max(affordable, 1), self.chunk))
+            self.each = max((time.monotonic() - now) / max(len(made), 1), 1e-6)
+            if not made:
+                break
+            found += made
+        return found
+
+    def _made(self, count: int) -> list[list[Tensor]]:
+        """None where the script fails, or makes what is of another shape or type."""
+        seeds = [secrets.randbelow(2**31) for _ in range(count)]
+        try:
+            rows: list[Tensor] = self.worker.ask("make_more", seeds=seeds, orders=self.orders).value
+        except Failure as failure:
+            if failure.kind != "raised":
+                raise
+            return []
+        alike = len(rows) == len(self.like) and all(
+            (t.shape[1:], t.dtype) == (like.shape, like.dtype) for t, like in zip(rows, self.like, strict=True)
+        )
+        if not alike:
+            return []
+        moved = [t.to(like.device) for t, like in zip(rows, self.like, strict=True)]
+        # Copies: of what is a view, a call whose output is kept would keep all.
+        return [[t[i].clone() if len(t) > 1 else t[0] for t in moved] for i in range(len(moved[0]))] if moved else []
