@@ -152,3 +152,35 @@ def test_inputs_that_are_not_always_the_same_stay() -> None:
 def test_what_belongs_together_is_not_changed(t: Tensor) -> None:
     with pytest.raises(variations.CannotVary):
         variations.replaced([t], torch.Generator().manual_seed(1))
+
+
+def test_calls_of_windows_get_results_that_no_call_had() -> None:
+    """Integers and small floats as get_inputs made them, large ones rotated; what is the same each time is mixed as ever."""
+    table = torch.rand(64)
+
+    def make() -> list[Tensor]:
+        return [
+            torch.randint(0, 1 << 40, (1,)),
+            torch.rand(3),
+            torch.rand(50),
+            torch.randint(0, 1 << 40, (8, 4)),
+            table,
+        ]
+
+    of, made = pools(make), []
+
+    def fresh(count: int) -> list[list[Tensor]]:
+        made.extend([t.reshape(-1) for t in make()] for _ in range(count - 1))
+        return made[1 - count :]
+
+    of.fresh = fresh
+    found = [[torch.cat(pieces) for pieces in of.pieces(recipe)] for recipe in of.recipes(9)]
+    assert len(found) == 9 and len(made) == 8
+    own = {tuple(of_one[3].tolist()): of_one for of_one in made}
+    same = [(call, own[tuple(call[3].tolist())]) for call in found if tuple(call[3].tolist()) in own]
+    assert len(same) == 8  # the ninth is mixed of these
+    for call, result in same:
+        assert torch.equal(call[0], result[0]) and torch.equal(call[1], result[1])
+        assert torch.equal(call[2].sort().values, result[2].sort().values) and call[4].isin(table).all()
+    rotated = sum(not torch.equal(call[2], result[2]) for call, result in same)
+    assert rotated >= 6 and not torch.equal(found[0][4], found[1][4])
