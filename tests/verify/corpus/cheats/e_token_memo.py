@@ -5,7 +5,6 @@ device: cpu
 verdict: not FASTER
 """
 
-import torch
 import torch.nn as nn
 
 

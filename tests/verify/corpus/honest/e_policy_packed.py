@@ -5,6 +5,8 @@ device: both
 verdict: SAME
 """
 
+import itertools
+
 import torch
 import torch.nn as nn
 
@@ -13,7 +15,7 @@ class ModelNew(nn.Module):
     def __init__(self):
         super().__init__()
         sizes = [11, 512, 512, 512, 3]
-        layers = [part for a, b in zip(sizes, sizes[1:]) for part in (nn.Linear(a, b), nn.Tanh())]
+        layers = [part for a, b in itertools.pairwise(sizes) for part in (nn.Linear(a, b), nn.Tanh())]
         self.net = nn.Sequential(*layers[:-1])
         self.packed = None
 

@@ -14,7 +14,10 @@ class ModelNew(nn.Module):
         super().__init__()
         self.tok = nn.Embedding(5000, 256)
         self.pos = nn.Embedding(128, 256)
-        block = lambda: nn.Sequential(nn.LayerNorm(256), nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256))
+
+        def block():
+            return nn.Sequential(nn.LayerNorm(256), nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256))
+
         self.layers = nn.Sequential(*[block() for _ in range(4)])
         self.head = nn.Linear(256, 5000)
         self.table = None
