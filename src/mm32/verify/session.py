@@ -448,7 +448,11 @@ class Session:
             self.at("judging timed calls' outputs")
             right = stage.reference_output(kept.recipe, kept.seed)
             got = wire.beside(wire.rebuilt(right, iter(kept.leaves)), right)
+            left = stage.eager.ask("get_state").value if kept.state is not None else {}
             self._judge_call(got, right, kept.seed, kept.probe, kept.why, comparison, own)
+            said = comparison.compare_state(left, comparison.truth.state, kept.state) if left else ""
+            if said:
+                raise Stop(Verdict.DIFFERENT, f"a timed call, on fresh data in the same storage: {said}")
 
     def _judge_call(
         self, got: Any, right: Any, seed: int, probe: str, why: str, comparison: Comparison, own: int

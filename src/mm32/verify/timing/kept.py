@@ -18,6 +18,7 @@ from .window import Bench, Window, difference
 
 OUTLIER = 4.0  # times the median difference between both sides' outputs: judged even where time is short
 UNTIMED = 4  # calls that are judged where they cannot be timed
+STATES = 2  # windows, at random among all, whose last call is judged by the buffers that it leaves
 ODD_CALLS = 3  # kinds of odd data that windows of one call get, since such calls are long
 
 
@@ -35,13 +36,14 @@ class Odd(Exception):
 @dataclass
 class Kept:
     """One timed call's output of the candidate's: what made its data, its leaves in order, why it was kept. `probe`: whose data
-    they are, if they are one's."""
+    they are, if they are one's. `state`: the buffers that the call has left, where they are to be judged."""
 
     recipe: Recipe
     seed: int
     leaves: list[Any]
     why: str
     probe: str = ""
+    state: Any = None
 
 
 def seeds_of(calls: int, draws: bool) -> list[int]:
@@ -106,6 +108,16 @@ class Keeper:
         self.worst: tuple[float, Kept] | None = None
         self.drawn: list[Kept] = []
         self.odd: list[Kept] = []
+        self.states: list[Kept] = []
+        self.windows = 0
+        self.place = 0  # in `states`, of the next window's
+
+    def wants_state(self) -> bool:
+        """Whether the buffers that the next window leaves are to be kept: each of all windows with the same chance."""
+        self.windows += 1
+        most = min(STATES, self.count)
+        self.place = self.windows - 1 if self.windows <= most else self.chance.randrange(self.windows)
+        return self.place < most
 
     def look(self, bench: Bench, candidate: Window, reference: Window, recipes: list[Recipe], seeds: list[int]) -> None:
         calls = len(recipes)
@@ -118,6 +130,10 @@ class Keeper:
         def kept(call: int, why: str) -> Kept:
             return _kept(bench, candidate, recipes, seeds, call, why)
 
+        if candidate.state is not None:
+            last = kept(calls - 1, "for the buffers that it leaves")
+            last.state = _on_the_host(candidate.state)
+            self.states[self.place : self.place + 1] = [last]
         self.scores += scores
         most = max(range(calls), key=scores.__getitem__)
         if self.worst is None or scores[most] > self.worst[0]:
@@ -134,8 +150,12 @@ class Keeper:
         assert self.worst is not None
         score, worst = self.worst
         if self.count > 1 or not (score <= OUTLIER * statistics.median(self.scores)):
-            return [worst, *self.drawn, *self.odd]
-        return [*(self.drawn or [worst]), *self.odd]
+            return [worst, *self.drawn, *self.states, *self.odd]
+        return [*(self.drawn or [worst]), *self.states, *self.odd]
+
+
+def _on_the_host(state: Any) -> Any:
+    return {name: t.cpu() if isinstance(t, Tensor) else t for name, t in state.items()} if type(state) is dict else {}
 
 
 def merged(bench: Bench, tensors: list[Tensor], values: list[Any]) -> list[Any]:

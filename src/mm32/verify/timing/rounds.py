@@ -195,7 +195,8 @@ class Rounds:
     `draws`: calls are seeded; `keep` outputs of the candidate's are kept at random; `paused` stops its processes while others are
     timed, and `quiet` is whether they all stood still. `odd`: data of probes, by their names; in windows that do not count, at
     random among the others, the candidate gets them too, so that it cannot be right where it is judged and fast where it is
-    timed. `warm`: before each window its process gets another one, which does not count."""
+    timed. `warm`: before each window its process gets another one, which does not count. `state`: the most bytes of buffers that
+    calls change, which some of the candidate's windows are asked for; None where there are none."""
 
     def __init__(
         self,
@@ -207,8 +208,9 @@ class Rounds:
         paused: Callable[[], AbstractContextManager[bool]],
         odd: Mapping[str, Recipe] = MappingProxyType({}),
         warm: bool = False,
+        state: int | None = None,
     ):
-        self.warm = warm
+        self.warm, self.state = warm, state
         self.benches, self.pools, self.calls, self.draws, self.paused = benches, pools, calls, draws, paused
         self.chance = random.SystemRandom()
         self.surprises = Surprises(odd, calls, self.chance)
@@ -236,7 +238,9 @@ class Rounds:
                         continue
                     if self.warm:
                         self.benches[name].window([pools.recipe() for _ in range(calls)], seeds_of(calls, self.draws))
-                    windows[name] = self.benches[name].window(recipes, seeds)
+                    asked = name == "candidate" and self.state is not None and self.keeper.wants_state()
+                    state = self.state if asked else None
+                    windows[name] = self.benches[name].window(recipes, seeds, state=state)
                     if name in ("control", "null"):
                         windows[name].outputs = NO_OUTPUTS  # nobody looks at them, and they may be large
                     if name == "null" and self.done < sequential.MIN_ROUNDS:

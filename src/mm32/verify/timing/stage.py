@@ -80,6 +80,9 @@ class TimingStage:
         made, self.names = [reply.value], reply.header.get("names")
         output = reference.ask("forward", seed=first).value
         self.state = reference.ask("keep_changed_state").header["buffers"]
+        # the most bytes that a candidate's buffers may come in; None where calls change none
+        left = reference.ask("get_state").value if self.state else {}
+        self.state_bytes = 4 * _bytes(left, "cpu") + 4 * _bytes(left, "cuda") + (64 << 20) if left else None
         self.output = [(path, _described(leaf)) for path, leaf in leaves(output)]
         check_memory(_bytes(made[0], "cpu"), _bytes(output, "cpu"), available_memory())
         if self.kind == "cuda":
@@ -255,7 +258,9 @@ class TimingStage:
     def _rounds(self, names: Sequence[str]) -> rounds.Rounds:
         benches = {name: self.benches[name] for name in names}
         paused = self.workers["candidate"].paused
-        return rounds.Rounds(benches, self.pools, self.calls, self.draws, self.keep, paused, self.odd)
+        return rounds.Rounds(
+            benches, self.pools, self.calls, self.draws, self.keep, paused, self.odd, state=self.state_bytes
+        )
 
     @property
     def renewable(self) -> bool:
@@ -311,7 +316,14 @@ class TimingStage:
             benches = {name: self.benches[name] for name in rounds.SIDES}
             paused = self.workers["candidate"].paused
             made = rounds.Rounds(
-                benches, self.pools, 1, self.draws, min(self.keep, 1), paused, warm=seconds < one_call.BRIEF
+                benches,
+                self.pools,
+                1,
+                self.draws,
+                min(self.keep, 1),
+                paused,
+                warm=seconds < one_call.BRIEF,
+                state=self.state_bytes,
             )
             claim = one_call.Claim(seconds, claimed.ratio, claimed.low)
             found = rounds.measure_one_call(made, claim, self.kind, self.progress)

@@ -54,6 +54,7 @@ class Window:
     values: list[Any] = field(default_factory=list)  # leaves that are no tensors, call after call
     claimed: float = 0.0  # the worker's own seconds
     draws: bool = False  # whether it drew random numbers, by its own account
+    state: Any = None  # the buffers as its last call has left them, where that was asked for
 
 
 # The bench whose slots a worker has. Not kept alive by this: its pools may be gigabytes.
@@ -117,12 +118,18 @@ class Bench:
             torch.cuda.synchronize(self.device)
 
     def window(
-        self, recipes: Sequence[Recipe], seeds: Sequence[int] = (), deliver: bool = True, watch: bool = False
+        self,
+        recipes: Sequence[Recipe],
+        seeds: Sequence[int] = (),
+        deliver: bool = True,
+        watch: bool = False,
+        state: int | None = None,
     ) -> Window:
         """Time the model's calls on the data of `recipes`, one for each slot from the first on. Raises Failure.
 
         With `seeds`, random numbers are drawn from these, call by call; with `watch`, the worker says whether any were drawn.
-        Without `deliver` the null worker leaves out the copies of its outputs.
+        Without `deliver` the null worker leaves out the copies of its outputs. With `state`, the most bytes that it may have, the
+        buffers that the last call leaves are asked for once the clock has stopped.
         """
         self.used = True
         outputs = self._outputs(len(recipes))
@@ -143,12 +150,16 @@ class Bench:
             self.region.read(self.outputs_at, outputs)
             self.synchronize()
             seconds = time.perf_counter() - begin
+            left = None
+            if state is not None:
+                left = self.worker.ask("get_state", max_payload=state, timeout=self.timeout).value
             self.worker.ask("release", timeout=self.timeout)
             wrote = self.worker.role == "candidate" and self._written(recipes)
         finally:
             self.region.release()
         plain = sum(part.dtype is None for part in self.outputs) * len(recipes)
         found = checked(reply.header, seconds, outputs, self.worker.role, plain)
+        found.state = left
         if wrote and found.odd is None:
             found.odd = "the candidate modifies its inputs in timed calls"
         if found.odd is not None:
