@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from mm32.verify.inputs import states
 from mm32.verify.inputs.variations import CannotVary
+from mm32.verify.worker import runner
 from verify.test_odd_data import verdict  # noqa: F401 - a fixture
 
 Compare = Callable[..., tuple[str, str, Any]]
@@ -192,3 +195,41 @@ def test_zeros_that_may_be_places_stay_zeros_on_a_card() -> None:
     assert kept == ["buffer 'place' other than zeros"]
     states.exchange(model, drawn(), (), lambda: False, kept)
     assert bool(model.place.any())
+
+
+class Hides(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.BatchNorm1d(3)
+        self.register_buffer("total", torch.ones(2))
+        self.weight = nn.Parameter(torch.ones(4))
+
+    def named_buffers(self, *args: Any, **fields: Any) -> Any:
+        return iter(())
+
+
+def test_buffers_are_found_whatever_the_class_says_of_them() -> None:
+    model = Hides()
+    assert runner.held(model, "total") is model.total
+    assert runner.held(model, "weight") is model.weight
+    assert runner.held(model, "inner.running_mean") is model.inner.running_mean
+    assert runner.held(model, "inner.none") is runner.held(model, "other.total") is None
+    del model._buffers["total"]
+    assert runner.held(model, "total") is None
+    scripted = torch.jit.script(nn.Sequential(nn.BatchNorm1d(3)))
+    assert torch.equal(runner.held(scripted, "0.running_var"), torch.ones(3))
+
+
+def test_generators_are_seeded_whatever_a_script_puts_in_the_place_of_the_functions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torch.manual_seed(5)
+    right = torch.rand(3)
+    for name in ("torch.manual_seed", "random.seed", "numpy.random.seed"):
+        monkeypatch.setattr(name, lambda *_: None)
+    found = []
+    for _ in range(2):
+        runner.seed_everything(5)
+        found.append((torch.rand(3).tolist(), random.random(), np.random.rand()))  # noqa: NPY002
+    assert found[0] == found[1]
+    assert found[0][0] == right.tolist()
