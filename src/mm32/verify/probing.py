@@ -485,9 +485,10 @@ class Probing:
             # A sum of Inf and -Inf is NaN; by whoever adds up the weights before the product, which is the same but for
             # these, it is Inf, and behind an activation a number. Data that hold a NaN are another matter.
             truth.either = variation.name == "an Inf"
-            truth.spreads, truth.steep = variation.spreads, not variation.state
+            truth.spreads = variation.spreads
             gross = GROSS if variation.extreme else FAR_DECAYS.get(variation.name, 0.0) if self.truth.decays else 0.0
             truth.extreme |= variation.equal or gross > 0
+            truth.steep = not variation.state and not gross
             if gross and truth.noise is not None:
                 truth.noise.normwise = max(MORE * truth.noise.normwise, gross)
                 truth.noise.componentwise = max(MORE * truth.noise.componentwise, gross / U32)
