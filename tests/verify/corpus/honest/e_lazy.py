@@ -5,7 +5,6 @@ device: cpu
 verdict: SAME
 """
 
-import torch
 import torch.nn as nn
 
 
