@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .exchange import handover
-from .exchange.wire import beside, bytes_of, leaves
+from .exchange.wire import beside, bytes_of, leaves, state_payload
 from .inputs.variations import (
     FEW_VALUES,
     LEAST,
@@ -588,11 +588,6 @@ class Comparison:
         checks = selftest.run(self.cases, stale, self.made)
         self.report.self_test = [{"name": c.name, "caught": c.caught, "how": c.how} for c in checks]
         self.made, self.cases = [], []
-
-
-def state_payload(state: Any) -> int:
-    """The most bytes that buffers like these may come in."""
-    return 4 * bytes_of(state) + (64 << 20)
 
 
 def _is_fp32(truth: Truth) -> bool:

@@ -162,7 +162,7 @@ class ReferenceRunner(ScriptRunner):
         """
         made = self._get_inputs(request["seed"])
         self.names = [str(name) for name in made] if isinstance(made, dict) else None
-        self.place(list(made.values()) if isinstance(made, dict) else _as_list(made, "get_inputs"))
+        self.place(_values(made))
         return {"value": self.inputs, "names": self.names}
 
     def make_more(self, request: Request) -> Answer:
@@ -171,8 +171,7 @@ class ReferenceRunner(ScriptRunner):
         made: list[list[Tensor]] = []
         for seed in request["seeds"]:
             of = self._get_inputs(seed)
-            values = list(of.values()) if isinstance(of, dict) else _as_list(of, "get_inputs")
-            made.append([t for _, t in wire.leaves(values) if isinstance(t, Tensor)])
+            made.append([t for _, t in wire.leaves(_values(of)) if isinstance(t, Tensor)])
         like = [[(t.shape, t.dtype) for t in one] for one in made]
         made = [
             one
@@ -672,13 +671,10 @@ class ReferenceRunner(ScriptRunner):
             self.restore_state()
             if straight and not estimators.found:
                 break
-            alike = any(
-                all(torch.equal(a, b) for a, b in zip(one, other, strict=True) if isinstance(a, Tensor))
-                for other in (own, *found)
-                if [_shaped(t) for t in one] == [_shaped(t) for t in other]
-            )
             size = sum(t.nbytes for t in one if isinstance(t, Tensor))
-            if [_shaped(t) for t in one] == [_shaped(t) for t in own] and size <= MOST_FREE and not alike:
+            if [_shaped(t) for t in one] != [_shaped(t) for t in own] or size > MOST_FREE:
+                continue
+            if not any(_alike(one, other) for other in (own, *found)):
                 found.append(one)
         return found
 
@@ -744,6 +740,16 @@ def _numpy_state() -> tuple[bytes, int]:
 
     state: Any = np.random.get_state(legacy=False)  # noqa: NPY002 - the generator that a script may use
     return state["state"]["key"].tobytes(), state["state"]["pos"]
+
+
+def _alike(one: list[Any], other: list[Any]) -> bool:
+    """Whether the tensors of two outputs of the same shapes are equal."""
+    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True) if isinstance(a, Tensor))
+
+
+def _values(made: Any) -> list[Any]:
+    """The arguments that get_inputs() made, by name or in order."""
+    return list(made.values()) if isinstance(made, dict) else _as_list(made, "get_inputs")
 
 
 def _as_list(made: Any, function: str) -> list[Any]:

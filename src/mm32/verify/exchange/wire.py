@@ -151,6 +151,11 @@ def bytes_of(tree: Any) -> int:
     return sum(leaf.nbytes for _, leaf in leaves(tree) if isinstance(leaf, Tensor))
 
 
+def state_payload(state: Any) -> int:
+    """The most bytes that buffers like these may come in."""
+    return 4 * bytes_of(state) + (64 << 20)
+
+
 def rebuilt(tree: Any, found: Iterator[Any]) -> Any:
     """A value of the form of `tree` with other leaves, in the order of `leaves`."""
     if isinstance(tree, dict):

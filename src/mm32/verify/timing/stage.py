@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..exchange import handover
-from ..exchange.wire import leaves
+from ..exchange.wire import leaves, state_payload
 from ..inputs.pools import Pools, Recipe
 from ..judging.pieces import finite
 from ..processes.channel import Failure
@@ -82,7 +82,7 @@ class TimingStage:
         self.state = reference.ask("keep_changed_state").header["buffers"]
         # the most bytes that a candidate's buffers may come in; None where calls change none
         left = reference.ask("get_state").value if self.state else {}
-        self.state_bytes = 4 * _bytes(left, "cpu") + 4 * _bytes(left, "cuda") + (64 << 20) if left else None
+        self.state_bytes = state_payload(left) if left else None
         self.output = [(path, _described(leaf)) for path, leaf in leaves(output)]
         check_memory(_bytes(made[0], "cpu"), _bytes(output, "cpu"), available_memory())
         if self.kind == "cuda":
