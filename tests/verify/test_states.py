@@ -135,6 +135,41 @@ def test_perturbed_parameters_are_neither_ones_nor_zeros_and_variances_stay_posi
     assert torch.equal(other.weight, model.weight.abs())
 
 
+def test_zeros_beside_numbers_become_numbers_and_positive_numbers_get_signs() -> None:
+    model = nn.Module()
+    model.pruned = nn.Parameter(torch.randn(64, 32, generator=drawn()) * (torch.rand(64, 32, generator=drawn(1)) < 0.5))
+    model.scales = nn.Parameter(torch.rand(64, generator=drawn()) + 0.1)
+    model.lower = nn.Parameter(torch.randn(16, 16, generator=drawn()).tril())
+    model.register_buffer("variance", torch.rand(64, generator=drawn()) + 0.1)
+    zeros = model.pruned == 0
+    kept = states.perturb(model, drawn())
+    filled = model.pruned.detach()[zeros].abs()
+    assert float(filled.min()) > 0.4, "half of what the others are"
+    assert float(filled.max()) < 1.2
+    assert 0.4 < float((model.pruned.detach()[zeros] < 0).float().mean()) < 0.6
+    assert int((model.scales < 0).sum()) == 16
+    assert bool((model.variance > 0).all())
+    assert not bool(model.lower.detach().triu(1).any())
+    assert kept == ["parameter 'lower' other than triangular"]
+
+
+@pytest.mark.parametrize(
+    ("weight", "wrong"),
+    [
+        ("torch.rand(64) + 0.1", "return x * self.w.abs()"),
+        ("torch.randn(64) * (torch.arange(64) % 2)", "return x * self.w * (torch.arange(64) % 2)"),
+    ],
+    ids=["positive", "zeros"],
+)
+def test_signs_and_zeros_of_a_parameter_are_nothing_to_rely_on(verdict: Compare, weight: str, wrong: str) -> None:  # noqa: F811
+    init = f"self.w = nn.Parameter({weight})"
+    got, reason, _ = verdict("return x * self.w", "return self.w * x", ROWS, init=init)
+    assert got == "SAME", reason
+    got, reason, _ = verdict("return x * self.w", wrong, ROWS, init=init)
+    assert got == "DIFFERENT", reason
+    assert "probe 'parameters'" in reason
+
+
 def test_zeros_become_large_and_of_both_signs() -> None:
     model = nn.Linear(64, 64)
     nn.init.zeros_(model.bias)

@@ -94,6 +94,14 @@ SHORTCUTS: dict[str, tuple[str, str, str, str, str, str]] = {
         "pass",
         "a NaN in a third input",
     ),
+    "a NaN of the fifth": (
+        "return torch.maximum(x + z + v, y) + u",
+        "return torch.maximum(x + z + v, y) + torch.nan_to_num(u)",
+        f"{TWO} + [torch.randn(16, 64) for _ in 'zvu']",
+        "x, y, z, v, u",
+        "pass",
+        "a NaN in a later input",
+    ),
     "a NaN that the reference fills": (
         "return x * torch.where(y.isnan(), 0.0, y)",
         "return x * y",
@@ -345,8 +353,17 @@ def test_a_nan_stands_in_one_matrix_at_a_time() -> None:
     for name, i in (("a NaN in another input", 2), ("a NaN in a third input", 3)):
         out = variations.fill(name, given, generator())
         assert [int(t.isnan().sum()) for t in out if isinstance(t, Tensor)] == [int(j == i) for j in range(4)]
-    with pytest.raises(variations.CannotVary, match=r"^$"):
-        variations.fill("a NaN in a third input", given[:3], generator())
+    more = [torch.randn(8, 8) for _ in range(6)]
+    found = {i for seed in range(40) for i, t in enumerate(_later(more, seed)) if bool(t.isnan().any())}
+    assert found == {3, 4, 5}
+    for name, count in (("a NaN in a third input", 3), ("a NaN in a later input", 4)):
+        with pytest.raises(variations.CannotVary, match=r"^$"):
+            variations.fill(name, given[:count], generator())
+
+
+def _later(given: list[Tensor], seed: int) -> list[Tensor]:
+    out = variations.fill("a NaN in a later input", given, torch.Generator().manual_seed(seed))
+    return [t for t in out if isinstance(t, Tensor)]
 
 
 def test_which_inputs_have_to_lie_between_0_and_1() -> None:

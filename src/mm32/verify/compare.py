@@ -315,7 +315,7 @@ class Comparison:
             "draws": found.get("draws", []),
             "changes": found.get("buffers", []),
             "ignored": found.get("ignored", []),
-            "picks": found.get("picks", True),
+            "picks": any(self.truth.picks),
         }
         if found.get("hidden"):
             raise Stop(

@@ -481,7 +481,7 @@ class Probing:
         """The truths of the reference's output for a variation's data, with what more is right for these; `equal`: what sums of
         equal terms may be off, too."""
         truths = self.truth.of(seed, right, few=variation.isolating, noise=noise)
-        for truth in truths:
+        for i, truth in enumerate(truths):
             # A sum of Inf and -Inf is NaN; by whoever adds up the weights before the product, which is the same but for
             # these, it is Inf, and behind an activation a number. Data that hold a NaN are another matter.
             truth.either = variation.name == "an Inf"
@@ -494,7 +494,7 @@ class Probing:
                 truth.noise.componentwise = max(MORE * truth.noise.componentwise, gross / U32)
             truth.free, truth.compares = free.get(truth.path), compares
             integers = isinstance(truth.reference, Tensor) and truth.u == 0 and truth.reference.dtype != torch.bool
-            if variation.ties and integers and (variation.odd or self.report.problem["picks"]):
+            if variation.ties and integers and (variation.odd or self.truth.may_pick(i)):
                 truth.tied = None if variation.odd else truth.flips
                 truth.flips = truth.reference.numel()  # the place of a NaN, or of one of several equal entries
         if equal:

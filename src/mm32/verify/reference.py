@@ -26,7 +26,8 @@ from .inputs import isolating, probes, states, variations
 from .inputs.variations import has_structure
 from .judging import exact, oracle
 from .judging.bounds import Truth, rms
-from .judging.draws import COMPARES, LOOKUPS, PICKS, CannotReplay, Watch
+from .judging.draws import COMPARES, LOOKUPS, CannotReplay, Watch
+from .judging.flow import PICKS, Label
 from .judging.formats import FORMATS
 from .judging.operator_mode import base_name
 from .judging.places import GUARDED, LOOKED_UP, Guard
@@ -86,7 +87,9 @@ class ReferenceRunner(ScriptRunner):
         self.usual: tuple[list[Any], Any] = ([], None)
         self.recorder: exact.Recorder | None = None  # what the model draws and computes in
         self.u = U32  # coarsest unit roundoff that it computes in
-        self.inner_u = U32  # the same without what it rounds only to return it
+        self.inner_u: float | list[float] = (
+            U32  # of each of its outputs, the same without what it rounds only to return it
+        )
         self.lengths: list[int] = []  # of the sums of its last float64 run
         self.products = 0  # in it
         self.changing: list[str] = []  # buffers that a forward changes
@@ -352,9 +355,14 @@ class ReferenceRunner(ScriptRunner):
             _close(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else type(a) is type(b)
             for (_, a), (_, b) in zip(wire.leaves(output), wire.leaves(self.last), strict=False)
         )
-        self.u, self.inner_u = (
+        self.u, inner_u = (
             exact.coarsest(self.model, self.inputs, dtypes) for dtypes in (self.recorder.dtypes, self.recorder.inner)
         )
+        # What no operator returned may come by a way that is not seen.
+        found = [self.recorder.flow.of(t) if isinstance(t, Tensor) else None for _, t in wire.leaves(output)]
+        unseen = Label(self.u, inner_u, picked=bool(self._operators() & PICKS))
+        labels = [label if label is not None else unseen for label in found]
+        self.inner_u = [label.inner or inner_u for label in labels]
         # As large as the data, and drawn anew later: only the names are kept.
         self.recorder.drawn = [(name, []) for name, _ in self.recorder.drawn]
         self.restore_state()
@@ -367,8 +375,9 @@ class ReferenceRunner(ScriptRunner):
             "trained": [] if steady else trained,
             "draws": sorted({name for name, _ in self.recorder.drawn}) + others,
             "working": self.u,
+            "working_of": [label.u or self.u for label in labels],
             "ignored": sorted(self.recorder.ignored),
-            "picks": bool(self._operators() & PICKS),
+            "picks": [label.picked for label in labels],
         }, output
 
     def gauge(self, request: Request) -> Answer:

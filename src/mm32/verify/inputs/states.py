@@ -43,9 +43,9 @@ def _all_one(t: Tensor) -> bool:
 
 def perturb(model: nn.Module, generator: torch.Generator, signs: bool = True) -> list[str]:
     """Change every parameter and buffer of floating point, so that none is all ones or zeros. What is positive stays so, but with
-    `signs` for some entries of parameters that are all one positive number: the weights of a norm may be negative, a running
-    variance may not. What is in order, symmetric, or has rows that add up to one stays so, as the edges of buckets have to:
-    these are returned, in words."""
+    `signs` for some entries of parameters that are all positive: the weights of a norm may be negative, a running variance may
+    not. With `signs` a parameter's zeros beside other numbers become numbers too. What is in order, symmetric, triangular, or
+    has rows that add up to one stays so, as the edges of buckets have to: these are returned, in words."""
     kept = []
     with torch.no_grad():
         some = _floats(model)
@@ -61,17 +61,33 @@ def perturb(model: nn.Module, generator: torch.Generator, signs: bool = True) ->
                 t.mul_((1 + noise / 4).to(t.dtype))
                 if _restored(t, of, before):
                     kept.append(f"{_named(model, t)} other than {of}")
+                elif t.data_ptr() in turned:
+                    _turn(t, generator)
             elif first <= 0:
                 t.add_(noise.to(t.dtype))
             else:
                 t.mul_((1 + noise).to(t.dtype))
-                if t.data_ptr() in turned and t.numel() >= NEGATIVE:
-                    t.mul_(1 - 2 * _some(t, NEGATIVE, generator).to(t.dtype))
+                if t.data_ptr() in turned:
+                    _turn(t, generator)
     return kept
 
 
+def _turn(t: Tensor, generator: torch.Generator) -> None:
+    """Give zeros beside other numbers the size of these, with either sign; turn the sign of some where all are positive."""
+    positive, zero = bool((t > 0).all()), t == 0
+    if bool(zero.any()):
+        size = float(torch.linalg.vector_norm(t, dtype=torch.float64)) / int((~zero).sum()) ** 0.5
+        drawn = torch.rand(t.shape, generator=generator, device=t.device)
+        values = size * torch.where(
+            drawn < 0.5, -0.5 - drawn, drawn
+        )  # from half of it to all of it, or below zero likewise
+        t.copy_(torch.where(zero, values.to(t.dtype), t))
+    elif positive and t.numel() >= NEGATIVE:
+        t.mul_(1 - 2 * _some(t, NEGATIVE, generator).to(t.dtype))
+
+
 def _restored(t: Tensor, of: str, rises: Tensor | None) -> bool:
-    """Give a changed tensor the structure back that it had; whether it is one that can be."""
+    """Give a changed tensor the structure back that it had, as zeros keep theirs; whether it is one that can be."""
     if of == "in order" and rises is not None:
         up = t.sort(-1).values
         t.copy_(torch.where(rises[..., None], up, up.flip(-1)))
@@ -80,7 +96,7 @@ def _restored(t: Tensor, of: str, rises: Tensor | None) -> bool:
     elif of == "with rows that add up to one":
         t.div_(t.sum(-1, keepdim=True))
     else:
-        return False
+        return of == "triangular"
     return True
 
 

@@ -197,7 +197,7 @@ VARIATIONS = (
     ),
     *(
         Variation(name, "NaN in an input: it must appear where the reference has it", odd=True, ties=True, spreads=True)
-        for name in ("a NaN in another input", "a NaN in a third input")
+        for name in ("a NaN in another input", "a NaN in a third input", "a NaN in a later input")
     ),
     Variation("an Inf", "one Inf and one -Inf: they must lead to what the reference makes of them", odd=True),
 )
@@ -243,10 +243,8 @@ MILDER = {
     )
 }
 BY_NAME = {variation.name: variation for variation in (*VARIATIONS, *MILDER.values())}
-OTHERS = {
-    "a NaN in another input": 0,
-    "a NaN in a third input": 1,
-}  # which of the inputs that are no vectors, behind the first
+# Which of the inputs that are no vectors, behind the first; the last of these takes one at random from there on.
+OTHERS = {"a NaN in another input": 0, "a NaN in a third input": 1, "a NaN in a later input": 2}
 SPREAD = 4.0  # of the logarithm of a product of numbers near 1
 MIXED = "mixed"  # every row by another one of the variations: the data of one trial
 SAMPLE = 4096
@@ -437,7 +435,13 @@ def fill(name: str, values: Sequence[object], generator: torch.Generator) -> lis
             others = [i for i in chosen[1:] if getattr(values[i], "ndim", 0) > 1]
             if len(others) <= OTHERS[name]:
                 raise CannotVary("")
-            placed = [(others[OTHERS[name]], "nan")]
+            behind = others[OTHERS[name] :]
+            of = (
+                torch.randint(0, len(behind), (1,), generator=generator, device=generator.device)
+                if len(behind) > 1
+                else 0
+            )
+            placed = [(behind[int(of)] if name == "a NaN in a later input" else behind[0], "nan")]
         if name == "a NaN":  # the last one at the end, where a kernel has what is left of whole blocks
             vectors = [i for i in chosen[1:] if getattr(values[i], "ndim", 2) < 2]
             placed = [(i, "nan") for i in (chosen[0], *vectors, chosen[0])]

@@ -92,6 +92,7 @@ class Truth:
     _scale: float | None = None
     _finite: bool | None = None
     _whole: Truth | None = None
+    _part: Truth | None = None
 
     def __post_init__(self) -> None:
         """All on the reference's device: what has twice its bytes may have come on the card where that came by the host."""
@@ -120,10 +121,10 @@ class Truth:
     def measure(self, got: Tensor) -> tuple[Errors, float, float]:
         """The errors of `got`, ||C64|| and ||gauge||, over the entries where the reference and the truth are finite."""
         exact = self.reference if self.exact is None else self.exact
-        own, gauge = self.reference, self.gauge
+        own, gauge = self.part().reference, self.gauge
         if self.rows is not None:
-            own, got = _take(own, self.rows), _take(got, self.rows)
-            gauge = None if gauge is None else _take(gauge, self.rows)
+            got = take(got, self.rows)
+            gauge = None if gauge is None else take(gauge, self.rows)
         scale, u = self.scale(), self.u
         sums = over(lambda c, r, x, g: _sums(c, r, x, g, scale, u), got, own, exact, gauge)
         difference, norm, gauge_norm = (math.fsum(one[i] for one in sums) for i in range(3))
@@ -139,6 +140,14 @@ class Truth:
         if self._whole is None:
             self._whole = self.other(exact=None, rows=None)
         return self._whole
+
+    def part(self) -> Truth:
+        """The same of the entries alone that `exact` is of."""
+        if self.rows is None:
+            return self
+        if self._part is None:
+            self._part = self.other(reference=take(self.reference, self.rows), rows=None)
+        return self._part
 
     @property
     def many(self) -> bool:
@@ -163,7 +172,9 @@ class Truth:
 
     def other(self, **fields: Any) -> Truth:
         """The same with other fields, of which nothing has been computed yet."""
-        return replace(self, **fields, _own=None, _scale=None, _finite=None, _whole=None, columns={}, own_sizes=None)
+        return replace(
+            self, **fields, _own=None, _scale=None, _finite=None, _whole=None, _part=None, columns={}, own_sizes=None
+        )
 
     def _allowed(self, noise: float) -> float:
         """What an output may be off whose errors in a disturbed run are `noise`, relatively."""
@@ -194,7 +205,7 @@ class Truth:
         return self._own
 
 
-def _take(t: Tensor, rows: Tensor) -> Tensor:
+def take(t: Tensor, rows: Tensor) -> Tensor:
     return t.index_select(0, rows.to(t.device))
 
 

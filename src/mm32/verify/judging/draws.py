@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from .flow import COPIES, Flow
 from .operator_mode import Mode, arguments, base_name, is_view
 
 aten = torch.ops.aten
@@ -27,14 +28,8 @@ LOOKUPS = (
 # Operators that take probabilities, or rates, and on a GPU end the process's context where they are given others; and how many of
 # their arguments are such.
 LIMITED = {"bernoulli": 1, "poisson": 1, "multinomial": 1, "binomial": 2, "binary_cross_entropy": 2}
-# Operators that tell on which side of a number another one lies, and those that pick a place among entries.
+# Operators that tell on which side of a number another one lies.
 COMPARES = {"gt", "ge", "lt", "le", "eq", "ne", "sign", "heaviside", "bucketize", "searchsorted"}
-PICKS = {
-    *("argmax", "argmin", "max", "min", "topk", "kthvalue", "median", "nanmedian", "mode", "cummax", "cummin"),
-    *("sort", "argsort", "unique_dim", "_unique2", "unique_consecutive", "multinomial"),
-    *("max_pool2d_with_indices", "max_pool3d_with_indices", "fractional_max_pool2d"),
-    *("adaptive_max_pool2d", "adaptive_max_pool3d"),
-}
 BOUNDED = {"sigmoid", "softmax", "_softmax", "hardsigmoid"}  # operators whose results lie between 0 and 1
 
 
@@ -63,15 +58,15 @@ def dropped(func: Any, args: Any, kwargs: Any) -> bool:
 
 # Operators that do something for NaN. What asks whether a number is one compares it with itself.
 FOR_NAN = {"nan_to_num", "nansum", "nanmedian", "isnan", "isfinite", "isinf", "isposinf", "isneginf", "fmax", "fmin"}
-COPIES = {"clone", "_unsafe_view"}  # operators that give out what they are given and are no views
 
 
 class Recorder(Mode):
     """Records what operators draw, and the coarsest floating-point type that any operator returns; and which of the flat `inputs`
-    have to lie between 0 and 1, since they reach an operator that takes such numbers only."""
+    have to lie between 0 and 1, since they reach an operator that takes such numbers only. `flow`: what outputs depend on."""
 
     def __init__(self, inputs: Sequence[Any] = ()) -> None:
         super().__init__()
+        self.flow = Flow()
         self.limited: dict[int, str] = {}  # inputs, and the operator
         self.hiding: set[int] = set()  # inputs m of which 1 - m is taken, as of a mask of ones for what is to be seen
         self.ignored: set[int] = set()  # labels that a loss leaves out
@@ -109,6 +104,7 @@ class Recorder(Mode):
                 self.opaque = name
             self.drawn.append((name, [t.clone() for t in tensors]))
         self._follow(func, args, kwargs, tensors)
+        self.flow.follow(func, args, kwargs, tensors)
         return out
 
     def _note_inner(self, func: Any, args: Any, kwargs: Any, tensors: list[Tensor]) -> None:

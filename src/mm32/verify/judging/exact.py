@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -142,23 +143,28 @@ def run(
     inputs: Sequence[Any],
     drawn: list[Any],
     right: Any,
-    u: float,
+    u: float | Sequence[float],
     seed: int,
     names: list[str] | None = None,
     noise: bool = True,
     few: bool = False,
 ) -> Exact:
-    """The model in float64 for these inputs; `right` is its output in its own types, `u` its coarsest unit roundoff. With `few`
-    it is disturbed by what sums of these very data may be off, not by what sums of their length may be."""
+    """The model in float64 for these inputs; `right` is its output in its own types, `u` its coarsest unit roundoff, or that of
+    each leaf of `right`. With `few` it is disturbed by what sums of these very data may be off, not by what sums of their length
+    may be."""
+    count = len(leaves(right))
+    coarse = [u] * count if isinstance(u, float) else list(u)
+    if len(coarse) != count:  # of an output of another structure
+        coarse = [max(coarse, default=2.0**-24)] * count
     with DoubleModel(model, drawn) as twin:
-        return _run(twin, inputs, right, u, seed, names, noise, few)
+        return _run(twin, inputs, right, coarse, seed, names, noise, few)
 
 
 def _run(
     twin: DoubleModel,
     inputs: Sequence[Any],
     right: Any,
-    u: float,
+    coarse: list[float],
     seed: int,
     names: list[str] | None,
     noise: bool,
@@ -178,20 +184,21 @@ def _run(
     small = any(type(leaf) is float for leaf in found)
     small = small or any(isinstance(leaf, Tensor) and (leaf.numel() <= FEW or _is_place(leaf)) for leaf in found)
     repeats = (REPEATS_OF_FEW if few else REPEATS) if small else 1
-    for number in range(repeats):
+    coarsest_of_all = max(coarse, default=2.0**-24)
+    for u, number in itertools.product(sorted(set(coarse)) or [coarsest_of_all], range(repeats)):
         device = device_of(inputs, truth)
         if isinstance(counting, FewTerms):
             mode: Rounding = counting.again(u, seed + number, device)
         else:
             mode = Rounding(u, seed + number, device=device)
         moved = [leaf for _, leaf in leaves(twin(inputs, mode, names))]
-        for name, buffer in twin.state().items():
+        for name, buffer in twin.state().items() if u == coarsest_of_all else ():
             if name in left and left[name].shape == buffer.shape:
                 apart = float((buffer - left[name]).norm())
                 exact.state[name] = max(exact.state.get(name, 0.0), apart)
         for i, one in enumerate(zip(found, truth, moved, strict=True)):
             own, right64, other = _numbers(*one)
-            if not isinstance(own, Tensor) or not isinstance(other, Tensor) or not own.numel():
+            if coarse[i] != u or not isinstance(own, Tensor) or not isinstance(other, Tensor) or not own.numel():
                 continue
             if not right64.is_floating_point():
                 if not right64.is_complex():

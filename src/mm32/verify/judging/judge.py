@@ -34,7 +34,7 @@ from torch import Tensor
 from ..exchange.wire import leaves
 from ..text import one_line
 from . import sizes
-from .bounds import U32, Errors, Truth, widened, worse
+from .bounds import U32, Errors, Truth, take, widened, worse
 from .odd_values import decided, difference, first_place, settled
 from .pieces import equal as all_equal
 from .pieces import finite, over
@@ -188,24 +188,25 @@ def _judge_by_bounds(got: Tensor, truth: Truth, reason: str, equal: bool = False
         if result.same and not (error <= bound):
             result.same = False
             result.reason = f"{truth.path}: {kind} error {error:.3g} is above the bound {bound:.3g}"
+    if not result.same or equal:
+        return result
+    part = truth.part()
+    of_part = got if truth.rows is None else take(got, truth.rows)
     if (
-        result.same
-        and not equal
-        and (
-            said := _judge_columns(got, truth, result.errors, bounds)
-            or _judge_entries(got, truth, bounds)
-            or _judge_small(got, truth)
-            or _judge_sizes(got, truth, result.errors, bounds)
-            or _judge_imaginary(got, truth, result.errors, bounds)
-        )
+        said := _judge_columns(of_part, part, result.errors, bounds)
+        or _judge_entries(of_part, part, bounds)
+        or _judge_small(of_part, part)
+        or _judge_sizes(of_part, part, result.errors, bounds)
+        or _judge_imaginary(of_part, part, result.errors, bounds)
     ):
-        result.same, result.reason = False, said
+        of = "" if truth.rows is None else " (of the part of the batch that the float64 truth is of)"
+        result.same, result.reason = False, said + of
     return result
 
 
 def _has_parts(truth: Truth) -> bool:
     """Whether parts of an output are judged by themselves: by a float64 truth of all of it, where no gauge tells of rounding."""
-    return isinstance(truth.exact, Tensor) and truth.gauge is None and truth.rows is None and not truth.picked
+    return isinstance(truth.exact, Tensor) and truth.gauge is None and not truth.picked
 
 
 def _judge_small(got: Tensor, truth: Truth) -> str:

@@ -37,6 +37,8 @@ class TruthSource:
         self.decays = False  # it multiplies by exponentials step by step
         self.additions = math.inf  # that round, in the longest sums of the last truth that was asked for with `few`
         self.working = 0.0  # coarsest unit roundoff that the reference computes in
+        self.working_of: list[float] = []  # the same on the way to each of its outputs
+        self.picks: list[bool] = []  # whether a place that is picked among entries is on the way to each of its outputs
         self.state: dict[str, float] = {}  # norms by which rounding moves the buffers that the last call changed
 
     @property
@@ -51,8 +53,13 @@ class TruthSource:
         header = self.reference.ask("examine", seed=seed).header
         self.contraction = header.get("contraction")
         self.working = header.get("working", 0.0)
+        self.working_of, self.picks = list(header.get("working_of", [])), list(header.get("picks", []))
         self.k = self.contraction["k"] if self.contraction else 1
         return header
+
+    def may_pick(self, output: int) -> bool:
+        """Whether this one of its outputs may be a place among entries."""
+        return self.picks[output] if output < len(self.picks) else any(self.picks)
 
     def of(self, seed: int, right: Any, few: bool = False, noise: bool = True, again: int = 0) -> list[Truth]:
         """The truth of each tensor of `right`, the reference's output for the inputs that it has now. With `few`, for data
@@ -68,10 +75,11 @@ class TruthSource:
             self.k = max(1, sum(min(int(length), LONGEST) for length in found["lengths"]))
             self.products = int(found["products"])
             self.decays = bool(found["decays"])
-        truths = []
-        for i, (path, leaf) in enumerate(leaves(right)):
+        truths, given = [], leaves(right)
+        coarse = self.working_of if len(self.working_of) == len(given) else [self.working] * len(given)
+        for i, (path, leaf) in enumerate(given):
             truth = Truth(
-                path, leaf, exact[i] if exact else None, None, 1 if few else self.k, working=self.working, rows=rows
+                path, leaf, exact[i] if exact else None, None, 1 if few else self.k, working=coarse[i], rows=rows
             )
             truth.extreme = few
             if exact and found["noise"] and isinstance(leaf, (Tensor, float)):
