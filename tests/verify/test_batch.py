@@ -32,6 +32,7 @@ from mm32.verify.batch.run import Batch
 from mm32.verify.batch.store import Store
 from mm32.verify.batch.worker import Worker
 from mm32.verify.entry import WrongArgument
+from mm32.verify.judging import pieces
 from mm32.verify.processes import capacity, launch, process
 from mm32.verify.processes.channel import Reply
 
@@ -754,6 +755,68 @@ def test_a_card_has_two_runners_and_the_cpu_one(
 
     assert most_at_once(Card("GPU-1", "0"), tmp_path / "card") == 2
     assert most_at_once(Card(CPU, ""), tmp_path / "cpu") == 1
+
+
+def test_the_processes_of_a_batch_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+
+    def of(cores: int, cards: int) -> int | None:
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+        return worker_module.threads_for([Card(f"GPU-{i}", str(i)) for i in range(cards)])
+
+    # Two runners of a card, three processes of a runner.
+    assert [of(64, 4), of(64, 1), of(16, 1), of(8, 1), of(8, 8), of(1, 1)] == [2, 10, 2, 1, 1, 1]
+    assert worker_module.threads_for([Card(CPU, "")]) is None  # one process at a time is timed there, with all cores
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    assert of(64, 4) is None  # the user's own counts
+
+
+THREADS = "'threads in each process:', torch.get_num_threads(), os.environ.get('OMP_NUM_THREADS')"
+TELLS = f"import os, torch\nprint({THREADS})\n{RIGHT}"
+REFUSES = f"import os, torch\nraise SyntaxError(' '.join(map(str, ({THREADS}))))\n"
+
+
+def test_the_processes_of_a_batch_have_their_share(
+    scripts: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a candidate is built, where it is judged, and the reference's process, which the report tells of. The "card" is the
+    CPU."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    reference, folder = scripts
+    (folder / "a.py").write_text(TELLS)
+    (folder / "b.py").write_text(REFUSES)
+    found = Store(tmp_path / "s", create=True)
+    jobs = {job.id: job.name for job in found.add(make(in_folder(reference, folder), Options(trials=1)))}
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(11)))
+    Worker(found, [Card("a", "")], builders=1).run()
+    assert "OMP_NUM_THREADS" not in os.environ
+    reports = {jobs[record["id"]]: report_of(record) for record in Store(tmp_path / "s").new_records()}
+    assert reports["a.py"].verdict.same, reports["a.py"].reason
+    assert reports["a.py"].environment["threads"] == 1
+    assert "threads in each process: 1 1" in reports["a.py"].printed
+    assert reports["b.py"].verdict is Verdict.NOT_BUILT
+    assert "threads in each process: 1 1" in reports["b.py"].reason
+
+
+def test_what_the_user_says_of_threads_counts(
+    scripts: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
+    reference, folder = scripts
+    (folder / "b.py").unlink()
+    found = Store(tmp_path / "s", create=True)
+    found.add(make(in_folder(reference, folder), Options(trials=1)))
+    Worker(found, [Card("a", "")], builders=1).run()
+    (record,) = Store(tmp_path / "s").new_records()
+    assert record["report"]["environment"]["threads"] == 1
+
+
+@pytest.mark.parametrize(("said", "found"), [("1", 1), ("1,2", 1), ("", 0), ("0", 0), ("many", 0), ("4096", 0)])
+def test_judging_takes_the_cores_of_its_process(said: str, found: int) -> None:
+    there = min(os.cpu_count() or 1, pieces.MOST_CORES)
+    assert pieces.cores({"OMP_NUM_THREADS": said}) == (found or there)
+    assert pieces.cores({}) == there
 
 
 def test_what_lacked_memory_is_tried_again_alone(

@@ -47,12 +47,21 @@ class Built:
         return asdict(self)
 
 
-def build(job: Job, limits: Limits, on_cpu: bool, arch: str, work: Path, stopped: Callable[[], bool]) -> Built:
-    """Load a job's candidate, in its time and memory. Raises Stopped, NoStart."""
+def build(
+    job: Job,
+    limits: Limits,
+    on_cpu: bool,
+    arch: str,
+    work: Path,
+    stopped: Callable[[], bool],
+    threads: int | None = None,
+) -> Built:
+    """Load a job's candidate, in its time and memory, with as many `threads` as where it is judged: code may be made for their
+    number. Raises Stopped, NoStart."""
     begin = time.monotonic()
     built = Built(new_folder("candidate"))
     try:
-        _load(built, job, limits, on_cpu, arch, work, stopped)
+        _load(built, job, limits, on_cpu, arch, work, stopped, threads)
     except BaseException:
         shutil.rmtree(built.folder, ignore_errors=True)
         raise
@@ -61,7 +70,14 @@ def build(job: Job, limits: Limits, on_cpu: bool, arch: str, work: Path, stopped
 
 
 def _load(
-    built: Built, job: Job, limits: Limits, on_cpu: bool, arch: str, work: Path, stopped: Callable[[], bool]
+    built: Built,
+    job: Job,
+    limits: Limits,
+    on_cpu: bool,
+    arch: str,
+    work: Path,
+    stopped: Callable[[], bool],
+    threads: int | None,
 ) -> None:
     """Load the script, and write down in `built` what came of it."""
     lock = DeviceLock(CPU) if on_cpu else None
@@ -88,7 +104,9 @@ def _load(
             lock.acquire_shared(check)
         extra = {"CUDA_VISIBLE_DEVICES": "", **({"TORCH_CUDA_ARCH_LIST": arch} if arch else {})}
         script, hidden = Path(job.candidate), Path(job.reference)
-        worker = WorkerProcess("candidate", limits, waiting, script, hidden, folder=Path(built.folder), extra=extra)
+        worker = WorkerProcess(
+            "candidate", limits, waiting, script, hidden, folder=Path(built.folder), extra=extra, threads=threads
+        )
         try:
             worker.ask("load", path=job.candidate, kernel=None, class_name="ModelNew")
             packed = worker.ask("pack_caches", limit=MOST, max_payload=MOST + (1 << 20), timeout=60).value

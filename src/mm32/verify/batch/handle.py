@@ -30,9 +30,17 @@ class Broken(Exception):
 
 
 class Runner:
-    """A runner's process on a card. Raises Broken where it does not come up."""
+    """A runner's process on a card. `threads`: of OpenMP's, in it and in each process that it starts, which inherit its
+    environment; None leaves them all cores. Raises Broken where it does not come up."""
 
-    def __init__(self, card: Card, arch: str, stopped: Callable[[], bool], silence: float = SILENCE):
+    def __init__(
+        self,
+        card: Card,
+        arch: str,
+        stopped: Callable[[], bool],
+        silence: float = SILENCE,
+        threads: int | None = None,
+    ):
         self.card = card
         self.stopped = stopped
         self.silence = silence
@@ -41,6 +49,8 @@ class Runner:
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": card.visible}
         if arch:
             environment["TORCH_CUDA_ARCH_LIST"] = arch
+        if threads is not None:
+            environment["OMP_NUM_THREADS"] = str(threads)
         try:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", BOOT, json.dumps(search_path()), str(theirs.fileno()), arch],

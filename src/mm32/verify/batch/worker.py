@@ -64,6 +64,7 @@ class Turns:
                 self.changed.notify_all()
 
 
+COMPUTING = 3  # processes of a runner: its own, which judges, the reference's and the candidate's
 BROKEN = 3  # runners in a row that came to nothing on a card, after which the card is left alone
 
 Told = Callable[[str, str], None]  # a candidate's name, and what is being done with it
@@ -74,6 +75,15 @@ def builders_for(cards: Sequence[Card]) -> int:
     if any(card.name == CPU for card in cards):
         return 1
     return max(1, min(len(os.sched_getaffinity(0)) - 2 * RUNNERS * len(cards), ON_A_CARD * len(cards)))
+
+
+def threads_for(cards: Sequence[Card]) -> int | None:
+    """How many threads OpenMP, and so torch, has in each process of a batch: a share of the cores, or each process of all runners
+    takes every core, and they wait for one another. None where nothing is said: the user has said it, or a CPU is what is timed,
+    on which one process at a time works."""
+    if os.environ.get("OMP_NUM_THREADS") or any(card.name == CPU for card in cards):
+        return None
+    return max(1, len(os.sched_getaffinity(0)) // (RUNNERS * len(cards) * COMPUTING))
 
 
 class Worker:
@@ -96,6 +106,7 @@ class Worker:
             if job.id not in done:
                 check_baseline(job.options["baselines"], any(card.name != CPU for card in self.cards))
         self.builders = builders or builders_for(cards)
+        self.threads = threads_for(cards)
         self.arch = arches(self.cards)
         self.told = told
         self.silence = silence
@@ -184,7 +195,9 @@ class Worker:
             self.told(lease.job.name, "building")
             lease.begin()
             try:
-                built = build(lease.job, limits(lease.job), on_cpu, self.arch, self.work, self.stopping.is_set)
+                built = build(
+                    lease.job, limits(lease.job), on_cpu, self.arch, self.work, self.stopping.is_set, self.threads
+                )
             except Stopped:
                 return
             except (NoStart, OSError) as error:
@@ -216,7 +229,7 @@ class Worker:
                 if self.stopping.is_set():
                     return
             with suppress(Broken):  # it imports torch while the first candidates are built; what is wrong shows below
-                runner = Runner(card, self.arch, self.stopping.is_set, self.silence)
+                runner = Runner(card, self.arch, self.stopping.is_set, self.silence, self.threads)
             while not self.stopping.is_set() and card in self.working:
                 try:
                     lease, built = self.ready.get(timeout=0.2)
@@ -230,7 +243,7 @@ class Worker:
                 begun = False
                 try:
                     self.told(lease.job.name, "starting")
-                    runner = runner or Runner(card, self.arch, self.stopping.is_set, self.silence)
+                    runner = runner or Runner(card, self.arch, self.stopping.is_set, self.silence, self.threads)
                     lease.begin()
                     begun = True
                     order = {"job": lease.job.record(), "built": built.record()}

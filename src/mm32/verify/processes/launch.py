@@ -247,8 +247,9 @@ def launch(order: dict[str, Any], fds: Sequence[int], waiting: Callable[[], None
     """Start a worker: as confined as it can be where order["confined"], else under a supervisor alone.
 
     `order`: "program" (a module with main([descriptor])), "confined", "environment", "folder", "temporary" (folders for
-    temporary files), "needed", "script", "hidden" (a file that it must not see) and "processes" (its most). `fds`: its
-    connection, output, errors. `waiting` is called about ten times a second. Raises NoStart.
+    temporary files), "needed", "script", "hidden" (a file that it must not see), "processes" (its most) and "threads" (of
+    torch's; None: as the server's environment says). `fds`: its connection, output, errors. `waiting` is called about ten times
+    a second. Raises NoStart.
     """
     said, failed = "no server came up", 0
     while _imports < len(PRELOADED):

@@ -157,7 +157,8 @@ class WorkerProcess:
     `script` is what it will load, which it may read with the files beside it; `hidden` a file that it must not see.
     `beside` are the other workers of the verification; trusted ones among them are looked after whenever this one is paused.
     `folder` is its folder, an empty one that the caller has made and removes; by default a new one. `extra` are
-    environment variables beside the usual ones. `device`: a card on which large tensors stay, the tool's and the worker's.
+    environment variables beside the usual ones. `threads`: of OpenMP's, where they are others than this process's environment
+    says. `device`: a card on which large tensors stay, the tool's and the worker's.
     `isolation` says how it is confined: words for the report. `disturbed` says what was done to a trusted worker from outside.
     """
 
@@ -172,6 +173,7 @@ class WorkerProcess:
         folder: Path | None = None,
         extra: dict[str, str] | None = None,
         device: torch.device | None = None,
+        threads: int | None = None,
     ):
         self.role = role
         self.limits = limits
@@ -192,7 +194,10 @@ class WorkerProcess:
         order = {
             "program": PROGRAMS[role],
             "confined": not self.trusted,
-            "environment": variables(self.folder) | (extra or {}),
+            "environment": variables(self.folder)
+            | (extra or {})
+            | ({"OMP_NUM_THREADS": str(threads)} if threads is not None else {}),
+            "threads": threads,
             "folder": str(self.folder),
             "temporary": [str(self.folder.parent)],
             "needed": needed(),

@@ -119,7 +119,10 @@ class _Supervisor:
                     pipe.flush()
                     os._exit(code)
             sys.argv[:] = ["mm32-verify-worker"]
-            importlib.import_module(self.order["program"]).main([str(CHANNEL)])
+            program = importlib.import_module(self.order["program"])
+            if self.order["threads"] is not None:  # the server may have read the variable already, as it was there
+                importlib.import_module("torch").set_num_threads(self.order["threads"])
+            program.main([str(CHANNEL)])
             code = 0
         except BaseException:
             sys.excepthook(*sys.exc_info())
