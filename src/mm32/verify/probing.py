@@ -74,11 +74,12 @@ LACKS = "the candidate has no such tensors"
 
 @dataclass
 class Odd:
-    """Data of a probe that the candidate has passed, and what makes the truths of its outputs of (seed, output)."""
+    """Data of a probe that the candidate has passed, and what makes the truths of its outputs of (seed, output); of any model but
+    a product by noise=False without a disturbed run."""
 
     name: str
     inputs: Any
-    truths: Callable[[int, Any], list[Truth]]
+    truths: Callable[..., list[Truth]]
 
 
 class Probing:
@@ -497,7 +498,7 @@ class Probing:
             if variation.ties and integers and (variation.odd or self.truth.may_pick(i)):
                 truth.tied = None if variation.odd else truth.flips
                 truth.flips = truth.reference.numel()  # the place of a NaN, or of one of several equal entries
-        if equal:
+        if equal and noise:
             self._allow_equal(truths, seed, right)
         return truths
 
@@ -564,7 +565,7 @@ class Probing:
         spent = time.monotonic() - begin - self.comparison.excess_seconds
         return spent + self.comparison.trial_seconds / 2 > self.session.probe_budget
 
-    def _keep_odd(self, name: str, truths: Callable[[int, Any], list[Truth]]) -> None:
+    def _keep_odd(self, name: str, truths: Callable[..., list[Truth]]) -> None:
         if bytes_of(self.comparison.inputs) * (len(self.odd) + 1) <= ODD_BYTES:
             self.odd.append(Odd(name, self.comparison.inputs, truths))
 

@@ -17,9 +17,8 @@ from .bounds import ROUNDOFF, Truth
 from .draws import Recorder, Replayer
 from .few_terms import FewTerms
 from .rounding import Rounding
-from .sizes import axes_of_columns, by_column, relative
+from .sizes import FEW, axes_of_columns, by_column, relative
 
-FEW = 64  # entries of an output, up to which more than one disturbed run is needed to tell how far rounding leads
 REPEATS, REPEATS_OF_FEW = 5, 2
 MANY_PLACES = 1 << 20  # integers of an output, beyond which one run has to do
 MANY_STATE = 1 << 24  # entries of a buffer that is not looked at
