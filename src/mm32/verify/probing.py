@@ -65,6 +65,9 @@ DRAWS = 2  # of impulses where the output has few entries: one may be right by c
 LARGER = {v.name for v in (*VARIATIONS, *MILDER.values()) if v.larger}
 # Where logarithms of decays add up to hundreds and thousands, exponentials of differences of their sums are off by as many u.
 FAR_DECAYS = {"times 100": GROSS, "graded": GROSS, "steady": GROSS, "planted": 2.0**-15}
+FAR_DECAYS |= {v.name: GROSS for v in (*VARIATIONS, *MILDER.values()) if v.rare}
+# Where few entries are 100000 times as large as the others, a sum in order is less accurate beside them than the reference's sum.
+ROUGH = {"rare large rows": 2.0**-17}
 # Parameters with which the reference itself may lose most of its bits, as a filter does that diverges: by so much, another order
 # of the same products may be anything.
 ENLARGED, UNSTEADY = {"large parameters", "parameters times 4", "parameters times 2"}, 2.0**-10
@@ -487,7 +490,9 @@ class Probing:
             # these, it is Inf, and behind an activation a number. Data that hold a NaN are another matter.
             truth.either = variation.name == "an Inf"
             truth.spreads = variation.spreads
+            truth.by_row = variation.rare
             gross = GROSS if variation.extreme else FAR_DECAYS.get(variation.name, 0.0) if self.truth.decays else 0.0
+            gross = max(gross, ROUGH.get(variation.name, 0.0))
             truth.extreme |= variation.equal or gross > 0
             truth.steep = not variation.state and not gross
             if gross and truth.noise is not None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..judging.oracle import Contraction
+from .variations import MOST_RARE, RARE, SAMPLED
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,12 @@ PROBES = (
     Probe(
         "peaked",
         "the script's own data, but for a few rows of A and columns of B of one large entry each: there no sum hides errors",
+        "rule",
+    ),
+    Probe(
+        "rare rows",
+        "the script's own data, but for a few rows of A and columns of B 2^20 times as large or as small: what looks at a sample "
+        "misses them",
         "rule",
     ),
     Probe("randn", "zero-mean data: errors no longer hide in a large sum", "rule"),
@@ -53,6 +60,7 @@ BY_NAME = {probe.name: probe for probe in (REORDERED, *PROBES)}
 # Bounds of the relative error, in u. A product with 1 is exact in fp32; 4 u allows for operands of 22 bits (2 u each).
 # TF32 and fp16 keep 11 bits and are up to 4096 u off.
 FEW = 4
+RANGE = 20  # log2 of how many times as large or as small rare rows are
 SMOOTH = 16  # behind a smooth activation, which adds rounding errors of its own
 
 
@@ -64,7 +72,7 @@ def skip_reason(probe: Probe, activation: str | None, float32: bool) -> str | No
     """Why a probe would show nothing for this problem; None if it would."""
     if probe.judged == "bitwise" and activation not in (None, "relu"):
         return f"not exact behind {activation}"
-    if (probe.judged in ("bitwise", "relative") or probe.name.startswith("range")) and not float32:
+    if (probe.judged in ("bitwise", "relative") or probe.name.startswith(("range", "rare"))) and not float32:
         return "for fp32 only"
     return None
 
@@ -104,6 +112,9 @@ def fill(probe: Probe, contraction: Contraction, inputs: Sequence[Tensor], seed:
     elif probe.name == "peaked":
         for operand in (a, b.mT):
             _peak(operand, generator)
+    elif probe.name == "rare rows":
+        for operand in (a, b.mT):
+            _make_rare(operand, generator)
     elif probe.name == "integers":
         largest = max(1, min(8, int((2**22 / max(k, 1)) ** 0.5)))
         if k * largest * largest >= 2**24:
@@ -157,6 +168,16 @@ def _peak(t: Tensor, generator: torch.Generator) -> None:
     at = torch.randint(0, k, (len(chosen), 1), generator=generator, device=t.device)
     factor.scatter_(1, at, 1.0)
     t[..., chosen, :] = t[..., chosen, :] * factor
+
+
+def _make_rare(t: Tensor, generator: torch.Generator) -> None:
+    """Of one row in 64, 2 to 8, none of them a multiple of 8, half become 2^20 times as large, the others as small."""
+    count = t.shape[-2]
+    order = torch.randperm(count, generator=generator, device=t.device)
+    chosen = order[order % SAMPLED != 0][: max(2, min(count // RARE, MOST_RARE))]
+    by = torch.full((len(chosen), 1), 2.0**RANGE, device=t.device, dtype=t.dtype)
+    by[int(torch.randint(0, 2, (1,), generator=generator, device=generator.device)) :: 2] = 2.0**-RANGE
+    t[..., chosen, :] = t[..., chosen, :] * by
 
 
 def _check(contraction: Contraction, out: Sequence[Tensor], a: Tensor, b: Tensor) -> None:

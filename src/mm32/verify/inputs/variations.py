@@ -23,7 +23,8 @@ class Variation:
     up, and all rounded the same way. `isolating`: data of isolating.py. `milder`: names of those that stand in, in turn, where
     the reference has no finite answer for it or rounding decides what it is. `extreme`: on these data honest arithmetic may be
     hundreds of times as far off as the reference. `spreads`: a NaN may stand wherever the output does not depend on the entry
-    that is NaN: a mask of -Inf that is added hides nothing. `larger`: values grow by it."""
+    that is NaN: a mask of -Inf that is added hides nothing. `larger`: values grow by it. `rare`: few rows are of
+    another kind, and each row of the output is judged by itself."""
 
     name: str
     asks: str
@@ -39,6 +40,7 @@ class Variation:
     extreme: bool = False
     spreads: bool = False
     larger: bool = False
+    rare: bool = False
 
 
 VARIATIONS = (
@@ -53,6 +55,36 @@ VARIATIONS = (
     Variation(
         "planted",
         "its own data, but for a few rows that are 4 to 12 times as large: what is left out because it is mostly small shows",
+    ),
+    Variation(
+        "rare large rows",
+        "its own data, but for 8 rows at most that are 100000 times as large: what looks at a sample of rows misses them",
+        milder=("rare rows times 100",),
+        rare=True,
+    ),
+    Variation(
+        "rare small rows",
+        "its own data, but for 8 rows at most of zeros, or a thousandth or 1e-7 as large: what looks at a sample misses them",
+        outside=False,
+        ties=True,
+        equal=True,
+        milder=("rare rows times 0.001",),
+        rare=True,
+    ),
+    Variation(
+        "rare odd rows",
+        "its own data, but for 8 rows at most that are below zero, of both signs, far from zero, equal or of one large entry",
+        ties=True,
+        equal=True,
+        milder=("rare equal rows",),
+        rare=True,
+    ),
+    Variation(
+        "rare columns",
+        "its own data, but for 8 lines at most along another axis that are larger, smaller, below zero, or of both signs",
+        ties=True,
+        milder=("rare columns of one sign",),
+        rare=True,
     ),
     Variation(
         "large parameters",
@@ -213,6 +245,30 @@ MILDER = {
             outside=False,
         ),
         Variation("fractions of one sign", "of an input that is all one number, other numbers of its sign"),
+        Variation(
+            "rare rows times 100",
+            "its own data, but for 8 rows at most that are 100 times as large: what looks at a sample of rows misses them",
+            rare=True,
+        ),
+        Variation(
+            "rare rows times 0.001",
+            "its own data, but for 8 rows at most, a thousandth as large: what looks at a sample of rows misses them",
+            outside=False,
+            equal=True,
+            rare=True,
+        ),
+        Variation(
+            "rare equal rows",
+            "its own data, but for 8 rows at most that are equal, or of one large entry: what looks at a sample misses them",
+            ties=True,
+            equal=True,
+            rare=True,
+        ),
+        Variation(
+            "rare columns of one sign",
+            "its own data, but for 8 lines at most along another axis that are larger or smaller",
+            rare=True,
+        ),
         *(
             Variation(
                 f"missing but {least}",
@@ -257,10 +313,18 @@ LOOKED_AT, CORNER, SQUARE = 1 << 22, 1024, 2048
 LEAST = 4  # entries of an input that may be all one number by no chance
 KINDS, PEAKED = 5, 8.0  # of rows that add up to one; how many times as large the scores of peaked ones are
 CONDITION = 6  # log2 of that of positive definite matrices
+RARE, MOST_RARE = (
+    64,
+    8,
+)  # of so many rows one is of another kind, and no more: what looks at a sample of rows hardly meets them
+SAMPLED = 8  # rows of a multiple of this number stay as they are: they are what is looked at
 BLOCK = 2  # changes along a row of truth values that are one block
 MOVED, END = 64, 8  # of a row: one entry in so many becomes another, and none in so small a part at either end
 NO_PARAMETERS = "it has no parameters"
 WIDEST = {torch.int64: 52, torch.int32: 30, torch.int16: 30, torch.int8: 30}  # bits of the sums of "wide integers"
+
+# Another row, made of (a row, the usual size of entries).
+Kind = Callable[[Tensor, float, torch.Generator], Tensor]
 
 
 class CannotVary(Exception):
@@ -390,6 +454,8 @@ def fill(name: str, values: Sequence[object], generator: torch.Generator) -> lis
         return SPECIAL[name](values, generator)
     odd = BY_NAME[name].odd if name in BY_NAME else False
     chosen = [i for i, t in enumerate(values) if is_data(t) or (is_complex_data(t) and not odd)]
+    if name in RARE_KINDS:
+        return _rare_in(name, values, chosen, generator)
     if name == "steady" and not any(getattr(values[i], "ndim", 0) > 2 for i in chosen):
         raise CannotVary("no input holds sequences")
     if not chosen and name != "rolled":
@@ -495,6 +561,87 @@ def _planted(t: Tensor, generator: torch.Generator) -> Tensor:
     by = torch.exp2(2 + 1.6 * torch.rand(count, generator=generator, device=t.device))
     scale = torch.where(larger, by, 1.0).view(rows)
     return t * (scale.unsqueeze(-1) if t.dim() > 1 else scale)
+
+
+def _rare_in(name: str, values: Sequence[object], chosen: Sequence[int], generator: torch.Generator) -> list[object]:
+    """A few rows of each input of data become of other kinds. A row is what the last axis runs over, an entry of a vector; of
+    "rare columns" a line along another axis, drawn among those of 8 and more entries. Raises CannotVary, with nothing to report,
+    where there are no 8 rows."""
+    out = list(values)
+    for i in chosen:
+        t = values[i]
+        assert isinstance(t, Tensor)
+        axis = t.dim() - 1
+        if name.startswith("rare columns"):
+            others = [a for a in range(t.dim() - 1) if t.shape[a] >= SAMPLED]
+            if not others:
+                continue
+            axis = others[int(torch.randint(0, len(others), (1,), generator=generator, device=generator.device))]
+        elif t.dim() < 2:
+            axis = -1
+        if t.numel() // (t.shape[axis] if axis >= 0 else 1) < SAMPLED:
+            continue
+        out[i] = like(t, _around_nan(t, lambda own, axis=axis: _rare(own, axis, RARE_KINDS[name], generator)))  # type: ignore[misc]
+    return _changed(out, values)
+
+
+def _rare(t: Tensor, axis: int, kinds: Sequence[Kind], generator: torch.Generator) -> Tensor:
+    """Of the lines of `t` along `axis` (its entries, if that is negative) a few of each of `kinds`, at random places: never a
+    multiple of 8."""
+    wide = t.movedim(axis, -1) if axis >= 0 else t.unsqueeze(-1)
+    rows = wide.reshape(-1, wide.shape[-1]).clone()
+    count = len(rows)
+    most = max(1, min(max(len(kinds), count // RARE), MOST_RARE, count // SAMPLED))
+    places = torch.randperm(count, generator=generator, device=t.device)
+    places = places[places % SAMPLED != 0][:most]
+    first = int(torch.randint(0, len(kinds), (1,), generator=generator, device=generator.device))
+    size = size_of(t)
+    for number, place in enumerate(places.tolist()):
+        row = rows[place]
+        rows[place] = kinds[(first + number) % len(kinds)](row, size, generator).to(row.dtype)
+    made = rows.view(wide.shape)
+    return made.movedim(-1, axis) if axis >= 0 else made.squeeze(-1)
+
+
+def _both_signs(row: Tensor, size: float, generator: torch.Generator) -> Tensor:
+    return torch.randn(row.shape, generator=generator, device=row.device) * size
+
+
+def _one_large(row: Tensor, size: float, generator: torch.Generator) -> Tensor:
+    """One entry 64 times as large as is usual, of the sign that it has."""
+    new = row.clone()
+    at = int(torch.randint(0, len(row), (1,), generator=generator, device=generator.device))
+    new[at] = 64 * size if float(row[at]) >= 0 else -64 * size
+    return new
+
+
+def _below(row: Tensor, size: float, generator: torch.Generator) -> Tensor:
+    return -row.abs() - size / 64
+
+
+def _far_from_zero(row: Tensor, size: float, generator: torch.Generator) -> Tensor:
+    return 10 * size + _both_signs(row, size, generator)
+
+
+def _equal(row: Tensor, size: float, generator: torch.Generator) -> Tensor:
+    return torch.full_like(row, 0.5)
+
+
+def _times(by: float) -> Kind:
+    return lambda row, size, generator: row * by
+
+
+# By a variation's name.
+RARE_KINDS: dict[str, tuple[Kind, ...]] = {
+    "rare large rows": (_times(1e5),),
+    "rare rows times 100": (_times(100.0),),
+    "rare small rows": (_times(0.0), _times(1e-3), _times(1e-7)),
+    "rare rows times 0.001": (_times(1e-3), _times(1e-7)),
+    "rare odd rows": (_below, _both_signs, _far_from_zero, _equal, _one_large),
+    "rare equal rows": (_equal, _one_large),
+    "rare columns": (_times(100.0), _times(1e-3), _below, _both_signs),
+    "rare columns of one sign": (_times(100.0), _times(1e-3)),
+}
 
 
 def _mixed(t: Tensor, generator: torch.Generator) -> Tensor:

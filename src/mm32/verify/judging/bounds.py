@@ -56,8 +56,8 @@ class Truth:
     number in their place would give the same, and what that is. `spreads`: a NaN is right there too. `compares`: the model does
     nothing for NaN, so that where one led to a number, by comparisons, any value is as right. `extreme`: of data on
     which honest arithmetic of 22 bits loses small entries beside large ones, or on which the reference may be exact by
-    chance. `steep`: of a probe's data, of which rounding may decide much. `columns`: by axis, the norm of each column, and
-    `own_sizes`, the reference's errors by size, once they are known. Two
+    chance. `steep`: of a probe's data, of which rounding may decide much. `by_row`: rows are judged by themselves too.
+    `columns`: by axis, the norm of each column, and `own_sizes`, the reference's errors by size, once they are known. Two
     other rules take the place of the bounds: with `bitwise` every value must equal the reference's, with `relative`
     |C - reference| <= relative * max(|reference|, floor) must hold for every entry.
     """
@@ -86,6 +86,7 @@ class Truth:
     compares: bool = False
     extreme: bool = False
     steep: bool = False
+    by_row: bool = False
     columns: dict[int, Tensor] = field(default_factory=dict)
     own_sizes: list[float] | None = None
     _own: tuple[Errors, Errors] | None = None

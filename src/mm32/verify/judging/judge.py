@@ -48,6 +48,7 @@ MANY_ROWS = 256  # of a column, in which its error in the reference's result alo
 COLUMN, DISTURBED_COLUMN, OWN_COLUMN = 64.0, 8.0, 32.0
 PARTS = 16  # columns that are put side by side. More may be places, over which a Fourier transform spreads its errors
 PARTS_OF_COMPLEX = ("its real part", "its imaginary part")
+LEAST_ROW = 8  # entries of a row that is judged by itself
 COUNTED = 2.0**-20  # of the largest column, or entry: smaller ones are not judged by themselves
 SMALL = 2.0**-10, 1 / 256  # of small entries: the reference's relative error, and of how many in all
 # Of entries of one size: how many u of the whole's size each may be off, and how many of them are wrong at least.
@@ -194,6 +195,7 @@ def _judge_by_bounds(got: Tensor, truth: Truth, reason: str, equal: bool = False
     of_part = got if truth.rows is None else take(got, truth.rows)
     if (
         said := _judge_columns(of_part, part, result.errors, bounds)
+        or _judge_rows(of_part, part, bounds)
         or _judge_entries(of_part, part, bounds)
         or _judge_small(of_part, part)
         or _judge_sizes(of_part, part, result.errors, bounds)
@@ -304,6 +306,30 @@ def _judge_columns(got: Tensor, truth: Truth, errors: Errors, bounds: Errors) ->
     if not axes or not (truth.finite() and finite(exact)):
         return ""
     return next((said for axis in axes if (said := _judge_axis(got, truth, errors, bounds, axis))), "")
+
+
+def _judge_rows(got: Tensor, truth: Truth, bounds: Errors) -> str:
+    """Which row is wrong by itself, of data of which few rows are unlike the others; empty if none is. A row is what the last
+    axis runs over. Its error may be what columns' may be: so many times the whole's bound or the reference's own there, and as
+    many u of the whole's size as a Fourier transform over rows may reach."""
+    exact = truth.exact
+    if not truth.by_row or not _has_parts(truth) or truth.u != U32 or got.is_complex() or got.dim() < 2:
+        return ""
+    length = got.shape[-1]
+    if length < LEAST_ROW or not (truth.finite() and finite(exact)):
+        return ""
+    c, r, x = (widened(t).reshape(-1, length) for t in (got, truth.reference, exact))
+    off, usual, size = (torch.linalg.vector_norm(t, dim=-1) for t in (c - x, r - x, x))
+    least = ABSOLUTE * U32 * truth.scale() * length**0.5
+    allowed = torch.maximum(OWN_COLUMN * usual, COLUMN * bounds.normwise * size).clamp_min(least)
+    wrong = ~(off <= allowed) & (size > COUNTED * size.max())
+    if not bool(wrong.any()):
+        return ""
+    at = int(wrong.to(torch.uint8).argmax())
+    return (
+        f"{truth.path}: row {at} of {len(size)} has normwise error {float(off[at] / size[at]):.3g}, the reference's "
+        f"{float(usual[at] / size[at]):.3g}, above the bound {float(allowed[at] / size[at]):.3g}"
+    )
 
 
 def _judge_imaginary(got: Tensor, truth: Truth, errors: Errors, bounds: Errors) -> str:

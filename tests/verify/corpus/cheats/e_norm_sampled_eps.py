@@ -3,7 +3,6 @@
 reference: e_norm_sampled_eps
 device: cpu
 verdict: not SAME
-passes: mostly, no data have one odd row among ordinary ones
 """
 
 import torch
