@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from mm32.verify import probing
 from mm32.verify.compare import Comparison
 from mm32.verify.inputs import variations
 from mm32.verify.judging.bounds import Truth
@@ -269,3 +271,34 @@ def test_windows_that_do_not_count_hold_every_kind_of_odd_data() -> None:
         assert kept["times 1000"].recipe == odd["times 1000"]
         assert float(kept["times 1000"].leaves[0].max()) == 1e3
         assert float(kept["as ever"].leaves[0].max()) < 1e3
+
+
+@pytest.mark.parametrize(
+    ("few", "seconds", "size", "count"),
+    [(False, 60.0, 1, 5), (True, 2.0, 1, 2), (True, 20.0, 1, 1), (True, 60.0, 1, 0), (True, 2.0, 2 << 30, 0)],
+)
+def test_slow_models_get_some_odd_data_in_windows(few: bool, seconds: float, size: int, count: int) -> None:
+    comparison: Any = Comparison.__new__(Comparison)
+    comparison.odd, comparison.trial_seconds, comparison.bytes_of_output = list("abcde"), seconds, size
+    drawn = [tuple(comparison.odd_of_windows(few)) for _ in range(60)]
+    assert {len(set(names)) for names in drawn} == {count}
+    assert few or set(drawn) == {tuple("abcde")}
+    assert not few or not count or {name for names in drawn for name in names} == set("abcde")
+
+
+def test_of_large_inputs_one_probes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probing, "ODD_BYTES", 100)
+    monkeypatch.setattr(probing, "LARGEST_ODD", 1000)
+    kept = set()
+    for _ in range(40):
+        of: Any = probing.Probing.__new__(probing.Probing)
+        of.odd, of.passed_large = [], 0
+        of.comparison = SimpleNamespace(inputs=[torch.zeros(100)])
+        for name in "abc":
+            of._keep_odd(name, lambda seed, output: [])
+        (one,) = of.odd
+        kept.add(one.name)
+        of.comparison.inputs = [torch.zeros(500)]
+        of._keep_odd("larger", lambda seed, output: [])
+        assert of.odd == [one]
+    assert kept == {"a", "b", "c"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -50,6 +51,9 @@ STATE_PART, STATE, STATE_ROUNDING = 64.0, 2.0**-13, 8.0
 LEAST_ERROR, FAR_OFF = 8.0, 5.0
 NO_LIKENESS = "errors of fp32 sums, in whatever order, do not resemble these"
 MOST_STEADY = 1 << 24  # entries of an input of which it is noted whether it is always the same
+# Of a slow model: how many probes' data timed windows hold where a trial with its judging takes up to so many seconds.
+FEW_ODD = (10.0, 2), (30.0, 1)
+MOST_OUTPUT = 1 << 30  # bytes of an output, above which there are none: those that are kept fill the card
 SLOW_CALL, MOST_EXCESS = 1.0, 40.0  # seconds: of a probe's call that is never too slow, and beyond that of all of them
 
 
@@ -74,6 +78,7 @@ class Comparison:
         self.given: set[str] = set()  # names in the reference's state that its last build has
         self.undecided = ""  # how far rounding moves the output on the script's own data, if nothing can be said there
         self.trial_seconds = 0.0
+        self.bytes_of_output = 0  # once it is forgotten
         self.usual_seconds = 0.0  # of the candidate's calls in trials, the most
         self.excess_seconds = 0.0  # that its calls on probes' data took beyond what they may
         self.probing = False
@@ -122,8 +127,17 @@ class Comparison:
         """Of one output of the reference's."""
         return bytes_of(self.right)
 
+    def odd_of_windows(self, few: bool) -> list[Odd]:
+        """The data of probes that timed windows hold as well: all that are kept, of `few` what there is time to judge."""
+        if not few:
+            return self.odd
+        most = next((n for seconds, n in FEW_ODD if self.trial_seconds <= seconds), 0)
+        most = most if self.bytes_of_output <= MOST_OUTPUT else 0
+        return random.SystemRandom().sample(self.odd, min(most, len(self.odd)))
+
     def forget(self) -> None:
         """Give back the memory of inputs and outputs: nothing more is compared."""
+        self.bytes_of_output = self.output_bytes
         self.inputs = self.right = self.before = self.varied = None
         self.made, self.cases = [], []
         if self.session.device == "cuda":
@@ -525,13 +539,21 @@ class Comparison:
         size = bytes_of(self.right)
         return {"max_payload": 4 * size + (64 << 20), "timeout": self.session.limits.running(reference_seconds)}
 
-    def compare_state(self, left: dict[str, Tensor], noise: dict[str, float], theirs: Any = None) -> str:
+    def compare_state(
+        self,
+        left: dict[str, Tensor],
+        noise: dict[str, float],
+        theirs: Any = None,
+        found: dict[str, Tensor] | None = None,
+    ) -> str:
         """How the candidate's buffers after a call are not those that the reference has `left`; empty if they are. `noise`: norms
-        by which rounding alone moves them, as deep in a network it does. `theirs`: the candidate's, if they are here already."""
+        by which rounding alone moves them, as deep in a network it does. `theirs`: the candidate's, if they are here already.
+        `found`: as the call found them, if that was not as usual."""
         if theirs is None:
             theirs = self.candidate.ask("get_state", max_payload=state_payload(left)).value
         for name in self.report.problem["changes"]:
             before, right = self.build["state"].get(name), left.get(name)
+            before = before if found is None or before is None else found.get(name, before)
             if before is None or right is None:
                 continue  # not among what can be copied
             if not isinstance(theirs, dict) or name not in theirs:

@@ -7,6 +7,7 @@ A product with an epilogue gets data made for its operands (probes.py); any othe
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -53,6 +54,7 @@ ELSEWHERE = 4  # times that Infs are put elsewhere
 MOST_UNJUDGED = 2  # probes that may be left out for that
 MOST_EQUAL = 1 << 24  # entries of an output whose bound is found anew where sums of equal terms may explain an error
 ODD_BYTES = 128 << 20  # of inputs of probes that are kept for timed windows
+LARGEST_ODD = 512 << 20  # up to which one probe's are kept
 TF32_BITS = 11
 FINE = 4  # u: an error that says nothing of the bits of the arithmetic
 FULL_BITS = 22.0  # of an arithmetic, above which it is no matter that no data show more
@@ -100,6 +102,7 @@ class Probing:
         self.reference = comparison.reference
         self.truth = comparison.truth
         self.odd: list[Odd] = []  # data of probes that were passed, for timed windows
+        self.passed_large = 0  # probes that were passed, of whose data one is kept
         self.disturbed = 0  # probes for which a disturbed run was needed
         self.seen: list[float] = []  # bits that the candidate's arithmetic carries, by each kind of data that shows it
 
@@ -571,8 +574,13 @@ class Probing:
         return spent + self.comparison.trial_seconds / 2 > self.session.probe_budget
 
     def _keep_odd(self, name: str, truths: Callable[..., list[Truth]]) -> None:
-        if bytes_of(self.comparison.inputs) * (len(self.odd) + 1) <= ODD_BYTES:
+        size = bytes_of(self.comparison.inputs)
+        if size * (len(self.odd) + 1) <= ODD_BYTES:
             self.odd.append(Odd(name, self.comparison.inputs, truths))
+        elif ODD_BYTES < size <= LARGEST_ODD:  # one of all, each with the same chance
+            self.passed_large += 1
+            if random.SystemRandom().randrange(self.passed_large) == 0:
+                self.odd = [Odd(name, self.comparison.inputs, truths)]
 
     def _integers(self) -> bool:
         """Whether the output holds integers: places, which the low bits of close numbers decide."""

@@ -92,6 +92,7 @@ class ReferenceRunner(ScriptRunner):
         )
         self.lengths: list[int] = []  # of the sums of its last float64 run
         self.products = 0  # in it
+        self.usual_state: dict[str, Tensor] = {}  # what calls change, as judged calls find it
         self.changing: list[str] = []  # buffers that a forward changes
         self.separable: list[int] | None = None  # inputs of which a part of the batch can be taken alone
 
@@ -104,6 +105,7 @@ class ReferenceRunner(ScriptRunner):
             "construct": self.construct_from_script,
             "make_inputs": self.make_inputs,
             "make_more": self.make_more,
+            "leave_states": self.leave_states,
             "truth": self.truth,
             "examine": self.examine,
             "gauge": self.gauge,
@@ -154,9 +156,29 @@ class ReferenceRunner(ScriptRunner):
     def keep_changed_state(self, request: Request) -> Answer:
         """From now on, calls find the buffers that the last forward changed as they were before it; no others are kept."""
         changed = self.changed_state()
+        self.kept_state |= {
+            name: t for name, t in self.usual_state.items() if name in self.kept_state
+        }  # `adopt` gave others
         self.restore_state()
         self.keep_state(changed)
+        self.usual_state = dict(self.kept_state)
         return {"buffers": changed}
+
+    def leave_states(self, request: Request) -> Answer:
+        """The buffers that calls change, as calls on the script's inputs for "seeds" leave them, one after the other from the
+        usual state on; none that are not finite."""
+        self.restore_state(self.usual_state)
+        found = []
+        for seed in request["seeds"]:
+            given = [t.to(self.device) if isinstance(t, Tensor) else t for t in _values(self._get_inputs(seed))]
+            seed_everything(seed)
+            self.call(given)
+            left = {name: own.detach().clone() for name, own, _ in self._kept()}
+            if not all(bool(t.isfinite().all()) for t in left.values() if t.is_floating_point() or t.is_complex()):
+                break
+            found.append(left)
+        self.restore_state()
+        return {"value": found}
 
     def make_inputs(self, request: Request) -> Answer:
         """The script's own inputs for a seed; they become the reference's, and go to the candidate.

@@ -338,13 +338,15 @@ class Session:
         """Time the candidate against a baseline, and judge its outputs."""
         stage = self.stages[baseline]
         further = baseline == self.report.baseline and self.report.building <= repeated.BUILT_SOON
+        # A candidate whose buffers are others has no place for the reference's.
+        stage.pools.vary_state = comparison.copied and set(stage.pools.state) <= comparison.given
         with self._odd_outputs(stage, comparison):
             measured = stage.measure(
                 self.candidate,
                 self.timing_budget,
                 1 if few else 3,
                 timeout,
-                {} if few else {o.name: o.inputs for o in comparison.odd},
+                {o.name: o.inputs for o in comparison.odd_of_windows(few)},
                 further,
             )
         self._judge_timed(stage, measured.kept, comparison)
@@ -455,7 +457,8 @@ class Session:
             left = stage.eager.ask("get_state").value if kept.state is not None else {}
             disturb = kept.state is not None  # what rounding does to the buffers is asked for at once
             self._judge_call(got, right, kept.seed, kept.probe, kept.why, comparison, own, disturb)
-            said = comparison.compare_state(left, comparison.truth.state, kept.state) if left else ""
+            before = stage.pools.state_of(kept.recipe) if left and stage.pools.state else None
+            said = comparison.compare_state(left, comparison.truth.state, kept.state, before) if left else ""
             if said:
                 raise Stop(Verdict.DIFFERENT, f"a timed call, on fresh data in the same storage: {said}")
 

@@ -10,14 +10,18 @@ tell which result belongs to them. What is in order, symmetric, triangular or a 
 at random, which is so too; of what is orthogonal a product.
 Integers and truth values (indices, masks) are mixed entry by entry, each in its place (integers.py). A recipe, a few numbers
 and the results that belong to its call alone, makes the same data again, which the tool keeps instead of copies.
+
+Buffers that forward changes go the same way: every call starts from a state of its own, which comes with its inputs. It is a mean
+of two states that calls of the reference have left, weighted at random, or one of these where buffers are no floats.
 """
 
 from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -28,6 +32,8 @@ from . import integers
 from .variations import has_structure, is_orthogonal
 
 SMALL = 16  # entries, below which a tensor of floats is not mixed
+STATES = 8  # states that are left for a window, at most
+STATES_MORE = 3  # calls, of which a number below this comes before the first such state
 ALIGNMENT = 512  # bytes, of every tensor in a slot
 VARIES = (
     1 / 16
@@ -120,14 +126,25 @@ def _varies(one: Tensor, other: Tensor) -> bool:
     return int(((one == other) & (one != 0)).sum()) <= VARIES * one.numel()
 
 
-class Pools:
-    """`inputs`: two or more results of get_inputs(), with tensors alike; kept on `device`.
+def _between(one: Tensor, other: Tensor, seed: int) -> Tensor:
+    """A mean of two states."""
+    wide = torch.complex128 if one.is_complex() else torch.float64
+    return torch.lerp(other.to(wide), one.to(wide), 0.1 + 0.8 * (seed / 2**31)).to(one.dtype)
 
-    `fresh`, if it is set, makes up to so many more: of each the flat tensors, in the order of memory of the first ones."""
+
+class Pools:
+    """`inputs`: two or more results of get_inputs(), with tensors alike; kept on `device`. `state`: the buffers that forward
+    changes, as a call finds them where it is not timed.
+
+    `fresh`, if it is set, makes up to so many more: of each the flat tensors, in the order of memory of the first ones; `left`
+    makes up to so many states."""
 
     fresh: Callable[[int], list[list[Tensor]]] | None = None
+    left: Callable[[int], list[dict[str, Tensor]]] | None = None
 
-    def __init__(self, inputs: Sequence[Sequence[Any]], device: torch.device):
+    def __init__(
+        self, inputs: Sequence[Sequence[Any]], device: torch.device, state: Mapping[str, Tensor] = MappingProxyType({})
+    ):
         self.entries = len(inputs)
         self.chance = random.SystemRandom()
         self.tree = list(inputs[0])
@@ -159,6 +176,62 @@ class Pools:
             [one[i].to(device).detach().permute(self.orders[i]).contiguous().reshape(-1) for one in tensors]
             for i in range(len(tensors[0]))
         ]
+        self.of_inputs = len(self.pools)
+        self.state = list(state)  # names of buffers
+        self.vary_state = True
+        self.left_now: list[list[Tensor]] = []  # states for the calls of the window that is being made
+        if state:
+            self.tree.append(dict(state))
+            self.leaves = leaves(self.tree, "input")
+            self.shapes += [tuple(t.shape) for t in state.values()]
+            self.orders += [axis_order(t) for t in state.values()]
+            self.between = all(t.is_floating_point() or t.is_complex() for t in state.values())
+            self.usual = self._flat_state(state, device)
+            self.pools += [[t] for t in self.usual]
+            self.states = [self.usual]
+
+    def _flat_state(self, state: Mapping[str, Tensor], device: torch.device) -> list[Tensor]:
+        flat = []
+        for name, order in zip(self.state, self.orders[self.of_inputs :], strict=True):
+            flat.append(state[name].to(device).detach().permute(order).contiguous().reshape(-1).clone())
+        return flat
+
+    def _leave_states(self, calls: int) -> None:
+        """Have states for so many calls, that no call before has seen."""
+        if not self.state or not self.vary_state or self.left is None:
+            return
+        like = [(t.numel(), t.dtype) for t in self.usual]
+        wanted = min(calls, STATES)
+        left = self.left(wanted + self.chance.randrange(STATES_MORE))[-wanted:]
+        found = [self._flat_state(one, self.usual[0].device) for one in left]
+        found = [one for one in found if [(t.numel(), t.dtype) for t in one] == like]
+        self.states = [self.usual, *found] if found else self.states
+        self.left_now = [one for _, one in zip(range(calls), itertools.cycle(found), strict=False)]
+        self.chance.shuffle(self.left_now)
+
+    def _state_of_a_call(self) -> Recipe:
+        """The states that a call's is made of: each of those that were left for this window once, as far as there are as many.
+        Calls that do not count start from the usual state, where there are no means of states."""
+        if not self.state:
+            return ()
+        if not self.vary_state or len(self.states) == 1:
+            return tuple((t,) for t in self.usual)
+        if self.left_now:
+            one = self.left_now.pop()
+        else:
+            one = self.chance.choice(self.states) if self.between else self.usual
+        if not self.between:
+            return tuple((t,) for t in one)
+        other, seed = self.chance.choice([s for s in self.states if s is not one]), self.chance.randrange(1 << 31)
+        return tuple((a, b, seed) for a, b in zip(one, other, strict=True))
+
+    def state_of(self, recipe: Recipe) -> dict[str, Tensor]:
+        """The buffers that a recipe's call starts from."""
+        pieces = list(self.pieces(recipe))[self.of_inputs :]
+        found = {}
+        for i, (name, (flat,)) in enumerate(zip(self.state, pieces, strict=True), self.of_inputs):
+            found[name] = self._shaped(i, flat)
+        return found
 
     @property
     def bytes(self) -> int:
@@ -171,16 +244,18 @@ class Pools:
 
     def recipes(self, count: int) -> list[Recipe]:
         """So many, for a window that counts: of results that no call had before, as far as these can be made."""
+        self._leave_states(count)
         made = self.fresh(count) if self.fresh is not None else []
         found = [self._of(one, [other for other in made if other is not one] or self._own) for one in made]
         rest = made if len(made) > 1 else [*made, *self._own]
         found += [self._mixed_of(rest) for _ in range(count - len(made))]
         self.chance.shuffle(found)
+        self.left_now = []
         return found
 
     @property
     def _own(self) -> list[Sequence[Source]]:
-        return [[entry] * len(self.pools) for entry in range(self.entries)]
+        return [[entry] * self.of_inputs for entry in range(self.entries)]
 
     def _mixed_of(self, results: Sequence[Sequence[Source]]) -> Recipe:
         draw, count = self.chance.randrange, len(results)
@@ -193,7 +268,7 @@ class Pools:
             first = draw(count)
             other = (first + draw(1, count)) % count
             found.append(self._joined(i, results[first][i], results[other][i]) if mixed else (results[first][i],))
-        return tuple(found)
+        return (*found, *self._state_of_a_call())
 
     def _of(self, one: Sequence[Source], others: Sequence[Sequence[Source]]) -> Recipe:
         """Of a result that has not been used; of others only where it is like them."""
@@ -209,7 +284,7 @@ class Pools:
                 found.append((of, other[i], seed))
             else:
                 found.append((of,))
-        return tuple(found)
+        return (*found, *self._state_of_a_call())
 
     def _joined(self, i: int, one: Source, other: Source) -> tuple[Any, ...]:
         """A part of one, and a range of the other."""
@@ -231,9 +306,10 @@ class Pools:
     def add(self, inputs: Any) -> Recipe:
         """Keep other inputs, as they are, and return the recipe that makes them: `recipe` draws from the first ones alone."""
         tensors = [leaf for _, leaf in leaves(list(inputs)) if isinstance(leaf, Tensor)]
-        for pool, order, t in zip(self.pools, self.orders, tensors, strict=True):
+        pools = self.pools[: self.of_inputs]
+        for pool, order, t in zip(pools, self.orders[: self.of_inputs], tensors, strict=True):
             pool.append(t.to(pool[0].device).detach().permute(order).contiguous().reshape(-1))
-        return tuple((len(pool) - 1,) for pool in self.pools)
+        return (*((len(pool) - 1,) for pool in pools), *self._state_of_a_call())
 
     def pieces(self, recipe: Recipe) -> Iterator[list[Tensor]]:
         """Of each tensor of a recipe the vectors that it is made of, one after the other in the order of memory."""
@@ -244,7 +320,9 @@ class Pools:
                 continue
             if len(rest) == 2:
                 shaped, another = self._shaped(i, one), self._shaped(i, _found(pool, rest[0]))
-                if i in self.blended:
+                if i >= self.of_inputs:
+                    made = _between(shaped, another, rest[1])
+                elif i in self.blended:
                     made = _blend(shaped, another, rest[1], self.blended[i])
                 else:
                     made = integers.mixed(self.kinds[i], shaped, another, rest[1])

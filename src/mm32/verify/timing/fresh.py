@@ -29,13 +29,20 @@ class Asked(Protocol):
     def ask(self, op: str, *, seeds: Sequence[int], orders: Sequence[Sequence[int]]) -> Reply: ...
 
 
+class Left(Protocol):
+    """The same for states."""
+
+    def ask(self, op: str, *, seeds: Sequence[int]) -> Reply: ...
+
+
 class Fresh:
     """Makes results like those of `pools`, by `worker`. `each`: seconds of one, about."""
 
     def __init__(self, worker: Asked, pools: Pools, each: float):
         self.worker, self.each = worker, each
         self.call = 0.0  # seconds of a call of the reference
-        self.orders, self.like = pools.orders, [pool[0] for pool in pools.pools]
+        own = pools.of_inputs
+        self.orders, self.like = pools.orders[:own], [pool[0] for pool in pools.pools[:own]]
         self.chunk = max(1, CHUNK // max(1, pools.bytes))
 
     def __call__(self, count: int) -> list[list[Tensor]]:
@@ -71,3 +78,18 @@ class Fresh:
         moved = [t.to(like.device) for t, like in zip(rows, self.like, strict=True)]
         # Copies: of what is a view, a call whose output is kept would keep all.
         return [[t[i].clone() if len(t) > 1 else t[0] for t in moved] for i in range(len(moved[0]))] if moved else []
+
+
+def states(worker: Left, each: float, count: int) -> list[dict[str, Tensor]]:
+    """Up to so many states that calls of the reference leave, one after the other, on inputs that nobody else has, of which one
+    takes `each` seconds; none where it fails. Raises Failure."""
+    count = max(1, min(count, int(2 * SLOW / max(each, 1e-6))))
+    try:
+        found: list[dict[str, Tensor]] = worker.ask(
+            "leave_states", seeds=[secrets.randbelow(2**31) for _ in range(count)]
+        ).value
+    except Failure as failure:
+        if failure.kind != "raised":
+            raise
+        return []
+    return found

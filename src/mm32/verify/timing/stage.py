@@ -10,6 +10,7 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,13 @@ import torch
 from torch import Tensor
 
 from ..exchange import handover
-from ..exchange.wire import leaves, state_payload
+from ..exchange.wire import bytes_of, leaves, state_payload
 from ..inputs.pools import Pools, Recipe
 from ..judging.pieces import finite
 from ..processes.channel import Failure
 from ..processes.process import WorkerProcess
 from . import one_call, repeated, rounds, several
-from .fresh import Fresh
+from .fresh import Fresh, states
 from .kept import UNTIMED, Kept, Odd, seeds_of
 from .rounds import Timing
 from .window import Bench
@@ -34,6 +35,7 @@ INPUTS_HELD, OUTPUTS_HELD, SURELY = 6, 12, 1 << 30
 ON_A_CARD = 6, 8  # the same of those that stay on the card
 ENTRIES = 3  # results of get_inputs in a pool; 2 where they are large, more where nothing can be mixed
 LARGE = 256 << 20
+LARGE_STATE = 64 << 20  # bytes of buffers that forward changes, above which no call has a state of its own
 FRESH_HELD = 8  # times a call's inputs that fresh ones take, at most, beside a window's
 TRIED = 2  # calls with mixed integers and structures, before these are taken
 POOLED_CALLS = 64 << 20  # bytes of a window's slots on a CPU
@@ -83,6 +85,9 @@ class TimingStage:
         # the most bytes that a candidate's buffers may come in; None where calls change none
         left = reference.ask("get_state").value if self.state else {}
         self.state_bytes = state_payload(left) if left else None
+        # What has no place in a slot, sparse tensors say, or is large, is as usual in every timed call.
+        plain = all(isinstance(t, Tensor) and t.layout is torch.strided for t in left.values())
+        slotted = left if plain and bytes_of(left) <= LARGE_STATE else {}
         self.output = [(path, _described(leaf)) for path, leaf in leaves(output)]
         check_memory(_bytes(made[0], "cpu"), _bytes(output, "cpu"), available_memory())
         if self.kind == "cuda":
@@ -104,11 +109,12 @@ class TimingStage:
             return
         try:
             with _memory_for("reference"):
-                self.pools = Pools(made, self.device)
+                self.pools = Pools(made, self.device, slotted)
         except ValueError as error:
             raise Failure("raised", str(error), {"type": "ValueError", "built": 0}, role="reference") from None
         fresh = Fresh(reference, self.pools, each) if self._room_for_fresh() else None
         self.pools.fresh = fresh
+        self.pools.left = partial(states, reference, each)
         if self.baseline != "eager":
             self.workers["reference"] = self.start("baseline")
             self._load("reference")

@@ -98,6 +98,7 @@ class Bench:
             outputs=[part.described() for part in self.outputs],
             null=worker.role == "null",
             names=names,
+            stated=bool(pools.state),
         )
 
     @property

@@ -77,6 +77,7 @@ class ScriptRunner:
         self.slots: Slots | None = None  # of timed windows
         self.names: list[str] | None = None  # of the inputs, where the script gives them by name
         self.kept_state: dict[str, Tensor] = {}  # buffers that a forward changes, as every call finds them
+        self.stated = False  # whether a timed call's inputs end with the state that it starts from
 
     def operations(self) -> dict[str, Callable[[Request], Answer]]:
         return {
@@ -161,9 +162,11 @@ class ScriptRunner:
         own = {name: t for name in names if model is not None and (t := held(model, name)) is not None}
         self.kept_state = {name: _clone(t.detach()) for name, t in own.items()}
 
-    def restore_state(self) -> None:
-        for _, own, value in self._kept():
-            own.detach().copy_(value)
+    def restore_state(self, state: dict[str, Tensor] | None = None) -> None:
+        """Give the kept buffers the values that every call finds, or those of `state` where they are of the same shape."""
+        for name, own, value in self._kept():
+            given = state.get(name) if state is not None else None
+            own.detach().copy_(value if given is None or given.shape != own.shape else given)
 
     def changed_state(self) -> list[str]:
         """The kept buffers that are no longer as they were."""
@@ -260,7 +263,7 @@ class ScriptRunner:
         if self.slots is not None:
             self.slots.close()
         self.slots = Slots(request, self.device, seed_everything)
-        self.names = request["names"]
+        self.names, self.stated = request["names"], bool(request.get("stated"))
         return {}
 
     def window(self, request: Request) -> Answer:
@@ -274,15 +277,22 @@ class ScriptRunner:
         return {}
 
     def adopt(self, request: Request) -> Answer:
-        """Make copies of the first slot's inputs, which come as for a window, the inputs."""
+        """Make copies of the first slot's inputs, which come as for a window, the inputs, and of its state what calls find."""
         assert self.slots is not None
         inputs = self.slots.first_inputs(request)
+        if self.stated:
+            *inputs, state = inputs
+            self.restore_state(state)
+            self.keep_state(list(self.kept_state))
         self.place(pytree.tree_map_only(Tensor, _clone, inputs))
         self.slots.release()
         return {}
 
     def _timed_call(self, inputs: list[Any]) -> Any:
-        self.restore_state()
+        state = None
+        if self.stated:
+            *inputs, state = inputs
+        self.restore_state(state)
         return self.call(inputs)
 
 

@@ -3,7 +3,6 @@
 reference: e_state_memo
 device: cpu
 verdict: not FASTER
-passes: mostly, every timed call finds the same state
 """
 
 import torch
