@@ -39,6 +39,7 @@ def test_a_right_candidate_is_the_same(run: Run) -> None:
         [
             *(
                 "peaked",
+                "rare rows",
                 "randn",
                 "integers",
                 "selects A",
