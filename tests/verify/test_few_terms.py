@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -102,6 +103,17 @@ def get_inputs():
     got = comparison.output(0)
     assert not judge(got, bench.truth.of(0, comparison.right)).same, "else it shows nothing"
     assert judge(got, found.truths(0, comparison.right)).same
+
+
+def test_what_a_mask_makes_infinite_is_not_disturbed() -> None:
+    """Else attention behind a mask has a disturbed run of NaN, which allows nothing."""
+
+    def masked(s: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(s.masked_fill(torch.ones(16, 16, dtype=torch.bool).triu(1), -math.inf), -1)
+
+    _, off, _ = disturbed(masked, torch.randn(16, 16, generator=torch.Generator().manual_seed(5)))
+    assert bool(off.isfinite().all())
+    assert float(off.max()) > 0
 
 
 def test_products_count_the_terms_that_are_not_zero() -> None:

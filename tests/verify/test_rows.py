@@ -19,6 +19,21 @@ Judge = Callable[..., tuple[str, str, Any]]
 SMALL = "[torch.randn(8, 32)]"
 
 
+def test_calls_in_a_row_draw_on_where_inputs_are_made_anew_for_each(
+    verdict: Judge,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As large ones are: get_inputs() is the reference's, and its draws are no business of the candidate's."""
+    monkeypatch.setattr(rows, "MOST_BYTES", 0)
+    got, reason, report = verdict(
+        "return torch.nn.functional.dropout(x, 0.25)",
+        "return torch.empty_like(x).bernoulli_(0.75).div_(0.75).mul_(x)",
+        "[torch.randn(64, 64)]",
+    )
+    assert got == "SAME", reason
+    assert probe(report, "in a row")["status"] == "same"
+
+
 def probe(report: Any, name: str) -> dict[str, Any]:
     (found,) = (one for one in report.probes if one["name"] == name)
     return dict(found)

@@ -52,7 +52,8 @@ AGAIN, FAR_BEYOND = 4, 4.0  # further disturbed runs, where an error is at most 
 MORE, GROSS = 4.0, 2.0**-9
 ELSEWHERE = 4  # times that Infs are put elsewhere
 MOST_UNJUDGED = 2  # probes that may be left out for that
-MOST_EQUAL = 1 << 24  # entries of an output whose bound is found anew where sums of equal terms may explain an error
+# Entries of an output whose bound is found anew where sums of equal terms may explain an error.
+MOST_EQUAL = {"cpu": 1 << 24, "cuda": 1 << 26}
 ODD_BYTES = 128 << 20  # of inputs of probes that are kept for timed windows
 LARGEST_ODD = 512 << 20  # up to which one probe's are kept
 TF32_BITS = 11
@@ -373,7 +374,7 @@ class Probing:
                     if other.same:
                         first, truths, instead = other, others, True
                         break
-            equal = not first.same and variation.equal and self._entries() <= MOST_EQUAL
+            equal = not first.same and variation.equal and self._entries() <= MOST_EQUAL[self.session.device]
             if equal:
                 self._allow_equal(truths, seed, comparison.right)
                 first = judge(got, truths)

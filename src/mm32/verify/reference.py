@@ -36,7 +36,16 @@ from .judging.straight_through import StraightThrough
 from .judging.zeros import SkipsZeros
 from .worker import main as worker
 from .worker import plain
-from .worker.runner import Answer, BuildError, Request, ScriptRunner, plain_attributes, seed_everything, seed_others
+from .worker.runner import (
+    Answer,
+    BuildError,
+    Request,
+    ScriptRunner,
+    kept_generators,
+    plain_attributes,
+    seed_everything,
+    seed_others,
+)
 
 # Seconds of a forward in fp32 above which its truth is made of a part of the batch, and of how large a part.
 SLICE_ABOVE = {"cpu": 1.0, "cuda": 0.05}
@@ -211,18 +220,19 @@ class ReferenceRunner(ScriptRunner):
         return {"value": rows}
 
     def _get_inputs(self, seed: int) -> Any:
-        """What the script makes."""
+        """What the script makes. Generators are left as they were: calls in a row draw on from where the last left them."""
         assert self.script is not None
         make = self.script.function("get_inputs")
-        seed_everything(seed)
-        try:
-            with torch.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext():
-                return make()
-        except Exception:
-            if self.device.type == "cpu":
-                raise
+        with kept_generators():
             seed_everything(seed)
-            return make()
+            try:
+                with torch.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext():
+                    return make()
+            except Exception:
+                if self.device.type == "cpu":
+                    raise
+                seed_everything(seed)
+                return make()
 
     def forward(self, request: Request) -> Answer:
         """As any runner's; with the seconds that it took. What `_fails` has found out for these inputs is not computed again."""

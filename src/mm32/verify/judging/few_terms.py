@@ -99,7 +99,7 @@ class FewTerms(Rounding):
         if t.is_complex():
             parts = torch.view_as_real(t.resolve_conj())
             return torch.view_as_complex(parts + error[..., None] * _hashed(parts, self.seed))
-        return t + error * _hashed(t, self.seed)
+        return torch.where(t.isfinite(), t + error * _hashed(t, self.seed), t)  # Inf, as of a mask, is exact
 
 
 def _is_number(t: Any) -> bool:

@@ -6,10 +6,11 @@ that their times compare.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,19 @@ def seed_others(seed: int) -> None:
     """Seed Python's generator and numpy's."""
     _seed_random(seed)
     _seed_numpy(seed % 2**32)
+
+
+@contextlib.contextmanager
+def kept_generators() -> Iterator[None]:
+    """Leave the generators that `seed_everything` seeds as they are found."""
+    states = [generator.get_state() for generator in _generators], random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        for generator, state in zip(_generators, states[0], strict=True):
+            generator.set_state(state)
+        random.setstate(states[1])
+        np.random.set_state(states[2])  # noqa: NPY002
 
 
 class ScriptRunner:

@@ -4,7 +4,7 @@ little later than its end. They leave the process group, outlive a kill of the c
 two minutes.
 
 reference: b_attention
-device: both
+device: cpu
 verdict: not FASTER
 """
 

@@ -2,7 +2,7 @@
 elsewhere it is careful.
 
 reference: o_normalize
-device: both
+device: cpu
 verdict: not SAME
 """
 

@@ -1,7 +1,7 @@
 """A forked process computes half of the rows into shared memory and is waited for; the other half is computed here.
 
 reference: o_softmax
-device: both
+device: cpu
 verdict: SAME
 """
 

@@ -12,7 +12,7 @@ class Model(nn.Module):
 
     def forward(self, ids, lengths):
         h, _ = self.gru(self.emb(ids))
-        keep = (torch.arange(ids.shape[1])[None] < lengths[:, None]).float()
+        keep = (torch.arange(ids.shape[1], device=ids.device)[None] < lengths[:, None]).float()
         return (h * keep[..., None]).sum(1) / lengths[:, None].float()
 
 
