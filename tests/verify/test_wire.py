@@ -27,6 +27,7 @@ from mm32.verify.exchange.wire import (
     to_file,
     unpack,
 )
+from mm32.verify.judging.judge import same_bits
 from mm32.verify.processes.channel import Channel, reading
 
 
@@ -74,6 +75,17 @@ def test_nan_bits_empty_and_scalar_tensors() -> None:
         got = round_trip(t)
         assert got.shape == t.shape
         assert got.numpy().tobytes() == t.numpy().tobytes()
+
+
+def test_one_entry_with_any_stride() -> None:
+    """As a slice of one row has: it is contiguous, but no view of its bytes can be taken."""
+    table = torch.arange(99.0).reshape(3, 33)
+    one = table[1:2, 5]
+    assert one.stride() == (33,)
+    assert round_trip(one).tolist() == [38.0]
+    assert memory.bits_of(one).numpy().tobytes() == torch.tensor([38.0]).numpy().tobytes()
+    assert same_bits(one, one.clone())
+    assert not same_bits(one, table[1:2, 6])
 
 
 def test_a_transposed_view_stays_one() -> None:

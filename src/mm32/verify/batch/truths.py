@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..exchange.memory import bits_of, buffer_of
 from ..exchange.wire import bytes_of, leaves
 from ..processes.channel import Reply
 from ..processes.process import WorkerProcess
@@ -47,24 +48,21 @@ def fingerprint(tree: Any) -> bytes:
     for path, leaf in leaves(tree):
         if isinstance(leaf, Tensor):
             found.update(f"{path} {leaf.dtype} {tuple(leaf.shape)}\0".encode())
-            plain = leaf.detach().contiguous().reshape(-1)
-            if plain.device.type != "cpu":
-                plain = condensed(plain)
-            found.update(plain.view(torch.uint8).numpy().data)
+            found.update(buffer_of(leaf if leaf.device.type == "cpu" else condensed(leaf)))
         else:
             found.update(f"{path} {type(leaf).__name__} {leaf!r}\0".encode())
     return found.digest()
 
 
-def condensed(plain: Tensor) -> Tensor:
-    """A few kilobytes on the host that stand for a tensor with one dimension: where they lie, for a card's memory is read there
+def condensed(t: Tensor) -> Tensor:
+    """A few kilobytes on the host that stand for a tensor: where they lie, for a card's memory is read there
     hundreds of times as fast as it is sent to the host and hashed.
 
     Row by row, each 32-bit word is multiplied by a secret 64-bit factor of its place; the upper half of the sum, modulo 2^64, is
     the same for two other rows with a probability of 2^-32, whatever they are, and of 2^-128 with four sets of factors.
     (Multilinear hashing: Lemire and Kaser, "Strongly universal string hashing is fast", The Computer Journal 57(11), 2014.)
     """
-    bits = plain.view(torch.uint8)
+    bits = bits_of(t)
     words = F.pad(bits, (0, -bits.numel() % 4)).view(torch.int32)
     generator = torch.Generator(words.device).manual_seed(SEED)
     whole = torch.iinfo(torch.int64)

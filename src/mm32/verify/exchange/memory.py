@@ -86,9 +86,15 @@ def _mmap(address: int | None, size: int, protection: int, flags: int, descripto
     return int(found)
 
 
+def bits_of(t: Tensor) -> Tensor:
+    """The bytes of a tensor, in the order of its entries. One entry is contiguous by any stride, which a view does not take."""
+    flat = t.detach().contiguous().reshape(-1)
+    return flat.as_strided((flat.numel(),), (1,)).view(torch.uint8)
+
+
 def buffer_of(t: Tensor) -> memoryview:
-    """The bytes of a contiguous tensor on the host."""
-    return memoryview(t.detach().reshape(-1).view(torch.uint8).numpy().data) if t.numel() else memoryview(b"")
+    """The bytes of a tensor on the host."""
+    return memoryview(bits_of(t).numpy().data) if t.numel() else memoryview(b"")
 
 
 def write_file(descriptor: int, data: memoryview, at: int) -> None:

@@ -197,8 +197,7 @@ def axis_order(t: Tensor) -> list[int]:
 
 
 def _bytes(t: Tensor, order: list[int]) -> memoryview:
-    flat = t.detach().cpu().permute(order).contiguous().reshape(-1)
-    return memoryview(flat.view(torch.uint8).numpy().data) if flat.numel() else memoryview(b"")
+    return memory.buffer_of(t.detach().cpu().permute(order))
 
 
 def meta_of(t: Tensor) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..exchange.memory import bits_of
 from ..exchange.wire import leaves
 from ..text import one_line
 from . import sizes
@@ -425,7 +426,7 @@ def same_bits(a: Any, b: Any) -> bool:
         if isinstance(x, Tensor):
             if x.shape != y.shape or x.dtype != y.dtype:
                 return False
-            if not all_equal(*(t.contiguous().reshape(-1).view(torch.uint8) for t in (x, y))):
+            if not all_equal(bits_of(x), bits_of(y)):
                 return False
         elif not (x == y or (x != x and y != y)):
             return False

@@ -174,7 +174,7 @@ class Bench:
         for part, pieces in zip(self.inputs, self.pools.pieces(recipes[slot]), strict=True):
             at = part.at(slot)
             for piece in pieces:
-                expected = piece.contiguous().reshape(-1).view(torch.uint8)
+                expected = memory.bits_of(piece)
                 found = torch.empty_like(expected)
                 self.region.read(at, found)
                 if not torch.equal(found, expected):

@@ -21,7 +21,7 @@ from torch.jit._script import OrderedDictWrapper, OrderedModuleDict
 from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
-from ..exchange import wire
+from ..exchange import memory, wire
 from . import caches, plain, script
 from .slots import PLAIN, Slots, random_states
 
@@ -394,4 +394,4 @@ def plain_attributes(model: nn.Module) -> dict[str, Any]:
 
 
 def _same_bits(a: Tensor, b: Tensor) -> bool:
-    return torch.equal(a.contiguous().reshape(-1).view(torch.uint8), b.contiguous().reshape(-1).view(torch.uint8))
+    return torch.equal(memory.bits_of(a), memory.bits_of(b))
