@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from entries import CORPUS
 
 from mm32.verify import Verdict, verify
 from mm32.verify.timing import one_call, rounds
-from mm32.verify.timing.one_call import AGREES, CONTRADICTS, MOST, UNCLEAR, Claim, OneCall
+from mm32.verify.timing.one_call import AGREES, CONTRADICTS, DOUBTS, MOST, UNCLEAR, Claim, OneCall
 from mm32.verify.timing.rounds import SIDES, Times, borne_out, conclude
 
 pytestmark = pytest.mark.usefixtures("whole_windows")
@@ -69,6 +70,20 @@ def test_what_only_windows_of_many_calls_gain_is_contradicted(gain: float, secon
     assert found.count(CONTRADICTS) >= 99 or seconds * (1 - 1 / gain) < 2 * one_call.HIDDEN["cuda"] + 60 * US
 
 
+@pytest.mark.parametrize("gain", [1.5, 3.0, 16.0])
+@pytest.mark.parametrize("noise", [0.3, 1.0, 3.0])
+def test_a_doubt_is_of_what_is_not_there(gain: float, noise: float) -> None:
+    """Where times vary as much as a call takes, what reads ahead and claims much is in doubt mostly, what is honest never."""
+    honest = says(
+        gain=gain, seconds=1e-3, saved=1e-3 * (1 - 1 / gain), cold=50 * US, colder=10 * US, noise=noise * 1e-3
+    )
+    assert honest.count(DOUBTS) + honest.count(CONTRADICTS) <= 1
+    ahead = says(gain=gain, seconds=1e-3, saved=0.0, cold=50 * US, colder=0.0, noise=noise * 1e-3)
+    if (gain - 1) / gain >= 0.6 * noise:
+        assert ahead.count(DOUBTS) + ahead.count(CONTRADICTS) >= 65
+    assert says(gain=1.2, seconds=1e-3, saved=0.0, cold=50 * US, colder=0.0, noise=noise * 1e-3).count(DOUBTS) == 0
+
+
 def test_what_cannot_be_told_is_said() -> None:
     """A call of 20 µs, where one launcher of kernels takes 50 µs longer than another: neither word is right."""
     found = says("cuda", 1.3, seconds=20 * US, saved=0.0, cold=50 * US, colder=0.0, noise=20 * US)
@@ -112,6 +127,9 @@ def test_faster_stands_or_is_suspect() -> None:
     assert falls.verdict is Verdict.SUSPECT
     assert falls.note.startswith("2.00x in windows of 10 calls, but 1.00x in windows of one call")
     assert borne_out(made, outcome(0.5e-3), quiet=False).verdict is Verdict.SUSPECT
+    doubted = borne_out(made, dataclasses.replace(outcome(0.0), says=DOUBTS), quiet=True)
+    assert doubted.verdict is Verdict.INCONCLUSIVE
+    assert "Times there vary too much" in doubted.note
 
 
 def test_a_window_that_is_computed_ahead_is_not_faster(monkeypatch: pytest.MonkeyPatch) -> None:

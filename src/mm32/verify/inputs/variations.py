@@ -943,11 +943,12 @@ def _wide_integers(values: Sequence[object], generator: torch.Generator, product
 def replaced(
     values: Sequence[object], generator: torch.Generator, exchange: bool = False, steady: Sequence[int] | None = None
 ) -> list[object]:
-    """Of integers and truth values, in the inputs `steady` or all, few entries become others, and none near an end of a row, by
-    which a memory may know the rest again. A new entry is another one of its row along the longest axis, so that it stays in the
-    range of its column; where all in a row are distinct, it is a number between them that the row has not. With `exchange`, and
-    in permutations, entries change places. Where rows add up to one sum (one-hot labels, so many of each row), they do, along the
-    last axis. What belongs together stays: a symmetric matrix, rows in order, padding, blocks of truth values."""
+    """Of integers and truth values, in the inputs `steady` or all, few entries become others, and none near an end of a row or
+    in the first of several rows, by which a memory may know the rest again. A new entry is another one of its row along the
+    longest axis, so that it stays in the range of its column; where all in a row are distinct, it is a number between them that
+    the row has not. With `exchange`, and in permutations, entries change places. Where rows add up to one sum (one-hot labels,
+    so many of each row), they do, along the last axis. What belongs together stays: a symmetric matrix, rows in order, padding,
+    blocks of truth values."""
     out = list(values)
     for i, t in enumerate(values):
         if steady is not None and i not in steady:
@@ -964,6 +965,8 @@ def replaced(
         steps = rows.diff(dim=-1)
         ordered = (steps >= 0).all(-1, keepdim=True) | (steps <= 0).all(-1, keepdim=True)
         new = torch.where(ordered, rows, _others(rows, generator, exchange or alike)).movedim(-1, axis)
+        if t.dim() > 1 and t.shape[0] >= LEAST and not torch.equal(new[1:], whole[1:]):
+            new[0] = whole[0]
         if not torch.equal(new, whole):
             out[i] = like(t, new)
     return _changed(out, values)

@@ -312,17 +312,23 @@ def measure_one_call(rounds: Rounds, claim: Claim, device: str, progress: Callab
 
 def borne_out(timing: Timing, found: OneCall, quiet: bool) -> Timing:
     """FASTER, held to what windows of one call say."""
-    note = ""
+    note, verdict = "", timing.verdict
+    measured = (
+        f"{timing.ratio:.2f}x in windows of {timing.calls} calls, but {found.ratio:.2f}x in windows of one call, "
+        f"{found.low:.2f} to {found.high:.2f}: it saves {in_units(found.saved.ratio)} a call there, where the claim wants "
+        f"{in_units(found.wanted)}."
+    )
     if not quiet:
-        note = suspicion(quiet, 0.0, 0.0, "cpu")
+        note, verdict = suspicion(quiet, 0.0, 0.0, "cpu"), Verdict.SUSPECT
     elif found.says == one_call.CONTRADICTS:
+        verdict = Verdict.SUSPECT
         note = (
-            f"{timing.ratio:.2f}x in windows of {timing.calls} calls, but {found.ratio:.2f}x in windows of one call, "
-            f"{found.low:.2f} to {found.high:.2f}: it saves {in_units(found.saved.ratio)} a call there, where the claim wants "
-            f"{in_units(found.wanted)}. A caller of single calls would not see the gain: calls that are computed together, ahead "
-            "of their turn, look like this"
+            f"{measured} A caller of single calls would not see the gain: calls that are computed together, ahead of their turn, "
+            "look like this"
         )
-    verdict = Verdict.SUSPECT if note else timing.verdict
+    elif found.says == one_call.DOUBTS:
+        verdict = Verdict.INCONCLUSIVE
+        note = f"{measured} Times there vary too much to tell whether a caller of single calls would see the gain"
     return dataclasses.replace(timing, one_call=found, verdict=verdict, note=note or timing.note)
 
 
