@@ -71,9 +71,7 @@ def verify(
                 f"the kernel {kernel!r} runs on a GPU, and torch finds none here: on a CPU mm32 calls torch's own product, which "
                 "the kernel 'auto' has verified"
             )
-    paths = [Path(p).resolve() for p in (reference, candidate) if p is not None]
-    for path in paths:
-        check_script(path)
+    paths = [script_of(p) for p in (reference, candidate) if p is not None]
     memory_gib = check_options(trials, seed, timeout, memory_gib, baselines)
     check_baseline(baselines, machine.card() is not None)
     say = progress or (lambda text: None)
@@ -95,14 +93,24 @@ def verify(
         return session.run()
 
 
-def check_script(path: Path) -> None:
-    """Raises FileNotFoundError for what is no file."""
+def script_of(given: str | Path) -> Path:
+    """The whole path of a script. Raises WrongArgument for what is no path, and FileNotFoundError for what is no file."""
+    if not isinstance(given, (str, Path)):
+        raise WrongArgument(
+            f"a script is given by its path, got {type(given).__name__}: write the class to a file of its own"
+        )
+    if isinstance(given, str) and "\n" in given:
+        raise WrongArgument(
+            f"a script is given by its path, not by its text, got {len(given)} characters: write it to a file"
+        )
+    path = Path(given).resolve()
     if path.is_dir():
         raise FileNotFoundError(
             f"{path} is a folder, not a script: mm32.verify.verify_many takes many pairs of scripts"
         )
     if not path.is_file():
         raise FileNotFoundError(f"there is no script {path}")
+    return path
 
 
 def check_options(

@@ -12,7 +12,7 @@ from typing import Any
 
 import mm32
 
-from ..entry import LARGEST_SEED, WrongArgument, check_options, check_script
+from ..entry import LARGEST_SEED, WrongArgument, check_options, script_of
 
 
 @dataclass(frozen=True)
@@ -82,10 +82,10 @@ def of_pairs(pairs: Iterable[Pair | Sequence[str | Path]]) -> list[Pair]:
         if not isinstance(pair, Pair):
             if isinstance(pair, (str, Path)) or len(pair) != 2:
                 raise ValueError(f"verify_many takes pairs of paths, (reference, candidate), got {pair!r}")
-            reference, candidate = (Path(path).resolve() for path in pair)
+            reference, candidate = (script_of(path) for path in pair)
             pair = Pair(reference, candidate, str(candidate))
         for path in (pair.reference, pair.candidate):
-            check_script(path)
+            script_of(path)
         found.append(pair)
     return found
 
