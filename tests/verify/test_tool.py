@@ -531,5 +531,5 @@ def test_wrong_arguments_are_refused(run: Run) -> None:
     with pytest.raises(ValueError, match=r"not by its text, got 12 characters: write it to a file"):
         verify("class Model\n", "/nowhere/candidate.py")
     with pytest.raises(ValueError, match=r"a script is given by its path, got type"):
-        verify("/nowhere/reference.py", type("ModelNew", (), {}))  # type: ignore[arg-type]
+        verify(__file__, type("ModelNew", (), {}))  # type: ignore[arg-type]
     assert isinstance(Report("a", "b", 0).exit_code, int)
