@@ -62,16 +62,15 @@ def kernelbench(load: Load, source: Source) -> str:
 
 
 def corpus(load: Load, source: Source) -> str:
-    """A line for each group of files and one for all, with the names of those that got a verdict that they may not get."""
+    """A line for each group of files and one for all; below, the names of those that got a verdict that they may not get."""
     made = load("corpus")
     rows = made["rows"]
 
     def line(name: str, of: list[Row]) -> list[str]:
         cheats, honest = ([row for row in of if row["kind"] == kind] for kind in ("cheats", "honest"))
-        wrong = [row["name"] for row in of if not row["fits"]]
         passed, refused = (sum(not row["fits"] for row in kind) for kind in (cheats, honest))
         unclear = sum(row["got"] in ("INCONCLUSIVE", "SUSPECT") for row in honest)
-        return [name, *map(str, (len(cheats), passed, len(honest), refused, unclear)), _names(wrong), _seconds(of)]
+        return [name, *map(str, (len(cheats), passed, len(honest), refused, unclear)), _seconds(of)]
 
     groups = [
         (f"`{start}` {what}", [row for row in rows if row["name"].rpartition("/")[2].startswith(start)])
@@ -86,11 +85,14 @@ def corpus(load: Load, source: Source) -> str:
         "honest",
         "refused",
         "honest, speed unclear",
-        "which were passed or refused",
         "seconds: median, most",
     ]
     said = "" if len(rows) == made["of"] else f"{len(rows)} of {made['of']} files were reached.\n\n"
-    return said + markdown(heads, (line(name, of) for name, of in groups if of)) + source("corpus")
+    wrong = {
+        kind: [row["name"] for row in rows if row["kind"] == kind and not row["fits"]] for kind in ("cheats", "honest")
+    }
+    named = f"\nPassed: {_names(wrong['cheats'])}. Refused, or without a verdict: {_names(wrong['honest'])}.\n"
+    return said + markdown(heads, (line(name, of) for name, of in groups if of)) + named + source("corpus")
 
 
 def batch(name: str) -> Callable[[Load, Source], str]:

@@ -74,28 +74,28 @@ def test_few_rows_are_others_and_none_at_a_multiple_of_eight(name: str, shape: t
     made = of(name, t)
     changed = (made != t).any(-1).reshape(-1).nonzero().flatten()
     count = t[..., 0].numel()
-    assert 1 <= len(changed) <= min(8, count // 8)
+    assert 1 <= len(changed) <= min(5, count // 8)
     assert bool((changed % 8 != 0).all())
 
 
 def test_every_kind_of_row_is_there() -> None:
     t = torch.randn(512, 64)
     small = of("rare small rows", t).abs().amax(1)
-    assert int((small == 0).sum()) >= 2
-    assert int(((small > 0) & (small < 1e-6)).sum()) >= 2
-    assert int(((small > 1e-6) & (small < 1e-2)).sum()) >= 2
+    assert int((small == 0).sum()) == 1
+    assert int(((small > 0) & (small < 1e-6)).sum()) == 1
+    assert int(((small > 1e-6) & (small < 1e-2)).sum()) == 1
     odd = of("rare odd rows", t)
     assert int((odd < 0).all(1).sum()) >= 1
     assert int((odd == 0.5).all(1).sum()) >= 1
     assert int((odd > 4).all(1).sum()) >= 1
     assert int((odd.abs().amax(1) > 50).sum()) >= 1
-    assert int((of("rare large rows", t).abs().amax(1) > 1e4).sum()) == 8
+    assert int((of("rare large rows", t).abs().amax(1) > 1e4).sum()) == 2
 
 
 def test_rare_columns_lie_along_another_axis() -> None:
     t = torch.randn(64, 128)
     changed = (of("rare columns", t) != t).any(0).nonzero().flatten()
-    assert 4 <= len(changed) <= 8
+    assert len(changed) == 4
     with pytest.raises(variations.CannotVary):
         variations.fill("rare columns", [torch.randn(256)], drawn())
     with pytest.raises(variations.CannotVary):
@@ -104,7 +104,7 @@ def test_rare_columns_lie_along_another_axis() -> None:
 
 def test_vectors_have_rare_entries() -> None:
     t = torch.randn(640)
-    assert int((of("rare large rows", t) != t).sum()) == 8
+    assert int((of("rare large rows", t) != t).sum()) == 2
 
 
 def test_an_odd_row_is_judged_by_itself() -> None:
