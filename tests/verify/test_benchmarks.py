@@ -303,11 +303,12 @@ def test_the_corpus_record_has_what_each_had_to_be(tmp_path: Path, monkeypatch: 
     lines = table("corpus", made)
     cheats = sum(name.startswith("cheats/") for name in must)
     passed = sorted(name for name, (*_, fits) in must.items() if not fits)
-    (of_group, everything) = lines[2:4]
+    (of_group, everything, named) = lines[2:5]
     figures = f"| {cheats} | {len(passed)} | {len(must) - cheats} | 0 | {len(must) - cheats} |"
     assert of_group.startswith(f"| `t_` clocks, caches, streams {figures}")
     assert everything.startswith(f"| all {figures}")
-    assert "`cheats/t_patched_clocks`" in everything
+    assert named == f"Passed: {', '.join(f'`{name}`' for name in passed)}. Refused, or without a verdict: none."
+    assert "cheats/t_patched_clocks" in passed
     assert everything.endswith("| 4.0, 4.0 |")
     assert table("corpus", made | {"of": 99})[0] == f"{len(must)} of 99 files were reached."
 
