@@ -91,7 +91,7 @@ def corpus(load: Load, source: Source) -> str:
     wrong = {
         kind: [row["name"] for row in rows if row["kind"] == kind and not row["fits"]] for kind in ("cheats", "honest")
     }
-    named = f"\nPassed: {_names(wrong['cheats'])}. Refused, or without a verdict: {_names(wrong['honest'])}.\n"
+    named = f"\nPassed: {_names(sorted(wrong['cheats']))}. Refused, or without a verdict: {_names(sorted(wrong['honest']))}.\n"
     return said + markdown(heads, (line(name, of) for name, of in groups if of)) + named + source("corpus")
 
 
