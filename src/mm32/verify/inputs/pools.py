@@ -126,6 +126,11 @@ def _varies(one: Tensor, other: Tensor) -> bool:
     return int(((one == other) & (one != 0)).sum()) <= VARIES * one.numel()
 
 
+def _flat(t: Tensor, order: Sequence[int], device: torch.device) -> Tensor:
+    """A tensor's entries on a device, in the order of memory that its axes have."""
+    return t.to(device).detach().permute(list(order)).contiguous().reshape(-1)
+
+
 def _between(one: Tensor, other: Tensor, seed: int) -> Tensor:
     """A mean of two states."""
     wide = torch.complex128 if one.is_complex() else torch.float64
@@ -172,10 +177,7 @@ class Pools:
         ]
         self.shapes = [tuple(t.shape) for t in tensors[0]]
         self.orders = [axis_order(t) for t in tensors[0]]
-        self.pools = [
-            [one[i].to(device).detach().permute(self.orders[i]).contiguous().reshape(-1) for one in tensors]
-            for i in range(len(tensors[0]))
-        ]
+        self.pools = [[_flat(one[i], self.orders[i], device) for one in tensors] for i in range(len(tensors[0]))]
         self.of_inputs = len(self.pools)
         self.state = list(state)  # names of buffers
         self.vary_state = True
@@ -191,10 +193,8 @@ class Pools:
             self.states = [self.usual]
 
     def _flat_state(self, state: Mapping[str, Tensor], device: torch.device) -> list[Tensor]:
-        flat = []
-        for name, order in zip(self.state, self.orders[self.of_inputs :], strict=True):
-            flat.append(state[name].to(device).detach().permute(order).contiguous().reshape(-1).clone())
-        return flat
+        orders = self.orders[self.of_inputs :]
+        return [_flat(state[name], order, device).clone() for name, order in zip(self.state, orders, strict=True)]
 
     def _leave_states(self, calls: int) -> None:
         """Have states for so many calls, that no call before has seen."""
@@ -308,7 +308,7 @@ class Pools:
         tensors = [leaf for _, leaf in leaves(list(inputs)) if isinstance(leaf, Tensor)]
         pools = self.pools[: self.of_inputs]
         for pool, order, t in zip(pools, self.orders[: self.of_inputs], tensors, strict=True):
-            pool.append(t.to(pool[0].device).detach().permute(order).contiguous().reshape(-1))
+            pool.append(_flat(t, order, pool[0].device))
         return (*((len(pool) - 1,) for pool in pools), *self._state_of_a_call())
 
     def pieces(self, recipe: Recipe) -> Iterator[list[Tensor]]:
