@@ -5,11 +5,12 @@
 // or if many of the rows are MEAGER: mm32_fallback would have to recompute them.
 // The accept test would leave the call to bf16x6, after it was packed and half multiplied.
 //
-// mm32_pack, or a multiply that packs inline, draws the same pairs in every block and so finds the same in each. Rows of which the
-// sample says nothing (UNSEEN) are not counted: zeros are no reason, and NaN and Inf are the fallback's.
+// The first block of mm32_pack, or of a multiply that packs inline, looks, and tells the others: when each of 528 blocks looked, reading
+// the stats of 512 rows and columns from L2 took them 20 us, and it takes one 7. Rows of which the sample says nothing (UNSEEN) are not
+// counted: zeros are no reason, and NaN and Inf are the fallback's.
 //
 // Where every pair must have a common place (Flags::may_be_apart) and no row has small elements, as of most data that are dense, no pair is
-// looked at: 512 rows' stats for each of 528 blocks are 17 MB.
+// looked at.
 #pragma once
 #include "emulated/decide.cuh"
 #include "emulated/panels.cuh"
@@ -82,8 +83,8 @@ __device__ __forceinline__ bool may_be_hopeless(const Params& s, const Flags& fl
     return s.early && (flags.may_be_apart() || flags.some_small());
 }
 
-// By all threads of a block, which has at least DRAWN_PAIRS. `small`: whether a row has small elements, in a call with a scaled lo.
-__device__ __forceinline__ bool looks_hopeless(const Params& s, bool small) {
+// By all threads of a block, which has at least DRAWN_PAIRS. `small`: as for `looks_hopeless`.
+__device__ __forceinline__ bool pairs_look_hopeless(const Params& s, bool small) {
     const DrawnPair pair(s, threadIdx.x % DRAWN_PAIRS, DRAWN_PAIRS);
     const RowStats *const a = s.stats[0] + pair.at_a, *const b = s.stats[1] + pair.at_b;
     const uint4 of_a = __ldcg(reinterpret_cast<const uint4*>(a->big[1])), of_b = __ldcg(reinterpret_cast<const uint4*>(b->big[1]));
@@ -92,9 +93,25 @@ __device__ __forceinline__ bool looks_hopeless(const Params& s, bool small) {
     return __syncthreads_count(threadIdx.x < DRAWN_PAIRS && common == 0 && seen) > MOST_APART || (small && loses_too_much(s));
 }
 
-// Says so. By one thread of each block that finds it: if another stream changes an operand meanwhile, not all blocks may find the same, and
-// nobody may wait for what is never packed.
-__device__ __forceinline__ void leave_to_bf16x6(Decision& decision) {
-    decision.tier = BF16X6, decision.early = 1;
-    store_release(&decision.decided, 1), store_release(&decision.packed, 1);
+// Whether the call is left to bf16x6; the same in all blocks, which wait for the first one. That one is never behind them: blocks start in
+// order. By all threads. `small`: whether a row has small elements, in a call with a scaled lo.
+__device__ __forceinline__ bool looks_hopeless(const Params& s, bool small) {
+    enum : unsigned { UNKNOWN, GOES_ON, HOPELESS };
+    Decision& decision = *s.decision;
+    __shared__ unsigned found;
+    if (blockIdx.x == 0) {
+        const bool hopeless = pairs_look_hopeless(s, small);
+        if (threadIdx.x == 0) {
+            if (hopeless) {
+                decision.tier = BF16X6, decision.early = 1;
+                store_release(&decision.decided, 1), store_release(&decision.packed, 1);
+            }
+            store_release(&decision.looked, hopeless ? HOPELESS : GOES_ON);
+        }
+        return hopeless;
+    }
+    if (threadIdx.x == 0)
+        while ((found = load_acquire(&decision.looked)) == UNKNOWN) __nanosleep(100);
+    __syncthreads();
+    return found == HOPELESS;
 }

@@ -663,10 +663,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) mm32_pack(
         if (blockIdx.x == 0 && threadIdx.x == 0) decide_for_fma(*s.decision);
         return;
     }
-    if (MAY_GIVE_UP && may_be_hopeless(s, flags) && look_at_pairs(s, flags.some_small() && flags.scaled_lo())) {
-        if (threadIdx.x == 0) leave_to_bf16x6(*s.decision);
-        return;
-    }
+    if (MAY_GIVE_UP && may_be_hopeless(s, flags) && look_at_pairs(s, flags.some_small() && flags.scaled_lo())) return;
     const bool scaled_lo = flags.scaled_lo();
     const UnitOrder<A_LOAD> a(s, 0);
     const UnitOrder<B_LOAD> b(s, 1);

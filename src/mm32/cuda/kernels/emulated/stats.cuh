@@ -92,7 +92,7 @@ struct __align__(16) Decision {
     unsigned early;            // 1: everything was left to bf16x6 before it was packed (early.cuh)
     unsigned progress[2];      // how far all blocks of the multiply are, and of the lower tier's, together (tensorcore.cu)
     float least_power;         // with a smaller sum of squares, the product cancels (cancel.cuh). 0: not known
-    unsigned unused;           // what follows begins at a multiple of 16 bytes
+    unsigned looked;           // what the first block has found about leaving everything to bf16x6 early; 0: not known yet
     GroupStats groups[2][ROW_GROUPS];  // of A and B
     float power[MOST_BLOCKS];  // sums of squares of C, before the epilogue, by block of the multiply
     unsigned listed[3][2][LISTED];  // the first rows that `alone`, `out_of_range` and `outliers` count, of A and of B

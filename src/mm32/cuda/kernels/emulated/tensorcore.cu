@@ -391,10 +391,7 @@ extern "C" __global__ void __launch_bounds__(TILE_N > 128 ? 384 : 512, 1) mm32_t
         if (!MM32_INLINE_PACK) wait_for_previous_grid();
         return;
     }
-    if (MAY_GIVE_UP && may_be_hopeless(s, flags) && looks_hopeless(s, flags.some_small() && flags.scaled_lo())) {
-        if (threadIdx.x == 0) leave_to_bf16x6(*s.decision);
-        return;
-    }
+    if (MAY_GIVE_UP && may_be_hopeless(s, flags) && looks_hopeless(s, flags.some_small() && flags.scaled_lo())) return;
     const bool scaled_lo = flags.scaled_lo();
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
