@@ -91,6 +91,7 @@ class Comparison:
         self.unvaried: list[str] = []  # buffers that probes leave as they are, and how
         # inputs that are no data (masks, indices), and in everything compared so far the same
         self.steady: dict[int, Tensor] = {}
+        self.numbers: dict[int, str] = {}  # inputs that are a number or so, and have been the same in all
         # of inputs of few values, those that they had in everything compared so far
         self.values: dict[int, set[float]] = {}
 
@@ -377,6 +378,7 @@ class Comparison:
         """See which masks and indices the inputs of this comparison have in common with all before; of the `first` one all."""
         found = [leaf for _, leaf in leaves(self.inputs)]
         if first:
+            self.numbers = {i: said for i, t in enumerate(found) if (said := _number(t))}
             for i, t in enumerate(found):
                 if isinstance(t, Tensor) and LEAST <= t.numel() <= MOST_STEADY and not _may_vary(t):
                     self.steady[i] = t.clone()
@@ -391,6 +393,7 @@ class Comparison:
         changed = [i for i, t in self.steady.items() if i >= len(found) or not torch.equal(t, found[i].to(t.device))]
         for i in changed:
             del self.steady[i]
+        self.numbers = {i: said for i, said in self.numbers.items() if i < len(found) and _number(found[i]) == said}
 
     def unlike(self) -> list[str]:
         """What no input has been in all that was compared, in words."""
@@ -404,6 +407,7 @@ class Comparison:
             what = "truth values" if t.dtype == torch.bool else "few values" if t.is_floating_point() else "integers"
             share = float((t != 0).double().mean())
             said.append(f"input {i} other than the same {what} each time ({share:.0%} {kind})")
+        said += [f"input {i} other than {number}" for i, number in self.numbers.items()]
         for i, seen in self.values.items():
             if i not in self.steady and seen:
                 said.append(f"input {i} other than {in_words(seen)}")
@@ -621,3 +625,11 @@ def _is_fp32(truth: Truth) -> bool:
 def _may_vary(t: Tensor) -> bool:
     """Whether it is an input that probes change, or one whose structure is told."""
     return is_data(t) or is_complex_data(t) or ((t.is_floating_point() or t.is_complex()) and bool(structure(t)))
+
+
+def _number(t: Any) -> str:
+    """What a leaf of the inputs is, in words, if it is a number or a few integers, which no probe makes others of; else empty."""
+    if isinstance(t, Tensor):
+        few = not _may_vary(t) and not t.is_floating_point() and 0 < t.numel() < LEAST
+        return str(t.tolist()) if few else ""
+    return str(t) if isinstance(t, (int, float)) else ""

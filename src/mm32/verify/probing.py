@@ -37,6 +37,7 @@ from .verdict import OWN_BITS
 
 if TYPE_CHECKING:
     from .compare import Comparison
+    from .judging.truth import TruthSource
 
 ODD_RAISED = "NaN and Inf, on which it raises"
 LATE = "left out for time"
@@ -103,7 +104,8 @@ class Probing:
         self.reference = comparison.reference
         self.truth = comparison.truth
         self.odd: list[Odd] = []  # data of probes that were passed, for timed windows
-        self.passed_large = 0  # probes that were passed, of whose data one is kept
+        self.passed = 0  # probes that were passed, of whose data as many are kept as there is room for
+        self.passed_large = 0  # the same of larger data, of which one is kept
         self.disturbed = 0  # probes for which a disturbed run was needed
         self.seen: list[float] = []  # bits that the candidate's arithmetic carries, by each kind of data that shows it
 
@@ -149,9 +151,13 @@ class Probing:
             if self.comparison.own_bits:
                 self.report.precision["own"] = round(own, 1)
             if own < OWN_BITS <= bits:
-                self.report.left_out.append(f"arithmetic of more than {math.floor(own)} bits on data like its own")
+                self.report.left_out.append(
+                    f"arithmetic of more than {max(0, math.floor(own))} bits on data like its own"
+                )
             if bits < FULL_BITS and self.truth.contraction is None and not fine:
-                self.report.left_out.append(f"arithmetic of more than {bits:.0f} bits, which none of its data show")
+                self.report.left_out.append(
+                    f"arithmetic of more than {max(0, round(bits))} bits, which none of its data show"
+                )
         tied = any(p["name"] == "equal neighbours" for p in applied)
         unlike = [said if tied else said.replace("in order", "strictly in order") for said in self.comparison.unlike()]
         self.report.left_out += unlike + self._labels()
@@ -364,7 +370,7 @@ class Probing:
         with suppress(torch.OutOfMemoryError):
             first = judge(got, truths)
             if not first.same and not variation.isolating:
-                first = self._disturb_again(first, truths, got, seed)
+                first = disturbed_again(self.truth, first, truths, got, comparison.right, seed)
             if not first.same and variation.odd:
                 free, compares, answers = self._free(truths, seed)
                 first = judge(got, truths)
@@ -425,19 +431,6 @@ class Probing:
             if raised:
                 return raised
         return truths, got
-
-    def _disturb_again(self, found: Judgement, truths: list[Truth], got: Any, seed: int) -> Judgement:
-        """Of an output that was `found` beyond the bounds, but not far: by what further disturbed runs allow. In one, that few
-        entries decide the error of the whole, such as those of a softmax of two equal scores, may not show."""
-        if not any(truth.noise is not None for truth in truths):
-            return found
-        for again in range(1, AGAIN + 1):
-            near = found.measured and found.errors.normwise <= FAR_BEYOND * found.bounds.normwise
-            if found.same or not near:
-                break
-            _widen(truths, self.truth.of(seed, self.comparison.right, again=again))
-            found = judge(got, truths)
-        return found
 
     def _lacks(self, build: dict[str, Any]) -> bool:
         """Make the candidate anew with tensors for its plain attributes. Whether it lacks one of these."""
@@ -576,8 +569,13 @@ class Probing:
 
     def _keep_odd(self, name: str, truths: Callable[..., list[Truth]]) -> None:
         size = bytes_of(self.comparison.inputs)
+        if size <= ODD_BYTES:
+            self.passed += 1
         if size * (len(self.odd) + 1) <= ODD_BYTES:
             self.odd.append(Odd(name, self.comparison.inputs, truths))
+        elif size <= ODD_BYTES:  # as many as there is room for, of all that were passed, each with the same chance
+            if (place := random.SystemRandom().randrange(self.passed)) < len(self.odd):
+                self.odd[place] = Odd(name, self.comparison.inputs, truths)
         elif ODD_BYTES < size <= LARGEST_ODD:  # one of all, each with the same chance
             self.passed_large += 1
             if random.SystemRandom().randrange(self.passed_large) == 0:
@@ -591,12 +589,30 @@ class Probing:
         return sum(leaf.numel() if isinstance(leaf, Tensor) else 1 for _, leaf in leaves(self.comparison.right))
 
 
+def disturbed_again(
+    source: TruthSource, found: Judgement, truths: list[Truth], got: Any, right: Any, seed: int
+) -> Judgement:
+    """Of an output that was `found` beyond the bounds, but not far: by what further disturbed runs allow. In one, that few
+    entries decide the error of the whole, such as those of a softmax of two equal scores, may not show. `right`: the
+    reference's output, for the inputs that it has now."""
+    if not any(truth.noise is not None for truth in truths):
+        return found
+    for again in range(1, AGAIN + 1):
+        near = found.measured and found.errors.normwise <= FAR_BEYOND * found.bounds.normwise
+        if found.same or not near:
+            break
+        _widen(truths, source.of(seed, right, again=again))
+        found = judge(got, truths)
+    return found
+
+
 def _widen(truths: list[Truth], others: list[Truth]) -> None:
     """Bounds by the larger of what rounding does in either run."""
     for truth, other in zip(truths, others, strict=True):
         if truth.noise is not None and other.noise is not None:
             truth.noise.normwise = max(truth.noise.normwise, other.noise.normwise)
             truth.noise.componentwise = max(truth.noise.componentwise, other.noise.componentwise)
+            truth.unordered |= other.unordered
             truth.forget()
 
 

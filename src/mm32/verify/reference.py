@@ -295,6 +295,7 @@ class ReferenceRunner(ScriptRunner):
                 "products": found.products,
                 "decays": found.multiplications >= RECURRENT and bool(self._operators() & EXPONENTIALS),
                 "noise": found.noise,
+                "unordered": found.unordered,
                 "flips": found.flips,
                 "steps": found.steps,
                 "entries": found.entries,
@@ -683,7 +684,7 @@ class ReferenceRunner(ScriptRunner):
             return []
         found = []
         for a, *others in zip(*outputs, strict=True):
-            if not isinstance(a, Tensor):
+            if not isinstance(a, Tensor) or not (a.is_floating_point() or a.is_complex()):
                 found.append(torch.zeros(()))
                 continue
             same = torch.ones_like(a, dtype=torch.bool)

@@ -21,7 +21,7 @@ from .judging.judge import Judgement, judge
 from .judging.sizes import held_tightly
 from .judging.truth import TruthSource
 from .machine import card
-from .probing import DISTURBED
+from .probing import DISTURBED, disturbed_again
 from .processes.channel import Failure
 from .processes.device_lock import DeviceLock
 from .processes.guard import Guard
@@ -508,7 +508,7 @@ class Session:
                 return truths, result
             self.disturbed += 1
         truths = of(seed, right)
-        return truths, judge(got, truths)
+        return truths, disturbed_again(self.truth, judge(got, truths), truths, got, right, seed)
 
 
 def _rounded(leaf: Any) -> bool:

@@ -165,6 +165,31 @@ VARIATIONS = (
         outside=False,
         milder=("integers in other places",),
     ),
+    Variation(
+        "repeated integers",
+        "of integers, most of some rows the same: what takes collisions, or full groups, for rare shows",
+        outside=False,
+        ties=True,
+        equal=True,
+    ),
+    Variation(
+        "sorted integers",
+        "integers and truth values in order along their axes: what takes them for scattered shows",
+        outside=False,
+        milder=("integers sorted along one axis",),
+    ),
+    Variation(
+        "truth rows",
+        "of truth values, rows that are all true, all false, or so but for one: what takes them for mixed shows",
+        outside=False,
+        ties=True,
+        milder=("truth rows but for one",),
+    ),
+    Variation(
+        "relabelled",
+        "symmetric matrices with rows and columns in another order: a band, or blocks, that are taken for granted show",
+        outside=False,
+    ),
     Variation("rolled", "rows in another order: answers remembered by place show", outside=False),
     Variation("constant", "every entry the same", outside=False, ties=True, equal=True),
     Variation("zero rows", "a third of the rows zeros: a missing epsilon shows", ties=True, equal=True),
@@ -246,6 +271,17 @@ MILDER = {
             "of integers that get_inputs makes the same each time, some in other places: what is remembered of them shows",
             outside=False,
         ),
+        Variation(
+            "integers sorted along one axis",
+            "integers and truth values in order along one axis: what takes them for scattered shows",
+            outside=False,
+        ),
+        Variation(
+            "truth rows but for one",
+            "of truth values, rows that are all true or all false but for one: what takes them for mixed shows",
+            outside=False,
+            ties=True,
+        ),
         Variation("fractions of one sign", "of an input that is all one number, other numbers of its sign"),
         Variation(
             "rare rows times 100",
@@ -323,6 +359,7 @@ RARE, MOST_RARE = (
 )  # of so many rows one is of another kind, and one of each kind or two: the fewer, the fewer looks meet one
 SAMPLED = 8  # rows of a multiple of this number stay as they are: they are what is looked at
 BLOCK = 2  # changes along a row of truth values that are one block
+MOSTLY = 0.9  # of a row's integers become one number
 MOVED, END = 64, 8  # of a row: one entry in so many becomes another, and none in so small a part at either end
 NO_PARAMETERS = "it has no parameters"
 WIDEST = {torch.int64: 52, torch.int32: 30, torch.int16: 30, torch.int8: 30}  # bits of the sums of "wide integers"
@@ -958,13 +995,10 @@ def replaced(
         whole = t.to(torch.int64)
         if _belongs_together(whole, t.dtype == torch.bool):
             continue
-        sums = whole.sum(-1).reshape(-1)
-        alike = sums.numel() > 1 and bool((sums == sums[0]).all())
-        axis = t.dim() - 1 if alike else max(range(t.dim()), key=lambda a: t.shape[a])
+        alike = _same_sums(whole)
+        axis = t.dim() - 1 if alike else _longest(t)
         rows = whole.movedim(axis, -1)
-        steps = rows.diff(dim=-1)
-        ordered = (steps >= 0).all(-1, keepdim=True) | (steps <= 0).all(-1, keepdim=True)
-        new = torch.where(ordered, rows, _others(rows, generator, exchange or alike)).movedim(-1, axis)
+        new = torch.where(_in_order(rows), rows, _others(rows, generator, exchange or alike)).movedim(-1, axis)
         if t.dim() > 1 and t.shape[0] >= LEAST and not torch.equal(new[1:], whole[1:]):
             new[0] = whole[0]
         if not torch.equal(new, whole):
@@ -992,6 +1026,101 @@ def _others(rows: Tensor, generator: torch.Generator, exchange: bool) -> Tensor:
     wide = apart.amax(-1, keepdim=True) > 1
     first = places[..., :1]
     return rows.scatter(-1, first, torch.where(wide, free, rows.gather(-1, first)))
+
+
+def _repeated(values: Sequence[object], generator: torch.Generator) -> list[object]:
+    """Of integers, most of a third of the rows become one of the row's own numbers; rows are as `replaced` has them. What belongs
+    together stays, and so do rows in order and those of which all numbers are distinct, for what is stored twice at one place
+    has no order."""
+    out = list(values)
+    for i, t in enumerate(values):
+        if not isinstance(t, Tensor) or t.dtype not in WIDEST or t.numel() < LEAST or not t.dim():
+            continue
+        whole = t.to(torch.int64)
+        if _belongs_together(whole, False) or _same_sums(whole):
+            continue
+        rows = whole.movedim(_longest(t), -1)
+        if bool((rows.sort(-1).values.diff(dim=-1) > 0).all()):
+            continue
+        own = rows.gather(
+            -1, torch.randint(0, rows.shape[-1], (*rows.shape[:-1], 1), generator=generator, device=t.device)
+        )
+        drawn = torch.rand(rows.shape, generator=generator, device=t.device)
+        some = torch.rand((*rows.shape[:-1], 1), generator=generator, device=t.device) < 1 / 3
+        some.reshape(-1)[:1] = True
+        new = torch.where(some & (drawn < MOSTLY) & ~_in_order(rows), own, rows).movedim(-1, _longest(t))
+        if not torch.equal(new, whole):
+            out[i] = like(t, new)
+    return _changed(out, values)
+
+
+def _sorted(values: Sequence[object], generator: torch.Generator, both: bool = True) -> list[object]:
+    """Integers in order along their longest axis, which keeps each in the range of its column; those of two numbers, such as
+    truth values, along the last axis and, with `both`, along the one before as well."""
+    out = list(values)
+    for i, t in enumerate(values):
+        if not isinstance(t, Tensor) or t.is_floating_point() or t.is_complex() or t.numel() < LEAST or not t.dim():
+            continue
+        whole = t.to(torch.int64)
+        if _belongs_together(whole, t.dtype == torch.bool) or _same_sums(whole):
+            continue
+        two = bool(((whole == whole.min()) | (whole == whole.max())).all())
+        falling = bool(torch.randint(0, 2, (), generator=generator, device=t.device))
+        new = whole.sort(-1 if two else _longest(t), descending=falling).values
+        if two and both and t.dim() > 1:
+            new = new.sort(-2, descending=falling).values
+        if not torch.equal(new, whole):
+            out[i] = like(t, new)
+    return _changed(out, values)
+
+
+def _truth_rows(values: Sequence[object], generator: torch.Generator, whole: bool = True) -> list[object]:
+    """Of truth values, a third of the rows along the last axis are all true or all false, `whole` or but for one entry."""
+    out = list(values)
+    for i, t in enumerate(values):
+        if not isinstance(t, Tensor) or t.dtype != torch.bool or t.dim() < 2 or t.shape[-1] < LEAST or not t.numel():
+            continue
+        if _belongs_together(t.to(torch.int64), True):
+            continue
+        scores = torch.rand(t.shape, generator=generator, device=t.device)
+        one = scores == scores.amax(-1, keepdim=True)
+        kind = torch.randint(0, 4 if whole else 2, (*t.shape[:-1], 1), generator=generator, device=t.device)
+        some = torch.rand((*t.shape[:-1], 1), generator=generator, device=t.device) < 1 / 3
+        some.reshape(-1)[:1] = True
+        new = torch.where(kind == 0, one, torch.where(kind == 1, ~one, kind == 2))
+        out[i] = like(t, torch.where(some, new, t))
+    return _changed(out, values)
+
+
+def _relabelled(values: Sequence[object], generator: torch.Generator) -> list[object]:
+    """Symmetric matrices, whose rows and columns change places alike: they stay what else they are, such as positive definite."""
+    out = list(values)
+    for i, t in enumerate(values):
+        if not isinstance(t, Tensor) or t.dim() < 2 or t.shape[-1] != t.shape[-2] or not 3 <= t.shape[-1] <= SQUARE:
+            continue
+        if not torch.equal(t, t.mT):
+            continue
+        order = torch.rand(t.shape[-1], generator=generator, device=t.device).argsort()
+        new = t.index_select(-1, order).index_select(-2, order)
+        if not torch.equal(new, t):
+            out[i] = like(t, new)
+    return _changed(out, values)
+
+
+def _longest(t: Tensor) -> int:
+    return max(range(t.dim()), key=lambda axis: t.shape[axis])
+
+
+def _in_order(rows: Tensor) -> Tensor:
+    """Of each row whether it is."""
+    steps = rows.diff(dim=-1)
+    return (steps >= 0).all(-1, keepdim=True) | (steps <= 0).all(-1, keepdim=True)
+
+
+def _same_sums(t: Tensor) -> bool:
+    """Whether rows add up to one sum, as one-hot labels do."""
+    sums = t.sum(-1).reshape(-1)
+    return sums.numel() > 1 and bool((sums == sums[0]).all())
 
 
 def _belongs_together(t: Tensor, truth: bool) -> bool:
@@ -1024,6 +1153,12 @@ SPECIAL: dict[str, Callable[[Sequence[object], torch.Generator], list[object]]] 
     "conditioned": _conditioned,
     "other integers": replaced,
     "integers in other places": partial(replaced, exchange=True),
+    "repeated integers": _repeated,
+    "sorted integers": _sorted,
+    "integers sorted along one axis": partial(_sorted, both=False),
+    "truth rows": _truth_rows,
+    "truth rows but for one": partial(_truth_rows, whole=False),
+    "relabelled": _relabelled,
     "wide integers": _wide_integers,
     "wide sums": partial(_wide_integers, products=False),  # "wide integers" of a model without products
     "equal neighbours": _equal_neighbours,

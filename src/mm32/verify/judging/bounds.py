@@ -49,7 +49,8 @@ class Truth:
     `flips` how many integers such rounding changes, and `step` by how much at most; `tied`: those are as many, but each may be
     the place of any of several equal entries, so that `flips` is all. Of few entries, `entries` says how far a
     disturbed run moves each; of more, `sizes` says so of those of each size, and `moved` of each column by axis (sizes.py).
-    With `rows`, `exact` is of those entries of the first axis only.
+    With `rows`, `exact` is of those entries of the first axis only. `unordered`: on the way equal entries were sorted, whose
+    order torch does not define; the disturbed run has another one, and the reference's own error says nothing of that.
     Without `exact` there is no float64 truth, and the reference's result is taken instead; without `gauge` the model is
     no contraction. With `either`, any number is as right as a NaN of the reference's. With `picked` its
     values are entries of its inputs, and nothing is rounded. `free`: where NaN and Inf of the inputs decide nothing, since any
@@ -87,6 +88,7 @@ class Truth:
     extreme: bool = False
     steep: bool = False
     by_row: bool = False
+    unordered: bool = False
     columns: dict[int, Tensor] = field(default_factory=dict)
     own_sizes: list[float] | None = None
     _own: tuple[Errors, Errors] | None = None
@@ -153,7 +155,7 @@ class Truth:
     @property
     def many(self) -> bool:
         """Whether there are so many entries that the reference's own errors, which are known, say what rounding does."""
-        known = not self.extreme and self.exact is not None
+        known = not self.extreme and not self.unordered and self.exact is not None
         return known and isinstance(self.reference, Tensor) and self.reference.numel() > MANY
 
     def hold_to_bits(self) -> None:

@@ -31,7 +31,7 @@ class Exact:
     (`steps`). Of a leaf of few entries, `entries` says how far off each is at most; of one of more entries `sizes` says so by
     their size, as sizes.relative has it, and `columns` by column, as norms. With `few`, `additions`: how many additions of its
     sums round (few_terms.py). `state`: of each buffer that the run changes, the norm by which a disturbed run leaves it
-    elsewhere."""
+    elsewhere. `unordered`: the disturbed run sorted equal entries, in another order."""
 
     output: Any
     lengths: list[int] = field(default_factory=list)
@@ -45,6 +45,7 @@ class Exact:
     sizes: list[list[float]] = field(default_factory=list)
     columns: list[dict[str, list[float]]] = field(default_factory=list)
     state: dict[str, float] = field(default_factory=dict)
+    unordered: bool = False
 
 
 def hidden_modules(model: nn.Module) -> list[nn.Module]:
@@ -191,6 +192,7 @@ def _run(
         else:
             mode = Rounding(u, seed + number, device=device)
         moved = [leaf for _, leaf in leaves(twin(inputs, mode, names))]
+        exact.unordered |= mode.unordered
         for name, buffer in twin.state().items() if u == coarsest_of_all else ():
             if name in left and left[name].shape == buffer.shape:
                 apart = float((buffer - left[name]).norm())

@@ -80,6 +80,8 @@ PRODUCTS = {
     "mkldnn_convolution": (0, 1),
 }
 SCANS = {"cumsum", "cumprod", "logcumsumexp"}
+# Operators that give places of entries in order, for which torch does not say in which order equal ones come.
+UNORDERED = {"sort", "topk", "kthvalue", "median", "nanmedian"}
 # Operators whose result is made of their operands' own entries: nothing is rounded.
 EXACT = {
     "clone",
@@ -268,6 +270,7 @@ class Rounding(Mode):
         self.lengths: list[int] = []
         self.products = 0
         self.multiplications = 0  # of entry by entry: a loop over the steps of a sequence has many
+        self.unordered = False  # equal entries were sorted, in another order than in the run that is not disturbed
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -282,6 +285,8 @@ class Rounding(Mode):
             if out is not NotImplemented:
                 return out
         name = operator(func)
+        if self.u and name in UNORDERED:
+            return self._in_any_order(func, args, kwargs)
         if is_view(func) or name in EXACT or (draws(func) and dropped(func, args, kwargs)):
             return func(*args, **kwargs)
         self.multiplications += name == "mul"
@@ -323,6 +328,23 @@ class Rounding(Mode):
                     t.copy_(self._noisy(t, size))
             return out
         return pytree.tree_map_only(Tensor, lambda t: self._noisy(t, size), out)
+
+    def _in_any_order(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """What an operator that sorts gives where equal entries come in an order drawn anew, if it may have any."""
+        t, names = args[0], [argument.name for argument in func._schema.arguments]
+        fixed = kwargs.get("stable") or "dim" not in names or not t.dim() or not t.shape[-1]
+        if fixed or self.generator is None or t.device != self.generator.device:
+            return func(*args, **kwargs)
+        at = names.index("dim")
+        dim = kwargs.get("dim", args[at] if at < len(args) else -1)
+        with _disable_current_modes():  # these are no draws of the model's
+            ordered = t.sort(dim).values
+            if not bool((ordered.narrow(dim, 1, t.shape[dim] - 1) == ordered.narrow(dim, 0, t.shape[dim] - 1)).any()):
+                return func(*args, **kwargs)
+            self.unordered = True
+            order = self._uniform(t.shape[dim], t.device).argsort()
+            values, places = func(t.index_select(dim, order), *args[1:], **kwargs)
+            return values, order[places]
 
     def _noisy(self, t: Tensor, size: float) -> Tensor:
         """`t` with every entry times 1 + a number of standard deviation `size`."""

@@ -86,6 +86,7 @@ class TruthSource:
                 truth.noise = Errors(*found["noise"][i])
                 if few:
                     truth.noise.componentwise = max(truth.noise.componentwise, WORST)
+                truth.unordered = bool(found["unordered"])
                 truth.flips, truth.step = int(found["flips"][i]), int(found["steps"][i])
                 truth.entries = [] if few else list(found["entries"][i])
                 if not few:

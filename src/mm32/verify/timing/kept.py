@@ -20,6 +20,8 @@ OUTLIER = 4.0  # times the median difference between both sides' outputs: judged
 UNTIMED = 4  # calls that are judged where they cannot be timed
 STATES = 2  # windows, at random among all, whose last call is judged by the buffers that it leaves
 ODD_CALLS = 3  # kinds of odd data that windows of one call get, since such calls are long
+# Windows with odd data after the first rounds, at most; the chance of one in each such round; and how many kinds each has.
+LATER, LATER_CHANCE, LATER_CALLS = 2, 0.25, 2
 
 
 class Odd(Exception):
@@ -53,8 +55,9 @@ def seeds_of(calls: int, draws: bool) -> list[int]:
 
 
 class Surprises:
-    """The candidate's windows that do not count, with data of probes in some of their calls, among those of the first rounds (of
-    which there are always as many), in an order that nobody can predict. What they give is kept by the keeper."""
+    """The candidate's windows that do not count, with data of probes in some of their calls, in an order that nobody can predict:
+    all kinds among those of the first rounds, of which there are always as many; a few again in later rounds, and after the last,
+    so that it does not help to count windows. What they give is kept by the keeper."""
 
     def __init__(self, odd: Mapping[str, Recipe], calls: int, chance: random.SystemRandom):
         names = chance.sample(sorted(odd), len(odd))
@@ -64,10 +67,24 @@ class Surprises:
         self.left = [names[begin : begin + each] for begin in range(0, len(names), each)]
         self.rounds = [chance.randrange(sequential.MIN_ROUNDS) for _ in self.left]
         self.odd, self.calls, self.chance = odd, calls, chance
+        self.later = LATER
 
     def due(self, number: int) -> int:
         """How many windows belong to this round."""
-        return self.rounds.count(number)
+        if number < sequential.MIN_ROUNDS:
+            return self.rounds.count(number)
+        if not self.later or self.chance.random() >= LATER_CHANCE:
+            return 0
+        self.later -= 1
+        return self.once_more()
+
+    def once_more(self) -> int:
+        """Draw the kinds of another window. How many windows that makes: none where there are no kinds."""
+        if self.odd:
+            self.left.append(
+                self.chance.sample(sorted(self.odd), min(LATER_CALLS, len(self.odd), max(1, self.calls // 2)))
+            )
+        return min(1, len(self.odd))
 
     def window(self, bench: Bench, pools: Pools, draws: bool, keeper: Keeper) -> None:
         """The next one. Raises Odd."""

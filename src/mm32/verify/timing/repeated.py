@@ -89,6 +89,7 @@ class Repetition:
         for _ in range(count):
             rounds.one()
         self.a_round = (time.monotonic() - begin) / count
+        rounds.last()
         self.quiet = self.quiet and rounds.quiet
         self.samples.append(Sample.of(rounds.times, self.first.null))
 

@@ -259,6 +259,11 @@ class Rounds:
         self.keeper.look(self.benches["reference"], windows["candidate"], windows["reference"], recipes, seeds)
         self.done += 1
 
+    def last(self) -> None:
+        """After the last round: a window with data of probes once more. Raises Failure and Odd."""
+        for _ in range(self.surprises.once_more()):
+            self.surprises.window(self.benches["candidate"], self.pools, self.draws, self.keeper)
+
 
 def measure(
     rounds: Rounds, device: str, before: float, budget: float, progress: Callable[[str], None], further: bool = False
@@ -281,6 +286,7 @@ def measure(
         late = spent > GIVE_UP or (number + 1 >= enough and spent > longer * budget)
         if late or sequential.decided(*_ratios(times), device):
             break
+    rounds.last()
     exchange = statistics.median(rounds.exchange)
     made = conclude(times, exchange, before, rounds.calls, device, rounds.keeper.kept(), rounds.quiet)
     made.a_round = spent / rounds.done
@@ -307,6 +313,7 @@ def measure_one_call(rounds: Rounds, claim: Claim, device: str, progress: Callab
         if found is not None and (late or found.says == one_call.AGREES):
             break
     assert found is not None
+    rounds.last()
     return found
 
 

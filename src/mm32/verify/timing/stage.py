@@ -328,6 +328,7 @@ class TimingStage:
                 self.draws,
                 min(self.keep, 1),
                 paused,
+                self.odd,
                 warm=seconds < one_call.BRIEF,
                 state=self.state_bytes,
             )
