@@ -225,6 +225,7 @@ def _judge_small(got: Tensor, truth: Truth) -> str:
         or truth.u != U32
         or own.is_complex()
         or not (truth.finite() and finite(exact))
+        or truth.unordered
         or (truth.noise is not None and not (truth.noise.normwise <= DECIDED))
     ):
         return ""

@@ -75,23 +75,24 @@ def decided(got: Tensor, truth: Truth) -> tuple[Tensor, Tensor]:
 
 
 def difference(got: Tensor, reference: Tensor, name: str, independent: Tensor | None = None) -> str:
-    """How NaN, +Inf and -Inf of `got` are in other places than those of `reference`; empty if they are in the same.
+    """How NaN, +Inf and -Inf of `got` are in other places than those of `reference`; empty if they are in the same. A complex
+    number is infinite if either of its parts is, and NaN if either is and it is not infinite.
     `independent`: entries that do not depend on what is NaN or infinite in the inputs, if that is known."""
     got, reference = got.detach(), reference.detach()
-    nan = got.isnan(), reference.isnan()  # a complex number is NaN if either of its parts is
     if got.is_complex():
-        got, reference = (
-            torch.view_as_real(t.masked_fill(n, 0).resolve_conj()) for t, n in ((got, nan[0]), (reference, nan[1]))
-        )
-    for what, a, b in (
-        ("NaN", *nan),
-        ("+Inf", got == math.inf, reference == math.inf),
-        ("-Inf", got == -math.inf, reference == -math.inf),
-    ):
+        infinite = got.isinf(), reference.isinf()
+        kinds = [("NaN", got.isnan() & ~infinite[0], reference.isnan() & ~infinite[1]), ("Inf", *infinite)]
+    else:
+        kinds = [
+            ("NaN", got.isnan(), reference.isnan()),
+            ("+Inf", got == math.inf, reference == math.inf),
+            ("-Inf", got == -math.inf, reference == -math.inf),
+        ]
+    for what, a, b in kinds:
         extra, missing = a & ~b, b & ~a
         if bool(extra.any()):
             first = first_place(extra)
-            if what == "NaN" and reference.shape == extra.shape and bool(reference[extra].isinf().all()):
+            if what == "NaN" and bool(reference[extra].isinf().all()):
                 first += INF_HINT
             elif what == "NaN" and independent is not None and bool(independent.to(extra.device)[extra].all()):
                 first += SPREAD_HINT

@@ -1,0 +1,175 @@
+"""Integers that repeat or are in order, rows of truth values, relabelled matrices; the order of equal entries; late windows."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mm32.verify.inputs import variations
+from mm32.verify.judging import odd_values
+from mm32.verify.judging.rounding import Rounding
+from mm32.verify.probing import ODD_BYTES, Probing
+from mm32.verify.timing import kept, sequential
+from verify.test_odd_data import verdict  # noqa: F401 - a fixture
+
+Compare = Callable[..., tuple[str, str, Any]]
+
+
+def made(name: str, *tensors: Tensor, seed: int = 1) -> list[Tensor]:
+    return variations.fill(name, list(tensors), torch.Generator().manual_seed(seed))  # type: ignore[return-value]
+
+
+def test_integers_of_some_rows_become_one_of_the_rows_own() -> None:
+    t = torch.randint(0, 50, (30, 64)) + 100 * torch.arange(30)[:, None]
+    (new,) = made("repeated integers", t)
+    assert bool((new // 100 == t // 100).all())  # in the range of its row
+    most = [int(row.bincount().max()) for row in new]
+    assert 1 <= sum(count > 48 for count in most) <= 20
+    one = torch.randint(0, 64, (2048,))
+    (new,) = made("repeated integers", one)
+    assert int(new.bincount().max()) > 1024
+
+
+@pytest.mark.parametrize(
+    "t",
+    [
+        torch.randperm(64),
+        torch.arange(64) // 3,
+        torch.ones(64).long(),
+        torch.eye(9).long()[torch.randperm(9)],
+        torch.rand(64),
+    ],
+    ids=["a permutation", "in order", "all the same", "one-hot", "floats"],
+)
+def test_what_cannot_repeat_stays(t: Tensor) -> None:
+    with pytest.raises(variations.CannotVary):
+        made("repeated integers", t)
+
+
+def test_integers_and_truth_values_in_order() -> None:
+    pairs = torch.stack([torch.randint(0, 9, (40,)), torch.randint(50, 90, (40,))])
+    mask = torch.rand(16, 24) < 0.3
+    new, truth = made("sorted integers", pairs, mask)
+    assert torch.equal(new.sort(-1).values, pairs.sort(-1).values)
+    for axis in (0, 1):
+        steps = truth.long().diff(dim=axis)
+        assert bool((steps >= 0).all()) or bool((steps <= 0).all())
+    assert int(truth.sum()) == int(mask.sum())
+    (one,) = made("integers sorted along one axis", mask)
+    assert torch.equal(one.sum(-1), mask.sum(-1))
+
+
+def test_rows_of_truth_values() -> None:
+    mask = torch.rand(90, 16) < 0.5
+    (new,) = made("truth rows", mask)
+    assert {0, 1, 15, 16} <= set(new.sum(-1).tolist())
+    (some,) = made("truth rows but for one", mask)
+    changed = (some != mask).any(-1)
+    assert set(some.sum(-1)[changed].tolist()) == {1, 15}
+    with pytest.raises(variations.CannotVary):
+        made("truth rows", torch.ones(9, 9, dtype=torch.bool).tril())
+
+
+def test_symmetric_matrices_keep_what_they_are() -> None:
+    x = torch.randn(12, 12)
+    t = x @ x.T
+    t = (t + t.T) / 2
+    (new,) = made("relabelled", t)
+    assert torch.equal(new, new.T)
+    assert not torch.equal(new, t)
+    assert torch.equal(new.diagonal().sort().values, t.diagonal().sort().values)
+    with pytest.raises(variations.CannotVary):
+        made("relabelled", torch.eye(5))
+
+
+RANKS = "return x + 0.01 * x.argsort(-1).argsort(-1)"
+OTHER_RANKS = "return x + 0.01 * x.flip(-1).argsort(dim=-1, stable=True).argsort(-1).flip(-1)"
+WRONG_RANKS = "return x + 0.01 * x.abs().argsort(-1).argsort(-1)"
+
+
+def test_equal_entries_may_come_in_any_order(verdict: Compare) -> None:  # noqa: F811
+    got, reason, _ = verdict(RANKS, OTHER_RANKS, "[torch.randn(16, 40)]")
+    assert got == "SAME", reason
+    got, reason, _ = verdict(RANKS, WRONG_RANKS, "[torch.randn(16, 40)]")
+    assert got == "DIFFERENT", reason
+
+
+@pytest.mark.parametrize("name", ["sort", "topk", "kthvalue", "median", "stable"])
+def test_a_disturbed_run_has_another_order_of_equal_entries(name: str) -> None:
+    t = torch.tensor([2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 3.0], dtype=torch.float64).expand(5, 7)
+    call: dict[str, Callable[[], Any]] = {
+        "sort": lambda: t.sort(-1),
+        "topk": lambda: t.topk(4, -1),
+        "kthvalue": lambda: t.kthvalue(3, -1),
+        "median": lambda: t.median(-1),
+        "stable": lambda: t.sort(dim=-1, stable=True),
+    }
+    places = []
+    for seed in range(8):
+        with (mode := Rounding(2.0**-24, seed)):
+            values, at = call[name]()
+        assert mode.unordered == (name != "stable")
+        assert torch.equal(values, t.gather(-1, at.reshape(5, -1)).reshape(values.shape))
+        places.append(at.flatten().tolist())
+    assert (len({tuple(p) for p in places}) == 1) == (name == "stable")
+    with (mode := Rounding(2.0**-24, 0)):
+        torch.arange(5.0).sort()
+    assert not mode.unordered
+
+
+def test_a_complex_number_is_nan_or_infinite_whichever_part_is() -> None:
+    nan, inf = float("nan"), float("inf")
+    one, other = (
+        torch.tensor([complex(nan, 0), complex(inf, 0), 1]),
+        torch.tensor([complex(nan, nan), complex(inf, nan), 1]),
+    )
+    assert odd_values.difference(one, other, "x") == ""
+    assert "NaN" in odd_values.difference(torch.tensor([complex(nan, 0)]), torch.tensor([complex(1, 0)]), "x")
+    assert "Inf" in odd_values.difference(torch.tensor([complex(1, 0)]), torch.tensor([complex(0, inf)]), "x")
+
+
+def test_windows_with_probes_data_come_late_too() -> None:
+    counts = []
+    for seed in range(200):
+        chance = random.Random(seed)
+        surprises = kept.Surprises({f"probe {i}": i for i in range(9)}, 20, chance)  # type: ignore[arg-type]
+        early = sum(surprises.due(number) for number in range(sequential.MIN_ROUNDS))
+        assert early == len(surprises.left)
+        counts.append(sum(surprises.due(number) for number in range(sequential.MIN_ROUNDS, 40)))
+        assert surprises.once_more() == 1
+        assert len(surprises.left) == early + counts[-1] + 1
+    assert max(counts) == kept.LATER
+    assert sum(count > 0 for count in counts) > 190
+    assert kept.Surprises({}, 20, random.Random(0)).once_more() == 0  # type: ignore[arg-type]
+
+
+def test_each_probe_has_the_same_chance_of_a_place_in_windows() -> None:
+    """Of data of which five fit, any of twenty."""
+    seen = dict.fromkeys(range(20), 0)
+    inputs = torch.empty(ODD_BYTES // 20, dtype=torch.float32)  # a fifth of the room
+    for _ in range(400):
+        probing = Probing.__new__(Probing)
+        probing.comparison = SimpleNamespace(inputs=[inputs])  # type: ignore[assignment]
+        probing.odd, probing.passed, probing.passed_large = [], 0, 0
+        for number in range(20):
+            probing._keep_odd(str(number), list)
+        assert len(probing.odd) == 5
+        for one in probing.odd:
+            seen[int(one.name)] += 1
+    assert all(60 < count < 145 for count in seen.values())
+
+
+def test_a_number_that_was_always_the_same_is_named(verdict: Compare) -> None:  # noqa: F811
+    right = "return x * scale + torch.arange(40, device=x.device).ge(at)"
+    wrong = "return x * 0.125 + torch.arange(40, device=x.device).ge(7)"
+    got, reason, report = verdict(
+        right, wrong, "[torch.randn(16, 40), torch.tensor([7]), 0.125]", arguments="x, at, scale"
+    )
+    assert got == "SAME", reason
+    assert {"input 1 other than [7]", "input 2 other than 0.125"} <= set(report.left_out)
