@@ -200,8 +200,9 @@ class Truth:
             componentwise = slack * max(2 * root * min(u, U32), entry * u) / self.u
             if self.noise is not None:
                 most = OWN * errors.normwise if self.many else math.inf
-                normwise = max(normwise, min(self._allowed(self.noise.normwise), most))
-                componentwise = max(componentwise, self._allowed(self.noise.componentwise * self.u) / self.u)
+                # Without a float64 truth both results are rounded.
+                normwise = max(normwise, min(slack * self._allowed(self.noise.normwise), most))
+                componentwise = max(componentwise, slack * self._allowed(self.noise.componentwise * self.u) / self.u)
             normwise = max(normwise, min(4 * errors.normwise, CAP * normwise))
             componentwise = max(componentwise, min(4 * errors.componentwise, CAP * componentwise))
             self._own = errors, Errors(normwise, componentwise)
