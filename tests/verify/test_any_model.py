@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from mm32.verify import Report, Verdict, compare
 from mm32.verify.inputs import variations
-from mm32.verify.inputs.variations import VARIATIONS
+from mm32.verify.inputs.catalogue import VARIATIONS
 from mm32.verify.judging import diagnosis, exact, selftest
 from mm32.verify.judging.bounds import Errors, Truth
 from mm32.verify.judging.draws import CannotReplay, Recorder, Replayer

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from mm32.verify.compare import Comparison
 from mm32.verify.inputs import isolating
-from mm32.verify.inputs.variations import CannotVary
+from mm32.verify.inputs.contents import CannotVary
 from mm32.verify.judging.bounds import U32
 from mm32.verify.judging.few_terms import FewTerms
 from mm32.verify.judging.judge import judge

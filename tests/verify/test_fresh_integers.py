@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mm32.verify.inputs import integers, variations
+from mm32.verify.inputs import contents, integers, regrouped
 from mm32.verify.inputs.pools import Pools
 
 CPU = torch.device("cpu")
@@ -120,8 +120,8 @@ def test_few_others_are_still_what_they_were(name: str, exchange: bool) -> None:
     torch.manual_seed(0)
     t = make()
     try:
-        (new,) = variations.replaced([t], torch.Generator().manual_seed(1), exchange)
-    except variations.CannotVary:
+        (new,) = regrouped.replaced([t], torch.Generator().manual_seed(1), exchange)
+    except contents.CannotVary:
         assert name in ("sorted", "sorted downwards", "masks of lengths")
         return
     assert isinstance(new, Tensor)
@@ -133,7 +133,7 @@ def test_few_others_are_still_what_they_were(name: str, exchange: bool) -> None:
 
 def test_inputs_that_are_not_always_the_same_stay() -> None:
     one, other, x = torch.randint(0, 9, (64,)), torch.randint(0, 9, (64,)), torch.rand(64)
-    new = variations.replaced([one, other, x], torch.Generator().manual_seed(1), steady=[1, 2])
+    new = regrouped.replaced([one, other, x], torch.Generator().manual_seed(1), steady=[1, 2])
     assert new[0] is one
     assert not torch.equal(new[1], other)  # type: ignore[arg-type]
     assert new[2] is x
@@ -150,8 +150,8 @@ def test_inputs_that_are_not_always_the_same_stay() -> None:
     ids=["causal", "a band", "padding", "symmetric"],
 )
 def test_what_belongs_together_is_not_changed(t: Tensor) -> None:
-    with pytest.raises(variations.CannotVary):
-        variations.replaced([t], torch.Generator().manual_seed(1))
+    with pytest.raises(contents.CannotVary):
+        regrouped.replaced([t], torch.Generator().manual_seed(1))
 
 
 def test_calls_of_windows_get_results_that_no_call_had() -> None:

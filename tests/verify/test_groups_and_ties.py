@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mm32.verify.inputs import variations
+from mm32.verify.inputs import contents, variations
 from mm32.verify.judging import odd_values
 from mm32.verify.judging.rounding import Rounding
 from mm32.verify.probing import ODD_BYTES, Probing
@@ -48,7 +48,7 @@ def test_integers_of_some_rows_become_one_of_the_rows_own() -> None:
     ids=["a permutation", "in order", "all the same", "one-hot", "floats"],
 )
 def test_what_cannot_repeat_stays(t: Tensor) -> None:
-    with pytest.raises(variations.CannotVary):
+    with pytest.raises(contents.CannotVary):
         made("repeated integers", t)
 
 
@@ -72,7 +72,7 @@ def test_rows_of_truth_values() -> None:
     (some,) = made("truth rows but for one", mask)
     changed = (some != mask).any(-1)
     assert set(some.sum(-1)[changed].tolist()) == {1, 15}
-    with pytest.raises(variations.CannotVary):
+    with pytest.raises(contents.CannotVary):
         made("truth rows", torch.ones(9, 9, dtype=torch.bool).tril())
 
 
@@ -84,7 +84,7 @@ def test_symmetric_matrices_keep_what_they_are() -> None:
     assert torch.equal(new, new.T)
     assert not torch.equal(new, t)
     assert torch.equal(new.diagonal().sort().values, t.diagonal().sort().values)
-    with pytest.raises(variations.CannotVary):
+    with pytest.raises(contents.CannotVary):
         made("relabelled", torch.eye(5))
 
 

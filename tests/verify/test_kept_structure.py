@@ -12,7 +12,7 @@ import torch
 from rich.console import Console
 
 from mm32.verify import Report, Verdict, compare
-from mm32.verify.inputs import integers, pools, variations
+from mm32.verify.inputs import contents, integers, pools
 from mm32.verify.judging.bounds import Errors, Truth
 from mm32.verify.judging.judge import judge
 from mm32.verify.page import Page
@@ -197,7 +197,7 @@ def test_the_page_of_a_candidate_that_ends_in_a_probe() -> None:
 def test_structure_is_found(make: Callable[[], torch.Tensor], structured: bool) -> None:
     torch.manual_seed(0)
     t = make()
-    assert variations.has_structure(t) is structured
+    assert contents.has_structure(t) is structured
     of = pools.Pools([[t], [make()], [make()]], torch.device("cpu"))
     assert of.mixed == [not structured and t.numel() >= pools.SMALL]
     assert not of.kinds
@@ -205,7 +205,7 @@ def test_structure_is_found(make: Callable[[], torch.Tensor], structured: bool) 
     if not structured:
         return
     made = [of._shaped(0, torch.cat(pieces)) for pieces in (next(of.pieces(of.recipe())) for _ in range(9))]
-    assert all(variations.has_structure(x) for x in made)
+    assert all(contents.has_structure(x) for x in made)
     assert len({x.numpy().tobytes() for x in made}) == 9
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mm32.verify import probing
-from mm32.verify.inputs import variations
+from mm32.verify.inputs import contents, variations
 from mm32.verify.inputs.isolating import ISOLATING
 from mm32.verify.judging import exact
 from mm32.verify.judging.bounds import Truth
@@ -130,13 +130,13 @@ def test_other_distributions_are_distributions(name: str, axis: int) -> None:
     assert bool((new == 0).any()) is (name == "distributions")
     assert name.endswith("zeros") or bool((new == 1).any())
     assert float(new[new > 0].min()) < 1e-4
-    with pytest.raises(variations.CannotVary, match=r"^$"):
+    with pytest.raises(contents.CannotVary, match=r"^$"):
         filled(name, labels, torch.randn(40, 16))
 
 
 def test_an_empty_input_has_no_structure() -> None:
-    assert variations.structure(torch.empty(0, 4)) == ""
-    assert variations.structure(torch.softmax(torch.randn(3, 4), 1)) == "with rows that add up to one"
+    assert contents.structure(torch.empty(0, 4)) == ""
+    assert contents.structure(torch.softmax(torch.randn(3, 4), 1)) == "with rows that add up to one"
 
 
 def test_the_verdict_says_which_mask_there_always_was(verdict: Compare) -> None:  # noqa: F811

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from mm32.verify.inputs import variations
+from mm32.verify.inputs import contents, variations
 from mm32.verify.judging.draws import Recorder
 from verify.test_odd_data import script, verdict  # noqa: F401 - a fixture
 
@@ -89,7 +89,7 @@ def test_ends_lie_in_limited_inputs_alone() -> None:
     assert 300 < int((first == 0).sum()) < 800
     assert 300 < int((first == 1).sum()) < 800
     assert bool(((first >= 0) & (first <= 1)).all())
-    with pytest.raises(variations.CannotVary):
+    with pytest.raises(contents.CannotVary):
         variations.on_ends(values, drawn(), {})
 
 
@@ -117,7 +117,7 @@ def test_equal_neighbours_are_in_order() -> None:
     assert bool((new[:, 0] == new[:, 1]).all())
     assert bool((new[:, -1] == new[:, -2]).all())
     assert 0.3 < float((steps == 0).double().mean()) < 0.5
-    with pytest.raises(variations.CannotVary):
+    with pytest.raises(contents.CannotVary):
         variations.fill("equal neighbours", [torch.rand(16, 64)], drawn())
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mm32.verify import probing
 from mm32.verify.compare import Comparison
-from mm32.verify.inputs import variations
+from mm32.verify.inputs import contents, variations
 from mm32.verify.judging.bounds import Truth
 from mm32.verify.judging.judge import judge
 from mm32.verify.timing import sequential
@@ -111,7 +111,7 @@ def test_only_what_is_all_ones_or_all_zeros_is_flipped() -> None:
         assert set(new.float().unique().tolist()) == {0.0, 1.0}
     assert out[2] is given[2]
     assert out[4] is given[4]
-    with pytest.raises(variations.CannotVary):
+    with pytest.raises(contents.CannotVary):
         variations.fill("ones and zeros", [given[2], given[4]], torch.Generator())
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from mm32.verify.inputs import variations
+from mm32.verify.inputs import contents, variations
 from verify.test_odd_data import check_shortcut, verdict  # noqa: F401 - a fixture
 
 Compare = Callable[..., tuple[str, str, Any]]
@@ -100,7 +100,7 @@ def test_what_the_probes_data_are() -> None:
     assert below.sum() >= 11
     assert ordered.sum() >= 11
     others = odd[~below & ~ordered]
-    counts = {int((row > 4 * variations.size_of(x) - 1e-3).sum()) for row in others}
+    counts = {int((row > 4 * contents.size_of(x) - 1e-3).sum()) for row in others}
     assert counts >= {1024 // 2**i for i in range(2, 7)}
     (clustered,) = variations.fill("clustered", [x], drawn())
     assert isinstance(clustered, torch.Tensor)
@@ -112,5 +112,5 @@ def test_what_the_probes_data_are() -> None:
     assert isinstance(on, torch.Tensor)
     share = torch.isin(on, edges).float().mean()
     assert 0.2 < share < 0.3
-    with pytest.raises(variations.CannotVary):
+    with pytest.raises(contents.CannotVary):
         variations.on_edges([torch.zeros(4, dtype=torch.int64)], drawn(), edges)

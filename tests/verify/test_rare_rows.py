@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mm32.verify.inputs import variations
+from mm32.verify.inputs import catalogue, contents, variations
 from mm32.verify.judging.bounds import Errors, Truth
 from mm32.verify.judging.judge import judge
 from verify.test_odd_data import script, verdict  # noqa: F401 - a fixture
@@ -67,7 +67,7 @@ def test_a_guard_that_looks_at_all_rows_is_the_same(verdict: Compare) -> None:  
     }
 
 
-@pytest.mark.parametrize("name", [v.name for v in variations.BY_NAME.values() if v.rare and "columns" not in v.name])
+@pytest.mark.parametrize("name", [v.name for v in catalogue.BY_NAME.values() if v.rare and "columns" not in v.name])
 @pytest.mark.parametrize("shape", [(64, 32), (4, 256, 32), (16, 8)])
 def test_few_rows_are_others_and_none_at_a_multiple_of_eight(name: str, shape: tuple[int, ...]) -> None:
     t = torch.randn(shape)
@@ -96,9 +96,9 @@ def test_rare_columns_lie_along_another_axis() -> None:
     t = torch.randn(64, 128)
     changed = (of("rare columns", t) != t).any(0).nonzero().flatten()
     assert len(changed) == 4
-    with pytest.raises(variations.CannotVary):
+    with pytest.raises(contents.CannotVary):
         variations.fill("rare columns", [torch.randn(256)], drawn())
-    with pytest.raises(variations.CannotVary):
+    with pytest.raises(contents.CannotVary):
         variations.fill("rare large rows", [torch.randn(4, 256)], drawn())
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mm32.verify.inputs import pools, probes, variations
+from mm32.verify.inputs import contents, pools, probes, variations
 from mm32.verify.judging.bounds import Truth
 from mm32.verify.judging.judge import judge
 from verify.test_odd_data import ROWS, verdict  # noqa: F401 - a fixture
@@ -127,7 +127,7 @@ def test_positive_definite_matrices_get_another_spectrum() -> None:
     assert torch.equal(out, out.mT)
     assert torch.linalg.cond(out.double()).tolist() == pytest.approx([64] * 3, rel=1e-3)
     assert other.shape == (32, 32)
-    with pytest.raises(variations.CannotVary, match=r"^$"):
+    with pytest.raises(contents.CannotVary, match=r"^$"):
         filled("conditioned", torch.randn(32, 32), -spd)
 
 
@@ -136,9 +136,9 @@ def test_sums_of_wide_integers_do_not_overflow(dtype: torch.dtype) -> None:
     a, b = filled("wide integers", torch.zeros(16, 500, dtype=dtype), torch.zeros(500, 16, dtype=dtype))
     assert a.dtype == dtype
     largest = int((a.to(torch.int64).abs() @ b.to(torch.int64).abs()).max())
-    assert largest < 2 ** variations.WIDEST[dtype]
+    assert largest < 2 ** contents.WIDEST[dtype]
     assert len(a.unique()) > 100
-    with pytest.raises(variations.CannotVary, match=r"^$"):
+    with pytest.raises(contents.CannotVary, match=r"^$"):
         filled("wide integers", a, torch.randn(4))
 
 
@@ -152,7 +152,7 @@ def test_complex_numbers_are_data_and_unitary_matrices_are_not() -> None:
         assert not torch.equal(out, c)
         assert torch.equal(kept[0], unitary)
         assert torch.equal(kept[1], hermitian)
-    with pytest.raises(variations.CannotVary):
+    with pytest.raises(contents.CannotVary):
         filled("a NaN", c)
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from mm32.verify.inputs import states
-from mm32.verify.inputs.variations import CannotVary
+from mm32.verify.inputs.contents import CannotVary
 from mm32.verify.worker import runner
 from verify.test_odd_data import verdict  # noqa: F401 - a fixture
 

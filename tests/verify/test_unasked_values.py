@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mm32.verify.inputs import states, variations
+from mm32.verify.inputs import contents, states, variations
 from mm32.verify.judging import diagnosis, exact
 from mm32.verify.judging.bounds import Truth
 from mm32.verify.judging.draws import Recorder
@@ -308,14 +308,14 @@ def generator() -> torch.Generator:
 def test_values_are_counted_beyond_the_sample() -> None:
     mask = torch.zeros(10000)
     mask[9000], mask[9001] = 1.0, 2.0
-    assert variations.few_values(mask) == {0.0, 1.0, 2.0}
-    assert variations.few_values(torch.arange(40.0)) is None
-    assert variations.few_values(torch.tensor([0.0, float("-inf")])) is None
-    assert variations.few_values(torch.tensor([0.0] * 9000 + [float("nan")])) is None
-    assert variations.in_words({1.0, 0.0}) == "0 and 1"
-    assert variations.in_words({2.5}) == "2.5"
-    assert variations.in_words({-1.0, 0.0, 1.0}) == "-1, 0 and 1"
-    assert variations.in_words(set(map(float, range(5)))) == "5 values from 0 to 4"
+    assert contents.few_values(mask) == {0.0, 1.0, 2.0}
+    assert contents.few_values(torch.arange(40.0)) is None
+    assert contents.few_values(torch.tensor([0.0, float("-inf")])) is None
+    assert contents.few_values(torch.tensor([0.0] * 9000 + [float("nan")])) is None
+    assert contents.in_words({1.0, 0.0}) == "0 and 1"
+    assert contents.in_words({2.5}) == "2.5"
+    assert contents.in_words({-1.0, 0.0, 1.0}) == "-1, 0 and 1"
+    assert contents.in_words(set(map(float, range(5)))) == "5 values from 0 to 4"
 
 
 def test_fractions_are_of_inputs_of_one_value_alone() -> None:
@@ -333,7 +333,7 @@ def test_fractions_are_of_inputs_of_one_value_alone() -> None:
     (_, ones, *_) = variations.fill("fractions of one sign", given, generator())
     assert isinstance(ones, Tensor)
     assert bool((ones > 0).all())
-    with pytest.raises(variations.CannotVary, match=r"^$"):
+    with pytest.raises(contents.CannotVary, match=r"^$"):
         variations.fill("fractions", given[3:], generator())
 
 
@@ -357,7 +357,7 @@ def test_a_nan_stands_in_one_matrix_at_a_time() -> None:
     found = {i for seed in range(40) for i, t in enumerate(_later(more, seed)) if bool(t.isnan().any())}
     assert found == {3, 4, 5}
     for name, count in (("a NaN in a third input", 3), ("a NaN in a later input", 4)):
-        with pytest.raises(variations.CannotVary, match=r"^$"):
+        with pytest.raises(contents.CannotVary, match=r"^$"):
             variations.fill(name, given[:count], generator())
 
 
@@ -464,7 +464,7 @@ def test_plain_tensors_are_found_by_name_and_put() -> None:
     assert not torch.equal(other.scale, torch.ones(5))
     one.loop.clear()
     assert len(exact.hidden_modules(one)) == 1
-    with pytest.raises(variations.CannotVary, match=r"^$"):
+    with pytest.raises(contents.CannotVary, match=r"^$"):
         states.turn({"table": torch.randn(8)}, generator(), kept)
     assert (
         states.not_given("edcba")

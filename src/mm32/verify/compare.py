@@ -14,17 +14,8 @@ from torch import Tensor
 
 from .exchange import handover
 from .exchange.wire import beside, bytes_of, leaves, state_payload
-from .inputs.variations import (
-    FEW_VALUES,
-    LEAST,
-    MIXED,
-    WIDEST,
-    few_values,
-    in_words,
-    is_complex_data,
-    is_data,
-    structure,
-)
+from .inputs.catalogue import MIXED
+from .inputs.contents import FEW_VALUES, LEAST, WIDEST, few_values, in_words, is_complex_data, is_data, structure
 from .judging import diagnosis, picture, selftest
 from .judging.bounds import NOISE, ROUNDOFF, U32, Truth
 from .judging.formats import FORMATS, resembles

@@ -22,10 +22,11 @@ from torch import Tensor
 from . import rows, strides
 from .exchange import handover
 from .exchange.wire import bytes_of, leaves
+from .inputs.catalogue import MILDER, NO_PARAMETERS, VARIATIONS, Variation
+from .inputs.contents import WIDEST
 from .inputs.isolating import FEW, ISOLATING
 from .inputs.probes import PROBES, REORDERED, Probe, skip_reason
 from .inputs.states import not_given
-from .inputs.variations import MILDER, NO_PARAMETERS, VARIATIONS, WIDEST, Variation
 from .judging.bounds import U32, Truth
 from .judging.formats import shared
 from .judging.judge import Judgement, judge

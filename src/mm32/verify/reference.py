@@ -22,8 +22,8 @@ from torch.utils import _pytree as pytree
 
 from . import machine, text
 from .exchange import wire
-from .inputs import isolating, probes, states, variations
-from .inputs.variations import has_structure
+from .inputs import catalogue, contents, isolating, probes, regrouped, states, variations
+from .inputs.contents import has_structure
 from .judging import exact, oracle
 from .judging.bounds import Truth, rms
 from .judging.draws import COMPARES, LOOKUPS, CannotReplay, Watch
@@ -69,8 +69,7 @@ CHANGES: dict[str, Callable[[torch.nn.Module, torch.Generator], list[str] | None
 INDEPENDENT = 2.0**-30
 
 BY_NAME = {
-    variation.name: variation
-    for variation in (*variations.VARIATIONS, *variations.MILDER.values(), *isolating.ISOLATING)
+    variation.name: variation for variation in (*catalogue.VARIATIONS, *catalogue.MILDER.values(), *isolating.ISOLATING)
 }
 SUMS = {"aten::sum", "aten::cumsum"}
 LONG_PRODUCTS = {"prod", "cumprod"}
@@ -523,14 +522,14 @@ class ReferenceRunner(ScriptRunner):
                     filled = variations.of_another_draw(leaves, other, generator)
                 elif name in ("other integers", "integers in other places"):
                     exchange = name == "integers in other places"
-                    filled = variations.replaced(leaves, generator, exchange, request["steady"])
+                    filled = regrouped.replaced(leaves, generator, exchange, request["steady"])
                 else:
                     filled = fill("wide sums" if wide else name, leaves, generator)
                 filled = _kept_within(filled, leaves, limited, hiding)
                 if name == "ones and zeros" and not self._may_rise(1):
                     filled = [old if _all_zero(old) else new for old, new in zip(leaves, filled, strict=True)]
                 self.place(pytree.tree_unflatten(filled, spec))
-        except variations.CannotVary as error:
+        except contents.CannotVary as error:
             return {"why_not": str(error), "unvaried": unvaried}
         watch = Watch() if name == "an Inf" and request.get("integers") else contextlib.nullcontext()
         with watch:
@@ -841,7 +840,7 @@ def _kept_within(filled: list[Any], own: list[Any], limited: dict[int, str], hid
             kept[i] = variations.within(own[i], kept[i])
     if (limited or hiding) and all(new is old for new, old in zip(kept, own, strict=True)):
         i = next(i for i in sorted((*limited, *hiding)) if filled[i] is not own[i])
-        raise variations.CannotVary(
+        raise contents.CannotVary(
             f"the reference takes values from 0 to 1 only: input {i} goes into {limited.get(i, '1 - x, as a mask does')}"
         )
     return kept

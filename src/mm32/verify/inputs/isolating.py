@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from ..exchange.wire import leaves
 from ..judging.few_terms import FULL
 from ..text import one_line
-from .variations import CannotVary, Variation, is_data, like, size_of
+from .catalogue import Variation
+from .contents import CannotVary, is_data, like, size_of
 
 ISOLATING = tuple(
     Variation(name, asks, ties=True, isolating=True, state=name == "thin")

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from ..exchange.wire import DTYPE_NAMES, axis_order, leaves
 from . import integers
-from .variations import has_structure, is_orthogonal
+from .contents import has_structure, is_orthogonal
 
 SMALL = 16  # entries, below which a tensor of floats is not mixed
 STATES = 8  # states that are left for a window, at most

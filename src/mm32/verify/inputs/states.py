@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 
-from .variations import NO_PARAMETERS, CannotVary, structure
+from .catalogue import NO_PARAMETERS
+from .contents import CannotVary, structure
 
 LARGE = 8.0  # how many times as large "large parameters" are
 NEAR, FAR = 0.5, 4.0  # sizes of what replaces zeros in them: exp, sigmoid and tanh of 4 are far from those of 0

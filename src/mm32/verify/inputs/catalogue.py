@@ -1,0 +1,336 @@
+"""The variations of a model's data that probes are made of: their names, what they ask, and how they are judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MIXED = "mixed"  # every row by another one of the variations: the data of one trial
+NO_PARAMETERS = "it has no parameters"
+
+
+@dataclass(frozen=True)
+class Variation:
+    """`odd`: NaN or Inf belong to it. `state`: it changes parameters. `outside`: its values may leave [0, 1].
+    `few`: only for outputs of few numbers, in which the errors of many entries average out. `ties`: entries are equal in it,
+    so that an integer output, such as the place of the largest, may be any of several. `equal`: numbers that are equal, or
+    small beside a few, are added up, and all rounded the same way. `isolating`: data of isolating.py. `milder`: names of
+    those that stand in, in turn, where the reference has no finite answer for it or rounding decides what it is. `extreme`:
+    on these data honest arithmetic may be hundreds of times as far off as the reference. `spreads`: a NaN may stand wherever
+    the output does not depend on the entry that is NaN: a mask of -Inf that is added hides nothing. `larger`: values grow by
+    it. `rare`: few rows are of another kind, and each row of the output is judged by itself."""
+
+    name: str
+    asks: str
+    odd: bool = False
+    state: bool = False
+    outside: bool = True
+    few: bool = False
+    places: bool = False
+    ties: bool = False
+    equal: bool = False
+    isolating: bool = False
+    milder: tuple[str, ...] = ()
+    extreme: bool = False
+    spreads: bool = False
+    larger: bool = False
+    rare: bool = False
+
+
+VARIATIONS = (
+    Variation("zero-mean", "data of both signs: what hides in large sums, or behind positive data, shows"),
+    Variation(
+        "parameters",
+        "other parameters: a weight of ones or a bias of zeros cannot be left out, nor that some weights are negative",
+        state=True,
+        outside=False,
+        milder=("parameters of one sign",),
+    ),
+    Variation(
+        "planted",
+        "its own data, but for a few rows that are 4 to 12 times as large: what is left out because it is mostly small shows",
+    ),
+    Variation(
+        "rare large rows",
+        "its own data, but for a few rows that are 100000 times as large: what looks at a sample of rows misses them",
+        milder=("rare rows times 100",),
+        equal=True,
+        rare=True,
+    ),
+    Variation(
+        "rare small rows",
+        "its own data, but for a few rows of zeros, or a thousandth or 1e-7 as large: what looks at a sample misses them",
+        outside=False,
+        ties=True,
+        equal=True,
+        milder=("rare rows times 0.001",),
+        rare=True,
+    ),
+    Variation(
+        "rare odd rows",
+        "its own data, but for a few rows that are below zero, of both signs, far from zero, equal or of one large entry",
+        ties=True,
+        equal=True,
+        milder=("rare equal rows",),
+        rare=True,
+    ),
+    Variation(
+        "rare columns",
+        "its own data, but for a few lines along another axis that are larger, smaller, below zero, or of both signs",
+        ties=True,
+        milder=("rare columns of one sign",),
+        equal=True,
+        rare=True,
+    ),
+    Variation(
+        "large parameters",
+        "parameters 8 times as large, and zeros up to 4 of either sign: what is left out as small, or overflows, shows",
+        state=True,
+        outside=False,
+        milder=("parameters times 4", "parameters times 2"),
+    ),
+    Variation(
+        "small parameters",
+        "parameters and buffers a thousandth as large: an epsilon beside them that is wrong or left out shows",
+        state=True,
+        outside=False,
+        equal=True,
+    ),
+    Variation(
+        "integer buffers",
+        "buffers of integers and truth values: an order, a mask or zero points cannot be left out",
+        state=True,
+        outside=False,
+    ),
+    Variation(
+        "plain tensors",
+        "tensors of ones or zeros that are neither parameters nor buffers: they cannot be left out",
+        state=True,
+        outside=False,
+    ),
+    Variation("negated", "the signs turned"),
+    Variation(
+        "times 100",
+        "large values: exponentials overflow unless their maximum is subtracted, as does fp16",
+        larger=True,
+    ),
+    Variation(
+        "times 100000",
+        "values beyond 65504, the largest of fp16: statistics of an fp16 copy are infinite",
+        milder=("times 10000", "times 1000"),
+        larger=True,
+    ),
+    Variation(
+        "near one", "sizes around 1, of either sign: long products keep a size, so that what is left out of them shows"
+    ),
+    Variation("near zero", "around 0, of either sign: long products of 1 - x keep a size"),
+    Variation("times 0.001", "small values: an epsilon that is wrong or left out shows", outside=False, equal=True),
+    Variation("times 1e-7", "tiny values: an epsilon that is wrong shows, and fp16's range", outside=False, equal=True),
+    Variation(
+        "moderate",
+        "values from -12 to -4: what is small beside 1 in an exponential must still be accurate",
+        ties=True,
+    ),
+    Variation("offset", "values around ten times their spread: a mean taken for zero shows", larger=True),
+    Variation("graded", "entries from 2^-8 to 2^8: small ones must be as accurate as large ones"),
+    Variation("close", "entries around 1 that differ by a thousandth: their low bits carry the answer", few=True),
+    Variation("distinct", "entries around 1, no two alike: their low bits decide which is the largest", places=True),
+    Variation(
+        "conditioned", "positive definite matrices of condition 64: iterations that end early show", outside=False
+    ),
+    Variation("wide integers", "integers as large as sums leave room for, where all inputs are integers"),
+    Variation(
+        "distributions",
+        "of rows that add up to one: one of them all, half of them zeros, peaked, uniform: a missing case for 0 shows",
+        outside=False,
+        ties=True,
+        equal=True,
+    ),
+    Variation(
+        "distributions without zeros",
+        "of rows that add up to one: peaked ones, with entries near 0 and near 1: an epsilon shows",
+        outside=False,
+        ties=True,
+        equal=True,
+    ),
+    Variation(
+        "other integers",
+        "of integers that get_inputs makes the same each time, some others: what is remembered of them shows",
+        outside=False,
+        milder=("integers in other places",),
+    ),
+    Variation(
+        "repeated integers",
+        "of integers, most of some rows the same: what takes collisions, or full groups, for rare shows",
+        outside=False,
+        ties=True,
+        equal=True,
+    ),
+    Variation(
+        "sorted integers",
+        "integers and truth values in order along their axes: what takes them for scattered shows",
+        outside=False,
+        milder=("integers sorted along one axis",),
+    ),
+    Variation(
+        "truth rows",
+        "of truth values, rows that are all true, all false, or so but for one: what takes them for mixed shows",
+        outside=False,
+        ties=True,
+        milder=("truth rows but for one",),
+    ),
+    Variation(
+        "relabelled",
+        "symmetric matrices with rows and columns in another order: a band, or blocks, that are taken for granted show",
+        outside=False,
+    ),
+    Variation("rolled", "rows in another order: answers remembered by place show", outside=False),
+    Variation("constant", "every entry the same", outside=False, ties=True, equal=True),
+    Variation("zero rows", "a third of the rows zeros: a missing epsilon shows", ties=True, equal=True),
+    Variation(
+        "odd rows",
+        "rows below zero, in order, or with their largest entries at a stride: a maximum that starts at zero and a choice by "
+        "pieces show",
+    ),
+    Variation(
+        "clustered",
+        "rows that are nearly copies of a few: what takes neighbours for rare shows",
+        ties=True,
+    ),
+    Variation(
+        "edges",
+        "entries equal to numbers that the model compares with, in an operator or a buffer: the wrong side shows",
+        outside=False,
+    ),
+    Variation(
+        "ends",
+        "of values from 0 to 1, some 0, some 1, and some close to these: a logarithm without a bound shows",
+        outside=False,
+    ),
+    Variation(
+        "equal neighbours",
+        "of rows in order, some entries equal to the one before: a difference without a guard and a missing case for ties show",
+        outside=False,
+        ties=True,
+    ),
+    Variation(
+        "missing values",
+        "of inputs that hold NaN for what is missing, rows without a value, with one, with two, and with all",
+        outside=False,
+        ties=True,
+        milder=("missing but one", "missing but two"),
+    ),
+    Variation(
+        "another draw",
+        "of integers in inputs of one shape, rows of another call of get_inputs, or moved: what they share must not matter",
+        outside=False,
+    ),
+    Variation("far below", "nothing above -65504: a maximum that starts at some negative number shows", ties=True),
+    Variation(
+        "steady",
+        "large values, the same at every step of a sequence: what is remembered for long shows",
+        ties=True,
+        equal=True,
+    ),
+    Variation(
+        "ones and zeros",
+        "of an input that is all ones, all zeros or one integer, some entries others",
+        outside=False,
+    ),
+    Variation(
+        "fractions",
+        "of an input that is all one number, other numbers of both signs: weights that are taken for a mask show",
+        milder=("fractions of one sign",),
+    ),
+    Variation(
+        "a NaN",
+        "NaN in an input, at its end, and in vectors: they must appear where the reference has them",
+        odd=True,
+        ties=True,
+    ),
+    *(
+        Variation(name, "NaN in an input: it must appear where the reference has it", odd=True, ties=True, spreads=True)
+        for name in ("a NaN in another input", "a NaN in a third input", "a NaN in a later input")
+    ),
+    Variation("an Inf", "one Inf and one -Inf: they must lead to what the reference makes of them", odd=True),
+)
+MILDER = {
+    variation.name: variation
+    for variation in (
+        Variation(
+            "parameters of one sign", "other parameters, none of them negative that was not", state=True, outside=False
+        ),
+        Variation(
+            "integers in other places",
+            "of integers that get_inputs makes the same each time, some in other places: what is remembered of them shows",
+            outside=False,
+        ),
+        Variation(
+            "integers sorted along one axis",
+            "integers and truth values in order along one axis: what takes them for scattered shows",
+            outside=False,
+        ),
+        Variation(
+            "truth rows but for one",
+            "of truth values, rows that are all true or all false but for one: what takes them for mixed shows",
+            outside=False,
+            ties=True,
+        ),
+        Variation("fractions of one sign", "of an input that is all one number, other numbers of its sign"),
+        Variation(
+            "rare rows times 100",
+            "its own data, but for a few rows that are 100 times as large: what looks at a sample of rows misses them",
+            equal=True,
+            rare=True,
+        ),
+        Variation(
+            "rare rows times 0.001",
+            "its own data, but for a few rows, a thousandth as large: what looks at a sample of rows misses them",
+            outside=False,
+            equal=True,
+            rare=True,
+        ),
+        Variation(
+            "rare equal rows",
+            "its own data, but for a few rows that are equal, or of one large entry: what looks at a sample misses them",
+            ties=True,
+            equal=True,
+            rare=True,
+        ),
+        Variation(
+            "rare columns of one sign",
+            "its own data, but for a few lines along another axis that are larger or smaller",
+            equal=True,
+            rare=True,
+        ),
+        *(
+            Variation(
+                f"missing but {least}",
+                f"of inputs that hold NaN for what is missing, rows with {least} value{'s' * (least != 'one')}, and with all",
+                outside=False,
+                ties=True,
+            )
+            for least in ("one", "two")
+        ),
+        *(
+            Variation(
+                f"parameters times {by}",
+                f"parameters {by} times as large, and zeros up to {by / 2:g} of either sign: what is left out as small shows",
+                state=True,
+                outside=False,
+            )
+            for by in (4, 2)
+        ),
+        *(
+            Variation(
+                f"times {by}",
+                "very large values: a mask of -10000 or another large number in place of -Inf shows",
+                extreme=True,
+                larger=True,
+            )
+            for by in (10000, 1000)
+        ),
+    )
+}
+BY_NAME = {variation.name: variation for variation in (*VARIATIONS, *MILDER.values())}
+# Which of the inputs that are no vectors, behind the first; the last of these takes one at random from there on.
+OTHERS = {"a NaN in another input": 0, "a NaN in a third input": 1, "a NaN in a later input": 2}

@@ -1,0 +1,153 @@
+"""What a tensor holds: data, a mask, labels, a distribution, something in order or symmetric. Pure functions of tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+SAMPLE = 4096
+FEW_VALUES, NAMED = 16, 4  # of an input that is a mask, labels or levels; and how many are named one by one
+ORDERED = 8  # entries of a row that are in order by no chance
+# Entries of a tensor whose structure is looked for, rows and columns of a matrix, and rows of one that may be orthogonal.
+LOOKED_AT, CORNER, SQUARE = 1 << 22, 1024, 2048
+MANY = 64  # entries for each value, where these are few
+LEAST = 4  # entries of an input that may be all one number by no chance
+WIDEST = {torch.int64: 52, torch.int32: 30, torch.int16: 30, torch.int8: 30}  # bits of the sums of "wide integers"
+
+
+class CannotVary(Exception):
+    """The variation has nothing to change; the message says why."""
+
+
+def is_data(t: object) -> bool:
+    """Whether a tensor holds data that may be changed: floating point, no mask or label, no distribution."""
+    if not isinstance(t, Tensor) or not t.is_floating_point() or t.numel() == 0:
+        return False
+    if t.numel() > 16 and _has_few(t):
+        others = t.detach()[t != 0]  # of mostly zeros a sample holds little else
+        if others.numel() == t.numel() or others.numel() < MANY or _has_few(others):
+            return False  # a mask, labels, a one-hot matrix
+    return not has_structure(t)
+
+
+def _has_few(t: Tensor) -> bool:
+    """Whether its entries are of few values."""
+    some = sampled(t).double()
+    return torch.unique(some).numel() <= max(3, min(FEW_VALUES, some.numel() // MANY))
+
+
+def sampled(t: Tensor) -> Tensor:
+    """Some entries, from all of the tensor: its beginning may be padding."""
+    flat = t.detach().reshape(-1)
+    return flat[:: max(1, -(-flat.numel() // SAMPLE))]
+
+
+def few_values(t: Tensor) -> set[float] | None:
+    """The values of an input of few; None where there are more than FEW_VALUES, or any is not finite."""
+    flat = t.detach().reshape(-1)
+    found = {float(x) for x in torch.unique(flat[:SAMPLE])}
+    while len(found) <= FEW_VALUES:
+        others = torch.ones_like(flat, dtype=torch.bool)
+        for x in found:
+            others &= flat != x
+        if not bool(others.any()):
+            return found if all(map(math.isfinite, found)) else None
+        found.add(float(flat[int(others.to(torch.uint8).argmax())]))
+        if any(x != x for x in found):
+            return None
+    return None
+
+
+def in_words(values: set[float]) -> str:
+    """Few values, for a person: "0 and 1", "5 values from 0 to 4"."""
+    ordered = [f"{x:g}" for x in sorted(values)]
+    if len(ordered) > NAMED:
+        return f"{len(ordered)} values from {ordered[0]} to {ordered[-1]}"
+    return " and ".join(part for part in (", ".join(ordered[:-1]), ordered[-1]) if part)
+
+
+def is_complex_data(t: object) -> bool:
+    """As is_data, of complex numbers. An imaginary part of zeros may be changed too: a complex tensor may hold any."""
+    return isinstance(t, Tensor) and t.is_complex() and t.numel() > 0 and not has_structure(t)
+
+
+def has_structure(t: Tensor) -> bool:
+    """Whether its entries belong together."""
+    return bool(structure(t))
+
+
+def structure(t: Tensor) -> str:
+    """How its entries belong together: in order, symmetric, triangular, orthogonal, or rows that add up to one; or not."""
+    t = t.detach()
+    if not t.dim() or t.shape[-1] < 2 or not t.numel():
+        return ""
+    if t.is_complex():  # of a Hermitian matrix the real part is symmetric
+        return structure(t.real) or ("unitary" if is_orthogonal(t) else "")
+    if adds_up(t):
+        return "with rows that add up to one"
+    if t.shape[-1] >= ORDERED:
+        steps = t.reshape(-1, t.shape[-1])[: max(1, LOOKED_AT // t.shape[-1])].diff(dim=-1)
+        for rising in (steps >= 0, steps <= 0):
+            if bool(rising.all()) and bool(steps.any()):
+                return "in order"
+    if t.dim() < 2 or t.shape[-1] != t.shape[-2] or t.shape[-1] < 3:
+        return ""
+    corner = _some(t)[..., :CORNER, :CORNER]
+    if bool((corner == corner.mT).all()):
+        return "symmetric"
+    if not bool(corner.tril(-1).any()) or not bool(corner.triu(1).any()):
+        return "triangular"
+    return "orthogonal" if is_orthogonal(t) else ""
+
+
+def _some(t: Tensor) -> Tensor:
+    """What is looked at of a large tensor: the first entries of its first axis."""
+    if t.dim() < 2 or t.numel() <= LOOKED_AT:
+        return t
+    return t[: max(CORNER if t.dim() == 2 else 1, LOOKED_AT // max(1, t[0].numel()))]
+
+
+def is_orthogonal(t: Tensor) -> bool:
+    """Whether it holds square matrices whose rows are orthogonal, of length 1 (complex: unitary); of more than SQUARE rows no."""
+    if t.dim() < 2 or t.shape[-1] != t.shape[-2] or not 3 <= t.shape[-1] <= SQUARE:
+        return False
+    if not bool(((torch.linalg.vector_norm(t, dim=-1) - 1).abs() < 1e-3).all()):  # a product costs more to tell
+        return False
+    wide = t.to(torch.complex128 if t.is_complex() else torch.float64)
+    eye = torch.eye(t.shape[-1], dtype=wide.dtype, device=t.device)
+    return bool(((wide @ wide.mH - eye).abs() < 1e-3).all())
+
+
+def adds_up(t: Tensor) -> bool:
+    """Whether it holds probabilities that add up to one."""
+    return axis_of_sums(t) is not None
+
+
+def axis_of_sums(t: Tensor) -> int | None:
+    """The axis along which its entries, none negative, add up to one; None if there is none."""
+    if not bool((sampled(t) >= 0).all()):
+        return None
+    t = _some(t)
+    for axis in (-1, min(1, t.dim() - 1)):
+        if bool(((t.sum(axis, dtype=torch.float64) - 1).abs() < 1e-3).all()):
+            return axis
+    return None
+
+
+def size_of(t: Tensor) -> float:
+    return float(torch.linalg.vector_norm(t.detach().float(), dtype=torch.float64)) / max(1, t.numel()) ** 0.5 or 1.0
+
+
+def like(t: Tensor, values: Tensor) -> Tensor:
+    """`values` with the strides and type of `t`."""
+    return torch.empty_like(t).copy_(values)
+
+
+def changed(out: list[object], values: Sequence[object]) -> list[object]:
+    """`out`; raises CannotVary, with nothing to report, if it is what it was."""
+    if all(new is old for new, old in zip(out, values, strict=True)):
+        raise CannotVary("")
+    return out

@@ -1,0 +1,174 @@
+"""Other integers and truth values, and symmetric matrices in another order, made of their own; what belongs together stays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from .contents import LEAST, ORDERED, SQUARE, WIDEST, changed, like
+
+BLOCK = 2  # changes along a row of truth values that are one block
+MOSTLY = 0.9  # of a row's integers become one number
+MOVED, END = 64, 8  # of a row: one entry in so many becomes another, and none in so small a part at either end
+
+
+def replaced(
+    values: Sequence[object], generator: torch.Generator, exchange: bool = False, steady: Sequence[int] | None = None
+) -> list[object]:
+    """Of integers and truth values, in the inputs `steady` or all, few entries become others, and none near an end of a row or
+    in the first of several rows, by which a memory may know the rest again. A new entry is another one of its row along the
+    longest axis, so that it stays in the range of its column; where all in a row are distinct, it is a number between them that
+    the row has not. With `exchange`, and in permutations, entries change places. Where rows add up to one sum (one-hot labels,
+    so many of each row), they do, along the last axis. What belongs together stays: a symmetric matrix, rows in order, padding,
+    blocks of truth values."""
+    out = list(values)
+    for i, t in enumerate(values):
+        if steady is not None and i not in steady:
+            continue
+        if not isinstance(t, Tensor) or t.is_floating_point() or t.is_complex() or t.numel() < LEAST or not t.dim():
+            continue
+        whole = t.to(torch.int64)
+        if belongs_together(whole, t.dtype == torch.bool):
+            continue
+        alike = _same_sums(whole)
+        axis = t.dim() - 1 if alike else _longest(t)
+        rows = whole.movedim(axis, -1)
+        new = torch.where(_are_in_order(rows), rows, _others(rows, generator, exchange or alike)).movedim(-1, axis)
+        if t.dim() > 1 and t.shape[0] >= LEAST and not torch.equal(new[1:], whole[1:]):
+            new[0] = whole[0]
+        if not torch.equal(new, whole):
+            out[i] = like(t, new)
+    return changed(out, values)
+
+
+def _others(rows: Tensor, generator: torch.Generator, exchange: bool) -> Tensor:
+    """Rows of integers in which few are others: what `replaced` says."""
+    count = rows.shape[-1]
+    end = count // END
+    drawn = torch.rand(*rows.shape[:-1], count - 2 * end, generator=generator, device=rows.device)
+    places = end + drawn.topk(min(max(2, count // MOVED), count - 2 * end)).indices
+    ordered = rows.sort(-1).values
+    apart = ordered.diff(dim=-1)
+    if exchange or not bool((apart > 0).all()):
+        new = rows.gather(-1, places.roll(1, -1))
+        if exchange:
+            return rows.scatter(-1, places, new)
+        return rows.scatter(-1, places[..., :-1], new[..., :-1])
+    if bool((apart == 1).all()):
+        return _others(rows, generator, exchange=True)
+    # One more than the number below the widest gap: the row has it not.
+    free = ordered.gather(-1, apart.argmax(-1, keepdim=True)) + 1
+    wide = apart.amax(-1, keepdim=True) > 1
+    first = places[..., :1]
+    return rows.scatter(-1, first, torch.where(wide, free, rows.gather(-1, first)))
+
+
+def repeated(values: Sequence[object], generator: torch.Generator) -> list[object]:
+    """Of integers, most of a third of the rows become one of the row's own numbers; rows are as `replaced` has them. What belongs
+    together stays, and so do rows in order and those of which all numbers are distinct, for what is stored twice at one place
+    has no order."""
+    out = list(values)
+    for i, t in enumerate(values):
+        if not isinstance(t, Tensor) or t.dtype not in WIDEST or t.numel() < LEAST or not t.dim():
+            continue
+        whole = t.to(torch.int64)
+        if belongs_together(whole, False) or _same_sums(whole):
+            continue
+        rows = whole.movedim(_longest(t), -1)
+        if bool((rows.sort(-1).values.diff(dim=-1) > 0).all()):
+            continue
+        own = rows.gather(
+            -1, torch.randint(0, rows.shape[-1], (*rows.shape[:-1], 1), generator=generator, device=t.device)
+        )
+        drawn = torch.rand(rows.shape, generator=generator, device=t.device)
+        some = torch.rand((*rows.shape[:-1], 1), generator=generator, device=t.device) < 1 / 3
+        some.reshape(-1)[:1] = True
+        new = torch.where(some & (drawn < MOSTLY) & ~_are_in_order(rows), own, rows).movedim(-1, _longest(t))
+        if not torch.equal(new, whole):
+            out[i] = like(t, new)
+    return changed(out, values)
+
+
+def in_order(values: Sequence[object], generator: torch.Generator, both: bool = True) -> list[object]:
+    """Integers in order along their longest axis, which keeps each in the range of its column; those of two numbers, such as
+    truth values, along the last axis and, with `both`, along the one before as well."""
+    out = list(values)
+    for i, t in enumerate(values):
+        if not isinstance(t, Tensor) or t.is_floating_point() or t.is_complex() or t.numel() < LEAST or not t.dim():
+            continue
+        whole = t.to(torch.int64)
+        if belongs_together(whole, t.dtype == torch.bool) or _same_sums(whole):
+            continue
+        two = bool(((whole == whole.min()) | (whole == whole.max())).all())
+        falling = bool(torch.randint(0, 2, (), generator=generator, device=t.device))
+        new = whole.sort(-1 if two else _longest(t), descending=falling).values
+        if two and both and t.dim() > 1:
+            new = new.sort(-2, descending=falling).values
+        if not torch.equal(new, whole):
+            out[i] = like(t, new)
+    return changed(out, values)
+
+
+def truth_rows(values: Sequence[object], generator: torch.Generator, whole: bool = True) -> list[object]:
+    """Of truth values, a third of the rows along the last axis are all true or all false, `whole` or but for one entry."""
+    out = list(values)
+    for i, t in enumerate(values):
+        if not isinstance(t, Tensor) or t.dtype != torch.bool or t.dim() < 2 or t.shape[-1] < LEAST or not t.numel():
+            continue
+        if belongs_together(t.to(torch.int64), True):
+            continue
+        scores = torch.rand(t.shape, generator=generator, device=t.device)
+        one = scores == scores.amax(-1, keepdim=True)
+        kind = torch.randint(0, 4 if whole else 2, (*t.shape[:-1], 1), generator=generator, device=t.device)
+        some = torch.rand((*t.shape[:-1], 1), generator=generator, device=t.device) < 1 / 3
+        some.reshape(-1)[:1] = True
+        new = torch.where(kind == 0, one, torch.where(kind == 1, ~one, kind == 2))
+        out[i] = like(t, torch.where(some, new, t))
+    return changed(out, values)
+
+
+def relabelled(values: Sequence[object], generator: torch.Generator) -> list[object]:
+    """Symmetric matrices, whose rows and columns change places alike: they stay what else they are, such as positive definite."""
+    out = list(values)
+    for i, t in enumerate(values):
+        if not isinstance(t, Tensor) or t.dim() < 2 or t.shape[-1] != t.shape[-2] or not 3 <= t.shape[-1] <= SQUARE:
+            continue
+        if not torch.equal(t, t.mT):
+            continue
+        order = torch.rand(t.shape[-1], generator=generator, device=t.device).argsort()
+        new = t.index_select(-1, order).index_select(-2, order)
+        if not torch.equal(new, t):
+            out[i] = like(t, new)
+    return changed(out, values)
+
+
+def _longest(t: Tensor) -> int:
+    return max(range(t.dim()), key=lambda axis: t.shape[axis])
+
+
+def _are_in_order(rows: Tensor) -> Tensor:
+    """Of each row whether it is."""
+    steps = rows.diff(dim=-1)
+    return (steps >= 0).all(-1, keepdim=True) | (steps <= 0).all(-1, keepdim=True)
+
+
+def _same_sums(t: Tensor) -> bool:
+    """Whether rows add up to one sum, as one-hot labels do."""
+    sums = t.sum(-1).reshape(-1)
+    return sums.numel() > 1 and bool((sums == sums[0]).all())
+
+
+def belongs_together(t: Tensor, truth: bool) -> bool:
+    """Whether entries of integers (or `truth` values) have a place of their own: a symmetric matrix, rows that end in zeros as
+    padding does, and of truth values rows or columns of one block each."""
+    if t.dim() > 1 and t.shape[-1] == t.shape[-2] and bool((t == t.mT).all()):
+        return True
+    gone = t == 0
+    for axis in (-1, -2) if truth and t.dim() > 1 else (-1,):
+        if t.shape[axis] < ORDERED or not bool((gone.sum(axis) > 1).any()):
+            continue
+        if bool((gone.diff(dim=axis).sum(axis) <= (BLOCK if truth else 1)).all()):
+            return True
+    return False
