@@ -88,6 +88,14 @@ def test_symmetric_matrices_keep_what_they_are() -> None:
         made("relabelled", torch.eye(5))
 
 
+def test_a_sparse_input_is_data_and_a_sparse_mask_is_none() -> None:
+    few = torch.rand(1000, 1000) < 0.002
+    assert contents.is_data(torch.where(few, torch.randn(1000, 1000), 0.0))
+    assert not contents.is_data(few.float())
+    assert not contents.is_data(torch.where(few, torch.randint(1, 5, (1000, 1000)).float(), 0.0))
+    assert not contents.is_data(torch.where(few, -torch.inf, 0.0))
+
+
 RANKS = "return x + 0.01 * x.argsort(-1).argsort(-1)"
 OTHER_RANKS = "return x + 0.01 * x.flip(-1).argsort(dim=-1, stable=True).argsort(-1).flip(-1)"
 WRONG_RANKS = "return x + 0.01 * x.abs().argsort(-1).argsort(-1)"
