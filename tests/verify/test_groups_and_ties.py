@@ -128,6 +128,8 @@ def test_a_disturbed_run_has_another_order_of_equal_entries(name: str) -> None:
     assert (len({tuple(p) for p in places}) == 1) == (name == "stable")
     with (mode := Rounding(2.0**-24, 0)):
         torch.arange(5.0).sort()
+        torch.zeros(0, 5).sort(0)
+        torch.zeros(5, 1).sort(-1)
     assert not mode.unordered
 
 

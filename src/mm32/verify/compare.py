@@ -621,6 +621,6 @@ def _may_vary(t: Tensor) -> bool:
 def _number(t: Any) -> str:
     """What a leaf of the inputs is, in words, if it is a number or a few integers, which no probe makes others of; else empty."""
     if isinstance(t, Tensor):
-        few = not _may_vary(t) and not t.is_floating_point() and 0 < t.numel() < LEAST
+        few = 0 < t.numel() < LEAST and not t.is_floating_point() and not t.is_complex()
         return str(t.tolist()) if few else ""
     return str(t) if isinstance(t, (int, float)) else ""

@@ -1,4 +1,4 @@
-"""What a tensor holds: data, a mask, labels, a distribution, something in order or symmetric. Pure functions of tensors."""
+"""What a tensor holds: data, a mask, labels, a distribution, something in order or symmetric; and how changes are drawn."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-SAMPLE = 4096
+SAMPLE, LARGER = 1 << 12, 1 << 18  # entries that are looked at
 FEW_VALUES, NAMED = 16, 4  # of an input that is a mask, labels or levels; and how many are named one by one
 ORDERED = 8  # entries of a row that are in order by no chance
 # Entries of a tensor whose structure is looked for, rows and columns of a matrix, and rows of one that may be orthogonal.
@@ -27,8 +27,10 @@ def is_data(t: object) -> bool:
     if not isinstance(t, Tensor) or not t.is_floating_point() or t.numel() == 0:
         return False
     if t.numel() > 16 and _has_few(t):
-        others = t.detach()[t != 0]  # of mostly zeros a sample holds little else
-        if others.numel() == t.numel() or others.numel() < MANY or _has_few(others):
+        others = _without_zeros(sampled(t, LARGER))  # of mostly zeros a sample holds little else
+        if others.numel() < FEW_VALUES * MANY:
+            others = _without_zeros(t.detach())
+        if others.numel() < MANY or _has_few(others):
             return False  # a mask, labels, a one-hot matrix
     return not has_structure(t)
 
@@ -39,10 +41,14 @@ def _has_few(t: Tensor) -> bool:
     return torch.unique(some).numel() <= max(3, min(FEW_VALUES, some.numel() // MANY))
 
 
-def sampled(t: Tensor) -> Tensor:
+def _without_zeros(t: Tensor) -> Tensor:
+    return t[t != 0]
+
+
+def sampled(t: Tensor, most: int = SAMPLE) -> Tensor:
     """Some entries, from all of the tensor: its beginning may be padding."""
     flat = t.detach().reshape(-1)
-    return flat[:: max(1, -(-flat.numel() // SAMPLE))]
+    return flat[:: max(1, -(-flat.numel() // most))]
 
 
 def few_values(t: Tensor) -> set[float] | None:
@@ -151,3 +157,11 @@ def changed(out: list[object], values: Sequence[object]) -> list[object]:
     if all(new is old for new, old in zip(out, values, strict=True)):
         raise CannotVary("")
     return out
+
+
+def few(t: Tensor, apart: int, generator: torch.Generator) -> Tensor:
+    """Which entries are changed: one of so many, one at least."""
+    some = torch.rand(t.shape, generator=generator, device=t.device) < 1 / apart
+    at = int(torch.randint(0, t.numel(), (1,), generator=generator, device=generator.device))
+    some.view(-1)[at] = True
+    return some

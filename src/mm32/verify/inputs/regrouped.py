@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
-from .contents import LEAST, ORDERED, SQUARE, WIDEST, changed, like
+from .contents import LEAST, ORDERED, SQUARE, WIDEST, changed, few, like
 
 BLOCK = 2  # changes along a row of truth values that are one block
 MOSTLY = 0.9  # of a row's integers become one number
@@ -24,13 +24,8 @@ def replaced(
     so many of each row), they do, along the last axis. What belongs together stays: a symmetric matrix, rows in order, padding,
     blocks of truth values."""
     out = list(values)
-    for i, t in enumerate(values):
+    for i, t, whole in _apart(values):
         if steady is not None and i not in steady:
-            continue
-        if not isinstance(t, Tensor) or t.is_floating_point() or t.is_complex() or t.numel() < LEAST or not t.dim():
-            continue
-        whole = t.to(torch.int64)
-        if belongs_together(whole, t.dtype == torch.bool):
             continue
         alike = _same_sums(whole)
         axis = t.dim() - 1 if alike else _longest(t)
@@ -70,22 +65,19 @@ def repeated(values: Sequence[object], generator: torch.Generator) -> list[objec
     together stays, and so do rows in order and those of which all numbers are distinct, for what is stored twice at one place
     has no order."""
     out = list(values)
-    for i, t in enumerate(values):
-        if not isinstance(t, Tensor) or t.dtype not in WIDEST or t.numel() < LEAST or not t.dim():
+    for i, t, whole in _apart(values):
+        if t.dtype not in WIDEST or _same_sums(whole):
             continue
-        whole = t.to(torch.int64)
-        if belongs_together(whole, False) or _same_sums(whole):
-            continue
-        rows = whole.movedim(_longest(t), -1)
+        axis = _longest(t)
+        rows = whole.movedim(axis, -1)
         if bool((rows.sort(-1).values.diff(dim=-1) > 0).all()):
             continue
         own = rows.gather(
             -1, torch.randint(0, rows.shape[-1], (*rows.shape[:-1], 1), generator=generator, device=t.device)
         )
         drawn = torch.rand(rows.shape, generator=generator, device=t.device)
-        some = torch.rand((*rows.shape[:-1], 1), generator=generator, device=t.device) < 1 / 3
-        some.reshape(-1)[:1] = True
-        new = torch.where(some & (drawn < MOSTLY) & ~_are_in_order(rows), own, rows).movedim(-1, _longest(t))
+        some = few(rows[..., :1], 3, generator) & ~_are_in_order(rows)
+        new = torch.where(some & (drawn < MOSTLY), own, rows).movedim(-1, axis)
         if not torch.equal(new, whole):
             out[i] = like(t, new)
     return changed(out, values)
@@ -95,11 +87,8 @@ def in_order(values: Sequence[object], generator: torch.Generator, both: bool = 
     """Integers in order along their longest axis, which keeps each in the range of its column; those of two numbers, such as
     truth values, along the last axis and, with `both`, along the one before as well."""
     out = list(values)
-    for i, t in enumerate(values):
-        if not isinstance(t, Tensor) or t.is_floating_point() or t.is_complex() or t.numel() < LEAST or not t.dim():
-            continue
-        whole = t.to(torch.int64)
-        if belongs_together(whole, t.dtype == torch.bool) or _same_sums(whole):
+    for i, t, whole in _apart(values):
+        if _same_sums(whole):
             continue
         two = bool(((whole == whole.min()) | (whole == whole.max())).all())
         falling = bool(torch.randint(0, 2, (), generator=generator, device=t.device))
@@ -114,18 +103,14 @@ def in_order(values: Sequence[object], generator: torch.Generator, both: bool = 
 def truth_rows(values: Sequence[object], generator: torch.Generator, whole: bool = True) -> list[object]:
     """Of truth values, a third of the rows along the last axis are all true or all false, `whole` or but for one entry."""
     out = list(values)
-    for i, t in enumerate(values):
-        if not isinstance(t, Tensor) or t.dtype != torch.bool or t.dim() < 2 or t.shape[-1] < LEAST or not t.numel():
-            continue
-        if belongs_together(t.to(torch.int64), True):
+    for i, t, _ in _apart(values):
+        if t.dtype != torch.bool or t.dim() < 2 or t.shape[-1] < LEAST:
             continue
         scores = torch.rand(t.shape, generator=generator, device=t.device)
         one = scores == scores.amax(-1, keepdim=True)
         kind = torch.randint(0, 4 if whole else 2, (*t.shape[:-1], 1), generator=generator, device=t.device)
-        some = torch.rand((*t.shape[:-1], 1), generator=generator, device=t.device) < 1 / 3
-        some.reshape(-1)[:1] = True
         new = torch.where(kind == 0, one, torch.where(kind == 1, ~one, kind == 2))
-        out[i] = like(t, torch.where(some, new, t))
+        out[i] = like(t, torch.where(few(t[..., :1], 3, generator), new, t))
     return changed(out, values)
 
 
@@ -142,6 +127,16 @@ def relabelled(values: Sequence[object], generator: torch.Generator) -> list[obj
         if not torch.equal(new, t):
             out[i] = like(t, new)
     return changed(out, values)
+
+
+def _apart(values: Sequence[object]) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """Of the integers and truth values whose entries do not belong together: which value it is, itself, and as int64."""
+    for i, t in enumerate(values):
+        if not isinstance(t, Tensor) or t.is_floating_point() or t.is_complex() or t.numel() < LEAST or not t.dim():
+            continue
+        whole = t.to(torch.int64)
+        if not belongs_together(whole, t.dtype == torch.bool):
+            yield i, t, whole
 
 
 def _longest(t: Tensor) -> int:

@@ -25,6 +25,7 @@ from .contents import (
     adds_up,
     axis_of_sums,
     changed,
+    few,
     has_structure,
     is_complex_data,
     is_data,
@@ -311,7 +312,7 @@ def on_edges(values: Sequence[object], generator: torch.Generator, edges: Tensor
     for i, t in enumerate(values):
         if isinstance(t, Tensor) and is_data(t) and edges.numel():
             places = torch.randint(0, edges.numel(), t.shape, generator=generator, device=t.device)
-            out[i] = like(t, torch.where(_few(t, 4, generator), edges[places].to(t.dtype), t))
+            out[i] = like(t, torch.where(few(t, 4, generator), edges[places].to(t.dtype), t))
     return changed(out, values)
 
 
@@ -430,10 +431,10 @@ def _flipped(values: Sequence[object], generator: torch.Generator) -> list[objec
         whole = not t.is_floating_point() and t.dtype != torch.bool
         if whole and int(first) > 1:  # lengths, say, that are all the longest
             smaller = torch.randint(1, int(first), t.shape, generator=generator, device=t.device)
-            out[i] = like(t, torch.where(_few(t, 4, generator), smaller, t))
+            out[i] = like(t, torch.where(few(t, 4, generator), smaller, t))
         elif bool((first == 0) | (first == 1)):
             made = t.to(torch.int64) if whole else t.float()
-            out[i] = like(t, torch.where(_few(t, 16, generator), 1 - made, made))
+            out[i] = like(t, torch.where(few(t, 16, generator), 1 - made, made))
     if all(new is old for new, old in zip(out, values, strict=True)):
         raise CannotVary("no input is all ones, all zeros or one integer")
     return out
@@ -451,7 +452,7 @@ def _fractions(values: Sequence[object], generator: torch.Generator, signs: bool
         if not bool((t == first).all()) or not bool(first.isfinite()):
             continue
         size = torch.exp2(3 * torch.rand(t.shape, generator=generator, device=t.device) - 2)
-        sign = 1 - 2 * _few(t, 4, generator).float() if signs else 1.0
+        sign = 1 - 2 * few(t, 4, generator).float() if signs else 1.0
         out[i] = like(t, size * sign * (first if float(first) else 0.5))
     return changed(out, values)
 
@@ -467,14 +468,6 @@ def near(values: Sequence[object], generator: torch.Generator, one: bool, length
         sign = 1 - 2 * torch.randint(0, 2, t.shape, generator=generator, device=t.device)
         out[i] = like(t, sign * torch.exp2(spread * drawn) if one else spread / 2 * drawn)
     return changed(out, values)
-
-
-def _few(t: Tensor, apart: int, generator: torch.Generator) -> Tensor:
-    """Which entries are changed: one of so many, one at least."""
-    some = torch.rand(t.shape, generator=generator, device=t.device) < 1 / apart
-    at = int(torch.randint(0, t.numel(), (1,), generator=generator, device=generator.device))
-    some.view(-1)[at] = True
-    return some
 
 
 def _distributions(values: Sequence[object], generator: torch.Generator, zeros: bool = True) -> list[object]:

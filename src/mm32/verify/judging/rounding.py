@@ -332,7 +332,7 @@ class Rounding(Mode):
     def _in_any_order(self, func: Any, args: Any, kwargs: Any) -> Any:
         """What an operator that sorts gives where equal entries come in an order drawn anew, if it may have any."""
         t, names = args[0], [argument.name for argument in func._schema.arguments]
-        fixed = kwargs.get("stable") or "dim" not in names or not t.dim() or not t.shape[-1]
+        fixed = kwargs.get("stable") or "dim" not in names or not t.dim() or not t.numel()
         if fixed or self.generator is None or t.device != self.generator.device:
             return func(*args, **kwargs)
         at = names.index("dim")

@@ -80,11 +80,11 @@ class Surprises:
 
     def once_more(self) -> int:
         """Draw the kinds of another window. How many windows that makes: none where there are no kinds."""
-        if self.odd:
-            self.left.append(
-                self.chance.sample(sorted(self.odd), min(LATER_CALLS, len(self.odd), max(1, self.calls // 2)))
-            )
-        return min(1, len(self.odd))
+        if not self.odd:
+            return 0
+        count = min(LATER_CALLS, len(self.odd), max(1, self.calls // 2))
+        self.left.append(self.chance.sample(sorted(self.odd), count))
+        return 1
 
     def window(self, bench: Bench, pools: Pools, draws: bool, keeper: Keeper) -> None:
         """The next one. Raises Odd."""
