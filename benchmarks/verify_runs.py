@@ -97,6 +97,7 @@ def outcome(report: verify.Report) -> dict[str, Any]:
         "seconds": round(max(0.0, report.seconds - report.building - waiting), 1),
         "building": round(report.building, 1),
         "waiting": round(waiting, 1),
+        "stages": {name: round(seconds, 1) for name, seconds in report.stages.items() if seconds >= 0.1},
         "reason": report.reason,
         "left_out": report.left_out,
         "notes": report.notes,

@@ -618,6 +618,28 @@ def test_what_a_reference_draws_is_not_kept() -> None:
     assert torch.equal(found.float(), runner.last)
 
 
+def test_inputs_that_are_kept_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = ReferenceRunner()
+    own = [torch.rand(4, 6), 3, torch.arange(6)]
+    runner.place([t.clone() if isinstance(t, torch.Tensor) else t for t in own])
+    assert runner.keep_inputs({}) == {"kept": True}
+    address = runner.inputs[0].data_ptr()
+    runner.place([torch.zeros(4, 6), 4, torch.zeros(6, dtype=torch.int64)])
+    runner.last = torch.ones(2)
+    runner.restore_inputs({})
+    assert torch.equal(runner.inputs[0], own[0])
+    assert torch.equal(runner.inputs[2], own[2])
+    assert (runner.inputs[1], runner.inputs[0].data_ptr(), runner.last) == (3, address, None)
+    runner.last = torch.ones(2)
+    runner.restore_inputs({})
+    assert runner.last is not None, "nothing was changed: what was computed of them still holds"
+    runner.place([torch.zeros(2)])  # of another shape
+    runner.restore_inputs({})
+    assert torch.equal(runner.inputs[0], own[0])
+    monkeypatch.setattr("mm32.verify.reference.KEPT_INPUTS", 100)
+    assert runner.keep_inputs({}) == {"kept": False}
+
+
 def test_where_a_model_computes() -> None:
     """A generator on another device than the data would disturb nothing."""
     elsewhere = torch.empty(2, device="meta")

@@ -253,6 +253,25 @@ def test_memory_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
         assert torch.equal(channel.ask("echo", BIG, {}, 1 << 20).value, BIG), "the next request is answered"
 
 
+@pytest.mark.parametrize(
+    ("left", "reserved", "size", "freed"),
+    [(80, 15, 20, False), (80, 15, 40, True), (40, 15, 0, True), (80, 35, 0, True), (80, 15, 0, False)],
+)
+def test_memory_of_the_card_is_given_back_where_it_matters(
+    monkeypatch: pytest.MonkeyPatch, left: int, reserved: int, size: int, freed: bool
+) -> None:
+    """Of a card of 100 GB, `left` are free, and of those `reserved` here 10 are used."""
+    calls: list[int] = []
+    monkeypatch.setattr(handover, "_mem_get_info", lambda _: (left, 100))
+    monkeypatch.setattr(handover, "_memory_reserved", lambda _: reserved)
+    monkeypatch.setattr(handover, "_memory_allocated", lambda _: 10)
+    monkeypatch.setattr(handover, "_empty_cache", lambda: calls.append(1))
+    handover.make_room(torch.device("cuda"), size)
+    assert bool(calls) == freed
+    handover.make_room(CPU, size)
+    assert len(calls) == int(freed)
+
+
 def test_no_descriptors_are_left_open() -> None:
     runner = Runner()
     with served(runner) as channel:

@@ -60,6 +60,7 @@ class Comparison:
         self.build: dict[str, Any] = {}  # the reference's constructor arguments and parameters
         self.inputs: Any = None  # the script's own, of the last trial
         self.names: list[str] | None = None  # of the inputs, where get_inputs() gives a dict
+        self.kept_inputs = False  # whether the reference keeps those that variations start from
         self.right: Any = None  # the reference's output of the last trial
         self.before: Any = None  # its output of the trial before
         self.varied: Any = None  # inputs and parameters of the last variation
@@ -409,9 +410,21 @@ class Comparison:
     def own_inputs(self, seed: int) -> Any:
         """The script's own inputs of a seed, which the reference then has."""
         self.inputs = self.varied = None  # they may be gigabytes: the old ones go before the new ones come
+        self.kept_inputs = False
         reply = self.reference.ask("make_inputs", seed=seed)
         self.names = reply.header.get("names")
         return reply.value
+
+    def keep_inputs(self) -> None:
+        """Let the reference keep the inputs that it has, where it can: it has them again sooner than they could be sent."""
+        self.kept_inputs = bool(self.reference.ask("keep_inputs").header["kept"])
+
+    def restore_inputs(self) -> None:
+        """Let the reference have `inputs` again, after others were tried: those that it keeps, if it does."""
+        if self.kept_inputs:
+            self.reference.ask("restore_inputs")
+        else:
+            self.reference.ask("set_inputs", self.inputs, names=self.names)
 
     def give(self, inputs: Any) -> None:
         """Let the candidate have these inputs."""
@@ -439,7 +452,7 @@ class Comparison:
         reply = self.reference.ask("vary", name=name, seed=seed, entries=entries, integers=integers, steady=steady)
         self.unvaried += [str(one) for one in reply.header.get("unvaried") or ()]
         if "why_not" in reply.header:
-            self.reference.ask("set_inputs", self.inputs, names=self.names)
+            self.restore_inputs()
             return str(reply.header["why_not"])
         self.inputs = reply.value["inputs"]
         self.varied = reply.value

@@ -261,6 +261,7 @@ class Probing:
         comparison = self.comparison
         worst = Judgement()
         own = comparison.inputs = comparison.own_inputs(self.session.seed)
+        comparison.keep_inputs()
         draws = DRAWS if self._entries() <= FEW else 1
         few = [v for v in ISOLATING for _ in range(draws if v.name == "impulses" else 1)]
         kinds = [*VARIATIONS[:FIRST], *few, *VARIATIONS[FIRST:]]
@@ -328,7 +329,8 @@ class Probing:
         if variation.state:
             self.reference.ask("build", comparison.build, seed=self.session.seed)
             comparison.build_candidate(comparison.build)
-        self.reference.ask("set_inputs", own, names=comparison.names)
+        comparison.inputs = own
+        comparison.restore_inputs()
         return result, record.get("reason") == DECIDES
 
     def _decided(self, name: str) -> bool:

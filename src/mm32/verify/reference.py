@@ -21,7 +21,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
 from . import machine, text
-from .exchange import wire
+from .exchange import handover, wire
 from .inputs import catalogue, contents, isolating, probes, regrouped, states, variations
 from .inputs.contents import has_structure
 from .judging import exact, oracle
@@ -51,6 +51,7 @@ from .worker.runner import (
 SLICE_ABOVE = {"cpu": 1.0, "cuda": 0.05}
 SLICE_BYTES = {"cpu": 32 << 20, "cuda": 256 << 20}  # of an output, above which the same is done
 SLICE_INPUTS = 1 << 30  # bytes of all inputs, above which it is done however small the output
+KEPT_INPUTS = 8 << 30  # bytes of inputs up to which those that variations start from are kept in this process
 MOST_EDGES = 4096  # entries of a buffer whose numbers are put into inputs
 MOST_FREE = 64 << 20  # bytes of inputs, and of an output, of which it is said where NaN and Inf decide nothing
 SHARE = 16
@@ -103,6 +104,8 @@ class ReferenceRunner(ScriptRunner):
         self.usual_state: dict[str, Tensor] = {}  # what calls change, as judged calls find it
         self.changing: list[str] = []  # buffers that a forward changes
         self.separable: list[int] | None = None  # inputs of which a part of the batch can be taken alone
+        self.kept: list[Any] | None = None  # inputs that variations start from, where they are kept here
+        self.placed = False  # whether others have been placed since
 
     def operations(self) -> dict[str, Callable[[Request], Answer]]:
         return {
@@ -112,6 +115,8 @@ class ReferenceRunner(ScriptRunner):
             "baseline": self.run_as_baseline,
             "construct": self.construct_from_script,
             "make_inputs": self.make_inputs,
+            "keep_inputs": self.keep_inputs,
+            "restore_inputs": self.restore_inputs,
             "make_more": self.make_more,
             "leave_states": self.leave_states,
             "truth": self.truth,
@@ -193,10 +198,27 @@ class ReferenceRunner(ScriptRunner):
 
         They are made on the model's device where the script's own calls allow it. A dict holds arguments by name.
         """
+        self.kept = None
         made = self._get_inputs(request["seed"])
         self.names = [str(name) for name in made] if isinstance(made, dict) else None
         self.place(_values(made))
         return {"value": self.inputs, "names": self.names}
+
+    def keep_inputs(self, request: Request) -> Answer:
+        """Keep a copy of the present inputs, to `restore_inputs`; nothing is "kept" where they are larger than KEPT_INPUTS."""
+        self.kept = None
+        if wire.bytes_of(self.inputs) <= KEPT_INPUTS:
+            self.kept = pytree.tree_map_only(Tensor, torch.clone, self.inputs)
+        self.placed = False
+        return {"kept": self.kept is not None}
+
+    def restore_inputs(self, request: Request) -> Answer:
+        """Make the kept inputs the present ones again."""
+        assert self.kept is not None
+        if self.placed:
+            self.place(self.kept)
+        self.placed = False
+        return {}
 
     def make_more(self, request: Request) -> Answer:
         """The script's inputs for each of "seeds", which become nobody's. Of each tensor a matrix: a row for each seed, with its
@@ -258,6 +280,7 @@ class ReferenceRunner(ScriptRunner):
 
     def place(self, values: list[Any]) -> None:
         self.last = self.ready = None
+        self.placed = True
         super().place(values)
 
     def truth(self, request: Request) -> Answer:
@@ -761,8 +784,7 @@ class ReferenceRunner(ScriptRunner):
         return self.contraction, oracle.flat_inputs(self.model, self.inputs)[0]
 
     def _free_memory(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
+        handover.make_room(self.device)
 
 
 @contextlib.contextmanager

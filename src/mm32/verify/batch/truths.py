@@ -24,11 +24,16 @@ from torch import Tensor
 
 from ..exchange.memory import bits_of, buffer_of
 from ..exchange.wire import bytes_of, leaves
+from ..inputs.catalogue import MILDER, VARIATIONS
+from ..inputs.isolating import ISOLATING
 from ..processes.channel import Reply
 from ..processes.process import WorkerProcess
 from .jobs import digest
 
 KEPT = ("truth", "gauge", "spoiled", "coarse")  # requests that change nothing in the reference's process
+STATES = {
+    v.name for v in (*VARIATIONS, *MILDER.values(), *ISOLATING) if v.state
+}  # variations of the model's own tensors
 MOST = 1 << 30  # bytes of answers that are kept
 # Bytes of a value above which its contents are not looked at (on the host that takes 2 s a GiB): the answers that follow from it
 # exceed what is kept, or leave room for no others.
@@ -126,7 +131,7 @@ class _State:
 
     def __init__(self, script: str):
         self.script = script
-        self.model = self.inputs = self.output = self.other = b""
+        self.model = self.inputs = self.output = self.other = self.kept = b""
 
     def key(self) -> tuple[Any, ...]:
         return self.script, self.model, self.inputs, self.output, self.other
@@ -143,14 +148,20 @@ class _State:
         elif op == "build":
             self.model = fingerprint([value["init"], value["state"]])
         elif op in ("vary", "probe"):
-            if "why_not" in reply.header:  # it may have been changed in part
-                self._unknown()
+            if "why_not" in reply.header:  # what it varies may have been changed in part
+                self.inputs = UNKNOWN
+                if op == "probe" or fields["name"] in STATES:
+                    self.model = UNKNOWN
             else:
                 self.inputs, self.model = fingerprint(found["inputs"]), fingerprint(found["state"])
         elif op == "make_inputs":
             self.inputs = fingerprint(found)
         elif op == "set_inputs":
             self.inputs = fingerprint(value)
+        elif op == "keep_inputs":
+            self.kept = self.inputs
+        elif op == "restore_inputs":
+            self.inputs = self.kept
         elif op == "forward":
             self.output = fingerprint(found) + str(fields.get("seed")).encode()
         elif op in ("examine", "keep_changed_state", "keep_state"):

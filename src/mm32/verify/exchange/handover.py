@@ -31,6 +31,7 @@ from . import memory, wire
 # times that such an output is judged 0.25 s on two cores: estimated, not measured on a machine with a card.
 LARGE = 16 << 20
 HAND_OVER = "hand_over"  # the second request
+KEPT, SPARE = 0.1, 0.5  # of a card's memory: see make_room
 POISON = 0xFF  # every byte: NaN in all floating-point dtypes
 
 # Bound before any script is loaded, which may replace them.
@@ -39,6 +40,9 @@ _copy = Tensor.copy_
 _detach = Tensor.detach
 _synchronize = torch.cuda.synchronize
 _empty_cache = torch.cuda.empty_cache
+_mem_get_info = torch.cuda.mem_get_info
+_memory_reserved = torch.cuda.memory_reserved
+_memory_allocated = torch.cuda.memory_allocated
 
 Described = list[
     list[Any]
@@ -103,7 +107,7 @@ class Passage:
 
     def __init__(self, load: Load, device: torch.device):
         self.load, self.device = load, device
-        free(device)  # what this process's allocator keeps would be missing here
+        make_room(device, load.size)  # what this process's allocator keeps would be missing here
         self.region, self._open = memory.reserve(load.size, device), True
         try:
             self.descriptor = self.region.create()
@@ -184,4 +188,15 @@ def synchronize(device: torch.device) -> None:
 def free(device: torch.device) -> None:
     """Give back what this process's allocator keeps of the card without using it: the other processes need it."""
     if device.type == "cuda":
+        _empty_cache()
+
+
+def make_room(device: torch.device, size: int = 0) -> None:
+    """The same where it matters: this process's allocator keeps more than a KEPT part of the card, or less than a SPARE part
+    of it is free beside `size` bytes. Memory that was given back takes milliseconds a gigabyte to have again."""
+    if device.type != "cuda":
+        return
+    left, total = _mem_get_info(device)
+    kept = _memory_reserved(device) - _memory_allocated(device)
+    if kept > total * KEPT or left - size < total * SPARE:
         _empty_cache()

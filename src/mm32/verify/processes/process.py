@@ -44,7 +44,10 @@ TRUSTED_PROGRAMS = ("mm32.verify.reference",)  # not confined, and guarded again
 MAX_PRINTED = 64 << 20
 KEPT_PRINTED = 32 << 10
 SMALL_PAYLOAD = 64 << 20  # bytes of an answer that should carry no large tensors
-WATCH_INTERVAL = 0.25
+WATCH_INTERVAL = 0.25  # seconds between looks at a worker
+COUNT_INTERVAL = (
+    2.0  # seconds between looks at what a trusted one has started: all of the system's processes are read for that
+)
 CORES = os.cpu_count() or 1
 MAX_PROCESSES = 64 + 8 * CORES
 MAX_THREADS = 4096 + 256 * CORES  # of all processes of a user of its own: torch alone starts some for each core
@@ -183,7 +186,7 @@ class WorkerProcess:
         self.deadline = 0.0
         self.asked = time.monotonic()
         self.disturbed: list[str] = []
-        self._watched = 0.0
+        self._watched = self._counted = 0.0
         self._scheduled: dict[int, _Schedule] = {}
         self._below: list[psutil.Process] = []
         _not_dumpable.hold()
@@ -282,6 +285,9 @@ class WorkerProcess:
         if sum(drain.total for drain in self.printed) > MAX_PRINTED:
             self.end()
             raise Failure("printed", f"printed more than {MAX_PRINTED >> 20} MiB")
+        if self.trusted and now - self._counted < COUNT_INTERVAL:
+            return
+        self._counted = now
         members = self._members()
         if len(members) > MAX_PROCESSES:
             self.end()

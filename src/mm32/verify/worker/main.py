@@ -113,7 +113,7 @@ def serve(connection: wire.Connection, runner: ScriptRunner) -> None:
             kept, outgoing, header["on_card"] = handover.split(outgoing, numbers)
         if by_card or kept:
             with contextlib.suppress(RuntimeError):  # of a context that is lost, which the next request tells
-                handover.free(runner.device)
+                handover.make_room(runner.device)
         if file >= 0:
             outgoing = _to_file(file, header, outgoing)
             _close(file)
