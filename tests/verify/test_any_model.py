@@ -441,7 +441,7 @@ def test_a_scalar_that_is_remembered_is_different(verdict: Callable[..., tuple[s
 def test_a_part_of_the_batch_is_enough_where_float64_takes_long(
     verdict: Callable[..., tuple[str, str, object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mm32.verify import reference as program
+    from mm32.verify.reference import runner as program
 
     monkeypatch.setitem(program.SLICE_ABOVE, "cpu", 0.0)
     by_row = script("return torch.softmax(x, 1)", "[torch.rand(64, 32)]")
@@ -457,7 +457,7 @@ def test_a_part_of_the_batch_is_enough_where_float64_takes_long(
 def test_a_part_of_the_batch_is_enough_where_inputs_are_large(
     verdict: Callable[..., tuple[str, str, object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mm32.verify import reference as program
+    from mm32.verify.reference import runner as program
 
     by_row = script("return x.sum(1)", "[torch.rand(64, 32)]")
     for size, sliced in ((64 * 32 * 4, False), (64 * 32 * 4 - 1, True)):
@@ -636,7 +636,7 @@ def test_inputs_that_are_kept_come_back(monkeypatch: pytest.MonkeyPatch) -> None
     runner.place([torch.zeros(2)])  # of another shape
     runner.restore_inputs({})
     assert torch.equal(runner.inputs[0], own[0])
-    monkeypatch.setattr("mm32.verify.reference.KEPT_INPUTS", 100)
+    monkeypatch.setattr("mm32.verify.reference.runner.KEPT_INPUTS", 100)
     assert runner.keep_inputs({}) == {"kept": False}
 
 

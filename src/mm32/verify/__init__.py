@@ -1,7 +1,7 @@
 """Proof of a claim about a kernel: a reference script against a candidate script. Same outputs? Faster?
 
 The tool's own process is the trusted side: it decides, and runs nothing of a script. Two processes run the scripts, the
-reference's (reference.py) and the candidate's (worker/), which can lie. Of both:
+reference's (reference/) and the candidate's (worker/), which can lie. Of both:
 
     entry, session, stop   the public call, and the stages of a verification
     compare, probing       the stages before timing: trials and self-test; probes
@@ -11,7 +11,7 @@ reference's (reference.py) and the candidate's (worker/), which can lie. Of both
     timing/                faster or not: windows, rounds, the rule
     processes/             scripts' processes, and what they may see and do
     exchange/              how values pass between the tool and a worker
-    worker/, reference     the programs that run beside a candidate, and beside the reference
+    worker/, reference/    the programs that run beside a candidate, and beside the reference
     batch/                 many candidates, on many cards and machines
     verdict, report, page, html/, text, machine   the outcome, for a machine and for a person
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import random
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,13 +13,13 @@ from torch import Tensor
 from .exchange import handover
 from .exchange.wire import beside, bytes_of, leaves, state_payload
 from .inputs.catalogue import MIXED
-from .inputs.contents import FEW_VALUES, LEAST, WIDEST, few_values, in_words, is_complex_data, is_data, structure
-from .judging import diagnosis, picture, selftest
-from .judging.bounds import NOISE, ROUNDOFF, U32, Truth
-from .judging.formats import FORMATS, resembles
+from .inputs.contents import WIDEST
+from .inputs.seen import Seen
+from .judging import diagnosis, picture, selftest, state
+from .judging.bounds import Truth
 from .judging.judge import Judgement, as_tensors, judge, same_bits, shape_of
-from .probing import FINE, ORDERED, Odd, Probing
-from .processes.channel import Failure
+from .judging.likeness import Likeness
+from .probing import Odd, Probing
 from .report import judgement_record
 from .stop import Stop
 from .text import shortened
@@ -34,14 +32,6 @@ if TYPE_CHECKING:
 DEFAULT_TRIALS = 3
 DECIDED = 0.25  # a bound of the normwise error above which rounding decides what the output is
 KEPT_BYTES = 256 << 20  # of outputs and truths that are kept for the self-test
-# How far a buffer may be from what the reference makes of it, beside what disturbing its float64 run moves it by: so many
-# roundings of its change, or where there is no such run a part of that, and so many of itself.
-STATE_PART, STATE, STATE_ROUNDING = 64.0, 2.0**-13, 8.0
-# An error below so many u, of a product or any model, is looked into no further; and how many times as far off the output in a
-# number format may be, at most, for the candidate's errors to be of this format.
-LEAST_ERROR, FAR_OFF = 8.0, 5.0
-NO_LIKENESS = "errors of fp32 sums, in whatever order, do not resemble these"
-MOST_STEADY = 1 << 24  # entries of an input of which it is noted whether it is always the same
 # Of a slow model: how many probes' data timed windows hold where a trial with its judging takes up to so many seconds.
 FEW_ODD = (10.0, 2), (30.0, 1)
 MOST_OUTPUT = 1 << 30  # bytes of an output, above which there are none: those that are kept fill the card
@@ -76,16 +66,9 @@ class Comparison:
         self.probing = False
         self.reference_seconds = 0.0
         self.odd: list[Odd] = []  # data of probes that were passed, for timed windows
-        self.own_bits: list[float] = []  # that the candidate's errors show, by each trial on the script's own data
-        self.formats = list(FORMATS)  # that its errors in all such trials may be those of
-        self.timed_formats: Counter[str] = Counter()  # of how many outputs of timed calls they may be
-        self.first_error: Tensor | None = None  # of a product's first trial, where sums or low precision make it large
+        self.likeness = Likeness(self.reference, self.truth)
         self.unvaried: list[str] = []  # buffers that probes leave as they are, and how
-        # inputs that are no data (masks, indices), and in everything compared so far the same
-        self.steady: dict[int, Tensor] = {}
-        self.numbers: dict[int, str] = {}  # inputs that are a number or so, and have been the same in all
-        # of inputs of few values, those that they had in everything compared so far
-        self.values: dict[int, set[float]] = {}
+        self.seen = Seen()  # of the inputs of everything compared so far
 
     def run(self, after_trials: Callable[[], None] = lambda: None) -> None:
         """All stages after loading; `after_trials` is called where trials found nothing. Raises Stop unless it is the same."""
@@ -228,10 +211,10 @@ class Comparison:
             self.probing = False
             result = self.judge_output(got, truths, f"trial {number + 1}")
             if result.same and not mixed:
-                self._count_own_bits(result)
-                said = self._format(got, truths, result, seed, number)
-                if number == 0 and self.truth.contraction is not None and result.errors.normwise > ORDERED * U32:
-                    self.first_error = torch.sub(got, truths[0].exact).float() if _is_fp32(truths[0]) else None
+                self.likeness.count_bits(result)
+                said = self.likeness.of_trial(got, truths, result, seed, number)
+                if number == 0:
+                    self.likeness.keep_first(got, truths, result)
                 result = Judgement(False, said) if said else result
             if result.same and number == 1 and self.report.problem["changes"]:
                 said = self.compare_state(left, self.truth.state)
@@ -239,7 +222,7 @@ class Comparison:
             record = {"seed": seed, "data": "mixed" if mixed else "the script's own", **judgement_record(result)}
             self.report.trials.append(record)
             self._compare_inputs(self.inputs, number)
-            self.note_inputs(first=number == 0)
+            self.seen.note(self.inputs, first=number == 0)
             if not result.same:
                 return result
             if number == 0:
@@ -256,58 +239,6 @@ class Comparison:
         if self.report.inputs_unmodified is False:
             return Judgement(False, "the candidate modifies its inputs")
         return worst
-
-    def _count_own_bits(self, result: Judgement) -> None:
-        """How many bits the candidate's errors on the script's own data say that it computes with, sums' rounding included."""
-        error, own = result.errors.normwise, result.reference.normwise
-        if result.measured and 0 <= error < math.inf:
-            self.own_bits.append(24.0 if error <= max(4 * own, FINE * U32) else -math.log2(error))
-
-    def _format(self, got: Any, truths: list[Truth], result: Judgement, seed: int, number: int) -> str:
-        """What is said of a candidate whose errors in the first two trials are those of a number format in its products; empty
-        if they are not."""
-        self.formats = self._alike(got, truths, result, seed, self.formats) if number < 2 else []
-        if number == 0 or not self.formats:
-            return ""
-        return (
-            f"output: its errors on the script's own data, {result.errors.normwise:.3g} normwise, are those of products with "
-            f"operands of {self.formats[0]}, in each of two trials: {NO_LIKENESS}"
-        )
-
-    def timed_format(self, got: Any, truths: list[Truth], result: Judgement, seed: int, of: int) -> str:
-        """The same of an output of a timed call, on data of the script's own; `of`: how many such outputs there are to judge."""
-        for name in self._alike(got, truths, result, seed, list(FORMATS)):
-            self.timed_formats[name] += 1
-            if self.timed_formats[name] >= min(2, of):
-                return (
-                    f"its errors, {result.errors.normwise:.3g} normwise, are those of products with operands of {name}, "
-                    f"{'as were those of another call: ' if of > 1 else ''}{NO_LIKENESS}"
-                )
-        return ""
-
-    def _alike(self, got: Any, truths: list[Truth], result: Judgement, seed: int, formats: Sequence[str]) -> list[str]:
-        """Of some number formats those that the candidate's errors resemble, for the data that the reference has now. Where they
-        are hardly larger than the reference's own, none is looked for."""
-        error = result.errors.normwise
-        if not result.measured or not (error > max(2 * result.reference.normwise, LEAST_ERROR * U32)):
-            return []
-        if self.truth.working > U32 or not any(_is_fp32(t) for t in truths) or not self.truth.products:
-            return []
-        alike = []
-        for name in formats:
-            try:
-                reply = self.reference.ask("coarse", format=name, seed=seed)
-            except Failure as failure:
-                if failure.kind != "raised":
-                    raise
-                break  # it does not run in float64, or there is no memory for another run
-            apart = reply.header.get("apart") or 0.0
-            if not apart or apart > FAR_OFF * error:
-                break  # coarser ones are further off still
-            parts = zip(leaves(got), truths, leaves(reply.value), strict=True)
-            if any(_is_fp32(truth) and resembles(one, truth.exact, rough) for (_, one), truth, (_, rough) in parts):
-                alike.append(name)
-        return alike
 
     def _examine(self, seed: int) -> None:
         found = self.truth.examine(seed)
@@ -366,45 +297,6 @@ class Comparison:
         same = same_bits(inputs, beside(after, inputs))
         self.report.inputs_unmodified = same if number == 0 else bool(self.report.inputs_unmodified and same)
 
-    def note_inputs(self, first: bool = False) -> None:
-        """See which masks and indices the inputs of this comparison have in common with all before; of the `first` one all."""
-        found = [leaf for _, leaf in leaves(self.inputs)]
-        if first:
-            self.numbers = {i: said for i, t in enumerate(found) if (said := _number(t))}
-            for i, t in enumerate(found):
-                if isinstance(t, Tensor) and LEAST <= t.numel() <= MOST_STEADY and not _may_vary(t):
-                    self.steady[i] = t.clone()
-                    if t.is_floating_point():
-                        self.values[i] = set()
-        for i in list(self.values):
-            seen = few_values(found[i]) if i < len(found) and isinstance(found[i], Tensor) else None
-            if seen is None or len(self.values[i] | seen) > FEW_VALUES:
-                del self.values[i]
-            else:
-                self.values[i] |= seen
-        changed = [i for i, t in self.steady.items() if i >= len(found) or not torch.equal(t, found[i].to(t.device))]
-        for i in changed:
-            del self.steady[i]
-        self.numbers = {i: said for i, said in self.numbers.items() if i < len(found) and _number(found[i]) == said}
-
-    def unlike(self) -> list[str]:
-        """What no input has been in all that was compared, in words."""
-        said = [
-            f"input {i} other than {of}"
-            for i, (_, leaf) in enumerate(leaves(self.inputs))
-            if isinstance(leaf, Tensor) and (leaf.is_floating_point() or leaf.is_complex()) and (of := structure(leaf))
-        ]
-        for i, t in self.steady.items():
-            kind = "true" if t.dtype == torch.bool else "not 0"
-            what = "truth values" if t.dtype == torch.bool else "few values" if t.is_floating_point() else "integers"
-            share = float((t != 0).double().mean())
-            said.append(f"input {i} other than the same {what} each time ({share:.0%} {kind})")
-        said += [f"input {i} other than {number}" for i, number in self.numbers.items()]
-        for i, seen in self.values.items():
-            if i not in self.steady and seen:
-                said.append(f"input {i} other than {in_words(seen)}")
-        return said + list(dict.fromkeys(self.unvaried))
-
     # ------------------------------------------------------------------------------------------------------ for trials and probes
 
     def own_inputs(self, seed: int) -> Any:
@@ -448,7 +340,7 @@ class Comparison:
         found = [leaf for _, leaf in leaves(self.right)]
         entries = sum(leaf.numel() if isinstance(leaf, Tensor) else 1 for leaf in found)
         integers = any(isinstance(t, Tensor) and t.dtype in WIDEST for t in found)
-        steady = list(self.steady)
+        steady = list(self.seen.steady)
         reply = self.reference.ask("vary", name=name, seed=seed, entries=entries, integers=integers, steady=steady)
         self.unvaried += [str(one) for one in reply.header.get("unvaried") or ()]
         if "why_not" in reply.header:
@@ -554,41 +446,14 @@ class Comparison:
         theirs: Any = None,
         found: dict[str, Tensor] | None = None,
     ) -> str:
-        """How the candidate's buffers after a call are not those that the reference has `left`; empty if they are. `noise`: norms
-        by which rounding alone moves them, as deep in a network it does. `theirs`: the candidate's, if they are here already.
-        `found`: as the call found them, if that was not as usual."""
+        """How the candidate's buffers after a call are not those that the reference has `left`; empty if they are: see
+        state.difference. `theirs`: the candidate's, if they are here already. `found`: as the call found them, if that was not
+        as usual."""
         if theirs is None:
             theirs = self.candidate.ask("get_state", max_payload=state_payload(left)).value
-        for name in self.report.problem["changes"]:
-            before, right = self.build["state"].get(name), left.get(name)
-            before = before if found is None or before is None else found.get(name, before)
-            if before is None or right is None:
-                continue  # not among what can be copied
-            if not isinstance(theirs, dict) or name not in theirs:
-                if name in self.given:
-                    return f"after a call it has no buffer {name!r}, which it was given"
-                continue  # a candidate with parameters of its own
-            got, before = theirs[name], before.to(right.device)
-            if not isinstance(got, Tensor) or (got.shape, got.dtype) != (right.shape, right.dtype):
-                return f"after a call its buffer {name!r} is {shape_of(got)}, the reference's is {shape_of(right)}"
-            got = got.to(right.device)
-            if not right.is_floating_point():
-                if not torch.equal(got, right):
-                    return f"after a call its buffer {name!r} is not as the reference leaves it"
-                continue
-            change = float((right.double() - before.double()).norm())
-            u = max(self.truth.working, ROUNDOFF.get(right.dtype, U32))
-            allowed = (STATE_PART * u if name in noise else STATE) * change
-            allowed = max(
-                allowed + STATE_ROUNDING * u * float(right.double().norm()), NOISE * float(noise.get(name, 0.0))
-            )
-            apart = float((got.double() - right.double()).norm())
-            if not (apart <= allowed):
-                return (
-                    f"after a call its buffer {name!r} is not as the reference leaves it: off by {apart:.3g}, where the call "
-                    f"changes it by {change:.3g} and rounding may move it by {allowed:.3g}"
-                )
-        return ""
+        before = {name: (found or {}).get(name, usual) for name, usual in self.build["state"].items()}
+        names = self.report.problem["changes"]
+        return state.difference(names, before, left, theirs, self.given, noise, self.truth.working)
 
     # ------------------------------------------------------------------------------------------------------ self-test
 
@@ -618,22 +483,3 @@ class Comparison:
         checks = selftest.run(self.cases, stale, self.made)
         self.report.self_test = [{"name": c.name, "caught": c.caught, "how": c.how} for c in checks]
         self.made, self.cases = [], []
-
-
-def _is_fp32(truth: Truth) -> bool:
-    """Whether all of a tensor of fp32 has a float64 truth."""
-    found = isinstance(truth.exact, Tensor) and isinstance(truth.reference, Tensor) and truth.rows is None
-    return found and truth.reference.dtype == torch.float32
-
-
-def _may_vary(t: Tensor) -> bool:
-    """Whether it is an input that probes change, or one whose structure is told."""
-    return is_data(t) or is_complex_data(t) or ((t.is_floating_point() or t.is_complex()) and bool(structure(t)))
-
-
-def _number(t: Any) -> str:
-    """What a leaf of the inputs is, in words, if it is a number or a few integers, which no probe makes others of; else empty."""
-    if isinstance(t, Tensor):
-        few = 0 < t.numel() < LEAST and not t.is_floating_point() and not t.is_complex()
-        return str(t.tolist()) if few else ""
-    return str(t) if isinstance(t, (int, float)) else ""

@@ -30,7 +30,9 @@ from .inputs.states import not_given
 from .judging.bounds import U32, Truth
 from .judging.formats import shared
 from .judging.judge import Judgement, judge
+from .judging.likeness import FINE, ORDERED
 from .judging.odd_values import INF_HINT
+from .judging.widened import disturbed_again, unsteady, widen
 from .processes.channel import Failure
 from .report import judgement_record
 from .text import one_line
@@ -38,7 +40,6 @@ from .verdict import OWN_BITS
 
 if TYPE_CHECKING:
     from .compare import Comparison
-    from .judging.truth import TruthSource
 
 ODD_RAISED = "NaN and Inf, on which it raises"
 LATE = "left out for time"
@@ -48,7 +49,6 @@ NOT_FINITE = "the reference's own answer is not finite there"
 MANY_TERMS = "sums have many terms there even so"
 NO_MEMORY = "the card has no memory left to judge it"
 DISTURBED = 3  # probes that needed a disturbed float64 run, after which the others get one at once
-AGAIN, FAR_BEYOND = 4, 4.0  # further disturbed runs, where an error is at most so many times its bound
 # Of extreme data: how many times what the disturbed run moves an output by counts, and how much of it at least. The power of two
 # of x log2(e), which is honest, is off by several roundings of x, which are thousands.
 MORE, GROSS = 4.0, 2.0**-9
@@ -59,10 +59,7 @@ MOST_EQUAL = {"cpu": 1 << 24, "cuda": 1 << 26}
 ODD_BYTES = 128 << 20  # of inputs of probes that are kept for timed windows
 LARGEST_ODD = 512 << 20  # up to which one probe's are kept
 TF32_BITS = 11
-FINE = 4  # u: an error that says nothing of the bits of the arithmetic
 FULL_BITS = 22.0  # of an arithmetic, above which it is no matter that no data show more
-# u: so large an error of a product may be the same in every order of its sums; that of three fp16 products is 2 to 9.
-ORDERED = 16.0
 ADDITIONS = 16.0  # that round, in data whose sums should have few terms: above it the probe would show nothing
 FIRST = 2  # variations that come before these data: what comes last is left out first where time is short
 DRAWS = 2  # of impulses where the output has few entries: one may be right by chance
@@ -73,9 +70,8 @@ FAR_DECAYS = {"times 100": GROSS, "graded": GROSS, "steady": GROSS, "planted": 2
 FAR_DECAYS |= {v.name: GROSS for v in (*VARIATIONS, *MILDER.values()) if v.rare}
 # Where few entries are 100000 times as large as the others, a sum in order is less accurate beside them than the reference's sum.
 ROUGH = {"rare large rows": 2.0**-17}
-# Parameters with which the reference itself may lose most of its bits, as a filter does that diverges: by so much, another order
-# of the same products may be anything.
-ENLARGED, UNSTEADY = {"large parameters", "parameters times 4", "parameters times 2"}, 2.0**-10
+# Parameters with which the reference itself may lose most of its bits.
+ENLARGED = {"large parameters", "parameters times 4", "parameters times 2"}
 FINE_PROBES = {v.name for v in ISOLATING}
 LACKS = "the candidate has no such tensors"
 
@@ -148,8 +144,8 @@ class Probing:
             bits = min(self.seen)
             self.report.precision = {"bits": round(bits, 1), "of": 24}
             fine = any(p["name"] in FINE_PROBES for p in applied)
-            own = min(self.comparison.own_bits, default=24.0)
-            if self.comparison.own_bits:
+            own = min(self.comparison.likeness.own_bits, default=24.0)
+            if self.comparison.likeness.own_bits:
                 self.report.precision["own"] = round(own, 1)
             if own < OWN_BITS <= bits:
                 self.report.left_out.append(
@@ -160,9 +156,13 @@ class Probing:
                     f"arithmetic of more than {max(0, round(bits))} bits, which none of its data show"
                 )
         tied = any(p["name"] == "equal neighbours" for p in applied)
-        unlike = [said if tied else said.replace("in order", "strictly in order") for said in self.comparison.unlike()]
+        unlike = [said if tied else said.replace("in order", "strictly in order") for said in self._unlike()]
         self.report.left_out += unlike + self._labels()
         return worst
+
+    def _unlike(self) -> list[str]:
+        """What no input has been, and what of the model was left as it is, in words."""
+        return self.comparison.seen.unlike(self.comparison.inputs) + list(dict.fromkeys(self.comparison.unvaried))
 
     def _labels(self) -> list[str]:
         """Labels that a loss leaves out, in words: no candidate is given them, for one that looks them up may end its process."""
@@ -179,7 +179,7 @@ class Probing:
         worst = Judgement()
         with_state = any(str(contraction[name]).startswith("parameter") for name in ("a", "b", "bias"))
         comparison.own_inputs(self.session.seed)  # which the first probe changes in places
-        first = [REORDERED] if comparison.first_error is not None else []
+        first = [REORDERED] if comparison.likeness.first_error is not None else []
         for number, probe in enumerate((*first, *PROBES), -len(first)):
             self.session.at(f"probing: {probe.name}")
             record: dict[str, Any] = {"name": probe.name, "asks": probe.asks}
@@ -242,8 +242,8 @@ class Probing:
     def _whatever_the_order(self, got: Tensor, truth: Truth, result: Judgement) -> Judgement:
         """`result`, unless much of the error is what it was before the terms of the sums changed their places: what depends on
         the order of sums is another then, what rounding operands to fewer bits makes is the same."""
-        before, exact = self.comparison.first_error, truth.exact
-        self.comparison.first_error = None
+        before, exact = self.comparison.likeness.first_error, truth.exact
+        self.comparison.likeness.first_error = None
         if before is None or not isinstance(exact, Tensor) or truth.rows is not None:
             return result
         same = shared(got, exact, exact + before) * result.errors.normwise
@@ -387,7 +387,7 @@ class Probing:
             if equal:
                 self._allow_equal(truths, seed, comparison.right)
                 first = judge(got, truths)
-            if not first.same and variation.name in ENLARGED and _unsteady(truths):
+            if not first.same and variation.name in ENLARGED and unsteady(truths):
                 record |= {"status": "skipped", "reason": DECIDES}
                 return None
             result = comparison.judge_output(got, truths, f"probe {variation.name}", first)
@@ -395,7 +395,7 @@ class Probing:
             self._without_memory(record)
             return None
         record |= {"status": "same" if result.same else "different", **judgement_record(result)}
-        comparison.note_inputs()
+        comparison.seen.note(comparison.inputs)
         drawn = variation.odd and self.report.problem["draws"]  # what NaN and Inf do depends on what a call draws
         if result.same and not variation.state and not drawn and not instead:
             self._keep_odd(variation.name, partial(self._truths, variation, free=free, compares=compares, equal=equal))
@@ -510,7 +510,7 @@ class Probing:
     def _allow_equal(self, truths: list[Truth], seed: int, right: Any) -> None:
         """Widen bounds by what a sum of equal terms may be off: all are rounded the same way, so that errors do not average out.
         4096 equal losses, added up in order, are 750 u off."""
-        _widen(truths, self.truth.of(seed, right, few=True))
+        widen(truths, self.truth.of(seed, right, few=True))
 
     def _count_bits(self, result: Judgement) -> None:
         """How many bits the candidate computes with, where the reference's own error is a few u: rounding counts for no more."""
@@ -590,35 +590,3 @@ class Probing:
 
     def _entries(self) -> int:
         return sum(leaf.numel() if isinstance(leaf, Tensor) else 1 for _, leaf in leaves(self.comparison.right))
-
-
-def disturbed_again(
-    source: TruthSource, found: Judgement, truths: list[Truth], got: Any, right: Any, seed: int
-) -> Judgement:
-    """Of an output that was `found` beyond the bounds, but not far: by what further disturbed runs allow. In one, that few
-    entries decide the error of the whole, such as those of a softmax of two equal scores, may not show. `right`: the
-    reference's output, for the inputs that it has now."""
-    if not any(truth.noise is not None for truth in truths):
-        return found
-    for again in range(1, AGAIN + 1):
-        near = found.measured and found.errors.normwise <= FAR_BEYOND * found.bounds.normwise
-        if found.same or not near:
-            break
-        _widen(truths, source.of(seed, right, again=again))
-        found = judge(got, truths)
-    return found
-
-
-def _widen(truths: list[Truth], others: list[Truth]) -> None:
-    """Bounds by the larger of what rounding does in either run."""
-    for truth, other in zip(truths, others, strict=True):
-        if truth.noise is not None and other.noise is not None:
-            truth.noise.normwise = max(truth.noise.normwise, other.noise.normwise)
-            truth.noise.componentwise = max(truth.noise.componentwise, other.noise.componentwise)
-            truth.unordered |= other.unordered
-            truth.forget()
-
-
-def _unsteady(truths: list[Truth]) -> bool:
-    """Whether a disturbed run is so far from the float64 one that rounding decides much of what the output is."""
-    return any(t.noise is not None and not (t.noise.normwise <= UNSTEADY) for t in truths)

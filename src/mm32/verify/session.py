@@ -20,8 +20,9 @@ from .judging.bounds import ROUNDOFF, Truth
 from .judging.judge import Judgement, judge
 from .judging.sizes import held_tightly
 from .judging.truth import TruthSource
+from .judging.widened import disturbed_again
 from .machine import card
-from .probing import DISTURBED, disturbed_again
+from .probing import DISTURBED
 from .processes.channel import Failure
 from .processes.device_lock import DeviceLock
 from .processes.guard import Guard
@@ -484,7 +485,7 @@ class Session:
             raise Stop(
                 Verdict.DIFFERENT, f"the output of a timed call, on {where} in the same storage: {result.reason}"
             )
-        said = "" if probe else comparison.timed_format(got, truths, result, seed, own)
+        said = "" if probe else comparison.likeness.of_timed_call(got, truths, result, seed, own)
         if said:
             raise Stop(Verdict.DIFFERENT, f"the output of a timed call, on fresh data in the same storage: {said}")
 

@@ -1,6 +1,6 @@
 """What one worker holds and does: a script's model, its inputs, and the calls that the tool asks for.
 
-Both sides run by this code, the reference's process too (reference.py adds to it what only the reference is asked), so
+Both sides run by this code, the reference's process too (reference/ adds to it what only the reference is asked), so
 that their times compare.
 """
 

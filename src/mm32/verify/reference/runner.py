@@ -1,10 +1,4 @@
-"""The program of the reference's process: what a worker does, and what only the trusted reference is asked.
-
-The reference makes the inputs, the parameters and the probes' data, and gives the truth: its own result in float64, the
-gauge of errors, and results computed wrongly on purpose. No candidate is loaded here. This is the one module outside of
-worker/ that imports it: the reference has to run by the same code as the candidate, or their times would not compare.
-The tool's own process never imports this module; process.py starts it.
-"""
+"""The reference's model, its inputs, its truth in float64, and its results computed wrongly on purpose."""
 
 from __future__ import annotations
 
@@ -20,23 +14,16 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
-from . import machine, text
-from .exchange import handover, wire
-from .inputs import catalogue, contents, isolating, probes, regrouped, states, variations
-from .inputs.contents import has_structure
-from .judging import exact, oracle
-from .judging.bounds import Truth, rms
-from .judging.draws import COMPARES, LOOKUPS, CannotReplay, Watch
-from .judging.flow import PICKS, Label
-from .judging.formats import FORMATS
-from .judging.operator_mode import base_name
-from .judging.places import GUARDED, LOOKED_UP, Guard
-from .judging.rounding import U32, Rounding, round_to
-from .judging.straight_through import StraightThrough
-from .judging.zeros import SkipsZeros
-from .worker import main as worker
-from .worker import plain
-from .worker.runner import (
+from .. import machine
+from ..exchange import handover, wire
+from ..judging import exact, oracle
+from ..judging.bounds import Truth
+from ..judging.draws import CannotReplay
+from ..judging.flow import PICKS, Label
+from ..judging.formats import FORMATS
+from ..judging.operator_mode import base_name
+from ..judging.rounding import U32, Rounding, round_to
+from ..worker.runner import (
     Answer,
     BuildError,
     Request,
@@ -46,40 +33,19 @@ from .worker.runner import (
     seed_everything,
     seed_others,
 )
+from .freedom import Freedom
+from .varied import Varied
 
 # Seconds of a forward in fp32 above which its truth is made of a part of the batch, and of how large a part.
 SLICE_ABOVE = {"cpu": 1.0, "cuda": 0.05}
 SLICE_BYTES = {"cpu": 32 << 20, "cuda": 256 << 20}  # of an output, above which the same is done
 SLICE_INPUTS = 1 << 30  # bytes of all inputs, above which it is done however small the output
 KEPT_INPUTS = 8 << 30  # bytes of inputs up to which those that variations start from are kept in this process
-MOST_EDGES = 4096  # entries of a buffer whose numbers are put into inputs
-MOST_FREE = 64 << 20  # bytes of inputs, and of an output, of which it is said where NaN and Inf decide nothing
 SHARE = 16
 REPEATED = 1_000_003  # between the seeds of disturbed runs of the same data
-# Of the model's parameters and buffers of floating point, by a variation's name.
-CHANGES: dict[str, Callable[[torch.nn.Module, torch.Generator], list[str] | None]] = {
-    "parameters": states.perturb,
-    "parameters of one sign": partial(states.perturb, signs=False),
-    "large parameters": states.enlarge,
-    "parameters times 4": partial(states.enlarge, by=4.0),
-    "parameters times 2": partial(states.enlarge, by=2.0),
-    "small parameters": partial(states.enlarge, by=2.0**-10),
-}
-
-# Of an output's size: float64 entries that differ by less, for other numbers in an input, do not depend on these.
-INDEPENDENT = 2.0**-30
-
-BY_NAME = {
-    variation.name: variation for variation in (*catalogue.VARIATIONS, *catalogue.MILDER.values(), *isolating.ISOLATING)
-}
-SUMS = {"aten::sum", "aten::cumsum"}
-LONG_PRODUCTS = {"prod", "cumprod"}
 # A loop over a sequence with so many multiplications and exponentials has decays, whose products an honest kernel computes as
 # exponentials of differences of sums.
 RECURRENT, EXPONENTIALS = 32, {"exp", "exp2"}
-PLACES = ("grid_sampler", "searchsorted", "bucketize")  # operators that take numbers of floating point for places
-# Operators that turn absolute errors into relative ones, which an honest kernel (exp2 of x log2 e) has of large values.
-STEEP = ("exp", "softmax", "attention", "sin", "cos", "tan")
 
 
 class ReferenceRunner(ScriptRunner):
@@ -106,6 +72,7 @@ class ReferenceRunner(ScriptRunner):
         self.separable: list[int] | None = None  # inputs of which a part of the batch can be taken alone
         self.kept: list[Any] | None = None  # inputs that variations start from, where they are kept here
         self.placed = False  # whether others have been placed since
+        self.varied, self.freedom = Varied(self), Freedom(self)
 
     def operations(self) -> dict[str, Callable[[Request], Answer]]:
         return {
@@ -123,10 +90,10 @@ class ReferenceRunner(ScriptRunner):
             "examine": self.examine,
             "gauge": self.gauge,
             "spoiled": self.spoiled,
-            "probe": self.probe,
+            "probe": self.varied.probe,
             "coarse": self.coarse,
-            "vary": self.vary,
-            "free": self.free,
+            "vary": self.varied.vary,
+            "free": self.freedom.free,
         }
 
     def machine(self, request: Request) -> Answer:
@@ -183,7 +150,7 @@ class ReferenceRunner(ScriptRunner):
         self.restore_state(self.usual_state)
         found = []
         for seed in request["seeds"]:
-            given = [t.to(self.device) if isinstance(t, Tensor) else t for t in _values(self._get_inputs(seed))]
+            given = [t.to(self.device) if isinstance(t, Tensor) else t for t in _values(self.script_inputs(seed))]
             seed_everything(seed)
             self.call(given)
             left = {name: own.detach().clone() for name, own, _ in self._kept()}
@@ -199,7 +166,7 @@ class ReferenceRunner(ScriptRunner):
         They are made on the model's device where the script's own calls allow it. A dict holds arguments by name.
         """
         self.kept = None
-        made = self._get_inputs(request["seed"])
+        made = self.script_inputs(request["seed"])
         self.names = [str(name) for name in made] if isinstance(made, dict) else None
         self.place(_values(made))
         return {"value": self.inputs, "names": self.names}
@@ -225,7 +192,7 @@ class ReferenceRunner(ScriptRunner):
         entries in the order of memory that "orders" gives. Those of another shape or type than the first are left out."""
         made: list[list[Tensor]] = []
         for seed in request["seeds"]:
-            of = self._get_inputs(seed)
+            of = self.script_inputs(seed)
             made.append([t for _, t in wire.leaves(_values(of)) if isinstance(t, Tensor)])
         like = [[(t.shape, t.dtype) for t in one] for one in made]
         made = [
@@ -240,7 +207,7 @@ class ReferenceRunner(ScriptRunner):
         ]
         return {"value": rows}
 
-    def _get_inputs(self, seed: int) -> Any:
+    def script_inputs(self, seed: int) -> Any:
         """What the script makes. Generators are left as they were: calls in a row draw on from where the last left them."""
         assert self.script is not None
         make = self.script.function("get_inputs")
@@ -292,7 +259,7 @@ class ReferenceRunner(ScriptRunner):
         self.restore_state()
         why_not = ""
         try:
-            drawn = self._drawn(request["seed"])
+            drawn = self.drawn(request["seed"])
             if self.last is None:  # the inputs are others than at the last forward
                 self.forward({"seed": request["seed"]})
                 self.restore_state()
@@ -315,7 +282,7 @@ class ReferenceRunner(ScriptRunner):
                 "value": {"exact": self.copy(found.output), "rows": rows},
                 "lengths": found.lengths,
                 "products": found.products,
-                "decays": found.multiplications >= RECURRENT and bool(self._operators() & EXPONENTIALS),
+                "decays": found.multiplications >= RECURRENT and bool(self.operators() & EXPONENTIALS),
                 "noise": found.noise,
                 "unordered": found.unordered,
                 "flips": found.flips,
@@ -334,11 +301,11 @@ class ReferenceRunner(ScriptRunner):
         finally:
             self.restore_state()
             if not why_not:
-                self._free_memory()
-        self._free_memory()  # what the exception's traceback held is free only now
+                self.free_memory()
+        self.free_memory()  # what the exception's traceback held is free only now
         raise BuildError(why_not)
 
-    def _drawn(self, seed: int) -> list[Any]:
+    def drawn(self, seed: int) -> list[Any]:
         """The random numbers that the model draws with this seed."""
         assert self.model is not None
         if self.recorder is not None and not self.recorder.drawn:
@@ -415,7 +382,7 @@ class ReferenceRunner(ScriptRunner):
         )
         # What no operator returned may come by a way that is not seen.
         found = [self.recorder.flow.of(t) if isinstance(t, Tensor) else None for _, t in wire.leaves(output)]
-        unseen = Label(self.u, inner_u, picked=bool(self._operators() & PICKS))
+        unseen = Label(self.u, inner_u, picked=bool(self.operators() & PICKS))
         labels = [label if label is not None else unseen for label in found]
         self.inner_u = [label.inner or inner_u for label in labels]
         # As large as the data, and drawn anew later: only the names are kept.
@@ -436,14 +403,14 @@ class ReferenceRunner(ScriptRunner):
         }, output
 
     def gauge(self, request: Request) -> Answer:
-        contraction, values = self._traced()
+        contraction, values = self.traced()
         gauge = contraction.gauge(values)
-        self._free_memory()
+        self.free_memory()
         return {"value": gauge}
 
     def spoiled(self, request: Request) -> Answer:
         """The product computed wrongly on purpose, for the self-test: "how" is tf32 or half."""
-        contraction, values = self._traced()
+        contraction, values = self.traced()
         if request["how"] == "tf32":
             output = contraction.run(values, oracle.tf32, oracle.tf32)
         else:
@@ -461,7 +428,7 @@ class ReferenceRunner(ScriptRunner):
         in_format = "format" in request
         cut = FORMATS[request["format"]] if in_format else partial(round_to, bits=request["bits"])
         counting, rounding = Rounding(), Rounding(cut=cut)
-        drawn = self._drawn(request["seed"])
+        drawn = self.drawn(request["seed"])
         with _seeded(self.model, request["seed"]), exact.DoubleModel(self.model, drawn) as twin:
             right = twin(self.inputs, counting, self.names)
             if not counting.products:
@@ -480,310 +447,20 @@ class ReferenceRunner(ScriptRunner):
             return t.to(like.dtype) if isinstance(like, Tensor) else t
 
         output = rough if in_format else pytree.tree_map_only(Tensor, cast, rough)
-        self._free_memory()
+        self.free_memory()
         return {"products": counting.products, "apart": max(errors, default=0.0), "value": self.copy(output)}
 
-    def vary(self, request: Request) -> Answer:
-        """Fill the inputs with other data made from them ("name", "seed"), or change the parameters; return both, or
-        "why_not", which is empty where the model has nothing that this variation could show."""
-        assert self.model is not None
-        name, seed = request["name"], request["seed"]
-        generator = torch.Generator(device=self.device).manual_seed(seed)
-        leaves, spec = pytree.tree_flatten(self.inputs)
-        variation = BY_NAME.get(name)
-        if variation is not None and variation.isolating and not self._isolates(name, request["entries"]):
-            return {"why_not": ""}
-        limited: dict[int, str] = {}
-        if self.recorder is not None and (variation is None or variation.outside):
-            limited = self.recorder.limited
-        hiding: set[int] = set()
-        if name.startswith("fractions") and self.recorder is not None and isolating.exponential(self.recorder.names):
-            hiding = self.recorder.hiding
-        if variation is not None and variation.spreads and any(of in op for op in self._operators() for of in PLACES):
-            return {"why_not": "a NaN is no place: the reference looks something up by numbers of floating point"}
-        if name in ("near one", "near zero") and not self._operators() & LONG_PRODUCTS:
-            return {"why_not": ""}
-        if name == "edges" and not self._operators() & COMPARES:
-            return {"why_not": ""}
-        steep = self.recorder is not None and any(
-            word in op.replace("expand", "") for op in self.recorder.names for word in STEEP
-        )
-        if steep and name in ("times 100000", "times 10000", "far below", "rare large rows"):
-            return {"why_not": "it would turn the rounding of large values into errors of the answer"}
-        if name == "wide integers" and (self._lookups() or not (self.products or self._only_sums())):
-            return {"why_not": ""}
-        own: list[Any] = []  # which `place` writes to
-        if sum(t.nbytes for t in leaves if isinstance(t, Tensor)) <= MOST_FREE:
-            own = [t.clone() if isinstance(t, Tensor) else t for t in leaves]
-        odd = variation is not None and variation.odd
-        filled: list[Any] = []
-        unvaried: list[str] = []
-        turned: dict[str, Tensor] = {}
-        try:
-            if variation is not None and variation.state:
-                if name == "integer buffers":
-                    self._exchange(generator, seed, unvaried)
-                elif name == "plain tensors":
-                    turned = states.turn(plain.tensors(self.model), generator, unvaried)
-                    self.ready = None
-                else:
-                    change = isolating.thin if variation.isolating else CHANGES[name]
-                    unvaried += change(self.model, generator) or []
-                    self.ready = None
-                self.keep_state(list(self.kept_state))
-            else:
-                fill = self._isolated if variation is not None and variation.isolating else variations.fill
-                wide = name == "wide integers" and not self.products
-                if name in ("near one", "near zero"):
-                    filled = variations.near(leaves, generator, name == "near one", max(self.lengths, default=0))
-                elif name == "edges":
-                    filled = variations.on_edges(leaves, generator, self._edges(leaves))
-                elif name == "ends":
-                    filled = variations.on_ends(leaves, generator, self.recorder.limited if self.recorder else ())
-                elif name == "another draw":
-                    other = pytree.tree_leaves(self._get_inputs(seed)) if variations.alike(leaves) else []
-                    filled = variations.of_another_draw(leaves, other, generator)
-                elif name in ("other integers", "integers in other places"):
-                    exchange = name == "integers in other places"
-                    filled = regrouped.replaced(leaves, generator, exchange, request["steady"])
-                else:
-                    filled = fill("wide sums" if wide else name, leaves, generator)
-                filled = _kept_within(filled, leaves, limited, hiding)
-                if name == "ones and zeros" and not self._may_rise(1):
-                    filled = [old if _all_zero(old) else new for old, new in zip(leaves, filled, strict=True)]
-                self.place(pytree.tree_unflatten(filled, spec))
-        except contents.CannotVary as error:
-            return {"why_not": str(error), "unvaried": unvaried}
-        watch = Watch() if name == "an Inf" and request.get("integers") else contextlib.nullcontext()
-        with watch:
-            why_not = self._fails(seed, odd)
-        if isinstance(watch, Watch) and watch.found and not why_not:
-            return {"why_not": "the reference makes NaN of it, and integers of that: which ones, means nothing"}
-        if why_not and own and filled and self._vary_some(own, filled, spec, seed, odd):
-            why_not = ""
-        if why_not:
-            return {"why_not": why_not}
-        made: Answer = {"inputs": self.inputs, "state": dict(self.model.state_dict()), "plain": turned}
-        self.usual = (own, spec) if odd else ([], None)
-        return {"value": made, "unvaried": unvaried}
-
-    def _exchange(self, generator: torch.Generator, seed: int, unvaried: list[str]) -> None:
-        """Change buffers of integers and truth values; `unvaried` gets those that had to stay as they are. Raises CannotVary."""
-        assert self.model is not None
-
-        def fails() -> bool:
-            self.ready = None
-            self.keep_state(list(self.kept_state))
-            return bool(self._fails(seed, odd=False))
-
-        safe = self._may_rise(states.SMALL)
-        states.exchange(self.model, generator, self.changing, fails, unvaried, safe)
-
-    def _operators(self) -> set[str]:
+    def operators(self) -> set[str]:
         """What the model computes by, without the library's name, those in place without the underscore."""
         return {base_name(name) for name in (self.recorder.names if self.recorder is not None else ())}
 
-    def _lookups(self) -> set[str]:
-        """Operators that take integers for places or lengths, which cannot be any; named as in `_operators`."""
-        names = self.recorder.names if self.recorder is not None else set()
-        return {base_name(name) for name in names if any(word in name for word in LOOKUPS)}
-
-    def _edges(self, inputs: list[Any]) -> Tensor:
-        """Numbers that entries may be compared with: those of operators, of small buffers, and of inputs in order."""
-        assert self.model is not None
-        own = [t for t in self.model.buffers() if t.is_floating_point() and t.numel() <= MOST_EDGES]
-        own += [
-            t for t in inputs if isinstance(t, Tensor) and t.is_floating_point() and t.dim() == 1 and has_structure(t)
-        ]
-        numbers = torch.tensor(sorted(self.recorder.compared if self.recorder is not None else ()), device=self.device)
-        found = torch.cat([numbers, *(t.detach().reshape(-1).float() for t in own)])
-        return found[found.isfinite()]
-
-    def _only_sums(self) -> bool:
-        """Whether the model adds up, and does not multiply."""
-        operators = self.recorder.names if self.recorder is not None else set()
-        return bool(SUMS & operators) and not any("mul" in op or "pow" in op for op in operators)
-
-    def _may_rise(self, most: int) -> bool:
-        """Whether integers that are zero may become `most`. On a GPU a place that is too large ends the process's context, where
-        `Guard` does not know the operator."""
-        if self.device.type == "cpu" or self.recorder is None:
-            return self.device.type == "cpu"
-        known = self._lookups() <= LOOKED_UP.keys()
-        return known or self.recorder.smallest is None or self.recorder.smallest > most
-
-    def _vary_some(self, own: list[Any], filled: list[Any], spec: Any, seed: int, odd: bool) -> bool:
-        """Change only those inputs that the reference has an answer for where each is changed alone: one that is under a root
-        does not keep the others from being negative. Whether there are any."""
-        changed = [i for i, (old, new) in enumerate(zip(own, filled, strict=True)) if not _same(old, new)]
-        if len(changed) < 2:
-            return False
-
-        def fails(some: list[int]) -> bool:
-            self.place(pytree.tree_unflatten([filled[i] if i in some else t for i, t in enumerate(own)], spec))
-            return bool(self._fails(seed, odd))
-
-        some = [i for i in changed if not fails([i])]
-        return bool(some) and len(some) < len(changed) and not fails(some)
-
-    def _fails(self, seed: int, odd: bool) -> str:
-        """Why the reference has no answer for the inputs that it has; empty if it has one. `odd`: it may be NaN or infinite."""
-        guard = Guard() if self.device.type == "cuda" and self._operators() & GUARDED else contextlib.nullcontext()
-        try:
-            with guard:
-                answer = self.forward({"seed": seed})
-        except Exception as error:  # what fails on a GPU is told once it is synchronised
-            return text.one_line(f"the reference fails on it: {error}", 160)
-        finally:
-            self.restore_state()
-        tensors = [t for _, t in wire.leaves(answer.get("value")) if isinstance(t, Tensor) and t.is_floating_point()]
-        fine = odd or all(bool(torch.isfinite(t).all()) for t in tensors)
-        self.ready = (seed, answer) if fine else None
-        return "" if fine else "the reference's own answer is not finite there"
-
-    def free(self, request: Request) -> Answer:
-        """Of each tensor of the output, which entries do not depend on those inputs that are NaN or infinite, and what they are:
-        the same with other numbers in their place, but for rounding. A product with 0, as behind a mask, which a kernel may skip;
-        a Fourier transform. And whole outputs ("others") that are right too: of the model with products that skip zeros, with y
-        for a straight-through estimator's x + (y - x), and with both. Nothing where that is not known.
-        "compares": the model does nothing for a NaN, so where one leads to a number, that is by a comparison."""
-        usual, spec = self.usual
-        found = self._free(usual, spec, pytree.tree_leaves(self.inputs), request["seed"])
-        finite = all(bool(t.isfinite().all()) for t in usual if isinstance(t, Tensor) and t.is_floating_point())
-        return {
-            "value": {
-                "free": found,
-                "others": self.copy(self._others(request["seed"], self.last)) if found else [],
-            },
-            "compares": finite and self.recorder is not None and not self.recorder.asks_nan,
-        }
-
-    def _free(self, usual: list[Any], spec: Any, odd: list[Any], seed: int) -> list[Any]:
-        if not usual:
-            return []
-        outputs, variants = [], []
-        for sign in (0, 1, -1):  # as they are, and much larger than all others: of a maximum they would decide
-            given = [
-                torch.where(t.isfinite() | ~x.isfinite(), x, x if sign == 0 else sign * (100 * _largest(x) + 1))
-                if isinstance(t, Tensor) and t.is_floating_point()
-                else x
-                for t, x in zip(odd, usual, strict=True)
-            ]
-            seed_everything(seed)
-            variants.append(given)
-            with contextlib.suppress(Exception):
-                outputs.append([t for _, t in wire.leaves(self.call(pytree.tree_unflatten(given, spec)))])
-            self.restore_state()
-        if len(outputs) != 3 or any([_shaped(t) for t in one] != [_shaped(t) for t in outputs[0]] for one in outputs):
-            return []
-        apart = self._apart(variants, spec, seed, outputs[0])
-        found: list[Any] = []
-        for i, (a, *others) in enumerate(zip(*outputs, strict=True)):
-            if not isinstance(a, Tensor) or not a.is_floating_point() or a.nbytes > MOST_FREE:
-                found.append(None)
-                continue
-            same = torch.ones_like(a, dtype=torch.bool)
-            for other in others:
-                same &= a == other
-            if apart:
-                same |= apart[i]
-            same &= a.isfinite()
-            found.append([same, a])
-        return self.copy(found)
-
-    def _apart(self, variants: list[list[Any]], spec: Any, seed: int, like: list[Any]) -> list[Tensor]:
-        """Of each tensor of the output, which entries are the same in float64 for all of these inputs, but for its rounding: in
-        fp32 a Fourier transform spreads the rounding of a large number over all of its result. Empty where that is not known."""
-        assert self.model is not None
-        outputs: list[list[Any]] = []
-        with contextlib.suppress(Exception), exact.DoubleModel(self.model, self._drawn(seed)) as twin:
-            for given in variants:
-                values = twin(pytree.tree_unflatten(given, spec), None, self.names)
-                outputs.append([t for _, t in wire.leaves(values)])
-        self.restore_state()
-        shapes = [getattr(t, "shape", None) for t in like]
-        if len(outputs) != len(variants) or any([getattr(t, "shape", None) for t in one] != shapes for one in outputs):
-            return []
-        found = []
-        for a, *others in zip(*outputs, strict=True):
-            if not isinstance(a, Tensor) or not (a.is_floating_point() or a.is_complex()):
-                found.append(torch.zeros(()))
-                continue
-            same = torch.ones_like(a, dtype=torch.bool)
-            for other in others:
-                size = max(rms(a), rms(other))
-                same &= ~((a - other).abs() > INDEPENDENT * (a.abs() + size)) & other.isfinite()
-            found.append(same)
-        return found
-
-    def _others(self, seed: int, like: Any) -> list[list[Any]]:
-        """The outputs for the inputs as they are that a kernel may make instead: of a model that skips zeros in its products, of
-        one that takes its straight-through estimators for what they are, of one that does both; those that are others than
-        `like`, and than each other."""
-        own = [t for _, t in wire.leaves(like)]
-        found: list[list[Any]] = []
-        for skips, straight in ((True, False), (False, True), (True, True)):
-            seed_everything(seed)
-            one: list[Any] = []
-            estimators = StraightThrough()
-            with contextlib.suppress(Exception), contextlib.ExitStack() as modes:
-                if skips:
-                    modes.enter_context(SkipsZeros())
-                if straight:
-                    modes.enter_context(estimators)
-                one = [t for _, t in wire.leaves(self.call(self.inputs))]
-            self.restore_state()
-            if straight and not estimators.found:
-                break
-            size = sum(t.nbytes for t in one if isinstance(t, Tensor))
-            if [_shaped(t) for t in one] != [_shaped(t) for t in own] or size > MOST_FREE:
-                continue
-            if not any(_alike(one, other) for other in (own, *found)):
-                found.append(one)
-        return found
-
-    def _isolates(self, name: str, entries: int) -> bool:
-        operators = self.recorder.names if self.recorder is not None else set()
-        return self.u <= U32 and isolating.fits(name, operators, self.lengths, self.products, entries)
-
-    def _isolated(self, name: str, leaves: list[Any], generator: torch.Generator) -> list[Any]:
-        operators = self.recorder.names if self.recorder is not None else set()
-        spec = pytree.tree_flatten(self.inputs)[1]
-        try:
-            return isolating.fill(
-                name,
-                leaves,
-                generator,
-                self.lengths,
-                isolating.exponential(operators),
-                lambda: isolating.slopes(lambda flat: self.call(pytree.tree_unflatten(flat, spec)), leaves),
-            )
-        finally:
-            self.restore_state()
-
-    def probe(self, request: Request) -> Answer:
-        """Fill inputs and parameters with the data of the probe "name", and return both; or "why_not"."""
-        contraction, values = self._traced()
-        assert self.model is not None
-        try:
-            filled = probes.fill(probes.BY_NAME[request["name"]], contraction, values, request["seed"])
-        except probes.CannotProbe as error:
-            return {"why_not": str(error)}
-        count = len(values) - len(pytree.tree_leaves(self.inputs))
-        for parameter, new in zip(values[:count], filled[:count], strict=True):
-            parameter.detach().copy_(new)
-        spec = pytree.tree_flatten(self.inputs)[1]
-        self.place(pytree.tree_unflatten(filled[count:], spec))
-        self._free_memory()
-        return {"value": {"inputs": self.inputs, "state": dict(self.model.state_dict())}}
-
-    def _traced(self) -> tuple[oracle.Contraction, list[Any]]:
+    def traced(self) -> tuple[oracle.Contraction, list[Any]]:
         """The contraction that the model is, and the inputs of its graph."""
         assert self.contraction is not None
         assert self.model is not None
         return self.contraction, oracle.flat_inputs(self.model, self.inputs)[0]
 
-    def _free_memory(self) -> None:
+    def free_memory(self) -> None:
         handover.make_room(self.device)
 
 
@@ -803,11 +480,6 @@ def _numpy_state() -> tuple[bytes, int]:
 
     state: Any = np.random.get_state(legacy=False)  # noqa: NPY002 - the generator that a script may use
     return state["state"]["key"].tobytes(), state["state"]["pos"]
-
-
-def _alike(one: list[Any], other: list[Any]) -> bool:
-    """Whether the tensors of two outputs of the same shapes are equal."""
-    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True) if isinstance(a, Tensor))
 
 
 def _values(made: Any) -> list[Any]:
@@ -832,42 +504,3 @@ def _close(a: Tensor, b: Tensor) -> bool:
         return torch.equal(a, b)
     largest = float(torch.nan_to_num(b, nan=0.0, posinf=0.0, neginf=0.0).abs().max()) if b.numel() else 0.0
     return not b.numel() or float(torch.nan_to_num(a - b, nan=0.0).abs().max()) <= 1e-2 * largest
-
-
-def main(arguments: list[str]) -> None:
-    worker.main(arguments, ReferenceRunner)
-
-
-def _shaped(value: Any) -> Any:
-    return (value.shape, value.dtype) if isinstance(value, Tensor) else type(value)
-
-
-def _same(a: Any, b: Any) -> bool:
-    """Whether an input was left as it is. NaN in it was put there."""
-    return a is b or not isinstance(a, Tensor) or bool(torch.equal(a, b))
-
-
-def _all_zero(value: Any) -> bool:
-    """Whether it is integers that are all zero."""
-    whole = isinstance(value, Tensor) and not value.is_floating_point() and value.dtype != torch.bool
-    return whole and not bool(value.any())
-
-
-def _kept_within(filled: list[Any], own: list[Any], limited: dict[int, str], hiding: set[int]) -> list[Any]:
-    """`filled`, with numbers from 0 to 1 in the `limited` inputs, and those that are masks as they were. Raises CannotVary where
-    nothing is changed then."""
-    kept = [old if i in hiding else new for i, (old, new) in enumerate(zip(own, filled, strict=True))]
-    for i in limited:
-        if kept[i] is not own[i] and isinstance(kept[i], Tensor):
-            kept[i] = variations.within(own[i], kept[i])
-    if (limited or hiding) and all(new is old for new, old in zip(kept, own, strict=True)):
-        i = next(i for i in sorted((*limited, *hiding)) if filled[i] is not own[i])
-        raise contents.CannotVary(
-            f"the reference takes values from 0 to 1 only: input {i} goes into {limited.get(i, '1 - x, as a mask does')}"
-        )
-    return kept
-
-
-def _largest(t: Tensor) -> Tensor:
-    """The largest size of its finite entries: a mask that is added holds -Inf."""
-    return t.abs().nan_to_num(0.0, 0.0, 0.0).max() if t.numel() else t.new_zeros(())

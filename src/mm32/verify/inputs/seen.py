@@ -1,0 +1,74 @@
+"""What the inputs of all comparisons have in common: a candidate was seen with nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..exchange.wire import leaves
+from .contents import FEW_VALUES, LEAST, few_values, in_words, is_complex_data, is_data, structure
+
+MOST_STEADY = 1 << 24  # entries of an input of which it is noted whether it is always the same
+
+
+class Seen:
+    """Of the inputs of one comparison after another."""
+
+    def __init__(self) -> None:
+        self.steady: dict[int, Tensor] = {}  # those that are no data (masks, indices), and were the same in all
+        self.numbers: dict[int, str] = {}  # those that are a number or so, and were the same in all
+        self.values: dict[int, set[float]] = {}  # of inputs of few values, those that they had
+
+    def note(self, inputs: Any, first: bool = False) -> None:
+        """See which masks and indices the inputs of this comparison have in common with all before; of the `first` one all."""
+        found = [leaf for _, leaf in leaves(inputs)]
+        if first:
+            self.numbers = {i: said for i, t in enumerate(found) if (said := _number(t))}
+            for i, t in enumerate(found):
+                if isinstance(t, Tensor) and LEAST <= t.numel() <= MOST_STEADY and not _may_vary(t):
+                    self.steady[i] = t.clone()
+                    if t.is_floating_point():
+                        self.values[i] = set()
+        for i in list(self.values):
+            seen = few_values(found[i]) if i < len(found) and isinstance(found[i], Tensor) else None
+            if seen is None or len(self.values[i] | seen) > FEW_VALUES:
+                del self.values[i]
+            else:
+                self.values[i] |= seen
+        changed = [i for i, t in self.steady.items() if i >= len(found) or not torch.equal(t, found[i].to(t.device))]
+        for i in changed:
+            del self.steady[i]
+        self.numbers = {i: said for i, said in self.numbers.items() if i < len(found) and _number(found[i]) == said}
+
+    def unlike(self, inputs: Any) -> list[str]:
+        """What no input has been in all that was compared, in words; `inputs`: the last ones."""
+        said = [
+            f"input {i} other than {of}"
+            for i, (_, leaf) in enumerate(leaves(inputs))
+            if isinstance(leaf, Tensor) and (leaf.is_floating_point() or leaf.is_complex()) and (of := structure(leaf))
+        ]
+        for i, t in self.steady.items():
+            kind = "true" if t.dtype == torch.bool else "not 0"
+            what = "truth values" if t.dtype == torch.bool else "few values" if t.is_floating_point() else "integers"
+            share = float((t != 0).double().mean())
+            said.append(f"input {i} other than the same {what} each time ({share:.0%} {kind})")
+        said += [f"input {i} other than {number}" for i, number in self.numbers.items()]
+        for i, seen in self.values.items():
+            if i not in self.steady and seen:
+                said.append(f"input {i} other than {in_words(seen)}")
+        return said
+
+
+def _may_vary(t: Tensor) -> bool:
+    """Whether it is an input that probes change, or one whose structure is told."""
+    return is_data(t) or is_complex_data(t) or ((t.is_floating_point() or t.is_complex()) and bool(structure(t)))
+
+
+def _number(t: Any) -> str:
+    """What a leaf of the inputs is, in words, if it is a number or a few integers, which no probe makes others of; else empty."""
+    if isinstance(t, Tensor):
+        few = 0 < t.numel() < LEAST and not t.is_floating_point() and not t.is_complex()
+        return str(t.tolist()) if few else ""
+    return str(t) if isinstance(t, (int, float)) else ""

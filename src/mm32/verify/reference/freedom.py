@@ -1,0 +1,150 @@
+"""Where NaN and Inf of the inputs decide nothing in the reference's output, and what other answers to them are right too."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from ..exchange import wire
+from ..judging import exact
+from ..judging.bounds import rms
+from ..judging.straight_through import StraightThrough
+from ..judging.zeros import SkipsZeros
+from ..worker.runner import Answer, Request, seed_everything
+from .varied import MOST_FREE
+
+if TYPE_CHECKING:
+    from .runner import ReferenceRunner
+
+# Of an output's size: float64 entries that differ by less, for other numbers in an input, do not depend on these.
+INDEPENDENT = 2.0**-30
+
+
+class Freedom:
+    """Looks for what a runner's model leaves open about NaN and Inf. Nothing is said of outputs of more than MOST_FREE bytes."""
+
+    def __init__(self, runner: ReferenceRunner):
+        self.runner = runner
+
+    def free(self, request: Request) -> Answer:
+        """Of each tensor of the output, which entries do not depend on those inputs that are NaN or infinite, and what they are:
+        the same with other numbers in their place, but for rounding. A product with 0, as behind a mask, which a kernel may skip;
+        a Fourier transform. And whole outputs ("others") that are right too: of the model with products that skip zeros, with y
+        for a straight-through estimator's x + (y - x), and with both. Nothing where that is not known.
+        "compares": the model does nothing for a NaN, so where one leads to a number, that is by a comparison."""
+        runner = self.runner
+        usual, spec = runner.usual
+        found = self._free(usual, spec, pytree.tree_leaves(runner.inputs), request["seed"])
+        finite = all(bool(t.isfinite().all()) for t in usual if isinstance(t, Tensor) and t.is_floating_point())
+        return {
+            "value": {
+                "free": found,
+                "others": runner.copy(self._others(request["seed"], runner.last)) if found else [],
+            },
+            "compares": finite and runner.recorder is not None and not runner.recorder.asks_nan,
+        }
+
+    def _free(self, usual: list[Any], spec: Any, odd: list[Any], seed: int) -> list[Any]:
+        runner = self.runner
+        if not usual:
+            return []
+        outputs, variants = [], []
+        for sign in (0, 1, -1):  # as they are, and much larger than all others: of a maximum they would decide
+            given = [
+                torch.where(t.isfinite() | ~x.isfinite(), x, x if sign == 0 else sign * (100 * _largest(x) + 1))
+                if isinstance(t, Tensor) and t.is_floating_point()
+                else x
+                for t, x in zip(odd, usual, strict=True)
+            ]
+            seed_everything(seed)
+            variants.append(given)
+            with contextlib.suppress(Exception):
+                outputs.append([t for _, t in wire.leaves(runner.call(pytree.tree_unflatten(given, spec)))])
+            runner.restore_state()
+        if len(outputs) != 3 or any([_shaped(t) for t in one] != [_shaped(t) for t in outputs[0]] for one in outputs):
+            return []
+        apart = self._apart(variants, spec, seed, outputs[0])
+        found: list[Any] = []
+        for i, (a, *others) in enumerate(zip(*outputs, strict=True)):
+            if not isinstance(a, Tensor) or not a.is_floating_point() or a.nbytes > MOST_FREE:
+                found.append(None)
+                continue
+            same = torch.ones_like(a, dtype=torch.bool)
+            for other in others:
+                same &= a == other
+            if apart:
+                same |= apart[i]
+            same &= a.isfinite()
+            found.append([same, a])
+        return runner.copy(found)
+
+    def _apart(self, variants: list[list[Any]], spec: Any, seed: int, like: list[Any]) -> list[Tensor]:
+        """Of each tensor of the output, which entries are the same in float64 for all of these inputs, but for its rounding: in
+        fp32 a Fourier transform spreads the rounding of a large number over all of its result. Empty where that is not known."""
+        runner = self.runner
+        assert runner.model is not None
+        outputs: list[list[Any]] = []
+        with contextlib.suppress(Exception), exact.DoubleModel(runner.model, runner.drawn(seed)) as twin:
+            for given in variants:
+                values = twin(pytree.tree_unflatten(given, spec), None, runner.names)
+                outputs.append([t for _, t in wire.leaves(values)])
+        runner.restore_state()
+        shapes = [getattr(t, "shape", None) for t in like]
+        if len(outputs) != len(variants) or any([getattr(t, "shape", None) for t in one] != shapes for one in outputs):
+            return []
+        found = []
+        for a, *others in zip(*outputs, strict=True):
+            if not isinstance(a, Tensor) or not (a.is_floating_point() or a.is_complex()):
+                found.append(torch.zeros(()))
+                continue
+            same = torch.ones_like(a, dtype=torch.bool)
+            for other in others:
+                size = max(rms(a), rms(other))
+                same &= ~((a - other).abs() > INDEPENDENT * (a.abs() + size)) & other.isfinite()
+            found.append(same)
+        return found
+
+    def _others(self, seed: int, like: Any) -> list[list[Any]]:
+        """The outputs for the inputs as they are that a kernel may make instead: of a model that skips zeros in its products, of
+        one that takes its straight-through estimators for what they are, of one that does both; those that are others than
+        `like`, and than each other."""
+        runner = self.runner
+        own = [t for _, t in wire.leaves(like)]
+        found: list[list[Any]] = []
+        for skips, straight in ((True, False), (False, True), (True, True)):
+            seed_everything(seed)
+            one: list[Any] = []
+            estimators = StraightThrough()
+            with contextlib.suppress(Exception), contextlib.ExitStack() as modes:
+                if skips:
+                    modes.enter_context(SkipsZeros())
+                if straight:
+                    modes.enter_context(estimators)
+                one = [t for _, t in wire.leaves(runner.call(runner.inputs))]
+            runner.restore_state()
+            if straight and not estimators.found:
+                break
+            size = sum(t.nbytes for t in one if isinstance(t, Tensor))
+            if [_shaped(t) for t in one] != [_shaped(t) for t in own] or size > MOST_FREE:
+                continue
+            if not any(_alike(one, other) for other in (own, *found)):
+                found.append(one)
+        return found
+
+
+def _alike(one: list[Any], other: list[Any]) -> bool:
+    """Whether the tensors of two outputs of the same shapes are equal."""
+    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True) if isinstance(a, Tensor))
+
+
+def _shaped(value: Any) -> Any:
+    return (value.shape, value.dtype) if isinstance(value, Tensor) else type(value)
+
+
+def _largest(t: Tensor) -> Tensor:
+    """The largest size of its finite entries: a mask that is added holds -Inf."""
+    return t.abs().nan_to_num(0.0, 0.0, 0.0).max() if t.numel() else t.new_zeros(())

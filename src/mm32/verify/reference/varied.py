@@ -1,0 +1,318 @@
+"""Other data for the reference, made from its own: what variations and probes put into its inputs and parameters."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from .. import text
+from ..exchange import wire
+from ..inputs import catalogue, contents, isolating, probes, regrouped, states, variations
+from ..inputs.catalogue import Variation
+from ..inputs.contents import has_structure
+from ..judging.draws import COMPARES, LOOKUPS, Watch
+from ..judging.operator_mode import base_name
+from ..judging.places import GUARDED, LOOKED_UP, Guard
+from ..judging.rounding import U32
+from ..worker import plain
+from ..worker.runner import Answer, Request
+
+if TYPE_CHECKING:
+    from .runner import ReferenceRunner
+
+MOST_EDGES = 4096  # entries of a buffer whose numbers are put into inputs
+MOST_FREE = 64 << 20  # bytes of inputs up to which those before a variation are kept beside the varied ones
+# Of the model's parameters and buffers of floating point, by a variation's name.
+CHANGES: dict[str, Callable[[torch.nn.Module, torch.Generator], list[str] | None]] = {
+    "parameters": states.perturb,
+    "parameters of one sign": partial(states.perturb, signs=False),
+    "large parameters": states.enlarge,
+    "parameters times 4": partial(states.enlarge, by=4.0),
+    "parameters times 2": partial(states.enlarge, by=2.0),
+    "small parameters": partial(states.enlarge, by=2.0**-10),
+}
+BY_NAME = {
+    variation.name: variation for variation in (*catalogue.VARIATIONS, *catalogue.MILDER.values(), *isolating.ISOLATING)
+}
+SUMS = {"sum", "cumsum"}
+LONG_PRODUCTS = {"prod", "cumprod"}
+PLACES = ("grid_sampler", "searchsorted", "bucketize")  # operators that take numbers of floating point for places
+# Operators that turn absolute errors into relative ones, which an honest kernel (exp2 of x log2 e) has of large values.
+STEEP = ("exp", "softmax", "attention", "sin", "cos", "tan")
+LARGER = (
+    "times 100000",
+    "times 10000",
+    "far below",
+    "rare large rows",
+)  # that would show nothing else behind such an operator
+
+
+class Varied:
+    """Varies the inputs and parameters of a runner's model."""
+
+    def __init__(self, runner: ReferenceRunner):
+        self.runner = runner
+
+    def vary(self, request: Request) -> Answer:
+        """Fill the inputs with other data made from them ("name", "seed"), or change the parameters; return both, or
+        "why_not", which is empty where the model has nothing that this variation could show."""
+        runner = self.runner
+        assert runner.model is not None
+        name, seed = request["name"], request["seed"]
+        variation = BY_NAME.get(name)
+        why_not = self._unsuited(name, variation, request["entries"])
+        if why_not is not None:
+            return {"why_not": why_not}
+        generator = torch.Generator(device=runner.device).manual_seed(seed)
+        leaves, spec = pytree.tree_flatten(runner.inputs)
+        own: list[Any] = []  # which `place` writes to
+        if sum(t.nbytes for t in leaves if isinstance(t, Tensor)) <= MOST_FREE:
+            own = [t.clone() if isinstance(t, Tensor) else t for t in leaves]
+        odd = variation is not None and variation.odd
+        filled: list[Any] = []
+        unvaried: list[str] = []
+        turned: dict[str, Tensor] = {}
+        try:
+            if variation is not None and variation.state:
+                turned = self._change_state(variation, generator, seed, unvaried)
+            else:
+                filled = self._filled(name, variation, leaves, generator, request)
+                runner.place(pytree.tree_unflatten(filled, spec))
+        except contents.CannotVary as error:
+            return {"why_not": str(error), "unvaried": unvaried}
+        watch = Watch() if name == "an Inf" and request.get("integers") else contextlib.nullcontext()
+        with watch:
+            why_not = self._fails(seed, odd)
+        if isinstance(watch, Watch) and watch.found and not why_not:
+            return {"why_not": "the reference makes NaN of it, and integers of that: which ones, means nothing"}
+        if why_not and own and filled and self._vary_some(own, filled, spec, seed, odd):
+            why_not = ""
+        if why_not:
+            return {"why_not": why_not}
+        made: Answer = {"inputs": runner.inputs, "state": dict(runner.model.state_dict()), "plain": turned}
+        runner.usual = (own, spec) if odd else ([], None)
+        return {"value": made, "unvaried": unvaried}
+
+    def _unsuited(self, name: str, variation: Variation | None, entries: int) -> str | None:
+        """Why this variation would show nothing, empty where that is not worth a word; None if it may show something. `entries`:
+        of the output."""
+        operators = self.runner.operators()
+        if variation is not None and variation.isolating and not self._isolates(name, entries):
+            return ""
+        if variation is not None and variation.spreads and any(of in op for op in operators for of in PLACES):
+            return "a NaN is no place: the reference looks something up by numbers of floating point"
+        if name in ("near one", "near zero") and not operators & LONG_PRODUCTS:
+            return ""
+        if name == "edges" and not operators & COMPARES:
+            return ""
+        if name in LARGER and any(word in op.replace("expand", "") for op in operators for word in STEEP):
+            return "it would turn the rounding of large values into errors of the answer"
+        if name == "wide integers" and (self._lookups() or not (self.runner.products or self._only_sums())):
+            return ""
+        return None
+
+    def _filled(
+        self,
+        name: str,
+        variation: Variation | None,
+        leaves: list[Any],
+        generator: torch.Generator,
+        request: Request,
+    ) -> list[Any]:
+        """Other inputs in place of these `leaves`. Raises CannotVary."""
+        runner = self.runner
+        recorder = runner.recorder
+        limited: dict[int, str] = {}
+        if recorder is not None and (variation is None or variation.outside):
+            limited = recorder.limited
+        hiding: set[int] = set()
+        if name.startswith("fractions") and recorder is not None and isolating.exponential(recorder.names):
+            hiding = recorder.hiding
+        if variation is not None and variation.isolating:
+            filled = self._isolated(name, leaves, generator)
+        elif name in ("near one", "near zero"):
+            filled = variations.near(leaves, generator, name == "near one", max(runner.lengths, default=0))
+        elif name == "edges":
+            filled = variations.on_edges(leaves, generator, self._edges(leaves))
+        elif name == "ends":
+            filled = variations.on_ends(leaves, generator, recorder.limited if recorder else ())
+        elif name == "another draw":
+            other = pytree.tree_leaves(runner.script_inputs(request["seed"])) if variations.alike(leaves) else []
+            filled = variations.of_another_draw(leaves, other, generator)
+        elif name in ("other integers", "integers in other places"):
+            exchange = name == "integers in other places"
+            filled = regrouped.replaced(leaves, generator, exchange, request["steady"])
+        else:
+            wide = name == "wide integers" and not runner.products
+            filled = variations.fill("wide sums" if wide else name, leaves, generator)
+        filled = _kept_within(filled, leaves, limited, hiding)
+        if name == "ones and zeros" and not self._may_rise(1):
+            filled = [old if _all_zero(old) else new for old, new in zip(leaves, filled, strict=True)]
+        return filled
+
+    def _change_state(
+        self, variation: Variation, generator: torch.Generator, seed: int, unvaried: list[str]
+    ) -> dict[str, Tensor]:
+        """Change the model's parameters and buffers, or its plain tensors, which are returned; `unvaried` gets those that had to
+        stay as they are. Raises CannotVary."""
+        runner = self.runner
+        assert runner.model is not None
+        turned: dict[str, Tensor] = {}
+        if variation.name == "integer buffers":
+            self._exchange(generator, seed, unvaried)
+        elif variation.name == "plain tensors":
+            turned = states.turn(plain.tensors(runner.model), generator, unvaried)
+        else:
+            change = isolating.thin if variation.isolating else CHANGES[variation.name]
+            unvaried += change(runner.model, generator) or []
+        runner.ready = None
+        runner.keep_state(list(runner.kept_state))
+        return turned
+
+    def probe(self, request: Request) -> Answer:
+        """Fill inputs and parameters with the data of the probe "name", and return both; or "why_not"."""
+        runner = self.runner
+        contraction, values = runner.traced()
+        assert runner.model is not None
+        try:
+            filled = probes.fill(probes.BY_NAME[request["name"]], contraction, values, request["seed"])
+        except probes.CannotProbe as error:
+            return {"why_not": str(error)}
+        count = len(values) - len(pytree.tree_leaves(runner.inputs))
+        for parameter, new in zip(values[:count], filled[:count], strict=True):
+            parameter.detach().copy_(new)
+        spec = pytree.tree_flatten(runner.inputs)[1]
+        runner.place(pytree.tree_unflatten(filled[count:], spec))
+        runner.free_memory()
+        return {"value": {"inputs": runner.inputs, "state": dict(runner.model.state_dict())}}
+
+    def _exchange(self, generator: torch.Generator, seed: int, unvaried: list[str]) -> None:
+        """Change buffers of integers and truth values; `unvaried` gets those that had to stay as they are. Raises CannotVary."""
+        runner = self.runner
+        assert runner.model is not None
+
+        def fails() -> bool:
+            runner.ready = None
+            runner.keep_state(list(runner.kept_state))
+            return bool(self._fails(seed, odd=False))
+
+        safe = self._may_rise(states.SMALL)
+        states.exchange(runner.model, generator, runner.changing, fails, unvaried, safe)
+
+    def _lookups(self) -> set[str]:
+        """Operators that take integers for places or lengths, which cannot be any; named as in `ReferenceRunner.operators`."""
+        runner = self.runner
+        names = runner.recorder.names if runner.recorder is not None else set()
+        return {base_name(name) for name in names if any(word in name for word in LOOKUPS)}
+
+    def _edges(self, inputs: list[Any]) -> Tensor:
+        """Numbers that entries may be compared with: those of operators, of small buffers, and of inputs in order."""
+        runner = self.runner
+        assert runner.model is not None
+        own = [t for t in runner.model.buffers() if t.is_floating_point() and t.numel() <= MOST_EDGES]
+        own += [
+            t for t in inputs if isinstance(t, Tensor) and t.is_floating_point() and t.dim() == 1 and has_structure(t)
+        ]
+        numbers = torch.tensor(
+            sorted(runner.recorder.compared if runner.recorder is not None else ()), device=runner.device
+        )
+        found = torch.cat([numbers, *(t.detach().reshape(-1).float() for t in own)])
+        return found[found.isfinite()]
+
+    def _only_sums(self) -> bool:
+        """Whether the model adds up, and does not multiply."""
+        operators = self.runner.operators()
+        return bool(SUMS & operators) and not any("mul" in op or "pow" in op for op in operators)
+
+    def _may_rise(self, most: int) -> bool:
+        """Whether integers that are zero may become `most`. On a GPU a place that is too large ends the process's context, where
+        `Guard` does not know the operator."""
+        runner = self.runner
+        if runner.device.type == "cpu" or runner.recorder is None:
+            return runner.device.type == "cpu"
+        known = self._lookups() <= LOOKED_UP.keys()
+        return known or runner.recorder.smallest is None or runner.recorder.smallest > most
+
+    def _vary_some(self, own: list[Any], filled: list[Any], spec: Any, seed: int, odd: bool) -> bool:
+        """Change only those inputs that the reference has an answer for where each is changed alone: one that is under a root
+        does not keep the others from being negative. Whether there are any."""
+        runner = self.runner
+        changed = [i for i, (old, new) in enumerate(zip(own, filled, strict=True)) if not _same(old, new)]
+        if len(changed) < 2:
+            return False
+
+        def fails(some: list[int]) -> bool:
+            runner.place(pytree.tree_unflatten([filled[i] if i in some else t for i, t in enumerate(own)], spec))
+            return bool(self._fails(seed, odd))
+
+        some = [i for i in changed if not fails([i])]
+        return bool(some) and len(some) < len(changed) and not fails(some)
+
+    def _fails(self, seed: int, odd: bool) -> str:
+        """Why the reference has no answer for the inputs that it has; empty if it has one. `odd`: it may be NaN or infinite."""
+        runner = self.runner
+        guard = Guard() if runner.device.type == "cuda" and runner.operators() & GUARDED else contextlib.nullcontext()
+        try:
+            with guard:
+                answer = runner.forward({"seed": seed})
+        except Exception as error:  # what fails on a GPU is told once it is synchronised
+            return text.one_line(f"the reference fails on it: {error}", 160)
+        finally:
+            runner.restore_state()
+        tensors = [t for _, t in wire.leaves(answer.get("value")) if isinstance(t, Tensor) and t.is_floating_point()]
+        fine = odd or all(bool(torch.isfinite(t).all()) for t in tensors)
+        runner.ready = (seed, answer) if fine else None
+        return "" if fine else "the reference's own answer is not finite there"
+
+    def _isolates(self, name: str, entries: int) -> bool:
+        runner = self.runner
+        operators = runner.recorder.names if runner.recorder is not None else set()
+        return runner.u <= U32 and isolating.fits(name, operators, runner.lengths, runner.products, entries)
+
+    def _isolated(self, name: str, leaves: list[Any], generator: torch.Generator) -> list[Any]:
+        runner = self.runner
+        operators = runner.recorder.names if runner.recorder is not None else set()
+        spec = pytree.tree_flatten(runner.inputs)[1]
+        try:
+            return isolating.fill(
+                name,
+                leaves,
+                generator,
+                runner.lengths,
+                isolating.exponential(operators),
+                lambda: isolating.slopes(lambda flat: runner.call(pytree.tree_unflatten(flat, spec)), leaves),
+            )
+        finally:
+            runner.restore_state()
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether an input was left as it is. NaN in it was put there."""
+    return a is b or not isinstance(a, Tensor) or bool(torch.equal(a, b))
+
+
+def _all_zero(value: Any) -> bool:
+    """Whether it is integers that are all zero."""
+    whole = isinstance(value, Tensor) and not value.is_floating_point() and value.dtype != torch.bool
+    return whole and not bool(value.any())
+
+
+def _kept_within(filled: list[Any], own: list[Any], limited: dict[int, str], hiding: set[int]) -> list[Any]:
+    """`filled`, with numbers from 0 to 1 in the `limited` inputs, and those that are masks as they were. Raises CannotVary where
+    nothing is changed then."""
+    kept = [old if i in hiding else new for i, (old, new) in enumerate(zip(own, filled, strict=True))]
+    for i in limited:
+        if kept[i] is not own[i] and isinstance(kept[i], Tensor):
+            kept[i] = variations.within(own[i], kept[i])
+    if (limited or hiding) and all(new is old for new, old in zip(kept, own, strict=True)):
+        i = next(i for i in sorted((*limited, *hiding)) if filled[i] is not own[i])
+        raise contents.CannotVary(
+            f"the reference takes values from 0 to 1 only: input {i} goes into {limited.get(i, '1 - x, as a mask does')}"
+        )
+    return kept
