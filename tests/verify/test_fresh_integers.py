@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from conftest_verify import Run
 from torch import Tensor
 
 from mm32.verify.inputs import contents, integers, regrouped
@@ -185,3 +186,33 @@ def test_calls_of_windows_get_results_that_no_call_had() -> None:
         assert torch.isin(call[4], table).all()
     assert sum(not torch.equal(call[2], result[2]) for call, result in same) >= 6
     assert not torch.equal(found[0][4], found[1][4])
+
+
+def test_what_every_call_has_alike_is_known() -> None:
+    same, ids = torch.randint(0, 9, (40,)), torch.eye(8)
+
+    def make() -> list[object]:
+        return [torch.randn(16, 4), same.clone(), 3, torch.randint(0, 9, (40,)), ids.clone(), torch.tensor([1, 2])]
+
+    of = Pools([make() for _ in range(4)], CPU)
+    assert of.always_same() == [1, 4], "not the floats and integers that are drawn anew, and no number or so"
+
+
+def test_the_line_says_which_inputs_timed_calls_have_alike(run: Run) -> None:
+    """The graph is the same in every call; that it may be another one shows in probes, and not in times."""
+    right = """
+import torch
+from torch import nn
+
+GRAPH = torch.randint(0, 64, (400,), generator=torch.Generator().manual_seed(1))
+
+class {name}(nn.Module):
+    def forward(self, x, i):
+        return torch.zeros_like(x).index_add(0, i[:200], x[i[200:]])
+
+def get_inputs():
+    return [torch.rand(64, 32), GRAPH.clone()]
+"""
+    report = run(right.format(name="ModelNew"), reference=right.format(name="Model"))
+    assert report.verdict.same, report.reason
+    assert "times with input 1 other than the same in every call" in report.left_out

@@ -3,6 +3,7 @@ other tensors in plain attributes. And NaN that only the reference's own way of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,9 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mm32.verify import probing
 from mm32.verify.inputs import contents, states, variations
 from mm32.verify.judging import diagnosis, exact
-from mm32.verify.judging.bounds import Truth
+from mm32.verify.judging.bounds import ANYWHERE, Truth
 from mm32.verify.judging.draws import Recorder
 from mm32.verify.judging.judge import judge
 from mm32.verify.judging.odd_values import SPREAD_HINT
@@ -109,6 +111,30 @@ SHORTCUTS: dict[str, tuple[str, str, str, str, str, str]] = {
         "x, y",
         "pass",
         "a NaN in another input",
+    ),
+    "padding that never comes": (
+        "m = (i != 0).float()[..., None]; return (self.e(i) * m).sum(1) / m.sum(1).clamp(min=1)",
+        "return self.e(i).mean(1)",
+        "[torch.randint(1, 100, (16, 32))]",
+        "i",
+        "self.e = nn.Embedding(100, 16)",
+        "zeros among integers",
+    ),
+    "bits beyond the sixteenth": (
+        "return sum((x >> b) & 1 for b in range(63))",
+        "return sum((x >> b) & 1 for b in range(16))",
+        "[torch.randint(0, 65536, (16, 32))]",
+        "x",
+        "pass",
+        "wide integers",
+    ),
+    "a norm's least": (
+        "return F.normalize(x, dim=1)",
+        "return x / x.norm(dim=1, keepdim=True)",
+        "[torch.randn(16, 64)]",
+        "x",
+        "pass",
+        "tiny rows",
     ),
     "a scale that is no parameter": (
         "return torch.tanh(self.l(x) * self.s)",
@@ -219,13 +245,73 @@ def test_a_mask_that_is_added_hides_no_nan_of_further_inputs(verdict: Compare) -
     }
 
 
-def test_a_nan_that_spreads_further_is_different_and_told_why(verdict: Compare) -> None:  # noqa: F811
-    low = "return (x.view(16, -1, 8) @ torch.ones(8, 8).triu()).view(x.shape)"
-    got, reason, _ = verdict("return x.view(16, -1, 8).cumsum(2).view(x.shape)", low, "[torch.randn(16, 64)]")
+TRIANGLE = "torch.ones(8, 8).triu()"
+SPREAD = {
+    "sums by a triangle": (
+        "return x.view(16, -1, 8).cumsum(2).view(x.shape)",
+        f"return (x.view(16, -1, 8) @ {TRIANGLE}).view(x.shape)",
+    ),
+    "a recurrence by a triangle": (
+        "y = [x[:, 0]]\n        for t in range(1, 64): y.append(0.9 * y[-1] + x[:, t])\n        return torch.stack(y, 1)",
+        "t = torch.arange(64.0); return x @ torch.where(t >= t[:, None], 0.9 ** (t - t[:, None]), 0.0)",
+    ),
+    "a stencil by a convolution": (
+        "return x.roll(1, 1) + x.roll(-1, 1) - 2 * x",
+        "k = torch.tensor([[[0.0, 1.0, -2.0, 1.0, 0.0]]]); "
+        "return F.conv1d(F.pad(x[:, None], (2, 2), mode='circular'), k)[:, 0]",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SPREAD)
+def test_a_nan_that_spreads_further_is_said_and_is_no_wrong_answer(name: str, verdict: Compare) -> None:  # noqa: F811
+    right, other = SPREAD[name]
+    got, reason, report = verdict(right, other, "[torch.randn(16, 64)]")
+    assert (got, reason) == ("SAME", "")
+    assert probing.FURTHER in report.left_out
+    assert any("are NaN where the reference's are not" in note for note in report.notes)
+
+
+def test_where_a_nan_is_right_numbers_are_judged_as_ever() -> None:
+    right = torch.tensor([1.0, math.nan, 2.0, math.inf])
+    truth = Truth("output", right, right.double(), spreads=ANYWHERE)
+    assert judge(torch.tensor([math.nan, math.nan, 2.0, math.nan]), [truth]).same
+    for wrong in ([1.0, math.nan, 3.0, math.nan], [1.0, 1.0, 2.0, math.inf], [math.inf, math.nan, 2.0, math.inf]):
+        assert not judge(torch.tensor(wrong), [truth]).same
+
+
+NOT_SPREAD = {
+    "a mask that is multiplied by": (
+        "return torch.where(torch.arange(64) % 2 == 0, x, 0.0)",
+        "return x * (torch.arange(64) % 2 == 0)",
+        SPREAD_HINT,
+    ),
+    "all of it": (
+        "return x + x.roll(1, 1)",
+        "return x + x.roll(1, 1) + 0 * x.sum()",
+        "NaN where the reference's are not",
+    ),
+    "a compensated sum": (
+        "return x.sum(1)",
+        "s = c = torch.zeros(16)\n        for t in range(64):\n            y = x[:, t] - c; z = s + y; c = (z - s) - y; s = z\n"
+        "        return s",
+        "guard for Inf",
+    ),
+    "another answer beside it": (
+        "return x.view(16, -1, 8).cumsum(2).view(x.shape)",
+        f"return (x.view(16, -1, 8) @ {TRIANGLE}).view(x.shape) + x.isnan().any()",
+        "probe 'a NaN'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NOT_SPREAD)
+def test_a_nan_that_has_not_spread_is_different_and_told_why(name: str, verdict: Compare) -> None:  # noqa: F811
+    right, other, said = NOT_SPREAD[name]
+    got, reason, _ = verdict(right, other, "[torch.randn(16, 64)]")
     assert got == "DIFFERENT"
-    assert SPREAD_HINT in reason
+    assert said in reason
     assert "tile" not in reason.replace(SPREAD_HINT, "")
-    assert "guard" not in reason
 
 
 def test_what_an_input_of_few_values_was_is_said(verdict: Compare) -> None:  # noqa: F811

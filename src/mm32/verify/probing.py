@@ -27,11 +27,11 @@ from .inputs.contents import WIDEST
 from .inputs.isolating import FEW, ISOLATING
 from .inputs.probes import PROBES, REORDERED, Probe, skip_reason
 from .inputs.states import not_given
-from .judging.bounds import U32, Truth
+from .judging.bounds import ANYWHERE, INDEPENDENT, U32, Truth
 from .judging.formats import shared
 from .judging.judge import Judgement, judge
 from .judging.likeness import FINE, ORDERED
-from .judging.odd_values import INF_HINT
+from .judging.odd_values import INF_HINT, SPREAD_HINT, further, odd_entries
 from .judging.widened import disturbed_again, unsteady, widen
 from .processes.channel import Failure
 from .report import judgement_record
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from .compare import Comparison
 
 ODD_RAISED = "NaN and Inf, on which it raises"
+FURTHER = "NaN and Inf, of which it makes NaN in more of its output than the reference"
+# The least part of what the reference has finite that is finite then: of an output that is all NaN nothing would be seen.
+STILL_FINITE = 1 / 16
 LATE = "left out for time"
 DECIDES = "rounding decides the reference's own answer there"
 UNSET = "the candidate's parameters cannot be set"
@@ -104,6 +107,7 @@ class Probing:
         self.passed = 0  # probes that were passed, of whose data as many are kept as there is room for
         self.passed_large = 0  # the same of larger data, of which one is kept
         self.disturbed = 0  # probes for which a disturbed run was needed
+        self.usual_odd = 0  # numbers of the script's own inputs that are NaN or infinite
         self.seen: list[float] = []  # bits that the candidate's arithmetic carries, by each kind of data that shows it
 
     def run(self) -> Judgement:
@@ -262,6 +266,7 @@ class Probing:
         worst = Judgement()
         own = comparison.inputs = comparison.own_inputs(self.session.seed)
         comparison.keep_inputs()
+        self.usual_odd = self._odd_inputs()
         draws = DRAWS if self._entries() <= FEW else 1
         few = [v for v in ISOLATING for _ in range(draws if v.name == "impulses" else 1)]
         kinds = [*VARIATIONS[:FIRST], *few, *VARIATIONS[FIRST:]]
@@ -285,25 +290,38 @@ class Probing:
         return worst
 
     def _probe_again(self, variation: Variation, seed: int, own: Any, begin: float) -> tuple[Judgement | None, bool]:
-        """As `_probe`. Where the candidate makes NaN of the reference's Inf, the Infs are put elsewhere, some times at most: a
-        gate of 0, or two Infs that meet, make one of the other by chance; a split product without a guard makes it always."""
+        """As `_probe`. Where the candidate makes NaN of what is Inf or finite in the reference, they are put elsewhere, some
+        times at most: a gate of 0, or two Infs that meet, make NaN by chance, and so may nothing be left that is finite; a split
+        product without a guard makes it always. An answer to Infs that leave none in the reference's takes nothing back."""
         before = self.report.wrong, self.report.picture
+        failed: tuple[Judgement, dict[str, Any], tuple[Any, Any]] | None = None
         for again in range(ELSEWHERE + 1):
-            result, milder = self._probe(variation, seed + 100 * again, own, begin)
-            if (
-                result is None
-                or result.same
-                or not variation.odd
-                or INF_HINT not in result.reason
-                or again == ELSEWHERE
-            ):
+            last = again == ELSEWHERE
+            result, milder = self._probe(variation, seed + 100 * again, own, begin, last)
+            if failed and INF_HINT in failed[0].reason and result is not None and result.same and not self._infinite():
+                self.report.probes.pop()
+                if last:
+                    result, record, (self.report.wrong, self.report.picture) = failed
+                    self.report.probes.append(record)
+                continue
+            if result is None or result.same or not variation.odd or last:
                 break
-            self.report.probes.pop()
+            if INF_HINT not in result.reason and SPREAD_HINT not in result.reason:
+                break
+            failed = result, self.report.probes.pop(), (self.report.wrong, self.report.picture)
             self.report.wrong, self.report.picture = before
         return result, milder
 
-    def _probe(self, variation: Variation, seed: int, own: Any, begin: float) -> tuple[Judgement | None, bool]:
-        """One variation of the `own` inputs: what comes of it, None if it is left out; and whether a milder one may do."""
+    def _infinite(self) -> bool:
+        """Whether the reference's output is infinite anywhere."""
+        found = [t for _, t in leaves(self.comparison.right) if isinstance(t, Tensor) and t.is_floating_point()]
+        return any(bool(t.isinf().any()) for t in found)
+
+    def _probe(
+        self, variation: Variation, seed: int, own: Any, begin: float, last: bool
+    ) -> tuple[Judgement | None, bool]:
+        """One variation of the `own` inputs: what comes of it, None if it is left out; and whether a milder one may do.
+        `last`: Infs are not put elsewhere any more."""
         comparison = self.comparison
         record: dict[str, Any] = {"name": variation.name, "asks": variation.asks}
         self.report.probes.append(record)
@@ -323,7 +341,7 @@ class Probing:
             if variation.state:  # the reference may have found the reason only once it was changed
                 self.reference.ask("build", comparison.build, seed=self.session.seed)
             return None, reason != NO_PARAMETERS
-        result = self._judge_variation(variation, seed, record)
+        result = self._judge_variation(variation, seed, record, last)
         if record.get("reason") == LACKS:
             self.report.probes.remove(record)
         if variation.state:
@@ -342,7 +360,7 @@ class Probing:
         last = self.report.probes[-1] if self.report.probes else {}
         return bool(variation.isolating and last.get("name") == variation.name and last["status"] == "skipped")
 
-    def _judge_variation(self, variation: Variation, seed: int, record: dict[str, Any]) -> Judgement | None:
+    def _judge_variation(self, variation: Variation, seed: int, record: dict[str, Any], last: bool) -> Judgement | None:
         comparison = self.comparison
         if variation.state:
             build = {"init": comparison.build["init"], "state": comparison.varied["state"]}
@@ -369,6 +387,7 @@ class Probing:
         result: Judgement | None = None
         free: dict[str, tuple[Tensor, Tensor]] = {}
         compares = False
+        spreads = ""
         instead = False  # the candidate has one of the other answers that a kernel may make of NaN and Inf
         with suppress(torch.OutOfMemoryError):
             first = judge(got, truths)
@@ -387,6 +406,8 @@ class Probing:
             if equal:
                 self._allow_equal(truths, seed, comparison.right)
                 first = judge(got, truths)
+            if not first.same and variation.further and (last or INF_HINT not in first.reason):
+                first, spreads = self._spread_further(first, variation, truths, got)
             if not first.same and variation.name in ENLARGED and unsteady(truths):
                 record |= {"status": "skipped", "reason": DECIDES}
                 return None
@@ -398,7 +419,10 @@ class Probing:
         comparison.seen.note(comparison.inputs)
         drawn = variation.odd and self.report.problem["draws"]  # what NaN and Inf do depends on what a call draws
         if result.same and not variation.state and not drawn and not instead:
-            self._keep_odd(variation.name, partial(self._truths, variation, free=free, compares=compares, equal=equal))
+            self._keep_odd(
+                variation.name,
+                partial(self._truths, variation, free=free, compares=compares, equal=equal, spreads=spreads),
+            )
         if variation.isolating:
             self._count_bits(result)
         if variation.name == "zero-mean":
@@ -451,6 +475,44 @@ class Probing:
             truth.free, truth.compares = free.get(truth.path), compares
         return free, compares, [[leaf for _, leaf in leaves(one)] for one in value["others"]]
 
+    def _spread_further(
+        self, found: Judgement, variation: Variation, truths: list[Truth], got: Any
+    ) -> tuple[Judgement, str]:
+        """Of an output that was `found` wrong for NaN and Inf: whether all that is wrong is that NaN stands in more of it than of
+        the reference's, as it does behind tiles, transforms, products with triangles, and products in another order. That is
+        said on the verdict's line, and is no wrong answer; the judgement then, and where NaN is right.
+
+        What one odd number makes of one entry has not spread: a mask that is multiplied by, in place of a choice, is wrong. In a
+        model without products only what spreads over finite numbers counts: sums in another order make no NaN of an Inf, as
+        compensated ones do."""
+        parts = [
+            further(one, truth.reference)
+            for (_, one), truth in zip(leaves(got), truths, strict=False)
+            if isinstance(one, Tensor) and isinstance(truth.reference, Tensor)
+        ]
+        of_infinite, of_finite, still = (sum(part[i] for part in parts) for i in range(3))
+        spread = of_finite + (of_infinite if self.truth.products else 0)
+        if not spread > self._odd_inputs() - self.usual_odd or still < STILL_FINITE * (still + of_finite):
+            return found, ""
+        before = [truth.spreads for truth in truths]
+        for truth in truths:
+            truth.spreads = ANYWHERE
+        if (result := judge(got, truths)).same:
+            if FURTHER not in self.report.left_out:
+                self.report.left_out.append(FURTHER)
+            more = of_finite + of_infinite
+            self.session.note(
+                f"probe {variation.name!r}: {more} entries of its output are NaN where the reference's are not"
+            )
+            return result, ANYWHERE
+        for truth, was in zip(truths, before, strict=True):
+            truth.spreads = was
+        return found, ""
+
+    def _odd_inputs(self) -> int:
+        """How many numbers of the inputs are NaN or infinite."""
+        return sum(odd_entries(t) for _, t in leaves(self.comparison.inputs) if isinstance(t, Tensor))
+
     def _output(self, seed: int, odd: bool) -> tuple[Any, str]:
         """The candidate's output; or that it raises, which on `odd` data, that hold NaN or Inf, is no wrong answer."""
         try:
@@ -481,15 +543,16 @@ class Probing:
         noise: bool = True,
         equal: bool = False,
         compares: bool = False,
+        spreads: str = "",
     ) -> list[Truth]:
         """The truths of the reference's output for a variation's data, with what more is right for these; `equal`: what sums of
-        equal terms may be off, too."""
+        equal terms may be off, too; `spreads`: where the candidate may make NaN of what is not."""
         truths = self.truth.of(seed, right, few=variation.isolating, noise=noise)
         for i, truth in enumerate(truths):
             # A sum of Inf and -Inf is NaN; by whoever adds up the weights before the product, which is the same but for
             # these, it is Inf, and behind an activation a number. Data that hold a NaN are another matter.
             truth.either = variation.name == "an Inf"
-            truth.spreads = variation.spreads
+            truth.spreads = spreads or (INDEPENDENT if variation.spreads else "")
             truth.by_row = variation.rare
             gross = GROSS if variation.extreme else FAR_DECAYS.get(variation.name, 0.0) if self.truth.decays else 0.0
             gross = max(gross, ROUGH.get(variation.name, 0.0))

@@ -311,6 +311,10 @@ class Session:
         timeout = comparison.limits(seconds * 50)["timeout"]
         comparison.forget()
         first, *others = self.stages
+        said_already = {*comparison.seen.steady, *comparison.seen.numbers}
+        for i in self.stages[first].pools.always_same():
+            if i not in said_already:
+                self.report.left_out.append(f"times with input {i} other than the same in every call")
         measured = self._measure(first, few, timeout, comparison)
         self.report.timing = measured.record()
         for name in others:

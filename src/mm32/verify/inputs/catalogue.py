@@ -16,7 +16,8 @@ class Variation:
     small beside a few, are added up, and all rounded the same way. `isolating`: data of isolating.py. `milder`: names of
     those that stand in, in turn, where the reference has no finite answer for it or rounding decides what it is. `extreme`:
     on these data honest arithmetic may be hundreds of times as far off as the reference. `spreads`: a NaN may stand wherever
-    the output does not depend on the entry that is NaN: a mask of -Inf that is added hides nothing. `larger`: values grow by
+    the output does not depend on the entry that is NaN: a mask of -Inf that is added hides nothing. `further`: that NaN stands in
+    more of the output than the reference's is said on the verdict's line, and is no wrong answer. `larger`: values grow by
     it. `rare`: few rows are of another kind, and each row of the output is judged by itself."""
 
     name: str
@@ -32,6 +33,7 @@ class Variation:
     milder: tuple[str, ...] = ()
     extreme: bool = False
     spreads: bool = False
+    further: bool = False
     larger: bool = False
     rare: bool = False
 
@@ -126,6 +128,12 @@ VARIATIONS = (
     Variation("times 0.001", "small values: an epsilon that is wrong or left out shows", outside=False, equal=True),
     Variation("times 1e-7", "tiny values: an epsilon that is wrong shows, and fp16's range", outside=False, equal=True),
     Variation(
+        "tiny rows",
+        "rows of 1e-14 to 1e-9 of their size: an epsilon that is left out, or stands elsewhere, shows",
+        outside=False,
+        equal=True,
+    ),
+    Variation(
         "moderate",
         "values from -12 to -4: what is small beside 1 in an exponential must still be accurate",
         ties=True,
@@ -164,6 +172,12 @@ VARIATIONS = (
         outside=False,
         ties=True,
         equal=True,
+    ),
+    Variation(
+        "zeros among integers",
+        "of integers that are all above 0, some 0: what does not look for padding shows",
+        outside=False,
+        ties=True,
     ),
     Variation(
         "sorted integers",
@@ -246,12 +260,22 @@ VARIATIONS = (
         "NaN in an input, at its end, and in vectors: they must appear where the reference has them",
         odd=True,
         ties=True,
+        further=True,
     ),
     *(
-        Variation(name, "NaN in an input: it must appear where the reference has it", odd=True, ties=True, spreads=True)
+        Variation(
+            name,
+            "NaN in an input: it must appear where the reference has it",
+            odd=True,
+            ties=True,
+            spreads=True,
+            further=True,
+        )
         for name in ("a NaN in another input", "a NaN in a third input", "a NaN in a later input")
     ),
-    Variation("an Inf", "one Inf and one -Inf: they must lead to what the reference makes of them", odd=True),
+    Variation(
+        "an Inf", "one Inf and one -Inf: they must lead to what the reference makes of them", odd=True, further=True
+    ),
 )
 MILDER = {
     variation.name: variation

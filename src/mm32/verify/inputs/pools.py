@@ -29,7 +29,7 @@ from torch import Tensor
 
 from ..exchange.wire import DTYPE_NAMES, axis_order, leaves
 from . import integers
-from .contents import has_structure, is_orthogonal
+from .contents import LEAST, has_structure, is_orthogonal
 
 SMALL = 16  # entries, below which a tensor of floats is not mixed
 STATES = 8  # states that are left for a window, at most
@@ -232,6 +232,17 @@ class Pools:
         for i, (name, (flat,)) in enumerate(zip(self.state, pieces, strict=True), self.of_inputs):
             found[name] = self._shaped(i, flat)
         return found
+
+    def always_same(self) -> list[int]:
+        """Which leaves of the inputs are tensors that every call has alike, but for a number or so."""
+        places = [i for i, (_, leaf) in enumerate(self.leaves) if isinstance(leaf, Tensor)]
+        return [
+            places[j]
+            for j in range(self.of_inputs)
+            if not self.mixed[j]
+            and self.pools[j][0].numel() >= LEAST
+            and all(torch.equal(self.pools[j][0], other) for other in self.pools[j][1:])
+        ]
 
     @property
     def bytes(self) -> int:

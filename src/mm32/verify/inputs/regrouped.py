@@ -60,6 +60,21 @@ def _others(rows: Tensor, generator: torch.Generator, exchange: bool) -> Tensor:
     return rows.scatter(-1, first, torch.where(wide, free, rows.gather(-1, first)))
 
 
+def with_zeros(values: Sequence[object], generator: torch.Generator) -> list[object]:
+    """Of integers that are all above 0, one of sixteen becomes 0, one at least. Those in order or all distinct stay: they are
+    offsets or places."""
+    out = list(values)
+    for i, t, whole in _apart(values):
+        rows = whole.movedim(_longest(t), -1)
+        ordered = _are_in_order(rows)
+        if t.dtype not in WIDEST or not bool((whole > 0).all()) or bool(ordered.any()) or bool(ordered.numel() == 0):
+            continue
+        if bool((rows.sort(-1).values.diff(dim=-1) > 0).all()):
+            continue
+        out[i] = like(t, torch.where(few(whole, 16, generator), 0, whole))
+    return changed(out, values)
+
+
 def repeated(values: Sequence[object], generator: torch.Generator) -> list[object]:
     """Of integers, most of a third of the rows become one of the row's own numbers; rows are as `replaced` has them. What belongs
     together stays, and so do rows in order and those of which all numbers are distinct, for what is stored twice at one place

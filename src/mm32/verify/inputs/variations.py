@@ -70,6 +70,7 @@ def fill(name: str, values: Sequence[object], generator: torch.Generator) -> lis
         "times 100000": lambda t: t * 1e5,
         "times 0.001": lambda t: t * 1e-3,
         "times 1e-7": lambda t: t * 1e-7,
+        "tiny rows": lambda t: _tiny_rows(t, generator),
         "moderate": lambda t: -4 - 8 * torch.rand(t.shape, generator=generator, device=t.device),
         "offset": lambda t: size_of(t) * (10 + torch.randn(t.shape, generator=generator, device=t.device)),
         "graded": lambda t: _graded(t, generator),
@@ -150,6 +151,13 @@ def _graded(t: Tensor, generator: torch.Generator) -> Tensor:
     # off.
     steps.view(-1)[:1].clamp_(max=0)
     return torch.randn(t.shape, generator=generator, device=t.device) * size_of(t) * torch.exp2(steps.float())
+
+
+def _tiny_rows(t: Tensor, generator: torch.Generator) -> Tensor:
+    """Rows are what the last axis runs over, entries of a vector; each is so small as a number drawn for it."""
+    rows = (*t.shape[:-1], 1) if t.dim() > 1 else t.shape
+    drawn = torch.rand(rows, generator=generator, device=t.device, dtype=torch.float64)
+    return t * torch.pow(10.0, -14 + 5 * drawn)
 
 
 def _planted(t: Tensor, generator: torch.Generator) -> Tensor:
@@ -537,6 +545,7 @@ SPECIAL: dict[str, Callable[[Sequence[object], torch.Generator], list[object]]] 
     "other integers": regrouped.replaced,
     "integers in other places": partial(regrouped.replaced, exchange=True),
     "repeated integers": regrouped.repeated,
+    "zeros among integers": regrouped.with_zeros,
     "sorted integers": regrouped.in_order,
     "integers sorted along one axis": partial(regrouped.in_order, both=False),
     "truth rows": regrouped.truth_rows,

