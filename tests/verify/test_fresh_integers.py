@@ -188,30 +188,50 @@ def test_calls_of_windows_get_results_that_no_call_had() -> None:
     assert not torch.equal(found[0][4], found[1][4])
 
 
+def test_integers_that_are_the_same_each_time_have_others_in_each_call() -> None:
+    graph, offsets_, causal = torch.randint(0, 64, (2, 300)), offsets(), torch.ones(16, 16).tril() > 0
+
+    def make() -> list[Tensor]:
+        return [torch.randn(64, 4), graph.clone(), offsets_.clone(), causal.clone()]
+
+    of = pools(make)
+    of.fresh = lambda count: [[t.reshape(-1) for t in make()] for _ in range(count)]
+    recipes = of.recipes(5)
+    found = [torch.cat(list(of.pieces(recipe))[1]).view(2, 300) for recipe in recipes]
+    assert all(int(one.min()) >= 0 and int(one.max()) < 64 for one in found)
+    assert len({tuple(one.reshape(-1).tolist()) for one in [*found, graph]}) == 6, "another one in each call"
+    assert all(int((one != graph).sum()) <= 300 / 8 for one in found), "few are others"
+    assert of.always_same() == [2, 3], "what is in order, and blocks of truth values, stay"
+    of.leave_structure()
+    of.fresh = None
+    assert all(torch.equal(call[1], graph) for call in drawn(of, 3)), "a model that wants these has them"
+
+
 def test_what_every_call_has_alike_is_known() -> None:
-    same, ids = torch.randint(0, 9, (40,)), torch.eye(8)
+    same = torch.randn(8, 8)
+    same = same + same.mT
 
     def make() -> list[object]:
-        return [torch.randn(16, 4), same.clone(), 3, torch.randint(0, 9, (40,)), ids.clone(), torch.tensor([1, 2])]
+        return [torch.randn(16, 4), same.clone(), 3, torch.randint(0, 9, (40,)), offsets(), torch.tensor([1, 2])]
 
     of = Pools([make() for _ in range(4)], CPU)
-    assert of.always_same() == [1, 4], "not the floats and integers that are drawn anew, and no number or so"
+    assert of.always_same() == [1], "not what is drawn anew, and no number or so"
 
 
 def test_the_line_says_which_inputs_timed_calls_have_alike(run: Run) -> None:
-    """The graph is the same in every call; that it may be another one shows in probes, and not in times."""
+    """A matrix that is symmetric, and the same each time: there is no other one of its kind to mix it with."""
     right = """
 import torch
 from torch import nn
 
-GRAPH = torch.randint(0, 64, (400,), generator=torch.Generator().manual_seed(1))
+MATRIX = torch.randn(48, 48, generator=torch.Generator().manual_seed(1))
 
 class {name}(nn.Module):
-    def forward(self, x, i):
-        return torch.zeros_like(x).index_add(0, i[:200], x[i[200:]])
+    def forward(self, x, a):
+        return x @ a
 
 def get_inputs():
-    return [torch.rand(64, 32), GRAPH.clone()]
+    return [torch.rand(64, 48), MATRIX + MATRIX.mT]
 """
     report = run(right.format(name="ModelNew"), reference=right.format(name="Model"))
     assert report.verdict.same, report.reason

@@ -8,8 +8,9 @@ Mixed floats are a part of one result, read from a random offset of its memory w
 length from another one at another offset. So values stay of the kind that get_inputs makes, and neither sums nor single entries
 tell which result belongs to them. What is in order, symmetric, triangular or a distribution is a mean of two of them, weighted
 at random, which is so too; of what is orthogonal a product.
-Integers and truth values (indices, masks) are mixed entry by entry, each in its place (integers.py). A recipe, a few numbers
-and the results that belong to its call alone, makes the same data again, which the tool keeps instead of copies.
+Integers and truth values (indices, masks) are mixed entry by entry, each in its place (integers.py); those that get_inputs()
+makes the same each time have a few others in each call. A recipe, a few numbers and the results that belong to its call alone,
+makes the same data again, which the tool keeps instead of copies.
 
 Buffers that forward changes go the same way: every call starts from a state of its own, which comes with its inputs. It is a mean
 of two states that calls of the reference have left, weighted at random, or one of these where buffers are no floats.
@@ -28,8 +29,8 @@ import torch
 from torch import Tensor
 
 from ..exchange.wire import DTYPE_NAMES, axis_order, leaves
-from . import integers
-from .contents import LEAST, has_structure, is_orthogonal
+from . import integers, regrouped
+from .contents import LEAST, CannotVary, has_structure, is_orthogonal
 
 SMALL = 16  # entries, below which a tensor of floats is not mixed
 STATES = 8  # states that are left for a window, at most
@@ -38,6 +39,7 @@ ALIGNMENT = 512  # bytes, of every tensor in a slot
 VARIES = (
     1 / 16
 )  # of a tensor's entries, of which no more may be the same in two results, zeros aside, if it is never mixed
+MOST_REMADE = 1 << 22  # entries of integers that are the same each time, above which timed calls get no others
 # Where a tensor's data come from: an entry of the pool, or a flat tensor that the recipe alone keeps.
 Source = int | Tensor
 # For each tensor: (source,); or (source, offset, source, offset, begin, end); of integers and structures (source, source, seed).
@@ -158,6 +160,7 @@ class Pools:
         for one in tensors[1:]:
             if [(t.shape, t.dtype) for t in one] != [(t.shape, t.dtype) for t in tensors[0]]:
                 raise ValueError("get_inputs() makes tensors of other shapes or dtypes for another seed")
+        self.remade = self._remake(tensors)
         large = [(t.is_floating_point() or t.is_complex()) and t.numel() >= SMALL for t in tensors[0]]
         found = [[yes and has_structure(one[i]) for one in tensors] for i, yes in enumerate(large)]
         self.mixed = [yes and not any(of) for yes, of in zip(large, found, strict=True)]
@@ -191,6 +194,30 @@ class Pools:
             self.usual = self._flat_state(state, device)
             self.pools += [[t] for t in self.usual]
             self.states = [self.usual]
+
+    def _remake(self, results: Sequence[list[Tensor]]) -> dict[int, Tensor]:
+        """Put few others among integers and truth values that are the same in all `results`, in each but the first, and return
+        what they are in that one, by their places. An answer that is kept by them gains nothing then. What has no such others,
+        such as offsets in order and blocks of truth values, stays."""
+        found: dict[int, Tensor] = {}
+        for i, t in enumerate(results[0]):
+            whole = not t.is_floating_point() and not t.is_complex() and LEAST <= t.numel() <= MOST_REMADE
+            if whole and all(torch.equal(t, one[i]) for one in results[1:]):
+                others = [self._with_others(t) for _ in results[1:]]
+                if all(other is not None and not torch.equal(other, t) for other in others):
+                    found[i] = t
+                    for one, other in zip(results[1:], others, strict=True):
+                        assert other is not None
+                        one[i] = other
+        return found
+
+    def _with_others(self, t: Tensor) -> Tensor | None:
+        generator = torch.Generator(t.device).manual_seed(self.chance.randrange(1 << 62))
+        try:
+            (made,) = regrouped.replaced([t], generator)
+        except CannotVary:
+            return None
+        return made if isinstance(made, Tensor) else None
 
     def _flat_state(self, state: Mapping[str, Tensor], device: torch.device) -> list[Tensor]:
         orders = self.orders[self.of_inputs :]
@@ -257,6 +284,10 @@ class Pools:
         """So many, for a window that counts: of results that no call had before, as far as these can be made."""
         self._leave_states(count)
         made = self.fresh(count) if self.fresh is not None else []
+        for one in made:
+            for i, t in self.remade.items():
+                other = self._with_others(t)
+                one[i] = one[i] if other is None else _flat(other, self.orders[i], self.pools[i][0].device)
         found = [self._of(one, [other for other in made if other is not one] or self._own) for one in made]
         rest = made if len(made) > 1 else [*made, *self._own]
         found += [self._mixed_of(rest) for _ in range(count - len(made))]
@@ -307,6 +338,10 @@ class Pools:
     def leave_structure(self) -> None:
         """Take integers and what has structure as they are from now on: the model wants of them what mixing does not keep."""
         self.kinds, self.blended = {}, {}
+        for i, t in self.remade.items():
+            flat = _flat(t, self.orders[i], self.pools[i][0].device)
+            self.pools[i] = [flat for _ in self.pools[i]]
+        self.remade = {}
 
     def _shaped(self, i: int, flat: Tensor) -> Tensor:
         """A tensor of the pool as the model gets it."""
