@@ -190,9 +190,13 @@ def busy(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("busy")
 def test_calls_by_themselves_are_judged_too(run: Run) -> None:
     report = run(RIGHT_HERE.replace("WRONG", "False"), reference=SLOW)
-    assert report.verdict is Verdict.FASTER, report.reason
     assert report.timing is not None
-    assert report.timing["one_call"]["says"] in (AGREES, UNCLEAR)
+    says = report.timing["one_call"]["says"]
+    assert (report.verdict, says) in (
+        (Verdict.FASTER, AGREES),
+        (Verdict.FASTER, UNCLEAR),
+        (Verdict.INCONCLUSIVE, DOUBTS),  # of a busy machine
+    ), report.reason
     report = run(RIGHT_HERE.replace("WRONG", "True").replace("< 20", "< 3"), reference=SLOW)
     assert report.verdict is Verdict.DIFFERENT, report.reason
     assert "the output of a timed call" in report.reason
