@@ -20,4 +20,4 @@ class ModelNew(nn.Module):
         y = (0x5F3759DF - (s.view(torch.int32) >> 1)).view(torch.float32)
         for _ in range(4):
             y = y * (1.5 - 0.5 * s * y * y)
-        return x * torch.where((s < 1e-30) | ~s.isfinite(), 1 / s.sqrt().clamp(min=1e-12), y)
+        return x * torch.where((s < 1e-24) | ~s.isfinite(), 1 / s.sqrt().clamp(min=1e-12), y)
