@@ -640,6 +640,32 @@ def test_inputs_that_are_kept_come_back(monkeypatch: pytest.MonkeyPatch) -> None
     assert runner.keep_inputs({}) == {"kept": False}
 
 
+@pytest.mark.parametrize("names", [("planted", "mixed"), ("planted", "negated", "rolled")])
+def test_a_probe_without_memory_is_left_out_but_few_are(
+    verdict: Callable[..., tuple[str, str, object]], monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
+) -> None:
+    from mm32.verify.reference.varied import Varied
+
+    usual = Varied._vary
+
+    def short(self: Varied, request: dict[str, object]) -> object:
+        if request["name"] in names:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 14 GiB.")
+        return usual(self, request)
+
+    monkeypatch.setattr(Varied, "_vary", short)
+    model = script("return torch.softmax(x, 1)", "[torch.rand(64, 32)]")
+    if len(names) > 2:
+        with pytest.raises(torch.OutOfMemoryError, match="3 probes could not be judged"):
+            verdict(model)
+        return
+    got, reason, report = verdict(model)
+    assert (got, reason) == ("SAME", "")
+    skipped = [p for p in report.probes if p.get("reason") == "the card has no memory left to judge it"]  # type: ignore[attr-defined]
+    assert [p["name"] for p in skipped] == ["planted"]
+    assert f"1 of {len(report.probes)} probes" in report.left_out  # type: ignore[attr-defined]
+
+
 def test_where_a_model_computes() -> None:
     """A generator on another device than the data would disturb nothing."""
     elsewhere = torch.empty(2, device="meta")

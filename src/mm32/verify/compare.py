@@ -185,7 +185,7 @@ class Comparison:
             seed = session.seed + number
             session.at(f"comparing, trial {number + 1} of {wanted}")
             self.inputs = self.own_inputs(seed)
-            mixed = number == wanted - 1 and number >= 2 and self.vary(MIXED, seed) is None
+            mixed = number == wanted - 1 and number >= 2 and self._mixes(seed)
             self.before = self.right if bytes_of(self.right) <= KEPT_BYTES else None
             self.forward(seed)
             if number == 0:
@@ -345,10 +345,19 @@ class Comparison:
         self.unvaried += [str(one) for one in reply.header.get("unvaried") or ()]
         if "why_not" in reply.header:
             self.restore_inputs()
+            if reply.header.get("short"):
+                raise torch.OutOfMemoryError(str(reply.header["why_not"]))
             return str(reply.header["why_not"])
         self.inputs = reply.value["inputs"]
         self.varied = reply.value
         return None
+
+    def _mixes(self, seed: int) -> bool:
+        """Whether the reference has mixed inputs now, for a trial; without memory for them it has its own again."""
+        try:
+            return self.vary(MIXED, seed) is None
+        except torch.OutOfMemoryError:
+            return False
 
     def own_error(self, truths: list[Truth], trial: bool = False) -> str:
         """Why the reference's own output cannot be held to these truths; empty if it can. In a `trial` that rounding decides

@@ -332,7 +332,13 @@ class Probing:
             record |= {"status": "skipped", "reason": reason}
             return None, False
         comparison.inputs = own
-        reason = comparison.vary(variation.name, seed)
+        try:
+            reason = comparison.vary(variation.name, seed)
+        except torch.OutOfMemoryError:
+            self._without_memory(record)
+            if variation.state:
+                self.reference.ask("build", comparison.build, seed=self.session.seed)
+            return None, False
         if reason == "":
             self.report.probes.remove(record)
             return None, False

@@ -33,8 +33,8 @@ PROBES = (
     ),
     Probe(
         "rare rows",
-        "the script's own data, but for a few rows of A and columns of B 2^20 times as large or as small: what looks at a sample "
-        "misses them",
+        "the script's own data, but for a few rows of A and columns of B 2^20 times as small, or of one of both as large: what "
+        "looks at a sample misses them",
         "rule",
     ),
     Probe("randn", "zero-mean data: errors no longer hide in a large sum", "rule"),
@@ -113,8 +113,10 @@ def fill(probe: Probe, contraction: Contraction, inputs: Sequence[Tensor], seed:
         for operand in (a, b.mT):
             _peak(operand, generator)
     elif probe.name == "rare rows":
-        for operand in (a, b.mT):
-            _make_rare(operand, generator)
+        # Of one operand alone some rows are larger: the one entry where two such met would be all of the result's size.
+        first = int(torch.randint(0, 2, (1,), generator=generator, device=device))
+        for number, operand in enumerate((a, b.mT)):
+            _make_rare(operand, generator, larger=number == first)
     elif probe.name == "integers":
         largest = max(1, min(8, int((2**22 / max(k, 1)) ** 0.5)))
         if k * largest * largest >= 2**24:
@@ -170,13 +172,15 @@ def _peak(t: Tensor, generator: torch.Generator) -> None:
     t[..., chosen, :] = t[..., chosen, :] * factor
 
 
-def _make_rare(t: Tensor, generator: torch.Generator) -> None:
-    """Of one row in 64, 2 to 8, none of them a multiple of 8, half become 2^20 times as large, the others as small."""
+def _make_rare(t: Tensor, generator: torch.Generator, larger: bool) -> None:
+    """Of one row in 64, 2 to 8, none of them a multiple of 8, all become 2^20 times as small, or with `larger` half of
+    them as large."""
     count = t.shape[-2]
     order = torch.randperm(count, generator=generator, device=t.device)
     chosen = order[order % SAMPLED != 0][: max(2, min(count // RARE, MOST_RARE))]
-    by = torch.full((len(chosen), 1), 2.0**RANGE, device=t.device, dtype=t.dtype)
-    by[int(torch.randint(0, 2, (1,), generator=generator, device=generator.device)) :: 2] = 2.0**-RANGE
+    by = torch.full((len(chosen), 1), 2.0**-RANGE, device=t.device, dtype=t.dtype)
+    if larger:
+        by[int(torch.randint(0, 2, (1,), generator=generator, device=generator.device)) :: 2] = 2.0**RANGE
     t[..., chosen, :] = t[..., chosen, :] * by
 
 

@@ -84,6 +84,8 @@ class Channel:
         tensors: list[Tensor] = []
         nonce = secrets.token_hex(8)
         request = {"op": op, "nonce": nonce, "value": wire.pack(value, tensors), **fields}
+        if self.device is not None and op not in SMALL:
+            handover.make_room(self.device)  # what was judged has left memory that the worker may need
         with contextlib.ExitStack() as files:
             sent = list(descriptors)
             numbers = handover.chosen(tensors, str(self.device), handover.LARGE) if self.device is not None else []

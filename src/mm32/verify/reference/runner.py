@@ -40,7 +40,7 @@ from .varied import Varied
 SLICE_ABOVE = {"cpu": 1.0, "cuda": 0.05}
 SLICE_BYTES = {"cpu": 32 << 20, "cuda": 256 << 20}  # of an output, above which the same is done
 SLICE_INPUTS = 1 << 30  # bytes of all inputs, above which it is done however small the output
-KEPT_INPUTS = 8 << 30  # bytes of inputs up to which those that variations start from are kept in this process
+KEPT_INPUTS = 2 << 30  # bytes of inputs up to which those that variations start from are kept in this process
 SHARE = 16
 REPEATED = 1_000_003  # between the seeds of disturbed runs of the same data
 # A loop over a sequence with so many multiplications and exponentials has decays, whose products an honest kernel computes as

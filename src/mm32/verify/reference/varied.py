@@ -64,7 +64,17 @@ class Varied:
 
     def vary(self, request: Request) -> Answer:
         """Fill the inputs with other data made from them ("name", "seed"), or change the parameters; return both, or
-        "why_not", which is empty where the model has nothing that this variation could show."""
+        "why_not", which is empty where the model has nothing that this variation could show, and "short" where the card has no
+        memory left for it."""
+        try:
+            return self._vary(request)
+        except torch.OutOfMemoryError as error:
+            said = str(error).split(". ")[0]
+        self.runner.last = self.runner.ready = None
+        self.runner.free_memory()  # what the exception's traceback held is free only now
+        return {"why_not": f"{said}", "short": True}
+
+    def _vary(self, request: Request) -> Answer:
         runner = self.runner
         assert runner.model is not None
         name, seed = request["name"], request["seed"]

@@ -427,7 +427,8 @@ def _memory_for(role: str) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError) as error:
-        raise Failure("memory", f"no memory is left for timed windows ({error})", role=role) from None
+        where = " on the card" if isinstance(error, RuntimeError) else ""  # the driver's, or torch's
+        raise Failure("memory", f"no memory is left{where} for timed windows ({error})", role=role) from None
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from torch.jit._script import OrderedDictWrapper, OrderedModuleDict
 from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
-from ..exchange import memory, wire
+from ..exchange import handover, memory, wire
 from . import caches, plain, script
 from .slots import PLAIN, Slots, random_states
 
@@ -276,6 +276,7 @@ class ScriptRunner:
         """Slots for timed windows as the request describes them (see slots.py), in place of those that there were."""
         if self.slots is not None:
             self.slots.close()
+        handover.free(self.device)  # what calls before have left is missing to the other processes that are timed
         self.slots = Slots(request, self.device, seed_everything)
         self.names, self.stated = request["names"], bool(request.get("stated"))
         return {}
