@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rows.append({"name": name, "expected": wanted, "fits": fits, **result, "results": {}})
             print(verify_runs.line(name, result, fits), flush=True)
             said = summary(rows, len(names), time.monotonic() - begin)
-            kept.write(rows, sizes=list(sizes), timeout=options.timeout, summary=said)
+            kept.write(rows, sizes=list(sizes), timeout=options.timeout, limit=options.limit, summary=said)
     print(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in said.items()))
     return int(not said or bool(said["lost"] or said["wrong"]))
 

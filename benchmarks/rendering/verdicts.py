@@ -104,7 +104,7 @@ def batch(name: str) -> Callable[[Load, Source], str]:
         figures = [
             ("candidates", str(said["candidates"])),
             ("cards", str(made["cards"])),
-            ("lost", str(said["lost"])),
+            ("not reached within its limit" if made.get("limit") else "lost", str(said["lost"])),
             ("with a verdict that they may not get", str(said["wrong"])),
             ("seconds, all included", f"{said['seconds']:.0f}"),
             ("candidates a minute", f"**{said['rate']:.1f}**"),
