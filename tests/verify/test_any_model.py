@@ -638,6 +638,19 @@ def test_inputs_that_are_kept_come_back(monkeypatch: pytest.MonkeyPatch) -> None
     assert torch.equal(runner.inputs[0], own[0])
     monkeypatch.setattr("mm32.verify.reference.runner.KEPT_INPUTS", 100)
     assert runner.keep_inputs({}) == {"kept": False}
+    assert runner.restore_inputs({}) == {"kept": False}
+
+
+def test_what_is_kept_of_inputs_is_not_what_the_next_variation_writes_to() -> None:
+    """An expanded input has no memory of its own that others could be written to: the inputs are made anew each time."""
+    runner = ReferenceRunner()
+    own = [torch.rand(4, 6), torch.ones(1, 3).expand(2, 3)]
+    runner.place([own[0].clone(), own[1]])
+    runner.keep_inputs({})
+    for _ in range(3):
+        runner.place([runner.inputs[0] * 100, torch.ones(1, 3).expand(2, 3)])
+        runner.restore_inputs({})
+        assert torch.equal(runner.inputs[0], own[0])
 
 
 @pytest.mark.parametrize("names", [("planted", "mixed"), ("planted", "negated", "rolled")])

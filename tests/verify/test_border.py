@@ -77,6 +77,13 @@ def test_pages_are_made_of_records_alone(path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("folder", ["inputs", "judging", "timing", "worker", "reference"])
+def test_a_package_says_what_each_of_its_modules_is(folder: str) -> None:
+    said = ast.get_docstring(ast.parse((PACKAGE / folder / "__init__.py").read())) or ""
+    named = {word for line in said.splitlines() for word in line.strip().split("  ")[0].split(", ")}
+    assert {path.stem for path in (PACKAGE / folder).glob("*.py")} - {"__init__"} <= named
+
+
 def test_the_references_program_is_the_one_that_shares_the_workers_code() -> None:
     files = (PACKAGE / "reference").glob("*.py")
     assert {name for path in files for name in imports(path) if name.startswith("worker")} == {

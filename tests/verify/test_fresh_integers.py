@@ -207,6 +207,21 @@ def test_integers_that_are_the_same_each_time_have_others_in_each_call() -> None
     assert all(torch.equal(call[1], graph) for call in drawn(of, 3)), "a model that wants these has them"
 
 
+def test_a_small_constant_keeps_no_other_integers_from_being_taken_as_they_are() -> None:
+    lengths = torch.tensor([3, 9, 4, 9])
+
+    def make() -> list[Tensor]:
+        return [torch.randint(0, 999, (4, 50)), lengths.clone()]
+
+    for _ in range(20):
+        of = pools(make)
+        assert of.varies == [True, True]
+        assert of.keep_constants()
+        assert not of.keep_constants()
+        assert list(of.kinds) == [0], "the others are mixed as before"
+        assert all(torch.equal(call[1], lengths) for call in drawn(of, 2))
+
+
 def test_what_every_call_has_alike_is_known() -> None:
     same = torch.randn(8, 8)
     same = same + same.mT

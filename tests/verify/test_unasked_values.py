@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from mm32.verify import probing
 from mm32.verify.inputs import contents, states, variations
 from mm32.verify.judging import diagnosis, exact
-from mm32.verify.judging.bounds import ANYWHERE, Truth
+from mm32.verify.judging.bounds import Truth
 from mm32.verify.judging.draws import Recorder
 from mm32.verify.judging.judge import judge
 from mm32.verify.judging.odd_values import SPREAD_HINT
@@ -272,12 +272,28 @@ def test_a_nan_that_spreads_further_is_said_and_is_no_wrong_answer(name: str, ve
     assert any("are NaN where the reference's are not" in note for note in report.notes)
 
 
-def test_where_a_nan_is_right_numbers_are_judged_as_ever() -> None:
+def test_where_a_nan_was_seen_one_is_right_and_numbers_are_judged_as_ever() -> None:
     right = torch.tensor([1.0, math.nan, 2.0, math.inf])
-    truth = Truth("output", right, right.double(), spreads=ANYWHERE)
+    truth = Truth("output", right, right.double(), spread=torch.tensor([True, True, False, True]))
     assert judge(torch.tensor([math.nan, math.nan, 2.0, math.nan]), [truth]).same
-    for wrong in ([1.0, math.nan, 3.0, math.nan], [1.0, 1.0, 2.0, math.inf], [math.inf, math.nan, 2.0, math.inf]):
+    for wrong in (
+        [1.0, math.nan, 3.0, math.nan],
+        [1.0, 1.0, 2.0, math.inf],
+        [math.inf, math.nan, 2.0, math.inf],
+        [1.0, math.nan, math.nan, math.inf],
+    ):
         assert not judge(torch.tensor(wrong), [truth]).same
+
+
+def test_no_exception_takes_a_wrong_answer_to_infs_back(verdict: Compare) -> None:  # noqa: F811
+    """NaN in place of the first Inf that comes, and an exception at the next one."""
+    wrong = (
+        "self.n = getattr(self, 'n', 0) + bool(x.isinf().any())\n        if self.n > 1: raise ValueError('no')\n"
+        "        return torch.where(x.isinf().any(1), float('nan'), x.sum(1)) if self.n else x.sum(1)"
+    )
+    got, reason, report = verdict("return x.sum(1)", wrong, "[torch.randn(16, 64)]")
+    assert got == "DIFFERENT", (reason, report.left_out)
+    assert "probe 'an Inf'" in reason
 
 
 NOT_SPREAD = {

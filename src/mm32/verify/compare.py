@@ -116,6 +116,8 @@ class Comparison:
         self.bytes_of_output = self.output_bytes
         self.inputs = self.right = self.before = self.varied = None
         self.made, self.cases = [], []
+        self.likeness.first_error = None
+        self.seen.forget()
         if self.session.device == "cuda":
             handover.free(torch.device("cuda"))
 
@@ -313,9 +315,7 @@ class Comparison:
 
     def restore_inputs(self) -> None:
         """Let the reference have `inputs` again, after others were tried: those that it keeps, if it does."""
-        if self.kept_inputs:
-            self.reference.ask("restore_inputs")
-        else:
+        if not (self.kept_inputs and self.reference.ask("restore_inputs").header["kept"]):
             self.reference.ask("set_inputs", self.inputs, names=self.names)
 
     def give(self, inputs: Any) -> None:

@@ -10,10 +10,11 @@ import math
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,7 +28,7 @@ from .inputs.contents import WIDEST
 from .inputs.isolating import FEW, ISOLATING
 from .inputs.probes import PROBES, REORDERED, Probe, skip_reason
 from .inputs.states import not_given
-from .judging.bounds import ANYWHERE, INDEPENDENT, U32, Truth
+from .judging.bounds import U32, Truth
 from .judging.formats import shared
 from .judging.judge import Judgement, judge
 from .judging.likeness import FINE, ORDERED
@@ -45,6 +46,7 @@ ODD_RAISED = "NaN and Inf, on which it raises"
 FURTHER = "NaN and Inf, of which it makes NaN in more of its output than the reference"
 # The least part of what the reference has finite that is finite then: of an output that is all NaN nothing would be seen.
 STILL_FINITE = 1 / 16
+RAISES = "the candidate raises on it"
 LATE = "left out for time"
 DECIDES = "rounding decides the reference's own answer there"
 UNSET = "the candidate's parameters cannot be set"
@@ -55,7 +57,7 @@ DISTURBED = 3  # probes that needed a disturbed float64 run, after which the oth
 # Of extreme data: how many times what the disturbed run moves an output by counts, and how much of it at least. The power of two
 # of x log2(e), which is honest, is off by several roundings of x, which are thousands.
 MORE, GROSS = 4.0, 2.0**-9
-ELSEWHERE = 4  # times that Infs are put elsewhere
+ELSEWHERE = 4  # times that NaN and Infs are put elsewhere
 MOST_UNJUDGED = 2  # probes that may be left out for that
 # Entries of an output whose bound is found anew where sums of equal terms may explain an error.
 MOST_EQUAL = {"cpu": 1 << 24, "cuda": 1 << 26}
@@ -104,6 +106,8 @@ class Probing:
         self.reference = comparison.reference
         self.truth = comparison.truth
         self.odd: list[Odd] = []  # data of probes that were passed, for timed windows
+        # What makes the truths of the last variation's data, if they were passed, and these data.
+        self.passed_data: tuple[Callable[..., list[Truth]], Any] | None = None
         self.passed = 0  # probes that were passed, of whose data as many are kept as there is room for
         self.passed_large = 0  # the same of larger data, of which one is kept
         self.disturbed = 0  # probes for which a disturbed run was needed
@@ -193,7 +197,11 @@ class Probing:
                 reason = UNSET
             data = None
             if reason is None:
-                data, reason = self._probe_data(probe, self.session.seed + 1000 + number)
+                try:
+                    data, reason = self._probe_data(probe, self.session.seed + 1000 + number)
+                except torch.OutOfMemoryError:
+                    self._without_memory(record)
+                    continue
             if reason is not None:
                 record |= {"status": "skipped", "reason": reason}
                 continue
@@ -209,7 +217,7 @@ class Probing:
                 worst = Judgement(False, f"probe {probe.name!r}: {result.reason}")
             if result.same and not with_state:
                 comparison.inputs = data["inputs"]
-                self._keep_odd(probe.name, partial(self.truth.of_probe, probe))
+                self._keep_odd(probe.name, partial(self.truth.of_probe, probe), data["inputs"])
         if with_state:
             self.reference.ask("build", comparison.build, seed=self.session.seed)
             comparison.build_candidate(comparison.build)
@@ -223,6 +231,8 @@ class Probing:
         if reason is not None:
             return None, reason
         reply = self.reference.ask("probe", name=probe.name, seed=seed)
+        if reply.header.get("short"):
+            raise torch.OutOfMemoryError(str(reply.header["why_not"]))
         return reply.value, reply.header.get("why_not")
 
     def _judge_probe(self, probe: Probe, record: dict[str, Any]) -> Judgement | None:
@@ -292,24 +302,32 @@ class Probing:
     def _probe_again(self, variation: Variation, seed: int, own: Any, begin: float) -> tuple[Judgement | None, bool]:
         """As `_probe`. Where the candidate makes NaN of what is Inf or finite in the reference, they are put elsewhere, some
         times at most: a gate of 0, or two Infs that meet, make NaN by chance, and so may nothing be left that is finite; a split
-        product without a guard makes it always. An answer to Infs that leave none in the reference's takes nothing back."""
+        product without a guard makes it always. An answer to Infs that leave none in the reference's takes nothing
+        back, and no exception does."""
         before = self.report.wrong, self.report.picture
         failed: tuple[Judgement, dict[str, Any], tuple[Any, Any]] | None = None
         for again in range(ELSEWHERE + 1):
             last = again == ELSEWHERE
             result, milder = self._probe(variation, seed + 100 * again, own, begin, last)
-            if failed and INF_HINT in failed[0].reason and result is not None and result.same and not self._infinite():
-                self.report.probes.pop()
-                if last:
+            if failed is not None:
+                raised = result is None and str(self.report.probes[-1].get("reason", "")).startswith(RAISES)
+                says_nothing = INF_HINT in failed[0].reason and _is_same(result) and not self._infinite()
+                if raised or says_nothing:
+                    self.report.probes.pop()
+                    if not (raised or last):
+                        continue
                     result, record, (self.report.wrong, self.report.picture) = failed
                     self.report.probes.append(record)
-                continue
+                    break
             if result is None or result.same or not variation.odd or last:
                 break
             if INF_HINT not in result.reason and SPREAD_HINT not in result.reason:
                 break
             failed = result, self.report.probes.pop(), (self.report.wrong, self.report.picture)
             self.report.wrong, self.report.picture = before
+        if _is_same(result) and self.passed_data is not None:
+            self._keep_odd(variation.name, *self.passed_data)
+        self.passed_data = None
         return result, milder
 
     def _infinite(self) -> bool:
@@ -323,6 +341,7 @@ class Probing:
         """One variation of the `own` inputs: what comes of it, None if it is left out; and whether a milder one may do.
         `last`: Infs are not put elsewhere any more."""
         comparison = self.comparison
+        self.passed_data = None
         record: dict[str, Any] = {"name": variation.name, "asks": variation.asks}
         self.report.probes.append(record)
         reason = LATE if self._late(begin) else None
@@ -393,7 +412,7 @@ class Probing:
         result: Judgement | None = None
         free: dict[str, tuple[Tensor, Tensor]] = {}
         compares = False
-        spreads = ""
+        spread: dict[str, Tensor] = {}
         instead = False  # the candidate has one of the other answers that a kernel may make of NaN and Inf
         with suppress(torch.OutOfMemoryError):
             first = judge(got, truths)
@@ -413,7 +432,7 @@ class Probing:
                 self._allow_equal(truths, seed, comparison.right)
                 first = judge(got, truths)
             if not first.same and variation.further and (last or INF_HINT not in first.reason):
-                first, spreads = self._spread_further(first, variation, truths, got)
+                first, spread = self._spread_further(first, variation, truths, got)
             if not first.same and variation.name in ENLARGED and unsteady(truths):
                 record |= {"status": "skipped", "reason": DECIDES}
                 return None
@@ -425,10 +444,8 @@ class Probing:
         comparison.seen.note(comparison.inputs)
         drawn = variation.odd and self.report.problem["draws"]  # what NaN and Inf do depends on what a call draws
         if result.same and not variation.state and not drawn and not instead:
-            self._keep_odd(
-                variation.name,
-                partial(self._truths, variation, free=free, compares=compares, equal=equal, spreads=spreads),
-            )
+            of = partial(self._truths, variation, free=free, compares=compares, equal=equal, spread=spread)
+            self.passed_data = of, comparison.inputs
         if variation.isolating:
             self._count_bits(result)
         if variation.name == "zero-mean":
@@ -475,6 +492,8 @@ class Probing:
         nothing, and whether the model does nothing for NaN. And whole outputs that are right too: of a kernel that skips zeros,
         for which 0 times NaN is 0, and of one that leaves x + (y - x) out."""
         reply = self.reference.ask("free", seed=seed)
+        if reply.header.get("short"):
+            raise torch.OutOfMemoryError("there is no memory to find out what NaN and Inf decide")
         value, found, compares = reply.value, reply.value["free"], bool(reply.header.get("compares"))
         free = {truth.path: (one[0], one[1]) for truth, one in zip(truths, found, strict=False) if one is not None}
         for truth in truths:
@@ -483,10 +502,10 @@ class Probing:
 
     def _spread_further(
         self, found: Judgement, variation: Variation, truths: list[Truth], got: Any
-    ) -> tuple[Judgement, str]:
+    ) -> tuple[Judgement, dict[str, Tensor]]:
         """Of an output that was `found` wrong for NaN and Inf: whether all that is wrong is that NaN stands in more of it than of
         the reference's, as it does behind tiles, transforms, products with triangles, and products in another order. That is
-        said on the verdict's line, and is no wrong answer; the judgement then, and where NaN is right.
+        said on the verdict's line, and is no wrong answer; the judgement then, and which entries it makes NaN, by path.
 
         What one odd number makes of one entry has not spread: a mask that is multiplied by, in place of a choice, is wrong. In a
         model without products only what spreads over finite numbers counts: sums in another order make no NaN of an Inf, as
@@ -499,10 +518,9 @@ class Probing:
         of_infinite, of_finite, still = (sum(part[i] for part in parts) for i in range(3))
         spread = of_finite + (of_infinite if self.truth.products else 0)
         if not spread > self._odd_inputs() - self.usual_odd or still < STILL_FINITE * (still + of_finite):
-            return found, ""
-        before = [truth.spreads for truth in truths]
-        for truth in truths:
-            truth.spreads = ANYWHERE
+            return found, {}
+        for truth, (_, one) in zip(truths, leaves(got), strict=False):
+            truth.spread = one.isnan() if isinstance(one, Tensor) and isinstance(truth.reference, Tensor) else None
         if (result := judge(got, truths)).same:
             if FURTHER not in self.report.left_out:
                 self.report.left_out.append(FURTHER)
@@ -510,10 +528,10 @@ class Probing:
             self.session.note(
                 f"probe {variation.name!r}: {more} entries of its output are NaN where the reference's are not"
             )
-            return result, ANYWHERE
-        for truth, was in zip(truths, before, strict=True):
-            truth.spreads = was
-        return found, ""
+            return result, {truth.path: truth.spread for truth in truths if truth.spread is not None}
+        for truth in truths:
+            truth.spread = None
+        return found, {}
 
     def _odd_inputs(self) -> int:
         """How many numbers of the inputs are NaN or infinite."""
@@ -528,7 +546,7 @@ class Probing:
                 raise
             if ODD_RAISED not in self.report.left_out:
                 self.report.left_out.append(ODD_RAISED)
-            return None, f"the candidate raises on it: {one_line(failure.message, 160)}"
+            return None, f"{RAISES}: {one_line(failure.message, 160)}"
 
     def _without_memory(self, record: dict[str, Any]) -> None:
         """Leave a probe out that there was no memory to judge: no process waits for an answer, so that the next one can be tried.
@@ -549,16 +567,16 @@ class Probing:
         noise: bool = True,
         equal: bool = False,
         compares: bool = False,
-        spreads: str = "",
+        spread: Mapping[str, Tensor] = MappingProxyType({}),
     ) -> list[Truth]:
         """The truths of the reference's output for a variation's data, with what more is right for these; `equal`: what sums of
-        equal terms may be off, too; `spreads`: where the candidate may make NaN of what is not."""
+        equal terms may be off, too; `spread`: Truth.spread of its tensors, by path."""
         truths = self.truth.of(seed, right, few=variation.isolating, noise=noise)
         for i, truth in enumerate(truths):
             # A sum of Inf and -Inf is NaN; by whoever adds up the weights before the product, which is the same but for
             # these, it is Inf, and behind an activation a number. Data that hold a NaN are another matter.
             truth.either = variation.name == "an Inf"
-            truth.spreads = spreads or (INDEPENDENT if variation.spreads else "")
+            truth.spreads, truth.spread = variation.spreads, spread.get(truth.path)
             truth.by_row = variation.rare
             gross = GROSS if variation.extreme else FAR_DECAYS.get(variation.name, 0.0) if self.truth.decays else 0.0
             gross = max(gross, ROUGH.get(variation.name, 0.0))
@@ -639,19 +657,21 @@ class Probing:
         spent = time.monotonic() - begin - self.comparison.excess_seconds
         return spent + self.comparison.trial_seconds / 2 > self.session.probe_budget
 
-    def _keep_odd(self, name: str, truths: Callable[..., list[Truth]]) -> None:
-        size = bytes_of(self.comparison.inputs)
+    def _keep_odd(self, name: str, truths: Callable[..., list[Truth]], inputs: Any) -> None:
+        size = bytes_of(inputs)
+        if any(one.name == name for one in self.odd):  # of data that were drawn twice
+            name += ", again"
         if size <= ODD_BYTES:
             self.passed += 1
         if size * (len(self.odd) + 1) <= ODD_BYTES:
-            self.odd.append(Odd(name, self.comparison.inputs, truths))
+            self.odd.append(Odd(name, inputs, truths))
         elif size <= ODD_BYTES:  # as many as there is room for, of all that were passed, each with the same chance
             if (place := random.SystemRandom().randrange(self.passed)) < len(self.odd):
-                self.odd[place] = Odd(name, self.comparison.inputs, truths)
+                self.odd[place] = Odd(name, inputs, truths)
         elif ODD_BYTES < size <= LARGEST_ODD:  # one of all, each with the same chance
             self.passed_large += 1
             if random.SystemRandom().randrange(self.passed_large) == 0:
-                self.odd = [Odd(name, self.comparison.inputs, truths)]
+                self.odd = [Odd(name, inputs, truths)]
 
     def _integers(self) -> bool:
         """Whether the output holds integers: places, which the low bits of close numbers decide."""
@@ -659,3 +679,7 @@ class Probing:
 
     def _entries(self) -> int:
         return sum(leaf.numel() if isinstance(leaf, Tensor) else 1 for _, leaf in leaves(self.comparison.right))
+
+
+def _is_same(result: Judgement | None) -> bool:
+    return result is not None and result.same

@@ -153,7 +153,7 @@ class Session:
         # In whichever process: another verification on the card may have had what was missing.
         said = f"{details.get('type', '')} {failure.message}"
         self.short = self.card is not None and ("OutOfMemoryError" in said or "CUDA out of memory" in said)
-        self.short |= self.card is not None and failure.kind == "memory" and "on the card" in failure.message
+        self.short |= self.card is not None and failure.kind == "memory" and bool(details.get("on_card"))
         if failure.kind == "killed" and self.candidate_ran:  # a trusted process, while a candidate's was there
             return Stop(Verdict.CRASHED, f"{self.guard.killed(failure, self.candidate.isolation)}, while {self.stage}")
         if failure.role != "candidate":

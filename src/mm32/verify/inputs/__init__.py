@@ -2,7 +2,11 @@
 
 pools        fresh inputs for every timed call, from a few results of get_inputs()
 integers     fresh indices, lengths and masks for the same
-variations   other data for any model, made from its own
+catalogue    the probes of any model: names, what they ask, how they are judged
+variations   their data, made from the model's own
+regrouped    the same of integers, truth values and symmetric matrices
+contents     what a tensor of inputs holds
+seen         what the inputs of all comparisons had in common
 states       other parameters and buffers for the same
 isolating    data on which a model's sums have few terms, or are exact
 probes       data for a model that is one product with an epilogue

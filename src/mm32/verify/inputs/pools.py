@@ -9,8 +9,8 @@ length from another one at another offset. So values stay of the kind that get_i
 tell which result belongs to them. What is in order, symmetric, triangular or a distribution is a mean of two of them, weighted
 at random, which is so too; of what is orthogonal a product.
 Integers and truth values (indices, masks) are mixed entry by entry, each in its place (integers.py); those that get_inputs()
-makes the same each time have a few others in each call. A recipe, a few numbers and the results that belong to its call alone,
-makes the same data again, which the tool keeps instead of copies.
+makes the same each time, of 4 to 2^20 entries, have a few others in each call. A recipe, a few numbers and the results that
+belong to its call alone, makes the same data again, which the tool keeps instead of copies.
 
 Buffers that forward changes go the same way: every call starts from a state of its own, which comes with its inputs. It is a mean
 of two states that calls of the reference have left, weighted at random, or one of these where buffers are no floats.
@@ -39,7 +39,9 @@ ALIGNMENT = 512  # bytes, of every tensor in a slot
 VARIES = (
     1 / 16
 )  # of a tensor's entries, of which no more may be the same in two results, zeros aside, if it is never mixed
-MOST_REMADE = 1 << 22  # entries of integers that are the same each time, above which timed calls get no others
+MOST_REMADE = 1 << 20  # entries of integers that are the same each time, above which timed calls get no others
+OTHERS = 3  # of them that are made, of which calls get mixtures
+FEW, DRAWS = 256, 8  # entries of them up to which so many draws are tried
 # Where a tensor's data come from: an entry of the pool, or a flat tensor that the recipe alone keeps.
 Source = int | Tensor
 # For each tensor: (source,); or (source, offset, source, offset, begin, end); of integers and structures (source, source, seed).
@@ -171,11 +173,16 @@ class Pools:
         whole = [i for i, t in enumerate(tensors[0]) if not t.is_floating_point() and not t.is_complex()]
         kinds = integers.kinds([[one[i] for i in whole] for one in tensors])
         self.kinds = {i: kind for i, kind in zip(whole, kinds, strict=True) if not kind.fixed}
+        for i in [i for i in self.remade if i not in self.kinds]:  # others that would not be mixed
+            for one in tensors:
+                one[i] = self.remade[i][0]
+            del self.remade[i]
         pairs = list(itertools.pairwise(tensors))
-        of_whole = all(not torch.equal(a[i], b[i]) for a, b in itertools.combinations(tensors, 2) for i in self.kinds)
+        drawn = [i for i in self.kinds if i not in self.remade]
+        of_whole = all(not torch.equal(a[i], b[i]) for a, b in itertools.combinations(tensors, 2) for i in drawn)
         # What is fresh in each result already. Integers that belong together are all taken from one result, or all mixed.
         self.varies = [
-            of_whole if i in self.kinds else large[i] and all(_varies(a[i], b[i]) for a, b in pairs)
+            i in self.remade or of_whole if i in self.kinds else large[i] and all(_varies(a[i], b[i]) for a, b in pairs)
             for i in range(len(tensors[0]))
         ]
         self.shapes = [tuple(t.shape) for t in tensors[0]]
@@ -195,29 +202,52 @@ class Pools:
             self.pools += [[t] for t in self.usual]
             self.states = [self.usual]
 
-    def _remake(self, results: Sequence[list[Tensor]]) -> dict[int, Tensor]:
+    def _remake(self, results: Sequence[list[Tensor]]) -> dict[int, list[Tensor]]:
         """Put few others among integers and truth values that are the same in all `results`, in each but the first, and return
-        what they are in that one, by their places. An answer that is kept by them gains nothing then. What has no such others,
+        what they are, and become, by their places. An answer that is kept by them gains nothing then. What has no such others,
         such as offsets in order and blocks of truth values, stays."""
-        found: dict[int, Tensor] = {}
+        found: dict[int, list[Tensor]] = {}
         for i, t in enumerate(results[0]):
             whole = not t.is_floating_point() and not t.is_complex() and LEAST <= t.numel() <= MOST_REMADE
-            if whole and all(torch.equal(t, one[i]) for one in results[1:]):
-                others = [self._with_others(t) for _ in results[1:]]
-                if all(other is not None and not torch.equal(other, t) for other in others):
-                    found[i] = t
-                    for one, other in zip(results[1:], others, strict=True):
-                        assert other is not None
-                        one[i] = other
+            if not whole or not all(torch.equal(t, one[i]) for one in results[1:]):
+                continue
+            try:
+                others = [self._with_others(t) for _ in range(OTHERS)]
+            except CannotVary:
+                continue
+            found[i] = [t, *others]
+            for number, one in enumerate(results[1:]):
+                one[i] = others[number % OTHERS]
         return found
 
-    def _with_others(self, t: Tensor) -> Tensor | None:
-        generator = torch.Generator(t.device).manual_seed(self.chance.randrange(1 << 62))
-        try:
-            (made,) = regrouped.replaced([t], generator)
-        except CannotVary:
-            return None
-        return made if isinstance(made, Tensor) else None
+    def _with_others(self, t: Tensor) -> Tensor:
+        """Raises CannotVary; of few entries one draw may change nothing by chance."""
+        for again in range(DRAWS):
+            generator = torch.Generator(t.device).manual_seed(self.chance.randrange(1 << 62))
+            try:
+                made = regrouped.replaced([t], generator)[0]
+            except CannotVary:
+                if again + 1 == DRAWS or t.numel() > FEW:
+                    raise
+                continue
+            assert isinstance(made, Tensor)
+            return made
+        raise AssertionError
+
+    def _anew(self, i: int) -> Tensor:
+        """Others in place of integers that are the same each time, for one call: of two that were made, entry by entry."""
+        one, other = self.chance.sample(self.remade[i], 2)
+        made = integers.mixed(self.kinds[i], one, other, self.chance.randrange(1 << 31))
+        return _flat(made, self.orders[i], self.pools[i][0].device)
+
+    def keep_constants(self) -> bool:
+        """Take what is the same each time as it is from now on. Whether others had been put into any."""
+        for i, (t, *_) in self.remade.items():
+            flat = _flat(t, self.orders[i], self.pools[i][0].device)
+            self.pools[i] = [flat for _ in self.pools[i]]
+            self.kinds.pop(i, None)
+        had, self.remade = bool(self.remade), {}
+        return had
 
     def _flat_state(self, state: Mapping[str, Tensor], device: torch.device) -> list[Tensor]:
         orders = self.orders[self.of_inputs :]
@@ -285,9 +315,8 @@ class Pools:
         self._leave_states(count)
         made = self.fresh(count) if self.fresh is not None else []
         for one in made:
-            for i, t in self.remade.items():
-                other = self._with_others(t)
-                one[i] = one[i] if other is None else _flat(other, self.orders[i], self.pools[i][0].device)
+            for i in self.remade:
+                one[i] = self._anew(i)
         found = [self._of(one, [other for other in made if other is not one] or self._own) for one in made]
         rest = made if len(made) > 1 else [*made, *self._own]
         found += [self._mixed_of(rest) for _ in range(count - len(made))]
@@ -337,11 +366,8 @@ class Pools:
 
     def leave_structure(self) -> None:
         """Take integers and what has structure as they are from now on: the model wants of them what mixing does not keep."""
+        self.keep_constants()
         self.kinds, self.blended = {}, {}
-        for i, t in self.remade.items():
-            flat = _flat(t, self.orders[i], self.pools[i][0].device)
-            self.pools[i] = [flat for _ in self.pools[i]]
-        self.remade = {}
 
     def _shaped(self, i: int, flat: Tensor) -> Tensor:
         """A tensor of the pool as the model gets it."""

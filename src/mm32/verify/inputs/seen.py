@@ -42,6 +42,10 @@ class Seen:
             del self.steady[i]
         self.numbers = {i: said for i, said in self.numbers.items() if i < len(found) and _number(found[i]) == said}
 
+    def forget(self) -> None:
+        """Give back the memory of what was the same in all; which inputs that were is kept."""
+        self.steady = dict.fromkeys(self.steady, torch.empty(0))
+
     def unlike(self, inputs: Any) -> list[str]:
         """What no input has been in all that was compared, in words; `inputs`: the last ones."""
         said = [

@@ -154,7 +154,7 @@ def _graded(t: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _tiny_rows(t: Tensor, generator: torch.Generator) -> Tensor:
-    """Rows are what the last axis runs over, entries of a vector; each is so small as a number drawn for it."""
+    """Each row, or each entry of a vector, times a number of its own from 1e-14 to 1e-9."""
     rows = (*t.shape[:-1], 1) if t.dim() > 1 else t.shape
     drawn = torch.rand(rows, generator=generator, device=t.device, dtype=torch.float64)
     return t * torch.pow(10.0, -14 + 5 * drawn)

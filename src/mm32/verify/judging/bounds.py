@@ -41,10 +41,6 @@ class Errors:
     componentwise: float = 0.0
 
 
-# Where a NaN is right beside the reference's.
-INDEPENDENT, ANYWHERE = "where the output depends on nothing odd", "anywhere"
-
-
 @dataclass
 class Truth:
     """What one output should be: the reference's own result, the float64 result, and the gauge of its errors.
@@ -58,8 +54,8 @@ class Truth:
     Without `exact` there is no float64 truth, and the reference's result is taken instead; without `gauge` the model is
     no contraction. With `either`, any number is as right as a NaN of the reference's. With `picked` its
     values are entries of its inputs, and nothing is rounded. `free`: where NaN and Inf of the inputs decide nothing, since any
-    number in their place would give the same, and what that is. `spreads`: where a NaN is right beside the
-    reference's: INDEPENDENT of what is odd, or ANYWHERE. `compares`: the model does
+    number in their place would give the same, and what that is. `spreads`: a NaN is right there too. `spread`:
+    entries that the candidate may make NaN though the reference does not. `compares`: the model does
     nothing for NaN, so that where one led to a number, by comparisons, any value is as right. `extreme`: of data on
     which honest arithmetic of 22 bits loses small entries beside large ones, or on which the reference may be exact by
     chance. `steep`: of a probe's data, of which rounding may decide much. `by_row`: rows are judged by themselves too.
@@ -88,7 +84,8 @@ class Truth:
     either: bool = False
     picked: bool = False
     free: tuple[Tensor, Tensor] | None = None
-    spreads: str = ""
+    spreads: bool = False
+    spread: Tensor | None = None
     compares: bool = False
     extreme: bool = False
     steep: bool = False

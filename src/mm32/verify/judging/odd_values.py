@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from .bounds import ANYWHERE, INDEPENDENT, Truth, rms
+from .bounds import Truth, rms
 
 INF_HINT = (
     "; the reference's are infinite there: Inf - Inf or 0 * Inf on the way makes NaN of it, in split or compensated sums "
@@ -20,21 +20,20 @@ SPREAD_HINT = (
 
 
 def settled(got: Tensor, truth: Truth) -> Tensor:
-    """`got` with the reference's numbers where it has NaN and the output does not depend on the NaN of the inputs, if that is
-    right (Truth.spreads); and where it does depend on it, and the reference's are numbers by comparisons (Truth.compares): those
-    of a rank by sorting are others than those of one by counting."""
+    """`got` with the reference's numbers where a NaN is allowed: in what has been seen to be NaN (Truth.spread), and where the
+    output does not depend on the NaN of the inputs, if that is right (Truth.spreads). And where it does depend on it, and the
+    reference's are numbers by comparisons (Truth.compares): those of a rank by sorting are others than those by counting."""
     if got.shape != truth.reference.shape or got.dtype != truth.reference.dtype:
         return got
-    if truth.spreads == ANYWHERE:
-        got = torch.where(got.isnan() & ~truth.reference.isnan(), truth.reference, got)
+    if truth.spread is not None:
+        allowed = truth.spread.to(got.device)
+        got = torch.where(got.isnan() & allowed & ~truth.reference.isnan(), truth.reference, got)
     if truth.free is None:
         return got
     independent, finite = truth.free[0].to(got.device), truth.reference.isfinite()
     if truth.compares and not truth.either:  # an Inf leads to numbers by more than comparisons
         got = torch.where(~independent & finite, truth.reference, got)
-    return (
-        torch.where(independent & got.isnan() & finite, truth.reference, got) if truth.spreads == INDEPENDENT else got
-    )
+    return torch.where(independent & got.isnan() & finite, truth.reference, got) if truth.spreads else got
 
 
 def decided(got: Tensor, truth: Truth) -> tuple[Tensor, Tensor]:

@@ -37,7 +37,8 @@ SMALL = {"window", "release", "slots", "adopt", "set_inputs", "load", "build", "
 class Failure(Exception):
     """A request without an answer. `kind`: raised, crashed, timeout, memory, processes, printed or channel.
 
-    `details` of "raised" are the fields of `checked_error`; `role` says whose process it was, reference or candidate.
+    `details` of "raised" are the fields of `checked_error`, of "memory" "on_card", where it is a card's. `role` says whose
+    process it was, reference or candidate.
     """
 
     def __init__(self, kind: str, message: str, details: dict[str, Any] | None = None, role: str = ""):
@@ -184,7 +185,7 @@ def _memory_for(load: handover.Load) -> Iterator[None]:
         yield
     except (OSError, RuntimeError) as error:
         said = f"no memory of the card is left to hand {load.size / 2**30:.1f} GiB over ({error})"
-        raise Failure("memory", said) from None
+        raise Failure("memory", said, {"on_card": True}) from None
 
 
 def checked_error(error: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,13 +16,26 @@ from ..judging.bounds import rms
 from ..judging.straight_through import StraightThrough
 from ..judging.zeros import SkipsZeros
 from ..worker.runner import Answer, Request, seed_everything
-from .varied import MOST_FREE
 
 if TYPE_CHECKING:
     from .runner import ReferenceRunner
 
+MOST_FREE = (
+    64 << 20
+)  # bytes of an output, and of others in its place, of which it is said where NaN and Inf decide nothing
 # Of an output's size: float64 entries that differ by less, for other numbers in an input, do not depend on these.
-INDEPENDENT = 2.0**-30
+SAME_WITHIN = 2.0**-30
+
+
+@contextlib.contextmanager
+def _unless_it_fails() -> Iterator[None]:
+    """Nothing comes of a model that raises; lack of memory says nothing of the model."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except Exception:
+        pass
 
 
 class Freedom:
@@ -35,7 +49,17 @@ class Freedom:
         the same with other numbers in their place, but for rounding. A product with 0, as behind a mask, which a kernel may skip;
         a Fourier transform. And whole outputs ("others") that are right too: of the model with products that skip zeros, with y
         for a straight-through estimator's x + (y - x), and with both. Nothing where that is not known.
-        "compares": the model does nothing for a NaN, so where one leads to a number, that is by a comparison."""
+        "compares": the model does nothing for a NaN, so where one leads to a number, that is by a comparison. "short": there is
+        no memory to find that out."""
+        try:
+            return self._found(request)
+        except torch.OutOfMemoryError:
+            pass
+        self.runner.restore_state()
+        self.runner.free_memory()
+        return {"short": True}
+
+    def _found(self, request: Request) -> Answer:
         runner = self.runner
         usual, spec = runner.usual
         found = self._free(usual, spec, pytree.tree_leaves(runner.inputs), request["seed"])
@@ -62,7 +86,7 @@ class Freedom:
             ]
             seed_everything(seed)
             variants.append(given)
-            with contextlib.suppress(Exception):
+            with _unless_it_fails():
                 outputs.append([t for _, t in wire.leaves(runner.call(pytree.tree_unflatten(given, spec)))])
             runner.restore_state()
         if len(outputs) != 3 or any([_shaped(t) for t in one] != [_shaped(t) for t in outputs[0]] for one in outputs):
@@ -88,7 +112,7 @@ class Freedom:
         runner = self.runner
         assert runner.model is not None
         outputs: list[list[Any]] = []
-        with contextlib.suppress(Exception), exact.DoubleModel(runner.model, runner.drawn(seed)) as twin:
+        with _unless_it_fails(), exact.DoubleModel(runner.model, runner.drawn(seed)) as twin:
             for given in variants:
                 values = twin(pytree.tree_unflatten(given, spec), None, runner.names)
                 outputs.append([t for _, t in wire.leaves(values)])
@@ -104,7 +128,7 @@ class Freedom:
             same = torch.ones_like(a, dtype=torch.bool)
             for other in others:
                 size = max(rms(a), rms(other))
-                same &= ~((a - other).abs() > INDEPENDENT * (a.abs() + size)) & other.isfinite()
+                same &= ~((a - other).abs() > SAME_WITHIN * (a.abs() + size)) & other.isfinite()
             found.append(same)
         return found
 
@@ -119,7 +143,7 @@ class Freedom:
             seed_everything(seed)
             one: list[Any] = []
             estimators = StraightThrough()
-            with contextlib.suppress(Exception), contextlib.ExitStack() as modes:
+            with _unless_it_fails(), contextlib.ExitStack() as modes:
                 if skips:
                     modes.enter_context(SkipsZeros())
                 if straight:

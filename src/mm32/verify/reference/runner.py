@@ -22,6 +22,7 @@ from ..judging.draws import CannotReplay
 from ..judging.flow import PICKS, Label
 from ..judging.formats import FORMATS
 from ..judging.operator_mode import base_name
+from ..judging.places import Guard
 from ..judging.rounding import U32, Rounding, round_to
 from ..worker.runner import (
     Answer,
@@ -180,12 +181,15 @@ class ReferenceRunner(ScriptRunner):
         return {"kept": self.kept is not None}
 
     def restore_inputs(self, request: Request) -> Answer:
-        """Make the kept inputs the present ones again."""
-        assert self.kept is not None
-        if self.placed:
-            self.place(self.kept)
-        self.placed = False
-        return {}
+        """Make the kept inputs the present ones again, if they are still "kept"."""
+        if self.kept is not None and self.placed:
+            self.place(pytree.tree_map_only(Tensor, torch.clone, self.kept))  # it may make what it is given the inputs
+            self.placed = False
+        return {"kept": self.kept is not None}
+
+    def make_slots(self, request: Request) -> Answer:
+        self.kept = None  # nothing is varied any more
+        return super().make_slots(request)
 
     def make_more(self, request: Request) -> Answer:
         """The script's inputs for each of "seeds", which become nobody's. Of each tensor a matrix: a row for each seed, with its
@@ -223,15 +227,18 @@ class ReferenceRunner(ScriptRunner):
                 return make()
 
     def forward(self, request: Request) -> Answer:
-        """As any runner's; with the seconds that it took. What `_fails` has found out for these inputs is not computed again."""
+        """As any runner's; with the seconds that it took. "guarded": the inputs may be places that are not there, which ends a
+        GPU's context (places.py). What `Varied` has found out for these inputs is not computed again."""
         ready, self.ready = self.ready, None
         if ready is not None and ready[0] == request["seed"] and not request.get("on"):
             self.last = ready[1].get("value")
             return ready[1]
         self.last = None
         given = {path: (leaf, getattr(leaf, "_version", 0)) for path, leaf in wire.leaves(self.inputs, "input")}
+        guarded = bool(request.get("guarded")) and self.device.type == "cuda"
         begin = time.perf_counter()
-        answer = super().forward(request)
+        with Guard() if guarded else contextlib.nullcontext():
+            answer = super().forward(request)
         self.seconds = time.perf_counter() - begin
         self.last = answer.get("value")
         left = dict(wire.leaves(self.given, "input"))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .runner import ReferenceRunner
 
 MOST_EDGES = 4096  # entries of a buffer whose numbers are put into inputs
-MOST_FREE = 64 << 20  # bytes of inputs up to which those before a variation are kept beside the varied ones
+KEPT_BESIDE = 64 << 20  # bytes of inputs up to which those before a variation are kept beside the varied ones
 # Of the model's parameters and buffers of floating point, by a variation's name.
 CHANGES: dict[str, Callable[[torch.nn.Module, torch.Generator], list[str] | None]] = {
     "parameters": states.perturb,
@@ -42,7 +42,7 @@ BY_NAME = {
 }
 SUMS = {"sum", "cumsum"}
 LONG_PRODUCTS = {"prod", "cumprod"}
-BITS = {"__lshift", "__rshift", "__and", "__or", "__xor"} | {
+BITS = {"__lshift", "__rshift", "__ilshift", "__irshift", "__and", "__or", "__xor"} | {
     f"bitwise_{name}" for name in ("and", "or", "xor", "not", "left_shift", "right_shift")
 }
 PLACES = ("grid_sampler", "searchsorted", "bucketize")  # operators that take numbers of floating point for places
@@ -66,13 +66,17 @@ class Varied:
         """Fill the inputs with other data made from them ("name", "seed"), or change the parameters; return both, or
         "why_not", which is empty where the model has nothing that this variation could show, and "short" where the card has no
         memory left for it."""
+        return self._with_memory(partial(self._vary, request))
+
+    def _with_memory(self, make: Callable[[], Answer]) -> Answer:
+        """What `make` answers, or that there is no memory for it: "short"."""
         try:
-            return self._vary(request)
+            return make()
         except torch.OutOfMemoryError as error:
             said = str(error).split(". ")[0]
         self.runner.last = self.runner.ready = None
         self.runner.free_memory()  # what the exception's traceback held is free only now
-        return {"why_not": f"{said}", "short": True}
+        return {"why_not": said, "short": True}
 
     def _vary(self, request: Request) -> Answer:
         runner = self.runner
@@ -85,7 +89,7 @@ class Varied:
         generator = torch.Generator(device=runner.device).manual_seed(seed)
         leaves, spec = pytree.tree_flatten(runner.inputs)
         own: list[Any] = []  # which `place` writes to
-        if sum(t.nbytes for t in leaves if isinstance(t, Tensor)) <= MOST_FREE:
+        if sum(t.nbytes for t in leaves if isinstance(t, Tensor)) <= KEPT_BESIDE:
             own = [t.clone() if isinstance(t, Tensor) else t for t in leaves]
         odd = variation is not None and variation.odd
         filled: list[Any] = []
@@ -190,7 +194,10 @@ class Varied:
         return turned
 
     def probe(self, request: Request) -> Answer:
-        """Fill inputs and parameters with the data of the probe "name", and return both; or "why_not"."""
+        """Fill inputs and parameters with the data of the probe "name", and return both; or "why_not", as `vary`."""
+        return self._with_memory(partial(self._probe, request))
+
+    def _probe(self, request: Request) -> Answer:
         runner = self.runner
         contraction, values = runner.traced()
         assert runner.model is not None
@@ -275,6 +282,8 @@ class Varied:
         try:
             with guard:
                 answer = runner.forward({"seed": seed})
+        except torch.OutOfMemoryError:
+            raise
         except Exception as error:  # what fails on a GPU is told once it is synchronised
             return text.one_line(f"the reference fails on it: {error}", 160)
         finally:

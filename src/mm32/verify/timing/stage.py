@@ -150,17 +150,24 @@ class TimingStage:
     def _try_mixed(self, seed: int) -> None:
         """Leave integers, and what has structure, as get_inputs makes them where the reference fails on others, or answers NaN
         or Inf."""
-        for _ in range(TRIED if self.pools.kinds or self.pools.blended else 0):
-            self._give(self.pools.recipe())
-            try:
-                output = self.eager.ask("forward", seed=seed).value
-            except Failure as error:
-                if error.kind != "raised":
-                    raise
-                output = None
-            if output is None or not all(finite(t) for _, t in leaves(output) if isinstance(t, Tensor)):
+        while self.pools.kinds or self.pools.blended:
+            if all(self._takes(self.pools.recipe(), seed) for _ in range(TRIED)):
+                return
+            # First without others for what is the same each time, which may belong together.
+            if not self.pools.keep_constants():
                 self.pools.leave_structure()
                 return
+
+    def _takes(self, recipe: Recipe, seed: int) -> bool:
+        """Whether the reference has a finite answer for these data."""
+        self._give(recipe)
+        try:
+            output = self.eager.ask("forward", seed=seed, guarded=True).value
+        except Failure as error:
+            if error.kind != "raised":
+                raise
+            return False
+        return all(finite(t) for _, t in leaves(output) if isinstance(t, Tensor))
 
     def _give(self, recipe: Recipe) -> None:
         """Make a recipe's data the inputs of the reference as it says what is right."""
@@ -405,6 +412,7 @@ def check_card(inputs: int, outputs: int, free: int) -> None:
             "memory",
             f"{parts} on the card take about {needed / 2**30:.0f} GiB of its memory to verify, and {free / 2**30:.0f} GiB are "
             "free: smaller shapes show the same",
+            {"on_card": True},
             role="reference",
         )
 
@@ -427,8 +435,10 @@ def _memory_for(role: str) -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError) as error:
-        where = " on the card" if isinstance(error, RuntimeError) else ""  # the driver's, or torch's
-        raise Failure("memory", f"no memory is left{where} for timed windows ({error})", role=role) from None
+        on_card = isinstance(error, RuntimeError) and torch.cuda.is_available()  # the driver's, or torch's
+        where = " on the card" if on_card else ""
+        said = f"no memory is left{where} for timed windows ({error})"
+        raise Failure("memory", said, {"on_card": on_card}, role) from None
 
 
 @contextlib.contextmanager

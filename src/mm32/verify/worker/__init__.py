@@ -4,6 +4,7 @@
     runner         one script's model: build it, give it inputs, call it
     slots          the calls of a timed window, on memory that the tool fills and reads
     script         load a script and find its model
+    plain, caches  tensors in plain attributes; what a build left in folders, for fresh processes
     rewrite        put this library's kernels into a model (`--kernel`)
     build_errors   why a candidate could not be built
 
