@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -165,10 +164,9 @@ def test_each_probe_has_the_same_chance_of_a_place_in_windows() -> None:
     inputs = torch.empty(ODD_BYTES // 20, dtype=torch.float32)  # a fifth of the room
     for _ in range(400):
         probing = Probing.__new__(Probing)
-        probing.comparison = SimpleNamespace(inputs=[inputs])  # type: ignore[assignment]
         probing.odd, probing.passed, probing.passed_large = [], 0, 0
         for number in range(20):
-            probing._keep_odd(str(number), list)
+            probing._keep_odd(str(number), list, [inputs])
         assert len(probing.odd) == 5
         for one in probing.odd:
             seen[int(one.name)] += 1

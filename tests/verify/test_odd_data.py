@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -293,12 +292,10 @@ def test_of_large_inputs_one_probes_are_kept(monkeypatch: pytest.MonkeyPatch) ->
     for _ in range(40):
         of: Any = probing.Probing.__new__(probing.Probing)
         of.odd, of.passed_large = [], 0
-        of.comparison = SimpleNamespace(inputs=[torch.zeros(100)])
         for name in "abc":
-            of._keep_odd(name, lambda seed, output: [])
+            of._keep_odd(name, lambda seed, output: [], [torch.zeros(100)])
         (one,) = of.odd
         kept.add(one.name)
-        of.comparison.inputs = [torch.zeros(500)]
-        of._keep_odd("larger", lambda seed, output: [])
+        of._keep_odd("larger", lambda seed, output: [], [torch.zeros(500)])
         assert of.odd == [one]
     assert kept == {"a", "b", "c"}
