@@ -79,7 +79,7 @@ def test_pages_are_made_of_records_alone(path: Path) -> None:
 
 @pytest.mark.parametrize("folder", ["inputs", "judging", "timing", "worker", "reference"])
 def test_a_package_says_what_each_of_its_modules_is(folder: str) -> None:
-    said = ast.get_docstring(ast.parse((PACKAGE / folder / "__init__.py").read())) or ""
+    said = ast.get_docstring(ast.parse((PACKAGE / folder / "__init__.py").read_text())) or ""
     named = {word for line in said.splitlines() for word in line.strip().split("  ")[0].split(", ")}
     assert {path.stem for path in (PACKAGE / folder).glob("*.py")} - {"__init__"} <= named
 
