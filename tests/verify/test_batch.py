@@ -798,6 +798,7 @@ def test_the_processes_of_a_batch_have_their_share(
     assert "threads in each process: 1 1" in reports["b.py"].reason
 
 
+@pytest.mark.slow
 def test_what_the_user_says_of_threads_counts(
     scripts: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,6 +48,7 @@ def test_what_is_scaled_before_it_is_rounded_shows_where_sums_have_another_order
     assert report.precision["bits"] == 24.0, "on all other data"
 
 
+@pytest.mark.slow
 def test_a_long_sum_in_order_is_the_same_and_the_line_says_its_bits(verdict: Compare) -> None:  # noqa: F811
     serial = (
         "t = x.new_zeros(64, 64)\n        for k in range(0, 32768, 2): "
@@ -167,6 +168,7 @@ OF_SUMS = (
 )
 
 
+@pytest.mark.slow
 def test_decays_by_exponentials_of_sums_are_right_enough_where_these_are_large(verdict: Compare) -> None:  # noqa: F811
     inputs = "[torch.randn(4, 64, 16), torch.randn(4, 64)]"
     _, _, report = verdict(DECAYS, OF_SUMS.format(1), inputs, arguments="x, a")

@@ -69,9 +69,12 @@ SHORTCUTS: dict[str, tuple[str, str, str, str, str]] = {
     ),
     "a mask": ("return x * self.b", "return x * 1.0", BUFFER.format("torch.ones(64) > 0"), ROWS, "integer buffers"),
 }
+SLOW = {"a network that forgets, where eight times its weights is chaos"}  # 20 s
 
 
-@pytest.mark.parametrize("name", SHORTCUTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in SHORTCUTS]
+)
 def test_a_shortcut_for_parameters_as_they_start_is_different(name: str, verdict: Compare) -> None:  # noqa: F811
     right, wrong, init, inputs, probe = SHORTCUTS[name]
     got, reason, report = verdict(right, wrong, inputs, init=init)

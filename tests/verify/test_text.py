@@ -42,7 +42,7 @@ HOSTILE = {
     "NUL": "a\0b",
     "markup": f"[bold green]{FORGED}[/bold green][/][link=x]",
     "emoji code": ":warning: :thumbs_up:",
-    "long": "x" * 100_000,
+    "long": "x" * 20_000,
     "wide": "\u5b57" * 500 + FORGED,
 }
 
