@@ -3,8 +3,7 @@
 Entries of two of them, each in its own place, so that they stay in the range that belongs to it. What they have in common is
 kept: what is sorted stays sorted, a permutation stays one, and rows that add up to one sum do. Tensors with the same first
 axes change places together, because what lies side by side in them may belong together: an edge's two ends, a sequence and its
-length. What is the same in all results is left as it is; where it
-can, pools.py has put others into it before.
+length. What is the same in all results is left as it is; where it can, pools.py has put others into it before.
 """
 
 from __future__ import annotations

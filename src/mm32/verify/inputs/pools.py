@@ -18,6 +18,7 @@ of two states that calls of the reference have left, weighted at random, or one 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -211,28 +212,23 @@ class Pools:
             whole = not t.is_floating_point() and not t.is_complex() and LEAST <= t.numel() <= MOST_REMADE
             if not whole or not all(torch.equal(t, one[i]) for one in results[1:]):
                 continue
-            try:
-                others = [self._with_others(t) for _ in range(OTHERS)]
-            except CannotVary:
+            others = [other for _ in range(OTHERS) if (other := self._with_others(t)) is not None]
+            if len(others) < OTHERS:
                 continue
             found[i] = [t, *others]
             for number, one in enumerate(results[1:]):
                 one[i] = others[number % OTHERS]
         return found
 
-    def _with_others(self, t: Tensor) -> Tensor:
-        """Raises CannotVary; of few entries one draw may change nothing by chance."""
-        for again in range(DRAWS):
+    def _with_others(self, t: Tensor) -> Tensor | None:
+        """None where there are none; of few entries one draw may change nothing by chance."""
+        for _ in range(DRAWS if t.numel() <= FEW else 1):
             generator = torch.Generator(t.device).manual_seed(self.chance.randrange(1 << 62))
-            try:
+            with contextlib.suppress(CannotVary):
                 made = regrouped.replaced([t], generator)[0]
-            except CannotVary:
-                if again + 1 == DRAWS or t.numel() > FEW:
-                    raise
-                continue
-            assert isinstance(made, Tensor)
-            return made
-        raise AssertionError
+                assert isinstance(made, Tensor)
+                return made
+        return None
 
     def _anew(self, i: int) -> Tensor:
         """Others in place of integers that are the same each time, for one call: of two that were made, entry by entry."""

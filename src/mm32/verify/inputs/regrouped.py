@@ -66,10 +66,9 @@ def with_zeros(values: Sequence[object], generator: torch.Generator) -> list[obj
     out = list(values)
     for i, t, whole in _apart(values):
         rows = whole.movedim(_longest(t), -1)
-        ordered = _are_in_order(rows)
-        if t.dtype not in WIDEST or not bool((whole > 0).all()) or bool(ordered.any()) or bool(ordered.numel() == 0):
+        if t.dtype not in WIDEST or not bool((whole > 0).all()):
             continue
-        if bool((rows.sort(-1).values.diff(dim=-1) > 0).all()):
+        if bool(_are_in_order(rows).any()) or _are_distinct(rows):
             continue
         out[i] = like(t, torch.where(few(whole, 16, generator), 0, whole))
     return changed(out, values)
@@ -85,7 +84,7 @@ def repeated(values: Sequence[object], generator: torch.Generator) -> list[objec
             continue
         axis = _longest(t)
         rows = whole.movedim(axis, -1)
-        if bool((rows.sort(-1).values.diff(dim=-1) > 0).all()):
+        if _are_distinct(rows):
             continue
         own = rows.gather(
             -1, torch.randint(0, rows.shape[-1], (*rows.shape[:-1], 1), generator=generator, device=t.device)
@@ -152,6 +151,11 @@ def _apart(values: Sequence[object]) -> Iterator[tuple[int, Tensor, Tensor]]:
         whole = t.to(torch.int64)
         if not belongs_together(whole, t.dtype == torch.bool):
             yield i, t, whole
+
+
+def _are_distinct(rows: Tensor) -> bool:
+    """Whether in every row all numbers are."""
+    return bool((rows.sort(-1).values.diff(dim=-1) > 0).all())
 
 
 def _longest(t: Tensor) -> int:

@@ -156,7 +156,7 @@ def _graded(t: Tensor, generator: torch.Generator) -> Tensor:
 def _tiny_rows(t: Tensor, generator: torch.Generator) -> Tensor:
     """Each row, or each entry of a vector, times a number of its own from 1e-14 to 1e-9."""
     rows = (*t.shape[:-1], 1) if t.dim() > 1 else t.shape
-    drawn = torch.rand(rows, generator=generator, device=t.device, dtype=torch.float64)
+    drawn = torch.rand(rows, generator=generator, device=t.device)
     return t * torch.pow(10.0, -14 + 5 * drawn)
 
 
