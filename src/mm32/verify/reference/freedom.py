@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -51,13 +52,7 @@ class Freedom:
         for a straight-through estimator's x + (y - x), and with both. Nothing where that is not known.
         "compares": the model does nothing for a NaN, so where one leads to a number, that is by a comparison. "short": there is
         no memory to find that out."""
-        try:
-            return self._found(request)
-        except torch.OutOfMemoryError:
-            pass
-        self.runner.restore_state()
-        self.runner.free_memory()
-        return {"short": True}
+        return self.runner.with_memory(partial(self._found, request))
 
     def _found(self, request: Request) -> Answer:
         runner = self.runner

@@ -467,6 +467,17 @@ class ReferenceRunner(ScriptRunner):
         assert self.model is not None
         return self.contraction, oracle.flat_inputs(self.model, self.inputs)[0]
 
+    def with_memory(self, make: Callable[[], Answer]) -> Answer:
+        """What `make` answers; or "why_not" and "short" where the device has no memory for it."""
+        try:
+            return make()
+        except torch.OutOfMemoryError as error:
+            said = str(error).split(". ")[0]
+        self.last = self.ready = None
+        self.restore_state()
+        self.free_memory()  # what the exception's traceback held is free only now
+        return {"why_not": said, "short": True}
+
     def free_memory(self) -> None:
         handover.make_room(self.device)
 

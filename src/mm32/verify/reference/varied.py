@@ -66,17 +66,7 @@ class Varied:
         """Fill the inputs with other data made from them ("name", "seed"), or change the parameters; return both, or
         "why_not", which is empty where the model has nothing that this variation could show, and "short" where the card has no
         memory left for it."""
-        return self._with_memory(partial(self._vary, request))
-
-    def _with_memory(self, make: Callable[[], Answer]) -> Answer:
-        """What `make` answers, or that there is no memory for it: "short"."""
-        try:
-            return make()
-        except torch.OutOfMemoryError as error:
-            said = str(error).split(". ")[0]
-        self.runner.last = self.runner.ready = None
-        self.runner.free_memory()  # what the exception's traceback held is free only now
-        return {"why_not": said, "short": True}
+        return self.runner.with_memory(partial(self._vary, request))
 
     def _vary(self, request: Request) -> Answer:
         runner = self.runner
@@ -195,7 +185,7 @@ class Varied:
 
     def probe(self, request: Request) -> Answer:
         """Fill inputs and parameters with the data of the probe "name", and return both; or "why_not", as `vary`."""
-        return self._with_memory(partial(self._probe, request))
+        return self.runner.with_memory(partial(self._probe, request))
 
     def _probe(self, request: Request) -> Answer:
         runner = self.runner
