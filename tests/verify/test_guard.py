@@ -10,13 +10,31 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 from conftest_verify import REFERENCE, RIGHT, Run
 
 from mm32.verify import Verdict, compare, session
+from mm32.verify.inputs.pools import Pools
 from mm32.verify.judging.judge import Judgement
+from mm32.verify.processes import process
 from mm32.verify.processes.channel import Failure
 from mm32.verify.processes.guard import Guard
 from mm32.verify.processes.process import Limits, WorkerProcess
+from mm32.verify.timing.window import Bench
+
+SLOW = """import time
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        time.sleep(0.15)
+        return x + 1
+
+
+def get_inputs():
+    return []
+"""
 
 
 @pytest.fixture
@@ -62,6 +80,41 @@ def test_it_is_looked_after_when_the_candidate_is_paused(reference: WorkerProces
         candidate.ask("load", path=str(tmp_path / "reference.py"), class_name="Model", kernel=None)  # it goes on
     finally:
         candidate.close()
+
+
+@pytest.mark.parametrize("role", ["null", "reference"])
+def test_no_look_at_a_worker_falls_into_a_window(role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A candidate's processes are counted often, the reference's seldom. Counted while a window is timed, identical code was
+    called SLOWER, 4 ms of a window of 25."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(process, "WATCH_INTERVAL", 0.0)
+    monkeypatch.setattr(process, "COUNT_INTERVAL", 0.0)
+    looks: list[float] = []
+
+    def members(worker: WorkerProcess) -> list[psutil.Process]:
+        looks.append(0.2)
+        time.sleep(looks[-1])
+        return []
+
+    monkeypatch.setattr(WorkerProcess, "_members", members)
+    script = tmp_path / "reference.py"
+    script.write_text(SLOW)
+    worker = WorkerProcess(role, Limits(60.0), script=script)
+    try:
+        if role == "reference":
+            worker.ask("load", path=str(script), class_name="Model")
+            worker.ask("construct", seed=1)
+        pools = Pools([[torch.rand(8, 8)] for _ in range(3)], torch.device("cpu"))
+        bench = Bench(worker, pools, [("output", torch.empty(8, 8))], 1, torch.device("cpu"))
+        bench.window([pools.recipe()])  # touches memory and loads code
+        before = len(looks)
+        # A window is timed for more than the tenth of a second after which a waiting tool may look.
+        windows = [bench.window([pools.recipe()]) for _ in range(3)]
+        assert len(looks) - before >= 3  # one before each window at least
+        assert max(window.seconds - window.claimed for window in windows) < 0.1
+        bench.close()
+    finally:
+        worker.close()
 
 
 def test_a_stopped_reference_goes_on(reference: WorkerProcess) -> None:

@@ -181,6 +181,9 @@ class Beside:
         self.slots.release()
         return Reply({}, None)
 
+    def watch(self) -> None:
+        self.messages.append("a look")
+
 
 def bench(model: Any, count: int = 6, role: str = "candidate") -> Bench:
     torch.manual_seed(1)
@@ -310,7 +313,7 @@ def test_all_windows_are_the_same_messages() -> None:
     one = bench(right)
     for _ in range(3):
         one.window([one.pools.recipe()] * 6)
-    assert one.worker.messages == ["slots", *["window", "release"] * 3]  # type: ignore[attr-defined]
+    assert one.worker.messages == ["slots", *["a look", "window", "release"] * 3]  # type: ignore[attr-defined]
 
 
 def test_the_same_numbers_are_drawn_with_the_same_seeds_and_it_is_told() -> None:

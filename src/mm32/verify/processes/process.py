@@ -244,12 +244,16 @@ class WorkerProcess:
         timeout: float | None = None,
         max_payload: int | None = None,
         descriptors: Sequence[int] = (),
+        unwatched: float = 0.0,
         **fields: Any,
     ) -> Reply:
-        """Send a request and wait for its answer, at most `timeout` seconds; see Channel.ask. Raises Failure."""
+        """Send a request and wait for its answer, at most `timeout` seconds; see Channel.ask. Raises Failure.
+
+        For so many seconds of the waiting as `unwatched` says, the worker is only waited for: see `watch`."""
         if max_payload is None and self.role == "candidate":
             max_payload = SMALL_PAYLOAD
         self.asked = time.monotonic()
+        self.unwatched = self.asked + unwatched
         self.deadline = self.asked + min(self.limits.timeout, timeout if timeout is not None else self.limits.timeout)
         try:
             return self.channel.ask(op, value, fields, max_payload, descriptors)
@@ -278,6 +282,15 @@ class WorkerProcess:
                 raise self._death()
             self._watched = float("inf")
             return
+        if now >= self.unwatched:
+            self.watch()
+
+    def watch(self) -> None:
+        """Look at what the worker is doing, if the last look was long enough ago. Raises Failure where it is too much.
+
+        A look takes milliseconds, more at a candidate than at the reference. So timed requests are made `unwatched`, each after
+        a look that is not timed."""
+        now = time.monotonic()
         if now - self._watched < WATCH_INTERVAL:
             return
         self._watched = now

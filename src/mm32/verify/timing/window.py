@@ -33,6 +33,7 @@ from ..processes.channel import Failure, Reply
 # Bytes of outputs that are compared at once on a CPU, whose caches hold them; 64 times as many on a GPU.
 BLOCK = 1 << 20
 KEPT = 256 << 20  # bytes of outputs whose memory is kept from window to window
+UNWATCHED = 1.0  # seconds of a window in which nothing but its end is looked for
 
 
 class Asked(Protocol):
@@ -41,6 +42,8 @@ class Asked(Protocol):
     role: str
 
     def ask(self, op: str, value: Any = None, **fields: Any) -> Reply: ...
+
+    def watch(self) -> None: ...
 
 
 @dataclass
@@ -137,10 +140,12 @@ class Bench:
         descriptor = self._filled(recipes)
         try:
             self.synchronize()
+            self.worker.watch()
             begin = time.perf_counter()
             reply = self.worker.ask(
                 "window",
                 descriptors=[descriptor],
+                unwatched=UNWATCHED,
                 ranges=self._ranges(len(recipes)),
                 count=len(recipes),
                 seeds=list(seeds),
