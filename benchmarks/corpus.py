@@ -55,8 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not chosen:
         parser.error(f"no candidate for a {verify_runs.DEVICE} has {' or '.join(options.names)} in its name")
     by_file = {entry.path.name: entry for entry in chosen}
-    kept = verify_runs.Record("corpus", METHOD, options.output)
-    run = verify_runs.Run(options.limit, options.store, trials=TRIALS, timeout=TIMEOUT)
+    kept = verify_runs.Record("corpus", METHOD, options.output, options.at_once)
+    run = verify_runs.Run(options.limit, options.store, options.at_once, trials=TRIALS, timeout=TIMEOUT)
     rows: list[dict[str, Any]] = []
     for report in run.reports([Pair(entry.reference, entry.path, entry.path.name) for entry in chosen]):
         entry = by_file[report.candidate.rpartition("/")[2]]

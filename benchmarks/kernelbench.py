@@ -181,8 +181,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if needs := missing(text):
             rows[problem]["needs"] = needs
             print(f"-      {problem.name}: not installed: {', '.join(needs)}", flush=True)
-    kept = verify_runs.Record("kernelbench", METHOD, options.output)
-    run = verify_runs.Run(options.limit, options.store, timeout=TIMEOUT)
+    kept = verify_runs.Record("kernelbench", METHOD, options.output, options.at_once)
+    run = verify_runs.Run(options.limit, options.store, options.at_once, timeout=TIMEOUT)
 
     def write() -> dict[str, Any]:
         made = list(rows.values())

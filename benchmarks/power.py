@@ -115,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     verify_runs.add_options(parser)
     parser.add_argument("--copies", type=int, default=40, metavar="N", help="of each kind (40)")
     options = parser.parse_args(arguments)
-    kept = verify_runs.Record("power", METHOD, options.output)
+    kept = verify_runs.Record("power", METHOD, options.output, options.at_once)
     sizes, rows = SIZES[verify_runs.DEVICE], []
     gained = gain(sizes)
     with tempfile.TemporaryDirectory() as made:
@@ -128,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 path = folder / f"{kind}_{number}.py"
                 path.write_text(SCRIPT.format(number=number, sizes=sizes, name="ModelNew", result=result))
                 pairs.append(Pair(reference, path, path.name))
-        run = verify_runs.Run(options.limit, options.store)
+        run = verify_runs.Run(options.limit, options.store, options.at_once)
         for report in run.reports(pairs):
             name = Path(report.candidate).stem
             kind = name.partition("_")[0]

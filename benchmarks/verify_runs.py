@@ -15,6 +15,7 @@ import torch
 
 from mm32 import verify
 from mm32.bench import record
+from mm32.verify.batch import worker
 from mm32.verify.batch.jobs import Pair
 from mm32.verify.session import WAITING
 from mm32.verify.text import shortened
@@ -37,12 +38,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--store", type=Path, metavar="FOLDER", help="kept there, a next run goes on where this one was"
     )
+    parser.add_argument(
+        "--at-once",
+        type=int,
+        default=worker.RUNNERS,
+        metavar="N",
+        help="verifications on a card (%(default)s); with 1, seconds are those of `mm32 verify` by itself",
+    )
 
 
 class Run:
     """Candidates, pair after pair, on all cards; `reports` may be asked several times within one limit."""
 
-    def __init__(self, limit: float | None, store: Path | None, **options: Any):
+    def __init__(self, limit: float | None, store: Path | None, at_once: int = worker.RUNNERS, **options: Any):
+        worker.RUNNERS = at_once
         self.begin = time.monotonic()
         self.limit, self.store, self.options = limit, store, options
         self.over = False  # the limit was reached before all were done
@@ -76,9 +85,9 @@ class Run:
 class Record:
     """A record that is written again and again; nowhere without a path."""
 
-    def __init__(self, name: str, method: str, path: Path | None):
+    def __init__(self, name: str, method: str, path: Path | None, at_once: int = worker.RUNNERS):
         self.made, self.path = record.make(name, [], method), path
-        self.made["cards"] = torch.cuda.device_count()
+        self.made |= {"cards": torch.cuda.device_count(), "at_once": at_once}
 
     def write(self, rows: list[dict[str, Any]], **fields: Any) -> None:
         if self.path is not None:

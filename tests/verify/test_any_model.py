@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import re
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import in_process
 import pytest
@@ -26,6 +28,7 @@ from mm32.verify.judging.judge import judge
 from mm32.verify.judging.rounding import Rounding, round_to
 from mm32.verify.page import Page
 from mm32.verify.reference import ReferenceRunner
+from mm32.verify.worker.runner import ScriptRunner
 
 U = 2.0**-24
 
@@ -639,6 +642,71 @@ def test_inputs_that_are_kept_come_back(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("mm32.verify.reference.runner.KEPT_INPUTS", 100)
     assert runner.keep_inputs({}) == {"kept": False}
     assert runner.restore_inputs({}) == {"kept": False}
+
+
+class Kept(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(3, 4) + 1)
+        self.register_buffer("mean", torch.zeros(3))
+        self.register_buffer("scale", torch.ones(1, 3).expand(2, 3))  # no memory that could be written to
+        self.register_buffer("hidden", torch.rand(3), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.mean += 1.0
+        y: torch.Tensor = x @ self.weight.T * self.scale + self.mean + self.hidden
+        return y
+
+
+def test_parameters_that_are_kept_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = ReferenceRunner()
+    runner.model, runner.inputs = Kept(), [torch.rand(2, 4)]
+    runner.keep_state(["mean"])
+    before = {name: t.detach().clone() for name, t in (*runner.model.named_parameters(), *runner.model.named_buffers())}
+    with torch.no_grad():
+        runner.forward({"seed": 0})
+        right = runner.last
+        for _ in range(2):
+            runner.keep_parameters()
+            runner.model.weight.mul_(8)
+            runner.model.mean.add_(3)
+            runner.model.hidden.zero_()
+            runner.keep_state(["mean"])
+            runner.forward({"seed": 0})
+            assert runner.restore_parameters({}) == {"kept": True}
+            for name, t in (*runner.model.named_parameters(), *runner.model.named_buffers()):
+                assert torch.equal(t, before[name]), name
+            assert runner.last is None
+            runner.forward({"seed": 0})
+            assert torch.equal(runner.last, right)
+            assert runner.restore_parameters({}) == {"kept": False}, "there is nothing that a variation has changed"
+        monkeypatch.setattr("mm32.verify.reference.runner.KEPT_INPUTS", 40)
+        runner.keep_parameters()
+        assert runner.restore_parameters({}) == {"kept": False}
+
+
+def test_a_candidate_is_made_anew_only_for_other_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for each variation of them, and once for all that come after."""
+    script = "import torch\nfrom torch import nn\n\n\nclass {}(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    script += "        self.f = nn.Linear(40, 24)\n\n    def forward(self, x):\n        return torch.softmax(self.f(x), -1)\n\n\n"
+    script += "def get_inputs():\n    return [torch.rand(80, 40)]\n"
+    (tmp_path / "r.py").write_text(script.format("Model"))
+    (tmp_path / "c.py").write_text(script.format("ModelNew"))
+    builds: Counter[str] = Counter()
+    build = ScriptRunner.build
+
+    def counted(runner: ScriptRunner, request: dict[str, Any]) -> dict[str, Any]:
+        builds[type(runner).__name__] += 1
+        return build(runner, request)
+
+    monkeypatch.setattr(ScriptRunner, "build", counted)
+    verdict, why, report = in_process.compare(tmp_path / "r.py", tmp_path / "c.py", trials=1)
+    assert verdict == "SAME", why
+    done = {p["name"] for p in report.probes if p["status"] == "same"}
+    assert {"parameters", "large parameters", "small parameters", "negated"} <= done
+    varied = sum(p["name"] in ("parameters", "large parameters", "small parameters", "thin") for p in report.probes)
+    assert builds["ScriptRunner"] == 1 + varied + 1
+    assert builds["ReferenceRunner"] == 0, "it keeps its own"
 
 
 def test_what_is_kept_of_inputs_is_not_what_the_next_variation_writes_to() -> None:

@@ -318,6 +318,11 @@ class Comparison:
         if not (self.kept_inputs and self.reference.ask("restore_inputs").header["kept"]):
             self.reference.ask("set_inputs", self.inputs, names=self.names)
 
+    def restore_parameters(self) -> None:
+        """Let the reference have its own parameters again, after others were tried: those that it has kept, if it has."""
+        if not self.reference.ask("restore_parameters").header["kept"]:
+            self.reference.ask("build", self.build, seed=self.session.seed)
+
     def give(self, inputs: Any) -> None:
         """Let the candidate have these inputs."""
         self.candidate.ask("set_inputs", inputs, names=self.names)

@@ -66,7 +66,10 @@ LARGEST_ODD = 512 << 20  # up to which one probe's are kept
 TF32_BITS = 11
 FULL_BITS = 22.0  # of an arithmetic, above which it is no matter that no data show more
 ADDITIONS = 16.0  # that round, in data whose sums should have few terms: above it the probe would show nothing
-FIRST = 2  # variations that come before these data: what comes last is left out first where time is short
+# Variations that come before these data: what comes last is left out first where time is short. Those of parameters come one
+# after another, since the candidate is made anew with each.
+FIRST = 6
+SLOW_TRIAL = 1.5  # seconds of a trial with its judging, above which these data come last
 DRAWS = 2  # of impulses where the output has few entries: one may be right by chance
 
 LARGER = {v.name for v in (*VARIATIONS, *MILDER.values()) if v.larger}
@@ -108,6 +111,7 @@ class Probing:
         self.odd: list[Odd] = []  # data of probes that were passed, for timed windows
         # What makes the truths of the last variation's data, if they were passed, and these data.
         self.passed_data: tuple[Callable[..., list[Truth]], Any] | None = None
+        self.altered = False  # the candidate has other parameters than the reference's own
         self.passed = 0  # probes that were passed, of whose data as many are kept as there is room for
         self.passed_large = 0  # the same of larger data, of which one is kept
         self.disturbed = 0  # probes for which a disturbed run was needed
@@ -279,7 +283,9 @@ class Probing:
         self.usual_odd = self._odd_inputs()
         draws = DRAWS if self._entries() <= FEW else 1
         few = [v for v in ISOLATING for _ in range(draws if v.name == "impulses" else 1)]
-        kinds = [*VARIATIONS[:FIRST], *few, *VARIATIONS[FIRST:]]
+        # Of those, a float64 run takes several times as long: where it takes long as it is, all others come before.
+        first = FIRST if comparison.trial_seconds <= SLOW_TRIAL else len(VARIATIONS)
+        kinds = [*VARIATIONS[:first], *few, *VARIATIONS[first:]]
         for number, variation in enumerate(kinds):
             self.session.at(f"probing: {variation.name}")
             if (variation.few and self._entries() > FEW) or self._again_in_vain(variation):
@@ -297,6 +303,7 @@ class Probing:
                 skipped.append(self.report.probes.pop())
             else:
                 self.report.probes.append(skipped[0])
+        self._build_as_usual()
         return worst
 
     def _probe_again(self, variation: Variation, seed: int, own: Any, begin: float) -> tuple[Judgement | None, bool]:
@@ -356,7 +363,7 @@ class Probing:
         except torch.OutOfMemoryError:
             self._without_memory(record)
             if variation.state:
-                self.reference.ask("build", comparison.build, seed=self.session.seed)
+                comparison.restore_parameters()
             return None, False
         if reason == "":
             self.report.probes.remove(record)
@@ -364,17 +371,25 @@ class Probing:
         if reason is not None:
             record |= {"status": "skipped", "reason": reason}
             if variation.state:  # the reference may have found the reason only once it was changed
-                self.reference.ask("build", comparison.build, seed=self.session.seed)
+                comparison.restore_parameters()
             return None, reason != NO_PARAMETERS
+        if not variation.state:
+            self._build_as_usual()
         result = self._judge_variation(variation, seed, record, last)
         if record.get("reason") == LACKS:
             self.report.probes.remove(record)
         if variation.state:
-            self.reference.ask("build", comparison.build, seed=self.session.seed)
-            comparison.build_candidate(comparison.build)
+            comparison.restore_parameters()
+            self.altered = True
         comparison.inputs = own
         comparison.restore_inputs()
         return result, record.get("reason") == DECIDES
+
+    def _build_as_usual(self) -> None:
+        """Make the candidate with the reference's own parameters again, if the last variation was of those."""
+        if self.altered:
+            self.comparison.build_candidate(self.comparison.build)
+            self.altered = False
 
     def _decided(self, name: str) -> bool:
         """Whether rounding decided what the answer of this probe is."""
@@ -406,7 +421,7 @@ class Probing:
         if isinstance(found, str):
             record |= {"status": "skipped", "reason": found}
             return None
-        truths, got = found
+        truths, got, first = found
         if not variation.odd:
             comparison.keep(truths, trial=False)
         result: Judgement | None = None
@@ -415,7 +430,6 @@ class Probing:
         spread: dict[str, Tensor] = {}
         instead = False  # the candidate has one of the other answers that a kernel may make of NaN and Inf
         with suppress(torch.OutOfMemoryError):
-            first = judge(got, truths)
             if not first.same and not variation.isolating:
                 first = disturbed_again(self.truth, first, truths, got, comparison.right, seed)
             if not first.same and variation.odd:
@@ -452,8 +466,9 @@ class Probing:
             self._coarse(seed, truths, result)
         return result
 
-    def _truths_and_output(self, variation: Variation, seed: int) -> tuple[list[Truth], Any] | str:
-        """The truths of a variation's output, and the candidate's output; or why the probe is left out.
+    def _truths_and_output(self, variation: Variation, seed: int) -> tuple[list[Truth], Any, Judgement] | str:
+        """The truths of a variation's output, the candidate's output, and what these truths say of it; or why the probe is left
+        out.
 
         Disturbing the float64 run takes as long as the run itself. So it is asked for only where the rule's own bounds, without
         what it would allow, are too narrow for the reference or for the candidate: where both are within them, it says nothing
@@ -468,8 +483,10 @@ class Probing:
         if quick and judge(comparison.right, truths).same:
             comparison.give(comparison.inputs)
             got, raised = self._output(seed, variation.odd)
-            if raised or judge(got, truths).same:
-                return raised or (truths, got)
+            if raised:
+                return raised
+            if (found := judge(got, truths)).same:
+                return truths, got, found
         if quick:
             self.disturbed += 1
             truths = self._truths(variation, seed, comparison.right, {})
@@ -480,7 +497,7 @@ class Probing:
             got, raised = self._output(seed, variation.odd)
             if raised:
                 return raised
-        return truths, got
+        return truths, got, judge(got, truths)
 
     def _lacks(self, build: dict[str, Any]) -> bool:
         """Make the candidate anew with tensors for its plain attributes. Whether it lacks one of these."""

@@ -40,7 +40,7 @@ from .verdict import Verdict
 
 WAITING = "waiting for other verifications that use the device"  # a stage
 # Seconds that trials, probes and timing may take before they are cut short.
-BUDGETS = {"cpu": (14.0, 22.0, 4.0), "cuda": (10.0, 15.0, 6.0)}
+BUDGETS = {"cpu": (14.0, 22.0, 4.0), "cuda": (10.0, 15.0, 5.0)}
 # Seconds of one call, and of a trial with its judging, above which fewer timed calls are judged.
 SLOW, SLOW_TRIAL = 0.2, 3.0
 STAGE = re.compile(r"[^\d(:]*")  # what a stage is called without its numbers and names

@@ -131,7 +131,7 @@ class _State:
 
     def __init__(self, script: str):
         self.script = script
-        self.model = self.inputs = self.output = self.other = self.kept = b""
+        self.model = self.inputs = self.output = self.other = self.kept = self.usual = b""
 
     def key(self) -> tuple[Any, ...]:
         return self.script, self.model, self.inputs, self.output, self.other
@@ -144,9 +144,9 @@ class _State:
     def follow(self, op: str, value: Any, fields: dict[str, Any], reply: Reply) -> None:
         found = reply.value
         if op == "construct":
-            self.model = fingerprint([found["init"], found["state"]])
+            self.model = self.usual = fingerprint([found["init"], found["state"]])
         elif op == "build":
-            self.model = fingerprint([value["init"], value["state"]])
+            self.model = self.usual = fingerprint([value["init"], value["state"]])
         elif op in ("vary", "probe"):
             if "why_not" in reply.header:  # what it varies may have been changed in part
                 self.inputs = UNKNOWN
@@ -162,6 +162,8 @@ class _State:
             self.kept = self.inputs
         elif op == "restore_inputs":
             self.inputs = self.kept
+        elif op == "restore_parameters":
+            self.model = self.usual if reply.header["kept"] else UNKNOWN
         elif op == "forward":
             self.output = fingerprint(found) + str(fields.get("seed")).encode()
         elif op in ("examine", "keep_changed_state", "keep_state"):

@@ -22,11 +22,11 @@ from .contents import CannotVary, is_data, like, size_of
 ISOLATING = tuple(
     Variation(name, asks, ties=True, isolating=True, state=name == "thin")
     for name, asks in (
+        ("thin", "one entry of each row of weights is not zero: products of one term"),
         ("impulses", "zeros but for few entries: sums of one term keep all of its bits"),
         ("peaks", "few entries of each row are not negligible: exponentials show their bits"),
         ("pointers", "one entry of each row is not zero: scores of one term each"),
         ("levels", "pairs of +a and -a of few bits: exact statistics, so that roots show their bits"),
-        ("thin", "one entry of each row of weights is not zero: products of one term"),
         ("one row", "a loss of zero but for few entries of one row: nothing averages out"),
     )
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ from ..worker.runner import (
     BuildError,
     Request,
     ScriptRunner,
+    _same_bits,
     kept_generators,
     plain_attributes,
     seed_everything,
@@ -73,6 +75,7 @@ class ReferenceRunner(ScriptRunner):
         self.separable: list[int] | None = None  # inputs of which a part of the batch can be taken alone
         self.kept: list[Any] | None = None  # inputs that variations start from, where they are kept here
         self.placed = False  # whether others have been placed since
+        self.own_tensors: dict[str, Tensor] = {}  # parameters and buffers before a variation changed them
         self.varied, self.freedom = Varied(self), Freedom(self)
 
     def operations(self) -> dict[str, Callable[[Request], Answer]]:
@@ -85,6 +88,7 @@ class ReferenceRunner(ScriptRunner):
             "make_inputs": self.make_inputs,
             "keep_inputs": self.keep_inputs,
             "restore_inputs": self.restore_inputs,
+            "restore_parameters": self.restore_parameters,
             "make_more": self.make_more,
             "leave_states": self.leave_states,
             "truth": self.truth,
@@ -187,8 +191,39 @@ class ReferenceRunner(ScriptRunner):
             self.placed = False
         return {"kept": self.kept is not None}
 
+    def keep_parameters(self) -> None:
+        """Keep a copy of all parameters and buffers, as a call finds them, to `restore_parameters`; none where they are larger
+        than KEPT_INPUTS."""
+        self.restore_state()
+        tensors = self._tensors()
+        small = wire.bytes_of(list(tensors.values())) <= KEPT_INPUTS
+        self.own_tensors = {}
+        if small and all(t.layout is torch.strided for t in tensors.values()):
+            self.own_tensors = {name: t.clone() for name, t in tensors.items()}
+
+    def restore_parameters(self, request: Request) -> Answer:
+        """Give parameters and buffers the values that they had before the last variation of them, if these were "kept"."""
+        own, self.own_tensors = self.own_tensors, {}
+        present = self._tensors()
+        if not own or own.keys() != present.keys():
+            return {"kept": False}
+        for name, t in present.items():
+            if not _same_bits(
+                t, own[name]
+            ):  # an expanded buffer, say, has no memory of its own that could be written to
+                t.copy_(own[name])
+        self.last = self.ready = None
+        self.keep_state(list(self.kept_state))
+        return {"kept": True}
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """The model's parameters and buffers."""
+        assert self.model is not None
+        found = itertools.chain(self.model.named_parameters(), self.model.named_buffers())
+        return {name: t.detach() for name, t in found}
+
     def make_slots(self, request: Request) -> Answer:
-        self.kept = None  # nothing is varied any more
+        self.kept, self.own_tensors = None, {}  # nothing is varied any more
         return super().make_slots(request)
 
     def make_more(self, request: Request) -> Answer:

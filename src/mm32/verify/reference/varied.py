@@ -172,9 +172,11 @@ class Varied:
         runner = self.runner
         assert runner.model is not None
         turned: dict[str, Tensor] = {}
+        runner.keep_parameters()
         if variation.name == "integer buffers":
             self._exchange(generator, seed, unvaried)
         elif variation.name == "plain tensors":
+            runner.own_tensors = {}  # more is changed than is kept
             turned = states.turn(plain.tensors(runner.model), generator, unvaried)
         else:
             change = isolating.thin if variation.isolating else CHANGES[variation.name]

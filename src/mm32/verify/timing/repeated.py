@@ -65,7 +65,8 @@ class Repetition:
         self.begin = self.since = time.monotonic()
         self.start = A_START  # seconds of a group beside its rounds, judging included
         sample = self.samples[0]
-        self.needed = several.rounds_needed(several.logarithms(*(sample.nets[name] for name in several.SIDES)))
+        self.logs = several.logarithms(*(sample.nets[name] for name in several.SIDES))
+        self.needed = several.rounds_needed(self.logs)
         self.a_round = first.a_round * (1 - NULL_SHARE)
 
     @property
@@ -81,6 +82,8 @@ class Repetition:
         count = min(self.needed, int(for_one / max(self.a_round, 1e-9)))
         if count < several.FEWEST:  # fewer groups then, as long as there is time for whole ones
             count = several.FEWEST if left > self.start + several.FEWEST * self.a_round else 0
+        if count and len(self.samples) == 1 and several.is_hopeless(self.logs, count):
+            return 0
         return count
 
     def time(self, rounds: Rounds, count: int) -> None:

@@ -31,6 +31,8 @@ HOPE = 1.05  # what further groups would have to say to be worth their time
 PRECISE = 0.01  # standard error of a group's sample that its windows alone should leave
 FEWEST, ENOUGH = 8, 48  # rounds of a group
 HOPED_ERROR = 0.6  # of the standard error seen so far: it may have come out too large
+# How many of these errors further groups may lie from the mean so far: of two groups it is known less well.
+REACH = {2: 4.0, 3: 2.0, 4: 2.0, 5: 2.0}
 
 
 @dataclass(frozen=True)
@@ -72,10 +74,22 @@ def middle(values: Sequence[float]) -> float:
     return statistics.median((a + b) / 2 for i, a in enumerate(values) for b in values[i:])
 
 
+def noise(logs: Sequence[float]) -> float:
+    """The standard deviation of rounds, by their quartiles."""
+    low, _, high = statistics.quantiles(logs, n=4)
+    return (high - low) / 1.349
+
+
 def rounds_needed(logs: Sequence[float]) -> int:
     """How many rounds leave PRECISE, by the noise of the rounds that there are."""
-    low, _, high = statistics.quantiles(logs, n=4)
-    return max(FEWEST, min(ENOUGH, math.ceil(((high - low) / 1.349 / PRECISE) ** 2)))
+    return max(FEWEST, min(ENOUGH, math.ceil((noise(logs) / PRECISE) ** 2)))
+
+
+def is_hopeless(logs: Sequence[float], rounds: int) -> bool:
+    """Whether windows vary so much that MOST groups of so many rounds would not tell a gain of HOPE, or of what the first one's
+    rounds say, however alike the processes were."""
+    error = HOPED_ERROR * noise(logs) / math.sqrt(rounds * MOST)
+    return max(abs(middle(logs)), math.log(HOPE)) < math.log(MARGIN) + ERRORS[MOST] * error
 
 
 def small(ratio: float) -> bool:
@@ -133,6 +147,8 @@ def is_over(groups: Sequence[Group]) -> bool:
     if n >= MOST or look(groups).says != "unclear":
         return True
     mean = abs(statistics.fmean(one.ratio for one in groups))
-    hoped = (n * mean + (MOST - n) * max(mean, math.log(HOPE))) / MOST
-    error = HOPED_ERROR * _error(groups) * math.sqrt(n / MOST)
+    found = _error(groups)
+    further = max(mean, min(math.log(HOPE), mean + REACH[n] * found))
+    hoped = (n * mean + (MOST - n) * further) / MOST
+    error = HOPED_ERROR * found * math.sqrt(n / MOST)
     return hoped < math.log(MARGIN) + ERRORS[MOST] * error

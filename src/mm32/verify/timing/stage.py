@@ -265,14 +265,19 @@ class TimingStage:
                 self._first(name)
             self.keep, self.odd = keep, {name: self.pools.add(inputs) for name, inputs in odd.items()}
             return rounds.measure(
-                self._rounds(rounds.SIDES), self.kind, self.alone, budget, self.progress, further and self.renewable
+                self._rounds(rounds.SIDES, keep),
+                self.kind,
+                self.alone,
+                budget,
+                self.progress,
+                further and self.renewable,
             )
 
-    def _rounds(self, names: Sequence[str]) -> rounds.Rounds:
+    def _rounds(self, names: Sequence[str], keep: int) -> rounds.Rounds:
         benches = {name: self.benches[name] for name in names}
         paused = self.workers["candidate"].paused
         return rounds.Rounds(
-            benches, self.pools, self.calls, self.draws, self.keep, paused, self.odd, state=self.state_bytes
+            benches, self.pools, self.calls, self.draws, keep, paused, self.odd, state=self.state_bytes
         )
 
     @property
@@ -310,10 +315,10 @@ class TimingStage:
                 self.benches[name].timeout = self.timeout if name == "candidate" else None
 
     def again(self, repetition: repeated.Repetition, count: int) -> list[Kept]:
-        """Time so many rounds of the processes that `renew` has made; what is kept of the candidate's outputs. Raises as
-        `measure`."""
+        """Time so many rounds of the processes that `renew` has made; what is kept of the candidate's outputs, fewer than of the
+        first processes. Raises as `measure`."""
         with _one_thread(), _memory_for("candidate"):
-            made = self._rounds(several.SIDES)
+            made = self._rounds(several.SIDES, min(self.keep, 1))
             repetition.time(made, count)
             return made.keeper.kept()
 
