@@ -11,9 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
+from conftest_verify import REFERENCE, RIGHT
 
+from mm32.verify import verify
 from mm32.verify.processes import device_lock
 from mm32.verify.processes.device_lock import DeviceLock
+from mm32.verify.session import WAITING, Session
 
 
 def test_many_share_and_one_measures(tmp_path: Path) -> None:
@@ -132,3 +135,46 @@ def test_a_file_system_without_locks_means_no_turns(tmp_path: Path, monkeypatch:
     lock = DeviceLock("cpu", tmp_path)
     assert lock.acquire_shared()
     assert lock.acquire_exclusive()
+
+
+@pytest.mark.parametrize("stage", ["comparing, trial 2", "probing", "judging timed calls"])
+def test_who_waits_to_measure_goes_between_two_steps_of_another_verification(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    """It does not wait until all is compared, and what it takes is not taken from the probes' time."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    for name, script in (("Model", REFERENCE), ("ModelNew", RIGHT)):
+        (tmp_path / f"{name}.py").write_text(script)
+    measured: list[tuple[float, float]] = []
+    begun = threading.Event()
+
+    def measure() -> None:
+        begun.wait(60)
+        lock = DeviceLock("cpu")
+        assert lock.acquire_shared()
+        assert lock.acquire_exclusive(patience=60)
+        begin = time.monotonic()
+        time.sleep(1.0)
+        lock.release()
+        measured.append((begin, time.monotonic()))
+
+    ends = []
+    at = Session.at
+
+    def told(session: Session, doing: str) -> None:
+        if doing.startswith(stage) and not begun.is_set():
+            begun.set()
+            time.sleep(0.3)  # until it waits
+        at(session, doing)
+
+    monkeypatch.setattr(Session, "at", told)
+    thread = threading.Thread(target=measure)
+    thread.start()
+    report = verify(tmp_path / "Model.py", tmp_path / "ModelNew.py", seed=1, trials=3)
+    ends.append(time.monotonic())
+    thread.join(60)
+    assert report.verdict.same, report.reason
+    assert report.stages[WAITING] >= 0.8
+    assert measured[0][1] < ends[0]
+    assert not any("left out" in str(p.get("reason")) for p in report.probes)

@@ -12,10 +12,12 @@ from conftest_verify import Leftovers, Run
 from simulated_processes import Card, by_one, by_several, rates
 from verify_scripts import RIGHT, forward
 
+from mm32.verify.processes.channel import Failure
 from mm32.verify.timing import kept, repeated, sequential, several
 from mm32.verify.timing.repeated import Repetition
 from mm32.verify.timing.rounds import SIDES, Times, Timing, conclude
 from mm32.verify.timing.several import Group
+from mm32.verify.timing.stage import TimingStage
 from mm32.verify.verdict import Verdict
 
 RUNS = 300
@@ -224,6 +226,25 @@ def test_where_a_process_does_not_come_up_again_the_first_ones_decide(
     assert report.timing is not None
     assert report.timing["groups"] == []
     assert any("no more processes of both sides could be timed" in note and says in note for note in report.notes)
+
+
+@pytest.mark.usefixtures("three_groups")
+@pytest.mark.parametrize("on_card", [True, False])
+def test_memory_of_the_card_that_later_windows_lack_is_not_the_candidates_doing(
+    run: Run, monkeypatch: pytest.MonkeyPatch, on_card: bool
+) -> None:
+    """An honest copy of a norm of 7.5 GB was CRASHED for it: the process that judges held what was missing."""
+
+    def again(*_: object) -> list[kept.Kept]:
+        raise Failure("memory", "no memory is left on the card for timed windows", {"on_card": on_card}, "candidate")
+
+    monkeypatch.setattr(TimingStage, "again", again)
+    report = run(RIGHT)
+    assert report.verdict.same is on_card, report.reason
+    if on_card:
+        assert report.timing is not None
+        assert report.timing["groups"] == []
+        assert any("no more processes of both sides could be timed" in note for note in report.notes)
 
 
 @pytest.mark.usefixtures("three_groups")

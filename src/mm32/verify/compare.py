@@ -183,6 +183,7 @@ class Comparison:
         begin = time.monotonic()
         worst = Judgement()
         for number in range(wanted):
+            begin += session.let_others()
             started = time.monotonic()
             seed = session.seed + number
             session.at(f"comparing, trial {number + 1} of {wanted}")

@@ -112,6 +112,7 @@ class Probing:
         # What makes the truths of the last variation's data, if they were passed, and these data.
         self.passed_data: tuple[Callable[..., list[Truth]], Any] | None = None
         self.altered = False  # the candidate has other parameters than the reference's own
+        self.waited = 0.0  # seconds, for other verifications
         self.passed = 0  # probes that were passed, of whose data as many are kept as there is room for
         self.passed_large = 0  # the same of larger data, of which one is kept
         self.disturbed = 0  # probes for which a disturbed run was needed
@@ -193,7 +194,7 @@ class Probing:
         comparison.own_inputs(self.session.seed)  # which the first probe changes in places
         first = [REORDERED] if comparison.likeness.first_error is not None else []
         for number, probe in enumerate((*first, *PROBES), -len(first)):
-            self.session.at(f"probing: {probe.name}")
+            self._next(probe.name)
             record: dict[str, Any] = {"name": probe.name, "asks": probe.asks}
             self.report.probes.append(record)
             reason = LATE if self._late(begin) else None
@@ -287,7 +288,7 @@ class Probing:
         first = FIRST if comparison.trial_seconds <= SLOW_TRIAL else len(VARIATIONS)
         kinds = [*VARIATIONS[:first], *few, *VARIATIONS[first:]]
         for number, variation in enumerate(kinds):
-            self.session.at(f"probing: {variation.name}")
+            self._next(variation.name)
             if (variation.few and self._entries() > FEW) or self._again_in_vain(variation):
                 continue
             if variation.places and not self._integers():
@@ -649,7 +650,7 @@ class Probing:
         self, name: str, asks: str, run: Callable[[Comparison], tuple[dict[str, Any], str] | None], begin: float
     ) -> str:
         """A probe that has a module of its own. What is wrong, empty if nothing."""
-        self.session.at(f"probing: {name}")
+        self._next(name)
         record: dict[str, Any] = {"name": name, "asks": asks}
         self.report.probes.append(record)
         if self._late(begin):
@@ -670,8 +671,12 @@ class Probing:
         record |= found[0]
         return found[1]
 
+    def _next(self, name: str) -> None:
+        self.waited += self.session.let_others()
+        self.session.at(f"probing: {name}")
+
     def _late(self, begin: float) -> bool:
-        spent = time.monotonic() - begin - self.comparison.excess_seconds
+        spent = time.monotonic() - begin - self.comparison.excess_seconds - self.waited
         return spent + self.comparison.trial_seconds / 2 > self.session.probe_budget
 
     def _keep_odd(self, name: str, truths: Callable[..., list[Truth]], inputs: Any) -> None:

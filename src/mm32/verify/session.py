@@ -242,14 +242,22 @@ class Session:
             self.at(before)
         return time.monotonic() - begin
 
+    def let_others(self) -> float:
+        """Between two steps of comparing: if another verification waits to measure, let it go first; seconds that it took."""
+        if self.lock is None or not self.lock.wanted():
+            return 0.0
+        return self._wait_for(self.lock.acquire_shared)
+
     @contextlib.contextmanager
-    def _beside_others(self, repetition: Repetition) -> Iterator[None]:
-        """For what measures nothing: other verifications may use the device meanwhile, and be timed before it begins. The
-        waiting is no part of the repetition's time."""
+    def _alone(self, repetition: Repetition | None = None) -> Iterator[None]:
+        """For what is measured: no other verification uses the device meanwhile. What comes before and after it, building and
+        judging, is done beside others. The waiting is no part of a repetition's time; after an exception there is none."""
         assert self.lock is not None
-        waited = self._wait_for(self.lock.acquire_shared)
+        waited = self._wait_for(self.lock.acquire_exclusive)
         yield
-        repetition.has_waited(waited + self._wait_for(self.lock.acquire_exclusive))
+        waited += self._wait_for(self.lock.acquire_shared)
+        if repetition is not None:
+            repetition.has_waited(waited)
 
     # ------------------------------------------------------------------------------------------------------ timing
 
@@ -304,8 +312,6 @@ class Session:
             raise self._of_odd(self.unsteady.unfit, self.unsteady, comparison)
         if not self.stages:
             raise Stop(Verdict.INCONCLUSIVE, UNTIMABLE)
-        self._wait_for(self.lock.acquire_exclusive)
-        self.at("timing")
         seconds = comparison.reference_seconds
         few = seconds > SLOW or comparison.trial_seconds > SLOW_TRIAL or comparison.output_bytes > LARGE
         timeout = comparison.limits(seconds * 50)["timeout"]
@@ -345,7 +351,8 @@ class Session:
         further = baseline == self.report.baseline and self.report.building <= repeated.BUILT_SOON
         # A candidate whose buffers are others has no place for the reference's.
         stage.pools.vary_state = comparison.copied and set(stage.pools.state) <= comparison.given
-        with self._odd_outputs(stage, comparison):
+        with self._odd_outputs(stage, comparison), self._alone():
+            self.at("timing")
             measured = stage.measure(
                 self.candidate,
                 self.timing_budget,
@@ -361,8 +368,8 @@ class Session:
         """FASTER, held to windows of one call, whose outputs are judged as well."""
         if measured.verdict is not Verdict.FASTER or measured.calls == 1:
             return measured
-        self.at("timing calls by themselves")
-        with self._odd_outputs(stage, comparison):
+        with self._odd_outputs(stage, comparison), self._alone():
+            self.at("timing calls by themselves")
             measured, kept = stage.one_call(measured)
         self._judge_timed(stage, kept, comparison)
         found = measured.one_call
@@ -413,26 +420,29 @@ class Session:
             comparison.reload_candidate(worker, repeated.WITHIN)
 
         while count := repetition.rounds():
-            self.at(f"starting fresh processes, {len(repetition.samples)}")
+            number = len(repetition.samples)
+            self.at(f"starting fresh processes, {number}")
+            loaded = False
             try:
-                with self._beside_others(repetition):
-                    if len(repetition.samples) == 1:
-                        self.caches = self._packed_caches()
-                    stage.renew(self._fresh_candidate, load)
+                if number == 1:
+                    self.caches = self._packed_caches()
+                stage.renew(self._fresh_candidate, load)
+                loaded = True
+                with self._odd_outputs(stage, comparison), self._alone(repetition):
+                    self.at(f"timing fresh processes, {number}")
+                    kept = stage.again(repetition, count)
             except (Failure, NoStart, OSError) as error:
-                if isinstance(error, Failure) and error.kind == "killed":
+                kind = error.kind if isinstance(error, Failure) else ""
+                # Windows may lack memory of the card that other processes hold. What a candidate does in them counts.
+                missing = kind == "memory" and bool(error.details.get("on_card"))  # type: ignore[union-attr]
+                if kind == "killed" or (loaded and not missing):
                     raise
                 self.note(
                     "the difference is small, and no more processes of both sides could be timed to tell it: "
                     f"{one_line(getattr(error, 'message', error))}"
                 )
-                self._wait_for(self.lock.acquire_exclusive)  # for calls by themselves
                 break
-            self.at(f"timing fresh processes, {len(repetition.samples)}")
-            with self._odd_outputs(stage, comparison):
-                kept = stage.again(repetition, count)
-            with self._beside_others(repetition):
-                self._judge_timed(stage, kept, comparison)
+            repetition.has_waited(self._judge_timed(stage, kept, comparison))
             repetition.is_judged()
         return repetition.conclude()
 
@@ -452,10 +462,13 @@ class Session:
         self.report.isolation = [word for word in self.report.isolation if word in self.candidate.isolation]
         return self.candidate
 
-    def _judge_timed(self, stage: TimingStage, outputs: Sequence[Kept], comparison: Comparison) -> None:
-        """Judge outputs of timed calls like all others: a call that was timed must also be right."""
+    def _judge_timed(self, stage: TimingStage, outputs: Sequence[Kept], comparison: Comparison) -> float:
+        """Judge outputs of timed calls like all others: a call that was timed must also be right. Seconds that other
+        verifications were waited for meanwhile."""
         own = sum(not kept.probe for kept in outputs)  # on data of the script's own
+        waited = 0.0
         for kept in outputs:
+            waited += self.let_others()
             self.at("judging timed calls' outputs")
             right = stage.reference_output(kept.recipe, kept.seed)
             got = wire.beside(wire.rebuilt(right, iter(kept.leaves)), right)
@@ -466,6 +479,9 @@ class Session:
             said = comparison.compare_state(left, comparison.truth.state, kept.state, before) if left else ""
             if said:
                 raise Stop(Verdict.DIFFERENT, f"a timed call, on fresh data in the same storage: {said}")
+        if self.card is not None:  # the next windows may need it
+            stage.eager.ask("let_go")
+        return waited
 
     def _judge_call(
         self,

@@ -90,6 +90,7 @@ class ReferenceRunner(ScriptRunner):
             "restore_inputs": self.restore_inputs,
             "restore_parameters": self.restore_parameters,
             "make_more": self.make_more,
+            "let_go": self.let_go,
             "leave_states": self.leave_states,
             "truth": self.truth,
             "examine": self.examine,
@@ -221,6 +222,12 @@ class ReferenceRunner(ScriptRunner):
         assert self.model is not None
         found = itertools.chain(self.model.named_parameters(), self.model.named_buffers())
         return {name: t.detach() for name, t in found}
+
+    def let_go(self, request: Request) -> Answer:
+        """Give the memory back that judging has left here: inputs, the last output, and what torch keeps."""
+        self.place([])
+        handover.free(self.device)
+        return {}
 
     def make_slots(self, request: Request) -> Answer:
         self.kept, self.own_tensors = None, {}  # nothing is varied any more
