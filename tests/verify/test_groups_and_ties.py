@@ -13,7 +13,7 @@ from torch import Tensor
 from mm32.verify.inputs import contents, variations
 from mm32.verify.judging import odd_values
 from mm32.verify.judging.rounding import Rounding
-from mm32.verify.probing import ODD_BYTES, Probing
+from mm32.verify.probing.kept import ODD_BYTES, KeptData
 from mm32.verify.timing import kept, sequential
 from verify.test_odd_data import verdict  # noqa: F401 - a fixture
 
@@ -163,12 +163,11 @@ def test_each_probe_has_the_same_chance_of_a_place_in_windows() -> None:
     seen = dict.fromkeys(range(20), 0)
     inputs = torch.empty(ODD_BYTES // 20, dtype=torch.float32)  # a fifth of the room
     for _ in range(400):
-        probing = Probing.__new__(Probing)
-        probing.odd, probing.passed, probing.passed_large = [], 0, 0
+        data = KeptData()
         for number in range(20):
-            probing._keep_odd(str(number), list, [inputs])
-        assert len(probing.odd) == 5
-        for one in probing.odd:
+            data.keep(str(number), list, [inputs])
+        assert len(data.found) == 5
+        for one in data.found:
             seen[int(one.name)] += 1
     assert all(60 < count < 145 for count in seen.values())
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from mm32.verify import probing
 from mm32.verify.inputs import contents, variations
 from mm32.verify.inputs.isolating import ISOLATING
 from mm32.verify.judging import exact
 from mm32.verify.judging.bounds import Truth
 from mm32.verify.judging.judge import judge
 from mm32.verify.judging.rounding import round_to
+from mm32.verify.probing import varied
 from verify.test_odd_data import ROWS, check_shortcut, verdict  # noqa: F401 - a fixture
 
 Compare = Callable[..., tuple[str, str, Any]]
@@ -290,10 +290,10 @@ def test_infs_that_become_nan_by_chance_are_put_elsewhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of these 512 columns one in four passes an Inf on: by one draw few pass, by many all."""
-    monkeypatch.setattr(probing, "ELSEWHERE", 60)
+    monkeypatch.setattr(varied, "ELSEWHERE", 60)
     other = f"y = x * 2; z = y[:, {first}:]; z.copy_(torch.where(z.isinf(), torch.nan, z)); return y"
     got, reason, report = verdict("return x * 2", other)
     assert got == right, reason
     assert sum(p["name"] == "an Inf" for p in report.probes) == 1, "it is told once"
-    monkeypatch.setattr(probing, "ELSEWHERE", 0)
+    monkeypatch.setattr(varied, "ELSEWHERE", 0)
     assert verdict("return x * 2", other)[0] == "DIFFERENT"

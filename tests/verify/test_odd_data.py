@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from mm32.verify import probing
 from mm32.verify.compare import Comparison
 from mm32.verify.inputs import contents, variations
 from mm32.verify.judging.bounds import Truth
 from mm32.verify.judging.judge import judge
+from mm32.verify.probing import kept as probing_kept
 from mm32.verify.timing import sequential
 from mm32.verify.timing.kept import Keeper, Surprises
 from verify import in_process
@@ -286,16 +286,15 @@ def test_slow_models_get_some_odd_data_in_windows(few: bool, seconds: float, siz
 
 
 def test_of_large_inputs_one_probes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probing, "ODD_BYTES", 100)
-    monkeypatch.setattr(probing, "LARGEST_ODD", 1000)
+    monkeypatch.setattr(probing_kept, "ODD_BYTES", 100)
+    monkeypatch.setattr(probing_kept, "LARGEST_ODD", 1000)
     kept = set()
     for _ in range(40):
-        of: Any = probing.Probing.__new__(probing.Probing)
-        of.odd, of.passed_large = [], 0
+        of = probing_kept.KeptData()
         for name in "abc":
-            of._keep_odd(name, lambda seed, output: [], [torch.zeros(100)])
-        (one,) = of.odd
+            of.keep(name, lambda seed, output: [], [torch.zeros(100)])
+        (one,) = of.found
         kept.add(one.name)
-        of._keep_odd("larger", lambda seed, output: [], [torch.zeros(500)])
-        assert of.odd == [one]
+        of.keep("larger", lambda seed, output: [], [torch.zeros(500)])
+        assert of.found == [one]
     assert kept == {"a", "b", "c"}

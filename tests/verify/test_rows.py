@@ -11,7 +11,8 @@ import torch
 from conftest_verify import Run
 from verify_scripts import HEAD
 
-from mm32.verify import Verdict, rows, strides
+from mm32.verify import Verdict
+from mm32.verify.probing import rows, strides
 from mm32.verify.timing.kept import Odd
 from verify.test_odd_data import verdict  # noqa: F401 - a fixture
 

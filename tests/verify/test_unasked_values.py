@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mm32.verify import probing
 from mm32.verify.inputs import contents, states, variations
 from mm32.verify.judging import diagnosis, exact
 from mm32.verify.judging.bounds import Truth
@@ -21,6 +20,7 @@ from mm32.verify.judging.judge import judge
 from mm32.verify.judging.odd_values import SPREAD_HINT
 from mm32.verify.judging.straight_through import StraightThrough
 from mm32.verify.judging.zeros import SkipsZeros
+from mm32.verify.probing import odd_answers
 from mm32.verify.worker import plain
 from verify.test_odd_data import ROWS, check_shortcut, verdict  # noqa: F401 - a fixture
 
@@ -268,7 +268,7 @@ def test_a_nan_that_spreads_further_is_said_and_is_no_wrong_answer(name: str, ve
     right, other = SPREAD[name]
     got, reason, report = verdict(right, other, "[torch.randn(16, 64)]")
     assert (got, reason) == ("SAME", "")
-    assert probing.FURTHER in report.left_out
+    assert odd_answers.FURTHER in report.left_out
     assert any("are NaN where the reference's are not" in note for note in report.notes)
 
 

@@ -4,8 +4,8 @@ The tool's own process is the trusted side: it decides, and runs nothing of a sc
 reference's (reference/) and the candidate's (worker/), which can lie. Of both:
 
     entry, session, stop   the public call, and the stages of a verification
-    compare, probing       the stages before timing: trials and self-test; probes
-    rows, strides          two of the probes: calls in a row; inputs that lie otherwise in memory
+    compare                the stages before timing: trials and self-test
+    probing/               the candidate on other data
     inputs/                what the scripts are run on: fresh data, variations, probes
     judging/               same or different: float64 truths, bounds, the judge, its self-test
     timing/                faster or not: windows, rounds, the rule

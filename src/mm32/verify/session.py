@@ -22,7 +22,7 @@ from .judging.sizes import held_tightly
 from .judging.truth import TruthSource
 from .judging.widened import disturbed_again
 from .machine import card
-from .probing import DISTURBED
+from .probing.varied import DISTURBED
 from .processes.channel import Failure
 from .processes.device_lock import DeviceLock
 from .processes.guard import Guard

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from .exchange.wire import leaves
-from .judging.judge import judge
-from .processes.channel import Failure
-from .report import judgement_record
-from .text import one_line
+from ..exchange.wire import leaves
+from ..judging.judge import judge
+from ..processes.channel import Failure
+from ..report import judgement_record
+from ..text import one_line
 
 if TYPE_CHECKING:
-    from .compare import Comparison
+    from ..compare import Comparison
 
 ASKS = "the same values, as transposed views have them in memory"
 RAISES = "inputs of other strides, on which it raises"

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from .exchange.wire import bytes_of, leaves
-from .judging.bounds import U32, Errors, Truth
-from .judging.judge import Judgement, judge, same_bits
-from .report import judgement_record
+from ..exchange.wire import bytes_of, leaves
+from ..judging.bounds import U32, Errors, Truth
+from ..judging.judge import Judgement, judge, same_bits
+from ..report import judgement_record
 
 if TYPE_CHECKING:
-    from .compare import Comparison
+    from ..compare import Comparison
 
 ASKS = "calls in a row, each with other data: state moves on at each, and so do random numbers"
 FEW, SHORT, ALL = 3, 0.1, 8  # calls; where one takes less than so many seconds, so many

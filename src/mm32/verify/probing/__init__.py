@@ -1,0 +1,12 @@
+"""Probes: the candidate on data that the script does not make, which show errors that its own data hide.
+
+run          all of them, and what the verdict's line says was left out
+product      of a product with an epilogue, data made for its operands
+varied       of any other model, its own data and parameters, changed
+odd_answers  what is right of an answer to NaN and Inf
+prober       what these share
+kept         data of probes that were passed, for timed windows
+"""
+
+from .kept import Odd as Odd
+from .run import Probing as Probing

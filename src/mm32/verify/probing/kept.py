@@ -1,0 +1,50 @@
+"""Data of probes that the candidate has passed, for timed windows: as many as there is room for, each with the same chance."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..exchange.wire import bytes_of
+from ..judging.bounds import Truth
+
+ODD_BYTES = 128 << 20  # of inputs of probes that are kept for timed windows
+LARGEST_ODD = 512 << 20  # up to which one probe's are kept
+
+
+@dataclass
+class Odd:
+    """Data of a probe that the candidate has passed, and what makes the truths of its outputs of (seed, output); of any model but
+    a product by noise=False without a disturbed run."""
+
+    name: str
+    inputs: Any
+    truths: Callable[..., list[Truth]]
+
+
+class KeptData:
+    """What is kept of all that was passed, in `found`."""
+
+    def __init__(self) -> None:
+        self.found: list[Odd] = []
+        self.passed = 0  # probes that were passed, of whose data as many are kept as there is room for
+        self.passed_large = 0  # the same of larger data, of which one is kept
+
+    def keep(self, name: str, truths: Callable[..., list[Truth]], inputs: Any) -> None:
+        """Keep these data of the probe `name`, if there is room for them, or chance has it."""
+        size = bytes_of(inputs)
+        if any(one.name == name for one in self.found):  # of data that were drawn twice
+            name += ", again"
+        if size <= ODD_BYTES:
+            self.passed += 1
+        if size * (len(self.found) + 1) <= ODD_BYTES:
+            self.found.append(Odd(name, inputs, truths))
+        elif size <= ODD_BYTES:  # as many as there is room for, of all that were passed, each with the same chance
+            if (place := random.SystemRandom().randrange(self.passed)) < len(self.found):
+                self.found[place] = Odd(name, inputs, truths)
+        elif ODD_BYTES < size <= LARGEST_ODD:  # one of all, each with the same chance
+            self.passed_large += 1
+            if random.SystemRandom().randrange(self.passed_large) == 0:
+                self.found = [Odd(name, inputs, truths)]

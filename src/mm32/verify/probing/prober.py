@@ -1,0 +1,84 @@
+"""What all probes share: the time and the memory that there is for them, and the candidate's answer."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..exchange import handover
+from ..exchange.wire import leaves
+from ..judging.judge import Judgement
+from ..processes.channel import Failure
+from ..text import one_line
+from .kept import KeptData
+
+if TYPE_CHECKING:
+    from ..compare import Comparison
+
+ODD_RAISED = "NaN and Inf, on which it raises"
+RAISES = "the candidate raises on it"
+LATE = "left out for time"
+UNSET = "the candidate's parameters cannot be set"
+NO_MEMORY = "the card has no memory left to judge it"
+MOST_UNJUDGED = 2  # probes that may be left out for that
+
+
+class Prober:
+    """Probes of one comparison, after its trials found nothing.
+
+    Both processes are asked, and outputs judged, through the methods that `comparison` has for trials and probes. They leave
+    the inputs and the output that they are about in its `inputs`, `varied` and `right`. What its self-test needs goes into its
+    `cases` and `made`; results go into its report.
+    """
+
+    def __init__(self, comparison: Comparison):
+        self.comparison = comparison
+        self.session = comparison.session
+        self.report = comparison.report
+        self.reference = comparison.reference
+        self.truth = comparison.truth
+        self.kept = KeptData()
+        self.seen: list[float] = []  # bits that the candidate's arithmetic carries, by each kind of data that shows it
+        self.waited = 0.0  # seconds, for other verifications
+
+    def run(self, begin: float) -> Judgement:
+        """All of them, which began at `begin`. The first that fails decides; the others are reported as well. Raises Stop and
+        Failure."""
+        raise NotImplementedError
+
+    def next(self, name: str) -> None:
+        """A probe begins. Another verification that waits to measure goes first."""
+        self.waited += self.session.let_others()
+        self.session.at(f"probing: {name}")
+
+    def late(self, begin: float) -> bool:
+        """Whether there is no time left for another probe."""
+        spent = time.monotonic() - begin - self.comparison.excess_seconds - self.waited
+        return spent + self.comparison.trial_seconds / 2 > self.session.probe_budget
+
+    def output(self, seed: int, odd: bool) -> tuple[Any, str]:
+        """The candidate's output; or that it raises, which on `odd` data, that hold NaN or Inf, is no wrong answer."""
+        try:
+            return self.comparison.output(seed), ""
+        except Failure as failure:
+            if not odd or failure.kind != "raised":
+                raise
+            if ODD_RAISED not in self.report.left_out:
+                self.report.left_out.append(ODD_RAISED)
+            return None, f"{RAISES}: {one_line(failure.message, 160)}"
+
+    def without_memory(self, record: dict[str, Any]) -> None:
+        """Leave a probe out that there was no memory to judge: no process waits for an answer, so that the next one can be tried.
+        But few: a candidate that fills the card could have all of them left out. Raises OutOfMemoryError."""
+        record |= {"status": "skipped", "reason": NO_MEMORY}
+        self.session.short = True
+        if sum(probe.get("reason") == NO_MEMORY for probe in self.report.probes) > MOST_UNJUDGED:
+            raise torch.OutOfMemoryError(f"{MOST_UNJUDGED + 1} probes could not be judged")
+        if self.session.card is not None:
+            handover.free(self.session.card)
+
+    def entries(self) -> int:
+        return sum(leaf.numel() if isinstance(leaf, Tensor) else 1 for _, leaf in leaves(self.comparison.right))

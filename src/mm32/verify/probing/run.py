@@ -1,0 +1,139 @@
+"""All probes of one comparison: those that suit the model, then those with modules of their own, and what was left out."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..exchange.wire import leaves
+from ..inputs.catalogue import MILDER, VARIATIONS
+from ..inputs.contents import WIDEST
+from ..inputs.isolating import ISOLATING
+from ..judging.judge import Judgement
+from ..verdict import OWN_BITS
+from . import rows, strides
+from .kept import Odd
+from .prober import LATE, NO_MEMORY, UNSET, Prober
+from .product import ProductProbes
+from .varied import VariedProbes
+
+if TYPE_CHECKING:
+    from ..compare import Comparison
+
+NOT_FINITE = "the reference's own answer is not finite there"
+FULL_BITS = 22.0  # of an arithmetic, above which it is no matter that no data show more
+LARGER = {v.name for v in (*VARIATIONS, *MILDER.values()) if v.larger}
+FINE_PROBES = {v.name for v in ISOLATING}
+
+
+class Probing:
+    """The probes of one comparison, after its trials found nothing."""
+
+    def __init__(self, comparison: Comparison):
+        self.comparison = comparison
+        self.report = comparison.report
+        self.prober: Prober = (VariedProbes if comparison.truth.contraction is None else ProductProbes)(comparison)
+
+    @property
+    def odd(self) -> list[Odd]:
+        """Data of probes that were passed, for timed windows."""
+        return self.prober.kept.found
+
+    def run(self) -> Judgement:
+        """All probes of this model. The first that fails decides; the others are reported as well. Raises Stop and Failure."""
+        begin = time.monotonic()
+        worst = self.prober.run(begin)
+        others = []
+        if not self.report.problem["draws"]:  # which entry gets which number may depend on the order in memory
+            others.append(("other strides", strides.ASKS, strides.run))
+        if self.report.problem["draws"] or self.report.problem["changes"]:
+            others.append(("in a row", rows.ASKS, rows.run))
+        for name, asks, one in others:
+            said = self._apart(name, asks, one, begin)
+            if said and worst.same:
+                worst = Judgement(False, f"probe {name!r}: {said}")
+        applied = [p for p in self.report.probes if p["status"] in ("same", "different")]
+        self.report.left_out += self._not_run(applied)
+        if self.prober.seen:
+            self.report.left_out += self._bits(applied)
+        tied = any(p["name"] == "equal neighbours" for p in applied)
+        unlike = [said if tied else said.replace("in order", "strictly in order") for said in self._unlike()]
+        self.report.left_out += unlike + self._labels()
+        return worst
+
+    def _not_run(self, applied: list[dict[str, Any]]) -> list[str]:
+        """What the probes that did not run would have shown, in words."""
+        said = []
+        probes = self.report.probes
+        if any(p.get("reason") == UNSET for p in probes):
+            said.append("other parameters, since the candidate's are not the reference's")
+        if late := [p for p in probes if p.get("reason") in (LATE, NO_MEMORY)]:
+            said.append(f"{len(late)} of {len(probes)} probes")
+        skipped = [p for p in probes if p not in applied and p not in late and p.get("reason") != UNSET]
+        if len(skipped) > len(applied):
+            why, count = Counter(str(p.get("reason")) for p in skipped).most_common(1)[0]
+            often = f" ({why}: {count})" if count > 1 else ""
+            said.append(f"{len(skipped)} of {len(probes)} probes, which do not suit its data{often}")
+        larger = [p for p in probes if p["name"] in LARGER]
+        if larger and all(p.get("reason") == NOT_FINITE for p in larger) and len(skipped) <= len(applied):
+            said.append("larger values, for which the reference's own answer is not finite")
+        return said
+
+    def _bits(self, applied: list[dict[str, Any]]) -> list[str]:
+        """Reports how many bits the candidate's arithmetic carries, where its data show that; what they do not show, in words."""
+        said = []
+        bits = min(self.prober.seen)
+        of_trials = self.comparison.likeness.own_bits
+        self.report.precision = {"bits": round(bits, 1), "of": 24}
+        if of_trials:
+            self.report.precision["own"] = round(min(of_trials), 1)
+        own = min(of_trials, default=24.0)
+        if own < OWN_BITS <= bits:
+            said.append(f"arithmetic of more than {max(0, math.floor(own))} bits on data like its own")
+        fine = any(p["name"] in FINE_PROBES for p in applied)
+        if bits < FULL_BITS and self.comparison.truth.contraction is None and not fine:
+            said.append(f"arithmetic of more than {max(0, round(bits))} bits, which none of its data show")
+        return said
+
+    def _unlike(self) -> list[str]:
+        """What no input has been, and what of the model was left as it is, in words."""
+        return self.comparison.seen.unlike(self.comparison.inputs) + list(dict.fromkeys(self.comparison.unvaried))
+
+    def _labels(self) -> list[str]:
+        """Labels that a loss leaves out, in words: no candidate is given them, for one that looks them up may end its process."""
+        whole = any(isinstance(t, Tensor) and t.dtype in WIDEST for _, t in leaves(self.comparison.inputs))
+        return [
+            f"labels of {label}, which its loss leaves out" for label in self.report.problem.get("ignored", ()) if whole
+        ]
+
+    def _apart(
+        self, name: str, asks: str, run: Callable[[Comparison], tuple[dict[str, Any], str] | None], begin: float
+    ) -> str:
+        """A probe that has a module of its own. What is wrong, empty if nothing."""
+        self.prober.next(name)
+        record: dict[str, Any] = {"name": name, "asks": asks}
+        self.report.probes.append(record)
+        if self.prober.late(begin):
+            record |= {"status": "skipped", "reason": LATE}
+            return ""
+        found: tuple[dict[str, Any], str] | None = {}, ""
+        done = False
+        with suppress(torch.OutOfMemoryError):
+            found = run(self.comparison)
+            done = True
+        if not done:
+            self.prober.without_memory(record)
+            self.comparison.own_inputs(self.comparison.session.seed)
+            return ""
+        if found is None:
+            self.report.probes.remove(record)
+            return ""
+        record |= found[0]
+        return found[1]
