@@ -621,6 +621,33 @@ def test_what_a_reference_draws_is_not_kept() -> None:
     assert torch.equal(found.float(), runner.last)
 
 
+class Remembers(nn.Module):
+    """Attends to the inputs of the last calls: to the same ones twice it answers the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        keys = x[:, None] if self.keys is None else torch.cat([self.keys, x[:, None]], 1)[:, -4:]
+        self.keys = keys
+        weights = torch.softmax((keys * x[:, None]).sum(-1), -1)
+        return (weights[..., None] * keys).sum(1)
+
+
+def test_a_plain_tensor_that_calls_leave_is_found_by_other_inputs_in_between() -> None:
+    runner = ReferenceRunner()
+    runner.model = Remembers()
+    runner.script_inputs = lambda seed: [torch.randn(6, 8, generator=torch.Generator().manual_seed(seed))]  # type: ignore[method-assign]
+    runner.inputs = runner.script_inputs(0)
+    with torch.no_grad():
+        runner.forward({"seed": 0})
+        assert runner.examine({"seed": 0})["hidden"] == ["keys"]
+        runner.model = nn.Softmax(-1)
+        runner.forward({"seed": 0})
+        assert runner.examine({"seed": 0})["hidden"] == []
+
+
 def test_inputs_that_are_kept_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     runner = ReferenceRunner()
     own = [torch.rand(4, 6), 3, torch.arange(6)]

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from mm32.verify.inputs import contents, variations
+from mm32.verify.inputs.contents import CannotVary
+from mm32.verify.inputs.seen import Seen
 from mm32.verify.judging import odd_values
 from mm32.verify.judging.rounding import Rounding
 from mm32.verify.probing.kept import ODD_BYTES, KeptData
@@ -180,3 +182,56 @@ def test_a_number_that_was_always_the_same_is_named(verdict: Compare) -> None:  
     )
     assert got == "SAME", reason
     assert {"input 1 other than [7]", "input 2 other than 0.125"} <= set(report.left_out)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32, torch.int64])
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_a_square_of_ones_becomes_a_path_through_all_rows(dtype: torch.dtype, symmetric: bool) -> None:
+    ones = torch.rand(3, 40, 40, generator=torch.Generator().manual_seed(1)) < 0.1
+    ones = ones | ones.mT if symmetric else ones
+    t = ones.to(dtype)
+    (new,) = made("chained", t)
+    assert (new.dtype, new.shape) == (t.dtype, t.shape)
+    own = torch.eye(40, dtype=torch.bool)
+    assert torch.equal(new != 0, (new != 0) & ~own | (ones & own))  # the diagonal stays
+    path = (new != 0) & ~own
+    assert torch.equal(path, path.mT) is symmetric
+    steps = (path | path.mT | own).float()
+    reached = torch.linalg.matrix_power(steps, 39) > 0
+    assert reached.all()
+    assert not (torch.linalg.matrix_power(steps, 38) > 0).all(), "no shorter way leads through all"
+
+
+@pytest.mark.parametrize(
+    "t",
+    [
+        torch.ones(12, 12).tril(),
+        torch.arange(12) < torch.arange(1, 13)[:, None],
+        torch.rand(12, 9) < 0.5,
+        torch.rand(12, 12),
+    ],
+)
+def test_masks_of_blocks_and_what_is_no_matrix_of_ones_stay(t: torch.Tensor) -> None:
+    with pytest.raises(CannotVary):
+        made("chained", t)
+
+
+def test_how_integers_are_arranged_is_named_where_it_was_so_in_all() -> None:
+    def said(*inputs: torch.Tensor) -> list[str]:
+        seen = Seen()
+        for i, t in enumerate(inputs):
+            seen.note([t], first=i == 0)
+        return seen.unlike([inputs[-1]])
+
+    a, b = torch.randperm(90), torch.randperm(90)
+    assert said(a, b, b.sort().values) == ["input 0 other than without repetition"]
+    assert said(a, b, a % 60) == []
+    segments = [torch.randint(0, 9, (64,)).sort().values for _ in range(2)]
+    assert said(*segments) == ["input 0 other than sorted"]
+    assert said(segments[0].sort(descending=True).values, segments[0]) == ["input 0 other than sorted"]
+    assert said(torch.randint(0, 9, (64,)), torch.randint(0, 9, (64,))) == []
+    assert said(torch.randint(0, 1 << 40, (64,)), torch.randint(0, 1 << 40, (64,))) == []  # distinct by chance
+    lengths = [torch.randint(1, 30, (8, 1)) for _ in range(2)]
+    masks = [torch.arange(30) < length for length in lengths]
+    assert said(*masks) == ["input 0 other than one block of truth values in each row"]
+    assert said(masks[0], torch.rand(8, 30) < 0.5) == []

@@ -193,6 +193,12 @@ VARIATIONS = (
         milder=("truth rows but for one",),
     ),
     Variation(
+        "chained",
+        "of square matrices of zeros and ones, a path through all rows: a search of few steps shows",
+        outside=False,
+        ties=True,
+    ),
+    Variation(
         "relabelled",
         "symmetric matrices with rows and columns in another order: a band, or blocks, that are taken for granted show",
         outside=False,

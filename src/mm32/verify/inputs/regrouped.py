@@ -128,6 +128,27 @@ def truth_rows(values: Sequence[object], generator: torch.Generator, whole: bool
     return changed(out, values)
 
 
+def chained(values: Sequence[object], generator: torch.Generator) -> list[object]:
+    """Of square matrices of zeros and ones (or truth values), the places of the ones become a path through all rows, in random
+    order; the diagonal stays, and so do symmetric ones. Not of those with blocks or triangles of ones."""
+    out = list(values)
+    for i, t in enumerate(values):
+        if not isinstance(t, Tensor) or t.is_complex() or t.dim() < 2 or t.shape[-1] != t.shape[-2]:
+            continue
+        if not ORDERED <= t.shape[-1] <= SQUARE or not bool(((t == 0) | (t == 1)).all()):
+            continue
+        ones = t != 0
+        symmetric = torch.equal(ones, ones.mT)
+        if belongs_together(ones.to(torch.int64), truth=True) and not symmetric:
+            continue
+        order = torch.rand(t.shape[-1], generator=generator, device=t.device).argsort()
+        path = torch.zeros_like(ones)
+        path[..., order[:-1], order[1:]] = True
+        path |= ones & torch.eye(t.shape[-1], dtype=torch.bool, device=t.device)
+        out[i] = like(t, path | path.mT if symmetric else path)
+    return changed(out, values)
+
+
 def relabelled(values: Sequence[object], generator: torch.Generator) -> list[object]:
     """Symmetric matrices, whose rows and columns change places alike: they stay what else they are, such as positive definite."""
     out = list(values)

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from ..exchange.wire import leaves
-from .contents import FEW_VALUES, LEAST, few_values, in_words, is_complex_data, is_data, structure
+from .contents import FEW_VALUES, LEAST, ORDERED, few_values, in_words, is_complex_data, is_data, structure
+from .integers import REPEATS
+from .regrouped import BLOCK
 
 MOST_STEADY = 1 << 24  # entries of an input of which it is noted whether it is always the same
 
@@ -20,6 +22,7 @@ class Seen:
         self.steady: dict[int, Tensor] = {}  # those that are no data (masks, indices), and were the same in all
         self.numbers: dict[int, str] = {}  # those that are a number or so, and were the same in all
         self.values: dict[int, set[float]] = {}  # of inputs of few values, those that they had
+        self.arranged: dict[int, list[str]] = {}  # how rows of integers and truth values were arranged in all
 
     def note(self, inputs: Any, first: bool = False) -> None:
         """See which masks and indices the inputs of this comparison have in common with all before; of the `first` one all."""
@@ -31,6 +34,7 @@ class Seen:
                     self.steady[i] = t.clone()
                     if t.is_floating_point():
                         self.values[i] = set()
+            self.arranged = {i: hows for i, t in enumerate(found) if (hows := _arrangement(t))}
         for i in list(self.values):
             seen = few_values(found[i]) if i < len(found) and isinstance(found[i], Tensor) else None
             if seen is None or len(self.values[i] | seen) > FEW_VALUES:
@@ -41,6 +45,12 @@ class Seen:
         for i in changed:
             del self.steady[i]
         self.numbers = {i: said for i, said in self.numbers.items() if i < len(found) and _number(found[i]) == said}
+        for i, hows in list(self.arranged.items()):
+            now = _arrangement(found[i]) if i < len(found) else []
+            if kept := [how for how in hows if how in now]:
+                self.arranged[i] = kept
+            else:
+                del self.arranged[i]
 
     def forget(self) -> None:
         """Give back the memory of what was the same in all; which inputs that were is kept."""
@@ -59,6 +69,7 @@ class Seen:
             share = float((t != 0).double().mean())
             said.append(f"input {i} other than the same {what} each time ({share:.0%} {kind})")
         said += [f"input {i} other than {number}" for i, number in self.numbers.items()]
+        said += [f"input {i} other than {' and '.join(h)}" for i, h in self.arranged.items() if i not in self.steady]
         for i, seen in self.values.items():
             if i not in self.steady and seen:
                 said.append(f"input {i} other than {in_words(seen)}")
@@ -76,3 +87,25 @@ def _number(t: Any) -> str:
         few = 0 < t.numel() < LEAST and not t.is_floating_point() and not t.is_complex()
         return str(t.tolist()) if few else ""
     return str(t) if isinstance(t, (int, float)) else ""
+
+
+def _arrangement(t: Any) -> list[str]:
+    """How the rows of a tensor of integers or truth values are arranged, in words, where that is no chance: probes keep it."""
+    if not isinstance(t, Tensor) or t.is_floating_point() or t.is_complex() or not t.dim():
+        return []
+    width = t.shape[-1]
+    if width < ORDERED or not t.numel() or t.numel() > MOST_STEADY:
+        return []
+    rows = t.reshape(-1, width)
+    if t.dtype == torch.bool:
+        blocks = (rows.diff(dim=-1).sum(-1) <= BLOCK).all() & rows.any() & ~rows.all()
+        return ["one block of truth values in each row"] if bool(blocks) else []
+    rows = rows.to(torch.int64)
+    steps = rows.diff(dim=-1)
+    found = []
+    if bool(((steps >= 0).all() | (steps <= 0).all()) & steps.any()):
+        found.append("sorted")
+    by_chance = rows.shape[0] * width * (width - 1) / 2 / (int(rows.max()) - int(rows.min()) + 1)
+    if by_chance > REPEATS and bool((rows.sort(-1).values.diff(dim=-1) > 0).all()):
+        found.append("without repetition")
+    return found

@@ -550,6 +550,7 @@ SPECIAL: dict[str, Callable[[Sequence[object], torch.Generator], list[object]]] 
     "integers sorted along one axis": partial(regrouped.in_order, both=False),
     "truth rows": regrouped.truth_rows,
     "truth rows but for one": partial(regrouped.truth_rows, whole=False),
+    "chained": regrouped.chained,
     "relabelled": regrouped.relabelled,
     "wide integers": _wide_integers,
     "wide sums": partial(_wide_integers, products=False),  # "wide integers" of a model without products

@@ -55,8 +55,11 @@ class OddAnswers(Prober):
             if isinstance(one, Tensor) and isinstance(truth.reference, Tensor)
         ]
         of_infinite, of_finite, still = (sum(part[i] for part in parts) for i in range(3))
-        spread = of_finite + (of_infinite if self.truth.products else 0)
-        if not spread > self.odd_inputs() - self.usual_odd or still < STILL_FINITE * (still + of_finite):
+        of_infinite = of_infinite if self.truth.products else 0
+        put = self.odd_inputs() - self.usual_odd
+        # Where all that it makes NaN is infinite in the reference, no mask has been multiplied by.
+        spread = of_finite + of_infinite > put or (of_infinite > 0 and not of_finite)
+        if not spread or still < STILL_FINITE * (still + of_finite):
             return found, {}
         for truth, (_, one) in zip(truths, leaves(got), strict=False):
             truth.spread = one.isnan() if isinstance(one, Tensor) and isinstance(truth.reference, Tensor) else None

@@ -440,6 +440,8 @@ class ReferenceRunner(ScriptRunner):
         after = plain_attributes(self.model)
         hidden = sorted(name for name in after if name not in before or before[name] != after[name])
         trained = [name for name, p in self.model.named_parameters() if p._version != versions.get(name, p._version)]
+        if hidden and steady:  # what it keeps may make no difference to the same inputs once more
+            steady = self._same_after_others(seed)
         return {
             "buffers": changed,
             "hidden": [] if steady else hidden or trained or ["something that is no buffer"],
@@ -450,6 +452,20 @@ class ReferenceRunner(ScriptRunner):
             "ignored": sorted(self.recorder.ignored),
             "picks": [label.picked for label in labels],
         }, output
+
+    def _same_after_others(self, seed: int) -> bool:
+        """Whether the model answers its inputs as before when it has been called on others in between."""
+        inputs, last = self.inputs, self.last
+        others = [t.to(self.device) if isinstance(t, Tensor) else t for t in _values(self.script_inputs(seed + 1))]
+        for given in (others, inputs):
+            self.restore_state()
+            seed_everything(seed)
+            output = self.call(given)
+        self.restore_state()
+        return all(
+            _close(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else type(a) is type(b)
+            for (_, a), (_, b) in zip(wire.leaves(output), wire.leaves(last), strict=False)
+        )
 
     def gauge(self, request: Request) -> Answer:
         contraction, values = self.traced()
