@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from rich.console import Console
 from torch import Tensor, nn
 
-from mm32.verify import Report, Verdict, compare
+from mm32.verify import Report, Verdict, compare, verify
 from mm32.verify.inputs import variations
 from mm32.verify.inputs.catalogue import VARIATIONS
 from mm32.verify.judging import diagnosis, exact, selftest
@@ -619,6 +619,26 @@ def test_what_a_reference_draws_is_not_kept() -> None:
         assert runner.recorder.drawn == [("aten::bernoulli_", [])]
         found = runner.truth({"seed": 0})["value"]["exact"]  # drawn anew
     assert torch.equal(found.float(), runner.last)
+
+
+def test_a_float64_models_own_result_does_not_say_what_rounding_does() -> None:
+    """It is the truth itself. Of an output of many entries an honest one of one rounding more was refused."""
+    reference = torch.rand(4000, dtype=torch.float64)
+    truth = Truth("output", reference, reference.clone())
+    assert not truth.many
+    assert Truth("output", reference.float(), reference).many
+
+
+def test_inputs_that_cannot_be_handed_over_are_no_failure_of_the_reference(tmp_path: Path) -> None:
+    script = "import torch\n\n\nclass {}(torch.nn.Module):\n    def forward(self, x):\n"
+    script += "        return torch.sparse.sum(x, 1).to_dense()\n\n\n"
+    script += "def get_inputs():\n    return [torch.eye(8).to_sparse()]\n"
+    for name in ("Model", "ModelNew"):
+        (tmp_path / f"{name}.py").write_text(script.format(name))
+    report = verify(tmp_path / "Model.py", tmp_path / "ModelNew.py", trials=1)
+    assert report.verdict is Verdict.NO_VERDICT
+    assert "cannot be handed over" in report.reason
+    assert "sparse_coo" in report.reason
 
 
 class Remembers(nn.Module):

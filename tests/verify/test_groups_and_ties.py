@@ -235,3 +235,23 @@ def test_how_integers_are_arranged_is_named_where_it_was_so_in_all() -> None:
     masks = [torch.arange(30) < length for length in lengths]
     assert said(*masks) == ["input 0 other than one block of truth values in each row"]
     assert said(masks[0], torch.rand(8, 30) < 0.5) == []
+
+
+def test_what_matrices_of_one_structure_have_in_common_beyond_it_is_named() -> None:
+    def said(make: Callable[[], Tensor]) -> list[str]:
+        seen = Seen()
+        for i in range(3):
+            seen.note([make()], first=i == 0)
+        return seen.unlike([make()])
+
+    assert said(lambda: torch.diag_embed(torch.rand(6, 8))) == [
+        "input 0 other than symmetric with 56 of 64 entries always the same"
+    ]
+    full = torch.rand(6, 8, 8)
+    assert said(lambda: torch.randn(()) * (full + full.mT)) == ["input 0 other than symmetric"]
+    assert said(lambda: torch.rand(6, 8, 8).tril()) == ["input 0 other than triangular"]
+    unit = torch.eye(8)
+    assert said(lambda: torch.rand(6, 8, 8).triu(1) + unit) == [
+        "input 0 other than triangular with 8 of 64 entries always the same"
+    ]
+    assert said(lambda: torch.rand(6, 8, 8)) == []

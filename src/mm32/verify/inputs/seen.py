@@ -22,6 +22,8 @@ class Seen:
         self.steady: dict[int, Tensor] = {}  # those that are no data (masks, indices), and were the same in all
         self.numbers: dict[int, str] = {}  # those that are a number or so, and were the same in all
         self.values: dict[int, set[float]] = {}  # of inputs of few values, those that they had
+        # Of matrices with a structure, the first one, and which of their entries were the same in all.
+        self.fixed: dict[int, tuple[Tensor, Tensor]] = {}
         self.arranged: dict[int, list[str]] = {}  # how rows of integers and truth values were arranged in all
 
     def note(self, inputs: Any, first: bool = False) -> None:
@@ -45,6 +47,7 @@ class Seen:
         for i in changed:
             del self.steady[i]
         self.numbers = {i: said for i, said in self.numbers.items() if i < len(found) and _number(found[i]) == said}
+        self._note_fixed(found, first)
         for i, hows in list(self.arranged.items()):
             now = _arrangement(found[i]) if i < len(found) else []
             if kept := [how for how in hows if how in now]:
@@ -52,14 +55,36 @@ class Seen:
             else:
                 del self.arranged[i]
 
+    def _note_fixed(self, found: list[Any], first: bool) -> None:
+        for i, t in enumerate(found):
+            if not isinstance(t, Tensor) or not t.is_floating_point() or t.dim() < 2 or t.numel() > MOST_STEADY:
+                continue
+            if t.shape[-1] != t.shape[-2] or t.shape[-1] < 3 or not (first or i in self.fixed):
+                continue
+            matrices = t.detach().reshape(-1, *t.shape[-2:])
+            one, same = self.fixed.get(i) or (matrices[0].clone(), torch.ones_like(matrices[0], dtype=torch.bool))
+            self.fixed[i] = one, same & (matrices == one.to(t.device)).all(0)
+
+    def _finer(self, i: int, of: str) -> str:
+        """What matrices of one structure have had in common beyond it, in words: those that are diagonal are symmetric."""
+        if i not in self.fixed or of not in ("symmetric", "triangular", "orthogonal"):
+            return of
+        one, same = self.fixed[i]
+        if of == "triangular":  # the zeros of the other half are no news
+            half = torch.ones_like(same)
+            same = same & (half.triu() if bool(one.triu(1).any()) else half.tril())
+        count = int(same.sum())
+        return f"{of} with {count} of {same.numel()} entries always the same" if 0 < count < one.numel() else of
+
     def forget(self) -> None:
         """Give back the memory of what was the same in all; which inputs that were is kept."""
         self.steady = dict.fromkeys(self.steady, torch.empty(0))
+        self.fixed = {}
 
     def unlike(self, inputs: Any) -> list[str]:
         """What no input has been in all that was compared, in words; `inputs`: the last ones."""
         said = [
-            f"input {i} other than {of}"
+            f"input {i} other than {self._finer(i, of)}"
             for i, (_, leaf) in enumerate(leaves(inputs))
             if isinstance(leaf, Tensor) and (leaf.is_floating_point() or leaf.is_complex()) and (of := structure(leaf))
         ]

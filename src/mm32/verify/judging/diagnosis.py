@@ -107,7 +107,9 @@ def _pattern(c: Tensor, x: Tensor, wrong: Tensor, stale: Tensor | None) -> list[
         of = "finite" if bool(expected.isfinite().all()) else "infinite" if bool(expected.isinf().all()) else ""
         found.append(f"NaN where the reference is {of}" if of else "NaN")
     elif bool(got.isinf().all()):
-        found.append("infinite where the reference is not: an overflow, in exp or in fp16")
+        lost = bool(expected.isnan().all())
+        said = "is NaN: a comparison that is false of a NaN" if lost else "is not: an overflow, in exp or in fp16"
+        found.append(f"infinite where the reference {said}")
     elif not bool(got.any()):
         found.append("all of the wrong entries are zero")
     elif stale is not None and stale.shape == c.shape and bool((got == stale.double()[wrong]).all()):
