@@ -157,6 +157,42 @@ def test_no_group_begins_that_there_is_no_time_for() -> None:
     assert late.conclude().verdict is Verdict.FASTER  # as one process of each side says
 
 
+SLEEPS = """import time
+import torch
+from torch import nn
+
+
+class {}(nn.Module):
+    def forward(self, x):
+        time.sleep({})
+        return x + 1
+
+
+def get_inputs():
+    return [torch.rand(64, 64)]
+"""
+
+
+@pytest.mark.parametrize("after", [1.0, 0.1])
+def test_a_machine_that_has_become_slower_makes_nobody_suspect(
+    run: Run, monkeypatch: pytest.MonkeyPatch, after: float
+) -> None:
+    """If the reference is as fast as before once the candidate has ended, that had slowed it."""
+    time_alone, again = TimingStage.time_alone, TimingStage.alone_again
+
+    def before(stage: TimingStage) -> None:
+        time_alone(stage)
+        stage.alone /= 10
+
+    monkeypatch.setattr(TimingStage, "time_alone", before)
+    monkeypatch.setattr(TimingStage, "alone_again", lambda stage: after * again(stage))
+    report = run(SLEEPS.format("ModelNew", 0.0005), reference=SLEEPS.format("Model", 0.004))
+    assert report.verdict is (Verdict.INCONCLUSIVE if after == 1.0 else Verdict.SUSPECT), report.reason
+    assert ("the machine has become slower" in report.reason) is (after == 1.0)
+    assert report.timing is not None
+    assert report.timing["speedup"] > 2
+
+
 # ---------------------------------------------------------------------------------------------------------- processes
 
 # What the first process of a candidate leaves in its caches tells the later ones that they are not the first.

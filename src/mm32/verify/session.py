@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import re
 import shutil
@@ -34,7 +35,7 @@ from .text import one_line
 from .timing import one_call, repeated
 from .timing.kept import UNTIMED, Kept, Odd
 from .timing.repeated import Repetition
-from .timing.rounds import Timing, in_units
+from .timing.rounds import Timing, in_units, is_slowed
 from .timing.stage import TimingStage
 from .verdict import Verdict
 
@@ -340,6 +341,8 @@ class Session:
             self.stages[name].close()
         measured = self._repeat(self.stages[first], measured, comparison)
         measured = self._by_one_call(self.stages[first], measured, comparison)
+        if measured.verdict is Verdict.SUSPECT and is_slowed(measured.fastest, measured.alone, self.device):
+            measured = self._without_the_candidate(self.stages[first], measured)
         self.report.timing = measured.record()
         if measured.verdict is Verdict.FASTER and not measured.certain > 1:
             self.note(
@@ -347,6 +350,24 @@ class Session:
                 "that replaced this in its own process could have gained as much"
             )
         raise Stop(measured.verdict, measured.note)
+
+    def _without_the_candidate(self, stage: TimingStage, measured: Timing) -> Timing:
+        """Of a reference that was slower beside the candidate: timed once more when that has ended. If it still takes as long,
+        the machine has become slower, and nobody is suspected."""
+        if not measured.quiet:
+            return measured
+        self.candidate.end()
+        with self._alone():
+            self.at("timing the reference alone again")
+            now = stage.alone_again()
+        if is_slowed(measured.fastest, now, self.device):
+            return measured
+        note = (
+            f"the machine has become slower: the reference took {in_units(measured.alone)} a call before the candidate was "
+            f"loaded, at least {in_units(measured.fastest)} beside it, and {in_units(now)} after it had ended. The rounds say "
+            f"{measured.ratio:.2f}x, {measured.low:.2f} to {measured.high:.2f}; verify it again"
+        )
+        return dataclasses.replace(measured, verdict=Verdict.INCONCLUSIVE, note=note)
 
     def _measure(self, baseline: str, few: bool, timeout: float, comparison: Comparison) -> Timing:
         """Time the candidate against a baseline, and judge its outputs."""

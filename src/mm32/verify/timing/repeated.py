@@ -118,9 +118,9 @@ class Repetition:
         verdict = Verdict.SLOWER if outcome.says == "slower" else Verdict.INCONCLUSIVE
         processes = f"{len(self.samples)} groups of processes"
         note = ""
+        # Of the group in which the reference was slowed most.
+        fastest = max(min(sample.walls["reference"]) for sample in self.samples)
         if outcome.says == "faster":
-            # The group in which the reference was slowed most.
-            fastest = max(min(sample.walls["reference"]) for sample in self.samples)
             note = suspicion(self.quiet, fastest, self.first.alone, self.device)
             if note:
                 verdict = Verdict.SUSPECT
@@ -143,6 +143,7 @@ class Repetition:
             note=note,
             quiet=self.quiet,
             groups=[sample.record() for sample in self.samples],
+            fastest=fastest,
         )
 
     def _certain(self, sample: Sample) -> float:

@@ -108,6 +108,7 @@ class Timing:
     a_round: float = 0.0  # seconds of the clock that a round took
     groups: list[dict[str, Any]] = field(default_factory=list)  # of several processes of each side; repeated.py
     one_call: OneCall | None = None  # what windows of one call say of FASTER; None where none were made
+    fastest: float = 0.0  # the reference's fastest window beside the candidate, by the call
 
     @property
     def rounds(self) -> int:
@@ -369,12 +370,17 @@ def suspicion(quiet: bool, fastest: float, before: float, device: str) -> str:
     """Why FASTER is not believed, "" if it is. `fastest`: the reference's fastest window beside the candidate."""
     if not quiet:
         return "some process of the candidate's could not be stopped while the reference was timed"
-    if not (fastest <= SLOWED[device] * before):
+    if is_slowed(fastest, before, device):
         return (
             f"the reference took {in_units(before)} a call before the candidate was loaded, "
             f"and at least {in_units(fastest)} beside it"
         )
     return ""
+
+
+def is_slowed(fastest: float, before: float, device: str) -> bool:
+    """Whether the reference's fastest window beside a candidate took longer than what it took `before` leaves room for."""
+    return not (fastest <= SLOWED[device] * before)
 
 
 def conclude(
@@ -437,4 +443,5 @@ def conclude(
         note,
         kept,
         quiet,
+        fastest=min(reference.walls),
     )

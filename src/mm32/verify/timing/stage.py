@@ -189,6 +189,11 @@ class TimingStage:
             self.alone = rounds.alone(self.benches["reference"], self.pools, self.calls, self.draws)
             self._look()
 
+    def alone_again(self) -> float:
+        """The same later, after the candidate's processes have ended: the seconds of a call. Raises Failure."""
+        with _one_thread(), _memory_for("reference"):
+            return rounds.alone(self.benches["reference"], self.pools, self.calls, self.draws)
+
     def start_others(self) -> None:
         """Start the control, a second process of the reference, and the null worker, without waiting for them."""
         for role in ("control", "null"):
