@@ -95,6 +95,25 @@ def test_what_further_groups_could_not_make_clear_is_over() -> None:
     assert not several.is_over([Group(0.012, 0.02), Group(0.04, -0.02), Group(0.012, 0.02)])
 
 
+def test_a_difference_that_is_next_to_nothing_needs_no_more_rounds() -> None:
+    noise = random.Random(4)
+
+    def times(speed: float, spread: float, count: int) -> list[float]:
+        return [math.exp(noise.gauss(0, spread)) / speed for _ in range(count)]
+
+    def is_over(speed: float, spread: float, count: int) -> bool:
+        sides = times(1.0, spread, count), times(1.0, spread, count), times(speed, spread, count)
+        return several.first_is_over(*sides, "cuda")
+
+    assert is_over(1.0, 0.01, 12)
+    assert not is_over(1.0, 0.01, 8)  # an early look, at which only what is clear ends
+    assert not is_over(1.0, 0.2, 12)
+    assert is_over(1.05, 0.005, 12)  # one good sample, which further groups follow
+    said = rates(by_several, 1.0, 0.02, 0.02, RUNS)
+    assert said["rounds"] < 25
+    assert said["faster"] + said["slower"] <= 3 / RUNS
+
+
 def test_windows_that_vary_too_much_for_any_number_of_groups_are_hopeless() -> None:
     def noisy(spread: float, gain: float = 0.0) -> list[float]:
         return [gain + spread * (1 if i % 2 else -1) for i in range(24)]

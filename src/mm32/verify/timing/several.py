@@ -100,21 +100,21 @@ def small(ratio: float) -> bool:
 def first_is_over(
     reference: Sequence[float], control: Sequence[float], candidate: Sequence[float], device: str
 ) -> bool:
-    """Whether the first group needs no more rounds where further groups can follow: by the rule for one group, or since the
-    difference is small and known well enough to be one sample of several."""
+    """Whether the first group needs no more rounds where further groups can follow: by the rule for one group, since the
+    difference is small and known well enough to be one sample of several, or since it is next to nothing, and not HOPE."""
     ratios = [a / b for a, b in zip(reference, candidate, strict=True)]
     others = [a / b for a, b in zip(reference, control, strict=True)]
     if len(ratios) not in sequential.LOOKS:
         return False
     if sequential.decided(ratios, others, device):
         return True
-    logs = logarithms(reference, control, candidate)
-    needed = min(rounds_needed(logs), sequential.USUAL)
-    return (
-        sequential.LOOKS[len(logs)][1] <= 1
-        and len(logs) >= needed
-        and small(group(reference, control, candidate).ratio)
-    )
+    if sequential.LOOKS[len(ratios)][1] > 1:
+        return False
+    ratio = group(reference, control, candidate).ratio
+    if small(ratio):
+        return len(ratios) >= min(rounds_needed(logarithms(reference, control, candidate)), sequential.USUAL)
+    found = sequential.look(ratios, others, device).interval
+    return abs(ratio) < math.log(LEAST) and found.low > 1 / HOPE and found.high < HOPE
 
 
 def _error(groups: Sequence[Group]) -> float:
