@@ -209,6 +209,8 @@ def test_a_square_of_ones_becomes_a_path_through_all_rows(dtype: torch.dtype, sy
         torch.arange(12) < torch.arange(1, 13)[:, None],
         torch.rand(12, 9) < 0.5,
         torch.rand(12, 12),
+        torch.eye(12)[torch.randperm(12)],
+        torch.eye(12)[torch.randint(0, 12, (12,))],
     ],
 )
 def test_masks_of_blocks_and_what_is_no_matrix_of_ones_stay(t: torch.Tensor) -> None:

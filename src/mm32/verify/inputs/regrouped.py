@@ -130,7 +130,8 @@ def truth_rows(values: Sequence[object], generator: torch.Generator, whole: bool
 
 def chained(values: Sequence[object], generator: torch.Generator) -> list[object]:
     """Of square matrices of zeros and ones (or truth values), the places of the ones become a path through all rows, in random
-    order; the diagonal stays, and so do symmetric ones. Not of those with blocks or triangles of ones."""
+    order; the diagonal stays, and so do symmetric ones. Not of those with blocks or triangles of ones, nor where all rows or
+    columns add up to the same, as one-hot labels and permutations do."""
     out = list(values)
     for i, t in enumerate(values):
         if not isinstance(t, Tensor) or t.is_complex() or t.dim() < 2 or t.shape[-1] != t.shape[-2]:
@@ -139,7 +140,8 @@ def chained(values: Sequence[object], generator: torch.Generator) -> list[object
             continue
         ones = t != 0
         symmetric = torch.equal(ones, ones.mT)
-        if belongs_together(ones.to(torch.int64), truth=True) and not symmetric:
+        whole = ones.to(torch.int64)
+        if _same_sums(whole) or _same_sums(whole.mT) or (belongs_together(whole, truth=True) and not symmetric):
             continue
         order = torch.rand(t.shape[-1], generator=generator, device=t.device).argsort()
         path = torch.zeros_like(ones)
