@@ -15,7 +15,7 @@ from mm32.verify.judging.bounds import Truth
 from mm32.verify.judging.judge import judge
 from mm32.verify.judging.sizes import held_tightly
 from mm32.verify.judging.truth import TruthSource
-from mm32.verify.probing import DISTURBED
+from mm32.verify.probing.varied import DISTURBED
 from mm32.verify.processes.process import Limits
 from mm32.verify.reference import ReferenceRunner
 from mm32.verify.session import Session

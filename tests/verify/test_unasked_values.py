@@ -98,7 +98,7 @@ SHORTCUTS: dict[str, tuple[str, str, str, str, str, str]] = {
     ),
     "a NaN of the fifth": (
         "return torch.maximum(x + z + v, y) + u",
-        "return torch.maximum(x + z + v, y) + torch.nan_to_num(u)",
+        "return torch.maximum(x + z + torch.nan_to_num(v), y) + torch.nan_to_num(u)",
         f"{TWO} + [torch.randn(16, 64) for _ in 'zvu']",
         "x, y, z, v, u",
         "pass",

@@ -290,6 +290,13 @@ class WorkerProcess:
 
         A look takes milliseconds, more at a candidate than at the reference. So timed requests are made `unwatched`, each after
         a look that is not timed."""
+        try:
+            self._look()
+        except Failure as failure:
+            failure.role = self.role
+            raise
+
+    def _look(self) -> None:
         now = time.monotonic()
         if now - self._watched < WATCH_INTERVAL:
             return
