@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .regrouped import are_distinct
+
 LOOKED_AT = 1 << 20  # entries of a tensor whose structure is looked for
 REPEATS = 3.0  # pairs of equal entries that chance would have made, from which on having none is no chance
 
@@ -60,15 +62,21 @@ def _kind(entries: Sequence[Tensor]) -> Kind:
     rows = [t.reshape(-1, width)[: max(1, LOOKED_AT // width)].to(torch.int64) for t in entries]
     steps = [t.diff(dim=-1) for t in rows]
     up, down = all(bool((d >= 0).all()) for d in steps), all(bool((d <= 0).all()) for d in steps)
-    least, most = min(int(t.min()) for t in rows), max(int(t.max()) for t in rows)
-    expected = sum(t.shape[0] for t in rows) * width * (width - 1) / 2 / (most - least + 1)
-    distinct = expected > REPEATS and all(bool((t.sort(-1).values.diff(dim=-1) > 0).all()) for t in rows)
+    distinct = are_distinct_by_no_chance(rows)
     sums = torch.cat([t.sum(-1) for t in rows])
     one_sum = sums.numel() > 1 and bool((sums == sums[0]).all())
     if up or down:
         kept = distinct or one_sum or (up and down)
         return Kind(fixed=True) if kept else Kind(order="ascending" if up else "descending")
     return Kind(shuffled=distinct or one_sum)
+
+
+def are_distinct_by_no_chance(rows: Sequence[Tensor]) -> bool:
+    """Whether no row of integers, of tensors with rows of one length, has an entry twice, though by chance some would."""
+    width = rows[0].shape[-1]
+    least, most = min(int(t.min()) for t in rows), max(int(t.max()) for t in rows)
+    expected = sum(t.shape[0] for t in rows) * width * (width - 1) / 2 / (most - least + 1)
+    return expected > REPEATS and all(are_distinct(t) for t in rows)
 
 
 def mixed(kind: Kind, one: Tensor, other: Tensor, seed: int) -> Tensor:

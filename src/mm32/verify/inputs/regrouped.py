@@ -68,7 +68,7 @@ def with_zeros(values: Sequence[object], generator: torch.Generator) -> list[obj
         rows = whole.movedim(_longest(t), -1)
         if t.dtype not in WIDEST or not bool((whole > 0).all()):
             continue
-        if bool(_are_in_order(rows).any()) or _are_distinct(rows):
+        if bool(_are_in_order(rows).any()) or are_distinct(rows):
             continue
         out[i] = like(t, torch.where(few(whole, 16, generator), 0, whole))
     return changed(out, values)
@@ -84,7 +84,7 @@ def repeated(values: Sequence[object], generator: torch.Generator) -> list[objec
             continue
         axis = _longest(t)
         rows = whole.movedim(axis, -1)
-        if _are_distinct(rows):
+        if are_distinct(rows):
             continue
         own = rows.gather(
             -1, torch.randint(0, rows.shape[-1], (*rows.shape[:-1], 1), generator=generator, device=t.device)
@@ -176,7 +176,7 @@ def _apart(values: Sequence[object]) -> Iterator[tuple[int, Tensor, Tensor]]:
             yield i, t, whole
 
 
-def _are_distinct(rows: Tensor) -> bool:
+def are_distinct(rows: Tensor) -> bool:
     """Whether in every row all numbers are."""
     return bool((rows.sort(-1).values.diff(dim=-1) > 0).all())
 

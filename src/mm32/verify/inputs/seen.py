@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..exchange.wire import leaves
 from .contents import FEW_VALUES, LEAST, ORDERED, few_values, in_words, is_complex_data, is_data, structure
-from .integers import REPEATS
+from .integers import are_distinct_by_no_chance
 from .regrouped import BLOCK
 
 MOST_STEADY = 1 << 24  # entries of an input of which it is noted whether it is always the same
@@ -56,14 +56,17 @@ class Seen:
                 del self.arranged[i]
 
     def _note_fixed(self, found: list[Any], first: bool) -> None:
-        for i, t in enumerate(found):
-            if not isinstance(t, Tensor) or not t.is_floating_point() or t.dim() < 2 or t.numel() > MOST_STEADY:
-                continue
-            if t.shape[-1] != t.shape[-2] or t.shape[-1] < 3 or not (first or i in self.fixed):
-                continue
-            matrices = t.detach().reshape(-1, *t.shape[-2:])
-            one, same = self.fixed.get(i) or (matrices[0].clone(), torch.ones_like(matrices[0], dtype=torch.bool))
-            self.fixed[i] = one, same & (matrices == one.to(t.device)).all(0)
+        if first:
+            matrices = {i: t for i, t in enumerate(found) if isinstance(t, Tensor) and _is_arranged_matrix(t)}
+            self.fixed = {
+                i: (one.clone(), torch.ones_like(one, dtype=torch.bool))
+                for i, t in matrices.items()
+                for one in [t.detach().reshape(-1, *t.shape[-2:])[0]]
+            }
+        for i, (one, same) in self.fixed.items():
+            t = found[i] if i < len(found) else None
+            if isinstance(t, Tensor) and t.shape[-2:] == one.shape:
+                self.fixed[i] = one, same & (t.detach().reshape(-1, *one.shape) == one).all(0)
 
     def _finer(self, i: int, of: str) -> str:
         """What matrices of one structure have had in common beyond it, in words: those that are diagonal are symmetric."""
@@ -114,6 +117,12 @@ def _number(t: Any) -> str:
     return str(t) if isinstance(t, (int, float)) else ""
 
 
+def _is_arranged_matrix(t: Tensor) -> bool:
+    """Whether it holds square matrices of floats whose entries belong together."""
+    square = t.is_floating_point() and t.dim() > 1 and t.shape[-1] == t.shape[-2] and t.numel() <= MOST_STEADY
+    return square and bool(structure(t))
+
+
 def _arrangement(t: Any) -> list[str]:
     """How the rows of a tensor of integers or truth values are arranged, in words, where that is no chance: probes keep it."""
     if not isinstance(t, Tensor) or t.is_floating_point() or t.is_complex() or not t.dim():
@@ -130,7 +139,6 @@ def _arrangement(t: Any) -> list[str]:
     found = []
     if bool(((steps >= 0).all() | (steps <= 0).all()) & steps.any()):
         found.append("sorted")
-    by_chance = rows.shape[0] * width * (width - 1) / 2 / (int(rows.max()) - int(rows.min()) + 1)
-    if by_chance > REPEATS and bool((rows.sort(-1).values.diff(dim=-1) > 0).all()):
+    if are_distinct_by_no_chance([rows]):
         found.append("without repetition")
     return found

@@ -30,9 +30,9 @@ from ..worker.runner import (
     BuildError,
     Request,
     ScriptRunner,
-    _same_bits,
     kept_generators,
     plain_attributes,
+    same_bits,
     seed_everything,
     seed_others,
 )
@@ -156,7 +156,7 @@ class ReferenceRunner(ScriptRunner):
         self.restore_state(self.usual_state)
         found = []
         for seed in request["seeds"]:
-            given = [t.to(self.device) if isinstance(t, Tensor) else t for t in _values(self.script_inputs(seed))]
+            given = self._given_for(seed)
             seed_everything(seed)
             self.call(given)
             left = {name: own.detach().clone() for name, own, _ in self._kept()}
@@ -209,7 +209,7 @@ class ReferenceRunner(ScriptRunner):
         if not own or own.keys() != present.keys():
             return {"kept": False}
         for name, t in present.items():
-            if not _same_bits(
+            if not same_bits(
                 t, own[name]
             ):  # an expanded buffer, say, has no memory of its own that could be written to
                 t.copy_(own[name])
@@ -252,6 +252,10 @@ class ReferenceRunner(ScriptRunner):
             if all(t.dim() == len(order) for t in of_one)
         ]
         return {"value": rows}
+
+    def _given_for(self, seed: int) -> list[Any]:
+        """The script's inputs for a seed, on the model's device, for a call on them alone."""
+        return [t.to(self.device) if isinstance(t, Tensor) else t for t in _values(self.script_inputs(seed))]
 
     def script_inputs(self, seed: int) -> Any:
         """What the script makes. Generators are left as they were: calls in a row draw on from where the last left them."""
@@ -422,10 +426,7 @@ class ReferenceRunner(ScriptRunner):
             )
             if old != new
         ]
-        steady = all(
-            _close(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else type(a) is type(b)
-            for (_, a), (_, b) in zip(wire.leaves(output), wire.leaves(self.last), strict=False)
-        )
+        steady = _all_close(output, self.last)
         self.u, inner_u = (
             exact.coarsest(self.model, self.inputs, dtypes) for dtypes in (self.recorder.dtypes, self.recorder.inner)
         )
@@ -456,16 +457,13 @@ class ReferenceRunner(ScriptRunner):
     def _same_after_others(self, seed: int) -> bool:
         """Whether the model answers its inputs as before when it has been called on others in between."""
         inputs, last = self.inputs, self.last
-        others = [t.to(self.device) if isinstance(t, Tensor) else t for t in _values(self.script_inputs(seed + 1))]
+        others = self._given_for(seed + 1)
         for given in (others, inputs):
             self.restore_state()
             seed_everything(seed)
             output = self.call(given)
         self.restore_state()
-        return all(
-            _close(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else type(a) is type(b)
-            for (_, a), (_, b) in zip(wire.leaves(output), wire.leaves(last), strict=False)
-        )
+        return _all_close(output, last)
 
     def gauge(self, request: Request) -> Answer:
         contraction, values = self.traced()
@@ -570,6 +568,14 @@ def _as_list(made: Any, function: str) -> list[Any]:
     if isinstance(made, (Tensor, int, float, str)):
         return [made]
     raise BuildError(f"{function}() returned a {type(made).__name__}, not a list")
+
+
+def _all_close(output: Any, other: Any) -> bool:
+    """Whether two outputs are of the same computation, leaf by leaf: see `_close`."""
+    return all(
+        _close(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else type(a) is type(b)
+        for (_, a), (_, b) in zip(wire.leaves(output), wire.leaves(other), strict=False)
+    )
 
 
 def _close(a: Tensor, b: Tensor) -> bool:

@@ -185,12 +185,11 @@ class TimingStage:
 
     def time_alone(self) -> None:
         """What the reference takes by itself, before a candidate is there. Raises Failure."""
-        with _one_thread(), _memory_for("reference"):
-            self.alone = rounds.alone(self.benches["reference"], self.pools, self.calls, self.draws)
-            self._look()
+        self.alone = self.alone_again()
+        self._look()
 
     def alone_again(self) -> float:
-        """The same later, after the candidate's processes have ended: the seconds of a call. Raises Failure."""
+        """What it takes by itself now, as after the candidate's processes have ended: the seconds of a call. Raises Failure."""
         with _one_thread(), _memory_for("reference"):
             return rounds.alone(self.benches["reference"], self.pools, self.calls, self.draws)
 

@@ -184,7 +184,7 @@ class ScriptRunner:
 
     def changed_state(self) -> list[str]:
         """The kept buffers that are no longer as they were."""
-        return [name for name, own, value in self._kept() if not _same_bits(own, value)]
+        return [name for name, own, value in self._kept() if not same_bits(own, value)]
 
     def _kept(self) -> list[tuple[str, Tensor, Tensor]]:
         """Of each kept buffer that the model still has its name, itself and its value as every call finds it."""
@@ -394,5 +394,5 @@ def plain_attributes(model: nn.Module) -> dict[str, Any]:
     return found
 
 
-def _same_bits(a: Tensor, b: Tensor) -> bool:
+def same_bits(a: Tensor, b: Tensor) -> bool:
     return torch.equal(memory.bits_of(a), memory.bits_of(b))
