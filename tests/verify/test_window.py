@@ -313,7 +313,7 @@ def test_all_windows_are_the_same_messages() -> None:
     one = bench(right)
     for _ in range(3):
         one.window([one.pools.recipe()] * 6)
-    assert one.worker.messages == ["slots", *["a look", "window", "release"] * 3]  # type: ignore[attr-defined]
+    assert one.worker.messages == ["slots", *["a look", "wake", "window", "release"] * 3]  # type: ignore[attr-defined]
 
 
 def test_the_same_numbers_are_drawn_with_the_same_seeds_and_it_is_told() -> None:

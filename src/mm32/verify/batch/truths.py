@@ -31,6 +31,8 @@ from ..processes.process import WorkerProcess
 from .jobs import digest
 
 KEPT = ("truth", "gauge", "spoiled", "coarse")  # requests that change nothing in the reference's process
+# Others of which no answer depends on what was asked before.
+UNCHANGING = ("load", "machine", "make_more", "slots", "wake", "window", "release", "free")
 STATES = {
     v.name for v in (*VARIATIONS, *MILDER.values(), *ISOLATING) if v.state
 }  # variations of the model's own tensors
@@ -169,7 +171,7 @@ class _State:
         elif op in ("examine", "keep_changed_state", "keep_state"):
             said = {name: item for name, item in reply.header.items() if name != "nonce"}
             self.other += hashlib.blake2b(json.dumps([op, said], sort_keys=True, default=str).encode()).digest()[:8]
-        elif op not in KEPT and op not in ("load", "machine", "make_more", "slots", "window", "release", "free"):
+        elif op not in KEPT and op not in UNCHANGING:
             self._unknown()  # adopt, say
 
     def _unknown(self) -> None:

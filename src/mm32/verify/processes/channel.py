@@ -31,7 +31,7 @@ ERROR_FIELDS: dict[str, Callable[[object], str]] = {
 
 
 # Requests whose answers hold no tensors, and that may be timed: no file is made for them.
-SMALL = {"window", "release", "slots", "adopt", "set_inputs", "load", "build", "keep_state"}
+SMALL = {"wake", "window", "release", "slots", "adopt", "set_inputs", "load", "build", "keep_state"}
 
 
 class Failure(Exception):

@@ -3,6 +3,7 @@
 stage        which processes are timed on which data, and the judgement of what timed calls gave
 rounds       the rounds of timed windows of all processes
 window       one worker's timed windows: the tool's clock and its data
+settling     waiting until nothing else uses a card's memory
 fresh        inputs of timed calls, made between windows
 kept         which outputs of timed calls are judged
 sequential   when to stop, and what to say then

@@ -229,6 +229,8 @@ class Rounds:
         windows: dict[str, Window] = {}
         order = [*self.benches, *["odd"] * self.surprises.due(self.done)]
         self.chance.shuffle(order)
+        for bench in self.benches.values():  # a candidate takes longer to look at: not just before its windows
+            bench.worker.watch()
         for theirs, names in itertools.groupby(order, lambda name: name in ("candidate", "odd")):
             # Nothing that the candidate left running may slow the others down.
             with contextlib.nullcontext(True) if theirs else self.paused() as stopped:

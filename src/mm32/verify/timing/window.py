@@ -1,7 +1,8 @@
 """One worker's timed windows, from the trusted side: it owns the data, the clock and what is judged.
 
 A window: new memory that the worker has never seen is filled with fresh inputs for every call, and its outputs' part with a
-pattern that is no output. Then the clock starts. One message carries the memory's descriptor and the number of calls; the
+pattern that is no output. The worker is sent a message that asks for nothing, so that none begins a window asleep, however long
+ago its last one was. Then the clock starts. One message carries the memory's descriptor and the number of calls; the
 worker maps it, calls the model on slot after slot, and copies each output into its slot. The clock stops when this process has
 copied all outputs into memory of its own. What the worker says of the window, that it is done, how long it took, decides
 nothing: a result that comes later is not in the copy. Every window has the same messages, whichever of its outputs are
@@ -29,6 +30,7 @@ from ..exchange import memory
 from ..exchange.handover import POISON
 from ..inputs.pools import Pools, Recipe, parts
 from ..processes.channel import Failure, Reply
+from .settling import settle
 
 # Bytes of outputs that are compared at once on a CPU, whose caches hold them; 64 times as many on a GPU.
 BLOCK = 1 << 20
@@ -136,11 +138,14 @@ class Bench:
         buffers that the last call leaves are asked for once the clock has stopped.
         """
         self.used = True
+        self.worker.watch()
         outputs = self._outputs(len(recipes))
         descriptor = self._filled(recipes)
         try:
             self.synchronize()
-            self.worker.watch()
+            if self.device.type == "cuda":
+                settle(self.device)
+            self.worker.ask("wake", timeout=self.timeout)
             begin = time.perf_counter()
             reply = self.worker.ask(
                 "window",

@@ -104,6 +104,7 @@ class ScriptRunner:
             "forward": self.forward,
             "generators": self.generators,
             "slots": self.make_slots,
+            "wake": self.wake,
             "window": self.window,
             "release": self.release,
             "adopt": self.adopt,
@@ -279,6 +280,10 @@ class ScriptRunner:
         handover.free(self.device)  # what calls before have left is missing to the other processes that are timed
         self.slots = Slots(request, self.device, seed_everything)
         self.names, self.stated = request["names"], bool(request.get("stated"))
+        return {}
+
+    def wake(self, request: Request) -> Answer:
+        """Nothing: but a process that has waited for long takes longer to begin with what it is asked."""
         return {}
 
     def window(self, request: Request) -> Answer:
