@@ -28,7 +28,7 @@ import torch
 
 from .. import text
 from ..exchange import wire
-from . import sandbox
+from . import descendants, sandbox
 from .channel import Channel, Failure, Reply
 from .launch import Launched, environment, launch, needed
 
@@ -329,10 +329,7 @@ class WorkerProcess:
 
     def _members(self) -> list[psutil.Process]:
         """The worker's living processes: all below its supervisor, which orphans come back to."""
-        try:
-            self._below = psutil.Process(self.launched.supervisor).children(recursive=True)
-        except psutil.Error:
-            return []
+        self._below = descendants.below(self.launched.supervisor)
         return self._below
 
     def _death(self) -> Failure:
