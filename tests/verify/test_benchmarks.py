@@ -398,9 +398,7 @@ def test_the_page_names_the_time_limit_of_the_batch_that_it_shows() -> None:
 
 def test_how_far_groups_of_processes_lie_apart() -> None:
     power = load("power")
-    first = {
-        name: {"median_s": seconds} for name, seconds in (("reference", 1.1), ("control", 1.1), ("candidate", 1.0))
-    }
+    first = {name: {"call_s": seconds} for name, seconds in (("reference", 1.1), ("control", 1.1), ("candidate", 1.0))}
     groups = [{"speedup": 1.0, "control": 1.02}, {"speedup": 1.0, "control": 0.98}]
     rows = [
         {"kind": "faster", "timing": {**first, "groups": []}},

@@ -12,6 +12,7 @@ from entries import CORPUS
 
 from mm32.verify import Verdict, verify
 from mm32.verify.timing import one_call, rounds
+from mm32.verify.timing.faster_half import Interval
 from mm32.verify.timing.one_call import AGREES, CONTRADICTS, DOUBTS, MOST, UNCLEAR, Claim, OneCall
 from mm32.verify.timing.rounds import SIDES, Times, borne_out, conclude
 
@@ -104,6 +105,13 @@ def test_the_claim_is_between_the_speedup_and_what_is_sure_of_it() -> None:
     assert (
         one_call.look(*simulated(random.Random(0), 1e-3, 0.0, 0.0, 0.0, 0.0, 7), Claim(1e-3, 2.0, 2.0), "cpu") is None
     )
+
+
+def test_the_interval_is_the_exact_order_statistic() -> None:
+    found = one_call.order_interval([float(i) for i in range(1, 11)], 2)
+    assert (found.low, found.ratio, found.high) == (2.0, 5.5, 9.0)
+    assert found.coverage == pytest.approx(1 - 2 * 11 / 1024)
+    assert one_call.order_interval([3.0, 1.0, 2.0], 1) == Interval(2.0, 1.0, 3.0, 0.75)
 
 
 def outcome(saved: float) -> OneCall:

@@ -22,22 +22,18 @@ def one_run(
     lives, and from window to window by `noise`; a share of `spikes` takes up to four times as long.
     """
     own = [chance.gauss(0, bias) for _ in range(3)]
-    ratios: list[float] = []
-    control: list[float] = []
+    times: tuple[list[float], ...] = [], [], []  # reference, control, candidate
     for _ in range(sequential.MAX_ROUNDS):
-        reference, candidate, second = (
-            math.exp(shift + chance.gauss(0, noise)) * (chance.uniform(1.5, 4) if chance.random() < spikes else 1)
-            for shift in own
-        )
-        ratios.append(speed * reference / candidate)
-        control.append(reference / second)
-        if sequential.decided(ratios, control, device):
+        for side, shift, by in zip(times, own, (1.0, 1.0, speed), strict=True):
+            spike = chance.uniform(1.5, 4) if chance.random() < spikes else 1.0
+            side.append(math.exp(shift + chance.gauss(0, noise)) * spike / by)
+        if sequential.decided(*times, device):
             break
-    return sequential.look(ratios, control, device).says, len(ratios)
+    return sequential.look(*times, device).says, len(times[0])
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-@pytest.mark.parametrize("spikes", [0.0, 0.1])
+@pytest.mark.parametrize("spikes", [0.0, 0.1, 0.4])
 @pytest.mark.parametrize("noise", [0.002, 0.01, 0.05, 0.2, 0.6])
 def test_identical_code_is_called_faster_or_slower_in_at_most_one_percent(
     noise: float, spikes: float, device: str
@@ -57,6 +53,15 @@ def test_five_percent_faster_on_a_quiet_card_is_called_faster(noise: float) -> N
     assert not said["slower"]
 
 
+@pytest.mark.parametrize("speed", [1.05, 1.3])
+def test_a_third_of_windows_that_take_longer_hides_no_gain(speed: float) -> None:
+    """As on a host whose other cards are in use."""
+    chance = random.Random(speed)
+    runs = [one_run(chance, speed, 0.005, 0.003, 0.33, "cuda") for _ in range(200)]
+    assert Counter(says for says, _ in runs)["faster"] >= 190
+    assert sum(rounds for _, rounds in runs) / len(runs) < 30
+
+
 @pytest.mark.parametrize(("speed", "says"), [(10.0, "faster"), (0.1, "slower")])
 def test_what_is_clear_ends_early(speed: float, says: str) -> None:
     chance = random.Random(says)
@@ -71,18 +76,11 @@ def test_what_is_within_the_margin_ends_before_all_rounds() -> None:
     assert max(rounds for _, rounds in runs) == 12
 
 
-def test_the_interval_is_the_exact_order_statistic() -> None:
-    found = sequential.order_interval([float(i) for i in range(1, 11)], 2)
-    assert (found.low, found.ratio, found.high) == (2.0, 5.5, 9.0)
-    assert found.coverage == pytest.approx(1 - 2 * 11 / 1024)
-    assert sequential.order_interval([3.0, 1.0, 2.0], 1) == sequential.Interval(2.0, 1.0, 3.0, 0.75)
-
-
 def test_noise_between_two_processes_of_the_reference_widens_the_margin() -> None:
-    assert sequential.look([1.2] * 12, [1.0] * 12, "cuda").says == "faster"
-    noisy = sequential.look([1.2] * 12, [0.8] * 12, "cuda")
-    assert (noisy.says, noisy.margin) == ("unclear", 1.25)
-    assert sequential.look([0.5] * 4, [1.0] * 4, "cuda").says == "unclear"  # too few
+    assert sequential.look([1.2] * 12, [1.2] * 12, [1.0] * 12, "cuda").says == "faster"
+    noisy = sequential.look([1.2] * 12, [1.5] * 12, [1.0] * 12, "cuda")
+    assert (noisy.says, noisy.margin) == ("unclear", pytest.approx(1.25))
+    assert sequential.look([0.5] * 4, [0.5] * 4, [1.0] * 4, "cuda").says == "unclear"  # too few
 
 
 def timing(
@@ -140,7 +138,7 @@ def test_a_call_that_is_too_short_to_tell_has_the_ratio_of_whole_windows() -> No
     times = {name: Times([net[name] + 0.95e-3] * 12, [net[name]] * 12, [net[name]] * 12) for name in SIDES}
     found = conclude(times, 1e-4, 5e-2, 10, "cuda", [])
     assert found.verdict is Verdict.FASTER
-    assert found.ratio == found.low == found.high == pytest.approx(50.95)
+    assert [found.low, found.ratio, found.high] == pytest.approx([50.95] * 3)
     assert found.note.startswith("at least, by whole windows")
 
 

@@ -207,7 +207,7 @@ class Page:
             ("control", "reference, second process"),
         ):
             side = t[name]
-            rows.append([label, in_units(side["median_s"]), f"± {side['spread']:.1%}", in_units(side["wall_s"])])
+            rows.append([label, in_units(side["call_s"]), f"± {side['spread']:.1%}", in_units(side["wall_s"])])
         rows.append(["no model at all", "", "", in_units(t["null_s"])])
         self.table(["", "a call, net", "spread", "whole window, by this tool's clock"], rows)
         low, high = t["interval"]

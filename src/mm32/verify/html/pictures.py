@@ -9,7 +9,7 @@ from mm32.verify.judging.picture import OUTPUTS
 from mm32.verify.verdict import Verdict
 
 from . import charts, heat
-from .parts import baselines, seconds, than
+from .parts import a_call, baselines, seconds, than
 from .safe import figure, number, table, text
 
 
@@ -88,7 +88,7 @@ def rounds(record: dict[str, Any]) -> str:
     key = charts.key(("reference", "reference"), ("control", "reference, a second process"), ("candidate", "candidate"))
     ratio = charts.ratios(over, low, high, number(t["speedup"]), number(t["margin"]))
     rows = [
-        [label, seconds(t[name]["median_s"]), f"± {number(t[name]['spread']):.1%}", seconds(t[name]["wall_s"])]
+        [label, seconds(a_call(t[name])), f"± {number(t[name]['spread']):.1%}", seconds(t[name]["wall_s"])]
         for name, label in (
             ("reference", "reference"),
             ("candidate", "candidate"),

@@ -18,15 +18,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .sequential import LOOKS, Interval, order_interval
+from .faster_half import Interval
 
 PART = 0.5  # of what is saved in a call of a long window that a call by itself has to save
 # Of what a call of the reference takes longer by itself, so much a candidate's may take longer still: other code is cold too.
 COLD = 0.25
 # Seconds of a call that a GPU's work hides in long windows, and that one launcher of kernels takes longer than another.
 HIDDEN = {"cpu": 0.0, "cuda": 50e-6}
-FEWEST, MOST = 8, 120  # rounds
-BUDGET = 2.0  # seconds after which no round is begun once FEWEST have been
+# Rounds at a look: the ranks, from below and from above, of the differences that are the interval's ends.
+RANKS = {8: 1, 12: 2, 16: 4, 20: 5, 25: 7, 30: 9, 40: 14, 60: 22, 90: 35, 120: 48}
+MOST = max(RANKS)
+BUDGET = 2.0  # seconds after which no round is begun once there was a look
 BRIEF = 0.01  # seconds of a call, below which another one warms its process up before each that counts
 
 AGREES, CONTRADICTS, DOUBTS, UNCLEAR = "agrees", "contradicts", "doubts", "cannot tell"
@@ -77,15 +79,24 @@ class Claim:
         return min(self.seconds, max(alone, 0.0)) * (1 - 1 / math.sqrt(self.ratio * self.low))
 
 
+def order_interval(values: Sequence[float], rank: int) -> Interval:
+    """The median, and an interval of it from the smallest but `rank` - 1 to the largest but as many, with its exact coverage.
+    Assumes only that values are independent."""
+    ordered = sorted(values)
+    n = len(ordered)
+    tail = sum(math.comb(n, i) for i in range(rank)) / 2.0**n
+    return Interval(statistics.median(ordered), ordered[rank - 1], ordered[n - rank], max(0.0, 1 - 2 * tail))
+
+
 def look(
     walls: dict[str, Sequence[float]], nets: dict[str, Sequence[float]], claim: Claim, device: str
 ) -> OneCall | None:
     """What can be said by these rounds of windows of one call, by whole windows and net; None where they are too few."""
     reference, control, candidate = (walls[name] for name in ("reference", "control", "candidate"))
-    reached = max((n for n in LOOKS if FEWEST <= n <= len(candidate)), default=0)
+    reached = max((n for n in RANKS if n <= len(candidate)), default=0)
     if not reached:
         return None
-    rank = LOOKS[reached][0]
+    rank = RANKS[reached]
     saved = order_interval([(a + b) / 2 - c for a, b, c in zip(reference, control, candidate, strict=True)], rank)
     apart = abs(statistics.median(a - b for a, b in zip(reference, control, strict=True)))
     alone = (statistics.median(nets["reference"]) + statistics.median(nets["control"])) / 2

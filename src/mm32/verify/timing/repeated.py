@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..verdict import Verdict
-from . import several
+from . import faster_half, several
 from .rounds import Rounds, Times, Timing, is_floored, net, suspicion
 
 DEVICES = ("cuda",)  # where it is done: a CPU's margin for one process of each side is larger than what this could tell
@@ -46,7 +46,7 @@ class Sample:
     def record(self) -> dict[str, Any]:
         """For the report: seconds of a call net, and the ratios that the rule takes."""
         found = self.group()
-        seconds = {f"{name}_s": statistics.median(self.nets[name]) for name in several.SIDES}
+        seconds = {f"{name}_s": faster_half.typical(self.nets[name]) for name in several.SIDES}
         return {**seconds, "speedup": math.exp(found.ratio), "control": math.exp(found.control), "rounds": self.rounds}
 
     @property
@@ -65,8 +65,8 @@ class Repetition:
         self.begin = self.since = time.monotonic()
         self.start = A_START  # seconds of a group beside its rounds, judging included
         sample = self.samples[0]
-        self.logs = several.logarithms(*(sample.nets[name] for name in several.SIDES))
-        self.needed = several.rounds_needed(self.logs)
+        self.noise = several.noise(*(sample.nets[name] for name in several.SIDES))
+        self.needed = several.rounds_needed(self.noise)
         self.a_round = first.a_round * (1 - NULL_SHARE)
 
     @property
@@ -82,7 +82,7 @@ class Repetition:
         count = min(self.needed, int(for_one / max(self.a_round, 1e-9)))
         if count < several.FEWEST:  # fewer groups then, as long as there is time for whole ones
             count = several.FEWEST if left > self.start + several.FEWEST * self.a_round else 0
-        if count and len(self.samples) == 1 and several.is_hopeless(self.logs, count):
+        if count and len(self.samples) == 1 and several.is_hopeless(self.groups[0].ratio, self.noise, count):
             return 0
         return count
 
@@ -148,5 +148,5 @@ class Repetition:
 
     def _certain(self, sample: Sample) -> float:
         """The ratio if the candidate had saved the copies of its outputs."""
-        wall = statistics.median(sample.walls["candidate"])
-        return statistics.median(sample.nets["reference"]) / net(wall, self.first.exchange)
+        wall = faster_half.typical(sample.walls["candidate"])
+        return faster_half.typical(sample.nets["reference"]) / net(wall, self.first.exchange)

@@ -25,7 +25,7 @@ import torch
 
 from ..inputs.pools import Pools, Recipe
 from ..verdict import Verdict
-from . import one_call, sequential, several
+from . import faster_half, one_call, sequential, several
 from .kept import Keeper, Kept, Odd, Surprises, seeds_of
 from .one_call import Claim, OneCall
 from .window import Bench, Window
@@ -54,24 +54,27 @@ class Times:
     claims: list[float] = field(default_factory=list)
 
     @property
-    def median(self) -> float:
-        return statistics.median(self.rounds)
+    def call(self) -> float:
+        """Net seconds of a call, by the faster half of the windows."""
+        return faster_half.typical(self.rounds)
 
     @property
     def wall(self) -> float:
-        return statistics.median(self.walls)
+        """The same by whole windows."""
+        return faster_half.typical(self.walls)
 
     @property
     def spread(self) -> float:
         """Half the interquartile range of the net times over their median."""
-        if len(self.rounds) < 4 or not self.median > 0:
+        if len(self.rounds) < 4:
             return 0.0
-        low, _, high = statistics.quantiles(self.rounds, n=4)
-        return (high - low) / 2 / self.median
+        low, middle, high = statistics.quantiles(self.rounds, n=4)
+        return (high - low) / 2 / middle if middle > 0 else 0.0
 
     def record(self) -> dict[str, Any]:
         return {
-            "median_s": self.median,
+            "call_s": self.call,
+            "median_s": statistics.median(self.rounds),
             "spread": self.spread,
             "wall_s": self.wall,
             "rounds_s": list(self.rounds),
@@ -285,12 +288,12 @@ def measure(
         reference, control, found = (times[name].rounds for name in several.SIDES)
         if further and several.first_is_over(reference, control, found, device):
             break
-        longer = 3 if sequential.promising(*_ratios(times), device) else 1
+        longer = 3 if sequential.promising(reference, control, found, device) else 1
         late = spent > GIVE_UP or (number + 1 >= enough and spent > longer * budget)
-        if late or sequential.decided(*_ratios(times), device):
+        if late or sequential.decided(reference, control, found, device):
             break
     rounds.last()
-    exchange = statistics.median(rounds.exchange)
+    exchange = faster_half.typical(rounds.exchange)
     made = conclude(times, exchange, before, rounds.calls, device, rounds.keeper.kept(), rounds.quiet)
     made.a_round = spent / rounds.done
     return made
@@ -304,7 +307,7 @@ def measure_one_call(rounds: Rounds, claim: Claim, device: str, progress: Callab
         progress(f"timing calls by themselves, round {number + 1}")
         rounds.one()
         late = time.monotonic() - begin > one_call.BUDGET
-        if number + 1 not in sequential.LOOKS and not late:
+        if number + 1 not in one_call.RANKS and not late:
             continue
         _subtract(times)
         found = one_call.look(
@@ -348,24 +351,13 @@ def net(whole: float, without: float) -> float:
 
 def is_floored(side: Times) -> bool:
     """Whether what is left of its windows without the exchange of data is too little to be believed."""
-    return side.median <= 1.001 * TRUSTED_SHARE * side.wall
+    return side.call <= 1.001 * TRUSTED_SHARE * side.wall
 
 
 def _subtract(times: dict[str, Times]) -> None:
     null = times["null"].wall
     for one in times.values():
         one.rounds = [net(wall, null) for wall in one.walls]
-
-
-def _ratios(times: dict[str, Times], raw: bool = False) -> tuple[list[float], list[float]]:
-    """Reference over candidate and over control, round by round."""
-    reference, candidate, control = (
-        one.walls if raw else one.rounds for one in (times[name] for name in ("reference", "candidate", "control"))
-    )
-    return (
-        [a / b for a, b in zip(reference, candidate, strict=True)],
-        [a / b for a, b in zip(reference, control, strict=True)],
-    )
 
 
 def suspicion(quiet: bool, fastest: float, before: float, device: str) -> str:
@@ -396,15 +388,15 @@ def conclude(
 ) -> Timing:
     """The verdict on speed, of times with net rounds. A pure function of the times; `quiet`: whether all of the candidate's
     processes stood still while others were timed."""
-    ratios, control = _ratios(times)
-    outcome = sequential.look(ratios, control, device)
+    reference, control, candidate = (times[name] for name in several.SIDES)
+    rounds, null = len(candidate.walls), times["null"].wall
+    outcome = sequential.look(reference.rounds, control.rounds, candidate.rounds, device)
     found = outcome.interval
-    reference, candidate, null = times["reference"], times["candidate"], times["null"].wall
-    certain = reference.median / max(candidate.wall - exchange, TRUSTED_SHARE * candidate.wall)
+    certain = reference.call / max(candidate.wall - exchange, TRUSTED_SHARE * candidate.wall)
     verdict, note = Verdict.INCONCLUSIVE, ""
     # What is left of its windows is the least that is believed: a ratio of that would be of nothing measured.
     floored = is_floored(candidate)
-    whole = sequential.look(*_ratios(times, raw=True), device).interval
+    whole = faster_half.ratio(reference.walls, candidate.walls)
     if outcome.says == "faster":
         note = suspicion(quiet, min(reference.walls), before, device)
         if note:
@@ -419,11 +411,11 @@ def conclude(
     elif outcome.says == "slower":
         verdict = Verdict.SLOWER
     elif not math.isfinite(outcome.margin):
-        note = f"{len(ratios)} rounds are too few"
+        note = f"{rounds} rounds are too few"
     elif outcome.margin > sequential.MARGIN[device] and not found.low <= 1 <= found.high:
-        noise = sequential.order_interval(control, 1)
+        noise = faster_half.ratio(reference.rounds, control.rounds)
         note = (
-            f"the interval does not clear a factor of {outcome.margin:.2f}, which {len(ratios)} rounds need "
+            f"the interval does not clear a factor of {outcome.margin:.2f}, which {rounds} rounds need "
             f"(two processes of the reference differ by {noise.low:.2f} .. {noise.high:.2f})"
         )
     else:

@@ -14,8 +14,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from . import sequential
-from .sequential import Interval, Outcome
+from . import faster_half, sequential
+from .faster_half import Interval
+from .sequential import Outcome
 
 SIDES = ("reference", "control", "candidate")  # of a group
 # By groups: how many standard errors the interval's ends are from the mean. More than Student's t has at 99 %, since there are
@@ -44,52 +45,28 @@ class Group:
     control: float
 
 
-def logarithms(reference: Sequence[float], control: Sequence[float], candidate: Sequence[float]) -> list[float]:
-    """Round by round, of the mean of both processes of the reference over the candidate."""
-    both = zip(_apart(reference, candidate), _apart(control, candidate), strict=True)
-    return [(one + other) / 2 for one, other in both]
-
-
 def group(reference: Sequence[float], control: Sequence[float], candidate: Sequence[float]) -> Group:
-    """Of a group's positive times, round by round.
-
-    The candidate is compared with each process of the reference by itself. Of identical code such a difference is as often above
-    0 as below, whatever the noise. That of a mean of two processes and a third is not, where some windows take longer and none
-    less: the mean of two is more often a little late, and the middle of the differences above 0.
-    """
-    return Group(
-        (middle(_apart(reference, candidate)) + middle(_apart(control, candidate))) / 2,
-        middle(_apart(reference, control)),
-    )
+    """Of a group's positive times, each side's by its faster half."""
+    one, other, theirs = (faster_half.level(times) for times in (reference, control, candidate))
+    return Group((one + other) / 2 - theirs, one - other)
 
 
-def _apart(some: Sequence[float], others: Sequence[float]) -> list[float]:
-    """Of a round's times, the logarithm of one over the other."""
-    return [math.log(a) - math.log(b) for a, b in zip(some, others, strict=True)]
+def noise(reference: Sequence[float], control: Sequence[float], candidate: Sequence[float]) -> float:
+    """What the windows of a round add to a group's ratio: its standard error by n rounds is this over the root of n."""
+    one, other, theirs = (faster_half.error(times) for times in (reference, control, candidate))
+    return math.sqrt(len(candidate) * ((one**2 + other**2) / 4 + theirs**2))
 
 
-def middle(values: Sequence[float]) -> float:
-    """The median of the means of all pairs (Hodges and Lehmann): of normal noise as good as the mean, where the median needs
-    half as many values again; and a fifth of the values may be anything."""
-    return statistics.median((a + b) / 2 for i, a in enumerate(values) for b in values[i:])
+def rounds_needed(noise: float) -> int:
+    """How many rounds leave PRECISE."""
+    return max(FEWEST, min(ENOUGH, math.ceil((noise / PRECISE) ** 2)))
 
 
-def noise(logs: Sequence[float]) -> float:
-    """The standard deviation of rounds, by their quartiles."""
-    low, _, high = statistics.quantiles(logs, n=4)
-    return (high - low) / 1.349
-
-
-def rounds_needed(logs: Sequence[float]) -> int:
-    """How many rounds leave PRECISE, by the noise of the rounds that there are."""
-    return max(FEWEST, min(ENOUGH, math.ceil((noise(logs) / PRECISE) ** 2)))
-
-
-def is_hopeless(logs: Sequence[float], rounds: int) -> bool:
-    """Whether windows vary so much that MOST groups of so many rounds would not tell a gain of HOPE, or of what the first one's
-    rounds say, however alike the processes were."""
-    error = HOPED_ERROR * noise(logs) / math.sqrt(rounds * MOST)
-    return max(abs(middle(logs)), math.log(HOPE)) < math.log(MARGIN) + ERRORS[MOST] * error
+def is_hopeless(ratio: float, noise: float, rounds: int) -> bool:
+    """Whether windows vary so much that MOST groups of so many rounds would not tell a gain of HOPE, or of what the first one
+    says, however alike the processes were."""
+    error = HOPED_ERROR * noise / math.sqrt(rounds * MOST)
+    return max(abs(ratio), math.log(HOPE)) < math.log(MARGIN) + ERRORS[MOST] * error
 
 
 def small(ratio: float) -> bool:
@@ -102,18 +79,18 @@ def first_is_over(
 ) -> bool:
     """Whether the first group needs no more rounds where further groups can follow: by the rule for one group, since the
     difference is small and known well enough to be one sample of several, or since it is next to nothing, and not HOPE."""
-    ratios = [a / b for a, b in zip(reference, candidate, strict=True)]
-    others = [a / b for a, b in zip(reference, control, strict=True)]
-    if len(ratios) not in sequential.LOOKS:
+    times = reference, control, candidate
+    rounds = len(candidate)
+    if rounds not in sequential.LOOKS:
         return False
-    if sequential.decided(ratios, others, device):
+    if sequential.decided(*times, device):
         return True
-    if sequential.LOOKS[len(ratios)][1] > 1:
+    if sequential.LOOKS[rounds] > 1:
         return False
-    ratio = group(reference, control, candidate).ratio
+    ratio = group(*times).ratio
     if small(ratio):
-        return len(ratios) >= min(rounds_needed(logarithms(reference, control, candidate)), sequential.USUAL)
-    found = sequential.look(ratios, others, device).interval
+        return rounds >= min(rounds_needed(noise(*times)), sequential.USUAL)
+    found = sequential.look(*times, device).interval
     return abs(ratio) < math.log(LEAST) and found.low > 1 / HOPE and found.high < HOPE
 
 

@@ -334,7 +334,7 @@ class TimingStage:
             self.benches["candidate"].timeout = self.timeout
             for name in rounds.SIDES:
                 self._first(name)
-            seconds = claimed.sides["reference"].median
+            seconds = claimed.sides["reference"].call
             benches = {name: self.benches[name] for name in rounds.SIDES}
             paused = self.workers["candidate"].paused
             made = rounds.Rounds(

@@ -1,0 +1,58 @@
+"""A process's time by the faster half of its windows, and the ratio of two processes."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+
+import pytest
+
+from mm32.verify.timing import faster_half, sequential
+
+
+def test_the_slower_half_does_not_count() -> None:
+    assert faster_half.typical([2.0]) == 2.0
+    assert faster_half.typical([4.0, 1.0, 2.0, 100.0]) == pytest.approx(math.sqrt(2))
+    assert faster_half.typical([3.0] * 6 + [50.0] * 5) == pytest.approx(3.0)
+    assert faster_half.error([3.0] * 6 + [50.0] * 5) == 0.0
+
+
+@pytest.mark.parametrize("late", [0.0, 0.35])
+def test_its_error_is_what_it_varies_by(late: float) -> None:
+    chance = random.Random(str(late))
+
+    def window() -> float:
+        return math.exp(chance.gauss(0, 0.05) + (chance.expovariate(2) if chance.random() < late else 0.0))
+
+    found = [[window() for _ in range(24)] for _ in range(1000)]
+    varies = statistics.stdev(map(faster_half.level, found))
+    assert statistics.fmean(map(faster_half.error, found)) == pytest.approx(varies, rel=0.1)
+
+
+def test_the_ends_of_a_ratio_are_order_statistics() -> None:
+    low, high, tail = faster_half.ranks(12)
+    assert (low, high) == (2, 8)
+    # 8 of one side are among the 9 fastest of both: all 9 of them, or 8.
+    assert tail == pytest.approx((math.comb(12, 9) + math.comb(12, 8) * 12) / math.comb(24, 9))
+    some, others = [float(i) for i in range(101, 113)], [float(i) for i in range(51, 63)]
+    found = faster_half.ratio(some[::-1], others)
+    assert (found.low, found.high) == (102 / 58, 108 / 52)
+    assert found.low < found.ratio < found.high
+    assert found.coverage == 1 - 2 * tail
+
+
+@pytest.mark.parametrize("count", sorted(sequential.LOOKS))
+def test_identical_code_lies_within_as_often_as_is_said(count: int) -> None:
+    """Whatever the noise is: this one has two modes, and a tail."""
+    chance = random.Random(count)
+
+    def window() -> float:
+        return math.exp(chance.gauss(0, 0.01) + chance.choice((0.0, 0.3)) + chance.expovariate(5))
+
+    outside = 0
+    for _ in range(1000):
+        found = faster_half.ratio([window() for _ in range(count)], [window() for _ in range(count)])
+        outside += not found.low <= 1 <= found.high
+    assert outside <= 1000 * (1 - found.coverage) + 4 * math.sqrt(1000 * (1 - found.coverage))
+    assert 1 - found.coverage <= 2 * faster_half.TAIL
