@@ -238,15 +238,11 @@ def plan_of(kernel: str, layout: str, sizes: tuple[int, int, int], options: dict
 
 
 def once_for_each_launch() -> Iterator[object]:
-    """FORMS, where those are marked slow whose launches differ from those before them in nothing but sizes, layout and epilogue:
-    nvcc takes seconds for each, and what they say is compared with the plan without it."""
-    seen: set[tuple] = set()
+    """FORMS, where those are marked slow whose launches another one before them has: nvcc takes seconds for each, and what they
+    say is compared with the plan without it."""
+    seen: set[str] = set()
     for form in FORMS:
         plan = plan_of(*form.values)
-        launches = {
-            (plan.kernel, step.entry, constants.get("INLINE_PACK"), plan.workspace is None)
-            for step in plan.launches
-            for constants in [dict(step.constants)]
-        }
+        launches = {step.entry for step in plan.launches}
         yield pytest.param(*form.values, id=form.id, marks=[pytest.mark.slow] if launches <= seen else [])
         seen |= launches

@@ -70,7 +70,7 @@ ARCHS = {
 # Bytes of shared memory that a block may take.
 SHARED = {"sm_80": 166912, "sm_86": 101376, "sm_89": 101376, "sm_90a": 232448, "sm_100a": 232448, "sm_120a": 101376}
 EVERYWHERE = "sm_90a"  # where all forms are compiled; elsewhere each once, with its heaviest epilogue
-SAMPLE = 1  # unchanged forms of a source that are compiled all the same, for each architecture
+SAMPLED = 3  # one in so many sources and architectures has an unchanged form compiled all the same
 SLACK = 8  # registers: what they are handed out in
 REGISTERS_OF_A_BLOCK = 65536
 STATIC_SHARED = 48 * 1024
@@ -192,10 +192,10 @@ def unchanged(arch: str, version: str) -> tuple[Form, ...]:
 
 
 def sampled(arch: str, source: str) -> list[Form]:
-    """Unchanged forms that are compiled all the same; another record, another sample."""
+    """An unchanged form that is compiled all the same, or none; another record, another sample."""
     same = [form for form in unchanged(arch, COMPILER) if form.source == source]
     chosen = random.Random(zlib.crc32(RECORD.read_bytes() + f"{arch} {source}".encode()))
-    return chosen.sample(same, min(len(same), SAMPLE))
+    return chosen.sample(same, 1) if same and chosen.randrange(SAMPLED) == 0 else []
 
 
 def fits(form: Form, used: Usage) -> list[str]:
@@ -254,8 +254,8 @@ def test_changed_forms_and_a_sample_keep_their_budgets(arch: str, source: str) -
     listed = [form for form in forms(arch) if form.source == source]
     # Without a record of this compiler: the first form of each source, and the others by make test-all.
     asked = [form for form in listed if form not in same] if known() else listed[:1]
+    assert asked or same, f"nothing of {source} is known for {arch}"
     asked += sampled(arch, source)
-    assert asked, f"nothing of {source} was compiled for {arch}"
     assert [fault for made in measured((form, arch) for form in asked) for fault in faults(*made)] == []
 
 

@@ -137,7 +137,9 @@ def test_a_file_system_without_locks_means_no_turns(tmp_path: Path, monkeypatch:
     assert lock.acquire_exclusive()
 
 
-@pytest.mark.parametrize("stage", ["comparing, trial 2", "probing", "judging timed calls"])
+@pytest.mark.parametrize(
+    "stage", [pytest.param("comparing, trial 2", marks=pytest.mark.slow), "probing", "judging timed calls"]
+)
 def test_who_waits_to_measure_goes_between_two_steps_of_another_verification(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
