@@ -88,7 +88,7 @@ def test_what_further_groups_could_not_make_clear_is_over() -> None:
     assert several.is_over([Group(0.002, 0.0)])  # too small to tell
     assert several.is_over([Group(0.3, 0.0)])  # no process's doing
     assert not several.is_over([Group(0.05, 0.01)])
-    assert several.is_over([Group(0.012, 0.08), Group(-0.012, 0.08)])
+    assert several.is_over([Group(0.012, 0.15), Group(-0.012, 0.15)])
     assert not several.is_over([Group(0.06, 0.02), Group(0.03, 0.02)])
     assert several.is_over([Group(0.01, 0.01), Group(-0.01, 0.01), Group(0.01, 0.01), Group(-0.01, 0.01)])
     assert several.is_over([Group(0.03 * (i % 2), 0.04) for i in range(several.MOST)])

@@ -18,7 +18,7 @@ from .rounds import Rounds, Times, Timing, is_floored, net, suspicion
 
 DEVICES = ("cuda",)  # where it is done: a CPU's margin for one process of each side is larger than what this could tell
 BUDGET = 32.0  # seconds of all further groups
-A_START = 3.0  # seconds that the first of them is taken to need beside its rounds
+A_START = 2.5  # seconds that the first of them is taken to need beside its rounds
 BUILT_SOON = 4.0  # seconds of loading and building a candidate, above which it is not known beforehand whether it can be repeated
 WITHIN = 8.0  # seconds for each step of a fresh process; one that takes longer is not waited for
 CACHES = 256 << 20  # bytes of what a candidate's build left that its fresh processes are given

@@ -21,7 +21,7 @@ from .sequential import Outcome
 SIDES = ("reference", "control", "candidate")  # of a group
 # By groups: how many standard errors the interval's ends are from the mean. More than Student's t has at 99 %, since there are
 # several looks: of identical code, 1 % at most is called FASTER or SLOWER in all of them together.
-ERRORS = {1: math.inf, 2: 13.0, 3: 7.0, 4: 4.8, 5: 4.0, 6: 3.1}
+ERRORS = {1: math.inf, 2: 13.0, 3: 7.0, 4: 5.0, 5: 4.2, 6: 3.6, 7: 3.3, 8: 3.0, 9: 2.8, 10: 2.6}
 MOST = max(ERRORS)
 COVERAGE = 0.99  # of the interval, all looks together
 # What groups do not average out (a candidate's processes are confined, the reference's are not) may be that much.
@@ -29,11 +29,11 @@ MARGIN = 1.01
 # First estimates between which several processes are asked: a smaller difference is not told, a larger one is no process's.
 LEAST, LARGE = 1.01, 1.15
 HOPE = 1.05  # what further groups would have to say to be worth their time
-PRECISE = 0.01  # standard error of a group's sample that its windows alone should leave
+PRECISE = 0.015  # standard error of a group's sample that its windows alone should leave
 FEWEST, ENOUGH = 8, 48  # rounds of a group
 HOPED_ERROR = 0.6  # of the standard error seen so far: it may have come out too large
 # How many of these errors further groups may lie from the mean so far: of two groups it is known less well.
-REACH = {2: 4.0, 3: 2.0, 4: 2.0, 5: 2.0}
+REACH = {2: 2.5, **dict.fromkeys(range(3, MOST), 1.0)}
 
 
 @dataclass(frozen=True)
