@@ -145,7 +145,7 @@ def times(sides: dict[str, list[float]]) -> str:
 
 
 def ratios(values: list[float], low: float, high: float, middle: float, margin: float) -> str:
-    """Reference over candidate in every round, with the interval of the median as a band, and the margin around 1."""
+    """Reference over candidate in every round, with the speedup, `middle`, its interval as a band, and the margin around 1."""
     found = [v for v in values if math.isfinite(v) and v > 0]
     if not found:
         return ""
@@ -165,8 +165,8 @@ def ratios(values: list[float], low: float, high: float, middle: float, margin: 
     marks += _rounds(len(values), 170)
     said = (
         f"Reference's time over the candidate's in each of {len(values)} rounds: from {figure(min(found))} to "
-        f"{figure(max(found))}, median {figure(middle)}, interval of the median {figure(low)} to "
-        f"{figure(high)}, margin {figure(margin)}."
+        f"{figure(max(found))}, speedup {figure(middle)}, its interval {figure(low)} to {figure(high)}, "
+        f"margin {figure(margin)}."
     )
     return _svg(208, said, marks)
 
