@@ -55,7 +55,7 @@ def test_a_page_with_the_verdict_last_and_progress_on_stderr(scripts: tuple[Path
         assert part in done.stdout
     assert "mm32: comparing, trial 1 of 1" in done.stderr
     assert "\x1b" not in done.stdout
-    assert (record["schema"], record["same"], record["seed"]) == ("mm32.verify/3", True, 5)
+    assert (record["schema"], record["same"], record["seed"]) == ("mm32.verify/4", True, 5)
     (drawn,) = record["picture"]["outputs"]
     assert (drawn["path"], drawn["shape"], drawn["wrong"], drawn["cells"]) == ("output", [64, 96], 0, [64, 96])
     sources = [script.read_text() for script in reversed(scripts)]

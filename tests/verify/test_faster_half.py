@@ -30,14 +30,22 @@ def test_its_error_is_what_it_varies_by(late: float) -> None:
     assert statistics.fmean(map(faster_half.error, found)) == pytest.approx(varies, rel=0.1)
 
 
+@pytest.mark.parametrize("count", sorted(sequential.LOOKS))
+def test_most_windows_decide(count: int) -> None:
+    low, high, _ = faster_half.ranks(count)
+    assert 2 * high >= count
+    assert high <= max(0.6 * count, 6)
+    assert low <= 0.4 * count
+
+
 def test_the_ends_of_a_ratio_are_order_statistics() -> None:
-    low, high, tail = faster_half.ranks(12)
-    assert (low, high) == (2, 8)
-    # 8 of one side are among the 9 fastest of both: all 9 of them, or 8.
-    assert tail == pytest.approx((math.comb(12, 9) + math.comb(12, 8) * 12) / math.comb(24, 9))
-    some, others = [float(i) for i in range(101, 113)], [float(i) for i in range(51, 63)]
+    low, high, tail = faster_half.ranks(16)
+    assert (low, high) == (2, 9)
+    # 9 of one side are among the 10 fastest of both: all 10 of them, or 9.
+    assert tail == pytest.approx((math.comb(16, 10) + math.comb(16, 9) * 16) / math.comb(32, 10))
+    some, others = [float(i) for i in range(101, 117)], [float(i) for i in range(51, 67)]
     found = faster_half.ratio(some[::-1], others)
-    assert (found.low, found.high) == (102 / 58, 108 / 52)
+    assert (found.low, found.high) == (102 / 59, 109 / 52)
     assert found.low < found.ratio < found.high
     assert found.coverage == 1 - 2 * tail
 

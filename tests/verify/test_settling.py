@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Callable
+from types import SimpleNamespace
 
-from mm32.verify.timing.settling import CALM, LONGEST, VAIN, Settling
+import pytest
+import torch
+
+from mm32.verify.timing import settling as module
+from mm32.verify.timing.settling import CALM, VAIN, Settling
 
 USUAL = 130e-6  # seconds of a copy
+LONGEST = 0.35  # seconds, of a large card
 
 
 class Card:
@@ -37,7 +43,7 @@ def card() -> Card:
 @pytest.fixture
 def settling(card: Card) -> Settling:
     card.give_back(0.02)  # of the windows before
-    return Settling(card.copy, card.clock)
+    return Settling(card.copy, LONGEST, card.clock)
 
 
 def test_it_learns_what_is_usual_though_memory_is_being_erased_when_it_begins(settling: Settling) -> None:
@@ -50,7 +56,7 @@ def test_a_calm_card_is_hardly_waited_for(card: Card, settling: Settling) -> Non
     assert card.now - before < 1e-3
 
 
-@pytest.mark.parametrize("seconds", [0.001, 0.02, 0.09])
+@pytest.mark.parametrize("seconds", [0.001, 0.02, 0.3])
 def test_a_window_begins_once_memory_has_been_erased(card: Card, settling: Settling, seconds: float) -> None:
     card.give_back(seconds)
     assert settling.wait()
@@ -79,3 +85,42 @@ def test_what_varies_as_copies_do_is_calm(card: Card, settling: Settling) -> Non
     before = card.now
     assert settling.wait()
     assert card.now - before < 1e-3
+
+
+def test_a_card_without_room_for_copies_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And asked once, not before every window: that would take and give back memory itself."""
+    asked = []
+
+    def none_left(device: torch.device) -> None:
+        asked.append(device)
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(module, "_copies", none_left)
+    monkeypatch.setattr(module, "_of_device", {})
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=80 << 30))
+    one, other = torch.device("cuda", 0), torch.device("cuda", 1)
+    for device in (one, one, other, one):
+        module.settle(device)
+    assert asked == [one, other]
+    module.forget(one)
+    module.settle(one)
+    assert asked == [one, other, one]
+
+
+def test_each_card_has_copies_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def copies(device: torch.device) -> Callable[[], float]:
+        made.append(device)
+        return lambda: USUAL
+
+    monkeypatch.setattr(module, "_copies", copies)
+    monkeypatch.setattr(module, "LEARNT", 1e-3)
+    monkeypatch.setattr(module, "_of_device", {})
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=80 << 30))
+    for number in (0, 1, 0, 1):
+        module.settle(torch.device("cuda", number))
+    assert [device.index for device in made] == [0, 1]
+    found = module._of_device[made[0]]
+    assert found is not None
+    assert found.longest == pytest.approx((80 << 30) / 400e9)

@@ -23,6 +23,11 @@ from mm32.verify.verdict import Verdict
 RUNS = 300
 
 
+def of(ratio: float, control: float) -> Group:
+    """A group whose windows all say the same."""
+    return Group(ratio, control, ratio)
+
+
 @pytest.mark.parametrize("noise", [0.005, 0.02, 0.07])
 @pytest.mark.parametrize(("apart", "normal"), [(0.0, False), (0.04, False), (0.02, True), (0.04, True)])
 def test_identical_code_is_called_faster_or_slower_in_at_most_one_percent(
@@ -50,9 +55,26 @@ def test_noise_that_only_delays_makes_nobody_faster(late: float) -> None:
     assert said["faster"] + said["slower"] <= 5 / RUNS
 
 
-@pytest.mark.parametrize(("late", "told"), [(0.1, 0.95), (0.4, 0.65)])
+@pytest.mark.parametrize(("reference", "candidate"), [(0.005, 0.04), (0.01, 0.06), (0.06, 0.01)])
+def test_who_varies_more_is_not_faster_for_it(reference: float, candidate: float) -> None:
+    """Though its faster half is, in every group."""
+    chance = random.Random(f"{reference} {candidate}")
+    said = []
+    for _ in range(200):
+        groups: list[Group] = []
+        while len(groups) < several.MOST and not (len(groups) > 1 and several.is_over(groups)):
+            sides = [
+                [math.exp(chance.gauss(0, noise)) for _ in range(12)] for noise in (reference, reference, candidate)
+            ]
+            groups.append(several.group(*sides))
+        said.append(several.look(groups, last=True).says)
+    assert abs(statistics.fmean(one.ratio for one in groups)) > math.log(several.MARGIN)
+    assert len(said) - said.count("unclear") <= 6
+
+
+@pytest.mark.parametrize(("late", "told"), [(0.1, 0.9), (0.4, 0.3)])
 def test_windows_that_are_late_hide_no_gain(late: float, told: float) -> None:
-    """Half of them, which is as many as the rule bears."""
+    """Half of them: more than a third, and late by much, it bears seldom."""
     said = rates(by_several, 1.05, 0.01, 0.02, RUNS, late=late)
     assert said["faster"] >= told
     assert said["slower"] == 0
@@ -72,29 +94,29 @@ def test_a_group_takes_the_mean_of_both_processes_of_the_reference() -> None:
 
 
 def test_the_interval_is_what_groups_and_controls_vary_by() -> None:
-    groups = [Group(0.05, 0.01), Group(0.05, -0.01), Group(0.05, 0.01), Group(0.05, -0.01)]
+    groups = [of(0.05, 0.01), of(0.05, -0.01), of(0.05, 0.01), of(0.05, -0.01)]
     found = several.look(groups)
     error = math.sqrt(1.5 * (4 * 0.01**2 / 2) / 7 / 4)
     assert math.log(found.interval.low) == pytest.approx(0.05 - several.ERRORS[4] * error)
     assert (found.says, found.margin) == ("faster", several.MARGIN)
     # Processes of the candidate's that vary more than the reference's count as they are.
-    wild = [Group(0.05 + x, 0.0) for x in (0.03, -0.03, 0.03, -0.03)]
+    wild = [of(0.05 + x, 0.0) for x in (0.03, -0.03, 0.03, -0.03)]
     assert several.look(wild).says == "unclear"
-    assert several.look([Group(-one.ratio, one.control) for one in groups]).says == "slower"
+    assert several.look([of(-one.ratio, one.control) for one in groups]).says == "slower"
     assert several.look(groups[:1]).says == "unclear"
 
 
 def test_what_further_groups_could_not_make_clear_is_over() -> None:
-    assert several.is_over([Group(0.002, 0.0)])  # too small to tell
-    assert several.is_over([Group(0.3, 0.0)])  # no process's doing
-    assert not several.is_over([Group(0.05, 0.01)])
-    assert several.is_over([Group(0.012, 0.15), Group(-0.012, 0.15)])
-    assert not several.is_over([Group(0.06, 0.02), Group(0.03, 0.02)])
-    assert several.is_over([Group(0.01, 0.01), Group(-0.01, 0.01), Group(0.01, 0.01), Group(-0.01, 0.01)])
-    assert several.is_over([Group(0.03 * (i % 2), 0.04) for i in range(several.MOST)])
+    assert several.is_over([of(0.002, 0.0)])  # too small to tell
+    assert several.is_over([of(0.3, 0.0)])  # no process's doing
+    assert not several.is_over([of(0.05, 0.01)])
+    assert several.is_over([of(0.012, 0.15), of(-0.012, 0.15)])
+    assert not several.is_over([of(0.06, 0.02), of(0.03, 0.02)])
+    assert several.is_over([of(0.01, 0.01), of(-0.01, 0.01), of(0.01, 0.01), of(-0.01, 0.01)])
+    assert several.is_over([of(0.03 * (i % 2), 0.04) for i in range(several.MOST)])
     # All that is known of these says that further ones will not be 5 % faster.
-    assert several.is_over([Group(0.012, 0.003), Group(0.004, -0.003), Group(-0.002, 0.003)])
-    assert not several.is_over([Group(0.012, 0.02), Group(0.04, -0.02), Group(0.012, 0.02)])
+    assert several.is_over([of(0.012, 0.003), of(0.004, -0.003), of(-0.002, 0.003)])
+    assert not several.is_over([of(0.012, 0.02), of(0.04, -0.02), of(0.012, 0.02)])
 
 
 def test_a_difference_that_is_next_to_nothing_needs_no_more_rounds() -> None:

@@ -516,7 +516,7 @@ def test_a_reference_without_a_matmul_cannot_take_a_kernel(run: Run) -> None:
 def test_the_json_record(run: Run, write: Callable[[str, str], Path]) -> None:
     report = run(MUTANTS["all NaN"][0], trials=1)
     record = json.loads(report.json())
-    assert record["schema"] == "mm32.verify/3"
+    assert record["schema"] == "mm32.verify/4"
     assert (record["verdict"], record["exit_code"], record["same"]) == ("DIFFERENT", 5, False)
     assert record["trials"][0]["candidate"]["normwise"] == "nan"
     assert set(record) == {"schema", "verdict", "exit_code", "same", *(set(vars(report)) - {"verdict"})}

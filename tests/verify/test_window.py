@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -314,6 +315,22 @@ def test_all_windows_are_the_same_messages() -> None:
     for _ in range(3):
         one.window([one.pools.recipe()] * 6)
     assert one.worker.messages == ["slots", *["a look", "wake", "window", "release"] * 3]  # type: ignore[attr-defined]
+
+
+def test_what_a_worker_does_before_its_window_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A candidate that rests when it is woken, or makes something ready, gains nothing by it."""
+    one = bench(right)
+    recipes = [one.pools.recipe()] * 6
+    usual = one.window(recipes).seconds
+    ask = one.worker.ask
+
+    def slow(op: str, value: Any = None, **fields: Any) -> Reply:
+        if op == "wake":
+            time.sleep(0.2)
+        return ask(op, value, **fields)
+
+    monkeypatch.setattr(one.worker, "ask", slow)
+    assert one.window(recipes).seconds > usual + 0.1
 
 
 def test_the_same_numbers_are_drawn_with_the_same_seeds_and_it_is_told() -> None:

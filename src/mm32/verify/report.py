@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # measured; "data" of trials; "draws" and "changes" of the problem; "timing" as Timing.record makes it, with a control.
 # Version 3: "picture".
 # docs/verifying.md describes the fields.
-SCHEMA = "mm32.verify/3"
+SCHEMA = "mm32.verify/4"
 
 
 def judgement_record(judgement: Judgement) -> dict[str, Any]:
@@ -38,7 +38,7 @@ class Report:
     Attributes:
         verdict: same or different, faster or slower, or why nothing is known; see `Verdict`.
         reason: the same in one line of words.
-        timing: None, or "speedup" and its "interval" of 95 %, and the times of both sides in seconds.
+        timing: None, or "speedup" and its "interval" of 99 %, about, and the times of both sides in seconds.
         trials, probes, self_test, timed_outputs: what was compared, each with errors and bounds.
         left_out: what was not tried, as the verdict's line names it. notes: what a reader should know beside that.
         isolation: how the candidate was confined (docs/verifying.md has the words).

@@ -10,7 +10,7 @@ from mm32.verify.verdict import Verdict
 from . import parts, pictures
 from .safe import attribute, document, lines, local, section, text
 
-READS = re.compile(r"mm32\.verify/[23]")
+READS = re.compile(r"mm32\.verify/[234]")
 # Bytes that each source, what was printed, and each log of an error may take: 1 MB in all. The rest has 700 kB at the very most.
 SOURCE, PRINTED, ERROR = 300_000, 200_000, 80_000
 
@@ -21,7 +21,7 @@ def page(
     """One report as an HTML file of at most 2 MB, which needs nothing else.
 
     Args:
-        record: `Report.as_dict()`, or what was read from its JSON (schema mm32.verify/3, or 2, which has no pictures).
+        record: `Report.as_dict()`, or what was read from its JSON (schema mm32.verify/4, or 3; or 2, which has no pictures).
         candidate: the candidate's source, read before it ran; left out where None.
         reference: the reference's.
         up: the path, relative to this page's, of an `index` to lead back to.
@@ -31,7 +31,7 @@ def page(
     """
     schema = record.get("schema")
     if not isinstance(schema, str) or not READS.fullmatch(schema):
-        raise ValueError(f"a page is made of a record of mm32.verify/3 or /2, this one's schema is {schema!r:.80}")
+        raise ValueError(f"a page is made of a record of mm32.verify/4, /3 or /2, this one's schema is {schema!r:.80}")
     if record.get("verdict") not in Verdict.__members__:
         raise ValueError(
             f"a record's verdict is one of {', '.join(Verdict.__members__)}, this one's is {record.get('verdict')!r:.80}"

@@ -45,9 +45,7 @@ MAX_PRINTED = 64 << 20
 KEPT_PRINTED = 32 << 10
 SMALL_PAYLOAD = 64 << 20  # bytes of an answer that should carry no large tensors
 WATCH_INTERVAL = 0.25  # seconds between looks at a worker
-COUNT_INTERVAL = (
-    2.0  # seconds between looks at what a trusted one has started: all of the system's processes are read for that
-)
+COUNT_INTERVAL = 2.0  # seconds between looks at what a trusted one has started
 CORES = os.cpu_count() or 1
 MAX_PROCESSES = 64 + 8 * CORES
 MAX_THREADS = 4096 + 256 * CORES  # of all processes of a user of its own: torch alone starts some for each core
@@ -329,8 +327,9 @@ class WorkerProcess:
 
     def _members(self) -> list[psutil.Process]:
         """The worker's living processes: all below its supervisor, which orphans come back to."""
-        self._below = descendants.below(self.launched.supervisor)
-        return self._below
+        found = descendants.below(self.launched.supervisor)
+        self._below = found or self._below  # what a supervisor that has ended leaves behind is still to be ended
+        return found
 
     def _death(self) -> Failure:
         give_up = time.monotonic() + 2

@@ -410,6 +410,11 @@ def conclude(
                 note = "at least, by whole windows: a call takes too little to tell it from the exchange of data"
     elif outcome.says == "slower":
         verdict = Verdict.SLOWER
+    elif outcome.unborne:
+        note = (
+            f"the faster half of windows says {found.ratio:.2f}x, {found.low:.2f} to {found.high:.2f}, but all of "
+            "them, which vary, do not bear it out"
+        )
     elif not math.isfinite(outcome.margin):
         note = f"{rounds} rounds are too few"
     elif outcome.margin > sequential.MARGIN[device] and not found.low <= 1 <= found.high:

@@ -2,8 +2,9 @@
 
 In each round every process is timed once: the reference, the control, a second process of the reference, and the candidate.
 After certain numbers of rounds the rule looks at the interval of the ratio of the reference to the candidate (faster_half.py): it
-must lie beyond a margin, and beyond what the control differs by, which is nothing but noise. The earlier the look, the larger the
-margin, so that only what is clear ends early. Nothing is assumed of the noise but that windows are independent.
+must lie beyond a margin, and beyond what the control differs by, which is nothing but noise, and all windows must bear it out.
+The earlier the look, the larger the margin, so that only what is clear ends early. Of the noise it is assumed that windows are
+independent.
 tests/verify/test_sequential.py simulates identical code (at most 1 % may be called FASTER or SLOWER) and code that is 5 %
 faster.
 """
@@ -31,6 +32,9 @@ MAX_ROUNDS = max(LOOKS)
 # Two processes that run the same code differ by more than their own rounds do (where memory and threads are placed), on a
 # CPU by a few percent. No margin is smaller than these; docs/verifying.md has the measurements.
 MARGIN = {"cpu": 1.1, "cuda": 1.02}
+# Standard errors that the ratio by all windows has to be beyond the margin as well: a process whose windows vary more than
+# another one's has a faster half that is faster. Not many, for some windows are late by what others do.
+BORNE_OUT = 2.0
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,12 @@ class Outcome:
     says: str
     interval: Interval
     margin: float
+
+    @property
+    def unborne(self) -> bool:
+        """Whether the interval is clear, and all windows do not bear it out."""
+        clear = self.interval.low > self.margin or self.interval.high < 1 / self.margin
+        return clear and self.says == "unclear"
 
 
 def look(reference: Sequence[float], control: Sequence[float], candidate: Sequence[float], device: str) -> Outcome:
@@ -52,7 +62,13 @@ def look(reference: Sequence[float], control: Sequence[float], candidate: Sequen
     if not reached:
         return Outcome("unclear", found, math.inf)
     margin = max(LOOKS[reached], MARGIN[device], _noise(faster_half.ratio(reference, control), reached))
-    says = "faster" if found.low > margin else "slower" if found.high < 1 / margin else "unclear"
+    whole = faster_half.middle(reference, candidate)
+    sure = abs(whole) - BORNE_OUT * faster_half.middle_error(reference, candidate) > math.log(MARGIN[device])
+    says = "unclear"
+    if sure and whole > 0 and found.low > margin:
+        says = "faster"
+    elif sure and whole < 0 and found.high < 1 / margin:
+        says = "slower"
     return Outcome(says, found, margin)
 
 

@@ -16,25 +16,26 @@ import torch
 BYTES = 256 << 20  # of each of two buffers, several times a cache; a 64th of a small card's memory
 CALM = 1.05  # times the fastest copy so far; erasing makes it 1.11
 IN_A_ROW = 2  # copies that have to be as fast
-LONGEST = 0.1  # seconds to wait: what 40 GB take
+LEARNT = 0.1  # seconds in which the fastest copy is looked for: longer than what windows have given back takes
+ERASED = 400e9  # bytes a second that are erased at least
 # Waits in vain, one after another, after which windows are no longer waited for until the card is calm: others are using it.
 VAIN = 8
 
 
 class Settling:
-    """`copy` makes a copy and gives the seconds that it took."""
+    """`copy` makes a copy and gives the seconds that it took; `longest`: seconds to wait, what all of a card's memory takes."""
 
-    def __init__(self, copy: Callable[[], float], clock: Callable[[], float] = time.monotonic):
-        self.copy, self.clock = copy, clock
+    def __init__(self, copy: Callable[[], float], longest: float, clock: Callable[[], float] = time.monotonic):
+        self.copy, self.longest, self.clock = copy, longest, clock
         self.vain = 0
         # The first windows have given memory back already: a fastest copy of the next moment would be one of a disturbed card.
         begin = clock()
         self.fastest = copy()
-        while clock() - begin < LONGEST:
+        while clock() - begin < LEARNT:
             self.fastest = min(self.fastest, copy())
 
     def wait(self) -> bool:
-        """Until copies are as fast as usual, LONGEST seconds at most. Gives whether they are."""
+        """Until copies are as fast as usual, `longest` seconds at most. Gives whether they are."""
         begin, calm = self.clock(), 0
         while True:
             seconds = self.copy()
@@ -43,7 +44,7 @@ class Settling:
             if calm == IN_A_ROW:
                 self.vain = 0
                 return True
-            if not calm and (self.vain >= VAIN or self.clock() - begin > LONGEST):
+            if not calm and (self.vain >= VAIN or self.clock() - begin > self.longest):
                 self.vain += 1
                 return False
 
@@ -65,14 +66,22 @@ def _copies(device: torch.device) -> Callable[[], float]:
     return copy
 
 
-_of_device: dict[torch.device, Settling] = {}
+_of_device: dict[torch.device, Settling | None] = {}
 
 
 def settle(device: torch.device) -> None:
     """Wait until nothing else uses the memory of `device`, a card; not at all where it has no room for the copies."""
-    try:
-        if device not in _of_device:
-            _of_device[device] = Settling(_copies(device))
-        _of_device[device].wait()
-    except torch.OutOfMemoryError:
-        torch.cuda.empty_cache()
+    if device not in _of_device:
+        try:
+            memory = torch.cuda.get_device_properties(device).total_memory
+            _of_device[device] = Settling(_copies(device), memory / ERASED)
+        except torch.OutOfMemoryError:
+            _of_device[device] = None
+            torch.cuda.empty_cache()
+    if (found := _of_device[device]) is not None:
+        found.wait()
+
+
+def forget(device: torch.device) -> None:
+    """Give the memory of its copies back; where there was no room, the next window looks again."""
+    _of_device.pop(device, None)

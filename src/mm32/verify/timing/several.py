@@ -20,9 +20,21 @@ from .sequential import Outcome
 
 SIDES = ("reference", "control", "candidate")  # of a group
 # By groups: how many standard errors the interval's ends are from the mean. More than Student's t has at 99 %, since there are
-# several looks: of identical code, 1 % at most is called FASTER or SLOWER in all of them together.
+# several looks: of identical code, 1 % at most is called FASTER or SLOWER in all of them together, as long as processes differ by
+# a standard deviation of 3 % each at most (tests/verify/simulated_processes.py).
 ERRORS = {1: math.inf, 2: 13.0, 3: 7.0, 4: 5.0, 5: 4.2, 6: 3.6, 7: 3.3, 8: 3.0, 9: 2.8, 10: 2.6}
 MOST = max(ERRORS)
+LAST = {
+    **ERRORS,
+    4: 4.6,
+    5: 3.8,
+    6: 3.2,
+    7: 3.0,
+    8: 2.85,
+    9: 2.75,
+}  # of a look after which there is no time for another
+# Student's t at 97.5 %, of as many groups: standard errors that their ratio by all windows has to be beyond the margin as well.
+BORNE_OUT = {2: 12.7, 3: 4.3, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}
 COVERAGE = 0.99  # of the interval, all looks together
 # What groups do not average out (a candidate's processes are confined, the reference's are not) may be that much.
 MARGIN = 1.01
@@ -39,16 +51,22 @@ REACH = {2: 2.5, **dict.fromkeys(range(3, MOST), 1.0)}
 @dataclass(frozen=True)
 class Group:
     """What three processes say, as logarithms: `ratio`, both of the reference's over the candidate; `control`, one of the
-    reference's over the other."""
+    reference's over the other, both by the faster halves of windows; `middle`, the ratio by all of them."""
 
     ratio: float
     control: float
+    middle: float
 
 
 def group(reference: Sequence[float], control: Sequence[float], candidate: Sequence[float]) -> Group:
-    """Of a group's positive times, each side's by its faster half."""
+    """Of a group's positive times, round by round.
+
+    Each process of the reference is compared with the candidate by itself, in the middle too: noise that only delays makes the
+    middle of differences from a mean of two processes positive.
+    """
     one, other, theirs = (faster_half.level(times) for times in (reference, control, candidate))
-    return Group((one + other) / 2 - theirs, one - other)
+    middles = [faster_half.middle(side, candidate) for side in (reference, control)]
+    return Group((one + other) / 2 - theirs, one - other, statistics.fmean(middles))
 
 
 def noise(reference: Sequence[float], control: Sequence[float], candidate: Sequence[float]) -> float:
@@ -59,6 +77,8 @@ def noise(reference: Sequence[float], control: Sequence[float], candidate: Seque
 
 def rounds_needed(noise: float) -> int:
     """How many rounds leave PRECISE."""
+    if not math.isfinite(noise):
+        return ENOUGH
     return max(FEWEST, min(ENOUGH, math.ceil((noise / PRECISE) ** 2)))
 
 
@@ -105,14 +125,24 @@ def _error(groups: Sequence[Group]) -> float:
     return math.sqrt(1.5 * max(pooled, own / (n - 1)) / n)
 
 
-def look(groups: Sequence[Group]) -> Outcome:
-    """What can be said of the candidate by these groups, MOST of them at most."""
-    mean = statistics.fmean(one.ratio for one in groups)
-    if len(groups) < 2:
+def look(groups: Sequence[Group], last: bool = False) -> Outcome:
+    """What can be said of the candidate by these groups, MOST of them at most. `last`: there will be no other look.
+
+    A candidate whose windows vary more than the reference's has a faster half that is faster: so all of its windows have to bear
+    it out, less surely, for some are late by what others do.
+    """
+    n, mean = len(groups), statistics.fmean(one.ratio for one in groups)
+    if n < 2:
         return Outcome("unclear", Interval(math.exp(mean), 0.0, math.inf, COVERAGE), MARGIN)
-    width = ERRORS[len(groups)] * _error(groups)
+    width = (LAST if last else ERRORS)[n] * _error(groups)
     found = Interval(math.exp(mean), math.exp(mean - width), math.exp(mean + width), COVERAGE)
-    says = "faster" if found.low > MARGIN else "slower" if found.high < 1 / MARGIN else "unclear"
+    whole = statistics.fmean(one.middle for one in groups)
+    doubt = BORNE_OUT[n] * statistics.stdev(one.middle for one in groups) / math.sqrt(n)
+    says = "unclear"
+    if found.low > MARGIN and whole - doubt > math.log(MARGIN):
+        says = "faster"
+    elif found.high < 1 / MARGIN and whole + doubt < -math.log(MARGIN):
+        says = "slower"
     return Outcome(says, found, MARGIN)
 
 

@@ -24,7 +24,7 @@ from ..inputs.pools import Pools, Recipe
 from ..judging.pieces import finite
 from ..processes.channel import Failure
 from ..processes.process import WorkerProcess
-from . import one_call, repeated, rounds, several
+from . import one_call, repeated, rounds, settling, several
 from .fresh import Fresh, states
 from .kept import UNTIMED, Kept, Odd, seeds_of
 from .rounds import Timing
@@ -385,6 +385,7 @@ class TimingStage:
             bench.close()
         self.benches = {}
         self.__dict__.pop("pools", None)  # on a card they may be gigabytes
+        settling.forget(self.device)
 
 
 def available_memory() -> int:

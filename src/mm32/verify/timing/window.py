@@ -35,6 +35,7 @@ from .settling import settle
 # Bytes of outputs that are compared at once on a CPU, whose caches hold them; 64 times as many on a GPU.
 BLOCK = 1 << 20
 KEPT = 256 << 20  # bytes of outputs whose memory is kept from window to window
+WAKING = 0.005  # seconds that a worker may take to answer before a window; an honest one takes 0.1 ms
 UNWATCHED = 1.0  # seconds of a window in which nothing but its end is looked for
 
 
@@ -143,10 +144,8 @@ class Bench:
         descriptor = self._filled(recipes)
         try:
             self.synchronize()
-            if self.device.type == "cuda":
-                settle(self.device)
-            self.worker.ask("wake", timeout=self.timeout)
-            begin = time.perf_counter()
+            late = self._awake()
+            begin = time.perf_counter() - late
             reply = self.worker.ask(
                 "window",
                 descriptors=[descriptor],
@@ -177,6 +176,18 @@ class Bench:
             at = min(found.odd_call, len(recipes) - 1)
             self.odd, self.odd_call = found.odd, (recipes[at], seeds[at] if seeds else 0)
         return found
+
+    def _awake(self) -> float:
+        """Wait until a card's memory is calm, with the worker awake. Gives the seconds that waking it took beyond WAKING, which
+        count: a worker that rests then, or makes something ready, shall not gain by it."""
+        if self.device.type == "cuda":
+            settle(self.device)
+        begin = time.perf_counter()
+        self.worker.ask("wake", unwatched=UNWATCHED, timeout=self.timeout)
+        late = time.perf_counter() - begin - WAKING
+        if self.device.type == "cuda":  # caches hold what the worker may have read
+            settle(self.device)
+        return max(0.0, late)
 
     def _written(self, recipes: Sequence[Recipe]) -> bool:
         """Whether the inputs of one call at random are no longer what they were."""

@@ -283,7 +283,10 @@ class ScriptRunner:
         return {}
 
     def wake(self, request: Request) -> Answer:
-        """Nothing: but a process that has waited for long takes longer to begin with what it is asked."""
+        """Do next to nothing: a process that has waited for long takes longer to begin with what it is asked."""
+        if self.device.type == "cuda":
+            torch.zeros(1, device=self.device)
+            torch.cuda.synchronize(self.device)
         return {}
 
     def window(self, request: Request) -> Answer:
