@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from mm32.verify.processes import descendants
+from mm32.verify.processes.process import WorkerProcess
 
 # Starts a process in a thread, which starts one itself; says so, and waits for the end of its input.
 TREE = """
@@ -35,7 +38,8 @@ def tree() -> Iterator[subprocess.Popen[bytes]]:
     below = psutil.Process(root.pid).children(recursive=True)
     yield root
     for process in [*below, root]:
-        process.kill()
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            process.kill()
     root.wait()
     root.stdout.close()
 
@@ -52,6 +56,21 @@ def test_they_are_those_of_all_threads_and_what_these_started(
     assert {process.pid for process in found} == {
         process.pid for process in psutil.Process(tree.pid).children(recursive=True)
     }
+
+
+def test_what_a_supervisor_that_was_killed_leaves_behind_is_ended(tree: subprocess.Popen[bytes]) -> None:
+    """Though a look at it in between finds nothing below it."""
+    worker = WorkerProcess.__new__(WorkerProcess)
+    worker._below = []
+    worker.launched = SimpleNamespace(supervisor=tree.pid, lost=True, end=lambda: None)  # type: ignore[assignment]
+    left = worker._members()
+    assert len(left) == 2
+    tree.kill()
+    tree.wait()
+    assert worker._members() == []
+    worker.end()
+    _, alive = psutil.wait_procs(left, timeout=5)
+    assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
 
 
 @pytest.mark.parametrize("listed", [True, False])
