@@ -38,7 +38,7 @@ class Report:
     Attributes:
         verdict: same or different, faster or slower, or why nothing is known; see `Verdict`.
         reason: the same in one line of words.
-        timing: None, or "speedup" and its "interval" of 99 %, about, and the times of both sides in seconds.
+        timing: None, or "speedup" and its "interval", whose "coverage" is beside it, and the times of both sides in seconds.
         trials, probes, self_test, timed_outputs: what was compared, each with errors and bounds.
         left_out: what was not tried, as the verdict's line names it. notes: what a reader should know beside that.
         isolation: how the candidate was confined (docs/verifying.md has the words).

@@ -19,23 +19,16 @@ from .faster_half import Interval
 from .sequential import Outcome
 
 SIDES = ("reference", "control", "candidate")  # of a group
-# By groups: how many standard errors the interval's ends are from the mean. More than Student's t has at 99 %, since there are
-# several looks: of identical code, 1 % at most is called FASTER or SLOWER in all of them together, as long as processes differ by
-# a standard deviation of 3 % each at most (tests/verify/simulated_processes.py).
-ERRORS = {1: math.inf, 2: 13.0, 3: 7.0, 4: 5.0, 5: 4.2, 6: 3.6, 7: 3.3, 8: 3.0, 9: 2.8, 10: 2.6}
+# By groups: how many standard errors the interval's ends are from the mean. Chosen by simulation, since there are several looks:
+# of identical code, 1 % at most is called FASTER or SLOWER in all of them together, as long as processes differ by a standard
+# deviation of 3 % each at most (tests/verify/simulated_processes.py).
+ERRORS = {1: math.inf, 2: 12.0, 3: 6.0, 4: 4.4, 5: 3.8, 6: 3.4, 7: 3.1, 8: 2.85, 9: 2.65, 10: 2.45}
 MOST = max(ERRORS)
-LAST = {
-    **ERRORS,
-    4: 4.6,
-    5: 3.8,
-    6: 3.2,
-    7: 3.0,
-    8: 2.85,
-    9: 2.75,
-}  # of a look after which there is no time for another
+# Of a look after which there is no time for another.
+LAST = {**ERRORS, 3: 5.5, 4: 3.9, 5: 3.4, 6: 3.0, 7: 2.8, 8: 2.65, 9: 2.55}
 # Student's t at 97.5 %, of as many groups: standard errors that their ratio by all windows has to be beyond the margin as well.
 BORNE_OUT = {2: 12.7, 3: 4.3, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}
-COVERAGE = 0.99  # of the interval, all looks together
+COVERAGE = 0.97  # of the interval, at least
 # What groups do not average out (a candidate's processes are confined, the reference's are not) may be that much.
 MARGIN = 1.01
 # First estimates between which several processes are asked: a smaller difference is not told, a larger one is no process's.
