@@ -18,6 +18,19 @@ def test_the_slower_half_does_not_count() -> None:
     assert faster_half.error([3.0] * 6 + [50.0] * 5) == 0.0
 
 
+def test_the_middle_is_where_most_windows_are() -> None:
+    def middle(*logs: float) -> float:
+        return faster_half.middle([math.exp(x) for x in logs], [1.0] * len(logs))
+
+    assert middle(1.0) == 1.0
+    assert middle(1.0, 2.0, 4.0) == pytest.approx(2.25)
+    assert middle(*[0.0] * 9, 100.0) == 0.0
+    assert faster_half.middle_error([1.0], [1.0]) == math.inf
+    chance = random.Random(2)
+    sides = [[math.exp(chance.gauss(0, 0.02)) for _ in range(400)] for _ in range(2)]
+    assert faster_half.middle_error(*sides) == pytest.approx(0.02 * math.sqrt(2 / 400), rel=0.15)
+
+
 @pytest.mark.parametrize("late", [0.0, 0.35])
 def test_its_error_is_what_it_varies_by(late: float) -> None:
     chance = random.Random(str(late))

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 # Version 2: "wrong", "left_out", "precision", "parameters_by", "isolation"; a judgement's errors are null where none could be
 # measured; "data" of trials; "draws" and "changes" of the problem; "timing" as Timing.record makes it, with a control.
 # Version 3: "picture".
+# Version 4: "call_s" of each side; times and the speedup are of the faster half of windows, not of medians.
 # docs/verifying.md describes the fields.
 SCHEMA = "mm32.verify/4"
 

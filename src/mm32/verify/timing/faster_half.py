@@ -3,7 +3,7 @@
 What disturbs a window makes it longer, never shorter: other programs, the driver's work for another card, an interrupt. On
 shared machines that is a fifth to a third of all windows, by up to ten times, while the fastest three quarters of them lie
 within a percent. So a process's time is the mean of its faster half (of logarithms), and what it may be off by does not depend
-on the slower one. As with a median, up to half of the windows may be anything.
+on the slower one. As with a median, up to half of the windows may be anything. `middle` is of all windows, for comparison.
 """
 
 from __future__ import annotations

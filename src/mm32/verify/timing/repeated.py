@@ -113,10 +113,9 @@ class Repetition:
             return self.first
         outcome = several.look(self.groups, last=True)
         found = outcome.interval
-        whole = several.look([sample.in_whole_windows() for sample in self.samples], last=True).interval
+        whole = several.interval([sample.in_whole_windows() for sample in self.samples], last=True)
         certain = statistics.median(self._certain(sample) for sample in self.samples)
         verdict = Verdict.SLOWER if outcome.says == "slower" else Verdict.INCONCLUSIVE
-        processes = f"{len(self.samples)} groups of processes"
         note = ""
         # Of the group in which the reference was slowed most.
         fastest = max(min(sample.walls["reference"]) for sample in self.samples)
@@ -128,14 +127,8 @@ class Repetition:
                 note = f"faster net of the exchange of data, but not in whole windows ({whole.ratio:.2f}x)"
             else:
                 verdict = Verdict.FASTER
-        elif outcome.unborne:
-            note = (
-                f"the faster half of windows says {found.ratio:.2f}x, {found.low:.2f} to {found.high:.2f}, in {processes}, but "
-                "all of them, which vary, do not bear it out"
-            )
         elif outcome.says == "unclear":
-            within = "contains 1" if found.low <= 1 <= found.high else f"comes within {outcome.margin - 1:.0%} of 1"
-            note = f"the interval {found.low:.2f} to {found.high:.2f}, of {processes}, {within}"
+            note = outcome.why_unclear(f", of {len(self.samples)} groups of processes,")
         return dataclasses.replace(
             self.first,
             ratio=found.ratio,

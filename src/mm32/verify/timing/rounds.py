@@ -285,12 +285,12 @@ def measure(
         _subtract(times)
         spent = time.monotonic() - begin
         enough = ENOUGH if spent < 3 * budget else sequential.MIN_ROUNDS
-        reference, control, found = (times[name].rounds for name in several.SIDES)
-        if further and several.first_is_over(reference, control, found, device):
+        reference, control, candidate = (times[name].rounds for name in several.SIDES)
+        if further and several.first_is_over(reference, control, candidate, device):
             break
-        longer = 3 if sequential.promising(reference, control, found, device) else 1
+        longer = 3 if sequential.promising(reference, control, candidate, device) else 1
         late = spent > GIVE_UP or (number + 1 >= enough and spent > longer * budget)
-        if late or sequential.decided(reference, control, found, device):
+        if late or sequential.decided(reference, control, candidate, device):
             break
     rounds.last()
     exchange = faster_half.typical(rounds.exchange)
@@ -410,22 +410,16 @@ def conclude(
                 note = "at least, by whole windows: a call takes too little to tell it from the exchange of data"
     elif outcome.says == "slower":
         verdict = Verdict.SLOWER
-    elif outcome.unborne:
-        note = (
-            f"the faster half of windows says {found.ratio:.2f}x, {found.low:.2f} to {found.high:.2f}, but all of "
-            "them, which vary, do not bear it out"
-        )
     elif not math.isfinite(outcome.margin):
         note = f"{rounds} rounds are too few"
-    elif outcome.margin > sequential.MARGIN[device] and not found.low <= 1 <= found.high:
+    elif outcome.margin > sequential.MARGIN[device] and not (outcome.unborne or found.low <= 1 <= found.high):
         noise = faster_half.ratio(reference.rounds, control.rounds)
         note = (
             f"the interval does not clear a factor of {outcome.margin:.2f}, which {rounds} rounds need "
             f"(two processes of the reference differ by {noise.low:.2f} .. {noise.high:.2f})"
         )
     else:
-        within = "contains 1" if found.low <= 1 <= found.high else f"comes within {outcome.margin - 1:.0%} of 1"
-        note = f"the interval {found.low:.2f} to {found.high:.2f} {within}"
+        note = outcome.why_unclear()
     return Timing(
         times,
         found.ratio,

@@ -4,9 +4,8 @@ In each round every process is timed once: the reference, the control, a second 
 After certain numbers of rounds the rule looks at the interval of the ratio of the reference to the candidate (faster_half.py): it
 must lie beyond a margin, and beyond what the control differs by, which is nothing but noise, and all windows must bear it out.
 The earlier the look, the larger the margin, so that only what is clear ends early. Of the noise it is assumed that windows are
-independent.
-tests/verify/test_sequential.py simulates identical code (at most 1 % may be called FASTER or SLOWER) and code that is 5 %
-faster.
+independent. tests/verify/test_sequential.py simulates identical code (at most 1 % may be called FASTER or SLOWER) and code that
+is 5 % faster.
 """
 
 from __future__ import annotations
@@ -51,6 +50,26 @@ class Outcome:
         clear = self.interval.low > self.margin or self.interval.high < 1 / self.margin
         return clear and self.says == "unclear"
 
+    def why_unclear(self, of: str = "") -> str:
+        """In words. `of`: what the interval is of, between commas."""
+        found = self.interval
+        ends = f"{found.low:.2f} to {found.high:.2f}{of}"
+        if self.unborne:
+            said = f"the faster half of windows says {found.ratio:.2f}x, {ends}{'' if of else ','}"
+            return f"{said} but all of them, which vary, do not bear it out"
+        within = "contains 1" if found.low <= 1 <= found.high else f"comes within {self.margin - 1:.0%} of 1"
+        return f"the interval {ends} {within}"
+
+
+def conclusion(found: Interval, margin: float, whole: float, doubt: float, least: float) -> str:
+    """What Outcome.says: whether the interval is beyond `margin`, and the ratio by all windows, a logarithm that may be off by
+    `doubt`, beyond `least`."""
+    if found.low > margin and whole - doubt > math.log(least):
+        return "faster"
+    if found.high < 1 / margin and whole + doubt < -math.log(least):
+        return "slower"
+    return "unclear"
+
 
 def look(reference: Sequence[float], control: Sequence[float], candidate: Sequence[float], device: str) -> Outcome:
     """What can be said of these positive times, round by round, at the last look reached.
@@ -63,13 +82,8 @@ def look(reference: Sequence[float], control: Sequence[float], candidate: Sequen
         return Outcome("unclear", found, math.inf)
     margin = max(LOOKS[reached], MARGIN[device], _noise(faster_half.ratio(reference, control), reached))
     whole = faster_half.middle(reference, candidate)
-    sure = abs(whole) - BORNE_OUT * faster_half.middle_error(reference, candidate) > math.log(MARGIN[device])
-    says = "unclear"
-    if sure and whole > 0 and found.low > margin:
-        says = "faster"
-    elif sure and whole < 0 and found.high < 1 / margin:
-        says = "slower"
-    return Outcome(says, found, margin)
+    doubt = BORNE_OUT * faster_half.middle_error(reference, candidate)
+    return Outcome(conclusion(found, margin, whole, doubt, MARGIN[device]), found, margin)
 
 
 def _noise(control: Interval, reached: int) -> float:

@@ -118,25 +118,27 @@ def _error(groups: Sequence[Group]) -> float:
     return math.sqrt(1.5 * max(pooled, own / (n - 1)) / n)
 
 
+def interval(groups: Sequence[Group], last: bool = False) -> Interval:
+    """Of the candidate's speedup, by the faster halves of windows of these groups, MOST of them at most."""
+    n, mean = len(groups), statistics.fmean(one.ratio for one in groups)
+    if n < 2:
+        return Interval(math.exp(mean), 0.0, math.inf, COVERAGE)
+    width = (LAST if last else ERRORS)[n] * _error(groups)
+    return Interval(math.exp(mean), math.exp(mean - width), math.exp(mean + width), COVERAGE)
+
+
 def look(groups: Sequence[Group], last: bool = False) -> Outcome:
     """What can be said of the candidate by these groups, MOST of them at most. `last`: there will be no other look.
 
     A candidate whose windows vary more than the reference's has a faster half that is faster: so all of its windows have to bear
     it out, less surely, for some are late by what others do.
     """
-    n, mean = len(groups), statistics.fmean(one.ratio for one in groups)
+    n, found = len(groups), interval(groups, last)
     if n < 2:
-        return Outcome("unclear", Interval(math.exp(mean), 0.0, math.inf, COVERAGE), MARGIN)
-    width = (LAST if last else ERRORS)[n] * _error(groups)
-    found = Interval(math.exp(mean), math.exp(mean - width), math.exp(mean + width), COVERAGE)
+        return Outcome("unclear", found, MARGIN)
     whole = statistics.fmean(one.middle for one in groups)
     doubt = BORNE_OUT[n] * statistics.stdev(one.middle for one in groups) / math.sqrt(n)
-    says = "unclear"
-    if found.low > MARGIN and whole - doubt > math.log(MARGIN):
-        says = "faster"
-    elif found.high < 1 / MARGIN and whole + doubt < -math.log(MARGIN):
-        says = "slower"
-    return Outcome(says, found, MARGIN)
+    return Outcome(sequential.conclusion(found, MARGIN, whole, doubt, MARGIN), found, MARGIN)
 
 
 def is_over(groups: Sequence[Group]) -> bool:

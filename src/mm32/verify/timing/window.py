@@ -1,8 +1,8 @@
 """One worker's timed windows, from the trusted side: it owns the data, the clock and what is judged.
 
 A window: new memory that the worker has never seen is filled with fresh inputs for every call, and its outputs' part with a
-pattern that is no output. The worker is sent a message that asks for nothing, so that none begins a window asleep, however long
-ago its last one was. Then the clock starts. One message carries the memory's descriptor and the number of calls; the
+pattern that is no output. The worker is woken by a message that asks for next to nothing, so that none begins a window asleep,
+however long ago its last one was. Then the clock starts. One message carries the memory's descriptor and the number of calls; the
 worker maps it, calls the model on slot after slot, and copies each output into its slot. The clock stops when this process has
 copied all outputs into memory of its own. What the worker says of the window, that it is done, how long it took, decides
 nothing: a result that comes later is not in the copy. Every window has the same messages, whichever of its outputs are
@@ -124,6 +124,10 @@ class Bench:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
+    def _settle(self) -> None:
+        if self.device.type == "cuda":
+            settle(self.device)
+
     def window(
         self,
         recipes: Sequence[Recipe],
@@ -180,13 +184,11 @@ class Bench:
     def _awake(self) -> float:
         """Wait until a card's memory is calm, with the worker awake. Gives the seconds that waking it took beyond WAKING, which
         count: a worker that rests then, or makes something ready, shall not gain by it."""
-        if self.device.type == "cuda":
-            settle(self.device)
+        self._settle()
         begin = time.perf_counter()
         self.worker.ask("wake", unwatched=UNWATCHED, timeout=self.timeout)
         late = time.perf_counter() - begin - WAKING
-        if self.device.type == "cuda":  # caches hold what the worker may have read
-            settle(self.device)
+        self._settle()  # and the caches no longer hold what the worker may have read
         return max(0.0, late)
 
     def _written(self, recipes: Sequence[Recipe]) -> bool:
