@@ -37,6 +37,8 @@ ENTRIES = 3  # results of get_inputs in a pool; 2 where they are large, more whe
 LARGE = 256 << 20
 LARGE_STATE = 64 << 20  # bytes of buffers that forward changes, above which no call has a state of its own
 FRESH_HELD = 8  # times a call's inputs that fresh ones take, at most, beside a window's
+ESTIMATES = 3  # of the calls of a window, each by windows of the last one
+LONGER = 1.5  # times as many calls, for which it is made anew
 TRIED = 2  # calls with mixed integers and structures, before these are taken
 POOLED_CALLS = 64 << 20  # bytes of a window's slots on a CPU
 BASELINES = ("eager", "compile", "tf32")  # how the reference is run where it is timed
@@ -121,13 +123,30 @@ class TimingStage:
         with _one_thread(), _memory_for("reference"):
             self._slots(("reference",), self._tried())
             self._try_mixed(first)
-            self.seconds, self.draws = rounds.cost(self.benches["reference"], self.pools)
+            self._estimate()
             if fresh is not None:
                 fresh.call = self.seconds
             self._look()
-            self._slots(("reference",), self._calls(self.seconds))
-            self._first("reference")
+
+    def _estimate(self) -> None:
+        """Find out what a call of the reference takes, and how many a window has.
+
+        What a window takes by itself, memory that is mapped and messages, is as much as that of many short calls: a few of them
+        do not tell it from theirs, and windows that were made for such an estimate would be too short for it. So it is
+        estimated anew by the windows that the last estimate makes, as long as they become much longer."""
+        self.seconds, self.draws = rounds.cost(self.benches["reference"], self.pools)
+        for _ in range(ESTIMATES):
+            calls = self._calls(self.seconds)
             self._look()
+            self._slots(("reference",), calls)
+            self._first("reference")
+            if calls < 2 or calls * self.seconds > LONGER * rounds.TARGET[self.kind]:
+                return
+            self.seconds = min(self.seconds, rounds.cost(self.benches["reference"], self.pools)[0])
+            if self._calls(self.seconds) < LONGER * calls:
+                return
+        self._slots(("reference",), self._calls(self.seconds))
+        self._first("reference")
 
     def _room_for_fresh(self) -> bool:
         """Whether there is memory for inputs of one window, and of the calls that are judged, beside the pool."""
@@ -218,16 +237,15 @@ class TimingStage:
 
     def _tried(self) -> int:
         """Slots to find out in what a call costs: one where it is large, which a window's own work takes little beside."""
-        return 4 if 4 * self._slot <= POOLED_CALLS else 1
+        return 4 if 4 * self._slot <= self._most_bytes() else 1
+
+    def _most_bytes(self) -> int:
+        """Of a window's slots."""
+        return min(8 << 30, torch.cuda.mem_get_info(self.device)[0] // 16) if self.kind == "cuda" else POOLED_CALLS
 
     def _calls(self, seconds: float) -> int:
-        slot = self._slot
-        if self.kind == "cuda":
-            cache = torch.cuda.get_device_properties(self.device).L2_cache_size
-            most = min(8 << 30, torch.cuda.mem_get_info(self.device)[0] // 16)
-        else:
-            cache, most = CACHE, POOLED_CALLS
-        return rounds.calls_of_a_window(seconds, slot, cache, most, self.kind)
+        cache = torch.cuda.get_device_properties(self.device).L2_cache_size if self.kind == "cuda" else CACHE
+        return rounds.calls_of_a_window(seconds, self._slot, cache, self._most_bytes(), self.kind)
 
     def _slots(self, names: tuple[str, ...], calls: int) -> None:
         """Benches of `calls` slots for the workers of these names: those that there are, or new ones."""
