@@ -9,7 +9,16 @@ from collections import Counter
 import pytest
 
 from mm32.verify.timing import sequential
-from mm32.verify.timing.rounds import SIDES, Times, Timing, calls_of_a_window, conclude, in_units
+from mm32.verify.timing.rounds import (
+    SIDES,
+    TARGET,
+    Times,
+    Timing,
+    calls_of_a_window,
+    conclude,
+    estimated,
+    in_units,
+)
 from mm32.verify.verdict import Verdict
 
 
@@ -186,6 +195,36 @@ def test_how_many_calls_a_window_has() -> None:
     assert calls(1e-3, 8 << 30) == 2
     assert calls(0.2, 1000) == 2
     assert calls(2.0, 1000) == 1
+
+
+@pytest.mark.usefixtures("whole_windows")
+@pytest.mark.parametrize("call", [20e-6, 180e-6, 3e-3])
+@pytest.mark.parametrize("tried", [1, 4])
+@pytest.mark.parametrize("itself", [0.0, 1.3e-3, 10e-3])
+def test_what_a_window_takes_by_itself_is_not_taken_for_its_calls(call: float, tried: int, itself: float) -> None:
+    """On a card 1.3 ms, of memory that is mapped. `wanders`: what two windows differ by beside."""
+    tries, noise = [], random.Random(7)
+
+    def cost(slots: int) -> float:
+        tries.append(slots)
+        wanders = noise.uniform(0, 0.3e-3)
+        return itself + call if slots == 1 else max(call + wanders / (slots - 1), itself / (3 * slots))
+
+    def calls_of(seconds: float) -> int:
+        return calls_of_a_window(seconds, 32 << 20, 0, 8 << 30, "cuda")
+
+    seconds, calls = estimated(cost, tried, calls_of, TARGET["cuda"])
+    most = (8 << 30) // (32 << 20)
+    assert 0.6 * min(0.02, call * most) < calls * call < 0.025
+    assert call <= seconds < 3 * call
+    assert len(tries) <= 4
+
+
+def test_a_window_of_one_call_needs_no_other_estimate() -> None:
+    tries: list[int] = []
+    cost = lambda slots: tries.append(slots) or 0.7  # noqa: E731
+    assert estimated(cost, 1, lambda seconds: 1, 0.02) == (0.7, 1)
+    assert tries == [1]
 
 
 def test_seconds_are_written_with_a_unit() -> None:

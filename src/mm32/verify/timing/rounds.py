@@ -36,6 +36,8 @@ MOST = 0.3  # seconds of the slower side's calls in a window, where more than on
 LONG = 0.5  # seconds of a call, above which a window has one
 COLD = 0.1  # seconds of calls that a window may have only because the caches are large
 MOST_CALLS = 1000
+ESTIMATES = 3  # of a call's seconds, after the first one
+LONGER = 1.5  # times as many calls of a window, for which there is another estimate
 ENOUGH = 12  # rounds, before which the budget may be exceeded threefold: fewer can tell large factors alone
 GIVE_UP = 240.0  # seconds after which no round is begun
 TRUSTED_SHARE = 0.05  # of a window: no smaller net time is believed
@@ -169,6 +171,28 @@ def cost(bench: Bench, pools: Pools) -> tuple[float, bool]:
     if n == 1:
         return min(ones), draws
     return max((min(many) - min(ones)) / (n - 1), min(many) / (3 * n)), draws
+
+
+def estimated(
+    cost: Callable[[int], float], tried: int, calls_of: Callable[[float], int], target: float
+) -> tuple[float, int]:
+    """The seconds of a call, and how many calls a window has, which `calls_of` says of the seconds. `cost` measures those by so
+    many slots, at first by those `tried`; a window should have `target` seconds of calls.
+
+    What a window takes by itself, memory that is mapped and messages, is as much as many short calls take: a few of them do not
+    tell the one from the other, and windows that are made for such an estimate are too short. So the windows of an estimate
+    make the next one, as long as they become much longer.
+    """
+    seconds = cost(tried)
+    calls = calls_of(seconds)
+    for _ in range(ESTIMATES):
+        if calls < 2 or calls * seconds > LONGER * target:
+            break
+        seconds = min(seconds, cost(calls))
+        before, calls = calls, calls_of(seconds)
+        if calls < LONGER * before:
+            break
+    return seconds, calls
 
 
 def calls_of_a_window(seconds: float, slot: int, cache: int, most: int, device: str) -> int:

@@ -14,8 +14,11 @@ from collections.abc import Callable
 import torch
 
 BYTES = 256 << 20  # of each of two buffers, several times a cache; a 64th of a small card's memory
-CALM = 1.05  # times the fastest copy so far; erasing makes it 1.11
-IN_A_ROW = 2  # copies that have to be as fast
+# Copies that are timed together, behind one that is not: a single one, which begins when the card is told, varies by 20 % if the
+# card was idle before, and the fastest of them is one that happened to wait behind other work (on an H200; these vary by 1 %).
+TOGETHER = 4
+CALM = 1.05  # times the fastest ones so far; erasing makes it 1.11
+IN_A_ROW = 2  # times that they have to be as fast
 LEARNT = 0.1  # seconds in which the fastest copy is looked for: longer than what windows have given back takes
 ERASED = 400e9  # bytes a second that are erased at least
 # Waits in vain, one after another, after which windows are no longer waited for until the card is calm: others are using it.
@@ -23,7 +26,8 @@ VAIN = 8
 
 
 class Settling:
-    """`copy` makes a copy and gives the seconds that it took; `longest`: seconds to wait, what all of a card's memory takes."""
+    """`copy` makes some copies and gives the seconds that they took; `longest`: seconds to wait, those of erasing all of a
+    card's memory."""
 
     def __init__(self, copy: Callable[[], float], longest: float, clock: Callable[[], float] = time.monotonic):
         self.copy, self.longest, self.clock = copy, longest, clock
@@ -50,15 +54,17 @@ class Settling:
 
 
 def _copies(device: torch.device) -> Callable[[], float]:
-    """Copies on a card, timed by its events. Raises torch.OutOfMemoryError."""
+    """Some copies on a card, timed by its events. Raises torch.OutOfMemoryError."""
     size = min(BYTES, torch.cuda.get_device_properties(device).total_memory // 64)
     source, target = (torch.zeros(size, dtype=torch.uint8, device=device) for _ in range(2))
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def copy() -> float:
         with torch.cuda.device(device):
-            begin.record()
             target.copy_(source)
+            begin.record()
+            for _ in range(TOGETHER):
+                target.copy_(source)
             end.record()
         end.synchronize()
         return begin.elapsed_time(end) / 1e3

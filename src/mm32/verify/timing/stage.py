@@ -37,8 +37,6 @@ ENTRIES = 3  # results of get_inputs in a pool; 2 where they are large, more whe
 LARGE = 256 << 20
 LARGE_STATE = 64 << 20  # bytes of buffers that forward changes, above which no call has a state of its own
 FRESH_HELD = 8  # times a call's inputs that fresh ones take, at most, beside a window's
-ESTIMATES = 3  # of the calls of a window, each by windows of the last one
-LONGER = 1.5  # times as many calls, for which it is made anew
 TRIED = 2  # calls with mixed integers and structures, before these are taken
 POOLED_CALLS = 64 << 20  # bytes of a window's slots on a CPU
 BASELINES = ("eager", "compile", "tf32")  # how the reference is run where it is timed
@@ -129,23 +127,19 @@ class TimingStage:
             self._look()
 
     def _estimate(self) -> None:
-        """Find out what a call of the reference takes, and how many a window has.
+        """Find out what a call of the reference takes, and how many a window has."""
 
-        What a window takes by itself, memory that is mapped and messages, is as much as that of many short calls: a few of them
-        do not tell it from theirs, and windows that were made for such an estimate would be too short for it. So it is
-        estimated anew by the windows that the last estimate makes, as long as they become much longer."""
-        self.seconds, self.draws = rounds.cost(self.benches["reference"], self.pools)
-        for _ in range(ESTIMATES):
-            calls = self._calls(self.seconds)
-            self._look()
-            self._slots(("reference",), calls)
+        def cost(slots: int) -> float:
+            if "reference" in self.benches:
+                self._look()
+            self._slots(("reference",), slots)
             self._first("reference")
-            if calls < 2 or calls * self.seconds > LONGER * rounds.TARGET[self.kind]:
-                return
-            self.seconds = min(self.seconds, rounds.cost(self.benches["reference"], self.pools)[0])
-            if self._calls(self.seconds) < LONGER * calls:
-                return
-        self._slots(("reference",), self._calls(self.seconds))
+            seconds, self.draws = rounds.cost(self.benches["reference"], self.pools)
+            return seconds
+
+        self.seconds, calls = rounds.estimated(cost, self._tried(), self._calls, rounds.TARGET[self.kind])
+        self._look()
+        self._slots(("reference",), calls)
         self._first("reference")
 
     def _room_for_fresh(self) -> bool:
