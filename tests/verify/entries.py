@@ -1,7 +1,8 @@
 """The corpus: candidates that cheat, and candidates that only look as if they did, each with the verdict that it must get.
 
 A file's docstring says what it does, which reference it goes with, on which device it works, and the verdict: `not SAME` (its
-outputs are wrong), `not FASTER` (they are right, its time is forged), `rejected` (either) or `SAME`. A cheat that is known to
+outputs are wrong), `not FASTER` (they are right, its time is forged), `SAME, not FASTER` (the same, and it must be judged),
+`rejected` (either of the first two) or `SAME`. A cheat that is known to
 pass says why, in a line `passes: REASON`: its test is expected to fail, and fails once it does not (unless REASON begins with
 "mostly, "). tests/verify/test_corpus.py runs some of them one by one, benchmarks/corpus.py all of them as one batch.
 """
@@ -15,7 +16,7 @@ from pathlib import Path
 from mm32.verify import Report, Verdict, verify
 
 CORPUS = Path(__file__).parent / "corpus"
-VERDICTS = {"cheats": {"not SAME", "not FASTER", "rejected"}, "honest": {"SAME"}}
+VERDICTS = {"cheats": {"not SAME", "not FASTER", "SAME, not FASTER", "rejected"}, "honest": {"SAME"}}
 TRIALS, TIMEOUT = 2, 120.0
 
 
@@ -44,6 +45,7 @@ class Entry:
         return {
             "not SAME": not verdict.same,
             "not FASTER": verdict is not Verdict.FASTER,
+            "SAME, not FASTER": verdict.same and verdict is not Verdict.FASTER,
             "rejected": verdict is not Verdict.FASTER,
             "SAME": verdict.same,
         }[self.verdict]

@@ -1,9 +1,9 @@
-"""After each call a thread gives 16 GiB of the card back and takes as much again: the driver erases what was given back in the
-background, which makes others' memory 11 % slower for 40 ms. The candidate's own work is honest.
+"""After each call a thread gives most of the card's memory back and takes as much again: the driver erases what was given back
+in the background, which makes others' memory 11 % slower for some 200 ms. The candidate's own work is honest.
 
 reference: p_large_elementwise
 device: cuda
-verdict: not FASTER
+verdict: SAME, not FASTER
 """
 
 import threading
@@ -11,13 +11,15 @@ import threading
 import torch
 from torch import nn
 
+SHARE = 0.6  # of what is free
 HELD = []
 
 
 def give_back():
     HELD.clear()
     torch.cuda.empty_cache()
-    HELD.append(torch.empty(16 << 30, dtype=torch.uint8, device="cuda"))
+    free = torch.cuda.mem_get_info()[0]
+    HELD.append(torch.empty(int(SHARE * free), dtype=torch.uint8, device="cuda"))
 
 
 class ModelNew(nn.Module):
