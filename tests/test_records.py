@@ -535,3 +535,12 @@ def test_other_schemas_are_refused(tmp_path: Path) -> None:
     path.write_text(json.dumps({"schema": 0}))
     with pytest.raises(ValueError, match="record schema 0, this version reads 1"):
         record.read(path)
+
+
+def test_comments_make_no_record_of_verdicts_old() -> None:
+    code = 'def f(x):\n    """Says\n    what."""\n    # how\n\n    y = "# kept"  # why\n    return f"{x}#{y}"\n'
+    bare = 'def f(x):\n    y = "# kept"\n    return f"{x}#{y}"'
+    assert record.without_comments(code) == bare
+    assert record.without_comments('"""Of a module."""\n' + code) == bare
+    assert record.without_comments(code.replace("kept", "kept too")) != bare
+    assert record.without_comments("x = 1\n'not a docstring' if x else 2\n") == "x = 1\n'not a docstring' if x else 2"

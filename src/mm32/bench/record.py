@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import io
 import json
 import re
+import tokenize
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +42,28 @@ def kernel_hash(kernel: str) -> str:
 
 
 def verify_hash() -> str:
-    """The hash of the sources of mm32.verify."""
+    """The hash of the sources of mm32.verify, of what they do: comments and docstrings make no record old."""
     digest = hashlib.sha256()
     for path in sorted(VERIFY.rglob("*.py")):
-        digest.update(f"{path.relative_to(VERIFY)}".encode() + b"\0" + path.read_bytes() + b"\0")
+        digest.update(f"{path.relative_to(VERIFY)}\0{without_comments(path.read_text())}\0".encode())
     return digest.hexdigest()[:16]
+
+
+def without_comments(source: str) -> str:
+    """A Python source without comments, docstrings and other bare strings, and blank lines."""
+    lines = source.splitlines(keepends=True)
+    tokens = [token for token in tokenize.generate_tokens(io.StringIO(source).readline) if token.type != tokenize.NL]
+    dropped = [token for token in tokens if token.type == tokenize.COMMENT]
+    tokens = [token for token in tokens if token.type != tokenize.COMMENT]
+    begins = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+    for before, token, after in zip([None, *tokens], tokens, tokens[1:], strict=False):
+        first = before is None or before.type in begins
+        if token.type == tokenize.STRING and first and after.type == tokenize.NEWLINE:
+            dropped.append(token)
+    for token in sorted(dropped, key=lambda token: token.start, reverse=True):
+        (first_row, begin), (last_row, end) = token.start, token.end
+        lines[first_row - 1 : last_row] = [lines[first_row - 1][:begin] + lines[last_row - 1][end:]]
+    return "\n".join(line.rstrip() for line in lines if line.strip())
 
 
 def folder_of_card() -> str:

@@ -28,7 +28,7 @@ NARROW = 1.2
 WELL_KNOWN = 16  # rounds
 MIN_ROUNDS = min(LOOKS)
 MAX_ROUNDS = max(LOOKS)
-# Two processes that run the same code differ by more than their own rounds do (where memory and threads are placed), on a
+# Two processes that run the same code may differ by more than their own rounds do (where memory and threads are placed), on a
 # CPU by a few percent. No margin is smaller than these; docs/verifying.md has the measurements.
 MARGIN = {"cpu": 1.1, "cuda": 1.02}
 # Standard errors that the ratio by all windows has to be beyond the margin as well: a process whose windows vary more than

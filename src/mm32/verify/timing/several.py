@@ -1,6 +1,6 @@
 """Whether a small difference is the code's or the processes': a rule on several processes of each side, of numbers alone.
 
-Two processes that run the same code differ by some percent for as long as they live, and no number of windows tells that from
+Two processes that run the same code may differ for as long as they live, and no number of windows tells that from
 code that is faster. So where the first three processes (reference, candidate and control) leave a small difference, fresh ones
 take their places a few times. What three of them say, a group, is one sample: the candidate's time against both
 processes of the reference. What groups vary by, be it processes or windows, is seen in them: in the samples, and in what the
