@@ -15,7 +15,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from mm32 import plan as planning
-from mm32.bench import measure, peers, record, sensors, suite, summary
+from mm32.bench import command, measure, peers, record, sensors, suite, summary
 from mm32.bench.measure import Case
 from mm32.cli import app
 from mm32.install import pip_install
@@ -460,6 +460,18 @@ def test_without_a_card_the_command_says_so(run, no_card):
     assert done.exit_code == 2
     assert done.stderr == "mm32 bench needs a CUDA device; torch finds none here (--from FILE shows a saved record)\n"
     assert done.stdout == ""
+
+
+def test_sizes_may_stand_without_their_option(run, monkeypatch):
+    asked = []
+    monkeypatch.setattr(command, "bench", lambda shapes, *others: asked.append(shapes))
+    for words in (["64"], ["--shapes", "64"], ["--shapes", "64", "main", "32x8x8:tt"], []):
+        assert run("bench", *words).exit_code == 0
+    assert asked == ["64", "64", "64,main,32x8x8:tt", None]
+    monkeypatch.undo()
+    done = run("bench", "12xax7")
+    assert done.exit_code == 2
+    assert "'12xax7' is neither a set" in done.output
 
 
 def test_the_help_names_every_set_and_implementation(run):

@@ -101,6 +101,10 @@ def explain(
 
 
 def bench(
+    lists: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[LIST]...", show_default=False, help="As --shapes: either or both."),
+    ] = None,
     shapes: Annotated[
         str | None,
         typer.Option(
@@ -145,8 +149,9 @@ def bench(
     """Time mm32 beside torch and others, each with its error. Needs a CUDA device, except with --from."""
     from mm32.bench import command
 
+    asked = ",".join([*([shapes] if shapes else []), *lists]) if lists else shapes
     try:
-        command.bench(shapes, against, saved, command.Files(plot, json, csv, markdown), energy)
+        command.bench(asked, against, saved, command.Files(plot, json, csv, markdown), energy)
     except command.Refused as error:
         raise typer.BadParameter(str(error), param_hint=error.option) from error.__cause__
     except command.NoDevice as error:
