@@ -466,7 +466,7 @@ def limit(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("text", "size"),
     [("512MiB", 512 * MIB), (" 1.5 gib ", 1536 * MIB), ("4096", 4096), ("3KiB", 3072), ("1TiB", 2**40), ("none", None),
-     (None, None), (7, 7), (0, 0)],
+     (None, None), (7, 7), (0, 0), (np.int64(5), 5)],
 )  # fmt: skip
 def test_texts_of_limits(text: Any, size: int | None, limit: None) -> None:
     assert settings.bytes_of(text) == size

@@ -1108,3 +1108,11 @@ def test_unknown_precision() -> None:
     with pytest.raises(TypeError, match=r"precision by name or nothing, got ReLU: .*mm32.replace_linear is for one"):
         mm32.enable(torch.nn.ReLU())
     assert table() == before
+
+
+def test_without_a_card_the_numbers_say_why_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert "no CUDA device here" in str(module.Stats({}, {}, 0.0))
+    assert "no CUDA device" not in str(module.Stats({}, {"off": 1}, 0.0))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert "no CUDA device" not in str(module.Stats({}, {}, 0.0))

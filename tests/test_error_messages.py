@@ -39,6 +39,7 @@ FILES = (
     "cuda/launch.py",
     "cuda/cublas.py",
     "export/script.py",
+    "numerics/__init__.py",
     "verify/__init__.py",
     "verify/entry.py",
     "verify/batch/cards.py",

@@ -16,6 +16,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils.checkpoint import checkpoint
 
 import mm32
+from mm32 import activations
 from nn_support import DEVICES, MODULES, Block, close, linear_calls
 
 
@@ -343,3 +344,28 @@ def test_a_model_with_reduce_overhead(seed: int) -> None:
             if number == 3:
                 model.head.weight.mul_(-1)
     torch._dynamo.reset()
+
+
+def test_activations_may_stay_where_they_are(seed: int) -> None:
+    """So that a Sequential can be taken apart, and edited."""
+    model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
+    x = torch.randn(6, 4)
+    expected = model[:1](x), model(x)
+    assert mm32.replace_linear(model, fuse=False) is model
+    assert [type(m) for m in model] == [mm32.nn.Linear, nn.ReLU, mm32.nn.Linear]
+    close(model[:1](x), expected[0])
+    close(model(x), expected[1])
+    model[1] = nn.Tanh()
+    close(model(x), model[2](torch.tanh(model[0](x))))
+
+
+@pytest.mark.parametrize("activation", [None, *activations.names()])
+def test_a_scripted_layer_leaves_other_dtypes_to_torch(activation: str | None, seed: int) -> None:
+    layer = mm32.nn.Linear(4, 5, activation=activation).to(torch.bfloat16)
+    x = torch.randn(3, 4, dtype=torch.bfloat16)
+    assert torch.equal(torch.jit.script(layer)(x), layer(x))
+
+
+def test_a_layer_says_what_torch_says_of_no_tensor() -> None:
+    with pytest.raises(TypeError, match="must be Tensor, not NoneType"):
+        mm32.nn.Linear(4, 5)(None)

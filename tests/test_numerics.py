@@ -883,3 +883,32 @@ def test_gauges() -> None:
         assert not gauge(f32([[np.nan, 0]]), a, b) <= 1e30
         assert not gauge(f32([[np.inf, 0]]), a, b) <= 1e30
         assert gauge(f32([[0.0]]), f32([[0.0]]), f32([[1.0]])) == 0
+
+
+def test_a_bound_is_of_tiers_that_have_one(rng: np.random.Generator) -> None:
+    a, b = f32(rng.random((16, 64))), f32(rng.random((64, 16)))
+    for precision in ("fp32", "bf16x6"):
+        c, decision = numerics.matmul(a, b, precision)
+        assert componentwise(c, a, b) <= numerics.bound(64, tier=decision.tier)
+    assert numerics.bound(64, tier=numerics.FMA) == 64
+    c, decision = numerics.matmul(a, b, "tf32")
+    for wrong in ({"tier": decision.tier}, {"tier": "foo"}, {"kernel": "simt"}):
+        with pytest.raises(ValueError, match="bound"):
+            numerics.bound(64, **wrong)
+    with pytest.raises(ValueError, match="-3"):
+        numerics.bound(-3)
+
+
+def test_operands_and_names_that_the_model_does_not_take() -> None:
+    a, b = np.ones((3, 4), np.float32), np.ones((4, 5), np.float32)
+    with pytest.raises(ValueError, match="unknown tier 'foo'"):
+        numerics.product(a, b, "foo")
+    with pytest.raises(ValueError, match="precisions fp32, bf16x6 and tf32, got 'ieee'"):
+        numerics.matmul(a, b, "ieee")
+    for run in (numerics.matmul, lambda *x: numerics.product(*x, numerics.FP16X3)):
+        with pytest.raises(ValueError, match=r"\(3, 4\) and \(3, 4\)"):
+            run(a, a)
+        with pytest.raises(TypeError, match="b must be a numpy array of float32, got float64"):
+            run(a, b.astype(np.float64))
+        with pytest.raises(TypeError, match="a must be a numpy array"):
+            run([[1.0]], b)

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
 import mm32
-from mm32 import dispatch
+from mm32 import cpu, dispatch
 from mm32.activations import names
 from mm32.gemm import PRECISIONS
 from mm32.plan import EMULATED_KERNELS, KERNELS
@@ -59,7 +59,7 @@ def test_opcheck_of_kernels(kernel: str, precision: str, seed: int) -> None:
             mm32.matmul(make((3, 4), "cuda"), make((4, 5), "cuda"), kernel=kernel, precision=precision)
         return
     if precision == "bf16x6" and kernel not in ("auto", "tensorcore", "direct"):
-        with pytest.raises(ValueError, match="precision 'bf16x6' is kernels 'tensorcore' and 'direct' alone"):
+        with pytest.raises(ValueError, match="kernels 'tensorcore' and 'direct' alone have precision 'bf16x6'"):
             mm32.matmul(make((3, 4), "cuda"), make((4, 5), "cuda"), kernel=kernel, precision=precision)
         return
     a, b, bias = (make(s, "cuda", requires_grad=True) for s in ((2, 33, 300), (300, 17), (17,)))
@@ -427,3 +427,48 @@ def test_the_operators_are_three() -> None:
         arguments = getattr(torch.ops.mm32, name).default._schema.arguments
         assert [argument.name for argument in arguments[first:]] == ["packed_a", "packed_b"]
         assert all(argument.default_value is None for argument in arguments[first:])
+
+
+def test_out_may_be_negated_lazily(seed: int) -> None:
+    """As the imaginary part of a conjugated tensor is."""
+    a, b, bias = torch.randn(3, 4), torch.randn(4, 5), torch.randn(5)
+    base = torch.zeros(3, 5, dtype=torch.cfloat)
+    out = base.conj().imag
+    assert out.is_neg()
+    assert mm32.matmul(a, b, bias=bias, activation="relu", out=out) is out
+    expected = mm32.matmul(a, b, bias=bias, activation="relu")
+    assert torch.equal(out, expected)
+    assert torch.equal(base.imag, -expected)
+    with pytest.raises(RuntimeError, match="does not resize out"):
+        mm32.matmul(a, b[:, :4], out=out)
+    with pytest.raises(RuntimeError, match="automatic differentiation"):
+        mm32.matmul(a, b, out=torch.zeros(3, 5, dtype=torch.cfloat, requires_grad=True).conj().imag)
+
+
+def test_errors_of_linear_speak_of_its_arguments() -> None:
+    x, weight = torch.ones(2, 3), torch.ones(4, 3)
+    for wrong, said in (
+        ((x, None), (TypeError, "mm32.linear: weight must be a torch.Tensor, got NoneType")),
+        (
+            (x, weight.half()),
+            (RuntimeError, r"mm32.linear takes .* weight is torch.float16: convert it \(weight.float"),
+        ),
+        ((x.half(), weight), (RuntimeError, "x is torch.float16")),
+        ((x, weight.to("meta")), (RuntimeError, r"x is on cpu and weight is on meta \(mm32.linear\)")),
+        ((x, weight, torch.ones(4).double()), (RuntimeError, "expected x, weight and bias to have the same dtype")),
+        ((mm32.pack(x), weight.half()), (RuntimeError, "weight is torch.float16")),
+    ):
+        with pytest.raises(said[0], match=said[1]):
+            mm32.linear(*wrong)
+    with pytest.raises(TypeError, match=r"mm32\.pack: b must be a torch.Tensor, got NoneType"):
+        mm32.pack(None)
+    with pytest.raises(RuntimeError, match=r"out has layout torch\.sparse_coo: give a dense one"):
+        mm32.matmul(x, weight.T, out=torch.zeros(2, 4).to_sparse())
+
+
+def test_explain_says_when_torch_multiplies_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = torch.ones(2, 3), torch.ones(3, 2)
+    assert "torch.matmul, then" in mm32.explain(a, b)
+    monkeypatch.setattr(cpu, "torch_precision", lambda device: "bf16")
+    assert "torch.matmul in float64, rounded" in mm32.explain(a, b)
+    assert "torch.matmul, then" in mm32.explain(a, b, precision="tf32")

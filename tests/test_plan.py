@@ -124,6 +124,17 @@ def test_a_kernel_that_does_not_exist() -> None:
         plan(from_layout("nn", 1, 1, 1), H200, "cutlass")
 
 
+@pytest.mark.parametrize("card", [A100, SMALL, B200])
+@pytest.mark.parametrize("torch_too", [None, "fp32"])
+def test_no_other_product_stands_in_for_bf16x6(card: Card, torch_too: str | None) -> None:
+    """Of torch's product, which has not its bits, least of all."""
+    for drop_in in (False, True):
+        with pytest.raises(Unplannable, match=f"^precision 'bf16x6' cannot run here: .*; {card.name} has .*'ieee'"):
+            plan(from_layout("nn", 512, 512, 512, precision="bf16x6"), card, torch=torch_too, drop_in=drop_in)
+    with pytest.raises(Unplannable, match="kernel 'simt' cannot run here: kernels 'tensorcore' and 'direct' alone"):
+        plan(from_layout("nn", 512, 512, 512, precision="bf16x6"), card, "simt")
+
+
 @pytest.mark.parametrize("kernel", [*KERNELS, "auto"])
 def test_a_card_that_is_too_old(kernel: str) -> None:
     with pytest.raises(Unplannable, match=rf"kernel '{kernel}' cannot run here") as error:

@@ -20,10 +20,12 @@ __all__ = [
     "enable",
     "enabled",
     "explain",
+    "export",
     "freeze",
     "linear",
     "matmul",
     "nn",
+    "numerics",
     "pack",
     "replace_linear",
     "set_workspace_limit",
@@ -55,11 +57,11 @@ except Exception as error:
     _failure = error
 
 if TYPE_CHECKING:
-    from mm32 import distributed, verify
+    from mm32 import distributed, export, numerics, verify
 else:  # a type checker would take any name for an attribute
 
     def __getattr__(name: str) -> object:
-        if name in ("distributed", "verify"):  # loaded when they are first used
+        if name in ("distributed", "export", "numerics", "verify"):  # loaded when they are first used
             return importlib.import_module(f"mm32.{name}")
         if _failure is not None and name in __all__:
             raise ImportError(

@@ -32,6 +32,11 @@ def _multiplies_in_fp32(device: torch.device) -> bool:
     return capability not in ((9, 4), (9, 5)) if torch.version.hip is not None else capability < (8, 0)
 
 
+def by_torch(a: torch.Tensor, precision: str) -> bool:
+    """Whether torch's own product of `a` is precise enough as it is; else it is made in float64."""
+    return precision == "tf32" or a.dtype != torch.float32 or _multiplies_in_fp32(a.device)
+
+
 def activate(x: torch.Tensor, activation: str | None) -> torch.Tensor:
     """torch's function of that name, differentiable; `x` itself for None."""
     return x if activation is None else activations.named(activation)(x)
@@ -54,7 +59,7 @@ def matmul(
     if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
         with torch.autocast(device, enabled=False):
             return matmul(a, b, bias, activation, precision)
-    if precision == "tf32" or a.dtype != torch.float32 or _multiplies_in_fp32(a.device):
+    if by_torch(a, precision):
         result = torch.matmul(a, b)
     else:
         result = torch.matmul(a.double(), b.double()).float()

@@ -79,6 +79,8 @@ class Stats:
         lines += [f"       {count} {name}" for name, count in sorted(self.kernels.items(), key=lambda x: -x[1])]
         lines += [f"torch  {self.left} calls"]
         lines += [f"       {count} {why}" for why, count in sorted(self.reasons.items(), key=lambda x: -x[1])]
+        if not (self.taken or self.left or torch.cuda.is_available()):
+            lines.append("       no CUDA device here: products elsewhere are torch's, and not counted")
         if any(self.tiers.values()):
             lines.append("tiers  " + ", ".join(f"{count} {tier}" for tier, count in self.tiers.items() if count))
         return "\n".join(lines)

@@ -151,19 +151,50 @@ def is_dtensor(t: object) -> bool:
 
 
 def check_tensors(caller: str, **tensors: object) -> None:
-    """Each must be a dense torch.Tensor, or None; `caller` is the function that a message speaks of.
+    """Each must be a dense torch.Tensor; `bias` and `out` may be None. `caller` is the function that a message speaks of.
 
     Raises TypeError for what is no tensor, RuntimeError for nested and sparse ones.
     """
     for name, t in tensors.items():
-        if t is None:
+        if t is None and name in ("bias", "out"):
             continue
         if not isinstance(t, torch.Tensor):
             raise TypeError(f"{caller}: {name} must be a torch.Tensor, got {type(t).__name__}")
         if t.is_nested:
             raise RuntimeError(f"{caller} takes dense tensors; {name} is nested: call .to_padded_tensor() or unbind it")
         if t.layout != torch.strided:
-            raise RuntimeError(f"{caller} takes dense tensors; {name} has layout {t.layout}: call {name}.to_dense()")
+            instead = "give a dense one" if name == "out" else f"call {name}.to_dense()"
+            raise RuntimeError(f"{caller} takes dense tensors; {name} has layout {t.layout}: {instead}")
+
+
+def check_kinds(caller: str, instead: str, **tensors: torch.Tensor | None) -> None:
+    """The tensors, in the order of `caller`'s arguments, must be dense, of one dtype that mm32 multiplies, and on one device;
+    `instead`: torch's function for others.
+
+    Raises as `check_tensors`, and RuntimeError for dtypes and devices.
+    """
+    check_tensors(caller, **tensors)
+    given = [(name, t) for name, t in tensors.items() if t is not None]
+    first, one = given[0]
+    # float64 runs through torch on the CPU, for gradcheck and references; the kernels are float32.
+    taken = (torch.float32, torch.float64) if one.device.type in ("cpu", "meta") else (torch.float32,)
+    for name, t in given:
+        if t.dtype not in taken:
+            convert = "" if t.is_complex() else f"convert it ({name}.float()) or "
+            raise RuntimeError(
+                f"{caller} takes {' or '.join(map(str, taken))} on {one.device.type}; {name} is {t.dtype}: {convert}use {instead}"
+            )
+        if t.dtype != one.dtype:
+            *others, last = tensors
+            raise RuntimeError(
+                f"expected {', '.join(others)} and {last} to have the same dtype, but got: {first} {one.dtype}, {name} {t.dtype} "
+                f"({caller})"
+            )
+        if t.device != one.device:
+            raise RuntimeError(
+                f"Expected all tensors to be on the same device, but {first} is on {one.device} and {name} is on {t.device} "
+                f"({caller})"
+            )
 
 
 def check_inputs(
@@ -175,26 +206,7 @@ def check_inputs(
 ) -> list[Any]:
     """Checks types, dtypes, devices, options and shapes; returns the result's shape. Works on fake and meta tensors."""
     check_options(activation, precision)
-    check_tensors("mm32.matmul", a=a, b=b, bias=bias)
-    tensors = [("a", a), ("b", b)] + ([("bias", bias)] if bias is not None else [])
-    # float64 runs through torch on the CPU, for gradcheck and references; the kernels are float32.
-    taken = (torch.float32, torch.float64) if a.device.type in ("cpu", "meta") else (torch.float32,)
-    for name, t in tensors:
-        if t.dtype not in taken:
-            convert = "" if t.is_complex() else f"convert it ({name}.float()) or "
-            raise RuntimeError(
-                f"mm32.matmul takes {' or '.join(map(str, taken))} on {a.device.type}; {name} is {t.dtype}: "
-                f"{convert}use torch.matmul"
-            )
-        if t.dtype != a.dtype:
-            raise RuntimeError(
-                f"expected a, b and bias to have the same dtype, but got: a {a.dtype}, {name} {t.dtype} (mm32.matmul)"
-            )
-        if t.device != a.device:
-            raise RuntimeError(
-                f"Expected all tensors to be on the same device, but a is on {a.device} and {name} is on {t.device} "
-                "(mm32.matmul)"
-            )
+    check_kinds("mm32.matmul", "torch.matmul", a=a, b=b, bias=bias)
     shape = result_shape(a.shape, b.shape)
     if bias is not None:
         n = b.shape[-1] if b.dim() > 1 else 1

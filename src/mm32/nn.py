@@ -203,6 +203,8 @@ def _count_steps() -> None:
 
 def _takes(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> bool:
     """Whether mm32 computes the layer."""
+    if not isinstance(input, torch.Tensor):
+        return False  # torch says what it takes
     for t in (input, weight, bias):
         if t is None:
             continue
@@ -229,9 +231,25 @@ def _scripted(
     bias: Optional[torch.Tensor],  # noqa: UP045  (TorchScript reads this one)
     activation: Optional[str],  # noqa: UP045
 ) -> torch.Tensor:
-    """The layer in TorchScript: mm32's operator. Without an activation, what is not float32 is torch's."""
-    if activation is None and (input.dtype != torch.float32 or weight.dtype != torch.float32):
-        return F.linear(input, weight, bias)
+    """The layer in TorchScript: mm32's operator, or what is not float32 by torch. Autocast is not asked for."""
+    if input.dtype != torch.float32 or weight.dtype != torch.float32:
+        x = F.linear(input, weight, bias)
+        name = "" if activation is None else activation
+        if name == "relu":
+            x = torch.relu(x)
+        elif name == "leaky_relu":
+            x = F.leaky_relu(x)
+        elif name == "gelu":
+            x = F.gelu(x)
+        elif name == "gelu_tanh":
+            x = F.gelu(x, approximate="tanh")
+        elif name == "silu":
+            x = F.silu(x)
+        elif name == "tanh":
+            x = torch.tanh(x)
+        elif name == "sigmoid":
+            x = torch.sigmoid(x)
+        return x
     return torch.ops.mm32.matmul(input, weight.t(), bias, activation, "fp32", "auto")
 
 
@@ -332,19 +350,22 @@ def _why_not(weight: torch.Tensor) -> str | None:
 
 
 def replace_linear(
-    model: torch.nn.Module, filter: Callable[[str, torch.nn.Linear], bool] | None = None
+    model: torch.nn.Module, filter: Callable[[str, torch.nn.Linear], bool] | None = None, *, fuse: bool = True
 ) -> torch.nn.Module:
     """Makes every torch.nn.Linear of a model an `mm32.nn.Linear`, in place, and returns the model.
 
     The modules stay the same objects, so parameters, hooks, sharing and the state dict's keys stay as well. An activation that
     directly follows in a torch.nn.Sequential (ReLU, LeakyReLU(0.01), GELU, SiLU, Tanh, Sigmoid) is fused into the layer, and an
-    Identity takes its place, unless the layer is used elsewhere too, or hooks of either would see the difference.
+    Identity takes its place, unless the layer is used elsewhere too, or hooks of either would see the difference. Whoever takes
+    the Sequential apart afterwards (by a slice, another module in the activation's place, a later hook on the layer) finds the
+    activation in the layer: give ``fuse=False`` for such models.
 
     Subclasses of torch.nn.Linear, and layers whose ``forward`` was replaced, are left as they are; the logger "mm32" names them
     in a warning. A UserWarning says so if the model has no layer of type torch.nn.Linear or mm32.nn.Linear at all.
 
     Args:
         filter: called with a layer's qualified name and the layer; False leaves it as it is. None takes all.
+        fuse: whether activations are fused into layers.
 
     Raises:
         TypeError: the model is not a torch.nn.Module, or the filter cannot be called.
@@ -371,7 +392,8 @@ def replace_linear(
             layer = cast(Linear, module)
             layer.activation = None  # TorchScript takes attributes of the instance only
             taken.add(module)
-    _fuse_activations(model, taken)
+    if fuse:
+        _fuse_activations(model, taken)
     if not linear:
         kinds = sorted({type(module).__name__ for module in model.modules()})
         shown = ", ".join(kinds[:NAMED]) + (", ..." if len(kinds) > NAMED else "")

@@ -359,8 +359,9 @@ def _matmul(
     planning.check_kernel(kernel)
     if out is None:
         return torch.ops.mm32.matmul(a, b, bias, activation, precision, kernel, *packed)
-    torch.ops.mm32.matmul_out(a, b, bias, activation, precision, kernel, out, *packed)
-    return out
+    plain = out.resolve_neg()  # operators that return nothing cannot write through a negated view
+    torch.ops.mm32.matmul_out(a, b, bias, activation, precision, kernel, plain, *packed)
+    return out if plain is out else out.copy_(plain)
 
 
 def _product(
@@ -437,7 +438,11 @@ def linear(
                 f"mm32.pack(weight.T) for a weight (N, {x.shape[-1]}); got one of shape {tuple(weight.shape)}"
             )
         return _matmul(x, weight, bias, activation, precision, kernel, out)
-    gemm.check_tensors("mm32.linear", x=None if isinstance(x, PackedOperand) else x, weight=weight, bias=bias)
+    given = {} if isinstance(x, PackedOperand) else {"x": x}
+    if sharding.among(*given.values(), weight, bias):
+        gemm.check_tensors("mm32.linear", **given, weight=weight, bias=bias)
+    else:
+        gemm.check_kinds("mm32.linear", "torch.nn.functional.linear", **given, weight=weight, bias=bias)
     if weight.dim() not in (1, 2):
         raise RuntimeError(f"mm32.linear: weight must be (N, K) or (K,), got {tuple(weight.shape)}")
     traced = isinstance(weight.shape[0], torch.Tensor)  # by torch.jit.trace
@@ -492,7 +497,8 @@ def explain(
     shape = gemm.check_inputs(a, b, bias, activation, precision)
     planning.check_kernel(kernel)
     if a.device.type != "cuda":
-        how = f"device     {a.device.type}: torch.matmul, then bias and activation, by torch; kernels are for CUDA tensors"
+        product = "torch.matmul" if cpu.by_torch(a, precision) else "torch.matmul in float64, rounded"
+        how = f"device     {a.device.type}: {product}, then bias and activation, by torch; kernels are for CUDA tensors"
         return how + notes
     problem = gemm.describe(a, b, bias, _new(shape), activation, precision, merge=not prepacked[0])
     return prepared.planned(problem, a.device.index, kernel, prepacked, cublas.offered()).explain() + notes

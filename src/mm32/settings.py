@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Integral
 
 log = logging.getLogger("mm32")
 
@@ -55,8 +56,8 @@ def bytes_of(limit: int | str | None) -> int | None:
     """
     if limit is None or (isinstance(limit, str) and limit.strip().lower() == "none"):
         return None
-    if isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0:
-        return limit
+    if isinstance(limit, Integral) and not isinstance(limit, bool) and limit >= 0:  # numpy's as well
+        return int(limit)
     if isinstance(limit, str) and (found := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]ib|)\s*", limit.lower())):
         size = float(found[1]) * UNITS[found[2]] if "." in found[1] else int(found[1]) * UNITS[found[2]]
         if size == int(size):

@@ -489,6 +489,7 @@ WRONG: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     ),
     "one row": (lambda t: torch.cat([t[:9], t[9:10] * 3, t[10:]]), "all at index 9 of axis 0"),
     "bfloat16": (lambda t: t.bfloat16().float(), "as operands in bfloat16 make"),
+    "TF32": (lambda t: t * (1 + 2.0**-11 * torch.linspace(-1, 1, 64)), "as operands in TF32 or fp16 (bfloat16,"),
     "mostly zeros": (lambda t: torch.where(t > -1, 0 * t, t + 1), "most of the wrong entries are zero"),
     "mostly Inf": (lambda t: torch.where(t > -1, torch.inf, t * (1 + 2.0**-12)), "of the wrong entries are infinite"),
     "stale": (lambda t: t.flip(0) * 1.5, "they are the answer for the inputs of the call before"),
@@ -509,6 +510,21 @@ def test_what_wrong_entries_have_in_common_is_told(name: str) -> None:
     assert found["worst"]["expected"] == float(RIGHT[wrong])
     assert found["worst"]["got"] == float(got[wrong]) or name == "NaN"
     assert "first at" in diagnosis.sentence(found)
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "fp16", "TF32"])
+def test_operands_of_few_bits_are_named(name: str) -> None:
+    a, b = torch.randn(64, 300), torch.randn(300, 64)
+    rounded = {
+        "bfloat16": lambda t: t.bfloat16().float(),
+        "fp16": lambda t: t.half().float(),
+        "TF32": lambda t: round_to(t, 11),
+    }[name]
+    truth = Truth("output", a @ b, a.double() @ b.double())
+    got = rounded(a) @ rounded(b)
+    found = diagnosis.explain(got, [truth], judge(got, [truth]))
+    says = "as operands in bfloat16 make" if name == "bfloat16" else "as operands in TF32 or fp16"
+    assert any(says in said for said in found["pattern"]), found["pattern"]
 
 
 @pytest.mark.parametrize("name", ["factor", "offset", "bfloat16"])

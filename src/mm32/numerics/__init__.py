@@ -106,8 +106,19 @@ def bound(
     width: int = WIDTH,
 ) -> float:
     """What `componentwise` is at most where nothing was recomputed and nothing left fp32's range (docs/numerics.md, "The
-    bound"): in units of u, for K = `k` and a tier that is FP16X3, SCALED_LO or BF16X6. `inline_pack` and `promote` as for
-    `matmul`; `kept_bits` and `width` are those of `tensor_core`."""
+    bound"): in units of u, for K = `k` and a tier that is FP16X3, SCALED_LO or BF16X6; K for FMA. `inline_pack` and `promote` as
+    for `matmul`; `kept_bits` and `width` are those of `tensor_core`.
+
+    Raises ValueError for another tier, of which no bound is proved, another kernel, and a negative `k`.
+    """
+    if k < 0 or kernel not in PROMOTED:
+        raise ValueError(f"a bound is of K >= 0 and a kernel of {', '.join(PROMOTED)}; got {k} and {kernel!r}")
+    if tier == FMA:
+        return float(k)
+    if tier not in (FP16X3, SCALED_LO, BF16X6):
+        raise ValueError(
+            f"no bound is proved for tier {tier!r}: there are those of {FP16X3}, {SCALED_LO}, {BF16X6} and {FMA}"
+        )
     split, dropped, lost, small_terms = 8.0, 4.0, 8.0 if tier == SCALED_LO else 4.0, 0.1
     if tier == BF16X6:
         split, dropped, lost, small_terms = 0.0, 1.0, 0.0, 0.5
@@ -322,6 +333,16 @@ def recompute(c: Array, a: Array, b: Array, decision: Decision) -> Array:
 # Products
 
 
+def _check_operands(a: Array, b: Array) -> None:
+    for name, x in (("a", a), ("b", b)):
+        if not isinstance(x, np.ndarray) or x.dtype != np.float32:
+            raise TypeError(
+                f"{name} must be a numpy array of float32, got {getattr(x, 'dtype', type(x).__name__)} ({type(x)})"
+            )
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
+        raise ValueError(f"a must be (M, K) and b (K, N), got {a.shape} and {b.shape}")
+
+
 def product(
     a: Array,
     b: Array,
@@ -332,7 +353,13 @@ def product(
     inline_pack: bool = False,
     promote: int | None = None,
 ) -> Array:
-    """A (M, K) times B (K, N) by one of PRODUCTS' tiers or FMA, everywhere, whatever the accept test thinks of it."""
+    """A (M, K) times B (K, N) by one of PRODUCTS' tiers or FMA, everywhere, whatever the accept test thinks of it.
+
+    Raises ValueError for another tier, and as `matmul` for the operands.
+    """
+    _check_operands(a, b)
+    if tier not in (*PRODUCTS, FMA):
+        raise ValueError(f"unknown tier {tier!r}: there are {', '.join((*PRODUCTS, FMA))}")
     if tier == FMA:
         return fp32_matmul(a, b, FMA_PROMOTED)
     x, y = (pack(rows, PRODUCTS[tier], tier == SCALED_LO) for rows in (a, np.ascontiguousarray(b.T)))
@@ -361,7 +388,14 @@ def matmul(
     kernel's), are the plan's constants INLINE_PACK and PROMOTE; `parts` is among how many blocks it shares K, and `lower_parts`
     the same for the lower tier, bf16x6: None where the plan has none. `tile` is the rows and columns of C that the fallback
     recomputes together. fp16x3 takes about 2 s for 64 x 2048 x 64.
+
+    Raises TypeError for operands that are no numpy arrays of float32, ValueError for shapes and precisions that do not fit.
     """
+    _check_operands(a, b)
+    if precision not in ("fp32", "bf16x6", "tf32"):
+        raise ValueError(
+            f"the model has precisions fp32, bf16x6 and tf32, got {precision!r}; fp32_matmul adds in order"
+        )
     decision = decide(
         a,
         b,

@@ -81,6 +81,12 @@ def plan(
                 short.add(name)
     if not options:
         why = next((why for name, why in refused.items() if name in short), next(iter(refused.values())))
+        if kernel == "auto" and gemm.precision == "bf16x6" and OLDEST <= card.capability != (9, 0):
+            major, minor = card.capability
+            raise Unplannable(
+                "precision 'bf16x6' cannot run here: kernels 'tensorcore' and 'direct' alone have it, on compute capability 9.0; "
+                f"{card.name} has {major}.{minor}: precision 'ieee' is fp32 multiply-adds on every card"
+            )
         if torch is None or kernel != "auto":
             raise Unplannable(f"kernel {kernel!r} cannot run here: {why}")
         return Plan(gemm, card, "torch", (), why)

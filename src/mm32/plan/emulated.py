@@ -536,7 +536,7 @@ def pack(gemm: Gemm, card: Card, side: int) -> Plan:
 
 def unsuited(kernel: str, gemm: Gemm) -> str | None:
     """Why `kernel` cannot compute `gemm`, or None if it can."""
-    only = "precision 'bf16x6' is kernels 'tensorcore' and 'direct' alone, on compute capability 9.0"
+    only = "kernels 'tensorcore' and 'direct' alone have precision 'bf16x6', on compute capability 9.0"
     if kernel not in EMULATED_KERNELS:
         return only if gemm.precision == "bf16x6" else None
     if gemm.precision == "ieee":

@@ -14,6 +14,7 @@ from .judge import Judgement
 
 ALIKE = 8  # wrong entries, from which on what they have in common is no chance
 COMMON = 0.1  # part of all entries that is wrong, from which on it may be by operands of few bits
+LEAST_ROUNDED = 2.0**-15  # relative error that is told to be of such operands
 UNEVEN = 64  # times the median of the wrong entries' errors, that the largest one of rounded operands is not
 MANY = 1 << 26  # entries that are looked at at once: the first so many that hold a wrong one
 
@@ -161,10 +162,10 @@ def _related(c: Tensor, x: Tensor, got: Tensor, expected: Tensor, share: float) 
     relative = float(((got - expected).abs() / expected.abs().clamp_min(1e-3 * scale)).median())
     if float(apart.abs().max()) > UNEVEN * float(apart.abs().median()):
         return []  # no rounding of operands is so uneven
-    for bits, name in () if share < COMMON else ((8, "bfloat16"), (11, "TF32 or fp16")):
-        if 2.0 ** -(bits + 4) < relative < 2.0 ** -(bits - 1):
-            said = f"errors of about 2^{math.log2(relative):.0f}, as operands in {name} make, or small terms left out"
-            return [said]
+    # Of 8 bits, 2^-8.8; of 11, 2^-11.8, and cut instead of rounded 2^-10.3 (random signs; less in long sums of one sign).
+    if share >= COMMON and LEAST_ROUNDED < relative < 2.0**-7:
+        name = "bfloat16" if relative > 2.0**-10 else "TF32 or fp16 (bfloat16, in long sums of one sign)"
+        return [f"errors of about 2^{math.log2(relative):.0f}, as operands in {name} make, or small terms left out"]
     return []
 
 
