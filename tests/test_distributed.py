@@ -782,3 +782,12 @@ def on_ranks_fails() -> None:
 def test_what_a_rank_raises_is_raised_here(ranks: Ranks) -> None:
     with pytest.raises(RankError, match=r"(?s)rank 0 error: .*ValueError: of rank 0.*rank 1 error: .*of rank 1"):
         ranks.run(on_ranks_fails)
+
+
+def test_what_decides_how_a_rank_computes_is_compared() -> None:
+    before = mm32.distributed._facts("cpu")
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert mm32.distributed._facts("cpu") == before | {"deterministic mode": "True"}
+    finally:
+        torch.use_deterministic_algorithms(False)

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import driver_stub
 import mm32
-from mm32 import dispatch, gemm, ops, prepared, transforms
+from mm32 import dispatch, fast_path, gemm, ops, prepared, transforms
 from mm32 import packed as packed_module
 from mm32.cuda import cublas, driver, launch
 from mm32.errors import LaunchError
@@ -549,6 +549,72 @@ def test_a_short_way_goes_with_its_entry(card: driver_stub.Driver, long_ways: li
     prepared.CACHE.clear()
     mm32.matmul(a, b, kernel="simt")
     assert len(long_ways) == 2
+
+
+def test_addresses_that_are_not_aligned_take_the_long_way(card: driver_stub.Driver, long_ways: list) -> None:
+    """Though shapes and strides are those of a call that was: its kernel loads 16 bytes at once."""
+    (a, b), bias = operands(), torch.randn(32)
+    for _ in range(2):
+        mm32.matmul(a, b, bias=bias, kernel="simt")
+    assert len(long_ways) == 1
+
+    def shifted(t: torch.Tensor) -> torch.Tensor:
+        return torch.randn(t.numel() + 1)[1:].view(t.shape)
+
+    for given in ((shifted(a), b, bias), (a, shifted(b), bias), (a, b, shifted(bias))):
+        long_ways.clear()
+        mm32.matmul(*given[:2], bias=given[2], kernel="simt")
+        assert len(long_ways) == 1
+    long_ways.clear()
+    mm32.matmul(a, b, bias=bias, kernel="simt")
+    assert long_ways == []
+
+
+def test_what_is_forgotten_while_a_call_runs_has_no_short_way(
+    card: driver_stub.Driver, long_ways: list, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by mm32.set_workspace_limit in another thread: the plan was made with the old limit."""
+    a, b = operands()
+    learn = fast_path.learn
+
+    def cleared(*known: Any) -> None:
+        prepared.CACHE.clear()
+        learn(*known)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fast_path, "learn", cleared)
+        mm32.matmul(a, b, kernel="simt")
+    assert not any(prepared.CACHE.seen.values())
+    long_ways.clear()
+    mm32.matmul(a, b, kernel="simt")
+    assert len(long_ways) == 1
+
+
+def test_short_ways_of_one_form_are_few(card: driver_stub.Driver, long_ways: list) -> None:
+    """Each is tried in turn: of more, calls would take longer than by the long way."""
+    _, b = operands()
+    for number in range(fast_path.MAX_STATES + 3):
+        mm32.matmul(torch.randn(64, 96 + 4 * number)[:, :96], b, kernel="simt")
+    assert [len(states) for states in prepared.CACHE.seen.values()] == [fast_path.MAX_STATES]
+
+
+def test_a_plan_that_is_dropped_takes_its_short_way_along(
+    card: driver_stub.Driver, long_ways: list, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = operands()
+    mm32.matmul(a, b, kernel="simt")
+    monkeypatch.setattr(prepared.CACHE, "most", len(prepared.CACHE))
+    mm32.matmul(*operands(32, 64, 16), kernel="simt")
+    assert not any(form[0] == a.shape for form in prepared.CACHE.seen)
+
+
+def test_in_a_forked_process_torch_says_so(card: driver_stub.Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(LaunchError, match=r"^loading: "):
+        launch._check(3, "loading")
+    monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
+    with pytest.raises(RuntimeError, match="Cannot re-initialize CUDA in forked subprocess") as raised:
+        launch._check(3, "loading")
+    assert not isinstance(raised.value, LaunchError)
 
 
 def test_no_memory_for_a_workspace_on_the_short_way(card: driver_stub.Driver, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,6 +135,14 @@ def test_no_other_product_stands_in_for_bf16x6(card: Card, torch_too: str | None
         plan(from_layout("nn", 512, 512, 512, precision="bf16x6"), card, "simt")
 
 
+@pytest.mark.parametrize("size", [16, 128, 2048])
+@pytest.mark.parametrize("drop_in", [False, True])
+def test_torchs_product_is_not_among_those_of_bf16x6(size: int, drop_in: bool) -> None:
+    made = plan(from_layout("nn", size, size, size, precision="bf16x6"), H200, torch="fp32", drop_in=drop_in)
+    assert made.kernel in ("direct", "tensorcore")
+    assert "torch" not in dict(made.estimates)
+
+
 @pytest.mark.parametrize("kernel", [*KERNELS, "auto"])
 def test_a_card_that_is_too_old(kernel: str) -> None:
     with pytest.raises(Unplannable, match=rf"kernel '{kernel}' cannot run here") as error:
