@@ -344,7 +344,7 @@ def test_explain_of_nothing_to_multiply() -> None:
 def test_explain_says_what_was_never_measured() -> None:
     problem = from_layout("nn", 300, 200, 100)
     assert plan(problem, H200).explain().splitlines()[1] == "card       NVIDIA H200 (sm_90a, 132 multiprocessors)"
-    assert plan(problem, A100).explain().splitlines()[1].endswith("; estimated, never measured on this card")
+    assert plan(problem, A100).explain().splitlines()[1].endswith("; estimates were not fitted on this card")
 
 
 @pytest.mark.parametrize(("precision", "scheme"), [("fp32", "fp16x3"), ("tf32", "fp16")])

@@ -269,7 +269,8 @@ class DropIn:
             for operator in OPERATORS:
                 before = torch.library.get_kernel(f"aten::{operator}", self._key)
                 kernel = makers[operator.removesuffix(".out")](self._operations[operator], before.call_boxed)
-                library.impl(operator, kernel, self._key, with_keyset=True)
+                # Where another library has taken an operator over already, torch 2.9 would raise.
+                library.impl(operator, kernel, self._key, with_keyset=True, allow_override=True)
                 self._installed.append(torch.library.get_kernel(f"aten::{operator}", self._key))
         return library
 

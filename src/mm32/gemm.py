@@ -1,8 +1,8 @@
 """What is asked: one matrix product, as sizes, strides and options. Pure data, no torch operation is run here.
 
 A `Gemm` is C[i, m, n] = act(sum_k A[i, m, k] * B[i, k, n] + bias[n]) over batch index i. Operands are described by element
-strides, so a transposed, sliced or expanded view is as good as a contiguous tensor. All input checking, and every message
-about bad input, lives in this file; where torch has a sentence for an error, it is torch's.
+strides, so a transposed, sliced or expanded view is as good as a contiguous tensor. The checks of shapes, dtypes,
+devices and options are here, with their messages; where torch has a sentence for an error, it is torch's.
 """
 
 from __future__ import annotations

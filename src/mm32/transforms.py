@@ -253,7 +253,8 @@ def _laid(t: torch.Tensor, dim: int | None, one: torch.Tensor, vector_at: int, r
     """An operand as a batch of matrices: the mapped dimension first, then dimensions of size 1, up to `rank` in all."""
     t = t if dim is None else t.movedim(dim, 0)
     t = t.unsqueeze(vector_at) if one.dim() == 1 else t
-    return t if dim is None else t[(slice(None), *[None] * (rank - t.dim()))]
+    inserted: tuple[Any, ...] = (slice(None), *[None] * (rank - t.dim()))
+    return t if dim is None else t[inserted]
 
 
 def vmap(
@@ -282,7 +283,8 @@ def vmap(
             z = z.movedim(z_dim, 0)
         each = bias.movedim(bias_dim, 0)
         each = each if b_one.dim() > 1 else each[:, 0]
-        each = each[(slice(None), *[None] * (1 + len(shape) - each.dim()))]
+        inserted: tuple[Any, ...] = (slice(None), *[None] * (1 + len(shape) - each.dim()))
+        each = each[inserted]
         return cpu.activate(z + each, activation), 0
 
     options = (activation, precision, kernel)

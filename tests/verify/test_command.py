@@ -148,6 +148,18 @@ def test_an_error_of_the_tool_itself_is_exit_code_70(
     assert run("-") == 70
 
 
+@pytest.mark.parametrize("missing", ["psutil", "torch"])
+def test_a_package_that_is_missing_is_exit_code_70(missing: str, scripts: tuple[Path, Path]) -> None:
+    """And not 1, which would mean that the candidate is the same and slower."""
+    code = (
+        f"import sys; sys.modules[{missing!r}] = None; sys.argv = ['mm32', 'verify', {str(scripts[0])!r}, {str(scripts[1])!r}]; "
+        "from mm32.cli import main; main()"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 70, ended.stderr
+    assert missing in ended.stderr
+
+
 def test_help_tells_every_exit_code() -> None:
     done = mm32("verify", "--help")
     assert done.returncode == 0

@@ -249,13 +249,15 @@ def verify(
 def _exit_code(run: Callable[[], int]) -> int:
     """What `run` returns. An error of the tool itself is 70: Python's own code for it, 1, would mean "same, slower"."""
     from mm32 import error_page
-    from mm32.verify.entry import WrongArgument
 
-    try:
-        return run()
-    except WrongArgument as error:
-        raise typer.BadParameter(str(error)) from error
-    except typer.Exit:
+    try:  # the import too: torch or psutil may be missing or broken
+        from mm32.verify.entry import WrongArgument
+
+        try:
+            return run()
+        except WrongArgument as error:
+            raise typer.BadParameter(str(error)) from error
+    except (typer.Exit, typer.BadParameter):
         raise
     except Exception as error:
         traceback.print_exc()

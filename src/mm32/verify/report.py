@@ -71,7 +71,7 @@ class Report:
     inputs_unmodified: bool | None = None
     deterministic: bool | None = None
     timing: dict[str, Any] | None = None
-    baseline: str = "eager"  # how the reference was run for `timing` and the verdict: timed.BASELINES
+    baseline: str = "eager"  # how the reference was run for `timing` and the verdict: timing/stage.py, BASELINES
     baselines: dict[str, Any] = field(default_factory=dict)  # of further ones: as `timing`, with "verdict"; or "failed"
     environment: dict[str, Any] = field(default_factory=dict)
     isolation: list[str] = field(default_factory=list)  # how the candidate was confined; sandbox.py has the words

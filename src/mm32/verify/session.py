@@ -49,7 +49,7 @@ STAGE = re.compile(r"[^\d(:]*")  # what a stage is called without its numbers an
 HELD, CALLS_HELD = 2 << 30, 4
 UNTIMABLE = "not timed: the shapes of the reference's outputs depend on its data"
 SLOT, OTHERWISE = ", the reference's is ", ", for other data it is "
-LARGE = 1 << 30  # bytes of an output, above which the same is done: those that are kept fill the card
+LARGE = 1 << 30  # bytes of an output, above which fewer timed calls are judged, too: those that are kept fill the card
 
 
 class Session:

@@ -234,7 +234,7 @@ def _sums(c: Tensor, r: Tensor, x: Tensor, g: Tensor | None, scale: float, u: fl
     unit = widened(g) if g is not None else size + scale
     sums = [_square(t) for t in (d, size, unit)]
     if not all(map(math.isfinite, sums)):
-        # An entry is NaN, infinite or too large to square. Where NaN and Inf are is compared by _odd_values.
+        # An entry is NaN, infinite or too large to square. Where NaN and Inf are is compared by odd_values.py.
         ok = torch.isfinite(size) & torch.isfinite(r)
         d, size, unit = d[ok], size[ok], unit[ok]
         sums = [_square(t) for t in (d, size, unit)]
