@@ -167,6 +167,11 @@ def check_tensors(caller: str, **tensors: object) -> None:
             raise RuntimeError(f"{caller} takes dense tensors; {name} has layout {t.layout}: {instead}")
 
 
+def _taken(device: str) -> tuple[torch.dtype, ...]:
+    """The dtypes of operands. float64 runs through torch on the CPU, for gradcheck and references; the kernels are float32."""
+    return (torch.float32, torch.float64) if device in ("cpu", "meta") else (torch.float32,)
+
+
 def check_kinds(caller: str, instead: str, **tensors: torch.Tensor | None) -> None:
     """The tensors, in the order of `caller`'s arguments, must be dense, of one dtype that mm32 multiplies, and on one device;
     `instead`: torch's function for others.
@@ -176,8 +181,7 @@ def check_kinds(caller: str, instead: str, **tensors: torch.Tensor | None) -> No
     check_tensors(caller, **tensors)
     given = [(name, t) for name, t in tensors.items() if t is not None]
     first, one = given[0]
-    # float64 runs through torch on the CPU, for gradcheck and references; the kernels are float32.
-    taken = (torch.float32, torch.float64) if one.device.type in ("cpu", "meta") else (torch.float32,)
+    taken = _taken(one.device.type)
     for name, t in given:
         if t.dtype not in taken:
             convert = "" if t.is_complex() else f"convert it ({name}.float()) or "
@@ -226,7 +230,7 @@ def check_packable(t: torch.Tensor, side: str, precision: str) -> None:
         raise ValueError(
             f"unknown side {side!r}: an operand is packed for the {' or '.join(map(repr, SIDES))} of a product"
         )
-    taken = (torch.float32, torch.float64) if t.device.type in ("cpu", "meta") else (torch.float32,)
+    taken = _taken(t.device.type)
     if t.dtype not in taken:
         convert = "use torch.matmul without packing" if t.is_complex() else "call .float()"
         raise RuntimeError(

@@ -234,22 +234,7 @@ def _scripted(
     """The layer in TorchScript: mm32's operator, or what is not float32 by torch. Autocast is not asked for."""
     if input.dtype != torch.float32 or weight.dtype != torch.float32:
         x = F.linear(input, weight, bias)
-        name = "" if activation is None else activation
-        if name == "relu":
-            x = torch.relu(x)
-        elif name == "leaky_relu":
-            x = F.leaky_relu(x)
-        elif name == "gelu":
-            x = F.gelu(x)
-        elif name == "gelu_tanh":
-            x = F.gelu(x, approximate="tanh")
-        elif name == "silu":
-            x = F.silu(x)
-        elif name == "tanh":
-            x = torch.tanh(x)
-        elif name == "sigmoid":
-            x = torch.sigmoid(x)
-        return x
+        return x if activation is None else activations.scripted(x, activation)
     return torch.ops.mm32.matmul(input, weight.t(), bias, activation, "fp32", "auto")
 
 
