@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import zlib
 from collections import Counter
@@ -24,7 +25,7 @@ from mm32.verify.inputs.catalogue import VARIATIONS
 from mm32.verify.judging import diagnosis, exact, selftest
 from mm32.verify.judging.bounds import Errors, Truth
 from mm32.verify.judging.draws import CannotReplay, Recorder, Replayer
-from mm32.verify.judging.judge import judge
+from mm32.verify.judging.judge import judge, judge_leaf
 from mm32.verify.judging.rounding import Rounding, round_to
 from mm32.verify.page import Page
 from mm32.verify.reference import ReferenceRunner
@@ -525,6 +526,39 @@ def test_operands_of_few_bits_are_named(name: str) -> None:
     found = diagnosis.explain(got, [truth], judge(got, [truth]))
     says = "as operands in bfloat16 make" if name == "bfloat16" else "as operands in TF32 or fp16"
     assert any(says in said for said in found["pattern"]), found["pattern"]
+
+
+class Rooted(nn.Module):
+    """One column is small; an entry of it is the root of a difference that is zero, which rounding may make negative."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = x * torch.tensor([1.0, 2.0**-14, 1.0, 1.0])
+        out[0, 1] = torch.sqrt(x[0, 0] * x[0, 0] - x[0, 0].square())
+        return out
+
+
+@pytest.mark.parametrize("rows", [16, 64])
+def test_where_a_disturbed_run_is_nan_the_rest_is_judged_all_the_same(rows: int) -> None:
+    torch.manual_seed(0)
+    x = torch.rand(rows, 4) + 0.5
+    model = Rooted()
+    right = model(x)
+    wrong = right.clone()
+    wrong[1:, 1] *= 1.001
+    seen = 0
+    for seed in range(12):
+        found = exact.run(model, [x], [], right, 2.0**-24, seed)
+        truth = Truth("output", right, found.output, noise=Errors(*found.noise[0]), entries=found.entries[0])
+        truth.moved = {int(axis): norms for axis, norms in found.columns[0].items()}
+        assert not any(math.isnan(number) for number in [*truth.entries, *truth.moved.get(1, [])])
+        assert judge_leaf(right, truth).same
+        if not math.isnan(found.noise[0][0]):
+            continue  # the root's argument was not negative this time
+        seen += 1
+        result = judge_leaf(wrong, truth)
+        assert not result.same
+        assert "entry " in result.reason, result.reason
+    assert seen
 
 
 @pytest.mark.parametrize("name", ["factor", "offset", "bfloat16"])

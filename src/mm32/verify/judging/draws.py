@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from .flow import COPIES, Flow
-from .operator_mode import Mode, arguments, base_name, is_view
+from .operator_mode import Mode, arguments, base_name, draws, is_view
 
 aten = torch.ops.aten
 DROPOUTS = {aten.native_dropout.default}
@@ -35,11 +35,6 @@ BOUNDED = {"sigmoid", "softmax", "_softmax", "hardsigmoid"}  # operators whose r
 
 class CannotReplay(Exception):
     """The float64 run does not ask for the random numbers that were recorded; the message says where it differs."""
-
-
-def draws(func: Any) -> bool:
-    """Whether an operator takes numbers from a generator."""
-    return torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())
 
 
 def dropped(func: Any, args: Any, kwargs: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -209,13 +210,13 @@ def _run(
             if own.dtype not in ROUNDOFF or right64.shape != other.shape:
                 continue
             if own.numel() <= FEW:
-                off = (other - right64).abs().reshape(-1).tolist()
+                # An entry of which rounding decides whether it is a number at all is not judged by itself.
+                off = (other - right64).abs().reshape(-1).nan_to_num_(nan=math.inf, posinf=math.inf).tolist()
                 exact.entries[i] = [max(pair) for pair in zip(off, exact.entries[i] or off, strict=True)]
             elif not few and own.dtype == torch.float32:
                 exact.sizes[i] = relative(other, right64)
-                exact.columns[i] = {
-                    str(axis): by_column(other - right64, axis).tolist() for axis in axes_of_columns(right64)
-                }
+                apart_of = (other - right64).nan_to_num_(nan=0.0, posinf=math.inf, neginf=-math.inf)
+                exact.columns[i] = {str(axis): by_column(apart_of, axis).tolist() for axis in axes_of_columns(right64)}
             errors, *_ = Truth("", own, right64).measure(other)
             squares[i] = (squares[i][0] + errors.normwise**2, max(squares[i][1], errors.componentwise))
         if isinstance(mode, FewTerms):

@@ -10,12 +10,33 @@ import functools
 import sys
 from typing import Any
 
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
+@functools.cache
 def is_view(func: Any) -> bool:
     """Whether an operator gives out memory that it was given, unchanged."""
     return any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
+
+
+@functools.cache
+def operator(func: Any) -> str:
+    """The operator's name without its namespace; of an in-place one without the underscore behind."""
+    name: str = func._schema.name.split("::")[-1]
+    return name.rstrip("_") if name.endswith("_") and not name.endswith("__") else name
+
+
+@functools.cache
+def is_composite(func: Any) -> bool:
+    """Whether torch has the operator as a sequence of others, for every device."""
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
+
+
+@functools.cache
+def draws(func: Any) -> bool:
+    """Whether an operator takes numbers from a generator."""
+    return torch.Tag.nondeterministic_seeded in getattr(func, "tags", ())
 
 
 def arguments(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ first. Runs in the reference's process.
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -22,8 +23,8 @@ from torch._decomp import decomposition_table
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from .draws import draws, dropped
-from .operator_mode import Mode, is_view
+from .draws import dropped
+from .operator_mode import Mode, draws, is_composite, is_view, operator
 
 U32 = 2.0**-24
 # Terms that one fp32 accumulator may sum in order. A longer sum of positive numbers stops growing: at 2^24 ones, for instance.
@@ -31,6 +32,8 @@ LONGEST = 1 << 22
 # Numbers that are drawn to disturb one tensor; a larger one takes them again and again. A prime, so that no row and no
 # column meets the same one twice.
 DRAWN = 1048573
+# Numbers that are drawn once for all tensors of at most SHORT entries: each takes a stretch of them, from a place drawn anew.
+POOL, SHORT = 1 << 16, 1 << 15
 
 TAKEN_APART = [
     "_softmax",
@@ -204,12 +207,6 @@ def _composites() -> dict[Any, Any]:
 COMPOSITES = _composites()
 
 
-def operator(func: Any) -> str:
-    """The operator's name without its namespace; of an in-place one without the underscore behind."""
-    name = func._schema.name.split("::")[-1]
-    return name.rstrip("_") if name.endswith("_") and not name.endswith("__") else name
-
-
 def sum_length(func: Any, args: Any, out: Any) -> int:
     """How many terms each number that the operator returns is summed from, by the sizes of its operands."""
     name = operator(func)
@@ -244,9 +241,14 @@ def sum_length(func: Any, args: Any, out: Any) -> int:
         return max(1, shapes[-1][args[1]] if shapes[-1] and isinstance(args[1], int) else 1)
     if name == "embedding_bag" or name == "_embedding_bag":
         return max(1, math.prod(shapes[1] or (1,)) // max(1, out[0].shape[0]))
-    given = [a.numel() for a in pytree.tree_leaves(args) if isinstance(a, Tensor)]
-    made = [t.numel() for t in pytree.tree_leaves(out) if isinstance(t, Tensor)]
-    return max(1, max(given, default=1) // max(1, max(made, default=1)))
+    return max(1, _largest(args) // max(1, _largest(out)))
+
+
+def _largest(value: Any) -> int:
+    """The number of entries of the largest tensor in nested values; 1 if there is none."""
+    numbers: list[int] = []
+    _mapped(lambda t: numbers.append(t.numel()), value)
+    return max(numbers, default=1)
 
 
 class Rounding(Mode):
@@ -267,6 +269,9 @@ class Rounding(Mode):
         self.sum_u = min(u, U32)
         self.cut = cut
         self.generator = torch.Generator(device=device).manual_seed(seed) if u else None
+        self.places = random.Random(seed)
+        self.pool: Tensor | None = None
+        self.one = torch.ones(())
         self.lengths: list[int] = []
         self.products = 0
         self.multiplications = 0  # of entry by entry: a loop over the steps of a sequence has many
@@ -279,7 +284,7 @@ class Rounding(Mode):
                 out = COMPOSITES[func](*args, **kwargs)
             if out is not NotImplemented:
                 return out
-        if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
+        if is_composite(func):
             with self:  # called from one of the decompositions
                 out = func.decompose(*args, **kwargs)
             if out is not NotImplemented:
@@ -317,17 +322,15 @@ class Rounding(Mode):
         length = sum_length(func, args, out)
         if length > 1 and not mutable:
             of_sum, exact = self.sum_u * math.sqrt(min(length, LONGEST)), out
-            out = func(*pytree.tree_map_only(Tensor, lambda t: self._noisy(t, of_sum), tuple(args)), **kwargs)
+            out = func(*_mapped(lambda t: self._noisy(t, of_sum), tuple(args)), **kwargs)
             if name in OF_DIFFERENCES:
                 out = out.masked_fill_(exact == 0, 0)
         self._note(length)
         size = max(self.u, self.sum_u * math.sqrt(min(length, LONGEST)) if length > 1 else 0.0)
         if mutable:
-            for t in pytree.tree_leaves(out):
-                if isinstance(t, Tensor):
-                    t.copy_(self._noisy(t, size))
+            _mapped(lambda t: t.copy_(self._noisy(t, size)), out)
             return out
-        return pytree.tree_map_only(Tensor, lambda t: self._noisy(t, size), out)
+        return _mapped(lambda t: self._noisy(t, size), out)
 
     def _in_any_order(self, func: Any, args: Any, kwargs: Any) -> Any:
         """What an operator that sorts gives where equal entries come in an order drawn anew, if it may have any."""
@@ -350,13 +353,20 @@ class Rounding(Mode):
         """`t` with every entry times 1 + a number of standard deviation `size`."""
         if not t.is_floating_point() or not size or self.generator is None or t.device != self.generator.device:
             return t  # a number that the host keeps beside a model on a card is exact
+        count, spread = t.numel(), size * math.sqrt(12)
         with _disable_current_modes():  # these are no draws of the model's
-            factors = self._uniform(min(t.numel(), DRAWN), t.device).mul_(size * math.sqrt(12)).add_(1.0)
-            if t.numel() <= DRAWN:
+            if count <= SHORT:
+                if self.pool is None:
+                    self.pool = self._uniform(POOL, t.device)
+                    self.one = torch.ones((), dtype=torch.float64, device=t.device)
+                at = int(self.places.random() * (POOL - SHORT))
+                return t * torch.add(self.one, self.pool[at : at + count].view(t.shape), alpha=spread)
+            factors = self._uniform(min(count, DRAWN), t.device).mul_(spread).add_(1.0)
+            if count <= DRAWN:
                 return t * factors.view(t.shape)
             out = torch.empty(t.shape, dtype=torch.promote_types(t.dtype, torch.float64), device=t.device)
             source, target = t.contiguous().view(-1), out.view(-1)
-            for at in range(0, t.numel(), DRAWN):
+            for at in range(0, count, DRAWN):
                 piece = source[at : at + DRAWN]
                 torch.mul(piece, factors[: piece.numel()], out=target[at : at + DRAWN])
             return out
@@ -364,6 +374,17 @@ class Rounding(Mode):
     def _uniform(self, count: int, device: torch.device) -> Tensor:
         """Numbers from -1/2 to 1/2."""
         return torch.rand(count, generator=self.generator, device=device, dtype=torch.float64).sub_(0.5)
+
+
+def _mapped(change: Callable[[Tensor], Any], value: Any) -> Any:
+    """`value` with every tensor changed. torch's own walk over nested values takes as long as a small operator."""
+    if isinstance(value, Tensor):
+        return change(value)
+    if type(value) in (tuple, list):
+        return type(value)(_mapped(change, one) for one in value)
+    if value is None or isinstance(value, (int, float, bool, torch.dtype, torch.device)):
+        return value
+    return pytree.tree_map_only(Tensor, change, value)
 
 
 def round_to(t: Tensor, bits: int, way: Callable[[Tensor], Tensor] = torch.round) -> Tensor:

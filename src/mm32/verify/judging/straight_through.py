@@ -8,8 +8,7 @@ from typing import Any
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from .operator_mode import Mode
-from .rounding import operator
+from .operator_mode import Mode, operator
 
 
 class StraightThrough(Mode):

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .few_terms import product
-from .operator_mode import Mode
-from .rounding import PRODUCTS, operator
+from .operator_mode import Mode, operator
+from .rounding import PRODUCTS
 
 
 class SkipsZeros(Mode):
