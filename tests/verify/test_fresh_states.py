@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from mm32.verify.exchange.stacked import stacked, unstacked
 from mm32.verify.inputs.pools import Pools
 from mm32.verify.processes.channel import Failure, Reply
 from mm32.verify.reference import ReferenceRunner
@@ -89,8 +90,9 @@ def test_the_reference_leaves_states_from_the_usual_one_on(tmp_path: Any) -> Non
     runner.make_inputs({"seed": 1})
     runner.forward({"seed": 1})
     assert sorted(runner.keep_changed_state({})["buffers"]) == ["age", "mean"]
-    first = runner.leave_states({"seeds": [5, 6]})["value"]
-    again = runner.leave_states({"seeds": [5, 7]})["value"]
+    first, again = (
+        unstacked(found["value"], found["layout"]) for found in (runner.leave_states({"seeds": [5, n]}) for n in (6, 7))
+    )
     assert [int(one["age"]) for one in first] == [1, 2]
     assert torch.equal(first[0]["mean"], again[0]["mean"])
     assert not torch.equal(first[1]["mean"], again[1]["mean"])
@@ -131,10 +133,39 @@ class Raises:
 
 class Counts:
     def ask(self, op: str, *, seeds: Any) -> Reply:
-        return Reply({}, [{} for _ in seeds], 0.0)
+        return Reply({"layout": [["mean", [2, 3], 0]]}, [torch.zeros(len(seeds), 6)], 0.0)
 
 
 @pytest.mark.parametrize(("each", "count"), [(0.01, 6), (0.1, 5), (3.0, 1)])
 def test_slow_inputs_leave_fewer_states(each: float, count: int) -> None:
     assert len(states(Counts(), each, 6)) == count
     assert states(Raises(), each, 6) == []
+
+
+def test_states_of_many_buffers_are_a_message_of_few_tensors() -> None:
+    one = {
+        "a": torch.rand(2, 3),
+        "b": torch.tensor(4),
+        "c": torch.rand(3, 2).t(),
+        "d": torch.zeros(0),
+        "e": torch.tensor(5),
+    }
+    other = {name: t + 1 for name, t in one.items()}
+    tensors, layout = stacked([one, other])
+    assert [(t.dtype, tuple(t.shape)) for t in tensors] == [(torch.float32, (2, 12)), (torch.int64, (2, 2))]
+    for made, state in zip(unstacked(tensors, layout), (one, other), strict=True):
+        assert made.keys() == state.keys()
+        assert all(torch.equal(made[name], t) and made[name].dtype == t.dtype for name, t in state.items())
+    assert unstacked(*stacked([])) == []
+
+
+def test_states_end_before_one_that_is_not_finite(tmp_path: Any) -> None:
+    (tmp_path / "model.py").write_text(MODEL.replace("self.mean.mul_(0.5)", "self.mean.mul_(1e30).add_(1e30)"))
+    runner = ReferenceRunner()
+    runner.load({"path": str(tmp_path / "model.py"), "class_name": "Model"})
+    runner.construct_from_script({"seed": 1})
+    runner.make_inputs({"seed": 1})
+    runner.forward({"seed": 1})
+    runner.keep_changed_state({})
+    found = runner.leave_states({"seeds": [5, 6, 7]})
+    assert [int(one["age"]) for one in unstacked(found["value"], found["layout"])] == [1]

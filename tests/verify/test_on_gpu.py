@@ -72,7 +72,7 @@ def test_memory_of_the_card_reaches_another_process() -> None:
         for number in (1, 2):
             descriptor = region.create()
             region.fill(0, region.size, number)
-            region.write(8, torch.full((8,), number, dtype=torch.uint8, device=device))
+            region.write([(8, torch.full((8,), number, dtype=torch.uint8, device=device))])
             torch.cuda.synchronize()
             connection.send({}, (), [descriptor])
             connection.receive()

@@ -40,7 +40,7 @@ def test_memory_is_exchanged_under_the_same_tensors(regions: tuple[memory.Region
     for number in (1, 2):
         descriptor = ours.create()
         ours.fill(0, ours.size, number)
-        ours.write(8, torch.tensor([1.5, 2.5]))
+        ours.write([(8, torch.tensor([1.5, 2.5]))])
         theirs.map(os.dup(descriptor), [(0, ours.size)])
         tensors.append(theirs.bytes())
         assert theirs.bytes()[8:16].view(torch.float32).tolist() == [1.5, 2.5]
@@ -64,7 +64,7 @@ def test_only_what_is_used_takes_memory() -> None:
     """A window of one call in slots for four must not pay for four."""
     ours, theirs = memory.reserve(64 << 20, CPU), memory.reserve(64 << 20, CPU)
     descriptor = ours.create()
-    ours.write(1 << 20, torch.ones(1 << 10))
+    ours.write([(1 << 20, torch.ones(1 << 10))])
     theirs.map(os.dup(descriptor), [(1 << 20, (1 << 20) + 4096), (32 << 20, (32 << 20) + 1)])
     theirs.bytes()[32 << 20] = 1
     assert theirs.bytes()[1 << 20 : (1 << 20) + 4096].view(torch.float32).eq(1).all()

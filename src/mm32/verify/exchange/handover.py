@@ -121,7 +121,7 @@ class Passage:
         sizes = [size for *_, size in self.load.metas]
         for t, at, size in zip(tensors, self.load.places, sizes, strict=False):
             self.region.fill(end, at, POISON)
-            self.region.write(at, t.detach().permute(wire.axis_order(t)).contiguous().reshape(-1))
+            self.region.write([(at, t.detach().permute(wire.axis_order(t)).contiguous().reshape(-1))])
             end = at + size
         self.region.fill(end, self.region.size, POISON)
         synchronize(self.device)

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 Ranges = Sequence[Sequence[int]]  # (begin, end) in bytes
+TOGETHER = 1 << 20  # bytes of a vector, up to which it is written together with others
 
 
 class Region(Protocol):
@@ -38,8 +39,8 @@ class Region(Protocol):
     def create(self) -> int:
         """The tool's: make new memory; returns a descriptor of it, which is open until `release`."""
 
-    def write(self, at: int, values: Tensor) -> None:
-        """Copy a vector into memory that was created, from byte `at` on."""
+    def write(self, vectors: Sequence[tuple[int, Tensor]]) -> None:
+        """Copy vectors into memory that was created, each from its byte on."""
 
     def fill(self, at: int, end: int, byte: int) -> None:
         """Set the bytes from `at` to `end` of memory that was created."""
@@ -156,8 +157,9 @@ class HostRegion:
         self._descriptor = new_file(self.size)
         return self._descriptor
 
-    def write(self, at: int, values: Tensor) -> None:
-        write_file(self._descriptor, buffer_of(values), at)
+    def write(self, vectors: Sequence[tuple[int, Tensor]]) -> None:
+        for at, values in vectors:
+            write_file(self._descriptor, buffer_of(values), at)
 
     def fill(self, at: int, end: int, byte: int) -> None:
         data = memoryview(bytes([byte]) * min(end - at, 1 << 20))
@@ -284,9 +286,20 @@ class DeviceRegion:
         self._descriptor = descriptor.value
         return self._descriptor
 
-    def write(self, at: int, values: Tensor) -> None:
-        size = values.numel() * values.element_size()
-        self.bytes()[at : at + size].view(values.dtype).copy_(values)
+    def write(self, vectors: Sequence[tuple[int, Tensor]]) -> None:
+        whole = self.bytes()
+        targets: list[Tensor] = []
+        small: list[Tensor] = []
+        for at, values in vectors:
+            size = values.numel() * values.element_size()
+            target = whole[at : at + size].view(values.dtype)
+            if size > TOGETHER:
+                target.copy_(values)
+            else:
+                targets.append(target)
+                small.append(values)
+        if small:  # a network's buffers, hundreds of them
+            torch._foreach_copy_(targets, small)
 
     def fill(self, at: int, end: int, byte: int) -> None:
         self.bytes()[at:end].fill_(byte)

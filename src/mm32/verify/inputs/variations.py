@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -117,7 +118,7 @@ def fill(name: str, values: Sequence[object], generator: torch.Generator) -> lis
             new = like(t, t)
             at = int(torch.randint(0, t.numel(), (1,), generator=generator, device=generator.device))
             at = t.numel() - 1 if number == len(placed) - 1 and name == "a NaN" else at
-            new[tuple(int(n) for n in torch.unravel_index(torch.tensor(at), t.shape))] = float(what)
+            new[tuple(int(n) for n in np.unravel_index(at, tuple(t.shape)))] = float(what)
             out[i] = new
     return out
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -68,7 +69,7 @@ def _explain(part: list[Any], truth: Truth, judgement: Judgement, begin: int) ->
     first, worst = int(wrong.reshape(-1).to(torch.uint8).argmax()), int(error.reshape(-1).argmax())
 
     def entry(at: int) -> dict[str, Any]:
-        index = [int(i) for i in torch.unravel_index(torch.tensor(at), c.shape)] if c.dim() else []
+        index = [int(i) for i in np.unravel_index(at, tuple(c.shape))] if c.dim() else []
         index[:1] = [begin + i for i in index[:1]]
         return {"index": index, "got": float(c.reshape(-1)[at]), "expected": float(x.reshape(-1)[at])}
 

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from ..exchange.stacked import unstacked
 from ..inputs.pools import Pools
 from ..processes.channel import Failure, Reply
 
@@ -85,11 +86,9 @@ def states(worker: Left, each: float, count: int) -> list[dict[str, Tensor]]:
     takes `each` seconds; none where it fails. Raises Failure."""
     count = max(1, min(count, int(2 * SLOW / max(each, 1e-6))))
     try:
-        found: list[dict[str, Tensor]] = worker.ask(
-            "leave_states", seeds=[secrets.randbelow(2**31) for _ in range(count)]
-        ).value
+        reply = worker.ask("leave_states", seeds=[secrets.randbelow(2**31) for _ in range(count)])
     except Failure as failure:
         if failure.kind != "raised":
             raise
         return []
-    return found
+    return unstacked(reply.value, reply.header["layout"])

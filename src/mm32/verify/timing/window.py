@@ -250,11 +250,13 @@ class Bench:
         if null:
             return descriptor
         for slot, recipe in enumerate(recipes):
+            vectors = []
             for part, pieces in zip(self.inputs, self.pools.pieces(recipe), strict=True):
                 at = part.at(slot)
                 for piece in pieces:
-                    self.region.write(at, piece)
+                    vectors.append((at, piece))
                     at += piece.numel() * piece.element_size()
+            self.region.write(vectors)
         return descriptor
 
     def leaves(self, window: Window, call: int) -> list[Tensor]:

@@ -30,6 +30,7 @@ Answer = dict[str, Any]  # likewise; "value" may hold tensors, the other fields 
 
 # Bound before a script is loaded, which may replace them.
 _clone = torch.ops.aten.clone.default
+_copy_all = torch.ops.aten._foreach_copy_.default
 _synchronize = torch.cuda.synchronize
 _sha256 = hashlib.sha256
 _dict_of, _get = object.__getattribute__, dict.get
@@ -179,9 +180,13 @@ class ScriptRunner:
 
     def restore_state(self, state: dict[str, Tensor] | None = None) -> None:
         """Give the kept buffers the values that every call finds, or those of `state` where they are of the same shape."""
+        targets, values = [], []
         for name, own, value in self._kept():
             given = state.get(name) if state is not None else None
-            own.detach().copy_(value if given is None or given.shape != own.shape else given)
+            targets.append(own.detach())
+            values.append(value if given is None or given.shape != own.shape else given)
+        if targets:
+            _copy_all(targets, values)  # a call may begin with hundreds
 
     def changed_state(self) -> list[str]:
         """The kept buffers that are no longer as they were."""
