@@ -5,9 +5,8 @@ sums K terms by sqrt(K) u of fp32, of its operands and of its result: an fp32 su
 and as much where few terms are large (docs/verifying.md has the measurements). What follows from that at the output
 holds for any model, because the model itself carries it there:
 through cancellation, through 1/x, through fifty layers. Stochastic arithmetic, operator by operator (Vignes, Mathematics and
-Computers in Simulation 35, 1993). Composites with sums inside (softmax, norms, losses, attention) are taken apart by
-torch's own decompositions
-first. Runs in the reference's process.
+Computers in Simulation 35, 1993). Composites with sums inside (softmax, norms, losses, attention) are taken apart first
+(composites.py). Runs in the reference's process.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._decomp import decomposition_table
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
+from .composites import sequence
 from .draws import dropped
 from .operator_mode import Mode, draws, is_composite, is_view, operator
 
@@ -35,35 +34,6 @@ DRAWN = 1048573
 # Numbers that are drawn once for all tensors of at most SHORT entries: each takes a stretch of them, from a place drawn anew.
 POOL, SHORT = 1 << 16, 1 << 15
 
-TAKEN_APART = [
-    "_softmax",
-    "_log_softmax",
-    "native_layer_norm",
-    "native_group_norm",
-    "native_batch_norm",
-    "_native_batch_norm_legit",
-    "_native_batch_norm_legit_no_training",
-    "cudnn_batch_norm",
-    "miopen_batch_norm",
-    "_batch_norm_with_update",
-    "_batch_norm_no_update",
-    "_fused_rms_norm",
-    "logsumexp",
-    "mse_loss",
-    "l1_loss",
-    "smooth_l1_loss",
-    "huber_loss",
-    "nll_loss_forward",
-    "nll_loss2d_forward",
-    "binary_cross_entropy",
-    "soft_margin_loss",
-    "_scaled_dot_product_flash_attention_for_cpu",
-    "_weight_norm_interface",
-    "_trilinear",
-    "_euclidean_dist",
-    "multi_margin_loss",
-    "multilabel_margin_loss_forward",
-]
 OF_DIFFERENCES = {"_cdist_forward", "_pdist_forward"}  # the difference of two equal numbers is 0, however it is rounded
 PRODUCTS = {
     "mm": (0, 1),
@@ -193,20 +163,6 @@ EXACT = {
 }
 
 
-def _composites() -> dict[Any, Any]:
-    found = {}
-    for name in TAKEN_APART:
-        packet = getattr(torch.ops.aten, name, None)
-        for overload in packet.overloads() if packet is not None else ():
-            op = getattr(packet, overload)
-            if op in decomposition_table:
-                found[op] = decomposition_table[op]
-    return found
-
-
-COMPOSITES = _composites()
-
-
 def sum_length(func: Any, args: Any, out: Any) -> int:
     """How many terms each number that the operator returns is summed from, by the sizes of its operands."""
     name = operator(func)
@@ -279,9 +235,9 @@ class Rounding(Mode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func in COMPOSITES:
+        if (apart := sequence(func, args)) is not None:
             with self:
-                out = COMPOSITES[func](*args, **kwargs)
+                out = apart(*args, **kwargs)
             if out is not NotImplemented:
                 return out
         if is_composite(func):
