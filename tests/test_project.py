@@ -120,3 +120,12 @@ def test_files_that_are_named_exist(path: Path) -> None:
         (section,) = re.findall(r"docs/verifying\.md#([\w-]+)", text)
         headings = re.findall(r"^#+ (.*)", (ROOT / "docs" / "verifying.md").read_text(), flags=re.M)
         assert section in [re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings]
+
+
+def test_the_design_names_every_module() -> None:
+    text = (ROOT / "docs" / "design.md").read_text()
+    tree = text[text.index("    src/mm32/") : text.index("Rules that keep it a house")]
+    words = set(re.findall(r"\w+", tree))
+    own = [*(ROOT / "src" / "mm32").rglob("*.py"), *(ROOT / "benchmarks").glob("*.py")]
+    assert len(own) > 100
+    assert sorted(str(p.relative_to(ROOT)) for p in own if not p.stem.startswith("__") and p.stem not in words) == []
