@@ -19,7 +19,7 @@ from mm32.cuda import compile as compiler
 from mm32.cuda import launch as launcher
 from mm32.gemm import Gemm
 from mm32.numerics import BF16X6, FP16X3, SCALED_LO
-from mm32.plan import Launch, Plan, emulated
+from mm32.plan import Launch, Plan, emulated, sources
 
 DECIDING = simulated.SIMULATOR.with_name("deciding.hpp")
 TYPE = r"unsigned short|unsigned char|unsigned long long|long long|unsigned|float|char|[A-Z]\w*"
@@ -94,7 +94,7 @@ STATS = np.dtype([("big", "<u8", (2, 2)), ("scale", "<u4"), ("largest", "<u4"), 
 def of_places(rows: int) -> int:
     """Where behind an operand's stats the places of the largest elements begin (emulated/panels.cuh)."""
     blocks = emulated.SCALE_BLOCKS
-    return STATS.itemsize * rows + 4 * blocks + 4 * emulated.SAMPLES * min(-(-rows // 32), blocks)
+    return STATS.itemsize * rows + 4 * blocks + 4 * sources.SAMPLES * min(-(-rows // 32), blocks)
 
 
 @dataclass

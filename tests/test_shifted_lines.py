@@ -12,7 +12,7 @@ import mm32
 import simulated
 from gpu_support import forget_plans
 from mm32 import gemm
-from mm32.plan import H200, cost, emulated, plan
+from mm32.plan import H200, cost, emulated, plan, sources
 
 simulate = pytest.mark.skipif(simulated.COMPILER is None, reason="no C++ compiler")
 UNIT_ROWS = 16
@@ -128,7 +128,7 @@ def test_packing_reads_contiguous_lines_by_16_bytes(layout: str, loads: tuple[in
     # In turn, as aligned lines are.
     aligned = plan(gemm.from_layout(layout, 2048, 2048, 2048), H200, "tensorcore")
     assert [x.entry for x in made.launches] == [x.entry for x in aligned.launches]
-    assert {x.grid(made.gemm) for x in made.launches if x.entry == "mm32_pack"} == {cost.PACKERS * H200.sms}
+    assert {x.grid(made.gemm) for x in made.launches if x.entry == "mm32_pack"} == {sources.PACKERS * H200.sms}
 
 
 def test_packing_reads_other_strides_by_4_bytes() -> None:

@@ -24,9 +24,10 @@ from typing import NamedTuple
 from mm32.gemm import Gemm, Matrix
 from mm32.plan import cost, emulated
 from mm32.plan.card import Card
-from mm32.plan.cost import TILE_M, Work
+from mm32.plan.cost import Work
 from mm32.plan.emulated import BLOCK_K
 from mm32.plan.plan import ACCUMULATE, Blocks, Launch, Plan, Step, Workspace, epilogue
+from mm32.plan.sources import TILE_M
 
 UNIT = TILE_M  # rows and columns of a block are multiples of it
 SHORTEST_SPAN = 512  # of K: twice the K from which the emulated kernels' bound is that of a long sum (emulated.SHORT_K)

@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 
 from mm32.gemm import Gemm
 from mm32.plan.card import Card
+from mm32.plan.sources import PACKERS, SAMPLED_BYTES, STATS_BYTES
 
 SHARES: dict[str, float] = {
     # naive: of fp32, where neighbouring threads read neighbouring elements and where not; of memory, its reads and its stores.
@@ -129,7 +130,7 @@ SHARES: dict[str, float] = {
     "pack.ahead": 0.2395833,  # the same, while the multiply waits for it
     "pack.exposed": 0.4,  # of the time of packing beside, what the multiply is longer
     "pack.worth": 0.1,  # packing of less than this share of the multiply stays before it: blocks that start together share L2
-    "scale": 0.3555556,  # mm32_scale, which reads SAMPLED bytes of a row
+    "scale": 0.3555556,  # mm32_scale, which reads SAMPLED_BYTES of a row
     "accept": 0.6769231,  # one block reads the stats of all rows: of a multiprocessor's part
     "inline": 0.5416667,  # tiles that pack inline, where memory bounds them
     "inline.slow": 0.4,  # of their fp16 share, with batches (measured, not understood) or with loads of 4 bytes
@@ -162,10 +163,6 @@ SHARES: dict[str, float] = {
 }
 
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # blocks that share K, of mm32's split-K and of torch's
-SAMPLED = 512.0  # bytes of a row that mm32_scale reads (emulated/panels.cuh: 128 samples)
-STATS_BYTES = 48  # struct RowStats
-PACKERS = 4  # blocks of mm32_pack that a multiprocessor holds
-TILE_M = 128  # rows of an emulated kernel's tile
 
 
 class Work:
@@ -257,7 +254,7 @@ class Model:
         self.narrow_ramp = launches("narrow.ramp")
         self.pack, self.pack_beside, self.pack_ahead = memory("pack"), memory("pack.beside"), memory("pack.ahead")
         self.pack_exposed, self.pack_worth = get("pack.exposed"), get("pack.worth")
-        self.scale_row = SAMPLED / memory("scale")
+        self.scale_row = SAMPLED_BYTES / memory("scale")
         self.accept_row = STATS_BYTES / (memory("accept") / card.sms)
         self.inline, self.inline_slow = memory("inline"), 1.0 / get("inline.slow")
         self.unit = {

@@ -16,7 +16,7 @@ from mm32.gemm import Gemm, Matrix
 from mm32.plan import card as cards
 from mm32.plan import cost, fma
 from mm32.plan.card import Card
-from mm32.plan.cost import PACKERS, TILE_M, Packing, Work
+from mm32.plan.cost import Packing, Work
 from mm32.plan.plan import (
     EMULATED_KERNELS,
     NO_EPILOGUE,
@@ -28,12 +28,12 @@ from mm32.plan.plan import (
     epilogue,
     unsupported,
 )
+from mm32.plan.sources import PACKERS, SAMPLES, STATS_BYTES, TILE_M
 
 BLOCK_K, CHUNK = 64, 8  # of K in a K-block; K-blocks packed, and waited for, together (emulated/panels.cuh)
 PLANE_ROW = 128  # bytes of a row in a plane of a panel: a K-block of fp16
 PLANES = {1: 1, 3: 2, 6: 3}  # of a panel, by products
 SCALE_BLOCKS = 128  # of mm32_scale for an operand, at most; each leaves flags and sums of squares behind the stats
-SAMPLES = 128  # of a row, by mm32_scale
 PLACE_BYTES = 4  # of a row, where its largest element lies, behind these
 CLUSTERS, CLUSTERED_K = (1, 2, 4, 8), 8192  # of its blocks; the K from which several of them have the same rows
 SCALE_THREADS = 512  # of its blocks, where there is one for each multiprocessor at most
@@ -457,7 +457,7 @@ def _workspace(
         (count, 0 if done else rows) for count, rows, done in zip(matrices, (gemm.m, gemm.n), prepacked, strict=True)
     ]
     sizes += [
-        count * rows * (cost.STATS_BYTES + PLACE_BYTES) + 4 * SCALE_BLOCKS + 4 * SAMPLES * _scale_blocks(count, rows)
+        count * rows * (STATS_BYTES + PLACE_BYTES) + 4 * SCALE_BLOCKS + 4 * SAMPLES * _scale_blocks(count, rows)
         for count, rows in left
     ]
     sizes += [count * -(-rows // 128) * -(-blocks // CHUNK) * 4 for count, rows in left]
