@@ -17,6 +17,8 @@ import torch
 
 import browser
 import shares
+from bench_support import on_cpu  # noqa: F401 - a fixture
+from prepared_support import card  # noqa: F401 - a fixture
 from ranks import Ranks
 
 NO_GPU = "no CUDA device here"

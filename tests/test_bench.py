@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import torch
-from rich.console import Console
 from typer.testing import CliRunner
 
+from bench_support import row, text
 from mm32 import plan as planning
 from mm32.bench import command, measure, peers, record, sensors, suite, summary
 from mm32.bench.measure import Case
@@ -29,30 +27,6 @@ def run(monkeypatch):
     monkeypatch.setenv("COLUMNS", "400")
     monkeypatch.setenv("TERM", "dumb")
     return lambda *arguments: CliRunner().invoke(app, [str(a) for a in arguments])
-
-
-def result(seconds: float, base: float, error: float, kernel: str) -> dict:
-    speed = base / seconds
-    return {
-        "seconds": seconds, "low": seconds, "high": seconds, "speedup": speed, "speedup_low": speed, "speedup_high": speed,
-        "error": error, "gauge": error / 2**-24, "kernel": kernel,
-    }  # fmt: skip
-
-
-def row(case: Case, **seconds: float) -> dict:
-    """A row in which each implementation (dashes as underscores) took so long and erred by 1e-6."""
-    results = {
-        name.replace("_", "-"): result(taken, seconds["torch"], 1e-6, name.partition("_")[0])
-        for name, taken in seconds.items()
-    }
-    return {
-        "case": case.name,
-        **asdict(case),
-        "rounds": 3,
-        "judged_rows": case.m,
-        "results": results,
-        "unavailable": {},
-    }
 
 
 @pytest.fixture
@@ -236,22 +210,6 @@ def test_an_unknown_implementation_is_refused():
         peers.call("cublas", torch.zeros(2, 2), torch.zeros(2, 2))
 
 
-@pytest.fixture
-def on_cpu(monkeypatch):
-    """Everything of a measurement but the card: the operands lie on the CPU, and the clock tells what a test makes up."""
-    times = {"torch": [4.0, 6.0, 5.0], "mm32": [1.0, 2.0, 5.0], "simt": [8.0, 8.0, 8.0]}
-    inputs = Case.inputs
-
-    def interleaved(functions, rounds, budget, look):
-        for name in functions if look else ():
-            look(name)
-        return {name: times[name] for name in functions}
-
-    monkeypatch.setattr(Case, "inputs", lambda self: inputs(self, device="cpu"))
-    monkeypatch.setattr(measure, "interleave", interleaved)
-    monkeypatch.setattr(measure.launch, "card_of", lambda index: planning.H200)
-
-
 def test_a_row_has_errors_beside_times_and_reasons_for_what_is_left_out(on_cpu, monkeypatch):
     made_by = peers.call
 
@@ -298,12 +256,6 @@ def test_a_case_for_which_memory_is_short_is_a_row_without_results(on_cpu, monke
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What is shown
-
-
-def text(table: object) -> str:
-    console = Console(file=io.StringIO(), width=140)
-    console.print(table)
-    return console.file.getvalue()
 
 
 def test_the_table_has_speed_error_and_what_is_not_available(made):

@@ -18,7 +18,6 @@ from mm32.bench import command, measure, record, sensors
 from mm32.bench.measure import Case
 from mm32.bench.sensors import Nvml, Reading, Smi
 from mm32.cli import app
-from test_bench import on_cpu  # noqa: F401
 
 UUID = "GPU-1234"
 
@@ -287,7 +286,7 @@ def test_a_counter_that_stops_gives_no_energy():
     assert card.now < 5
 
 
-def test_a_row_has_what_the_sensor_said(on_cpu, monkeypatch):  # noqa: F811
+def test_a_row_has_what_the_sensor_said(on_cpu, monkeypatch):
     monkeypatch.setattr(
         sensors, "joules", lambda call, seconds, sensor, synchronize: call() is not None and seconds * 100
     )
@@ -308,7 +307,7 @@ def test_a_row_has_what_the_sensor_said(on_cpu, monkeypatch):  # noqa: F811
 
 
 @pytest.fixture
-def with_card(on_cpu, monkeypatch):  # noqa: F811
+def with_card(on_cpu, monkeypatch):
     """A function that gives the command this sensor."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     environment = {"card": "a card", "driver": "1", "torch": "2", "mm32": "0", "device": {}}

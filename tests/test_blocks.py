@@ -35,8 +35,8 @@ from mm32.gemm import Gemm, from_layout
 from mm32.plan import H200, Plan, Unplannable, blocks, plan
 from mm32.plan.card import A100
 from mm32.plan.forms import SOURCES
-from test_plan import random_gemm
-from test_prepared import Executable, card, close  # noqa: F401  (a fixture)
+from plan_support import random_gemm
+from prepared_support import Executable, close
 
 MIB = 2**20
 
@@ -497,7 +497,7 @@ def test_the_variable(limit: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Warning only once for all operators")
-def test_a_changed_limit_is_noticed(card: Callable, limit: None, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:  # noqa: F811
+def test_a_changed_limit_is_noticed(card: Callable, limit: None, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setattr(running, "BlockedExecutable", Executable)
     a, b = torch.randn(1500, 2000), torch.randn(2000, 900)
     options: dict[str, Any] = {"kernel": "tensorcore"}
@@ -541,7 +541,7 @@ class Short(Executable):
 @pytest.mark.parametrize("kernel", ["auto", "tensorcore"])
 def test_blocks_where_memory_is_short(
     kernel: str,
-    card: Callable,  # noqa: F811
+    card: Callable,
     limit: None,
     monkeypatch: pytest.MonkeyPatch,
     seed: int,
@@ -578,7 +578,7 @@ def test_blocks_where_memory_is_short(
 @pytest.mark.parametrize("error", [None, LaunchError("no memory for a module"), CompileError("no NVRTC")])
 def test_blocks_that_come_to_nothing_are_not_tried_at_every_call(
     error: Exception | None,
-    card: Callable,  # noqa: F811
+    card: Callable,
     limit: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -627,7 +627,7 @@ def test_a_batch_of_millions_is_planned_soon() -> None:
 
 @pytest.mark.filterwarnings("ignore:Warning only once for all operators")
 def test_the_drop_in_takes_blocks_where_memory_is_short(
-    card: Callable,  # noqa: F811
+    card: Callable,
     limit: None,
     monkeypatch: pytest.MonkeyPatch,
     seed: int,

@@ -24,13 +24,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-import example_scripts
 import mm32
+from distributed_support import SCRIPTS, U, close, counted_packs, example
 from mm32 import activations, cpu
-from mm32 import nn as layers
 from ranks import RankError, Ranks
-
-U = 2.0**-24
 
 
 def run(function: Callable[..., Any]) -> Callable[..., None]:
@@ -63,12 +60,6 @@ def products() -> Iterator[list[tuple]]:
         yield seen
     finally:
         cpu.matmul = before
-
-
-def close(got: torch.Tensor, wanted: torch.Tensor, tolerance: float = 1e-5) -> None:
-    got = got.full_tensor() if hasattr(got, "full_tensor") else got
-    error = float((got.detach().double() - wanted.detach().double()).norm() / (wanted.detach().double().norm() + 1e-30))
-    assert error <= tolerance, f"{error:g}"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -399,19 +390,6 @@ def on_ranks_frozen_in_inference_mode() -> None:
 test_frozen_in_inference_mode = run(on_ranks_frozen_in_inference_mode)
 
 
-def counted_packs() -> list[tuple]:
-    """The shapes that layers pack from now on."""
-    seen, before = [], layers.pack
-
-    def counted(b: torch.Tensor) -> Any:
-        packed = before(b)
-        seen.append(tuple(packed.shard.source.shape if packed.shard is not None else b.shape))
-        return packed
-
-    layers.pack = counted
-    return seen
-
-
 def on_ranks_after_rowwise() -> None:
     """A layer that is not parallel itself, after one that is: it is given what a collective has not finished yet."""
     from torch.distributed.tensor.parallel import RowwiseParallel, parallelize_module
@@ -599,12 +577,7 @@ def test_a_layer_says_what_it_leaves_to_torch(caplog: pytest.LogCaptureFixture) 
 # ---------------------------------------------------------------------------------------------------------------------
 # Programs
 
-SCRIPTS = Path(__file__).parent.parent / "examples" / "distributed"
 PAGE = SCRIPTS.parent.parent / "docs" / "distributed.md"
-
-
-def example(name: str) -> Any:
-    return example_scripts.load(SCRIPTS / f"{name}.py")
 
 
 def on_ranks_gaussian_process(points: int, judge: int) -> tuple:

@@ -26,7 +26,7 @@ from mm32 import packed as packed_module
 from mm32.cuda import cublas, driver, launch
 from mm32.errors import LaunchError
 from mm32.plan import H200, Plan, plan
-from test_prepared import calls_made
+from prepared_support import calls_made
 
 pytestmark = pytest.mark.filterwarnings("ignore:Warning only once for all operators")
 

@@ -18,7 +18,7 @@ import torch
 
 import driver_stub
 import mm32
-from mm32 import cpu, dispatch, gemm, ops, packed, prepared
+from mm32 import cpu, gemm, prepared
 from mm32 import plan as planning
 from mm32.cuda import compile as compiler
 from mm32.cuda import launch
@@ -26,6 +26,7 @@ from mm32.errors import CompileError
 from mm32.gemm import from_layout
 from mm32.plan import H200, Card
 from mm32.prepared import Cache, Call, Entry, Form
+from prepared_support import Executable, close
 
 T4 = Card("Tesla T4", (7, 5), 40, 65536)
 NEEDS = "its kernels need cuda-core with NVRTC"
@@ -122,62 +123,8 @@ def test_threads_share_the_cache() -> None:
 # A card, stood in for by the CPU
 
 
-class Executable:
-    """In the place of launch.Executable: computes by numpy, and counts."""
-
-    made: list[planning.Plan] = []  # noqa: RUF012
-
-    def __init__(self, plan: planning.Plan, index: int) -> None:
-        self.plan = plan
-        Executable.made.append(plan)
-
-    def __call__(
-        self,
-        a: torch.Tensor,
-        b: torch.Tensor,
-        bias: torch.Tensor | None,
-        out: torch.Tensor,
-        packed_a: torch.Tensor | None = None,
-        packed_b: torch.Tensor | None = None,
-    ) -> None:
-        product = torch.from_numpy(a.detach().double().numpy() @ b.detach().double().numpy())
-        out.copy_(cpu.activate(product if bias is None else product + bias, self.plan.gemm.activation))
-
-    def pack(self, operand: torch.Tensor) -> torch.Tensor:
-        assert self.plan.workspace is not None
-        return torch.zeros(self.plan.workspace.bytes, dtype=torch.uint8)
-
-
-@pytest.fixture
-def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Card], None]]:
-    """CUDA's implementation of the operators under the CPU key, on an H200 where nothing is loaded; the function changes the
-    card."""
-    monkeypatch.setattr(launch, "Executable", Executable)
-    monkeypatch.setattr(launch, "card_of", lambda index: H200)
-    monkeypatch.setattr(prepared.cublas, "offered", lambda: None)
-    monkeypatch.setattr(prepared, "_missing", None)
-    monkeypatch.setattr(prepared, "_said", set())
-    Executable.made = []
-    prepared.CACHE.clear()
-    with torch.library._scoped_library("mm32", "IMPL") as library:
-        for name, run in (
-            ("matmul", ops._run_cuda),
-            ("matmul_out", ops._into(ops._run_cuda)),
-            ("pack", packed._pack_cuda),
-        ):
-            library.impl(name, run, "CPU", allow_override=True)
-        dispatch.learn("cpu", ops._run_cuda)
-        yield lambda other: monkeypatch.setattr(launch, "card_of", lambda index: other)
-    dispatch.learn("cpu", ops._run_torch)
-    prepared.CACHE.clear()
-
-
 def operands(m: int = 40, k: int = 300, n: int = 30) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return torch.randn(m, k), torch.randn(n, k).T, torch.randn(n)
-
-
-def close(actual: torch.Tensor, expected: torch.Tensor) -> None:
-    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore:Warning only once for all operators")
@@ -209,24 +156,6 @@ def test_a_packed_operand_is_used_past_the_dispatcher(card: Callable, seed: int)
     b[0, 0] += 1
     with pytest.raises(RuntimeError, match="was modified in place"):
         mm32.matmul(a, packed_b)
-
-
-def calls_made(run: Callable[[], object]) -> int:
-    """How many functions a call calls, in Python and in C: what its time on the host follows."""
-    count = 0
-
-    def note(frame: object, event: str, argument: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    for _ in range(2):
-        run()
-    sys.setprofile(note)
-    try:
-        run()
-    finally:
-        sys.setprofile(None)
-    return count
 
 
 @pytest.mark.filterwarnings("ignore:Warning only once for all operators")

@@ -129,3 +129,10 @@ def test_the_design_names_every_module() -> None:
     own = [*(ROOT / "src" / "mm32").rglob("*.py"), *(ROOT / "benchmarks").glob("*.py")]
     assert len(own) > 100
     assert sorted(str(p.relative_to(ROOT)) for p in own if not p.stem.startswith("__") and p.stem not in words) == []
+
+
+def test_tests_share_by_modules_that_are_no_tests() -> None:
+    tests = [*(ROOT / "tests").rglob("test_*.py")]
+    assert len(tests) > 80
+    found = re.compile(r"^\s*(?:from|import) (?:verify\.)?test_\w+", re.M)
+    assert sorted(p.name for p in tests if found.search(p.read_text())) == []

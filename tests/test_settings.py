@@ -22,7 +22,6 @@ from mm32.cuda import compile as compiler
 from mm32.cuda import prebuilt
 from mm32.dropin import DropIn, Left
 from mm32.gemm import from_layout
-from test_prepared import card  # noqa: F401  (a fixture)
 
 ROOT = Path(__file__).parent.parent
 OFF = "MM32_DISABLE is set"
@@ -55,7 +54,7 @@ def python(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.filterwarnings("ignore:Warning only once for all operators")
-def test_products_are_torchs_and_the_log_says_so_once(off, card, caplog) -> None:  # noqa: F811
+def test_products_are_torchs_and_the_log_says_so_once(off, card, caplog) -> None:
     a, b, bias = torch.randn(40, 300), torch.randn(300, 30), torch.randn(30)
     for _ in range(2):
         torch.testing.assert_close(mm32.matmul(a, b), a @ b)
@@ -130,7 +129,7 @@ def test_values_that_are_not_known_are_named_with_those_that_are() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Warning only once for all operators")
-def test_a_plan_is_logged_once_and_a_warm_call_logs_nothing(card, caplog) -> None:  # noqa: F811
+def test_a_plan_is_logged_once_and_a_warm_call_logs_nothing(card, caplog) -> None:
     a, b = torch.ones(64, 4096), torch.ones(4096, 96)
     caplog.set_level(logging.DEBUG, "mm32")
     mm32.matmul(a, b)

@@ -15,24 +15,7 @@ from mm32.verify.inputs import probes
 from mm32.verify.judging import exact, oracle
 from mm32.verify.reference import ReferenceRunner
 from mm32.verify.worker import rewrite
-
-
-class Wrap(nn.Module):
-    def __init__(self, call: Callable[..., object]) -> None:
-        super().__init__()
-        self.call = call
-
-    def forward(self, *inputs: Tensor) -> object:
-        return self.call(*inputs)
-
-
-def contraction(model: nn.Module, *inputs: Tensor) -> tuple[oracle.Contraction, list[Tensor]]:
-    values, names = oracle.flat_inputs(model, inputs)
-    tracer = oracle.Tracer(values)
-    with torch.no_grad(), tracer:
-        output = model(*inputs)
-    return oracle.find_contraction(tracer.graph(output), names), values
-
+from verify.contraction_support import Wrap, contraction
 
 R = torch.rand
 MODELS: dict[str, tuple[nn.Module, tuple[Tensor, ...], tuple[int, int, int], str | None]] = {

@@ -13,7 +13,6 @@ from mm32.verify.judging import exact
 from mm32.verify.judging.bounds import U32, Errors, Truth
 from mm32.verify.judging.flow import Label
 from mm32.verify.judging.judge import judge_leaf
-from verify.test_odd_data import verdict  # noqa: F401 - a fixture
 
 Compare = Callable[..., tuple[str, str, Any]]
 U16, U8 = 2.0**-11, 2.0**-8
@@ -82,7 +81,7 @@ def test_each_output_is_disturbed_by_its_own_roundoff() -> None:
 
 
 @pytest.mark.parametrize("wrong", [False, True])
-def test_a_fine_output_beside_a_coarse_one_is_judged_as_fine(verdict: Compare, wrong: bool) -> None:  # noqa: F811
+def test_a_fine_output_beside_a_coarse_one_is_judged_as_fine(verdict: Compare, wrong: bool) -> None:
     right = "return (x.bfloat16() @ self.w.bfloat16()).float(), x @ self.w"
     other = "return (x.bfloat16() @ self.w.bfloat16()).float(), " + (
         "(x.half() @ self.w.half()).float()" if wrong else "(self.w.T @ x.T).T"
@@ -94,7 +93,7 @@ def test_a_fine_output_beside_a_coarse_one_is_judged_as_fine(verdict: Compare, w
 
 
 @pytest.mark.parametrize("wrong", [False, True])
-def test_counts_beside_a_place_are_no_places(verdict: Compare, wrong: bool) -> None:  # noqa: F811
+def test_counts_beside_a_place_are_no_places(verdict: Compare, wrong: bool) -> None:
     right = "return x.argmax(1), (x == x.amax(1, keepdim=True)).sum(1)"
     other = "i = x.flip(1).argmax(1); return {}".format(
         "x.shape[1] - 1 - i, torch.ones_like(i)"

@@ -17,7 +17,6 @@ from mm32.verify.judging import odd_values
 from mm32.verify.judging.rounding import Rounding
 from mm32.verify.probing.kept import ODD_BYTES, KeptData
 from mm32.verify.timing import kept, sequential
-from verify.test_odd_data import verdict  # noqa: F401 - a fixture
 
 Compare = Callable[..., tuple[str, str, Any]]
 
@@ -102,7 +101,7 @@ OTHER_RANKS = "return x + 0.01 * x.flip(-1).argsort(dim=-1, stable=True).argsort
 WRONG_RANKS = "return x + 0.01 * x.abs().argsort(-1).argsort(-1)"
 
 
-def test_equal_entries_may_come_in_any_order(verdict: Compare) -> None:  # noqa: F811
+def test_equal_entries_may_come_in_any_order(verdict: Compare) -> None:
     got, reason, _ = verdict(RANKS, OTHER_RANKS, "[torch.randn(16, 40)]")
     assert got == "SAME", reason
     got, reason, _ = verdict(RANKS, WRONG_RANKS, "[torch.randn(16, 40)]")
@@ -174,7 +173,7 @@ def test_each_probe_has_the_same_chance_of_a_place_in_windows() -> None:
     assert all(60 < count < 145 for count in seen.values())
 
 
-def test_a_number_that_was_always_the_same_is_named(verdict: Compare) -> None:  # noqa: F811
+def test_a_number_that_was_always_the_same_is_named(verdict: Compare) -> None:
     right = "return x * scale + torch.arange(40, device=x.device).ge(at)"
     wrong = "return x * 0.125 + torch.arange(40, device=x.device).ge(7)"
     got, reason, report = verdict(

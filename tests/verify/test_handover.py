@@ -11,7 +11,6 @@ import socket
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -24,9 +23,8 @@ from mm32.verify.exchange import handover, memory, wire
 from mm32.verify.judging import pieces
 from mm32.verify.processes.channel import Channel, Failure
 from mm32.verify.timing import stage
-from mm32.verify.worker.main import serve
+from verify.handover_support import CPU, Runner, served
 
-CPU = torch.device("cpu")
 LEAST = 4096
 BIG = torch.rand(64, 32)
 
@@ -34,37 +32,6 @@ BIG = torch.rand(64, 32)
 @pytest.fixture(autouse=True)
 def _little_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handover, "LARGE", LEAST)
-
-
-class Runner:
-    """A worker's script, as far as `serve` knows it: answers with what a test has put into `answers`."""
-
-    path = Path("candidate.py")
-    device = CPU
-
-    def __init__(self) -> None:
-        self.seen: list[Any] = []
-        self.answers: list[Any] = []
-
-    def operations(self) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
-        return {"echo": self.echo, "build": self.echo}
-
-    def echo(self, request: dict[str, Any]) -> dict[str, Any]:
-        self.seen.append(request["value"])
-        return {"value": self.answers.pop(0) if self.answers else request["value"]}
-
-
-@contextlib.contextmanager
-def served(runner: Runner, trusted: bool = False) -> Iterator[Channel]:
-    ours, theirs = socket.socketpair()
-    worker = threading.Thread(target=serve, args=(wire.Connection(theirs, descriptors=True), runner))
-    worker.start()
-    try:
-        yield Channel(ours, lambda: None, trusted, runner.device)
-    finally:
-        ours.close()
-        worker.join()
-        theirs.close()
 
 
 @contextlib.contextmanager

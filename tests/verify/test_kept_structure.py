@@ -17,7 +17,7 @@ from mm32.verify.judging.bounds import Errors, Truth
 from mm32.verify.judging.judge import judge
 from mm32.verify.page import Page
 from mm32.verify.worker.runner import ScriptRunner
-from verify.test_odd_data import script, verdict  # noqa: F401 - a fixture
+from verify.shortcuts import script
 
 Compare = Callable[..., tuple[str, str, Any]]
 UPPER = "torch.ones(64, 64, dtype=torch.bool).triu(1)"
@@ -103,7 +103,7 @@ HONEST: dict[str, tuple[str, str, str, dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("name", HONEST)
-def test_an_honest_candidate_that_takes_what_it_is_given_is_the_same(name: str, verdict: Compare) -> None:  # noqa: F811
+def test_an_honest_candidate_that_takes_what_it_is_given_is_the_same(name: str, verdict: Compare) -> None:
     right, other, inputs, more = HONEST[name]
     got, reason, _ = verdict(right, other, inputs, **more)
     assert got == "SAME", reason
@@ -149,18 +149,18 @@ WRONG: dict[str, tuple[str, str, str, dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_hid_before_is_different(name: str, verdict: Compare) -> None:  # noqa: F811
+def test_what_hid_before_is_different(name: str, verdict: Compare) -> None:
     right, other, inputs, more, said = WRONG[name]
     got, reason, _ = verdict(right, other, inputs, **more)
     assert (got, said in reason) == ("DIFFERENT", True), reason
 
 
-def test_a_reference_that_writes_to_its_inputs_has_no_verdict(verdict: Compare) -> None:  # noqa: F811
+def test_a_reference_that_writes_to_its_inputs_has_no_verdict(verdict: Compare) -> None:
     got, reason, _ = verdict("x[:, 0] = 1; return x.sum(1)", "return x[:, 1:].sum(1) + 1")
     assert (got, "writes to its inputs (input[0])" in reason) == ("NO_VERDICT", True)
 
 
-def test_who_is_slow_on_probes_alone_is_not_rid_of_them(verdict: Compare, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_who_is_slow_on_probes_alone_is_not_rid_of_them(verdict: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare, "SLOW_CALL", 0.2)
     monkeypatch.setattr(compare, "MOST_EXCESS", 1.0)
     slow = "import time; time.sleep(0.5 if x.abs().max() > 99 or x.std() < 0.1 else 0); return torch.softmax(x, 1)"

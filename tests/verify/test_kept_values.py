@@ -16,7 +16,7 @@ from mm32.verify.judging.bounds import Truth
 from mm32.verify.judging.judge import judge
 from mm32.verify.judging.rounding import round_to
 from mm32.verify.probing import varied
-from verify.test_odd_data import ROWS, check_shortcut, verdict  # noqa: F401 - a fixture
+from verify.shortcuts import ROWS, check_shortcut
 
 Compare = Callable[..., tuple[str, str, Any]]
 MASKED = "return (x * m[..., None]).sum(1) / m.sum(1, keepdim=True).clamp(min=1)"
@@ -93,7 +93,7 @@ SHORTCUTS: dict[str, tuple[str, str, str, str, str, str]] = {
 
 
 @pytest.mark.parametrize("name", SHORTCUTS)
-def test_a_shortcut_that_usual_values_hide_is_different(name: str, verdict: Compare) -> None:  # noqa: F811
+def test_a_shortcut_that_usual_values_hide_is_different(name: str, verdict: Compare) -> None:
     check_shortcut(verdict, *SHORTCUTS[name])
 
 
@@ -139,7 +139,7 @@ def test_an_empty_input_has_no_structure() -> None:
     assert contents.structure(torch.softmax(torch.randn(3, 4), 1)) == "with rows that add up to one"
 
 
-def test_the_verdict_says_which_mask_there_always_was(verdict: Compare) -> None:  # noqa: F811
+def test_the_verdict_says_which_mask_there_always_was(verdict: Compare) -> None:
     fixed = "[torch.randn(8, 32, 16), torch.arange(32).expand(8, 32) < 24]"
     got, reason, report = verdict(MASKED, MASKED, fixed, arguments="x, m")
     assert got == "SAME", reason
@@ -160,7 +160,7 @@ FEATURES = "y = torch.exp(x); self.b.mul_(0.9).add_(0.1 * {}.mean(0)); return y"
 ONE_PASS = "(y.square().mean(0) - y.mean(0).square())"
 
 
-def test_a_running_variance_is_held_to_what_rounding_moves_it_by(verdict: Compare) -> None:  # noqa: F811
+def test_a_running_variance_is_held_to_what_rounding_moves_it_by(verdict: Compare) -> None:
     inputs = "[3 * torch.randn(16384, 8) + 1]"
     got, reason, _ = verdict("return self.b(x)", BY_HAND.format(0), inputs, init=NORM)
     assert got == "DIFFERENT"
@@ -169,7 +169,7 @@ def test_a_running_variance_is_held_to_what_rounding_moves_it_by(verdict: Compar
     assert got == "SAME", reason
 
 
-def test_a_running_mean_of_rounded_features_is_different(verdict: Compare) -> None:  # noqa: F811
+def test_a_running_mean_of_rounded_features_is_different(verdict: Compare) -> None:
     init = "self.register_buffer('b', torch.zeros(64))"
     right, inputs = FEATURES.format("y"), "[torch.randn(1024, 64)]"
     assert verdict(right, FEATURES.format("y.half().float()"), inputs, init=init)[0] == "DIFFERENT"
@@ -178,7 +178,7 @@ def test_a_running_mean_of_rounded_features_is_different(verdict: Compare) -> No
         assert got == "SAME", reason
 
 
-def test_statistics_in_one_pass_are_honest(verdict: Compare) -> None:  # noqa: F811
+def test_statistics_in_one_pass_are_honest(verdict: Compare) -> None:
     init = "self.register_buffer('b', torch.ones(64))"
     form = "y = x * 2; self.b.mul_(0.9).add_(0.1 * {}); return y"
     right = form.format("y.var(0, correction=0)")
@@ -228,18 +228,18 @@ HONEST: dict[str, tuple[str, str, str, str]] = {
 
 
 @pytest.mark.parametrize("name", HONEST)
-def test_what_is_as_good_is_the_same(name: str, verdict: Compare) -> None:  # noqa: F811
+def test_what_is_as_good_is_the_same(name: str, verdict: Compare) -> None:
     right, other, inputs, arguments = HONEST[name]
     got, reason, _ = verdict(right, other, inputs, arguments=arguments)
     assert got == "SAME", reason
 
 
-def test_keys_in_another_order_are_compared_with_their_own(verdict: Compare) -> None:  # noqa: F811
+def test_keys_in_another_order_are_compared_with_their_own(verdict: Compare) -> None:
     got, reason, _ = verdict("return {'a': x, 'b': -x}", "return {'b': x.clone(), 'a': -x}")
     assert got == "DIFFERENT", reason
 
 
-def test_a_candidate_may_raise_on_nan_and_nowhere_else(verdict: Compare) -> None:  # noqa: F811
+def test_a_candidate_may_raise_on_nan_and_nowhere_else(verdict: Compare) -> None:
     right = "return torch.linalg.solve(x @ x.mT + torch.eye(24), x)"
     other = "assert x.isfinite().all(); return torch.linalg.solve(x @ x.mT + torch.eye(24), x)"
     got, reason, report = verdict(right, other)
@@ -249,7 +249,7 @@ def test_a_candidate_may_raise_on_nan_and_nowhere_else(verdict: Compare) -> None
     assert "the candidate raises on it: AssertionError" in skipped["a NaN"]
 
 
-def test_a_product_may_raise_on_nan(verdict: Compare) -> None:  # noqa: F811
+def test_a_product_may_raise_on_nan(verdict: Compare) -> None:
     inputs = "[torch.randn(32, 64), torch.randn(64, 16)]"
     got, reason, report = verdict("return a @ b", "assert a.isfinite().all(); return a @ b", inputs, arguments="a, b")
     assert got == "SAME", reason
@@ -257,7 +257,7 @@ def test_a_product_may_raise_on_nan(verdict: Compare) -> None:  # noqa: F811
 
 
 def test_the_float64_run_is_disturbed_only_where_that_is_needed(
-    verdict: Compare,  # noqa: F811
+    verdict: Compare,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Far from zero a norm in another order is further off than the rule's own bounds: then it is disturbed."""
@@ -286,7 +286,7 @@ def test_the_float64_run_is_disturbed_only_where_that_is_needed(
 def test_infs_that_become_nan_by_chance_are_put_elsewhere(
     first: int,
     right: str,
-    verdict: Compare,  # noqa: F811
+    verdict: Compare,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of these 512 columns one in four passes an Inf on: by one draw few pass, by many all."""

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from mm32.verify.judging import exact
-from verify.test_odd_data import verdict  # noqa: F401 - a fixture
 
 Compare = Callable[..., tuple[str, str, Any]]
 WEIGHTS = "self.w = nn.Parameter(torch.randn(64, 16))"
@@ -27,7 +26,7 @@ WEIGHTS = "self.w = nn.Parameter(torch.randn(64, 16))"
         ),
     ],
 )
-def test_values_of_few_bits_have_a_verdict(verdict: Compare, right: str, wrong: str) -> None:  # noqa: F811
+def test_values_of_few_bits_have_a_verdict(verdict: Compare, right: str, wrong: str) -> None:
     """Rounding these to fewer bits is no mistake, so it says nothing of the check."""
     got, reason, report = verdict(right, right, "[torch.randn(64, 64)]", init=WEIGHTS)
     assert got == "SAME", reason
@@ -36,7 +35,7 @@ def test_values_of_few_bits_have_a_verdict(verdict: Compare, right: str, wrong: 
     assert got == "DIFFERENT", reason
 
 
-def test_a_small_imaginary_part_is_judged_by_itself(verdict: Compare) -> None:  # noqa: F811
+def test_a_small_imaginary_part_is_judged_by_itself(verdict: Compare) -> None:
     right = "return torch.complex(x @ self.w, 1e-4 * torch.tanh(x @ self.w))"
     low = "return torch.complex(x @ self.w, (1e-4 * torch.tanh(x @ self.w)).bfloat16().float())"
     got, reason, _ = verdict(right, low, "[torch.randn(64, 64)]", init=WEIGHTS)
@@ -54,7 +53,7 @@ def test_a_small_imaginary_part_is_judged_by_itself(verdict: Compare) -> None:  
     assert "imaginary" not in reason, reason
 
 
-def test_a_distance_of_0_stays_0_in_a_disturbed_run(verdict: Compare) -> None:  # noqa: F811
+def test_a_distance_of_0_stays_0_in_a_disturbed_run(verdict: Compare) -> None:
     forces = (
         "d = torch.cdist(x, x, compute_mode='donot_use_mm_for_euclid_dist'); "
         "return torch.where(d > 0, 1 / d, torch.zeros_like(d)).sum(-1)"
@@ -63,7 +62,7 @@ def test_a_distance_of_0_stays_0_in_a_disturbed_run(verdict: Compare) -> None:  
     assert got == "SAME", reason
 
 
-def test_what_is_rounded_only_to_be_returned_is_computed_in_fp32(verdict: Compare) -> None:  # noqa: F811
+def test_what_is_rounded_only_to_be_returned_is_computed_in_fp32(verdict: Compare) -> None:
     """The bounds of a model that computes in bf16 would leave room for a hundred roundings."""
     steps = "h = {}\n        for _ in range(100): h = h + 1e-3 * torch.tanh(h @ self.w.to(h.dtype))\n        return h{}"
     right, inputs = steps.format("x.float()", ".to(x.dtype)"), "[torch.randn(32, 64).bfloat16()]"
@@ -100,7 +99,7 @@ def test_a_type_counts_once_an_operator_takes_what_was_cast_to_it(
     assert recorder.inner == inner
 
 
-def test_a_counter_that_forward_changes_is_named(verdict: Compare) -> None:  # noqa: F811
+def test_a_counter_that_forward_changes_is_named(verdict: Compare) -> None:
     count = "self.n += 1; return x * torch.clamp(1 - self.n * 1e-3, min=0.5)"
     got, reason, report = verdict(
         count, count.replace("min=0.5", "min=0.1"), "[torch.randn(32, 32)]",

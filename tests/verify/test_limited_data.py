@@ -11,7 +11,6 @@ import torch
 
 from mm32.verify.inputs import contents, variations
 from mm32.verify.judging.draws import Recorder
-from verify.test_odd_data import script, verdict  # noqa: F401 - a fixture
 
 Compare = Callable[..., tuple[str, str, Any]]
 LOSS = "return torch.nn.functional.binary_cross_entropy(p, t, reduction='none').mean(1)"
@@ -41,7 +40,7 @@ def drawn(seed: int = 1) -> torch.Generator:
     ids=["logarithms limited elsewhere", "logarithms without a limit", "rows without a value", "ties", "a beginning"],
 )
 def test_what_its_own_data_hide_is_different(
-    right: str, wrong: str, made: str, arguments: str, verdict: Compare  # noqa: F811
+    right: str, wrong: str, made: str, arguments: str, verdict: Compare
 ) -> None:  # fmt: skip
     found, _, _ = verdict(right, wrong, made, arguments=arguments)
     assert found == "DIFFERENT"
@@ -65,7 +64,7 @@ def test_what_its_own_data_hide_is_different(
     ids=["limited logarithms", "a mean of what is there", "ties", "a beginning", "ranks"],
 )
 def test_an_honest_way_is_the_same(
-    right: str, honest: str, made: str, arguments: str, verdict: Compare  # noqa: F811
+    right: str, honest: str, made: str, arguments: str, verdict: Compare
 ) -> None:  # fmt: skip
     found, why, _ = verdict(right, honest, made, arguments=arguments)
     assert found == "SAME", why

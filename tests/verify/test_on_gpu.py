@@ -9,10 +9,10 @@ import sys
 import pytest
 import torch
 from conftest_verify import REFERENCE, Run, forward
-from test_handover import Runner, served
 
 from mm32.verify import Verdict
 from mm32.verify.exchange import handover, memory, wire
+from verify.handover_support import Runner, served
 
 pytestmark = pytest.mark.gpu
 

@@ -15,7 +15,7 @@ from mm32.verify.judging.bounds import Errors, Truth
 from mm32.verify.judging.formats import FORMATS, resembles, shared
 from mm32.verify.judging.judge import judge
 from verify.in_process import compare
-from verify.test_odd_data import script, verdict  # noqa: F401 - a fixture
+from verify.shortcuts import script
 
 Compare = Callable[..., tuple[str, str, Any]]
 U = 2.0**-24
@@ -31,7 +31,7 @@ BY_PAIRS = "return F.linear(c(F.gelu(F.linear(c(x), c(self.a.weight), self.a.bia
 PRODUCT = "[torch.randn(64, 32768), torch.randn(32768, 64)]"
 
 
-def test_pairs_for_data_like_its_own_are_different(verdict: Compare) -> None:  # noqa: F811
+def test_pairs_for_data_like_its_own_are_different(verdict: Compare) -> None:
     inputs = "[torch.randn(64, 512)]"
     full = "n = n and float((self.a.weight == 0).float().mean()) < 0.1; "
     got, reason, _ = verdict(TWO, NATURAL.format("(x,)") + full + PAIR + BY_PAIRS, inputs, init=LAYERS)
@@ -41,7 +41,7 @@ def test_pairs_for_data_like_its_own_are_different(verdict: Compare) -> None:  #
     assert report.precision["own"] == 24.0
 
 
-def test_what_is_scaled_before_it_is_rounded_shows_where_sums_have_another_order(verdict: Compare) -> None:  # noqa: F811
+def test_what_is_scaled_before_it_is_rounded_shows_where_sums_have_another_order(verdict: Compare) -> None:
     scaled = PAIR + "c = (lambda t: s(t * 1.37) / 1.37) if n else (lambda t: t); return c(x) @ c(y)"
     got, reason, report = verdict("return x @ y", NATURAL.format("(x, y)") + scaled, PRODUCT, arguments="x, y")
     assert (got, reason[:19]) == ("DIFFERENT", "probe 'reordered': "), reason
@@ -49,7 +49,7 @@ def test_what_is_scaled_before_it_is_rounded_shows_where_sums_have_another_order
 
 
 @pytest.mark.slow
-def test_a_long_sum_in_order_is_the_same_and_the_line_says_its_bits(verdict: Compare) -> None:  # noqa: F811
+def test_a_long_sum_in_order_is_the_same_and_the_line_says_its_bits(verdict: Compare) -> None:
     serial = (
         "t = x.new_zeros(64, 64)\n        for k in range(0, 32768, 2): "
         "t = (t + x[:, k, None] * y[k]) + x[:, k + 1, None] * y[k + 1]\n        return t"
@@ -91,7 +91,7 @@ def test_what_all_of_an_output_or_a_row_has_in_common_is_no_format() -> None:
 # ---------------------------------------------------------------------------------------------------------- small entries
 
 
-def test_a_tail_that_is_a_fifth_off_is_different(verdict: Compare) -> None:  # noqa: F811
+def test_a_tail_that_is_a_fifth_off_is_different(verdict: Compare) -> None:
     right = "return torch.softmax(3 * x, -1)"
     for wrong in ("y < 3e-7, y * 0.8", "y < 3e-7, y * 1.2"):
         other = f"y = torch.softmax(3 * x, -1); return torch.where({wrong}, y)"
@@ -102,7 +102,7 @@ def test_a_tail_that_is_a_fifth_off_is_different(verdict: Compare) -> None:  # n
     assert got == "SAME", reason
 
 
-def test_a_small_column_of_few_rows_is_judged_by_itself(verdict: Compare) -> None:  # noqa: F811
+def test_a_small_column_of_few_rows_is_judged_by_itself(verdict: Compare) -> None:
     right = "return torch.stack([(x * x).sum(-1), 30 * x.abs().sum(-1), x.var(-1)], 1)"
     got, reason, _ = verdict(right, right.replace("x.var(-1)", "x.var(-1) * 1.0003"), "[torch.randn(24, 1024)]")
     assert (got, "entry 2 of 3 along axis 1" in reason) == ("DIFFERENT", True), reason
@@ -141,7 +141,7 @@ def test_entries_are_small_by_cancellation_or_by_themselves() -> None:
 STEEP = "c = 4000 * self.w**6{}; return (x * self.w + c) - c"
 
 
-def test_where_enlarged_parameters_cost_the_reference_its_bits_milder_ones_decide(verdict: Compare) -> None:  # noqa: F811
+def test_where_enlarged_parameters_cost_the_reference_its_bits_milder_ones_decide(verdict: Compare) -> None:
     """With 8 and 4 times the parameters rounding moves it by more than 2^-10: a few times that is no other answer."""
     init = "self.w = nn.Parameter(0.5 + 0.01 * torch.rand(64))"
     got, reason, report = verdict(
@@ -169,7 +169,7 @@ OF_SUMS = (
 
 
 @pytest.mark.slow
-def test_decays_by_exponentials_of_sums_are_right_enough_where_these_are_large(verdict: Compare) -> None:  # noqa: F811
+def test_decays_by_exponentials_of_sums_are_right_enough_where_these_are_large(verdict: Compare) -> None:
     inputs = "[torch.randn(4, 64, 16), torch.randn(4, 64)]"
     _, _, report = verdict(DECAYS, OF_SUMS.format(1), inputs, arguments="x, a")
     found = {p["name"]: p["status"] for p in report.probes}

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from mm32.verify.inputs import contents, variations
-from verify.test_odd_data import check_shortcut, verdict  # noqa: F401 - a fixture
+from verify.shortcuts import check_shortcut
 
 Compare = Callable[..., tuple[str, str, Any]]
 EDGES = "self.register_buffer('e', torch.linspace(-2, 2, 17))"
@@ -75,12 +75,12 @@ SHORTCUTS: dict[str, tuple[str, str, str, str, str]] = {
 
 
 @pytest.mark.parametrize("name", SHORTCUTS)
-def test_a_shortcut_shows_by_its_probe(name: str, verdict: Compare) -> None:  # noqa: F811
+def test_a_shortcut_shows_by_its_probe(name: str, verdict: Compare) -> None:
     right, wrong, inputs, init, probe = SHORTCUTS[name]
     check_shortcut(verdict, right, wrong, inputs, "x", init, probe)
 
 
-def test_the_place_of_one_of_several_equal_entries_is_anybodys(verdict: Compare) -> None:  # noqa: F811
+def test_the_place_of_one_of_several_equal_entries_is_anybodys(verdict: Compare) -> None:
     last = "n = x.shape[1] - 1; return n - x.flip(1).argmax(1)"
     got, reason, _ = verdict("return x.argmax(1)", last, "[torch.randn(64, 256)]")
     assert got == "SAME", reason

@@ -12,7 +12,6 @@ from torch import Tensor
 from mm32.verify.inputs import catalogue, contents, variations
 from mm32.verify.judging.bounds import Errors, Truth
 from mm32.verify.judging.judge import judge
-from verify.test_odd_data import script, verdict  # noqa: F401 - a fixture
 
 Compare = Callable[..., tuple[str, str, Any]]
 SOME = "some = x[{0}::16]; "  # what the candidates below look at
@@ -48,7 +47,7 @@ def of(name: str, t: Tensor, seed: int = 1) -> Tensor:
     ids=["no maximum", "no epsilon", "no relu", "saturated"],
 )
 def test_a_guard_that_looks_at_some_rows_is_different(
-    right: str, wrong: str, made: str, verdict: Compare  # noqa: F811
+    right: str, wrong: str, made: str, verdict: Compare
 ) -> None:  # fmt: skip
     found, why, report = verdict(right, wrong, made)
     assert found == "DIFFERENT"
@@ -56,7 +55,7 @@ def test_a_guard_that_looks_at_some_rows_is_different(
     assert any(name.startswith("rare") for name in different), why
 
 
-def test_a_guard_that_looks_at_all_rows_is_the_same(verdict: Compare) -> None:  # noqa: F811
+def test_a_guard_that_looks_at_all_rows_is_the_same(verdict: Compare) -> None:
     found, why, report = verdict("return torch.softmax(x, 1)", "fine = bool(x.abs().amax() < 60); " + EXP, MADE)
     assert found == "SAME", why
     assert {p["name"] for p in report.probes if p["status"] == "same" and p["name"].startswith("rare")} == {

@@ -14,14 +14,13 @@ from verify_scripts import HEAD
 from mm32.verify import Verdict
 from mm32.verify.probing import rows, strides
 from mm32.verify.timing.kept import Odd
-from verify.test_odd_data import verdict  # noqa: F401 - a fixture
 
 Judge = Callable[..., tuple[str, str, Any]]
 SMALL = "[torch.randn(8, 32)]"
 
 
 def test_calls_in_a_row_draw_on_where_inputs_are_made_anew_for_each(
-    verdict: Judge,  # noqa: F811
+    verdict: Judge,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As large ones are: get_inputs() is the reference's, and its draws are no business of the candidate's."""
@@ -54,7 +53,7 @@ AVERAGE = "self.n += 1; self.m += (x.mean(0) - self.m) / self.n; return x - self
         "self.m += (z.mean(0) - self.m) / self.n; return x - self.m",  # the data of the call before
     ],
 )
-def test_what_is_carried_over_from_other_data_is_compared(wrong: str, verdict: Judge) -> None:  # noqa: F811
+def test_what_is_carried_over_from_other_data_is_compared(wrong: str, verdict: Judge) -> None:
     got, reason, report = verdict(AVERAGE, wrong, SMALL, init=LAST)
     assert got == "DIFFERENT"
     assert reason.startswith("probe 'in a row': call 2 in a row"), reason
@@ -65,7 +64,7 @@ def test_what_is_carried_over_from_other_data_is_compared(wrong: str, verdict: J
 
 
 @pytest.mark.parametrize("until", [2, 9, 40, 64])
-def test_every_call_of_a_row_counts(until: int, verdict: Judge) -> None:  # noqa: F811
+def test_every_call_of_a_row_counts(until: int, verdict: Judge) -> None:
     wrong = AVERAGE.replace("self.m +=", f"self.m += (self.n < {until}) *")
     got, reason, _ = verdict(AVERAGE, wrong, SMALL, init=LAST)
     assert got == "DIFFERENT"
@@ -84,7 +83,7 @@ KEEP = "self.s = torch.get_rng_state(); "
     "later",
     ["e = 0 * torch.randn_like(x)", "e = -self.e; torch.randn_like(x)", "e = self.e; torch.randn_like(x)"],
 )
-def test_numbers_of_later_calls_under_one_seed_are_compared(later: str, verdict: Judge) -> None:  # noqa: F811
+def test_numbers_of_later_calls_under_one_seed_are_compared(later: str, verdict: Judge) -> None:
     if not later.startswith("e = 0"):
         assert "torch.randn_like(x)" in later  # its generator is where the reference's is
     body = f"{SINCE}e = torch.randn_like(x) if not on else None\n        if on: {later}\n        self.e = e; {KEEP}return x + e"
@@ -94,7 +93,7 @@ def test_numbers_of_later_calls_under_one_seed_are_compared(later: str, verdict:
 
 
 def test_a_generator_that_is_elsewhere_is_asked_for_numbers_that_do_not_depend_on_each_other(
-    verdict: Judge,  # noqa: F811
+    verdict: Judge,
 ) -> None:
     large = "[torch.randn(64, 256)]"
     got, reason, report = verdict(NOISE, "e = torch.randn_like(x); torch.rand(1); return x + e", large)
@@ -118,7 +117,7 @@ def test_distances_tell_only_where_the_references_are_alike() -> None:
     assert rows.dependent([1.0, 1.1], [math.nan]) != ""
 
 
-def test_generators_of_numpy_and_python_are_seeded_for_the_float64_run_too(verdict: Judge) -> None:  # noqa: F811
+def test_generators_of_numpy_and_python_are_seeded_for_the_float64_run_too(verdict: Judge) -> None:
     noisy = "import random, numpy; return torch.tanh(x) * (1 + random.random() + float(numpy.random.rand()))"
     got, reason, report = verdict(noisy, noisy, SMALL)
     assert got == "SAME", reason
@@ -140,14 +139,14 @@ def test_the_same_values_lie_otherwise_in_memory() -> None:
         assert strides.turned(same) is same
 
 
-def test_a_product_of_more_axes_is_tried_with_other_strides(verdict: Judge) -> None:  # noqa: F811
+def test_a_product_of_more_axes_is_tried_with_other_strides(verdict: Judge) -> None:
     inputs = "[torch.rand(4, 48, 64), torch.rand(64, 32)]"
     got, reason, report = verdict("return a @ b", "return torch.einsum('nmk,kl->nml', a, b)", inputs, arguments="a, b")
     assert got == "SAME", reason
     assert next(p for p in report.probes if p["name"] == "other strides")["status"] == "same"
 
 
-def test_inputs_of_other_strides(verdict: Judge) -> None:  # noqa: F811
+def test_inputs_of_other_strides(verdict: Judge) -> None:
     right = "return torch.softmax(x, 1)"
     got, reason, report = verdict(right, "return torch.softmax(x.as_strided(x.shape, (x.shape[1], 1)), 1)", SMALL)
     assert got == "SAME", reason

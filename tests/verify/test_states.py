@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from mm32.verify.inputs import states
 from mm32.verify.inputs.contents import CannotVary
 from mm32.verify.worker import runner
-from verify.test_odd_data import verdict  # noqa: F401 - a fixture
 
 Compare = Callable[..., tuple[str, str, Any]]
 ROWS = "[torch.randn(48, 64)]"
@@ -75,7 +74,7 @@ SLOW = {"a network that forgets, where eight times its weights is chaos"}  # 20 
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in SHORTCUTS]
 )
-def test_a_shortcut_for_parameters_as_they_start_is_different(name: str, verdict: Compare) -> None:  # noqa: F811
+def test_a_shortcut_for_parameters_as_they_start_is_different(name: str, verdict: Compare) -> None:
     right, wrong, init, inputs, probe = SHORTCUTS[name]
     got, reason, report = verdict(right, wrong, inputs, init=init)
     assert got == "DIFFERENT"
@@ -85,7 +84,7 @@ def test_a_shortcut_for_parameters_as_they_start_is_different(name: str, verdict
     assert probe in {p["name"] for p in report.probes if p["status"] == "same"}
 
 
-def test_a_root_of_a_parameter_keeps_it_positive(verdict: Compare) -> None:  # noqa: F811
+def test_a_root_of_a_parameter_keeps_it_positive(verdict: Compare) -> None:
     init = "self.b = nn.Parameter(torch.ones(64))"
     got, reason, report = verdict("return x * self.b.sqrt()", "return self.b.sqrt() * x", ROWS, init=init)
     assert got == "SAME", reason
@@ -93,7 +92,7 @@ def test_a_root_of_a_parameter_keeps_it_positive(verdict: Compare) -> None:  # n
     assert "parameters" not in {p["name"] for p in report.probes}
 
 
-def test_a_buffer_that_the_candidate_is_not_given_is_left_alone(verdict: Compare) -> None:  # noqa: F811
+def test_a_buffer_that_the_candidate_is_not_given_is_left_alone(verdict: Compare) -> None:
     init = (
         "self.register_buffer('b', torch.linspace(1, 2, 64), persistent=False); self.c = nn.Parameter(torch.ones(64))"
     )
@@ -103,7 +102,7 @@ def test_a_buffer_that_the_candidate_is_not_given_is_left_alone(verdict: Compare
     assert got == "SAME", reason
 
 
-def test_a_buffer_that_has_to_stay_as_it_is_is_named(verdict: Compare) -> None:  # noqa: F811
+def test_a_buffer_that_has_to_stay_as_it_is_is_named(verdict: Compare) -> None:
     init = BUFFER.format("torch.ones(48, 48, dtype=torch.bool).tril()")
     right = "return torch.softmax((x @ x.mT).masked_fill(~self.b, float('-inf')), -1)"
     got, reason, report = verdict(right, right, ROWS, init=init)
@@ -111,7 +110,7 @@ def test_a_buffer_that_has_to_stay_as_it_is_is_named(verdict: Compare) -> None: 
     assert "buffer 'b' other than in blocks" in report.left_out
 
 
-def test_what_cannot_be_changed_together_is_changed_alone(verdict: Compare) -> None:  # noqa: F811
+def test_what_cannot_be_changed_together_is_changed_alone(verdict: Compare) -> None:
     init = f"{BUFFER.format('torch.zeros(64, dtype=torch.long)')}; self.register_buffer('c', torch.ones(64) > 0)"
     right = "assert not self.b.any(); return x * self.c"
     got, reason, report = verdict(right, right, ROWS, init=init)
@@ -164,7 +163,7 @@ def test_zeros_beside_numbers_become_numbers_and_positive_numbers_get_signs() ->
     ],
     ids=["positive", "zeros"],
 )
-def test_signs_and_zeros_of_a_parameter_are_nothing_to_rely_on(verdict: Compare, weight: str, wrong: str) -> None:  # noqa: F811
+def test_signs_and_zeros_of_a_parameter_are_nothing_to_rely_on(verdict: Compare, weight: str, wrong: str) -> None:
     init = f"self.w = nn.Parameter({weight})"
     got, reason, _ = verdict("return x * self.w", "return self.w * x", ROWS, init=init)
     assert got == "SAME", reason

@@ -22,7 +22,7 @@ from mm32.verify.judging.straight_through import StraightThrough
 from mm32.verify.judging.zeros import SkipsZeros
 from mm32.verify.probing import odd_answers
 from mm32.verify.worker import plain
-from verify.test_odd_data import ROWS, check_shortcut, verdict  # noqa: F401 - a fixture
+from verify.shortcuts import check_shortcut
 
 Compare = Callable[..., tuple[str, str, Any]]
 LINEAR = "self.l = nn.Linear(64, 64); self.s = torch.ones(64)"
@@ -198,7 +198,7 @@ SHORTCUTS: dict[str, tuple[str, str, str, str, str, str]] = {
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] if i % 2 else []) for i, name in enumerate(SHORTCUTS)]
 )
-def test_a_shortcut_that_usual_values_hide_is_different(name: str, verdict: Compare) -> None:  # noqa: F811
+def test_a_shortcut_that_usual_values_hide_is_different(name: str, verdict: Compare) -> None:
     check_shortcut(verdict, *SHORTCUTS[name])
 
 
@@ -224,19 +224,19 @@ LESS: dict[str, tuple[str, str, str, str]] = {
 
 
 @pytest.mark.parametrize("name", LESS)
-def test_a_nan_may_spread_less_than_the_references(name: str, verdict: Compare) -> None:  # noqa: F811
+def test_a_nan_may_spread_less_than_the_references(name: str, verdict: Compare) -> None:
     right, other, inputs, arguments = LESS[name]
     got, reason, _ = verdict(right, other, inputs, arguments=arguments)
     assert got == "SAME", reason
 
 
-def test_a_nan_that_counts_may_not_be_lost_in_a_transform(verdict: Compare) -> None:  # noqa: F811
+def test_a_nan_that_counts_may_not_be_lost_in_a_transform(verdict: Compare) -> None:
     lost = DIRECT.replace("return ", "x = torch.nan_to_num(x); return ")
     got, reason, _ = verdict(FILTER, lost, TWO, arguments="x, y")
     assert (got, reason[:14]) == ("DIFFERENT", "probe 'a NaN':"), reason
 
 
-def test_a_mask_that_is_added_hides_no_nan_of_further_inputs(verdict: Compare) -> None:  # noqa: F811
+def test_a_mask_that_is_added_hides_no_nan_of_further_inputs(verdict: Compare) -> None:
     causal = "f = torch.ones(32, 32).triu(1) > 0; s = q @ k.mT / 4; "
     right = causal + "return torch.softmax(s.masked_fill(f, float('-inf')), -1) @ v"
     added = causal + "return torch.softmax(s + torch.where(f, float('-inf'), 0.0), -1) @ v"
@@ -266,7 +266,7 @@ SPREAD = {
 
 
 @pytest.mark.parametrize("name", SPREAD)
-def test_a_nan_that_spreads_further_is_said_and_is_no_wrong_answer(name: str, verdict: Compare) -> None:  # noqa: F811
+def test_a_nan_that_spreads_further_is_said_and_is_no_wrong_answer(name: str, verdict: Compare) -> None:
     right, other = SPREAD[name]
     got, reason, report = verdict(right, other, "[torch.randn(16, 64)]")
     assert (got, reason) == ("SAME", "")
@@ -287,7 +287,7 @@ def test_where_a_nan_was_seen_one_is_right_and_numbers_are_judged_as_ever() -> N
         assert not judge(torch.tensor(wrong), [truth]).same
 
 
-def test_no_exception_takes_a_wrong_answer_to_infs_back(verdict: Compare) -> None:  # noqa: F811
+def test_no_exception_takes_a_wrong_answer_to_infs_back(verdict: Compare) -> None:
     """NaN in place of the first Inf that comes, and an exception at the next one."""
     wrong = (
         "self.n = getattr(self, 'n', 0) + bool(x.isinf().any())\n        if self.n > 1: raise ValueError('no')\n"
@@ -324,7 +324,7 @@ NOT_SPREAD = {
 
 
 @pytest.mark.parametrize("name", NOT_SPREAD)
-def test_a_nan_that_has_not_spread_is_different_and_told_why(name: str, verdict: Compare) -> None:  # noqa: F811
+def test_a_nan_that_has_not_spread_is_different_and_told_why(name: str, verdict: Compare) -> None:
     right, other, said = NOT_SPREAD[name]
     got, reason, _ = verdict(right, other, "[torch.randn(16, 64)]")
     assert got == "DIFFERENT"
@@ -332,7 +332,7 @@ def test_a_nan_that_has_not_spread_is_different_and_told_why(name: str, verdict:
     assert "tile" not in reason.replace(SPREAD_HINT, "")
 
 
-def test_what_an_input_of_few_values_was_is_said(verdict: Compare) -> None:  # noqa: F811
+def test_what_an_input_of_few_values_was_is_said(verdict: Compare) -> None:
     mean = "return torch.tanh((x * m[..., None]).sum(1) / m.sum(1, True).clamp(min=1e-6))"
     hard = "m = (m != 0).float(); " + mean
     for values, said in (
@@ -349,7 +349,7 @@ def test_what_an_input_of_few_values_was_is_said(verdict: Compare) -> None:  # n
     assert (got, report.left_out) == ("SAME", [])
 
 
-def test_ones_of_which_1_less_them_hides_scores_are_a_mask(verdict: Compare) -> None:  # noqa: F811
+def test_ones_of_which_1_less_them_hides_scores_are_a_mask(verdict: Compare) -> None:
     right = "return torch.softmax(x + (1 - m) * -1e4, -1)"
     other = "return torch.softmax(x.masked_fill(m == 0, float('-inf')), -1)"
     got, reason, report = verdict(right, other, "[torch.randn(8, 32), torch.ones(8, 32)]", arguments="x, m")
@@ -357,7 +357,7 @@ def test_ones_of_which_1_less_them_hides_scores_are_a_mask(verdict: Compare) -> 
     assert report.left_out == ["input 1 other than 0 and 1"]
 
 
-def test_labels_that_a_loss_leaves_out_are_said(verdict: Compare) -> None:  # noqa: F811
+def test_labels_that_a_loss_leaves_out_are_said(verdict: Compare) -> None:
     inputs = "[torch.randn(64, 10), torch.randint(0, 10, (64,))]"
     for right, said in (
         ("return F.cross_entropy(x, t)", ["labels of -100, which its loss leaves out"]),
@@ -369,7 +369,7 @@ def test_labels_that_a_loss_leaves_out_are_said(verdict: Compare) -> None:  # no
         assert report.left_out == said
 
 
-def test_few_bits_that_no_data_show_better_are_said(verdict: Compare) -> None:  # noqa: F811
+def test_few_bits_that_no_data_show_better_are_said(verdict: Compare) -> None:
     init = "self.a = nn.Linear(64, 256); self.b = nn.Linear(256, 64); self.n = nn.LayerNorm(64)"
     right = "return self.n(x + self.b(F.gelu(self.a(self.n(x)))))"
     pieces = (
@@ -383,14 +383,14 @@ def test_few_bits_that_no_data_show_better_are_said(verdict: Compare) -> None:  
     assert (got, report.left_out) == ("SAME", []), reason
 
 
-def test_larger_values_that_no_answer_is_finite_for_are_said(verdict: Compare) -> None:  # noqa: F811
+def test_larger_values_that_no_answer_is_finite_for_are_said(verdict: Compare) -> None:
     right = "return x.cumprod(1)"
     got, reason, report = verdict(right, right, "[torch.rand(8, 1024)]")
     assert got == "SAME", reason
     assert "larger values, for which the reference's own answer is not finite" in report.left_out
 
 
-def test_tensors_that_a_candidate_has_not_are_said(verdict: Compare) -> None:  # noqa: F811
+def test_tensors_that_a_candidate_has_not_are_said(verdict: Compare) -> None:
     right = "return torch.tanh(self.l(x) * getattr(self, 's', torch.ones(64)))"
     got, reason, report = verdict(
         right.replace("getattr(self, 's', torch.ones(64))", "self.s"),
@@ -525,7 +525,7 @@ def test_a_straight_through_estimator_is_what_it_lets_through() -> None:
 
 @pytest.mark.parametrize(("of_nan", "same"), [("-1.0", "SAME"), ("0.0", "DIFFERENT")])
 def test_an_answer_without_the_straight_through_estimator(
-    verdict: Compare,  # noqa: F811
+    verdict: Compare,
     of_nan: str,
     same: str,
 ) -> None:

@@ -1,0 +1,86 @@
+"""A card that is not there, and executables in place of kernels."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+from mm32 import cpu, dispatch, ops, packed, prepared
+from mm32 import plan as planning
+from mm32.cuda import launch
+from mm32.plan import H200, Card
+
+
+class Executable:
+    """In the place of launch.Executable: computes by numpy, and counts."""
+
+    made: list[planning.Plan] = []  # noqa: RUF012
+
+    def __init__(self, plan: planning.Plan, index: int) -> None:
+        self.plan = plan
+        Executable.made.append(plan)
+
+    def __call__(
+        self,
+        a: torch.Tensor,
+        b: torch.Tensor,
+        bias: torch.Tensor | None,
+        out: torch.Tensor,
+        packed_a: torch.Tensor | None = None,
+        packed_b: torch.Tensor | None = None,
+    ) -> None:
+        product = torch.from_numpy(a.detach().double().numpy() @ b.detach().double().numpy())
+        out.copy_(cpu.activate(product if bias is None else product + bias, self.plan.gemm.activation))
+
+    def pack(self, operand: torch.Tensor) -> torch.Tensor:
+        assert self.plan.workspace is not None
+        return torch.zeros(self.plan.workspace.bytes, dtype=torch.uint8)
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Card], None]]:
+    """CUDA's implementation of the operators under the CPU key, on an H200 where nothing is loaded; the function changes the
+    card."""
+    monkeypatch.setattr(launch, "Executable", Executable)
+    monkeypatch.setattr(launch, "card_of", lambda index: H200)
+    monkeypatch.setattr(prepared.cublas, "offered", lambda: None)
+    monkeypatch.setattr(prepared, "_missing", None)
+    monkeypatch.setattr(prepared, "_said", set())
+    Executable.made = []
+    prepared.CACHE.clear()
+    with torch.library._scoped_library("mm32", "IMPL") as library:
+        for name, run in (
+            ("matmul", ops._run_cuda),
+            ("matmul_out", ops._into(ops._run_cuda)),
+            ("pack", packed._pack_cuda),
+        ):
+            library.impl(name, run, "CPU", allow_override=True)
+        dispatch.learn("cpu", ops._run_cuda)
+        yield lambda other: monkeypatch.setattr(launch, "card_of", lambda index: other)
+    dispatch.learn("cpu", ops._run_torch)
+    prepared.CACHE.clear()
+
+
+def close(actual: torch.Tensor, expected: torch.Tensor) -> None:
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+def calls_made(run: Callable[[], object]) -> int:
+    """How many functions a call calls, in Python and in C: what its time on the host follows."""
+    count = 0
+
+    def note(frame: object, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    for _ in range(2):
+        run()
+    sys.setprofile(note)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return count
