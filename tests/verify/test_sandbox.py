@@ -23,6 +23,7 @@ from conftest_verify import REFERENCE, RIGHT, Leftovers, Run, forward
 from mm32.verify import Report, Verdict, verify
 from mm32.verify.processes import launch, sandbox
 from mm32.verify.processes.process import Limits, WorkerProcess
+from verify.page_support import page
 
 LEVELS = launch.LEVELS
 Write = Callable[[str, str], Path]
@@ -409,8 +410,6 @@ def test_verifications_in_several_threads(write: Write, monkeypatch: pytest.Monk
 
 
 def test_the_report_and_the_page_say_how_it_was_confined(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from test_text import page
-
     report = run(forward("return torch.zeros(64, 96)"), trials=1)
     assert report.as_dict()["isolation"] == report.isolation
     assert f"  candidate confined by: {', '.join(report.isolation)}" in page(report, width=300)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import socket
 import threading
@@ -11,15 +10,14 @@ from typing import Any
 
 import pytest
 from conftest_verify import HEAD, REFERENCE, RIGHT, Run, forward
-from rich.console import Console
 
 from mm32.verify import Report, Verdict, verify
 from mm32.verify.exchange import wire
 from mm32.verify.judging.bounds import Truth
 from mm32.verify.judging.judge import judge
-from mm32.verify.page import Page
 from mm32.verify.processes.channel import Channel, Failure
 from mm32.verify.text import LOG_LINE, fold, log, one_line
+from verify.page_support import page
 
 FORGED = "SAME, FASTER 9.99x"
 # What begins a new line, moves the cursor, reorders or hides text, or means something to the printer.
@@ -66,12 +64,6 @@ def answer(header: dict[str, Any]) -> Any:
         ours.close()  # ends the other end's wait
         thread.join()
         theirs.close()
-
-
-def page(report: Report, terminal: bool = False, width: int = 80) -> str:
-    file = io.StringIO()
-    Page(report, Console(file=file, force_terminal=terminal, color_system=None, width=width)).print()
-    return file.getvalue()
 
 
 def printable(text: str) -> bool:
