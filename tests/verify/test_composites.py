@@ -23,6 +23,10 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "softmax": (aten._softmax, (X, 1, False)),
     "softmax of columns": (aten._softmax, (X.t(), -1, False)),
     "log_softmax": (aten._log_softmax, (X, 0, False)),
+    "log_softmax of channels-last images": (
+        aten._log_softmax,
+        (IMAGES.to(memory_format=torch.channels_last), 1, False),
+    ),
     "logsumexp": (aten.logsumexp, (X, [1])),
     "logsumexp of all": (aten.logsumexp, (X, [0, 1], True)),
     "logsumexp of -Inf": (aten.logsumexp, (HOLE, [1])),
@@ -41,6 +45,7 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
         for weight in (None, WEIGHT)
         for ignored in (-100, 0)
     },
+    "nll of bytes": (aten.nll_loss_forward, (X, LABELS.clamp_min(0).to(torch.uint8), None, 1, -100)),
     "nll of one": (aten.nll_loss_forward, (X[0], torch.tensor(4), WEIGHT, 1, -100)),
 }
 
@@ -53,7 +58,7 @@ def test_a_sequence_gives_what_its_operator_gives(name: str) -> None:
     made, right = apart(*args), packet.default(*args)
     made, right = ((one,) if isinstance(one, Tensor) else one for one in (made, right))
     for a, b in zip(made, right, strict=True):
-        assert (a.shape, a.dtype) == (b.shape, b.dtype)
+        assert (a.shape, a.dtype, a.stride()) == (b.shape, b.dtype, b.stride())
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 

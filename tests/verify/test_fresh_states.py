@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mm32.verify.exchange.stacked import stacked, unstacked
+from mm32.verify.exchange.stacked import Stack, unstacked
 from mm32.verify.inputs.pools import Pools
 from mm32.verify.processes.channel import Failure, Reply
 from mm32.verify.reference import ReferenceRunner
@@ -151,12 +151,60 @@ def test_states_of_many_buffers_are_a_message_of_few_tensors() -> None:
         "e": torch.tensor(5),
     }
     other = {name: t + 1 for name, t in one.items()}
-    tensors, layout = stacked([one, other])
+    stack = Stack()
+    assert stack.add(one)
+    assert stack.add(other)
+    tensors = stack.tensors
     assert [(t.dtype, tuple(t.shape)) for t in tensors] == [(torch.float32, (2, 12)), (torch.int64, (2, 2))]
-    for made, state in zip(unstacked(tensors, layout), (one, other), strict=True):
+    for made, state in zip(unstacked(tensors, stack.layout), (one, other), strict=True):
         assert made.keys() == state.keys()
         assert all(torch.equal(made[name], t) and made[name].dtype == t.dtype for name, t in state.items())
-    assert unstacked(*stacked([])) == []
+    assert unstacked(Stack().tensors, []) == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"a": torch.ones(2), "b": torch.tensor([torch.inf, 1, 1])},
+        {"a": torch.ones(3), "b": torch.ones(2)},
+        {"a": torch.ones(2).double(), "b": torch.ones(3)},
+        {"a": torch.ones(2)},
+    ],
+)
+def test_states_are_finite_and_of_the_same_buffers(other: dict[str, Tensor]) -> None:
+    stack = Stack()
+    assert stack.add({"a": torch.ones(2), "b": torch.ones(3)})
+    assert not stack.add(other)
+    assert [len(t) for t in stack.tensors] == [1]
+
+
+def test_buffers_of_other_types_and_lazy_views_are_restored_too() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mean", torch.zeros(3))
+            self.register_buffer("low", torch.zeros(3, dtype=torch.bfloat16))
+            self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+            self.register_buffer("lazy", torch.fft.fft(torch.eye(4)).mH)
+            self.register_buffer("negated", torch.fft.fft(torch.eye(4)).mH.imag)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x
+
+    runner = ScriptRunner()
+    runner.model = Model()
+    runner.keep_state(["mean", "low", "count", "lazy", "negated"])
+    given = {"mean": torch.full((3,), 1.5), "low": torch.full((3,), 2.5), "count": torch.tensor(7.0)}
+    runner.restore_state(given)
+    own = dict(runner.model.named_buffers())
+    assert (own["mean"] == 1.5).all()
+    assert (own["low"] == 2.5).all()
+    assert own["low"].dtype == torch.bfloat16
+    assert int(own["count"]) == 7
+    assert torch.equal(own["lazy"].resolve_conj(), runner.kept_state["lazy"].resolve_conj())
+    own["lazy"].zero_()
+    runner.restore_state()
+    assert float(own["lazy"].abs().sum()) > 0
 
 
 def test_states_end_before_one_that_is_not_finite(tmp_path: Any) -> None:

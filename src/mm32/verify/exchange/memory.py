@@ -291,13 +291,13 @@ class DeviceRegion:
         targets: list[Tensor] = []
         small: list[Tensor] = []
         for at, values in vectors:
-            size = values.numel() * values.element_size()
-            target = whole[at : at + size].view(values.dtype)
-            if size > TOGETHER:
-                target.copy_(values)
+            data = values.contiguous().view(torch.uint8)  # one type for all, which one call takes
+            target = whole[at : at + data.numel()]
+            if data.numel() > TOGETHER:
+                target.view(values.dtype).copy_(values)
             else:
                 targets.append(target)
-                small.append(values)
+                small.append(data)
         if small:  # a network's buffers, hundreds of them
             torch._foreach_copy_(targets, small)
 

@@ -48,11 +48,13 @@ MEAN, SUM = 1, 2  # torch's numbers of a loss's reduction
 
 
 def _softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
+    x = x.contiguous()  # as the operator's result is, of which a model may take views
     powers = torch.exp(x - x.amax(dim, keepdim=True))
     return powers / powers.sum(dim, keepdim=True)
 
 
 def _log_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
+    x = x.contiguous()
     below = x - x.amax(dim, keepdim=True)
     return below - below.exp().sum(dim, keepdim=True).log()
 
@@ -105,7 +107,7 @@ def _nll_loss(
 ) -> tuple[Tensor, Tensor]:
     classes = x.dim() - 1
     counts = target != ignore_index
-    places = torch.where(counts, target, 0).unsqueeze(classes)
+    places = torch.where(counts, target, 0).unsqueeze(classes).long()
     if weight is not None:
         x = x * weight
     picked = torch.where(counts, -x.gather(classes, places).squeeze(classes), 0)

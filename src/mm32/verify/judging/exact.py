@@ -22,6 +22,7 @@ from .sizes import FEW, axes_of_columns, by_column, relative
 
 REPEATS, REPEATS_OF_FEW = 5, 2
 MANY_PLACES = 1 << 20  # integers of an output, beyond which one run has to do
+MOST_NAN = 256  # of so many entries one, more of which are not left out
 MANY_STATE = 1 << 24  # entries of a buffer that is not looked at
 
 
@@ -178,15 +179,18 @@ def _run(
     found, truth = [leaf for _, leaf in leaves(right)], [leaf for _, leaf in leaves(exact.output)]
     if len(found) != len(truth) or any(_shape(a) != _shape(b) for a, b in zip(found, truth, strict=True)):
         return exact
-    left, squares = twin.state(), [(0.0, 0.0)] * len(found)
+    left, squares, runs = twin.state(), [(0.0, 0.0)] * len(found), [0] * len(found)
     exact.flips, exact.steps = [0] * len(found), [0] * len(found)
     exact.entries, exact.sizes, exact.columns = [[]] * len(found), [[]] * len(found), [{}] * len(found)
-    # Few numbers, and integers of which few change: more runs tell how many.
+    # Few numbers, integers of which few change, and entries that are NaN in one run: more runs tell how many, and how far.
+    more = REPEATS_OF_FEW if few else REPEATS
     small = any(type(leaf) is float for leaf in found)
     small = small or any(isinstance(leaf, Tensor) and (leaf.numel() <= FEW or _is_place(leaf)) for leaf in found)
-    repeats = (REPEATS_OF_FEW if few else REPEATS) if small else 1
+    repeats = more if small else 1
     coarsest_of_all = max(coarse, default=2.0**-24)
-    for u, number in itertools.product(sorted(set(coarse)) or [coarsest_of_all], range(repeats)):
+    for u, number in itertools.product(sorted(set(coarse)) or [coarsest_of_all], range(more)):
+        if number >= repeats:
+            continue
         device = device_of(inputs, truth)
         if isinstance(counting, FewTerms):
             mode: Rounding = counting.again(u, seed + number, device)
@@ -196,7 +200,7 @@ def _run(
         exact.unordered |= mode.unordered
         for name, buffer in twin.state().items() if u == coarsest_of_all else ():
             if name in left and left[name].shape == buffer.shape:
-                apart = float((buffer - left[name]).norm())
+                apart = float((buffer - left[name]).nan_to_num_(nan=0.0, posinf=math.inf, neginf=-math.inf).norm())
                 exact.state[name] = max(exact.state.get(name, 0.0), apart)
         for i, one in enumerate(zip(found, truth, moved, strict=True)):
             own, right64, other = _numbers(*one)
@@ -212,17 +216,36 @@ def _run(
             if own.numel() <= FEW:
                 # An entry of which rounding decides whether it is a number at all is not judged by itself.
                 off = (other - right64).abs().reshape(-1).nan_to_num_(nan=math.inf, posinf=math.inf).tolist()
-                exact.entries[i] = [max(pair) for pair in zip(off, exact.entries[i] or off, strict=True)]
-            elif not few and own.dtype == torch.float32:
-                exact.sizes[i] = relative(other, right64)
-                apart_of = (other - right64).nan_to_num_(nan=0.0, posinf=math.inf, neginf=-math.inf)
-                exact.columns[i] = {str(axis): by_column(apart_of, axis).tolist() for axis in axes_of_columns(right64)}
+                exact.entries[i] = _larger(off, exact.entries[i])
             errors, *_ = Truth("", own, right64).measure(other)
+            if math.isnan(errors.normwise):
+                repeats, other = more, _where_a_number(other, right64)
+                errors, *_ = Truth("", own, right64).measure(other)
+            if own.numel() > FEW and not few and own.dtype == torch.float32:
+                exact.sizes[i] = _larger(relative(other, right64), exact.sizes[i])
+                apart_of = (other - right64).nan_to_num_(nan=math.inf, posinf=math.inf, neginf=-math.inf)
+                for axis in map(str, axes_of_columns(right64)):
+                    norms = by_column(apart_of, int(axis)).tolist()
+                    exact.columns[i] = {**exact.columns[i], axis: _larger(norms, exact.columns[i].get(axis, []))}
+            runs[i] += 1
             squares[i] = (squares[i][0] + errors.normwise**2, max(squares[i][1], errors.componentwise))
         if isinstance(mode, FewTerms):
             exact.additions = max(exact.additions, mode.additions)
-    exact.noise = [((square / repeats) ** 0.5, worst) for square, worst in squares]
+    exact.noise = [
+        ((square / max(count, 1)) ** 0.5, worst) for (square, worst), count in zip(squares, runs, strict=True)
+    ]
     return exact
+
+
+def _larger(new: list[float], old: list[float]) -> list[float]:
+    return [max(pair) for pair in zip(new, old or new, strict=True)]
+
+
+def _where_a_number(other: Tensor, right: Tensor) -> Tensor:
+    """A disturbed run, with the right numbers for the few that it has made NaN, of which it does not say how far off they may be:
+    another run may. Where it has made many NaN it stays, and says that rounding decides."""
+    lost = other.isnan() & ~right.isnan()
+    return other if int(lost.sum()) > max(1, other.numel() // MOST_NAN) else torch.where(lost, right, other)
 
 
 def device_of(inputs: Sequence[Any], outputs: Sequence[Any]) -> torch.device:

@@ -32,7 +32,8 @@ LONGEST = 1 << 22
 # column meets the same one twice.
 DRAWN = 1048573
 # Numbers that are drawn once for all tensors of at most SHORT entries: each takes a stretch of them, from a place drawn anew.
-POOL, SHORT = 1 << 16, 1 << 15
+# They are drawn anew after so many stretches: the same ones again and again would add up.
+POOL, SHORT, STRETCHES = 1 << 16, 1 << 15, 2048
 
 OF_DIFFERENCES = {"_cdist_forward", "_pdist_forward"}  # the difference of two equal numbers is 0, however it is rounded
 PRODUCTS = {
@@ -226,8 +227,8 @@ class Rounding(Mode):
         self.cut = cut
         self.generator = torch.Generator(device=device).manual_seed(seed) if u else None
         self.places = random.Random(seed)
-        self.pool: Tensor | None = None
-        self.one = torch.ones(())
+        self.stretches = 0  # that were taken
+        self.pool = self.one = torch.ones(())
         self.lengths: list[int] = []
         self.products = 0
         self.multiplications = 0  # of entry by entry: a loop over the steps of a sequence has many
@@ -312,9 +313,10 @@ class Rounding(Mode):
         count, spread = t.numel(), size * math.sqrt(12)
         with _disable_current_modes():  # these are no draws of the model's
             if count <= SHORT:
-                if self.pool is None:
+                if self.stretches % STRETCHES == 0:
                     self.pool = self._uniform(POOL, t.device)
                     self.one = torch.ones((), dtype=torch.float64, device=t.device)
+                self.stretches += 1
                 at = int(self.places.random() * (POOL - SHORT))
                 return t * torch.add(self.one, self.pool[at : at + count].view(t.shape), alpha=spread)
             factors = self._uniform(min(count, DRAWN), t.device).mul_(spread).add_(1.0)

@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 
 from .. import machine
 from ..exchange import handover, wire
-from ..exchange.stacked import stacked
+from ..exchange.stacked import Stack
 from ..judging import exact, oracle
 from ..judging.bounds import Truth
 from ..judging.draws import CannotReplay
@@ -153,21 +153,17 @@ class ReferenceRunner(ScriptRunner):
 
     def leave_states(self, request: Request) -> Answer:
         """The buffers that calls change, as calls on the script's inputs for "seeds" leave them, one after the other from the
-        usual state on; none that are not finite. They come stacked, with their "layout"."""
+        usual state on, up to one that is not finite or of other buffers. They come stacked, with their "layout"."""
         self.restore_state(self.usual_state)
-        found: list[dict[str, Tensor]] = []
+        found = Stack()
         for seed in request["seeds"]:
             given = self._given_for(seed)
             seed_everything(seed)
             self.call(given)
-            found.append({name: own.detach().clone() for name, own, _ in self._kept()})
+            if not found.add({name: own for name, own, _ in self._kept()}):
+                break
         self.restore_state()
-        tensors, layout = stacked(found)
-        finite = [t.isfinite().all(1) for t in tensors if t.is_floating_point() or t.is_complex()]
-        count = len(found)
-        for rows in finite:
-            count = min([count, *(~rows).nonzero().flatten()[:1].tolist()])
-        return {"value": [t[:count] for t in tensors], "layout": layout}
+        return {"value": found.tensors, "layout": found.layout}
 
     def make_inputs(self, request: Request) -> Answer:
         """The script's own inputs for a seed; they become the reference's, and go to the candidate.

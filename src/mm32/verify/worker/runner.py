@@ -180,13 +180,19 @@ class ScriptRunner:
 
     def restore_state(self, state: dict[str, Tensor] | None = None) -> None:
         """Give the kept buffers the values that every call finds, or those of `state` where they are of the same shape."""
-        targets, values = [], []
+        together: dict[Any, tuple[list[Tensor], list[Tensor]]] = {}  # a call may begin with hundreds
         for name, own, value in self._kept():
             given = state.get(name) if state is not None else None
-            targets.append(own.detach())
-            values.append(value if given is None or given.shape != own.shape else given)
-        if targets:
-            _copy_all(targets, values)  # a call may begin with hundreds
+            source, target = value if given is None or given.shape != own.shape else given, own.detach()
+            # One call for all is for buffers of one type, and for none that are lazily conjugated or negated.
+            if source.dtype is target.dtype and not (target.is_conj() or target.is_neg()):
+                targets, sources = together.setdefault((target.dtype, target.device), ([], []))
+                targets.append(target)
+                sources.append(source)
+            else:
+                target.copy_(source)
+        for targets, sources in together.values():
+            _copy_all(targets, sources)
 
     def changed_state(self) -> list[str]:
         """The kept buffers that are no longer as they were."""
