@@ -563,7 +563,7 @@ def test_entries_that_a_disturbed_run_makes_nan_do_not_hide_what_else_it_tells(r
 def test_small_tensors_are_not_disturbed_by_the_same_numbers_for_long() -> None:
     """Many small errors by numbers that do not cancel would add up to one of a single sign, the same in all entries."""
     t = torch.ones(64, dtype=torch.float64)
-    with Rounding(2.0**-24, 5):
+    with Rounding(2.0**-24, 6):
         for _ in range(30000):
             t = t * 1.0
     errors = (t - 1) * 2.0**24 / 30000**0.5
