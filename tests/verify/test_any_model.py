@@ -571,7 +571,7 @@ def test_small_tensors_are_not_disturbed_by_the_same_numbers_for_long() -> None:
     assert abs(float(errors.mean())) < 0.7
 
 
-def test_where_a_disturbed_run_is_mostly_nan_rounding_decides() -> None:
+def test_a_disturbed_run_that_is_mostly_nan_widens_no_bound() -> None:
     x = torch.rand(64, 64) + 0.5
 
     class Model(nn.Module):
@@ -579,8 +579,12 @@ def test_where_a_disturbed_run_is_mostly_nan_rounding_decides() -> None:
             return torch.sqrt(x * x - x.square())
 
     model = Model()
+    right = model(x) + 1.0
     found = exact.run(model, [x], [], model(x), 2.0**-24, 0)
     assert math.isnan(found.noise[0][0])
+    exact64 = right.double()
+    wide, narrow = (Truth("output", right, exact64, noise=n).own()[1] for n in (Errors(*found.noise[0]), None))
+    assert (wide.normwise, wide.componentwise) == (narrow.normwise, narrow.componentwise)
 
 
 @pytest.mark.parametrize("name", ["factor", "offset", "bfloat16"])
