@@ -283,7 +283,7 @@ class OnCard(torch.Tensor):
 
     wrong: ClassVar[list[str]] = []
     # Windows and what is kept of them are on the card by themselves; a map's cells and its codes are few.
-    FINE: ClassVar[set[str]] = {"window", "_judge_timed", "_drawn", "codes", "buffer_of"}
+    FINE: ClassVar[set[str]] = {"window", "judge_all", "_drawn", "codes", "buffer_of"}
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -19,6 +19,7 @@ from mm32.verify.probing.varied import DISTURBED
 from mm32.verify.processes.process import Limits
 from mm32.verify.reference import ReferenceRunner
 from mm32.verify.session import Session
+from mm32.verify.timed_calls import TimedCalls
 from verify import in_process
 
 SEED = 3
@@ -33,8 +34,9 @@ class Timed:
             f"    def forward(self, x):\n        {forward}\n\n\ndef get_inputs():\n    return [{inputs}]\n"
         )
         self.worker = in_process.Worker(ReferenceRunner(), "reference")
-        self.session = Session(folder / "reference.py", None, "auto", 1, SEED, Limits(), lambda text: None)
-        self.truth = self.session.truth = TruthSource(self.worker, lambda note: None)  # type: ignore[arg-type]
+        session = Session(folder / "reference.py", None, "auto", 1, SEED, Limits(), lambda text: None)
+        self.truth = TruthSource(self.worker, lambda note: None)  # type: ignore[arg-type]
+        self.timed = TimedCalls(session, None, self.truth)  # type: ignore[arg-type]
         self.worker.ask("load", path=str(folder / "reference.py"), class_name="Model")
         self.worker.ask("construct", seed=SEED)
         self.asked: list[bool] = []
@@ -57,7 +59,7 @@ class Timed:
 
     def judged(self, got: Any, disturb: bool = False) -> bool:
         self.asked.clear()
-        truths, result = self.session._judge_soon(self.truth.of, got, self.right, SEED, disturb)
+        truths, result = self.timed.soon(self.truth.of, got, self.right, SEED, disturb)
         assert len(truths) == len(leaves(self.right))
         return result.same
 
@@ -116,7 +118,7 @@ def test_what_only_a_disturbed_run_allows_is_the_same(timed: Made) -> None:
         assert of.asked == ([False, True] if number < DISTURBED else [True])
         assert of.judged(of.right)
         assert not of.judged(other * 1.01)
-        of.session.disturbed = min(of.session.disturbed, number + 1)
+        of.timed.disturbed = min(of.timed.disturbed, number + 1)
 
 
 def test_where_buffers_are_judged_as_well_it_is_disturbed_at_once(timed: Made) -> None:

@@ -8,7 +8,7 @@ import gc
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +16,19 @@ import torch
 from torch import Tensor
 
 from .compare import Comparison
-from .exchange import handover, wire
-from .judging.bounds import ROUNDOFF, Truth
-from .judging.judge import Judgement, judge
-from .judging.sizes import held_tightly
+from .exchange import handover
 from .judging.truth import TruthSource
-from .judging.widened import disturbed_again
 from .machine import card
-from .probing.varied import DISTURBED
 from .processes.channel import Failure
 from .processes.device_lock import DeviceLock
 from .processes.guard import Guard
 from .processes.launch import NoStart
 from .processes.process import Limits, WorkerProcess, close_all, is_ours, new_folder
-from .report import Report, judgement_record
+from .report import Report
 from .stop import Stop
 from .text import one_line
+from .timed_calls import UNTIMABLE, TimedCalls
 from .timing import one_call, repeated
-from .timing.kept import UNTIMED, Kept, Odd
 from .timing.repeated import Repetition
 from .timing.rounds import Timing, in_units, is_slowed
 from .timing.stage import TimingStage
@@ -47,8 +42,6 @@ SLOW, SLOW_TRIAL = 0.2, 3.0
 STAGE = re.compile(r"[^\d(:]*")  # what a stage is called without its numbers and names
 # Bytes of a card that a candidate may hold and not be blamed for what is missing, and how many times a call's inputs and outputs.
 HELD, CALLS_HELD = 2 << 30, 4
-UNTIMABLE = "not timed: the shapes of the reference's outputs depend on its data"
-SLOT, OTHERWISE = ", the reference's is ", ", for other data it is "
 LARGE = 1 << 30  # bytes of an output, above which fewer timed calls are judged, too: those that are kept fill the card
 
 
@@ -86,7 +79,6 @@ class Session:
         self.short = False  # of memory: another verification on the card may have had what was missing
         self.baselines: tuple[str, ...] = ("eager",)  # the first decides the verdict
         self.stages: dict[str, TimingStage] = {}  # by baseline
-        self.disturbed = 0  # outputs of timed calls for which a disturbed run was needed
         self.unsteady: TimingStage | None = None  # one whose calls are not timed, for the shapes of their outputs vary
 
     def run(self) -> Report:
@@ -311,9 +303,10 @@ class Session:
 
     def _time(self, comparison: Comparison) -> None:
         assert self.lock is not None
+        self.timed = TimedCalls(self, comparison, self.truth)
         if not self.stages and self.unsteady is not None and self.unsteady.unfit is not None:
             self.unsteady.workers["candidate"] = self.candidate
-            raise self._of_odd(self.unsteady.unfit, self.unsteady, comparison)
+            raise self.timed.of_odd(self.unsteady.unfit, self.unsteady)
         if not self.stages:
             raise Stop(Verdict.INCONCLUSIVE, UNTIMABLE)
         seconds = comparison.reference_seconds
@@ -330,7 +323,7 @@ class Session:
         for name in others:
             try:
                 other = self._measure(name, few, timeout, comparison)
-                other = self._by_one_call(self.stages[name], other, comparison)
+                other = self._by_one_call(self.stages[name], other)
             except Failure as failure:
                 if failure.role == "candidate":
                     raise
@@ -340,7 +333,7 @@ class Session:
                 self.report.baselines[name] = {**said, **other.record()}
             self.stages[name].close()
         measured = self._repeat(self.stages[first], measured, comparison)
-        measured = self._by_one_call(self.stages[first], measured, comparison)
+        measured = self._by_one_call(self.stages[first], measured)
         if measured.verdict is Verdict.SUSPECT and is_slowed(measured.fastest, measured.alone, self.device):
             measured = self._without_the_candidate(self.stages[first], measured)
         self.report.timing = measured.record()
@@ -375,7 +368,7 @@ class Session:
         further = baseline == self.report.baseline and self.report.building <= repeated.BUILT_SOON
         # A candidate whose buffers are others has no place for the reference's.
         stage.pools.vary_state = comparison.copied and set(stage.pools.state) <= comparison.given
-        with self._odd_outputs(stage, comparison), self._alone():
+        with self.timed.odd_outputs(stage), self._alone():
             self.at("timing")
             measured = stage.measure(
                 self.candidate,
@@ -385,17 +378,17 @@ class Session:
                 {o.name: o.inputs for o in comparison.odd_of_windows(few)},
                 further,
             )
-        self._judge_timed(stage, measured.kept, comparison)
+        self.timed.judge_all(stage, measured.kept)
         return measured
 
-    def _by_one_call(self, stage: TimingStage, measured: Timing, comparison: Comparison) -> Timing:
+    def _by_one_call(self, stage: TimingStage, measured: Timing) -> Timing:
         """FASTER, held to windows of one call, whose outputs are judged as well."""
         if measured.verdict is not Verdict.FASTER or measured.calls == 1:
             return measured
-        with self._odd_outputs(stage, comparison), self._alone():
+        with self.timed.odd_outputs(stage), self._alone():
             self.at("timing calls by themselves")
             measured, kept = stage.one_call(measured)
-        self._judge_timed(stage, kept, comparison)
+        self.timed.judge_all(stage, kept)
         found = measured.one_call
         if found is not None and found.says == one_call.UNCLEAR:
             self.note(
@@ -404,32 +397,6 @@ class Session:
                 "would bear the claim out"
             )
         return measured
-
-    @contextlib.contextmanager
-    def _odd_outputs(self, stage: TimingStage, comparison: Comparison) -> Iterator[None]:
-        try:
-            yield
-        except Odd as odd:
-            raise self._of_odd(odd, stage, comparison) from None
-
-    def _of_odd(self, odd: Odd, stage: TimingStage, comparison: Comparison) -> Stop:
-        """The verdict where a slot could not take an output. If the shapes of the reference's outputs depend on the data, its
-        calls cannot be timed; some of them are judged, untimed. Raises Stop where one is different."""
-        steady, calls = True, odd.calls[:UNTIMED]
-        own = sum(not probe for _, _, probe in calls)
-        for recipe, seed, probe in calls:
-            self.at("judging calls that could not be timed")
-            right = comparison.right = stage.reference_output(recipe, seed)
-            steady = steady and stage.fits(right)
-            stage.give_candidate(recipe)
-            got = comparison.output(seed)
-            if odd.role == "candidate" and steady and not stage.fits(got):
-                break  # as in the window
-            self._judge_call(got, right, seed, probe, "of data that are not timed", comparison, own)
-        if odd.role == "candidate" and steady:
-            return Stop(Verdict.DIFFERENT, f"the candidate's output of a timed call: {one_line(odd)}")
-        said = f" ({one_line(odd).replace(SLOT, OTHERWISE)})" if odd.role != "candidate" else ""
-        return Stop(Verdict.INCONCLUSIVE, UNTIMABLE + said)
 
     def _repeat(self, stage: TimingStage, measured: Timing, comparison: Comparison) -> Timing:
         """Where a difference is small, time fresh processes of both sides as well; all their outputs are judged as before."""
@@ -452,7 +419,7 @@ class Session:
                     self.caches = self._packed_caches()
                 stage.renew(self._fresh_candidate, load)
                 loaded = True
-                with self._odd_outputs(stage, comparison), self._alone(repetition):
+                with self.timed.odd_outputs(stage), self._alone(repetition):
                     self.at(f"timing fresh processes, {number}")
                     kept = stage.again(repetition, count)
             except (Failure, NoStart, OSError) as error:
@@ -466,7 +433,7 @@ class Session:
                     f"{one_line(getattr(error, 'message', error))}"
                 )
                 break
-            repetition.has_waited(self._judge_timed(stage, kept, comparison))
+            repetition.has_waited(self.timed.judge_all(stage, kept))
             repetition.is_judged()
         return repetition.conclude()
 
@@ -485,77 +452,3 @@ class Session:
         self.candidate = self._start("candidate", self.limits)
         self.report.isolation = [word for word in self.report.isolation if word in self.candidate.isolation]
         return self.candidate
-
-    def _judge_timed(self, stage: TimingStage, outputs: Sequence[Kept], comparison: Comparison) -> float:
-        """Judge outputs of timed calls like all others: a call that was timed must also be right. Seconds that other
-        verifications were waited for meanwhile."""
-        own = sum(not kept.probe for kept in outputs)  # on data of the script's own
-        waited = 0.0
-        for kept in outputs:
-            waited += self.let_others()
-            self.at("judging timed calls' outputs")
-            right = stage.reference_output(kept.recipe, kept.seed)
-            got = wire.beside(wire.rebuilt(right, iter(kept.leaves)), right)
-            left = stage.eager.ask("get_state").value if kept.state is not None else {}
-            disturb = kept.state is not None  # what rounding does to the buffers is asked for at once
-            self._judge_call(got, right, kept.seed, kept.probe, kept.why, comparison, own, disturb)
-            before = stage.pools.state_of(kept.recipe) if left and stage.pools.state else None
-            said = comparison.compare_state(left, comparison.truth.state, kept.state, before) if left else ""
-            if said:
-                raise Stop(Verdict.DIFFERENT, f"a timed call, on fresh data in the same storage: {said}")
-        if self.card is not None:  # the next windows may need it
-            stage.eager.ask("let_go")
-        return waited
-
-    def _judge_call(
-        self,
-        got: Any,
-        right: Any,
-        seed: int,
-        probe: str,
-        why: str,
-        comparison: Comparison,
-        own: int,
-        disturb: bool = False,
-    ) -> None:
-        """Judge an output for data as timed calls get them, which the reference has now. `own`: of how many such outputs the data
-        are the script's own; `disturb`: by a disturbed run in any case. Raises Stop where it differs."""
-        of = next((odd.truths for odd in comparison.odd if odd.name == probe), self.truth.of)
-        truths, result = self._judge_soon(of, got, right, seed, disturb)
-        self.report.timed_outputs.append({"why": why, **judgement_record(result)})
-        if not result.same:
-            comparison.draw(got, truths, result, "a timed call")
-            where = f"the data of probe {probe!r}" if probe else "fresh data"
-            raise Stop(
-                Verdict.DIFFERENT, f"the output of a timed call, on {where} in the same storage: {result.reason}"
-            )
-        said = "" if probe else comparison.likeness.of_timed_call(got, truths, result, seed, own)
-        if said:
-            raise Stop(Verdict.DIFFERENT, f"the output of a timed call, on fresh data in the same storage: {said}")
-
-    def _judge_soon(
-        self, of: Callable[..., list[Truth]], got: Any, right: Any, seed: int, disturb: bool
-    ) -> tuple[list[Truth], Judgement]:
-        """The judgement of an output, and the truths that it was judged by: those of `of`, for the reference's output `right`.
-
-        A disturbed run takes as long as a float64 run, and up to five are made. So one is asked for only where the output is not
-        the same without: every part of it is held to narrower bounds then. After some outputs for which it was needed it is asked
-        for at once, as of probes. Where all is integers, truth values and the like, and equal to the reference's, no run has
-        anything to say."""
-        if not disturb and not any(_rounded(leaf) for _, leaf in wire.leaves(right)):
-            truths = [Truth(path, leaf) for path, leaf in wire.leaves(right)]
-            if (result := judge(got, truths)).same:
-                return truths, result
-        # Of a product no run is disturbed.
-        if not disturb and self.truth.contraction is None and self.disturbed < DISTURBED:
-            truths = held_tightly(of(seed, right, noise=False))
-            if (result := judge(got, truths)).same:
-                return truths, result
-            self.disturbed += 1
-        truths = of(seed, right)
-        return truths, disturbed_again(self.truth, judge(got, truths), truths, got, right, seed)
-
-
-def _rounded(leaf: Any) -> bool:
-    """Whether a leaf of an output is a number that rounding may move, and whose error is measured."""
-    return leaf.dtype in ROUNDOFF if isinstance(leaf, Tensor) else isinstance(leaf, (float, complex))

@@ -1,0 +1,138 @@
+"""Judges outputs of timed calls like all others: a call that was timed must also be right."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from .compare import Comparison
+from .exchange import wire
+from .judging.bounds import ROUNDOFF, Truth
+from .judging.judge import Judgement, judge
+from .judging.sizes import held_tightly
+from .judging.truth import TruthSource
+from .judging.widened import disturbed_again
+from .probing.varied import DISTURBED
+from .report import judgement_record
+from .stop import Stop
+from .text import one_line
+from .timing.kept import UNTIMED, Kept, Odd
+from .timing.stage import TimingStage
+from .verdict import Verdict
+
+if TYPE_CHECKING:
+    from .session import Session
+
+UNTIMABLE = "not timed: the shapes of the reference's outputs depend on its data"
+SLOT, OTHERWISE = ", the reference's is ", ", for other data it is "
+
+
+class TimedCalls:
+    """Those of a session, of all its baselines. `disturbed`: outputs for which a disturbed run was needed."""
+
+    def __init__(self, session: Session, comparison: Comparison, truth: TruthSource):
+        self.session, self.comparison, self.truth = session, comparison, truth
+        self.disturbed = 0
+
+    @contextlib.contextmanager
+    def odd_outputs(self, stage: TimingStage) -> Iterator[None]:
+        try:
+            yield
+        except Odd as odd:
+            raise self.of_odd(odd, stage) from None
+
+    def of_odd(self, odd: Odd, stage: TimingStage) -> Stop:
+        """The verdict where a slot could not take an output. If the shapes of the reference's outputs depend on the data, its
+        calls cannot be timed; some of them are judged, untimed. Raises Stop where one is different."""
+        steady, calls, comparison = True, odd.calls[:UNTIMED], self.comparison
+        own = sum(not probe for _, _, probe in calls)
+        for recipe, seed, probe in calls:
+            self.session.at("judging calls that could not be timed")
+            right = comparison.right = stage.reference_output(recipe, seed)
+            steady = steady and stage.fits(right)
+            stage.give_candidate(recipe)
+            got = comparison.output(seed)
+            if odd.role == "candidate" and steady and not stage.fits(got):
+                break  # as in the window
+            self._call(got, right, seed, probe, "of data that are not timed", own)
+        if odd.role == "candidate" and steady:
+            return Stop(Verdict.DIFFERENT, f"the candidate's output of a timed call: {one_line(odd)}")
+        said = f" ({one_line(odd).replace(SLOT, OTHERWISE)})" if odd.role != "candidate" else ""
+        return Stop(Verdict.INCONCLUSIVE, UNTIMABLE + said)
+
+    def judge_all(self, stage: TimingStage, outputs: Sequence[Kept]) -> float:
+        """Judge outputs of timed calls like all others: a call that was timed must also be right. Seconds that other
+        verifications were waited for meanwhile."""
+        own = sum(not kept.probe for kept in outputs)  # on data of the script's own
+        waited = 0.0
+        for kept in outputs:
+            waited += self.session.let_others()
+            self.session.at("judging timed calls' outputs")
+            right = stage.reference_output(kept.recipe, kept.seed)
+            got = wire.beside(wire.rebuilt(right, iter(kept.leaves)), right)
+            left = stage.eager.ask("get_state").value if kept.state is not None else {}
+            disturb = kept.state is not None  # what rounding does to the buffers is asked for at once
+            self._call(got, right, kept.seed, kept.probe, kept.why, own, disturb)
+            before = stage.pools.state_of(kept.recipe) if left and stage.pools.state else None
+            said = self.comparison.compare_state(left, self.truth.state, kept.state, before) if left else ""
+            if said:
+                raise Stop(Verdict.DIFFERENT, f"a timed call, on fresh data in the same storage: {said}")
+        if self.session.card is not None:  # the next windows may need it
+            stage.eager.ask("let_go")
+        return waited
+
+    def _call(
+        self,
+        got: Any,
+        right: Any,
+        seed: int,
+        probe: str,
+        why: str,
+        own: int,
+        disturb: bool = False,
+    ) -> None:
+        """Judge an output for data as timed calls get them, which the reference has now. `own`: of how many such outputs the data
+        are the script's own; `disturb`: by a disturbed run in any case. Raises Stop where it differs."""
+        comparison = self.comparison
+        of = next((odd.truths for odd in comparison.odd if odd.name == probe), self.truth.of)
+        truths, result = self.soon(of, got, right, seed, disturb)
+        self.session.report.timed_outputs.append({"why": why, **judgement_record(result)})
+        if not result.same:
+            comparison.draw(got, truths, result, "a timed call")
+            where = f"the data of probe {probe!r}" if probe else "fresh data"
+            raise Stop(
+                Verdict.DIFFERENT, f"the output of a timed call, on {where} in the same storage: {result.reason}"
+            )
+        said = "" if probe else comparison.likeness.of_timed_call(got, truths, result, seed, own)
+        if said:
+            raise Stop(Verdict.DIFFERENT, f"the output of a timed call, on fresh data in the same storage: {said}")
+
+    def soon(
+        self, of: Callable[..., list[Truth]], got: Any, right: Any, seed: int, disturb: bool
+    ) -> tuple[list[Truth], Judgement]:
+        """The judgement of an output, and the truths that it was judged by: those of `of`, for the reference's output `right`.
+
+        A disturbed run takes as long as a float64 run, and up to five are made. So one is asked for only where the output is not
+        the same without: every part of it is held to narrower bounds then. After some outputs for which it was needed it is asked
+        for at once, as of probes. Where all is integers, truth values and the like, and equal to the reference's, no run has
+        anything to say."""
+        if not disturb and not any(_rounded(leaf) for _, leaf in wire.leaves(right)):
+            truths = [Truth(path, leaf) for path, leaf in wire.leaves(right)]
+            if (result := judge(got, truths)).same:
+                return truths, result
+        # Of a product no run is disturbed.
+        if not disturb and self.truth.contraction is None and self.disturbed < DISTURBED:
+            truths = held_tightly(of(seed, right, noise=False))
+            if (result := judge(got, truths)).same:
+                return truths, result
+            self.disturbed += 1
+        truths = of(seed, right)
+        return truths, disturbed_again(self.truth, judge(got, truths), truths, got, right, seed)
+
+
+def _rounded(leaf: Any) -> bool:
+    """Whether a leaf of an output is a number that rounding may move, and whose error is measured."""
+    return leaf.dtype in ROUNDOFF if isinstance(leaf, Tensor) else isinstance(leaf, (float, complex))
