@@ -2,6 +2,7 @@
 
 truth, exact         float64 results and bounds, as the tool asks for them and as the reference's process makes them
 rounding, few_terms  how far rounding may move an output; the same where sums have few terms
+composites           operators with sums inside, as sequences of simpler ones
 widened              wider bounds by further disturbed runs
 draws                random numbers, recorded and given again to the run in float64
 places               what would end a GPU's context: places and probabilities that are none
