@@ -9,6 +9,7 @@ reference's (reference/) and the candidate's (worker/), which can lie. Of both:
     inputs/                what the scripts are run on: fresh data, variations, probes
     judging/               same or different: float64 truths, bounds, the judge, its self-test
     timing/                faster or not: windows, rounds, the rule
+    timed_calls            the outputs of timed calls, judged like all others
     processes/             scripts' processes, and what they may see and do
     exchange/              how values pass between the tool and a worker
     worker/, reference/    the programs that run beside a candidate, and beside the reference
