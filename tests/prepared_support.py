@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterator
 
@@ -40,6 +41,22 @@ class Executable:
         return torch.zeros(self.plan.workspace.bytes, dtype=torch.uint8)
 
 
+@contextlib.contextmanager
+def cuda_under_cpu() -> Iterator[None]:
+    """CUDA's implementation of the operators under the CPU key; no plan is left behind."""
+    with torch.library._scoped_library("mm32", "IMPL") as library:
+        for name, run in (
+            ("matmul", ops._run_cuda),
+            ("matmul_out", ops._into(ops._run_cuda)),
+            ("pack", packed._pack_cuda),
+        ):
+            library.impl(name, run, "CPU", allow_override=True)
+        dispatch.learn("cpu", ops._run_cuda)
+        yield
+    dispatch.learn("cpu", ops._run_torch)
+    prepared.CACHE.clear()
+
+
 @pytest.fixture
 def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Card], None]]:
     """CUDA's implementation of the operators under the CPU key, on an H200 where nothing is loaded; the function changes the
@@ -51,17 +68,8 @@ def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Card], None]]:
     monkeypatch.setattr(prepared, "_said", set())
     Executable.made = []
     prepared.CACHE.clear()
-    with torch.library._scoped_library("mm32", "IMPL") as library:
-        for name, run in (
-            ("matmul", ops._run_cuda),
-            ("matmul_out", ops._into(ops._run_cuda)),
-            ("pack", packed._pack_cuda),
-        ):
-            library.impl(name, run, "CPU", allow_override=True)
-        dispatch.learn("cpu", ops._run_cuda)
+    with cuda_under_cpu():
         yield lambda other: monkeypatch.setattr(launch, "card_of", lambda index: other)
-    dispatch.learn("cpu", ops._run_torch)
-    prepared.CACHE.clear()
 
 
 def close(actual: torch.Tensor, expected: torch.Tensor) -> None:

@@ -22,11 +22,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import driver_stub
 import mm32
 from mm32 import dispatch, fast_path, gemm, ops, prepared, transforms
-from mm32 import packed as packed_module
 from mm32.cuda import cublas, driver, launch
 from mm32.errors import LaunchError
 from mm32.plan import H200, Plan, plan
-from prepared_support import calls_made
+from prepared_support import calls_made, cuda_under_cpu
 
 pytestmark = pytest.mark.filterwarnings("ignore:Warning only once for all operators")
 
@@ -37,17 +36,8 @@ def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[driver_stub.Driver]:
     made = driver_stub.install(monkeypatch)
     monkeypatch.setattr(cublas, "_PRODUCTS", _kernels("CPU", ".out"))
     monkeypatch.setattr(cublas, "_NEW", _kernels("CPU", ""))
-    with torch.library._scoped_library("mm32", "IMPL") as library:
-        for name, run in (
-            ("matmul", ops._run_cuda),
-            ("matmul_out", ops._into(ops._run_cuda)),
-            ("pack", packed_module._pack_cuda),
-        ):
-            library.impl(name, run, "CPU", allow_override=True)
-        dispatch.learn("cpu", ops._run_cuda)
+    with cuda_under_cpu():
         yield made
-    dispatch.learn("cpu", ops._run_torch)
-    prepared.CACHE.clear()
 
 
 def _kernels(key: str, overload: str) -> dict[int, Any]:
