@@ -1,8 +1,8 @@
 """Compiles the usual forms of the kernels for each architecture, to come with a wheel (`make cubins`, mm32/cuda/prebuilt.py).
 
-Which forms are usual is derived: the products of the records under results/ are planned for a card of each architecture, and of
-the plans' forms those are taken that SHARE of the plans need, the cheapest first. Of the architectures asked for, files of other
-forms, of older sources and of another compiler are removed. `--list` prints the forms and compiles nothing.
+Which forms are usual is derived: the products of the records under results/ and of linear layers are planned for a card of each
+architecture, and of the plans' forms those are taken that SHARE of the plans need, the cheapest first. Of the architectures asked
+for, files of other forms, of older sources and of another compiler are removed. `--list` prints the forms and compiles nothing.
 
     python benchmarks/prebuild.py [--arch sm_90a ...] [--list]
 """
@@ -10,6 +10,7 @@ forms, of older sources and of another compiler are removed. `--list` prints the
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 import time
@@ -33,23 +34,45 @@ from mm32.plan.plan import ACCUMULATE
 RESULTS = Path(__file__).parent / "results"
 RECORDS = ("main", "shapes", "auto", "ieee")
 CARDS = (cards.A100, cards.A10, cards.L40S, cards.H200, cards.B200, cards.RTX_5090)  # one of each architecture
+TOKENS, WIDTHS, VOCABULARY = 2048, (768, 1024, 4096), 50257  # of the linear layers
 SHARE = 0.95  # of the plans of the records' products
 MOST_BYTES = 20 * 2**20  # of all cubins, compressed
 
 Form = tuple[str, tuple[tuple[str, int], ...]]  # source, constants
 
 
-def products() -> Iterator[Gemm]:
-    """What the records hold, each product once, as contiguous aligned operands."""
-    seen = set()
+def _layers() -> Iterator[dict[str, Any]]:
+    """The products of transformers' linear layers: forward with a bias, then the gradients of the input and of the weight."""
+    shapes = [(width, out * width) for width in WIDTHS for out in (1, 3, 4)] + [(4 * width, width) for width in WIDTHS]
+    for inside, outside in [*shapes, (WIDTHS[0], VOCABULARY)]:
+        yield _row(TOKENS, inside, outside, "nt", bias=True)
+        yield _row(TOKENS, outside, inside, "nn")
+        yield _row(outside, TOKENS, inside, "tn")
+
+
+def _row(m: int, k: int, n: int, layout: str, *, bias: bool = False) -> dict[str, Any]:
+    return {"m": m, "n": n, "k": k, "layout": layout, "bias": bias, "activation": None, "batch": 1}
+
+
+def _recorded() -> Iterator[dict[str, Any]]:
+    """The products of the records, and each `x @ weight.T` with a bias too, as a linear layer has it."""
     for path in sorted(RESULTS.glob("*/*.json")):
         if path.stem not in RECORDS:
             continue
         for row in json.loads(path.read_text())["rows"]:
-            key = tuple(row[name] for name in ("m", "n", "k", "layout", "bias", "activation", "batch"))
-            if key not in seen:
-                seen.add(key)
-                yield _gemm(row)
+            yield row
+            if row["layout"] == "nt":
+                yield {**row, "bias": True}
+
+
+def products() -> Iterator[Gemm]:
+    """What the records and linear layers compute, each product once, as contiguous aligned operands."""
+    seen = set()
+    for row in itertools.chain(_recorded(), _layers()):
+        key = tuple(row[name] for name in ("m", "n", "k", "layout", "bias", "activation", "batch"))
+        if key not in seen:
+            seen.add(key)
+            yield _gemm(row)
 
 
 def _gemm(row: dict[str, Any]) -> Gemm:

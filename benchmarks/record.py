@@ -9,10 +9,22 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from mm32.bench import host, measure, record, sensors, suite, summary
+
+
+def kept(path: Path) -> list[dict[str, Any]]:
+    """The rows of the record that is there; none without one. ValueError if it is of another card, of other versions or of other
+    kernels: its rows must not stand in one table with new ones."""
+    if not path.exists():
+        return []
+    made = record.read(path)
+    if made["environment"] != record.environment() or record.stale(made):
+        raise ValueError(f"{path} is of another card, other versions or older kernels: measure all, without --resume")
+    return list(made["rows"])
 
 
 def main() -> int:
@@ -25,6 +37,7 @@ def main() -> int:
     parser.add_argument(
         "--energy", action="store_true", help="a call's energy too: half a second and more for each time"
     )
+    parser.add_argument("--resume", action="store_true", help="only the cases that the record of this card has not got")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         print("benchmarks/record.py needs a CUDA device; torch finds none here", file=sys.stderr)
@@ -37,7 +50,9 @@ def main() -> int:
             record.write(folder / "host.json", record.make(name, host.measure(), host.METHOD))
             continue
         cases, implementations = suite.SETS[name]
-        rows = []
+        rows = kept(folder / f"{name}.json") if options.resume else []
+        done = {row["case"] for row in rows}
+        cases = [case for case in cases if case.name not in done]
         for row in measure.measure_all(cases, implementations, options.rounds, sensor=sensor, energy=options.energy):
             rows.append(row)
             print(summary.line(row), flush=True)

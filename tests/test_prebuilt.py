@@ -173,6 +173,18 @@ def test_usual_forms_are_enough_for_the_recorded_plans(prebuild: Any, card: Any)
     assert {source for source, _ in chosen} <= sources
 
 
+def test_a_linear_layer_needs_no_compiling(prebuild: Any) -> None:
+    """Its bias, its gradients: what most models' first step computes."""
+    chosen = set(prebuild.usual(H200))
+    forward = torch.empty(2048, 768, device="meta"), torch.empty(2304, 768, device="meta").T
+    gradient = torch.empty(2048, 2304, device="meta")
+    bias = torch.empty(2304, device="meta")
+    for a, b, added in ((*forward, bias), (gradient, forward[1].T, None), (gradient.T, forward[0], None)):
+        out = torch.empty(a.shape[0], b.shape[1], device="meta")
+        launches = plan(gemm.describe(a, b, added, out), H200, torch="fp32").launches
+        assert launches and {(one.source, one.constants) for one in launches} <= chosen
+
+
 def test_the_products_are_those_of_the_records(prebuild: Any) -> None:
     listed = list(prebuild.products())
     assert gemm.from_layout("tt", 2048, 4096, 8192) in listed
