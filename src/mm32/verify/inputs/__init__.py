@@ -5,6 +5,7 @@ integers     fresh indices, lengths and masks for the same
 catalogue    the probes of any model: names, what they ask, how they are judged
 variations   their data, made from the model's own
 regrouped    the same of integers, truth values and symmetric matrices
+redrawn      integers that get_inputs draws, at other places of the ranges that it draws from
 contents     what a tensor of inputs holds
 seen         what the inputs of all comparisons had in common
 states       other parameters and buffers for the same

@@ -179,6 +179,31 @@ VARIATIONS = (
         outside=False,
         ties=True,
     ),
+    *(
+        Variation(name, asks, outside=False, ties=True, equal=True)
+        for name, asks in (
+            (
+                "smallest integers",
+                "integers that get_inputs draws, many the least of their range: an empty length, a first place, show",
+            ),
+            (
+                "largest integers",
+                "integers that get_inputs draws, many the largest of their range: a length that is full, a last place, show",
+            ),
+            (
+                "equal integers",
+                "integers that get_inputs draws, half of them what stands before them: repetition that is left out shows",
+            ),
+            (
+                "multiples among integers",
+                "integers that get_inputs draws, multiples of what the model divides by: what happens every so often shows",
+            ),
+            (
+                "integers on edges",
+                "integers that get_inputs draws, beside and on what the model compares with: the wrong side shows",
+            ),
+        )
+    ),
     Variation(
         "sorted integers",
         "integers and truth values in order along their axes: what takes them for scattered shows",

@@ -30,6 +30,7 @@ LOOKUPS = (
 LIMITED = {"bernoulli": 1, "poisson": 1, "multinomial": 1, "binomial": 2, "binary_cross_entropy": 2}
 # Operators that tell on which side of a number another one lies.
 COMPARES = {"gt", "ge", "lt", "le", "eq", "ne", "sign", "heaviside", "bucketize", "searchsorted"}
+DIVIDES = {"remainder", "fmod", "floor_divide", "div"}  # operators whose rest, or whole part, depends on an integer
 BOUNDED = {"sigmoid", "softmax", "_softmax", "hardsigmoid"}  # operators whose results lie between 0 and 1
 
 
@@ -76,6 +77,7 @@ class Recorder(Mode):
         self._casts = WeakTensorKeyDictionary()  # results of casts, and views of them
         self.names: set[str] = set()  # of all operators
         self.compared: set[float] = {0.0}  # numbers that entries are compared with
+        self.divisors: set[int] = set()  # integers that entries are divided by, for the rest or for the whole part
         self.smallest: int | None = None  # axis of what they look something up in by integers
         self.asks_nan = False  # whether the model does something for NaN
 
@@ -85,6 +87,8 @@ class Recorder(Mode):
         name = base_name(func._schema.name)
         if name in COMPARES:
             self.compared |= {float(a) for a in args if type(a) in (int, float)}
+        if name in DIVIDES:
+            self.divisors |= {abs(a) for a in args if type(a) is int and abs(a) > 1}
         self.asks_nan |= name in FOR_NAN or (name in ("eq", "ne") and len(args) > 1 and args[0] is args[1])
         if any(word in func._schema.name for word in LOOKUPS):
             shape = args[0].shape if args and isinstance(args[0], Tensor) else ()

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from ..exchange.wire import leaves
+from ..inputs import redrawn
 from ..inputs.catalogue import MILDER, NO_PARAMETERS, VARIATIONS, Variation
-from ..inputs.contents import WIDEST
+from ..inputs.contents import LEAST, WIDEST
 from ..inputs.isolating import FEW, ISOLATING
 from ..inputs.states import not_given
 from ..judging.bounds import U32, Truth
@@ -76,7 +77,9 @@ class VariedProbes(OddAnswers):
         few = [v for v in ISOLATING for _ in range(draws if v.name == "impulses" else 1)]
         # Of those, a float64 run takes several times as long: where it takes long as it is, all others come before.
         first = FIRST if comparison.trial_seconds <= SLOW_TRIAL else len(VARIATIONS)
-        kinds = [*VARIATIONS[:first], *few, *VARIATIONS[first:]]
+        kinds = [*VARIATIONS[:first], *few]
+        for variation in VARIATIONS[first:]:
+            kinds += [variation] * (redrawn.TURNS if variation.name in redrawn.REPEATED and self._few_integers() else 1)
         for number, variation in enumerate(kinds):
             self.next(variation.name)
             if (variation.few and self.entries() > FEW) or self._again_in_vain(variation):
@@ -96,6 +99,11 @@ class VariedProbes(OddAnswers):
                 self.report.probes.append(skipped[0])
         self._build_as_usual()
         return worst
+
+    def _few_integers(self) -> bool:
+        """Whether an input is one integer, or few."""
+        found = (leaf for _, leaf in leaves(self.comparison.inputs))
+        return any(type(t) is int or (isinstance(t, Tensor) and t.dtype in WIDEST and t.numel() < LEAST) for t in found)
 
     def _probe_again(self, variation: Variation, seed: int, own: Any, begin: float) -> tuple[Judgement | None, bool]:
         """As `_probe`. Where the candidate makes NaN of what is Inf or finite in the reference, they are put elsewhere, some

@@ -5,9 +5,10 @@ gauge of errors, and results computed wrongly on purpose. No candidate is loaded
 worker/ that imports it: the reference has to run by the same code as the candidate, or their times would not compare.
 The tool's own process never imports this package; process.py starts it.
 
-    runner    the model, its inputs, its truth
-    varied    other inputs and parameters, for probes
-    freedom   what it leaves open about NaN and Inf
+    runner     the model, its inputs, its truth
+    varied     other inputs and parameters, for probes
+    constants  what its script divides integers by, and compares them with
+    freedom    what it leaves open about NaN and Inf
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from .. import text
 from ..exchange import wire
-from ..inputs import catalogue, contents, isolating, probes, regrouped, states, variations
+from ..inputs import catalogue, contents, isolating, probes, redrawn, regrouped, states, variations
 from ..inputs.catalogue import Variation
 from ..inputs.contents import has_structure
 from ..judging.draws import COMPARES, LOOKUPS, Watch
@@ -22,6 +22,7 @@ from ..judging.places import GUARDED, LOOKED_UP, Guard
 from ..judging.rounding import U32
 from ..worker import plain
 from ..worker.runner import Answer, Request
+from . import constants
 
 if TYPE_CHECKING:
     from .runner import ReferenceRunner
@@ -61,6 +62,7 @@ class Varied:
 
     def __init__(self, runner: ReferenceRunner):
         self.runner = runner
+        self.draws_integers = True  # whether get_inputs draws any, for all that is known
 
     def vary(self, request: Request) -> Answer:
         """Fill the inputs with other data made from them ("name", "seed"), or change the parameters; return both, or
@@ -153,6 +155,8 @@ class Varied:
         elif name == "another draw":
             other = pytree.tree_leaves(runner.script_inputs(request["seed"])) if variations.alike(leaves) else []
             filled = variations.of_another_draw(leaves, other, generator)
+        elif name in redrawn.NAMES:
+            filled = self._redrawn(name, leaves, request["seed"])
         elif name in ("other integers", "integers in other places"):
             exchange = name == "integers in other places"
             filled = regrouped.replaced(leaves, generator, exchange, request["steady"])
@@ -163,6 +167,35 @@ class Varied:
         if name == "ones and zeros" and not self._may_rise(1):
             filled = [old if _all_zero(old) else new for old, new in zip(leaves, filled, strict=True)]
         return filled
+
+    def _redrawn(self, name: str, leaves: list[Any], seed: int) -> list[Any]:
+        """What get_inputs makes of other integers of the ranges that it draws from. Raises CannotVary, with nothing to report
+        where it draws none."""
+        runner = self.runner
+        choose = redrawn.choice(name, self._numbers(), seed) if self.draws_integers else None
+        if choose is None:
+            raise contents.CannotVary("")
+        with redrawn.Redraw(choose, seed) as redraw:
+            try:
+                filled = pytree.tree_leaves(runner.script_inputs(seed))
+            except Exception as error:
+                raise contents.CannotVary(
+                    text.one_line(f"get_inputs fails with other integers of its ranges: {error}", 160)
+                ) from error
+        self.draws_integers = redraw.drawn > 0
+        if not redraw.changed or [_kind(new) for new in filled] != [_kind(old) for old in leaves]:
+            raise contents.CannotVary("")
+        return filled
+
+    def _numbers(self) -> redrawn.Numbers:
+        """What the model divides integers by and compares them with, by its operators and by its script."""
+        runner = self.runner
+        assert runner.script is not None
+        found = constants.numbers(runner.path.read_text(), vars(runner.script.module), runner.model)
+        if runner.recorder is None:
+            return found
+        compared = {int(number) for number in runner.recorder.compared if number.is_integer()}
+        return redrawn.Numbers(found.divisors | runner.recorder.divisors, found.compared | compared)
 
     def _change_state(
         self, variation: Variation, generator: torch.Generator, seed: int, unvaried: list[str]
@@ -310,6 +343,11 @@ class Varied:
 def _same(a: Any, b: Any) -> bool:
     """Whether an input was left as it is. NaN in it was put there."""
     return a is b or not isinstance(a, Tensor) or bool(torch.equal(a, b))
+
+
+def _kind(value: Any) -> Any:
+    """What an input of another draw has to have in common."""
+    return (value.shape, value.dtype) if isinstance(value, Tensor) else type(value)
 
 
 def _all_zero(value: Any) -> bool:
