@@ -371,7 +371,7 @@ class Comparison:
         own = judge(self.right, truths)
         if own.same:
             numbers = [as_tensors(t.reference, t)[1] if type(t.reference) is float else t for t in truths]
-            loose = [t.own()[1].normwise for t in numbers if t.noise is not None and t.u > 0]
+            loose = [t.without_ties().own()[1].normwise for t in numbers if t.noise is not None and t.u > 0]
             if loose and min(loose) > DECIDED:
                 said = f"rounding alone moves the reference's output by {min(loose):.2g} of its size"
                 if trial and self.build["state"]:

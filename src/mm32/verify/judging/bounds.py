@@ -51,6 +51,7 @@ class Truth:
     disturbed run moves each; of more, `sizes` says so of those of each size, and `moved` of each column by axis (sizes.py).
     With `rows`, `exact` is of those entries of the first axis only. `unordered`: on the way equal entries were sorted, whose
     order torch does not define; the disturbed run has another one, and the reference's own error says nothing of that.
+    `loose`: how far each entry moves where numbers near a tie go to the other side (ties.py).
     Without `exact` there is no float64 truth, and the reference's result is taken instead; without `gauge` the model is
     no contraction. With `either`, any number is as right as a NaN of the reference's. With `picked` its
     values are entries of its inputs, and nothing is rounded. `free`: where NaN and Inf of the inputs decide nothing, since any
@@ -91,6 +92,7 @@ class Truth:
     steep: bool = False
     by_row: bool = False
     unordered: bool = False
+    loose: Tensor | None = None
     columns: dict[int, Tensor] = field(default_factory=dict)
     own_sizes: list[float] | None = None
     _own: tuple[Errors, Errors] | None = None
@@ -98,6 +100,7 @@ class Truth:
     _finite: bool | None = None
     _whole: Truth | None = None
     _part: Truth | None = None
+    _settled: Truth | None = None
 
     def __post_init__(self) -> None:
         """All on the reference's device: what has twice its bytes may have come on the card where that came by the host."""
@@ -174,14 +177,33 @@ class Truth:
         self.picked = own.normwise == 0 and own.componentwise == 0
         self._own = None
 
+    def without_ties(self) -> Truth:
+        """The same for a reference whose entries are off by no more than what numbers near a tie leave of their errors; itself
+        where none are near."""
+        if self.loose is None or self.rows is not None or not isinstance(self.exact, Tensor):
+            return self
+        if self._settled is None:
+            near = without(self.reference, self.exact, self.loose).to(self.reference.dtype)
+            self._settled = self.other(reference=near, loose=None)
+        return self._settled
+
     def forget(self) -> None:
         """Compute the bounds anew when they are asked for: `noise` has changed."""
-        self._own = None
+        self._own = self._settled = None
 
     def other(self, **fields: Any) -> Truth:
         """The same with other fields, of which nothing has been computed yet."""
         return replace(
-            self, **fields, _own=None, _scale=None, _finite=None, _whole=None, _part=None, columns={}, own_sizes=None
+            self,
+            **fields,
+            _own=None,
+            _scale=None,
+            _finite=None,
+            _whole=None,
+            _part=None,
+            _settled=None,
+            columns={},
+            own_sizes=None,
         )
 
     def _allowed(self, noise: float) -> float:
@@ -212,6 +234,13 @@ class Truth:
             componentwise = max(componentwise, min(4 * errors.componentwise, CAP * componentwise))
             self._own = errors, Errors(normwise, componentwise)
         return self._own
+
+
+def without(got: Tensor, exact: Tensor, room: Tensor) -> Tensor:
+    """`got`, in float64, nearer to the truth by up to its `room`, entry by entry."""
+    room = room.to(got.device, torch.float64)
+    off = got.double() - exact
+    return torch.where(room > 0, got.double() - off.clamp(-room, room), got.double())
 
 
 def take(t: Tensor, rows: Tensor) -> Tensor:

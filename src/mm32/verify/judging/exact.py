@@ -14,15 +14,20 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ..exchange.wire import anew, leaves
-from .bounds import ROUNDOFF, Truth
+from .bounds import ROUNDOFF, Truth, without
 from .draws import Recorder, Replayer
 from .few_terms import FewTerms
 from .rounding import Rounding
 from .sizes import FEW, axes_of_columns, by_column, relative
+from .ties import PARTS, OtherSide, Ties
 
 REPEATS, REPEATS_OF_FEW = 5, 2
 MANY_PLACES = 1 << 20  # integers of an output, beyond which one run has to do
 MOST_NAN = 256  # of so many entries one, more of which are not left out
+MOST_LOOSE, SLACK = (
+    1 / 4,
+    2.0**-10,
+)  # of entries, of which numbers near a tie may move no more; and beyond what they move them
 MANY_STATE = 1 << 24  # entries of a buffer that is not looked at
 
 
@@ -33,7 +38,8 @@ class Exact:
     (`steps`). Of a leaf of few entries, `entries` says how far off each is at most; of one of more entries `sizes` says so by
     their size, as sizes.relative has it, and `columns` by column, as norms. With `few`, `additions`: how many additions of its
     sums round (few_terms.py). `state`: of each buffer that the run changes, the norm by which a disturbed run leaves it
-    elsewhere. `unordered`: the disturbed run sorted equal entries, in another order."""
+    elsewhere. `unordered`: the disturbed run sorted equal entries, in another order. `loose`: of each leaf how far numbers near a
+    tie move each entry (ties.py), None where they move none, or many."""
 
     output: Any
     lengths: list[int] = field(default_factory=list)
@@ -48,6 +54,7 @@ class Exact:
     columns: list[dict[str, list[float]]] = field(default_factory=list)
     state: dict[str, float] = field(default_factory=dict)
     unordered: bool = False
+    loose: list[Tensor | None] = field(default_factory=list)
 
 
 def hidden_modules(model: nn.Module) -> list[nn.Module]:
@@ -173,6 +180,7 @@ def _run(
     few: bool,
 ) -> Exact:
     counting: Rounding = FewTerms() if few else Rounding()
+    counting.ties = Ties() if noise else None
     exact = Exact(twin(inputs, counting, names), counting.lengths, counting.products, counting.multiplications)
     if not noise:
         return exact
@@ -196,7 +204,10 @@ def _run(
             mode: Rounding = counting.again(u, seed + number, device)
         else:
             mode = Rounding(u, seed + number, device=device)
+        mode.ties = counting.ties if u == coarsest_of_all else None
         moved = [leaf for _, leaf in leaves(twin(inputs, mode, names))]
+        if mode.ties is not None and mode.ties.near and not exact.loose:
+            exact.loose = _room(twin, inputs, names, mode.ties, truth, exact)
         exact.unordered |= mode.unordered
         for name, buffer in twin.state().items() if u == coarsest_of_all else ():
             if name in left and left[name].shape == buffer.shape:
@@ -213,6 +224,8 @@ def _run(
                 continue
             if own.dtype not in ROUNDOFF or right64.shape != other.shape:
                 continue
+            if exact.loose and (room := exact.loose[i]) is not None:
+                other = without(other, right64, room)
             if own.numel() <= FEW:
                 # An entry of which rounding decides whether it is a number at all is not judged by itself.
                 off = (other - right64).abs().reshape(-1).nan_to_num_(nan=math.inf, posinf=math.inf).tolist()
@@ -235,6 +248,30 @@ def _run(
         ((square / max(count, 1)) ** 0.5, worst) for (square, worst), count in zip(squares, runs, strict=True)
     ]
     return exact
+
+
+def _room(
+    twin: DoubleModel, inputs: Sequence[Any], names: list[str] | None, ties: Ties, truth: list[Any], exact: Exact
+) -> list[Tensor | None]:
+    """How far numbers near a tie move each entry of each output; of integers it counts those that they change."""
+    room: list[Tensor | None] = [None] * len(truth)
+    for part in range(PARTS):
+        moved = [leaf for _, leaf in leaves(twin(inputs, OtherSide(ties, part), names))]
+        for i, (right, other) in enumerate(zip(truth, moved, strict=False)):
+            if not isinstance(right, Tensor) or not isinstance(other, Tensor) or right.shape != other.shape:
+                continue
+            if right.is_floating_point():
+                apart = (other - right).abs().nan_to_num_(nan=0.0, posinf=0.0)
+                room[i] = apart if (before := room[i]) is None else before + apart
+            elif not right.is_complex():
+                exact.flips[i] += int((right != other).sum())
+                exact.steps[i] = max(exact.steps[i], int((right.double() - other.double()).abs().max()))
+    return [
+        one.mul_(1 + SLACK).float()
+        if one is not None and 0 < int((one > 0).sum()) <= MOST_LOOSE * one.numel()
+        else None
+        for one in room
+    ]
 
 
 def _larger(new: list[float], old: list[float]) -> list[float]:

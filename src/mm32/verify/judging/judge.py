@@ -35,7 +35,7 @@ from ..exchange.memory import bits_of
 from ..exchange.wire import leaves
 from ..text import one_line
 from . import sizes
-from .bounds import U32, Errors, Truth, take, widened, worse
+from .bounds import U32, Errors, Truth, take, widened, without, worse
 from .odd_values import decided, difference, first_place, settled
 from .pieces import equal as all_equal
 from .pieces import finite, over
@@ -135,6 +135,9 @@ def judge_leaf(got: Any, truth: Truth) -> Judgement:
             said += f" (rounding may change {FLIPS * truth.flips})"
         return Judgement(False, said)
     got = settled(got, truth)
+    if (sure := truth.without_ties()) is not truth:
+        assert truth.loose is not None
+        got, truth = without(got, truth.exact, truth.loose).to(got.dtype), sure
     equal = all_equal(got, reference)  # then there is no NaN, and its errors are the reference's own
     reason = (
         ""

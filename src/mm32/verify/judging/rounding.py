@@ -24,6 +24,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from .composites import sequence
 from .draws import dropped
 from .operator_mode import Mode, draws, is_composite, is_view, operator
+from .ties import Ties
 
 U32 = 2.0**-24
 # Terms that one fp32 accumulator may sum in order. A longer sum of positive numbers stops growing: at 2^24 ones, for instance.
@@ -53,6 +54,7 @@ PRODUCTS = {
     "cudnn_convolution": (0, 1),
     "mkldnn_convolution": (0, 1),
 }
+SCALINGS = {"mul", "div"}
 SCANS = {"cumsum", "cumprod", "logcumsumexp"}
 # Operators that give places of entries in order, for which torch does not say in which order equal ones come.
 UNORDERED = {"sort", "topk", "kthvalue", "median", "nanmedian"}
@@ -232,6 +234,8 @@ class Rounding(Mode):
         self.lengths: list[int] = []
         self.products = 0
         self.multiplications = 0  # of entry by entry: a loop over the steps of a sequence has many
+        self.ties: Ties | None = None  # numbers near a tie are looked for
+        self.steps = 0  # operators that make integers of numbers, as `ties` counts them
         self.unordered = False  # equal entries were sorted, in another order than in the run that is not disturbed
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -247,6 +251,12 @@ class Rounding(Mode):
             if out is not NotImplemented:
                 return out
         name = operator(func)
+        if self.ties is not None:
+            with _disable_current_modes():
+                if self.u:
+                    self.steps = self.ties.compare(self.steps, func, args, kwargs, self.u)
+                else:
+                    self.ties.keep(func, args, kwargs)
         if self.u and name in UNORDERED:
             return self._in_any_order(func, args, kwargs)
         if is_view(func) or name in EXACT or (draws(func) and dropped(func, args, kwargs)):
@@ -259,7 +269,7 @@ class Rounding(Mode):
                 for i in PRODUCTS[name]:
                     if isinstance(args[i], Tensor) and args[i].is_floating_point():
                         args[i] = self.cut(args[i])
-        if self.u:
+        if self.u and not (name in SCALINGS and len(args) > 1 and _is_power_of_two(args[1])):
             return self._disturbed(func, args, kwargs, name)
         out = func(*args, **kwargs)
         self._seen(func, args, kwargs, name, out)
@@ -332,6 +342,11 @@ class Rounding(Mode):
     def _uniform(self, count: int, device: torch.device) -> Tensor:
         """Numbers from -1/2 to 1/2."""
         return torch.rand(count, generator=self.generator, device=device, dtype=torch.float64).sub_(0.5)
+
+
+def _is_power_of_two(value: Any) -> bool:
+    """Whether it is a number of Python's by which nothing that is multiplied is rounded."""
+    return type(value) in (int, float) and math.isfinite(value) and math.frexp(value)[0] in (0.5, -0.5)
 
 
 def _mapped(change: Callable[[Tensor], Any], value: Any) -> Any:

@@ -68,7 +68,7 @@ class TruthSource:
         disturbed runs."""
         found = self._in_float64(seed, right, few, noise, again)
         exact = found.get("exact", [])
-        rows = found.get("rows")
+        rows, loose = found.get("rows"), found.get("loose")
         self.additions = float(found["additions"]) if found and few else math.inf
         self.state = found.get("state", {})
         if self.contraction is None and found and not few:
@@ -87,6 +87,7 @@ class TruthSource:
                 if few:
                     truth.noise.componentwise = max(truth.noise.componentwise, WORST)
                 truth.unordered = bool(found["unordered"])
+                truth.loose = loose[i] if loose else None
                 truth.flips, truth.step = int(found["flips"][i]), int(found["steps"][i])
                 truth.entries = [] if few else list(found["entries"][i])
                 if not few:
@@ -126,7 +127,7 @@ class TruthSource:
         if [_kind(leaf) for leaf in exact] != [_kind(leaf) for leaf in found]:
             self.note("no float64 truth: in double the reference returns other shapes; its own result stands in")
             return {}
-        return {**reply.header, "exact": exact, "rows": rows}
+        return {**reply.header, "exact": exact, "rows": rows, "loose": reply.value["loose"]}
 
     def of_probe(self, probe: Probe, seed: int, right: Any) -> list[Truth]:
         """As `of`, for the data of a probe, by the rule that the probe is judged by."""

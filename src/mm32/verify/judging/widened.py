@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from .bounds import Truth
 from .judge import Judgement, judge
 from .truth import TruthSource
@@ -38,6 +40,8 @@ def widen(truths: list[Truth], others: list[Truth]) -> None:
             truth.noise.normwise = max(truth.noise.normwise, other.noise.normwise)
             truth.noise.componentwise = max(truth.noise.componentwise, other.noise.componentwise)
             truth.unordered |= other.unordered
+            if other.loose is not None:
+                truth.loose = other.loose if truth.loose is None else torch.maximum(truth.loose, other.loose)
             truth.forget()
 
 

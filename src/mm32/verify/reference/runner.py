@@ -331,7 +331,7 @@ class ReferenceRunner(ScriptRunner):
             if not request.get("few"):
                 self.lengths, self.products = found.lengths, found.products
             return {
-                "value": {"exact": self.copy(found.output), "rows": rows},
+                "value": {"exact": self.copy(found.output), "rows": rows, "loose": found.loose},
                 "lengths": found.lengths,
                 "products": found.products,
                 "decays": found.multiplications >= RECURRENT and bool(self.operators() & EXPONENTIALS),

@@ -1,0 +1,128 @@
+"""Numbers so near a tie that honest rounding may take them to either side: codes of quantised arithmetic, places on a grid.
+
+A model that computes round(x / s) is exact behind it, but for the few x / s that lie within rounding of a half: each goes to
+one of two codes, and moves all that is computed of it. A float64 run that is disturbed meets some of them, an honest candidate
+others, and the reference others again. So `Ties` finds them all, by what disturbed runs do to the operands of each such
+operator; and the model runs in float64 some times more, each with a part of them on the other side (`OtherSide`). What that moves
+at the output is room for the entries that it moves, and for no other. Runs in the reference's process.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
+
+from .operator_mode import Mode, arguments, operator
+
+# Operators that make integers of numbers, as which of these they do it. A cast does so if it is one to integers.
+STEPS = {"round": "round", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "_to_copy": "trunc"}
+DIVISIONS = {"floor_divide": "floor", "div": ""}  # of div by its rounding mode
+WHOLE = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+WIDE = 4.0  # how many times what disturbed runs do to an operand it may be from a tie
+SHARE = 1 / 64  # of an operator's entries, of which no more may be near a tie: otherwise rounding decides all of it
+MOST = 1 << 26  # entries of all operands that are kept
+PARTS = 4  # of them, of which each goes to the other side in a run of its own
+
+
+class Ties:
+    """Those of a model's operators, in the order in which it calls them. `near`: by the number of the call, which entries."""
+
+    def __init__(self) -> None:
+        self.near: dict[int, Tensor] = {}
+        self._operands: list[Tensor | None] = []
+        self._kept = 0
+
+    def keep(self, func: Any, args: Any, kwargs: Any) -> None:
+        """In a run that is not disturbed: the operand of a call."""
+        if (step := _step(func, args, kwargs)) is None:
+            return
+        operand, way = step
+        self._kept += operand.numel()
+        self._operands.append(_from_a_tie(operand, way) if self._kept <= MOST else None)
+
+    def compare(self, number: int, func: Any, args: Any, kwargs: Any, u: float) -> int:
+        """In a run that is disturbed by `u`: the operand of the call of this number, if it is a call that counts. The number of
+        the next one."""
+        if (step := _step(func, args, kwargs)) is None:
+            return number
+        operand, way = step
+        right = self._operands[number] if number < len(self._operands) else None
+        if right is not None and right.shape == operand.shape and right.device == operand.device:
+            noise = (_from_a_tie(operand, way) - right).abs().nan_to_num_(nan=0.0, posinf=0.0)
+            usual = noise.square().mean(-1, keepdim=True).sqrt() if noise.dim() else noise
+            room = WIDE * torch.maximum(torch.maximum(noise, usual), right.abs() * u)
+            apart = (right - right.round()).abs()
+            near = apart <= room
+            if (
+                way == "round"
+            ):  # what lies on the tie in float64 was not rounded on the way, and no honest kernel rounds it
+                near &= apart > 0
+            near = near | self.near[number] if number in self.near else near
+            if 0 < int(near.sum()) <= SHARE * near.numel():
+                self.near[number] = near
+            else:
+                self.near.pop(number, None)
+        return number + 1
+
+
+class OtherSide(Mode):
+    """A run in which a part of the `ties` go to the other side: of one call every second one, and of the next call others, so
+    that what two of them move at one place adds up over the parts, and does not cancel."""
+
+    def __init__(self, ties: Ties, part: int) -> None:
+        super().__init__()
+        self.ties, self.part = ties, part
+        self.number = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if (step := _step(func, args, kwargs)) is None:
+            return func(*args, **kwargs)
+        number, near = self.number, self.ties.near.get(self.number)
+        self.number += 1
+        operand = step[0].clone() if func._schema.is_mutable else step[0]
+        out = func(*args, **kwargs)
+        if near is None or near.shape != out.shape:
+            return out
+        chosen = near & ((near.reshape(-1).cumsum(0).reshape(near.shape) * 2 + number) % PARTS == self.part)
+        other = torch.where(chosen, _other(operand, step[1], out), out)
+        return out.copy_(other) if func._schema.is_mutable else other
+
+
+def _step(func: Any, args: Any, kwargs: Any) -> tuple[Tensor, str] | None:
+    """The number that a call makes integers of, and which of two neighbours it takes; None if it does nothing of the kind."""
+    name = operator(func)
+    way = STEPS.get(name, DIVISIONS.get(name))
+    if way is None or not args or not isinstance(args[0], Tensor) or not args[0].is_floating_point():
+        return None
+    if name in DIVISIONS:
+        way = way or kwargs.get("rounding_mode") or ""
+        if not way:
+            return None
+        with _disable_current_modes():
+            return torch.true_divide(args[0], args[1]), way
+    if name == "round" and arguments(func, args, kwargs).get("decimals"):
+        return None
+    return None if name == "_to_copy" and kwargs.get("dtype") not in WHOLE else (args[0], way)
+
+
+def _from_a_tie(operand: Tensor, way: str) -> Tensor:
+    """Numbers that are integers where the operand lies at a tie, in float64."""
+    with _disable_current_modes():
+        return operand.double() - 0.5 if way == "round" else operand.detach().to(torch.float64, copy=True)
+
+
+def _other(operand: Tensor, way: str, out: Tensor) -> Tensor:
+    """The neighbour that was not taken, of entries near a tie."""
+    with _disable_current_modes():
+        tie = _from_a_tie(operand, way).round()
+        if way in ("round", "ceil"):
+            both = 2 * tie + 1
+        elif way == "floor":
+            both = 2 * tie - 1
+        else:
+            both = torch.where(tie == 0, 2 * out.double(), 2 * tie - tie.sign())
+        return (both - out.double()).to(out.dtype)
