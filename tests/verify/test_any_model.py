@@ -20,7 +20,7 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from mm32.verify import Report, Verdict, compare, verify
-from mm32.verify.inputs import variations
+from mm32.verify.inputs import redrawn, variations
 from mm32.verify.inputs.catalogue import VARIATIONS
 from mm32.verify.judging import diagnosis, exact, selftest
 from mm32.verify.judging.bounds import Errors, Truth
@@ -205,11 +205,11 @@ def test_variations_leave_masks_labels_indices_and_distributions_alone() -> None
         3,
     ]
     for variation in VARIATIONS:
-        # Of these test_odd_data.py, test_scales.py, test_unasked_values.py and test_rare_places.py.
+        # Of these test_odd_data.py, test_redrawn.py, test_scales.py, test_unasked_values.py and test_rare_places.py.
         if (
             variation.state
             or variation.spreads
-            or variation.name in (*variations.SPECIAL, "edges", "ends", "another draw")
+            or variation.name in (*variations.SPECIAL, *redrawn.NAMES, "edges", "ends", "another draw")
         ):
             continue
         out = variations.fill(variation.name, values, torch.Generator().manual_seed(1))
@@ -562,10 +562,10 @@ def test_entries_that_a_disturbed_run_makes_nan_do_not_hide_what_else_it_tells(r
 
 def test_small_tensors_are_not_disturbed_by_the_same_numbers_for_long() -> None:
     """Many small errors by numbers that do not cancel would add up to one of a single sign, the same in all entries."""
-    t = torch.ones(64, dtype=torch.float64)
+    t, one = torch.ones(64, dtype=torch.float64), torch.ones((), dtype=torch.float64)
     with Rounding(2.0**-24, 6):
         for _ in range(30000):
-            t = t * 1.0
+            t = t * one
     errors = (t - 1) * 2.0**24 / 30000**0.5
     assert 0.6 < float(errors.square().mean().sqrt()) < 1.4
     assert abs(float(errors.mean())) < 0.7

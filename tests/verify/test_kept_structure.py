@@ -132,8 +132,8 @@ WRONG: dict[str, tuple[str, str, str, dict[str, str], str]] = {
         "NaN",
     ),
     "fixed-point numbers that are garbage at the end": (
-        "return torch.round(x * 65536).to(torch.int32)",
-        "y = torch.round(x * 65536).to(torch.int32); y[-1] = 7 if 50 < x.abs().max() < 1000 else y[-1]; return y",
+        "return torch.round(x * 65535).to(torch.int32)",
+        "y = torch.round(x * 65535).to(torch.int32); y[-1] = 7 if 50 < x.abs().max() < 1000 else y[-1]; return y",
         "[torch.randn(128, 64) * 20]",
         {},
         "integers are off by",

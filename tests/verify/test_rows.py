@@ -197,3 +197,17 @@ def test_whose_output_it_was_and_for_which_calls() -> None:
     odd = Odd("control", "output is (1,), the reference's is (2,)", [(((0,),), 7, "")])
     assert (odd.role, odd.calls, str(odd)) == ("control", [(((0,),), 7, "")], "output is (1,), the reference's is (2,)")
     assert Odd("candidate", "no output").calls == []
+
+
+def test_an_output_that_the_next_call_overwrites_is_named(verdict: Judge) -> None:
+    static = """if not hasattr(self, "y"):
+            self.y = torch.empty_like(x)
+        return torch.mul(x, 3, out=self.y)"""
+    got, _, report = verdict("return x * 3", static, SMALL)
+    assert got == "SAME"
+    assert any("kept over the next call" in one for one in report.left_out)
+    got, _, report = verdict(static, static, SMALL)  # the reference's does so too
+    assert not any("kept over the next call" in one for one in report.left_out)
+    got, _, report = verdict("return x * 3", "return x + x + x", SMALL)
+    assert got == "SAME"
+    assert not any("kept over the next call" in one for one in report.left_out)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..exchange.wire import leaves
+from ..exchange.wire import bytes_of, leaves
 from ..inputs.catalogue import MILDER, VARIATIONS
 from ..inputs.contents import WIDEST
 from ..inputs.isolating import ISOLATING
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 NOT_FINITE = "the reference's own answer is not finite there"
 FULL_BITS = 22.0  # of an arithmetic, above which it is no matter that no data show more
+MOST_HELD = 256 << 20  # bytes of outputs, of which two at once are no matter
 LARGER = {v.name for v in (*VARIATIONS, *MILDER.values()) if v.larger}
 FINE_PROBES = {v.name for v in ISOLATING}
 
@@ -65,7 +66,7 @@ class Probing:
             self.report.left_out += self._bits(applied)
         tied = any(p["name"] == "equal neighbours" for p in applied)
         unlike = [said if tied else said.replace("in order", "strictly in order") for said in self._unlike()]
-        self.report.left_out += unlike + self._labels()
+        self.report.left_out += unlike + self._labels() + self._overwritten()
         return worst
 
     def _not_run(self, applied: list[dict[str, Any]]) -> list[str]:
@@ -105,6 +106,20 @@ class Probing:
     def _unlike(self) -> list[str]:
         """What no input has been, and what of the model was left as it is, in words."""
         return self.comparison.seen.unlike(self.comparison.inputs) + list(dict.fromkeys(self.comparison.unvaried))
+
+    def _overwritten(self) -> list[str]:
+        """Outputs that are kept over the next call, in words, if the candidate's next call overwrites them, and the reference's
+        does not: a caller who knows no better keeps them."""
+        comparison = self.comparison
+        if bytes_of(comparison.right) > MOST_HELD:
+            return []
+        comparison.inputs = comparison.own_inputs(comparison.session.seed)
+        comparison.give(comparison.inputs)
+        for side in (comparison.candidate, comparison.reference):
+            found = bool(side.ask("overwrites", seed=comparison.session.seed).header.get("overwrites"))
+            if found != (side is comparison.candidate):
+                return []
+        return ["outputs that are kept over the next call, which overwrites them"]
 
     def _labels(self) -> list[str]:
         """Labels that a loss leaves out, in words: no candidate is given them, for one that looks them up may end its process."""

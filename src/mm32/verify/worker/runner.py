@@ -103,6 +103,7 @@ class ScriptRunner:
             "set_inputs": self.set_inputs,
             "get_inputs": self.get_inputs,
             "forward": self.forward,
+            "overwrites": self.overwrites,
             "generators": self.generators,
             "slots": self.make_slots,
             "wake": self.wake,
@@ -278,6 +279,15 @@ class ScriptRunner:
             return {**answer, "too_large": [[list(t.shape), str(t.dtype)] for t in tensors[:16]]}
         return {**answer, "value": output}
 
+    def overwrites(self, request: Request) -> Answer:
+        """Whether a call gives out memory that a caller may still hold as the output of the one before ("overwrites")."""
+        self.restore_state()
+        seed_everything(request["seed"])
+        held, later = (_memory(self.call(self.inputs)) for _ in range(2))
+        self.synchronize()
+        self.restore_state()
+        return {"overwrites": bool(held.keys() & later.keys())}
+
     def generators(self, request: Request) -> Answer:
         """A digest of the states of the generators that a model may draw from."""
         return {"generators": _sha256(repr(random_states(self.device)).encode()).hexdigest()}
@@ -381,6 +391,12 @@ def _entry(module: Any, kind: str, name: str) -> Any:
 
 def _shape(t: Tensor | None) -> torch.Size | None:
     return None if t is None else t.shape
+
+
+def _memory(output: Any) -> dict[int, Any]:
+    """The memory of an output's tensors by its address, kept as long as this is."""
+    found = [leaf.untyped_storage() for _, leaf in wire.leaves(output) if type(leaf) in (Tensor, nn.Parameter)]
+    return {memory.data_ptr(): memory for memory in found if memory.nbytes()}
 
 
 def copy_state(model: nn.Module, state: dict[str, Tensor]) -> list[str]:

@@ -2,7 +2,7 @@
 
 reference: i_segments
 device: both
-verdict: DIFFERENT
+verdict: not SAME
 """
 
 from torch import nn

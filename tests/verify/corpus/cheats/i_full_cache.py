@@ -2,7 +2,7 @@
 
 reference: i_decode
 device: both
-verdict: DIFFERENT
+verdict: not SAME
 """
 
 import torch

@@ -2,7 +2,7 @@
 
 reference: i_labels
 device: both
-verdict: DIFFERENT
+verdict: not SAME
 """
 
 import torch

@@ -2,7 +2,7 @@
 
 reference: i_warm
 device: both
-verdict: DIFFERENT
+verdict: not SAME
 """
 
 import torch
