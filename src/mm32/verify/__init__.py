@@ -66,6 +66,13 @@ def __getattr__(name: str) -> object:
         return import_module(".html", __name__)
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f".{_MODULES[name]}", __name__), name)
+    try:
+        value = getattr(import_module(f".{_MODULES[name]}", __name__), name)
+    except ModuleNotFoundError as error:
+        if error.name != "psutil":
+            raise
+        raise ImportError(
+            f"mm32.verify.{name} needs psutil, which is not installed: pip install '.[cli]' in a checkout of mm32"
+        ) from error
     globals()[name] = value
     return value
