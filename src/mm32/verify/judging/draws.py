@@ -30,6 +30,17 @@ LOOKUPS = (
 LIMITED = {"bernoulli": 1, "poisson": 1, "multinomial": 1, "binomial": 2, "binary_cross_entropy": 2}
 # Operators that tell on which side of a number another one lies.
 COMPARES = {"gt", "ge", "lt", "le", "eq", "ne", "sign", "heaviside", "bucketize", "searchsorted"}
+# Others with limits, and which of their arguments these are.
+LIMITS = {
+    "histc": ("min", "max"),
+    "clamp": ("min", "max"),
+    "clamp_min": ("min",),
+    "clamp_max": ("max",),
+    "hardtanh": ("min_val", "max_val"),
+    "hardshrink": ("lambd",),
+    "softshrink": ("lambd",),
+    "threshold": ("threshold",),
+}
 DIVIDES = {"remainder", "fmod", "floor_divide", "div"}  # operators whose rest, or whole part, depends on an integer
 BOUNDED = {"sigmoid", "softmax", "_softmax", "hardsigmoid"}  # operators whose results lie between 0 and 1
 
@@ -87,6 +98,10 @@ class Recorder(Mode):
         name = base_name(func._schema.name)
         if name in COMPARES:
             self.compared |= {float(a) for a in args if type(a) in (int, float)}
+        if name in LIMITS:
+            given = arguments(func, args, kwargs)
+            limits = {float(given[one]) for one in LIMITS[name] if type(given.get(one)) in (int, float)}
+            self.compared |= limits | ({-limit for limit in limits} if "shrink" in name else set())
         if name in DIVIDES:
             self.divisors |= {abs(a) for a in args if type(a) is int and abs(a) > 1}
         self.asks_nan |= name in FOR_NAN or (name in ("eq", "ne") and len(args) > 1 and args[0] is args[1])
@@ -182,14 +197,22 @@ class Replayer(Mode):
 
 
 class Watch(Mode):
-    """Sees whether an operator makes NaN."""
+    """Sees whether an operator makes NaN (`found`), and whether NaN or Inf are cast to integers (`cast`)."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.found = False
+        self.found = self.cast = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
+        if (
+            base_name(func._schema.name) in ("_to_copy", "copy")
+            and isinstance(out, Tensor)
+            and not out.is_floating_point()
+        ):
+            source = args[0] if func._schema.name.endswith("_to_copy") else args[1]
+            whole = out.dtype != torch.bool and not out.is_complex() and source.is_floating_point()
+            self.cast = self.cast or (whole and not bool(source.isfinite().all()))
         for t in pytree.tree_leaves(out):
             if isinstance(t, Tensor) and t.is_floating_point() and not self.found:
                 self.found = bool(t.isnan().any())

@@ -16,7 +16,7 @@ from ..exchange import wire
 from ..inputs import catalogue, contents, isolating, probes, redrawn, regrouped, states, variations
 from ..inputs.catalogue import Variation
 from ..inputs.contents import has_structure
-from ..judging.draws import COMPARES, LOOKUPS, Watch
+from ..judging.draws import COMPARES, LIMITS, LOOKUPS, Watch
 from ..judging.operator_mode import base_name
 from ..judging.places import GUARDED, LOOKED_UP, Guard
 from ..judging.rounding import U32
@@ -27,6 +27,7 @@ from . import constants
 if TYPE_CHECKING:
     from .runner import ReferenceRunner
 
+NEAR_AN_END = 1 / 16
 MOST_EDGES = 4096  # entries of a buffer whose numbers are put into inputs
 KEPT_BESIDE = 64 << 20  # bytes of inputs up to which those before a variation are kept beside the varied ones
 # Of the model's parameters and buffers of floating point, by a variation's name.
@@ -49,6 +50,8 @@ BITS = {"__lshift", "__rshift", "__ilshift", "__irshift", "__and", "__or", "__xo
 PLACES = ("grid_sampler", "searchsorted", "bucketize")  # operators that take numbers of floating point for places
 # Operators that turn absolute errors into relative ones, which an honest kernel (exp2 of x log2 e) has of large values.
 STEEP = ("exp", "softmax", "attention", "sin", "cos", "tan")
+TINY = ("tiny rows", "times 1e-7")  # sums with them are 1
+ORDERED = {"sort", "topk", "kthvalue", "argsort", "argmax", "argmin"}
 LARGER = (
     "times 100000",
     "times 10000",
@@ -95,10 +98,12 @@ class Varied:
                 runner.place(pytree.tree_unflatten(filled, spec))
         except contents.CannotVary as error:
             return {"why_not": str(error), "unvaried": unvaried}
-        watch = Watch() if name == "an Inf" and request.get("integers") else contextlib.nullcontext()
-        with watch:
+        watch = Watch()
+        with watch if odd else contextlib.nullcontext():
             why_not = self._fails(seed, odd)
-        if isinstance(watch, Watch) and watch.found and not why_not:
+        if not why_not and watch.cast:
+            return {"why_not": "the reference makes integers of NaN or Inf: which ones, means nothing"}
+        if not why_not and watch.found and name == "an Inf" and request.get("integers"):
             return {"why_not": "the reference makes NaN of it, and integers of that: which ones, means nothing"}
         if why_not and own and filled and self._vary_some(own, filled, spec, seed, odd):
             why_not = ""
@@ -118,8 +123,10 @@ class Varied:
             return "a NaN is no place: the reference looks something up by numbers of floating point"
         if name in ("near one", "near zero") and not operators & LONG_PRODUCTS:
             return ""
-        if name == "edges" and not operators & COMPARES:
+        if name == "edges" and not operators & (COMPARES | LIMITS.keys()):
             return ""
+        if name in TINY and operators & ORDERED and any(word in op for op in operators for word in STEEP):
+            return "it would make ties of what the reference sorts, as far as fp32 goes: rounding decides the order"
         if name in LARGER and any(word in op.replace("expand", "") for op in operators for word in STEEP):
             return "it would turn the rounding of large values into errors of the answer"
         of_integers = self.runner.products or self._only_sums() or operators & BITS
@@ -151,7 +158,9 @@ class Varied:
         elif name == "edges":
             filled = variations.on_edges(leaves, generator, self._edges(leaves))
         elif name == "ends":
-            filled = variations.on_ends(leaves, generator, recorder.limited if recorder else ())
+            filled = variations.on_ends(
+                leaves, generator, {*(recorder.limited if recorder else ()), *_of_fractions(leaves)}
+            )
         elif name == "another draw":
             other = pytree.tree_leaves(runner.script_inputs(request["seed"])) if variations.alike(leaves) else []
             filled = variations.of_another_draw(leaves, other, generator)
@@ -348,6 +357,17 @@ def _same(a: Any, b: Any) -> bool:
 def _kind(value: Any) -> Any:
     """What an input of another draw has to have in common."""
     return (value.shape, value.dtype) if isinstance(value, Tensor) else type(value)
+
+
+def _of_fractions(values: list[Any]) -> list[int]:
+    """Inputs of numbers from 0 to 1 that reach to both ends, as uniform ones do: 0 and 1 are inputs of the same kind."""
+    found = []
+    for i, t in enumerate(values):
+        if isinstance(t, Tensor) and t.is_floating_point() and t.numel():
+            low, high = (float(end) for end in t.aminmax())
+            if 0 <= low < NEAR_AN_END and 1 - NEAR_AN_END < high <= 1:
+                found.append(i)
+    return found
 
 
 def _all_zero(value: Any) -> bool:
