@@ -122,6 +122,11 @@ VARIATIONS = (
         larger=True,
     ),
     Variation(
+        "aligned",
+        "rows of the signs of the model's own weights, 16 times as large as any entry: what adds up in few bits overflows",
+        larger=True,
+    ),
+    Variation(
         "near one", "sizes around 1, of either sign: long products keep a size, so that what is left out of them shows"
     ),
     Variation("near zero", "around 0, of either sign: long products of 1 - x keep a size"),

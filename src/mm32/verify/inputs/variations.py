@@ -39,6 +39,7 @@ SPREAD = 4.0  # of the logarithm of a product of numbers near 1
 MOST_DISTINCT = 1 << 22  # numbers from 1/2 to 3/2 that are no two alike
 LEAST_STRIDES = 12  # entries of a row at a stride: a choice by pieces has fewer from each
 KINDS, PEAKED = 5, 8.0  # of rows that add up to one; how many times as large the scores of peaked ones are
+FAR = 16.0  # times the largest entry
 CONDITION = 6  # log2 of that of positive definite matrices
 # Of so many rows one is of another kind, and one of each kind or two: the fewer, the fewer looks meet one.
 RARE, MOST_RARE = 64, 2
@@ -313,6 +314,24 @@ def _clustered(t: Tensor, generator: torch.Generator) -> Tensor:
     shape = [count if i == axis else 1 for i in range(t.dim())]
     apart = torch.exp2(-8 + 3 * torch.rand(count, generator=generator, device=t.device)).view(shape) * size_of(t)
     return t.index_select(axis, some) + apart * torch.randn(t.shape, generator=generator, device=t.device)
+
+
+def aligned(values: Sequence[object], generator: torch.Generator, weights: Sequence[Tensor]) -> list[object]:
+    """Of data a third of the rows become the signs of a row of one of the `weights`, or of a column, of as many entries, FAR
+    times the largest entry. Raises CannotVary, with nothing to report."""
+    out = list(values)
+    for i, t in enumerate(values):
+        if not isinstance(t, Tensor) or not is_data(t) or t.dim() < 2:
+            continue
+        fitting = [w if w.shape[-1] == t.shape[-1] else w.T for w in weights if w.dim() == 2 and t.shape[-1] in w.shape]
+        if not fitting:
+            continue
+        w = fitting[int(torch.randint(0, len(fitting), (1,), generator=generator, device=t.device))].to(t.device)
+        places = torch.randint(0, w.shape[0], t.shape[:-1], generator=generator, device=t.device)
+        signs = torch.where(w < 0, -1.0, 1.0)[places]
+        largest = t.detach().abs().nan_to_num(nan=0.0, posinf=0.0).amax()
+        out[i] = like(t, torch.where(few(t[..., :1], 3, generator), signs * (FAR * largest), t))
+    return changed(out, values)
 
 
 def on_edges(values: Sequence[object], generator: torch.Generator, edges: Tensor) -> list[object]:

@@ -41,7 +41,8 @@ def explain(got: Any, truths: list[Truth], judgement: Judgement, before: Any = N
         or not c.numel()
     ):
         return {}
-    x = truth.exact if isinstance(truth.exact, Tensor) and truth.rows is None else r
+    of_float64 = isinstance(truth.exact, Tensor) and truth.rows is None and truth.u > 0 and not truth.bitwise
+    x = truth.exact if of_float64 else r
     old = [leaf for _, leaf in leaves(before)] if before is not None else []
     stale = old[judgement.leaf] if len(old) == len(found) else None
     if c.is_complex():

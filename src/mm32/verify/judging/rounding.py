@@ -55,6 +55,13 @@ PRODUCTS = {
     "mkldnn_convolution": (0, 1),
 }
 SCALINGS = {"mul", "div"}
+WITH_NUMBERS = {
+    "mul",
+    "div",
+    "add",
+    "sub",
+    "rsub",
+}  # what is exact in fp32 of these with a number of Python's is not rounded
 SCANS = {"cumsum", "cumprod", "logcumsumexp"}
 # Operators that give places of entries in order, for which torch does not say in which order equal ones come.
 UNORDERED = {"sort", "topk", "kthvalue", "median", "nanmedian"}
@@ -153,6 +160,7 @@ EXACT = {
     "ceil",
     "trunc",
     "heaviside",
+    "histc",
     "native_channel_shuffle",
     "empty_strided",
     "new_empty_strided",
@@ -297,6 +305,8 @@ class Rounding(Mode):
         if mutable:
             _mapped(lambda t: t.copy_(self._noisy(t, size)), out)
             return out
+        if self.u == U32 and name in WITH_NUMBERS and len(args) > 1 and type(args[1]) in (int, float):
+            return _mapped(lambda t: torch.where(t == t.float(), t, self._noisy(t, size)), out)
         return _mapped(lambda t: self._noisy(t, size), out)
 
     def _in_any_order(self, func: Any, args: Any, kwargs: Any) -> Any:

@@ -23,6 +23,7 @@ DIVISIONS = {"floor_divide": "floor", "div": ""}  # of div by its rounding mode
 WHOLE = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 WIDE = 4.0  # how many times what disturbed runs do to an operand it may be from a tie
 SHARE = 1 / 64  # of an operator's entries, of which no more may be near a tie: otherwise rounding decides all of it
+ASIDE = 1e-3  # of a bin
 MOST = 1 << 26  # entries of all operands that are kept
 PARTS = 4  # of them, of which each goes to the other side in a run of its own
 
@@ -55,11 +56,9 @@ class Ties:
             usual = noise.square().mean(-1, keepdim=True).sqrt() if noise.dim() else noise
             room = WIDE * torch.maximum(torch.maximum(noise, usual), right.abs() * u)
             apart = (right - right.round()).abs()
-            near = apart <= room
-            if (
-                way == "round"
-            ):  # what lies on the tie in float64 was not rounded on the way, and no honest kernel rounds it
-                near &= apart > 0
+            # What lies on a tie in float64 was not rounded on the way, and no honest kernel rounds it. But the largest of a row
+            # lies on a tie of floor(x / largest * n), and may be rounded there.
+            near = (apart <= room) & ((apart > 0) if way == "round" else (apart > 0) | (noise > 0))
             near = near | self.near[number] if number in self.near else near
             if 0 < int(near.sum()) <= SHARE * near.numel():
                 self.near[number] = near
@@ -83,18 +82,23 @@ class OtherSide(Mode):
             return func(*args, **kwargs)
         number, near = self.number, self.ties.near.get(self.number)
         self.number += 1
-        operand = step[0].clone() if func._schema.is_mutable else step[0]
-        out = func(*args, **kwargs)
-        if near is None or near.shape != out.shape:
-            return out
+        operand, way = step
+        if near is None or near.shape != operand.shape:
+            return func(*args, **kwargs)
         chosen = near & ((near.reshape(-1).cumsum(0).reshape(near.shape) * 2 + number) % PARTS == self.part)
-        other = torch.where(chosen, _other(operand, step[1], out), out)
+        if way == "bins":
+            return _in_other_bins(func, args, kwargs, operand, chosen)
+        operand = operand.clone() if func._schema.is_mutable else operand
+        out = func(*args, **kwargs)
+        other = torch.where(chosen, _other(operand, way, out), out)
         return out.copy_(other) if func._schema.is_mutable else other
 
 
 def _step(func: Any, args: Any, kwargs: Any) -> tuple[Tensor, str] | None:
     """The number that a call makes integers of, and which of two neighbours it takes; None if it does nothing of the kind."""
     name = operator(func)
+    if name == "histc":
+        return _bins(args, arguments(func, args, kwargs))
     way = STEPS.get(name, DIVISIONS.get(name))
     if way is None or not args or not isinstance(args[0], Tensor) or not args[0].is_floating_point():
         return None
@@ -107,6 +111,26 @@ def _step(func: Any, args: Any, kwargs: Any) -> tuple[Tensor, str] | None:
     if name == "round" and arguments(func, args, kwargs).get("decimals"):
         return None
     return None if name == "_to_copy" and kwargs.get("dtype") not in WHOLE else (args[0], way)
+
+
+def _bins(args: Any, given: dict[str, Any]) -> tuple[Tensor, str] | None:
+    """Of the numbers that a histogram counts, the bins, if its limits are given."""
+    low, high, count = float(given["min"]), float(given["max"]), int(given["bins"])
+    if not low < high or not args[0].is_floating_point():
+        return None
+    with _disable_current_modes():
+        return (args[0] - low) * (count / (high - low)), "bins"
+
+
+def _in_other_bins(func: Any, args: Any, kwargs: Any, bins: Tensor, chosen: Tensor) -> Any:
+    """A histogram of numbers of which those that are chosen lie on the other side of the nearest limit of a bin."""
+    given = arguments(func, args, kwargs)
+    with _disable_current_modes():
+        limit = bins.round()
+        other = limit + torch.where(bins >= limit, -ASIDE, ASIDE)
+        width = (float(given["max"]) - float(given["min"])) / int(given["bins"])
+        moved = torch.where(chosen, float(given["min"]) + other * width, args[0])
+    return func(moved, *args[1:], **kwargs)
 
 
 def _from_a_tie(operand: Tensor, way: str) -> Tensor:

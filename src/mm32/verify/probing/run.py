@@ -22,7 +22,7 @@ from . import rows, strides
 from .kept import Odd
 from .prober import LATE, NO_MEMORY, UNSET, Prober
 from .product import ProductProbes
-from .varied import VariedProbes
+from .varied import DECIDES, VariedProbes
 
 if TYPE_CHECKING:
     from ..compare import Comparison
@@ -31,6 +31,7 @@ NOT_FINITE = "the reference's own answer is not finite there"
 FULL_BITS = 22.0  # of an arithmetic, above which it is no matter that no data show more
 MOST_HELD = 256 << 20  # bytes of outputs, of which two at once are no matter
 LARGER = {v.name for v in (*VARIATIONS, *MILDER.values()) if v.larger}
+EQUAL = {v.name for v in (*VARIATIONS, *MILDER.values()) if v.ties or v.equal}  # their data have equal entries
 FINE_PROBES = {v.name for v in ISOLATING}
 
 
@@ -82,6 +83,10 @@ class Probing:
             why, count = Counter(str(p.get("reason")) for p in skipped).most_common(1)[0]
             often = f" ({why}: {count})" if count > 1 else ""
             said.append(f"{len(skipped)} of {len(probes)} probes, which do not suit its data{often}")
+        decided = [p for p in skipped if p.get("reason") == DECIDES and p["name"] in EQUAL]
+        if decided and len(skipped) <= len(applied):
+            names = ", ".join(dict.fromkeys(str(p["name"]) for p in decided))
+            said.append(f"data of which rounding decides what the reference answers ({names})")
         larger = [p for p in probes if p["name"] in LARGER]
         if larger and all(p.get("reason") == NOT_FINITE for p in larger) and len(skipped) <= len(applied):
             said.append("larger values, for which the reference's own answer is not finite")

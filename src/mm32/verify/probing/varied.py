@@ -326,8 +326,10 @@ class VariedProbes(OddAnswers):
                 truth.noise.normwise = max(MORE * truth.noise.normwise, gross)
                 truth.noise.componentwise = max(MORE * truth.noise.componentwise, gross / U32)
             truth.free, truth.compares = free.get(truth.path), compares
-            integers = isinstance(truth.reference, Tensor) and truth.u == 0 and truth.reference.dtype != torch.bool
-            if variation.ties and integers and (variation.odd or self.truth.may_pick(i)):
+            integers = isinstance(truth.reference, Tensor) and truth.u == 0
+            odd = variation.odd and integers and truth.reference.dtype != torch.bool
+            # Truth values too may tell of what was picked: whether the best word ends a sentence.
+            if variation.ties and integers and (odd or self.truth.may_pick(i)):
                 truth.tied = None if variation.odd else truth.flips
                 truth.flips = truth.reference.numel()  # the place of a NaN, or of one of several equal entries
         if equal and noise:

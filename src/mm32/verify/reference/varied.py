@@ -53,6 +53,7 @@ STEEP = ("exp", "softmax", "attention", "sin", "cos", "tan")
 TINY = ("tiny rows", "times 1e-7")  # sums with them are 1
 ORDERED = {"sort", "topk", "kthvalue", "argsort", "argmax", "argmin"}
 LARGER = (
+    "aligned",
     "times 100000",
     "times 10000",
     "far below",
@@ -157,6 +158,8 @@ class Varied:
             filled = variations.near(leaves, generator, name == "near one", max(runner.lengths, default=0))
         elif name == "edges":
             filled = variations.on_edges(leaves, generator, self._edges(leaves))
+        elif name == "aligned":
+            filled = variations.aligned(leaves, generator, self._weights(leaves))
         elif name == "ends":
             filled = variations.on_ends(
                 leaves, generator, {*(recorder.limited if recorder else ()), *_of_fractions(leaves)}
@@ -279,6 +282,17 @@ class Varied:
         )
         found = torch.cat([numbers, *(t.detach().reshape(-1).float() for t in own)])
         return found[found.isfinite()]
+
+    def _weights(self, inputs: list[Any]) -> list[Tensor]:
+        """Matrices that rows of data may be multiplied by: of the model, convolutions' flattened, and among the inputs."""
+        assert self.runner.model is not None
+        own = (
+            t.detach().flatten(1)
+            for t in (*self.runner.model.parameters(), *self.runner.model.buffers())
+            if t.dim() > 1
+        )
+        given = (t.detach() for t in inputs if isinstance(t, Tensor) and t.dim() == 2)
+        return [t for t in (*own, *given) if t.numel() and t.dtype != torch.bool and not t.is_complex()]
 
     def _only_sums(self) -> bool:
         """Whether the model adds up, and does not multiply."""
