@@ -91,12 +91,24 @@ class Phases:
 
 def first_call(call: Callable[[], object], wait: Callable[[], None]) -> dict[str, float]:
     """Seconds of a call, in all ("call"), by phase, and of the same call once more ("second")."""
-    phases = Phases()
+    from mm32.cuda import compile as compiler
+
+    phases, compiled = Phases(), []
+    usual = compiler.compile_cubin
+
+    def compile_cubin(source: str, constants: Any, arch: str, **options: Any) -> tuple[bytes, str]:
+        compiled.append(f"{source} {' '.join(f'{name}={value}' for name, value in constants)}")
+        return usual(source, constants, arch, **options)
+
+    compiler.compile_cubin = compile_cubin
     with phases.watching():
         start = time.perf_counter()
         call()
         wait()
         whole = time.perf_counter() - start
+    compiler.compile_cubin = usual
+    for form in compiled if "--forms" in sys.argv else ():
+        print(f"  compiled {form}", flush=True)
     start = time.perf_counter()
     call()
     wait()
@@ -215,6 +227,7 @@ def _line(case: str, origin: str, seconds: dict[str, float]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--products", default=PRODUCTS, metavar="LIST", help=f"MxKxN[:layout],... ({PRODUCTS})")
+    parser.add_argument("--forms", action="store_true", help="print which forms are compiled")
     parser.add_argument("--no-step", action="store_true", help="products only")
     parser.add_argument("-o", "--output", type=Path, help="file; default benchmarks/results/<card>/first_call.json")
     options = parser.parse_args()

@@ -209,7 +209,7 @@ def test_variations_leave_masks_labels_indices_and_distributions_alone() -> None
         if (
             variation.state
             or variation.spreads
-            or variation.name in (*variations.SPECIAL, *redrawn.NAMES, "edges", "ends", "another draw")
+            or variation.name in (*variations.SPECIAL, *redrawn.NAMES, "aligned", "edges", "ends", "another draw")
         ):
             continue
         out = variations.fill(variation.name, values, torch.Generator().manual_seed(1))

@@ -124,6 +124,7 @@ VARIATIONS = (
     Variation(
         "aligned",
         "rows of the signs of the model's own weights, 16 times as large as any entry: what adds up in few bits overflows",
+        ties=True,
         larger=True,
     ),
     Variation(
