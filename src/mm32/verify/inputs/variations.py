@@ -318,16 +318,19 @@ def _clustered(t: Tensor, generator: torch.Generator) -> Tensor:
 
 def aligned(values: Sequence[object], generator: torch.Generator, weights: Sequence[Tensor]) -> list[object]:
     """Of data a third of the rows become the signs of a row of one of the `weights`, or of a column, of as many entries, FAR
-    times the largest entry. Raises CannotVary, with nothing to report."""
+    times the largest entry; half of them of the one whose sum is the largest. Raises CannotVary, with nothing to report."""
     out = list(values)
     for i, t in enumerate(values):
         if not isinstance(t, Tensor) or not is_data(t) or t.dim() < 2:
             continue
-        fitting = [w if w.shape[-1] == t.shape[-1] else w.T for w in weights if w.dim() == 2 and t.shape[-1] in w.shape]
+        others = (w for w in weights if w.dim() == 2 and t.shape[-1] in w.shape and w.data_ptr() != t.data_ptr())
+        fitting = [w if w.shape[-1] == t.shape[-1] else w.T for w in others]
         if not fitting:
             continue
         w = fitting[int(torch.randint(0, len(fitting), (1,), generator=generator, device=t.device))].to(t.device)
         places = torch.randint(0, w.shape[0], t.shape[:-1], generator=generator, device=t.device)
+        heaviest = w.detach().abs().sum(1, dtype=torch.float64).argmax()
+        places = torch.where(places % 2 == 0, heaviest, places)
         signs = torch.where(w < 0, -1.0, 1.0)[places]
         largest = t.detach().abs().nan_to_num(nan=0.0, posinf=0.0).amax()
         out[i] = like(t, torch.where(few(t[..., :1], 3, generator), signs * (FAR * largest), t))

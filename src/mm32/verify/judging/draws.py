@@ -197,10 +197,11 @@ class Replayer(Mode):
 
 
 class Watch(Mode):
-    """Sees whether an operator makes NaN (`found`), and whether NaN or Inf are cast to integers (`cast`)."""
+    """Sees whether NaN or Inf are cast to integers (`cast`), and, if asked for, whether an operator `makes_nan` (`found`)."""
 
-    def __init__(self) -> None:
+    def __init__(self, makes_nan: bool) -> None:
         super().__init__()
+        self.makes_nan = makes_nan
         self.found = self.cast = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -213,7 +214,7 @@ class Watch(Mode):
             source = args[0] if func._schema.name.endswith("_to_copy") else args[1]
             whole = out.dtype != torch.bool and not out.is_complex() and source.is_floating_point()
             self.cast = self.cast or (whole and not bool(source.isfinite().all()))
-        for t in pytree.tree_leaves(out):
+        for t in pytree.tree_leaves(out) if self.makes_nan and not self.found else ():
             if isinstance(t, Tensor) and t.is_floating_point() and not self.found:
                 self.found = bool(t.isnan().any())
         return out

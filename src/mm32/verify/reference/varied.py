@@ -42,6 +42,7 @@ CHANGES: dict[str, Callable[[torch.nn.Module, torch.Generator], list[str] | None
 BY_NAME = {
     variation.name: variation for variation in (*catalogue.VARIATIONS, *catalogue.MILDER.values(), *isolating.ISOLATING)
 }
+STEPS = {"floor", "ceil", "round", "trunc", "frac", "remainder", "floor_divide"}
 SUMS = {"sum", "cumsum"}
 LONG_PRODUCTS = {"prod", "cumprod"}
 BITS = {"__lshift", "__rshift", "__ilshift", "__irshift", "__and", "__or", "__xor"} | {
@@ -99,12 +100,12 @@ class Varied:
                 runner.place(pytree.tree_unflatten(filled, spec))
         except contents.CannotVary as error:
             return {"why_not": str(error), "unvaried": unvaried}
-        watch = Watch()
+        watch = Watch(makes_nan=name == "an Inf" and bool(request.get("integers")))
         with watch if odd else contextlib.nullcontext():
             why_not = self._fails(seed, odd)
         if not why_not and watch.cast:
             return {"why_not": "the reference makes integers of NaN or Inf: which ones, means nothing"}
-        if not why_not and watch.found and name == "an Inf" and request.get("integers"):
+        if not why_not and watch.found:
             return {"why_not": "the reference makes NaN of it, and integers of that: which ones, means nothing"}
         if why_not and own and filled and self._vary_some(own, filled, spec, seed, odd):
             why_not = ""
