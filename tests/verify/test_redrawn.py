@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from mm32.verify.inputs import variations
+from mm32.verify.inputs.contents import CannotVary
 from mm32.verify.inputs.redrawn import NAMES, REPEATED, TURNS, Numbers, Redraw, choice
 from mm32.verify.reference import constants
 
+Compare = Callable[..., tuple[str, str, Any]]
 NUMBERS = Numbers(frozenset({500, 7}), frozenset({0, 3, 40}))
 
 
@@ -114,3 +119,43 @@ def forward(self, step):
     assert found.divisors == {640, 12, 32}
     assert found.compared == {0, 4000, 1, -5}
     assert constants.numbers("def (", {}, None) == Numbers()
+
+
+def test_rows_are_aligned_with_weights_of_their_length() -> None:
+    x, w = torch.randn(64, 8), torch.randint(-8, 8, (5, 8))
+    (new,) = variations.aligned([x], torch.Generator().manual_seed(1), [x, w, torch.randn(3, 4)])
+    changed = (new != x).any(1)
+    assert 8 < int(changed.sum()) < 40
+    signs = torch.where(w < 0, -1.0, 1.0)
+    rows = new[changed] / (16 * x.abs().max())
+    assert bool((rows[:, None] == signs).all(-1).any(-1).all())
+    heaviest = int(w.abs().sum(1).argmax())
+    assert int((rows == signs[heaviest]).all(1).sum()) >= 4
+    with pytest.raises(CannotVary):
+        variations.aligned([x], torch.Generator(), [x, torch.randn(3, 4)])
+
+
+@pytest.mark.parametrize(
+    ("body", "wrong"),
+    [
+        ("return torch.nn.functional.hardshrink(x, 0.3125)", "return torch.where(x.abs() < 0.3125, 0, x)"),
+        ("return torch.histc(x, 8, 0.0, 2.0)", "return torch.histc(torch.where(x == 2, 3, x), 8, 0.0, 2.0)"),
+        (
+            "return (x.clamp(max=1.25) * 4).floor()",
+            "y = (x * 4).floor(); return torch.where(x >= 1.25, y.clamp(max=4.0), y)",
+        ),
+    ],
+)
+def test_limits_of_operators_are_edges(body: str, wrong: str, verdict: Compare) -> None:
+    got, reason, _ = verdict(body, wrong, "[torch.rand(64, 32) * 1.2]")
+    assert got == "DIFFERENT", reason
+    assert verdict(body, body, "[torch.rand(64, 32) * 1.2]")[0] == "SAME"
+
+
+def test_ties_that_only_fp32_makes_are_not_asked_for(verdict: Compare) -> None:
+    body = "return x.softmax(-1).topk(3).indices"
+    got, reason, report = verdict(body, body, "[torch.randn(16, 32)]")
+    assert got == "SAME", reason
+    asked = [p for p in report.probes if p["name"] == "tiny rows"]
+    assert asked[0]["status"] == "skipped"
+    assert "rounding decides the order" in asked[0]["reason"]
