@@ -1,8 +1,9 @@
 """Compiles the usual forms of the kernels for each architecture, to come with a wheel (`make cubins`, mm32/cuda/prebuilt.py).
 
 Which forms are usual is derived: the products of the records under results/ and of linear layers are planned for a card of each
-architecture, and of the plans' forms those are taken that SHARE of the plans need, the cheapest first. Of the architectures asked
-for, files of other forms, of older sources and of another compiler are removed. `--list` prints the forms and compiles nothing.
+architecture, and of the plans' forms those of layers are taken, and others, the cheapest first, until SHARE of the plans need none
+else. Of the architectures asked for, files of other forms, of older sources and of another compiler are removed. `--list` prints
+the forms and compiles nothing.
 
     python benchmarks/prebuild.py [--arch sm_90a ...] [--list]
 """
@@ -15,7 +16,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
@@ -46,6 +47,7 @@ def _layers() -> Iterator[dict[str, Any]]:
     shapes = [(width, out * width) for width in WIDTHS for out in (1, 3, 4)] + [(4 * width, width) for width in WIDTHS]
     for inside, outside in [*shapes, (WIDTHS[0], VOCABULARY)]:
         yield _row(TOKENS, inside, outside, "nt", bias=True)
+        yield _row(TOKENS, inside, outside, "nt")
         yield _row(TOKENS, outside, inside, "nn")
         yield _row(outside, TOKENS, inside, "tn")
 
@@ -65,10 +67,10 @@ def _recorded() -> Iterator[dict[str, Any]]:
                 yield {**row, "bias": True}
 
 
-def products() -> Iterator[Gemm]:
-    """What the records and linear layers compute, each product once, as contiguous aligned operands."""
+def products(rows: Iterable[dict[str, Any]] | None = None) -> Iterator[Gemm]:
+    """What the records and linear layers compute, or these rows, each product once, as contiguous aligned operands."""
     seen = set()
-    for row in itertools.chain(_recorded(), _layers()):
+    for row in itertools.chain(_recorded(), _layers()) if rows is None else rows:
         key = tuple(row[name] for name in ("m", "n", "k", "layout", "bias", "activation", "batch"))
         if key not in seen:
             seen.add(key)
@@ -90,13 +92,15 @@ def _gemm(row: dict[str, Any]) -> Gemm:
         return gemm.describe(a, b, bias, torch.empty(*batch, row["m"], row["n"]), row["activation"])
 
 
+def _forms(product: Gemm, card: Card) -> frozenset[Form]:
+    return frozenset((launch.source, launch.constants) for launch in plan(product, card, torch="fp32").launches)
+
+
 def usual(card: Card, share: float = SHARE) -> list[Form]:
-    """The fewest forms, or nearly, with which `share` of the plans for `card` need none else. Torch's own product needs none."""
-    plans: Counter[frozenset[Form]] = Counter()
-    for product in products():
-        forms = frozenset((launch.source, launch.constants) for launch in plan(product, card, torch="fp32").launches)
-        plans[forms] += bool(forms)
-    chosen: frozenset[Form] = frozenset()
+    """The forms of linear layers, and the fewest others, or nearly, with which `share` of all plans for `card` need none else.
+    Torch's own product needs none."""
+    plans = Counter(forms for product in products() if (forms := _forms(product, card)))
+    chosen: frozenset[Form] = frozenset().union(*(_forms(product, card) for product in products(_layers())))
     while sum(count for forms, count in plans.items() if forms <= chosen) < share * sum(plans.values()):
         left = {forms: count for forms, count in plans.items() if not forms <= chosen}
         ranked = []  # by how many forms more each plan costs that could then run
