@@ -1,9 +1,9 @@
 """Compiles the usual forms of the kernels for each architecture, to come with a wheel (`make cubins`, mm32/cuda/prebuilt.py).
 
 Which forms are usual is derived: the products of the records under results/ and of linear layers are planned for a card of each
-architecture, and of the plans' forms those of layers are taken, and others, the cheapest first, until SHARE of the plans need none
-else. Of the architectures asked for, files of other forms, of older sources and of another compiler are removed. `--list` prints
-the forms and compiles nothing.
+architecture, and of the plans' forms those of layers are taken, and others, the cheapest first, until SHARE of the plans need
+none else. Of the architectures asked for, files of other forms, of older sources and of another compiler are removed. `--list`
+prints the forms and compiles nothing.
 
     python benchmarks/prebuild.py [--arch sm_90a ...] [--list]
 """
