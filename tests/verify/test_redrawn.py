@@ -159,3 +159,16 @@ def test_ties_that_only_fp32_makes_are_not_asked_for(verdict: Compare) -> None:
     asked = [p for p in report.probes if p["name"] == "tiny rows"]
     assert asked[0]["status"] == "skipped"
     assert "rounding decides the order" in asked[0]["reason"]
+
+
+def test_probabilities_that_underflow_are_ties(verdict: Compare) -> None:
+    """In fp32 many scores, times 100, have the probability 0: which of these is the third is anybody's."""
+    got, reason, report = verdict(
+        "return x.softmax(-1).topk(3).indices", "return x.topk(3).indices", "[torch.randn(16, 32)]"
+    )
+    assert got == "SAME", reason
+    assert next(p for p in report.probes if p["name"] == "times 100")["status"] == "same"
+    got, reason, _ = verdict(
+        "return x.softmax(-1).topk(3).indices", "return x.topk(3).indices.flip(-1)", "[torch.randn(16, 32)]"
+    )
+    assert got == "DIFFERENT"

@@ -68,6 +68,9 @@ class Comparison:
         self.odd: list[Odd] = []  # data of probes that were passed, for timed windows
         self.likeness = Likeness(self.reference, self.truth)
         self.unvaried: list[str] = []  # buffers that probes leave as they are, and how
+        self.tied = (
+            False  # whether the last data that `vary` made lead to equal entries that the reference puts in order
+        )
         self.seen = Seen()  # of the inputs of everything compared so far
 
     def run(self, after_trials: Callable[[], None] = lambda: None) -> None:
@@ -355,7 +358,7 @@ class Comparison:
                 raise torch.OutOfMemoryError(str(reply.header["why_not"]))
             return str(reply.header["why_not"])
         self.inputs = reply.value["inputs"]
-        self.varied = reply.value
+        self.varied, self.tied = reply.value, bool(reply.header.get("tied"))
         return None
 
     def _mixes(self, seed: int) -> bool:

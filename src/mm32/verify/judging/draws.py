@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from .flow import COPIES, Flow
@@ -42,6 +43,9 @@ LIMITS = {
     "threshold": ("threshold",),
 }
 DIVIDES = {"remainder", "fmod", "floor_divide", "div"}  # operators whose rest, or whole part, depends on an integer
+# Operators that put entries in order, or give the place of one.
+ORDERED = {"sort", "topk", "kthvalue", "argsort", "argmax", "argmin"}
+MOST_TIED = 1 << 24  # entries among which equal ones are looked for
 BOUNDED = {"sigmoid", "softmax", "_softmax", "hardsigmoid"}  # operators whose results lie between 0 and 1
 
 
@@ -197,12 +201,13 @@ class Replayer(Mode):
 
 
 class Watch(Mode):
-    """Sees whether NaN or Inf are cast to integers (`cast`), and, if asked for, whether an operator `makes_nan` (`found`)."""
+    """Sees whether NaN or Inf are cast to integers (`cast`), and, if asked for, whether an operator `makes_nan` (`found`), and
+    whether one that puts entries in order gets equal ones (`tied`)."""
 
-    def __init__(self, makes_nan: bool) -> None:
+    def __init__(self, makes_nan: bool = False, ties: bool = False) -> None:
         super().__init__()
-        self.makes_nan = makes_nan
-        self.found = self.cast = False
+        self.makes_nan, self.ties = makes_nan, ties
+        self.found = self.cast = self.tied = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
@@ -214,6 +219,11 @@ class Watch(Mode):
             source = args[0] if func._schema.name.endswith("_to_copy") else args[1]
             whole = out.dtype != torch.bool and not out.is_complex() and source.is_floating_point()
             self.cast = self.cast or (whole and not bool(source.isfinite().all()))
+        if self.ties and not self.tied and base_name(func._schema.name) in ORDERED and args[0].numel() <= MOST_TIED:
+            with _disable_current_modes():
+                dim = arguments(func, args, kwargs or {}).get("dim")
+                ordered = args[0].flatten().sort().values if dim is None else args[0].sort(dim).values.movedim(dim, -1)
+                self.tied = bool((ordered.diff(dim=-1) == 0).any()) if ordered.dim() else False
         for t in pytree.tree_leaves(out) if self.makes_nan and not self.found else ():
             if isinstance(t, Tensor) and t.is_floating_point() and not self.found:
                 self.found = bool(t.isnan().any())

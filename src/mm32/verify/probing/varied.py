@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -169,6 +170,8 @@ class VariedProbes(OddAnswers):
             return None, reason != NO_PARAMETERS
         if not variation.state:
             self._build_as_usual()
+        if comparison.tied:
+            variation = replace(variation, ties=True)
         result = self._judge_variation(variation, seed, record, last)
         if record.get("reason") == LACKS:
             self.report.probes.remove(record)

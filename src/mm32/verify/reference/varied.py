@@ -16,7 +16,7 @@ from ..exchange import wire
 from ..inputs import catalogue, contents, isolating, probes, redrawn, regrouped, states, variations
 from ..inputs.catalogue import Variation
 from ..inputs.contents import has_structure
-from ..judging.draws import COMPARES, LIMITS, LOOKUPS, Watch
+from ..judging.draws import COMPARES, LIMITS, LOOKUPS, ORDERED, Watch
 from ..judging.operator_mode import base_name
 from ..judging.places import GUARDED, LOOKED_UP, Guard
 from ..judging.rounding import U32
@@ -52,7 +52,6 @@ PLACES = ("grid_sampler", "searchsorted", "bucketize")  # operators that take nu
 # Operators that turn absolute errors into relative ones, which an honest kernel (exp2 of x log2 e) has of large values.
 STEEP = ("exp", "softmax", "attention", "sin", "cos", "tan")
 TINY = ("tiny rows", "times 1e-7")  # sums with them are 1
-ORDERED = {"sort", "topk", "kthvalue", "argsort", "argmax", "argmin"}
 LARGER = (
     "aligned",
     "times 100000",
@@ -100,8 +99,10 @@ class Varied:
                 runner.place(pytree.tree_unflatten(filled, spec))
         except contents.CannotVary as error:
             return {"why_not": str(error), "unvaried": unvaried}
-        watch = Watch(makes_nan=name == "an Inf" and bool(request.get("integers")))
-        with watch if odd else contextlib.nullcontext():
+        # Probabilities of large scores underflow to equal ones in fp32, and not in float64.
+        ties = bool(runner.operators() & ORDERED) and self._is_steep() and not odd
+        watch = Watch(name == "an Inf" and bool(request.get("integers")), ties)
+        with watch if odd or ties else contextlib.nullcontext():
             why_not = self._fails(seed, odd)
         if not why_not and watch.cast:
             return {"why_not": "the reference makes integers of NaN or Inf: which ones, means nothing"}
@@ -113,7 +114,7 @@ class Varied:
             return {"why_not": why_not}
         made: Answer = {"inputs": runner.inputs, "state": dict(runner.model.state_dict()), "plain": turned}
         runner.usual = (own, spec) if odd else ([], None)
-        return {"value": made, "unvaried": unvaried}
+        return {"value": made, "unvaried": unvaried, "tied": watch.tied}
 
     def _unsuited(self, name: str, variation: Variation | None, entries: int) -> str | None:
         """Why this variation would show nothing, empty where that is not worth a word; None if it may show something. `entries`:
@@ -129,9 +130,9 @@ class Varied:
             return ""
         if name == "an Inf" and operators & LONG_PRODUCTS:
             return "an Inf times a long product that underflows is NaN in one order and Inf in another"
-        if name in TINY and operators & ORDERED and any(word in op for op in operators for word in STEEP):
+        if name in TINY and operators & ORDERED and self._is_steep():
             return "it would make ties of what the reference sorts, as far as fp32 goes: rounding decides the order"
-        if name in LARGER and any(word in op.replace("expand", "") for op in operators for word in STEEP):
+        if name in LARGER and self._is_steep():
             return "it would turn the rounding of large values into errors of the answer"
         of_integers = self.runner.products or self._only_sums() or operators & BITS
         if name == "wide integers" and (self._lookups() or not of_integers):
@@ -296,6 +297,10 @@ class Varied:
         )
         given = (t.detach() for t in inputs if isinstance(t, Tensor) and t.dim() == 2)
         return [t for t in (*own, *given) if t.numel() and t.dtype != torch.bool and not t.is_complex()]
+
+    def _is_steep(self) -> bool:
+        """Whether it takes exponentials or the like, in which rounding of large numbers grows."""
+        return any(word in op.replace("expand", "") for op in self.runner.operators() for word in STEEP)
 
     def _only_sums(self) -> bool:
         """Whether the model adds up, and does not multiply."""
