@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -25,6 +26,7 @@ def redrawn(name: str, make, seed: int = 0):
     assert choose is not None
     torch.manual_seed(0)
     random.seed(0)
+    np.random.seed(0)  # noqa: NPY002
     with Redraw(choose, seed) as redraw:
         return make(), redraw
 
@@ -41,11 +43,14 @@ def redrawn(name: str, make, seed: int = 0):
         lambda: torch.randint(1, 9000, ()),
         lambda: random.randint(1, 8999),
         lambda: random.randrange(9000),
+        lambda: np.random.randint(9000),  # noqa: NPY002 - what scripts call
+        lambda: torch.from_numpy(np.random.randint(2, 9000, (70,))),  # noqa: NPY002
     ],
 )
 def test_the_range_is_kept_and_the_type(name: str, make) -> None:
     torch.manual_seed(0)
     random.seed(0)
+    np.random.seed(0)  # noqa: NPY002
     usual = make()
     made, redraw = redrawn(name, make)
     assert type(made) is type(usual)
@@ -100,10 +105,10 @@ def test_a_script_that_draws_until_it_likes_what_it_has_ends() -> None:
 
 
 def test_what_python_draws_is_as_before_afterwards() -> None:
-    before = random.randint, random.randrange
+    before = random.randint, random.randrange, np.random.randint
     with pytest.raises(ZeroDivisionError):
         redrawn("smallest integers", lambda: random.randint(0, 3) / 0)
-    assert (random.randint, random.randrange) == before
+    assert (random.randint, random.randrange, np.random.randint) == before
 
 
 def test_constants_of_a_script() -> None:

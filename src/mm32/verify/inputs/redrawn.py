@@ -1,9 +1,9 @@
 """Integers that get_inputs draws from a range, put where chance hardly puts them: at its ends, on numbers that the model
 compares them with or divides by, and next to equal ones.
 
-get_inputs() runs while a mode stands between it and what draws integers: `torch.randint` and its kin, and `randint` and
-`randrange` of Python's random. Of what these return, some entries become others of the same range. So the inputs are such as
-get_inputs could have made by chance, whatever it makes of these integers: sorted lengths, masks, offsets.
+get_inputs() runs while a mode stands between it and what draws integers: `torch.randint` and its kin, `randint` and `randrange`
+of Python's random, and `numpy.random.randint`. Of what these return, some entries become others of the same range. So the inputs
+are such as get_inputs could have made by chance, whatever it makes of these integers: sorted lengths, masks, offsets.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
@@ -49,17 +50,22 @@ class Redraw(TorchDispatchMode):
         self.drawn, self.changed = 0, False
         self._choose, self._seed = choose, seed
         self._generators: dict[torch.device, torch.Generator] = {}
-        self._outside: list[tuple[str, Any]] = []
+        self._outside: list[tuple[Any, str, Any]] = []
 
     def __enter__(self) -> Redraw:
-        self._outside = [(name, getattr(random, name)) for name in ("randint", "randrange")]
-        setattr(random, "randint", lambda a, b: self._number(int(a), int(b), self._outside[0][1](a, b)))  # noqa: B010
-        setattr(random, "randrange", self._randrange)  # noqa: B010
+        ours = (
+            (random, "randint", self._randint),
+            (random, "randrange", self._randrange),
+            (np.random, "randint", self._numpy),
+        )
+        self._outside = [(module, name, getattr(module, name)) for module, name, _ in ours]
+        for module, name, function in ours:
+            setattr(module, name, function)
         return cast(Redraw, super().__enter__())
 
     def __exit__(self, *error: Any) -> None:
-        for name, function in self._outside:
-            setattr(random, name, function)
+        for module, name, function in self._outside:
+            setattr(module, name, function)
         super().__exit__(*error)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -75,13 +81,26 @@ class Redraw(TorchDispatchMode):
             out.copy_(self._others(out.to(torch.int64), int(low or 0), end - 1))
         return out
 
+    def _randint(self, first: int, last: int) -> int:
+        return self._number(int(first), int(last), self._outside[0][2](first, last))
+
     def _randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
-        drawn = int(self._outside[1][1](start, stop, step))
+        drawn = int(self._outside[1][2](start, stop, step))
         first, end = (0, start) if stop is None else (start, stop)
         return self._number(int(first), int(end) - 1, drawn) if step == 1 else drawn
 
-    def _number(self, low: int, last: int, drawn: int) -> int:
+    def _numpy(self, low: Any, high: Any = None, size: Any = None, dtype: Any = int) -> Any:
+        drawn = self._outside[2][2](low, high, size, dtype)
+        first, end = (0, low) if high is None else (low, high)
+        if not (np.isscalar(first) and np.isscalar(end)) or np.dtype(dtype).kind not in "iu":
+            return drawn
         with _disable_current_modes():  # what chooses draws too
+            own = torch.as_tensor(np.asarray(drawn, dtype=np.int64), device="cpu")
+            new = self._others(own, int(cast(int, first)), int(cast(int, end)) - 1).numpy()
+        return new.astype(drawn.dtype) if isinstance(drawn, np.ndarray) else type(drawn)(new)
+
+    def _number(self, low: int, last: int, drawn: int) -> int:
+        with _disable_current_modes():
             return int(self._others(torch.tensor(drawn, device="cpu"), low, last))
 
     def _others(self, own: Tensor, low: int, last: int) -> Tensor:
