@@ -306,7 +306,7 @@ class Rounding(Mode):
             _mapped(lambda t: t.copy_(self._noisy(t, size)), out)
             return out
         if self.u == U32 and name in WITH_NUMBERS and len(args) > 1 and type(args[1]) in (int, float):
-            return _mapped(lambda t: torch.where(t == t.float(), t, self._noisy(t, size)), out)
+            return _mapped(lambda t: self._noisy_if_rounded(t, size), out)
         return _mapped(lambda t: self._noisy(t, size), out)
 
     def _in_any_order(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -348,6 +348,13 @@ class Rounding(Mode):
                 piece = source[at : at + DRAWN]
                 torch.mul(piece, factors[: piece.numel()], out=target[at : at + DRAWN])
             return out
+
+    def _noisy_if_rounded(self, t: Tensor, size: float) -> Tensor:
+        """The same, but of what is a number of fp32 as it is."""
+        if not t.is_floating_point():
+            return t
+        with _disable_current_modes():
+            return torch.where(t == t.float(), t, self._noisy(t, size))
 
     def _uniform(self, count: int, device: torch.device) -> Tensor:
         """Numbers from -1/2 to 1/2."""
