@@ -85,6 +85,8 @@ def test_an_exact_tie_goes_where_the_operator_says() -> None:
         (torch.trunc, [3.0 + 1e-9, 3.0 - 1e-9, -2.0 + 1e-9, -2.0 - 1e-9, 1e-9], [2.0, 3.0, -2.0, -1.0, 0.0]),
         (lambda t: t.to(torch.int32), [3.0 + 1e-9, -2.0 - 1e-9], [2, -1]),
         (lambda t: torch.div(t, 2.0, rounding_mode="floor"), [6.0 + 1e-9, 6.0 - 1e-9], [2.0, 3.0]),
+        (lambda t: t > 2, [2 + 1e-9, 2 - 1e-9], [False, True]),
+        (lambda t: t <= torch.full_like(t, 2.0), [2 + 1e-9, 2 - 1e-9], [True, False]),
         (lambda t: t.clone().round_(), [2.5 - 1e-9, 3.5 + 1e-9], [3.0, 3.0]),
     ],
 )
@@ -122,3 +124,24 @@ def test_integers_that_such_numbers_change_count_as_changed_by_rounding() -> Non
     found = exact.run(Codes(), [x], [], Codes()(x), U, 0)
     assert found.flips[0] >= 1
     assert found.steps[0] == 1
+
+
+def test_a_sum_near_a_limit_may_be_cut_one_place_later() -> None:
+    """Of a nucleus of probabilities, what comes last is a matter of rounding where their sum is nearly the limit."""
+
+    class Nucleus(nn.Module):
+        def forward(self, p: Tensor) -> Tensor:
+            kept = torch.where(p.cumsum(1) <= 0.75, p, 0)
+            return kept / kept.sum(1, keepdim=True)
+
+    p = torch.full((8, 64), 0.5 / 32)
+    p[:, 48:] = 1 / 64
+    p += torch.rand(8, 64, generator=torch.Generator().manual_seed(3)) * 1e-4
+    p[2, :48] = 0.75 / 48 * (1 + 1e-9)  # as many as 48 add up to the limit
+    truth = truth_of(Nucleus(), p)
+    assert truth.loose is not None
+    assert (truth.loose > 0).any(1).nonzero().tolist() == [[2]]
+    for row, at, same in ((2, 47, True), (3, 40, False)):
+        kept = torch.where(p.double().cumsum(1) <= 0.75, p.double(), 0)
+        kept[row, at] = 0 if kept[row, at] > 0 else p[row, at]
+        assert judge_leaf((kept / kept.sum(1, keepdim=True)).float(), truth).same == same

@@ -1,4 +1,5 @@
-"""Numbers so near a tie that honest rounding may take them to either side: codes of quantised arithmetic, places on a grid.
+"""Numbers so near a tie that honest rounding may take them to either side: codes of quantised arithmetic, places on a grid, what
+is compared with a limit.
 
 A model that computes round(x / s) is exact behind it, but for the few x / s that lie within rounding of a half: each goes to
 one of two codes, and moves all that is computed of it. A float64 run that is disturbed meets some of them, an honest candidate
@@ -19,6 +20,7 @@ from .operator_mode import Mode, arguments, operator
 
 # Operators that make integers of numbers, as which of these they do it. A cast does so if it is one to integers.
 STEPS = {"round": "round", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "_to_copy": "trunc"}
+SIDES = {"gt", "ge", "lt", "le"}  # operators that tell on which side of a number another one lies
 DIVISIONS = {"floor_divide": "floor", "div": ""}  # of div by its rounding mode
 WHOLE = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 WIDE = 4.0  # how many times what disturbed runs do to an operand it may be from a tie
@@ -55,7 +57,9 @@ class Ties:
             noise = (_from_a_tie(operand, way) - right).abs().nan_to_num_(nan=0.0, posinf=0.0)
             usual = noise.square().mean(-1, keepdim=True).sqrt() if noise.dim() else noise
             room = WIDE * torch.maximum(torch.maximum(noise, usual), right.abs() * u)
-            apart = (right - right.round()).abs()
+            apart = right.abs() if way == "side" else (right - right.round()).abs()
+            if way == "side":
+                room = WIDE * torch.maximum(noise, usual)
             # What lies on a tie in float64 was not rounded on the way, and no honest kernel rounds it. But the largest of a row
             # lies on a tie of floor(x / largest * n), and may be rounded there.
             near = (apart <= room) & ((apart > 0) if way == "round" else (apart > 0) | (noise > 0))
@@ -90,7 +94,7 @@ class OtherSide(Mode):
             return _in_other_bins(func, args, kwargs, operand, chosen)
         operand = operand.clone() if func._schema.is_mutable else operand
         out = func(*args, **kwargs)
-        other = torch.where(chosen, _other(operand, way, out), out)
+        other = torch.where(chosen, ~out if way == "side" else _other(operand, way, out), out)
         return out.copy_(other) if func._schema.is_mutable else other
 
 
@@ -99,6 +103,8 @@ def _step(func: Any, args: Any, kwargs: Any) -> tuple[Tensor, str] | None:
     name = operator(func)
     if name == "histc":
         return _bins(args, arguments(func, args, kwargs))
+    if name in SIDES:
+        return _side(*args[:2]) if len(args) > 1 else None
     way = STEPS.get(name, DIVISIONS.get(name))
     if way is None or not args or not isinstance(args[0], Tensor) or not args[0].is_floating_point():
         return None
@@ -111,6 +117,15 @@ def _step(func: Any, args: Any, kwargs: Any) -> tuple[Tensor, str] | None:
     if name == "round" and arguments(func, args, kwargs).get("decimals"):
         return None
     return None if name == "_to_copy" and kwargs.get("dtype") not in WHOLE else (args[0], way)
+
+
+def _side(left: Any, right: Any) -> tuple[Tensor, str] | None:
+    """By how much one number is above another, of those of floating point."""
+    floats = [t for t in (left, right) if isinstance(t, Tensor) and t.is_floating_point()]
+    if not floats:
+        return None
+    with _disable_current_modes():
+        return torch.as_tensor(left, device=floats[0].device).double() - right, "side"
 
 
 def _bins(args: Any, given: dict[str, Any]) -> tuple[Tensor, str] | None:
