@@ -86,21 +86,11 @@ def measured(name: str, device: str, small: bool) -> tuple[list[dict[str, Any]],
     return rows, failed
 
 
-def kept(path: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Rows and failures of the record that is there, if there is one. ValueError if it is of another card, of other versions or
-    of other kernels: its rows must not stand in one table with new ones."""
-    if not path.exists():
-        return [], {}
-    made = record.read(path)
-    if made["environment"] != record.environment() or record.stale(made):
-        raise ValueError(f"{path} is of another card, other versions or older kernels: remove it, and measure all")
-    return made["rows"], made["failed"]
-
-
 def programs(path: Path, chosen: list[str], resume: bool, limit: float, small: bool) -> int:
     """Measures the chosen programs and writes their record; exit code 1 if one of them has no figures."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    rows, failed = kept(path) if resume or len(chosen) < len(PROGRAMS) else ([], {})
+    kept = record.to_go_on_with(path) if resume or len(chosen) < len(PROGRAMS) else {}
+    rows, failed = kept.get("rows", []), kept.get("failed", {})
     by_program = {row["program"] for row in rows} | {each["program"] for each in failed.values()}
     if resume:
         chosen = [name for name in chosen if name not in by_program]

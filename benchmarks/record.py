@@ -9,22 +9,10 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from mm32.bench import host, measure, record, sensors, suite, summary
-
-
-def kept(path: Path) -> list[dict[str, Any]]:
-    """The rows of the record that is there; none without one. ValueError if it is of another card, of other versions or of other
-    kernels: its rows must not stand in one table with new ones."""
-    if not path.exists():
-        return []
-    made = record.read(path)
-    if made["environment"] != record.environment() or record.stale(made):
-        raise ValueError(f"{path} is of another card, other versions or older kernels: measure all, without --resume")
-    return list(made["rows"])
 
 
 def main() -> int:
@@ -50,7 +38,7 @@ def main() -> int:
             record.write(folder / "host.json", record.make(name, host.measure(), host.METHOD))
             continue
         cases, implementations = suite.SETS[name]
-        rows = kept(folder / f"{name}.json") if options.resume else []
+        rows = record.to_go_on_with(folder / f"{name}.json").get("rows", []) if options.resume else []
         done = {row["case"] for row in rows}
         cases = [case for case in cases if case.name not in done]
         for row in measure.measure_all(cases, implementations, options.rounds, sensor=sensor, energy=options.energy):

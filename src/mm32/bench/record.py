@@ -160,6 +160,17 @@ def read(path: Path) -> dict[str, Any]:
     return record
 
 
+def to_go_on_with(path: Path) -> dict[str, Any]:
+    """The record that is there, for a run that measures the rest; empty where there is none. Raises ValueError if it is of
+    another card, of other versions or of older kernels: its rows must not stand in one table with new ones."""
+    if not path.exists():
+        return {}
+    record = read(path)
+    if record["environment"] != environment() or stale(record):
+        raise ValueError(f"{path} is of another card, other versions or older kernels: remove it, and measure all")
+    return record
+
+
 def stale(record: dict[str, Any]) -> list[str]:
     """The kernels that have changed since the record was made; of a record of verdicts, "verify" if that has, or if the record
     does not say by which it was made."""

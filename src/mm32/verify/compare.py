@@ -68,9 +68,8 @@ class Comparison:
         self.odd: list[Odd] = []  # data of probes that were passed, for timed windows
         self.likeness = Likeness(self.reference, self.truth)
         self.unvaried: list[str] = []  # buffers that probes leave as they are, and how
-        self.tied = (
-            False  # whether the last data that `vary` made lead to equal entries that the reference puts in order
-        )
+        # Whether the last data that `vary` made lead to equal entries that the reference puts in order.
+        self.tied = False
         self.seen = Seen()  # of the inputs of everything compared so far
 
     def run(self, after_trials: Callable[[], None] = lambda: None) -> None:

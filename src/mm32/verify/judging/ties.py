@@ -56,10 +56,11 @@ class Ties:
         if right is not None and right.shape == operand.shape and right.device == operand.device:
             noise = (_from_a_tie(operand, way) - right).abs().nan_to_num_(nan=0.0, posinf=0.0)
             usual = noise.square().mean(-1, keepdim=True).sqrt() if noise.dim() else noise
-            room = WIDE * torch.maximum(torch.maximum(noise, usual), right.abs() * u)
-            apart = right.abs() if way == "side" else (right - right.round()).abs()
+            off = torch.maximum(noise, usual)
             if way == "side":
-                room = WIDE * torch.maximum(noise, usual)
+                apart, room = right.abs(), WIDE * off
+            else:
+                apart, room = (right - right.round()).abs(), WIDE * torch.maximum(off, right.abs() * u)
             # What lies on a tie in float64 was not rounded on the way, and no honest kernel rounds it. But the largest of a row
             # lies on a tie of floor(x / largest * n), and may be rounded there.
             near = (apart <= room) & ((apart > 0) if way == "round" else (apart > 0) | (noise > 0))
