@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from mm32.verify.processes import descendants
+from mm32.verify.processes import descendants, supervisor
 from mm32.verify.processes.process import WorkerProcess
 
 # Starts a process in a thread, which starts one itself; says so, and waits for the end of its input.
@@ -79,3 +79,15 @@ def test_a_process_that_has_ended_has_none(listed: bool, monkeypatch: pytest.Mon
     ended.wait()
     monkeypatch.setattr(descendants, "_listed", lambda: listed)
     assert descendants.below(ended.pid) == []
+
+
+def test_a_process_descends_from_what_its_chain_of_parents_reaches() -> None:
+    assert supervisor._descends(30, 1, {30: 20, 20: 10, 10: 1})
+    assert not supervisor._descends(30, 1, {30: 20, 20: 0})
+    assert not supervisor._descends(30, 1, {30: 20, 20: 30})  # numbers given out again
+
+
+def test_a_process_whose_parent_ended_meanwhile_is_looked_at_again() -> None:
+    gone = 2**22 + 1  # above what the system gives out
+    assert supervisor._descends(os.getpid(), os.getppid(), {os.getpid(): gone})
+    assert not supervisor._descends(gone, os.getppid(), {gone: gone - 1})

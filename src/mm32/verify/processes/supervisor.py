@@ -255,21 +255,36 @@ class _Supervisor:
         return False
 
     def _below(self) -> Iterator[int]:
-        """The living processes below this one, whatever session or group they have made themselves."""
+        """The living processes below this one, whatever session or group they have made themselves.
+
+        One of several that pass a task on by forking may have an ancestor that ends while this looks: its children then have
+        another parent, or one that is a zombie by now. Of a PID namespace all are below, whatever their parents are."""
         parents: dict[int, int] = {}
+        living: list[int] = []
         mine = os.getpid()
         for name in os.listdir("/proc"):
-            if name.isdigit():
+            if name.isdigit() and int(name) != mine:
                 with contextlib.suppress(OSError, ValueError, IndexError):
                     fields = _status(f"/proc/{name}/stat")
+                    parents[int(name)] = int(fields[1])
                     if fields[0] not in "ZXx":
-                        parents[int(name)] = int(fields[1])
-        for pid in parents:
-            above = pid
-            while above in parents and above != mine:
-                above = parents[above]
-            if above == mine and pid != mine:
-                yield pid
+                        living.append(int(name))
+        if self.alone and self._sees():
+            yield from living
+            return
+        yield from (pid for pid in living if _descends(pid, mine, parents))
+
+
+def _descends(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
+    """Whether a process is below another, by the parents that /proc showed a moment ago."""
+    for _ in range(len(parents)):  # not for ever, should a number have been given out again meanwhile
+        if parents[pid] != ancestor and parents[pid] not in parents:
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                parents[pid] = int(_status(f"/proc/{pid}/stat")[1])  # its parent has ended since
+        pid = parents[pid]
+        if pid == ancestor or pid not in parents:
+            return pid == ancestor
+    return False
 
 
 def _status(path: str) -> list[str]:
