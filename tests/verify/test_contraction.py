@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,9 +12,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
+import mm32.verify
 from mm32.verify.inputs import probes
-from mm32.verify.judging import exact, oracle
+from mm32.verify.judging import exact, operator_mode, oracle
 from mm32.verify.reference import ReferenceRunner
 from mm32.verify.worker import rewrite
 from verify.contraction_support import Wrap, contraction
@@ -102,6 +106,13 @@ print("torch._dynamo" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout == "False\n", done.stderr
+
+
+def test_every_mode_is_without_the_compiler() -> None:
+    for module in pkgutil.walk_packages(mm32.verify.__path__, "mm32.verify."):
+        importlib.import_module(module.name)
+    ours = [one for one in TorchDispatchMode.__subclasses__() if one.__module__.startswith("mm32.")]
+    assert ours == [operator_mode.Mode]
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes
 
-from ..judging.operator_mode import arguments
+from ..judging.operator_mode import Mode, arguments
 from .contents import LEAST, few
 
 # Calls that draw, of which integers are changed. A script that draws until it likes what it has gets its own numbers then.
@@ -41,7 +41,7 @@ class Numbers:
     compared: frozenset[int] = frozenset()
 
 
-class Redraw(TorchDispatchMode):
+class Redraw(Mode):
     """While it is on, `choose` changes what is drawn. `drawn`: how many calls drew from a range; `changed`: whether any integer
     is another one."""
 
