@@ -24,10 +24,9 @@ from .ties import PARTS, OtherSide, Ties
 REPEATS, REPEATS_OF_FEW = 5, 2
 MANY_PLACES = 1 << 20  # integers of an output, beyond which one run has to do
 MOST_NAN = 256  # of so many entries one, more of which are not left out
-MOST_LOOSE, SLACK = (
-    1 / 4,
-    2.0**-10,
-)  # of entries, of which numbers near a tie may move no more; and beyond what they move them
+MOST_LOOSE = 1 / 4  # of entries, of which numbers near a tie may move no more
+SLACK = 2.0**-10  # beyond what they move them
+UNMOVED = 2.0**-36  # of an entry, or of its row: two runs in float64 differ so if they take an operator apart otherwise
 MANY_STATE = 1 << 24  # entries of a buffer that is not looked at
 
 
@@ -262,6 +261,9 @@ def _room(
                 continue
             if right.is_floating_point():
                 apart = (other - right).abs().nan_to_num_(nan=0.0, posinf=0.0)
+                size = right.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).abs()
+                size = torch.maximum(size, size.square().mean(-1, keepdim=True).sqrt()) if size.dim() else size
+                apart.masked_fill_(apart <= UNMOVED * size, 0.0)
                 room[i] = apart if (before := room[i]) is None else before + apart
             elif not right.is_complex():
                 exact.flips[i] += int((right != other).sum())

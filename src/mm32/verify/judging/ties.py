@@ -1,5 +1,5 @@
 """Numbers so near a tie that honest rounding may take them to either side: codes of quantised arithmetic, places on a grid, what
-is compared with a limit.
+is compared with a limit, the nearest of several.
 
 A model that computes round(x / s) is exact behind it, but for the few x / s that lie within rounding of a half: each goes to
 one of two codes, and moves all that is computed of it. A float64 run that is disturbed meets some of them, an honest candidate
@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .operator_mode import Mode, arguments, operator
+from .ranked import PICKS, Ranked, others, ranked
 
 # Operators that make integers of numbers, as which of these they do it. A cast does so if it is one to integers.
 STEPS = {"round": "round", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "_to_copy": "trunc"}
@@ -36,6 +37,7 @@ class Ties:
     def __init__(self) -> None:
         self.near: dict[int, Tensor] = {}
         self._operands: list[Tensor | None] = []
+        self._places: dict[int, Tensor] = {}
         self._kept = 0
 
     def keep(self, func: Any, args: Any, kwargs: Any) -> None:
@@ -43,8 +45,11 @@ class Ties:
         if (step := _step(func, args, kwargs)) is None:
             return
         operand, way = step
-        self._kept += operand.numel()
-        self._operands.append(_from_a_tie(operand, way) if self._kept <= MOST else None)
+        gaps = operand.gaps() if isinstance(operand, Ranked) else operand
+        self._kept += gaps.numel()
+        if isinstance(operand, Ranked) and self._kept <= MOST:
+            self._places[len(self._operands)] = operand.places
+        self._operands.append(_from_a_tie(gaps, way) if self._kept <= MOST else None)
 
     def compare(self, number: int, func: Any, args: Any, kwargs: Any, u: float) -> int:
         """In a run that is disturbed by `u`: the operand of the call of this number, if it is a call that counts. The number of
@@ -53,11 +58,21 @@ class Ties:
             return number
         operand, way = step
         right = self._operands[number] if number < len(self._operands) else None
+        sizes = None
+        if isinstance(operand, Ranked):
+            if (places := self._places.get(number)) is None or places.shape != operand.places.shape:
+                return number + 1
+            sizes = operand.sizes(places)
+            operand = operand.gaps(places)
         if right is not None and right.shape == operand.shape and right.device == operand.device:
             noise = (_from_a_tie(operand, way) - right).abs().nan_to_num_(nan=0.0, posinf=0.0)
-            usual = noise.square().mean(-1, keepdim=True).sqrt() if noise.dim() else noise
+            usual = _root_mean_square(noise)
+            if sizes is not None:  # of small shares of a whole it is as small
+                usual = torch.minimum(
+                    usual, _root_mean_square((noise / sizes).nan_to_num_(nan=0.0, posinf=0.0)) * sizes
+                )
             off = torch.maximum(noise, usual)
-            if way == "side":
+            if way in ("side", "place"):
                 apart, room = right.abs(), WIDE * off
             else:
                 apart, room = (right - right.round()).abs(), WIDE * torch.maximum(off, right.abs() * u)
@@ -65,7 +80,7 @@ class Ties:
             # lies on a tie of floor(x / largest * n), and may be rounded there.
             near = (apart <= room) & ((apart > 0) if way == "round" else (apart > 0) | (noise > 0))
             near = near | self.near[number] if number in self.near else near
-            if 0 < int(near.sum()) <= SHARE * near.numel():
+            if 0 < int(near.sum()) <= max(way == "place", SHARE * near.numel()):
                 self.near[number] = near
             else:
                 self.near.pop(number, None)
@@ -88,9 +103,12 @@ class OtherSide(Mode):
         number, near = self.number, self.ties.near.get(self.number)
         self.number += 1
         operand, way = step
-        if near is None or near.shape != operand.shape:
+        if near is None or near.shape != (operand.gaps() if isinstance(operand, Ranked) else operand).shape:
             return func(*args, **kwargs)
         chosen = near & ((near.reshape(-1).cumsum(0).reshape(near.shape) * 2 + number) % PARTS == self.part)
+        if isinstance(operand, Ranked):
+            with _disable_current_modes():
+                return others(func, args, kwargs, operand, chosen)
         if way == "bins":
             return _in_other_bins(func, args, kwargs, operand, chosen)
         operand = operand.clone() if func._schema.is_mutable else operand
@@ -99,9 +117,17 @@ class OtherSide(Mode):
         return out.copy_(other) if func._schema.is_mutable else other
 
 
-def _step(func: Any, args: Any, kwargs: Any) -> tuple[Tensor, str] | None:
+def _root_mean_square(t: Tensor) -> Tensor:
+    return t.square().mean(-1, keepdim=True).sqrt() if t.dim() else t
+
+
+def _step(func: Any, args: Any, kwargs: Any) -> tuple[Tensor, str] | tuple[Ranked, str] | None:
     """The number that a call makes integers of, and which of two neighbours it takes; None if it does nothing of the kind."""
     name = operator(func)
+    if name in PICKS:
+        with _disable_current_modes():
+            picks = ranked(func, args, kwargs)
+        return None if picks is None else (picks, "place")
     if name == "histc":
         return _bins(args, arguments(func, args, kwargs))
     if name in SIDES:

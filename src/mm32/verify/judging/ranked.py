@@ -1,0 +1,96 @@
+"""Which entries an operator picks as the largest or the smallest, or sorts, and which come next to them.
+
+Where two that follow each other differ by less than rounding, as two distances to centres of clusters do now and then, an honest
+candidate picks or orders them the other way round: see ties.py. Runs in the reference's process.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .operator_mode import arguments, operator
+
+# Operators that pick or sort along a dimension, and whether the largest comes first; None where an argument says so.
+PICKS: dict[str, bool | None] = {"argmax": True, "argmin": False, "max": True, "min": False, "topk": None, "sort": None}
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """The entries of `t` along dimension `dim` that an operator picks, `count` of them, in order, and the next one, if there is
+    one. `places`: where in `t` they are."""
+
+    t: Tensor
+    dim: int
+    count: int
+    places: Tensor
+
+    def gaps(self, places: Tensor | None = None) -> Tensor:
+        """By how much each entry that is picked is beyond the next, the dimension first; of the entries at these `places` if they
+        are given."""
+        values = self._values(places)
+        return (values[:-1] - values[1:]).nan_to_num_(nan=math.inf, posinf=math.inf, neginf=-math.inf)
+
+    def sizes(self, places: Tensor) -> Tensor:
+        """The larger one of each such pair, by its absolute value."""
+        values = self._values(places).abs_()
+        return torch.maximum(values[:-1], values[1:])
+
+    def _values(self, places: Tensor | None) -> Tensor:
+        at = self.places if places is None else places
+        return self.t.gather(self.dim, at).to(torch.float64, copy=True).movedim(self.dim, 0)
+
+    def swapped(self, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        """The places picked where the `chosen` ones, shaped as `gaps`, change places with the next; and which are others so."""
+        places = self.places.movedim(self.dim, 0).clone()
+        for first in (0, 1):  # an entry changes places with the next or with the one before
+            pair = chosen[first::2]
+            one, other = places[first:-1:2].clone(), places[first + 1 :: 2].clone()
+            places[first:-1:2] = torch.where(pair, other, one)
+            places[first + 1 :: 2] = torch.where(pair, one, other)
+        places = places.movedim(0, self.dim)
+        picked, usual = (p.narrow(self.dim, 0, self.count) for p in (places, self.places))
+        return picked, picked != usual
+
+
+def ranked(func: Any, args: Any, kwargs: Any) -> Ranked | None:
+    """What a call picks, None if it is no such operator or has nothing to choose from."""
+    name = operator(func)
+    if name not in PICKS or not args or not isinstance(args[0], Tensor) or not args[0].is_floating_point():
+        return None
+    given = arguments(func, args, kwargs)
+    if name in ("max", "min") and not isinstance(given.get("dim"), int):
+        return None  # of all entries, or of two tensors: they pick values alone
+    t, dim = args[0], given.get("dim")
+    if dim is None:
+        t, dim = t.reshape(-1), 0
+    if not t.dim() or t.shape[dim] < 2 or not t.numel():
+        return None
+    size = t.shape[dim]
+    largest = PICKS[name]
+    if largest is None:
+        largest = bool(given["largest"] if name == "topk" else given["descending"])
+    count = {"topk": int(given.get("k") or 0), "sort": size}.get(name, 1)
+    if not count:
+        return None
+    return Ranked(t, dim % t.dim(), count, t.topk(min(count + 1, size), dim, largest=largest).indices)
+
+
+def others(func: Any, args: Any, kwargs: Any, found: Ranked, chosen: Tensor) -> Any:
+    """What the operator gives where the `chosen` entries change places with the next."""
+    out = func(*args, **kwargs)
+    picked, changed = found.swapped(chosen)
+    places = out if isinstance(out, Tensor) else out[1]
+    if picked.shape != places.shape:
+        picked, changed = picked.reshape(places.shape), changed.reshape(places.shape)
+    places = torch.where(changed, picked, places)
+    if isinstance(out, Tensor):
+        return places
+    dim = found.dim if places.dim() == found.t.dim() else None
+    at = places if dim is not None else places.unsqueeze(found.dim)
+    values = found.t.gather(found.dim, at).reshape(places.shape)
+    return torch.where(changed, values, out[0]), places
