@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -186,67 +185,91 @@ def _run(
     found, truth = [leaf for _, leaf in leaves(right)], [leaf for _, leaf in leaves(exact.output)]
     if len(found) != len(truth) or any(_shape(a) != _shape(b) for a, b in zip(found, truth, strict=True)):
         return exact
-    left, squares, runs = twin.state(), [(0.0, 0.0)] * len(found), [0] * len(found)
-    exact.flips, exact.steps = [0] * len(found), [0] * len(found)
-    exact.entries, exact.sizes, exact.columns = [[]] * len(found), [[]] * len(found), [{}] * len(found)
-    # Few numbers, integers of which few change, and entries that are NaN in one run: more runs tell how many, and how far.
-    more = REPEATS_OF_FEW if few else REPEATS
-    small = any(type(leaf) is float for leaf in found)
-    small = small or any(isinstance(leaf, Tensor) and (leaf.numel() <= FEW or _is_place(leaf)) for leaf in found)
-    repeats = more if small else 1
-    coarsest_of_all = max(coarse, default=2.0**-24)
-    for u, number in itertools.product(sorted(set(coarse)) or [coarsest_of_all], range(more)):
-        if number >= repeats:
-            continue
-        device = device_of(inputs, truth)
-        if isinstance(counting, FewTerms):
-            mode: Rounding = counting.again(u, seed + number, device)
-        else:
-            mode = Rounding(u, seed + number, device=device)
-        mode.ties = counting.ties if u == coarsest_of_all else None
-        moved = [leaf for _, leaf in leaves(twin(inputs, mode, names))]
-        if mode.ties is not None and mode.ties.near and not exact.loose:
-            exact.loose = _room(twin, inputs, names, mode.ties, truth, exact)
-        exact.unordered |= mode.unordered
-        for name, buffer in twin.state().items() if u == coarsest_of_all else ():
+    disturbed = _Disturbed(exact, found, truth, coarse, few)
+    left, coarsest_of_all = twin.state(), max(coarse, default=2.0**-24)
+    for u in sorted(set(coarse)) or [coarsest_of_all]:
+        number = 0
+        while number < disturbed.runs_wanted:
+            device = device_of(inputs, truth)
+            if isinstance(counting, FewTerms):
+                mode: Rounding = counting.again(u, seed + number, device)
+            else:
+                mode = Rounding(u, seed + number, device=device)
+            mode.ties = counting.ties if u == coarsest_of_all else None
+            moved = [leaf for _, leaf in leaves(twin(inputs, mode, names))]
+            if u == coarsest_of_all:
+                disturbed.state(left, twin.state())
+            if mode.ties is not None and mode.ties.near and not exact.loose:
+                exact.loose = _room(twin, inputs, names, mode.ties, truth, exact)
+            exact.unordered |= mode.unordered
+            for i, other in enumerate(moved[: len(found)]):
+                if coarse[i] == u:
+                    disturbed.leaf(i, other)
+            if isinstance(mode, FewTerms):
+                exact.additions = max(exact.additions, mode.additions)
+            number += 1
+    exact.noise = disturbed.noise()
+    return exact
+
+
+class _Disturbed:
+    """Notes in `exact` what disturbed runs do to each leaf of the output: `found` has the reference's, `truth` those of the run
+    that was not disturbed, `coarse` the unit roundoff of each."""
+
+    def __init__(self, exact: Exact, found: list[Any], truth: list[Any], coarse: list[float], few: bool):
+        self.exact, self.found, self.truth, self.few = exact, found, truth, few
+        self.sums = [(0.0, 0.0, 0)] * len(found)  # of squares of normwise errors; the worst componentwise one; runs
+        exact.flips, exact.steps = [0] * len(found), [0] * len(found)
+        exact.entries, exact.sizes, exact.columns = [[]] * len(found), [[]] * len(found), [{}] * len(found)
+        # Few numbers, integers of which few change, and entries that are NaN in one run: more runs tell how many, and how far.
+        self.more = REPEATS_OF_FEW if few else REPEATS
+        small = any(type(leaf) is float for leaf in found)
+        small = small or any(isinstance(leaf, Tensor) and (leaf.numel() <= FEW or _is_place(leaf)) for leaf in found)
+        self.runs_wanted = self.more if small else 1
+
+    def state(self, left: dict[str, Tensor], now: dict[str, Tensor]) -> None:
+        """By how much a run leaves each buffer elsewhere than it was `left`."""
+        for name, buffer in now.items():
             if name in left and left[name].shape == buffer.shape:
                 apart = float((buffer - left[name]).nan_to_num_(nan=0.0, posinf=math.inf, neginf=-math.inf).norm())
-                exact.state[name] = max(exact.state.get(name, 0.0), apart)
-        for i, one in enumerate(zip(found, truth, moved, strict=True)):
-            own, right64, other = _numbers(*one)
-            if coarse[i] != u or not isinstance(own, Tensor) or not isinstance(other, Tensor) or not own.numel():
-                continue
-            if not right64.is_floating_point():
-                if not right64.is_complex():
-                    exact.flips[i] = max(exact.flips[i], int((right64 != other).sum()))
-                    exact.steps[i] = max(exact.steps[i], int((right64.double() - other.double()).abs().max()))
-                continue
-            if own.dtype not in ROUNDOFF or right64.shape != other.shape:
-                continue
-            if exact.loose and (room := exact.loose[i]) is not None:
-                other = without(other, right64, room)
-            if own.numel() <= FEW:
-                # An entry of which rounding decides whether it is a number at all is not judged by itself.
-                off = (other - right64).abs().reshape(-1).nan_to_num_(nan=math.inf, posinf=math.inf).tolist()
-                exact.entries[i] = _larger(off, exact.entries[i])
-            errors, *_ = Truth("", own, right64).measure(other)
-            if math.isnan(errors.normwise):
-                repeats, other = more, _where_a_number(other, right64)
-                errors, *_ = Truth("", own, right64).measure(other)
-            if own.numel() > FEW and not few and own.dtype == torch.float32:
-                exact.sizes[i] = _larger(relative(other, right64), exact.sizes[i])
-                apart_of = (other - right64).nan_to_num_(nan=math.inf, posinf=math.inf, neginf=-math.inf)
-                for axis in map(str, axes_of_columns(right64)):
-                    norms = by_column(apart_of, int(axis)).tolist()
-                    exact.columns[i] = {**exact.columns[i], axis: _larger(norms, exact.columns[i].get(axis, []))}
-            runs[i] += 1
-            squares[i] = (squares[i][0] + errors.normwise**2, max(squares[i][1], errors.componentwise))
-        if isinstance(mode, FewTerms):
-            exact.additions = max(exact.additions, mode.additions)
-    exact.noise = [
-        ((square / max(count, 1)) ** 0.5, worst) for (square, worst), count in zip(squares, runs, strict=True)
-    ]
-    return exact
+                self.exact.state[name] = max(self.exact.state.get(name, 0.0), apart)
+
+    def leaf(self, i: int, moved: Any) -> None:
+        own, right, other = _numbers(self.found[i], self.truth[i], moved)
+        if not isinstance(own, Tensor) or not isinstance(other, Tensor) or not own.numel():
+            return
+        if right.is_floating_point():
+            if own.dtype in ROUNDOFF and right.shape == other.shape:
+                self._numbers(i, own, right, other)
+        elif not right.is_complex():
+            exact = self.exact
+            exact.flips[i] = max(exact.flips[i], int((right != other).sum()))
+            exact.steps[i] = max(exact.steps[i], int((right.double() - other.double()).abs().max()))
+
+    def _numbers(self, i: int, own: Tensor, right: Tensor, other: Tensor) -> None:
+        exact = self.exact
+        if exact.loose and (room := exact.loose[i]) is not None:
+            other = without(other, right, room)
+        if own.numel() <= FEW:
+            # An entry of which rounding decides whether it is a number at all is not judged by itself.
+            off = (other - right).abs().reshape(-1).nan_to_num_(nan=math.inf, posinf=math.inf).tolist()
+            exact.entries[i] = _larger(off, exact.entries[i])
+        errors, *_ = Truth("", own, right).measure(other)
+        if math.isnan(errors.normwise):
+            self.runs_wanted, other = self.more, _where_a_number(other, right)
+            errors, *_ = Truth("", own, right).measure(other)
+        if own.numel() > FEW and not self.few and own.dtype == torch.float32:
+            exact.sizes[i] = _larger(relative(other, right), exact.sizes[i])
+            apart = (other - right).nan_to_num_(nan=math.inf, posinf=math.inf, neginf=-math.inf)
+            for axis in map(str, axes_of_columns(right)):
+                norms = by_column(apart, int(axis)).tolist()
+                exact.columns[i] = {**exact.columns[i], axis: _larger(norms, exact.columns[i].get(axis, []))}
+        squares, worst, runs = self.sums[i]
+        self.sums[i] = squares + errors.normwise**2, max(worst, errors.componentwise), runs + 1
+
+    def noise(self) -> list[tuple[float, float]]:
+        """Of each leaf the root mean square of normwise errors, and the worst componentwise one."""
+        return [((squares / max(runs, 1)) ** 0.5, worst) for squares, worst, runs in self.sums]
 
 
 def _room(
