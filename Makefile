@@ -25,6 +25,7 @@ EVERY := dev,lint,docs,package
 help:
 	@echo "make demo      set up, then verify mm32's own kernel on an example and show the page (mm32 demo)"
 	@echo "make setup     only set up: .venv with mm32 and what its tests need"
+	@echo "make setup-all set up all extras, and the tools of lint, docs and package, in one step"
 	@echo "make test      set up, then run the tests (GPU tests too where there is a GPU); PYTEST=... adds arguments"
 	@echo "make browser   install Chromium from Debian's packages, for the tests of HTML reports and the site, if there is none"
 	@echo "make test-all  lint, docs and every test, what make test leaves out too; writes tests/record.json"

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 REGISTERS, STACK = 0x2F, 0x11  # attributes of .nv.info: the symbol's number, then the value
 WITH_PAYLOAD = 4  # an attribute's form: 2 bytes of length, then so many bytes; else 2 bytes of value
-INSTRUCTION = 16  # bytes; the low 12 bits are the operation
 LOAD_LOCAL, STORE_LOCAL = 0x983, 0x387
 WIDTHS = (1, 1, 2, 2, 4, 8, 16)  # bytes, by bits 73 to 75 of an instruction on memory
 RESERVED = 1024  # bytes of shared memory that the system takes of every block from compute capability 9.0 on

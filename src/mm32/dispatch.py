@@ -32,7 +32,7 @@ def _quiet() -> list[int]:
 
 
 _QUIET = _quiet()
-_TYPES = (torch.Tensor, torch.nn.Parameter)
+TENSOR_TYPES = (torch.Tensor, torch.nn.Parameter)
 _implementations: dict[int, Implementation] = {}
 
 
@@ -51,7 +51,7 @@ def observed() -> bool:
 
 def keys(t: Any) -> int:
     """The dispatch keys of a tensor; 0, for which there is no implementation, for a subclass and for anything else."""
-    return _keys(t).raw_repr() if type(t) in _TYPES else 0
+    return _keys(t).raw_repr() if type(t) in TENSOR_TYPES else 0
 
 
 def implementation(
@@ -72,7 +72,7 @@ def implementation(
         return None
     recorded, run = _is_grad_enabled() and not gradients, None
     for t in tensors:
-        if type(t) not in _TYPES or (recorded and t.requires_grad):
+        if type(t) not in TENSOR_TYPES or (recorded and t.requires_grad):
             return None
         found = _implementations.get(_keys(t).raw_repr())
         if found is None or (found is not run and run is not None):

@@ -22,7 +22,7 @@ from mm32.packed import PackedOperand
 
 MAX_STATES = 8  # of one key: strides, classes, inference mode, autocast, ...
 
-_TYPES = (torch.Tensor, torch.nn.Parameter)
+_TENSOR_TYPES = dispatch.TENSOR_TYPES
 _is_compiling, _is_grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
 _function_modes = torch._C._len_torch_function_stack
 _float32 = torch.float32
@@ -121,13 +121,13 @@ def run(
         or _function_modes() > 0
         or forward_ad._current_level >= 0
         or profiler._is_profiler_enabled
-        or type(a) not in _TYPES
+        or type(a) not in _TENSOR_TYPES
     ):
         return None
     memory: torch.Tensor | None = None
     tensors: tuple[Any, ...]
     try:
-        if type(b) in _TYPES:
+        if type(b) in _TENSOR_TYPES:
             second = b.shape
             tensors = (a, b) if bias is None else (a, b, bias)
         elif type(b) is PackedOperand and b.serves("right", precision, kernel):

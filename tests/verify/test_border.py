@@ -72,7 +72,7 @@ def test_pages_are_made_of_records_alone(path: Path) -> None:
     """What makes HTML runs nothing and asks no process."""
     assert {name for name in imports(path) if not name.startswith("html")} <= {
         "judging.picture",
-        "timing.rounds",
+        "text",
         "verdict",
     }
 

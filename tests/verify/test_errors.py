@@ -9,6 +9,7 @@ import sys
 import torch
 from conftest_verify import Run, forward
 
+from mm32.install import pip_install
 from mm32.verify import Verdict
 from mm32.verify.judging.bounds import Truth
 from mm32.verify.judging.judge import judge
@@ -18,7 +19,7 @@ from mm32.verify.worker.main import MAX_LEAVES
 def test_without_psutil_the_error_says_what_to_install() -> None:
     code = "import sys; sys.modules['psutil'] = None; import mm32.verify; mm32.verify.verify"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "ImportError: mm32.verify.verify needs psutil, which is not installed: pip install '.[cli]'" in done.stderr
+    assert f"ImportError: mm32.verify.verify needs psutil, which is not installed: {pip_install('cli')}" in done.stderr
 
 
 def test_an_output_on_meta(run: Run) -> None:

@@ -56,11 +56,11 @@ def guarded(call: Callable[[Tensor], object], given: Tensor) -> str:
             call(given)
     except (IndexError, ValueError, RuntimeError) as error:
         own = (
-            "places from",
-            "numbers that are not",
-            "all 0",
+            "out of bounds for a dimension of",
+            "has to be f",
+            "of a row are all 0",
             "Class values must be",
-        )  # one_hot looks by itself
+        )  # one_hot's own
         if any(said in str(error) for said in own):
             return str(error)
         raise

@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from mm32.verify.text import in_units
 from mm32.verify.timing import sequential
 from mm32.verify.timing.rounds import (
     SIDES,
@@ -17,7 +18,6 @@ from mm32.verify.timing.rounds import (
     calls_of_a_window,
     conclude,
     estimated,
-    in_units,
 )
 from mm32.verify.verdict import Verdict
 

@@ -28,9 +28,8 @@ WIDE, VERY_WIDE, SPARSE, FEWEST_SAMPLES, ROOM = 6, 8, 32, 4, 5
 ALONG_ROWS, ALONG_K = 8, 128  # places that a warp looks at besides the sample
 MISSED = 2  # how far one of these may exceed the sample
 LONG_K = 65536  # from which lo is scaled whatever the data are
-SMALL_OF_LARGEST = (
-    -28
-)  # what is less than 2^this of the largest element is small with a scaled lo, where rows are read whole
+# What is less than 2^this of the largest element is small with a scaled lo, where rows are read whole.
+SMALL_OF_LARGEST = -28
 SMALL_LEVELS, SMALLER, EXCEEDS = 4, 4, 4
 # An outlier: fp32 loses most elements beside the largest, and at most so many sampled come near it.
 LOST, FEW_BIG = 24, 4

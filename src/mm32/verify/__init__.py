@@ -71,8 +71,8 @@ def __getattr__(name: str) -> object:
     except ModuleNotFoundError as error:
         if error.name != "psutil":
             raise
-        raise ImportError(
-            f"mm32.verify.{name} needs psutil, which is not installed: pip install '.[cli]' in a checkout of mm32"
-        ) from error
+        from mm32.install import pip_install
+
+        raise ImportError(f"mm32.verify.{name} needs psutil, which is not installed: {pip_install('cli')}") from error
     globals()[name] = value
     return value

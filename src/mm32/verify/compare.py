@@ -17,7 +17,7 @@ from .inputs.contents import WIDEST
 from .inputs.seen import Seen
 from .judging import diagnosis, picture, selftest, state
 from .judging.bounds import Truth
-from .judging.judge import Judgement, as_tensors, judge, same_bits, shape_of
+from .judging.judge import DECIDED_BY_ROUNDING, Judgement, as_tensors, judge, same_bits, shape_of
 from .judging.likeness import Likeness
 from .probing import Odd, Probing
 from .report import judgement_record
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from .session import Session
 
 DEFAULT_TRIALS = 3
-DECIDED = 0.25  # a bound of the normwise error above which rounding decides what the output is
 KEPT_BYTES = 256 << 20  # of outputs and truths that are kept for the self-test
 # Of a slow model: how many probes' data timed windows hold where a trial with its judging takes up to so many seconds.
 FEW_ODD = (10.0, 2), (30.0, 1)
@@ -170,11 +169,10 @@ class Comparison:
             self.copied = False
             self.report.parameters_by = "seed"
             shown = "; ".join(str(one) for one in unlike[:3]) + (f"; {len(unlike) - 3} more" if len(unlike) > 3 else "")
-            session_note = (
+            self.session.note(
                 f"the candidate's parameters are not named or shaped as the reference's ({shown}): those come from the same seed "
                 "before both constructors"
             )
-            self.session.note(session_note)
 
     # ------------------------------------------------------------------------------------------------------ trials
 
@@ -374,7 +372,7 @@ class Comparison:
         if own.same:
             numbers = [as_tensors(t.reference, t)[1] if type(t.reference) is float else t for t in truths]
             loose = [t.without_ties().own()[1].normwise for t in numbers if t.noise is not None and t.u > 0]
-            if loose and min(loose) > DECIDED:
+            if loose and min(loose) > DECIDED_BY_ROUNDING:
                 said = f"rounding alone moves the reference's output by {min(loose):.2g} of its size"
                 if trial and self.build["state"]:
                     self.undecided = said
@@ -385,9 +383,8 @@ class Comparison:
                 )
             return ""
         return (
-            f"the reference's own result is further from its float64 run than rounding explains ({own.reason}): it"
-            f" computes in a lower "
-            "precision inside, such as TF32, or what it computes depends on how it is rounded"
+            f"the reference's own result is further from its float64 run than rounding explains ({own.reason}): it computes "
+            "in a lower precision inside, such as TF32, or what it computes depends on how it is rounded"
         )
 
     def keep(self, truths: list[Truth], trial: bool = True) -> None:

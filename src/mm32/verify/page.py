@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .text import fold, one_line, shortened
-from .timing.rounds import in_units
-from .verdict import Verdict
+from .text import fold, in_units, one_line, shortened
+from .verdict import BASELINE_NAMES, Verdict
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 BAR = "  | "
 CONTROL = "the reference's own"
-THAN = {"eager": "eager torch", "compile": "torch.compile", "tf32": "torch in TF32"}  # baselines, after a factor
 PRINTED = 8  # last lines of the candidate's output that are shown
 
 
@@ -228,11 +226,11 @@ class Page:
             )
         for name, other in self.report.baselines.items():
             if "failed" in other:
-                self.line(f"  against {THAN[name]}: not timed ({other['failed']})")
+                self.line(f"  against {BASELINE_NAMES[name]}: not timed ({other['failed']})")
                 continue
             low, high = other["interval"]
             said = Verdict[other["verdict"]].value.removeprefix("SAME, ")
-            self.line(f"  against {THAN[name]}: {other['speedup']:.3f}x, {low:.3f} .. {high:.3f}: {said}")
+            self.line(f"  against {BASELINE_NAMES[name]}: {other['speedup']:.3f}x, {low:.3f} .. {high:.3f}: {said}")
 
     def environment(self) -> None:
         e = self.report.environment
@@ -266,9 +264,9 @@ class Page:
     def verdict(self) -> None:
         r = self.report
         good = {Verdict.FASTER: "bold green", Verdict.SLOWER: "bold yellow", Verdict.INCONCLUSIVE: "bold yellow"}
-        speed = f" {r.timing['speedup']:.2f}x {THAN[r.baseline]}" if r.timing and r.verdict in good else ""
+        speed = f" {r.timing['speedup']:.2f}x {BASELINE_NAMES[r.baseline]}" if r.timing and r.verdict in good else ""
         for name, t in r.baselines.items() if speed else ():
-            speed += f", {t['speedup']:.2f}x {THAN[name]}" if "speedup" in t else f", no time of {name}"
+            speed += f", {t['speedup']:.2f}x {BASELINE_NAMES[name]}" if "speedup" in t else f", no time of {name}"
         said = [r.reason] if r.reason else []
         if r.verdict.same and r.left_out:
             said.append(f"left out: {', '.join(r.left_out)}")

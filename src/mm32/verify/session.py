@@ -26,11 +26,11 @@ from .processes.launch import NoStart
 from .processes.process import Limits, WorkerProcess, close_all, is_ours, new_folder
 from .report import Report
 from .stop import Stop
-from .text import one_line
+from .text import in_units, one_line
 from .timed_calls import UNTIMABLE, TimedCalls
 from .timing import one_call, repeated
 from .timing.repeated import Repetition
-from .timing.rounds import Timing, in_units, is_slowed
+from .timing.rounds import Timing, is_slowed
 from .timing.stage import TimingStage
 from .verdict import Verdict
 
@@ -38,7 +38,7 @@ WAITING = "waiting for other verifications that use the device"  # a stage
 # Seconds that trials, probes and timing may take before they are cut short.
 BUDGETS = {"cpu": (14.0, 22.0, 4.0), "cuda": (10.0, 15.0, 5.0)}
 # Seconds of one call, and of a trial with its judging, above which fewer timed calls are judged.
-SLOW, SLOW_TRIAL = 0.2, 3.0
+LONG_CALL, LONG_TRIAL = 0.2, 3.0
 STAGE = re.compile(r"[^\d(:]*")  # what a stage is called without its numbers and names
 # Bytes of a card that a candidate may hold and not be blamed for what is missing, and how many times a call's inputs and outputs.
 HELD, CALLS_HELD = 2 << 30, 4
@@ -310,7 +310,7 @@ class Session:
         if not self.stages:
             raise Stop(Verdict.INCONCLUSIVE, UNTIMABLE)
         seconds = comparison.reference_seconds
-        few = seconds > SLOW or comparison.trial_seconds > SLOW_TRIAL or comparison.output_bytes > LARGE
+        few = seconds > LONG_CALL or comparison.trial_seconds > LONG_TRIAL or comparison.output_bytes > LARGE
         timeout = comparison.limits(seconds * 50)["timeout"]
         comparison.forget()
         first, *others = self.stages
@@ -416,7 +416,7 @@ class Session:
             loaded = False
             try:
                 if number == 1:
-                    self.caches = self._packed_caches()
+                    self.caches = self.candidate.packed_caches(repeated.CACHES, repeated.WITHIN)
                 stage.renew(self._fresh_candidate, load)
                 loaded = True
                 with self.timed.odd_outputs(stage), self._alone(repetition):
@@ -436,14 +436,6 @@ class Session:
             repetition.has_waited(self.timed.judge_all(stage, kept))
             repetition.is_judged()
         return repetition.conclude()
-
-    def _packed_caches(self) -> Tensor | None:
-        """What the candidate's build left in its caches, as its process packs them: bytes that nobody looks into."""
-        limit = repeated.CACHES
-        reply = self.candidate.ask("pack_caches", limit=limit, max_payload=limit + (1 << 20), timeout=repeated.WITHIN)
-        packed = reply.value
-        whole = isinstance(packed, Tensor) and packed.dim() == 1 and packed.dtype is torch.uint8
-        return packed.cpu() if whole else None
 
     def _fresh_candidate(self) -> WorkerProcess:
         """Another process of the candidate's, in the place of one that has ended. Raises NoStart and OSError."""

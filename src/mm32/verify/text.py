@@ -6,6 +6,8 @@ reaches a report it goes through `one_line` or `log`; see channel.py and process
 
 from __future__ import annotations
 
+import math
+
 LINE = 1000  # characters of one message that are kept
 LOG_LINE = 300  # characters of one line of a log that are kept
 LOG_LINES = 4000
@@ -57,3 +59,13 @@ def fold(line: str, width: int, prefix: str) -> list[str]:
             piece, used = prefix, len(prefix)
         piece, used = piece + character, used + size
     return [*pieces, piece]
+
+
+def in_units(t: float) -> str:
+    """Seconds for a person: 1.23 ms."""
+    if not math.isfinite(t):
+        return str(t)
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if abs(t) >= size:
+            return f"{t / size:.4g} {unit}"
+    return f"{t / 1e-9:.3g} ns"

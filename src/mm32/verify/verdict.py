@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from enum import Enum
 
 
@@ -34,6 +36,8 @@ class Verdict(str, Enum):
         return self in (Verdict.FASTER, Verdict.SLOWER, Verdict.INCONCLUSIVE, Verdict.SUSPECT)
 
 
+# What the reference is timed as, by the name of the option, as a reader is told of it.
+BASELINE_NAMES = {"eager": "eager torch", "compile": "torch.compile", "tf32": "torch in TF32"}
 OWN_BITS = 19.0  # that errors on the script's own data tell, below which the bits of probes' data say nothing of these
 
 # 2 is a wrong command line, 70 an error in this tool, 130 an interrupt.
@@ -65,3 +69,9 @@ EXIT_MEANINGS = {
     70: "an error in this tool itself",
     130: "interrupted",
 }
+
+
+def closeness_of(pairs: Iterable[tuple[float, float]]) -> float:
+    """The largest ratio of an error to its bound, of pairs of both: above 1 a bound is exceeded. NaN if an error is."""
+    ratios = [error / bound if bound > 0 else (0.0 if error == 0 else math.inf) for error, bound in pairs]
+    return math.nan if any(r != r for r in ratios) else max(ratios)

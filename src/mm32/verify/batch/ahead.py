@@ -15,8 +15,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from ..processes.channel import Failure
 from ..processes.device_lock import DeviceLock
 from ..processes.process import Limits, WorkerProcess, is_ours, new_folder
@@ -109,15 +107,15 @@ def _load(
         )
         try:
             worker.ask("load", path=job.candidate, kernel=None, class_name="ModelNew")
-            packed = worker.ask("pack_caches", limit=MOST, max_payload=MOST + (1 << 20), timeout=60).value
+            packed = worker.packed_caches(MOST, timeout=60)
         except Failure as failure:
             if _is_final(failure, on_cpu):
                 said = {"kind": failure.kind, "message": failure.message, "details": failure.details}
                 built.failure, built.printed = said, worker.output()
         else:
-            if isinstance(packed, Tensor) and packed.dim() == 1 and packed.element_size() == 1:
+            if packed is not None:
                 path = work / f"{job.id}.caches"
-                path.write_bytes(packed.contiguous().numpy().tobytes())
+                path.write_bytes(packed.numpy().tobytes())
                 built.caches = str(path)
     finally:
         with contextlib.ExitStack() as stack:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from mm32.verify.timing.rounds import in_units
+from mm32.verify.text import in_units
 
 from .safe import attribute, figure, superscript
 

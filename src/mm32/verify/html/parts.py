@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from mm32.verify.timing.rounds import in_units
-from mm32.verify.verdict import OWN_BITS, Verdict
+from mm32.verify.text import in_units
+from mm32.verify.verdict import BASELINE_NAMES, OWN_BITS, Verdict, closeness_of
 
 from . import charts
 from .safe import figure, number, some, table, text
@@ -17,7 +17,6 @@ WORDS = 400  # characters of a text in a table
 NAMES = 40  # of inputs, parameters or outputs
 # How the reference is run: "baseline" of a record, and the names of "baselines".
 RUN = {"eager": "in eager torch", "compile": "by torch.compile, torch", "tf32": "in TF32, torch"}
-THAN = {"eager": "eager torch", "compile": "torch.compile", "tf32": "torch in TF32"}
 KINDS = ("normwise", "componentwise")
 
 
@@ -34,12 +33,7 @@ def closeness(judged: dict[str, Any]) -> float:
     """The larger of both errors over their bounds: 1 is the bound. NaN where none was measured; inf where it differs without."""
     if not judged.get("candidate") or not judged.get("bound"):
         return math.nan if judged.get("same", True) else math.inf
-    ratios = [_ratio(number(judged["candidate"][kind]), number(judged["bound"][kind])) for kind in KINDS]
-    return math.nan if any(r != r for r in ratios) else max(ratios)
-
-
-def _ratio(error: float, bound: float) -> float:
-    return error / bound if bound > 0 else 0.0 if error == 0 else math.inf
+    return closeness_of([(number(judged["candidate"][kind]), number(judged["bound"][kind])) for kind in KINDS])
 
 
 def worst(record: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
@@ -113,7 +107,7 @@ def baselines(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def than(name: str) -> str:
-    return THAN.get(name) or text(name, 60)
+    return BASELINE_NAMES.get(name) or text(name, 60)
 
 
 def _problem(p: dict[str, Any]) -> list[tuple[str, str]]:
@@ -194,7 +188,7 @@ def figures(record: dict[str, Any]) -> str:
         rows = []
         for kind in KINDS:
             mine, own, bound = (number(judged[who][kind]) for who in ("candidate", "reference", "bound"))
-            share = _ratio(mine, bound)
+            share = closeness_of([(mine, bound)])
             said = _of_bound(share)
             rows.append([kind, figure(mine), figure(own), figure(bound), f"{charts.bar(share, said)} {said}"])
         which = (

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from itertools import zip_longest
 from typing import Any
 
-from mm32.verify.verdict import Verdict
+from mm32.verify.verdict import BASELINE_NAMES, Verdict
 
-from .parts import GOOD, NAMES, THAN, base, closeness, judgements
+from .parts import GOOD, NAMES, base, closeness, judgements
 from .safe import attribute, breakable, document, escaped, figure, local, number, text
 
 SIZE = 1_700_000  # bytes of all rows, about
@@ -85,7 +85,7 @@ def _than(beaten: Counter[str], further: Counter[str]) -> str:
 
     def names(of: Counter[str]) -> str:
         counts = [f" ({count})" if len(beaten) > 1 and of is beaten else "" for _, count in of.most_common(NAMES)]
-        known = [THAN.get(name) or text(name, 60) for name, _ in of.most_common(NAMES)]
+        known = [BASELINE_NAMES.get(name) or text(name, 60) for name, _ in of.most_common(NAMES)]
         return ", ".join(f"{name}{count}" for name, count in zip(known, counts, strict=True))
 
     if not beaten:

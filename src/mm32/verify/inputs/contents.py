@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -165,3 +166,8 @@ def few(t: Tensor, apart: int, generator: torch.Generator) -> Tensor:
     at = int(torch.randint(0, t.numel(), (1,), generator=generator, device=generator.device))
     some.view(-1)[at] = True
     return some
+
+
+def kind(value: Any) -> Any:
+    """What two values that stand for each other have in common: shape and type of tensors, the type of others."""
+    return (value.shape, value.dtype) if isinstance(value, Tensor) else type(value)

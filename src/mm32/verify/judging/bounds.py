@@ -14,7 +14,9 @@ from torch import Tensor
 
 from .pieces import finite, over
 
-U32 = 2.0**-24
+U32 = 2.0**-24  # unit roundoff of fp32
+# Terms that one fp32 accumulator may sum in order. A longer sum of positive numbers stops growing: at 2^24 ones, for instance.
+LONGEST_SUM = 1 << 22
 NOISE = 3.0  # how many times a disturbed run's errors are allowed
 # Where these reach so much of the result, up to 16 times as many, and a quarter of it: of nearly equal numbers neighbours are
 # rounded alike, and what averages them (a batch norm's output behind a pooling) averages out less than the disturbed run's

@@ -24,7 +24,8 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from .rounding import PRODUCTS, SCANS, U32, Rounding, sum_length
+from .bounds import U32
+from .rounding import PRODUCTS, SCANS, Rounding, sum_length
 
 FULL = 2.0**24  # integers up to here are exact in fp32
 NEGLIGIBLE = 2.0**-48  # of the largest entry of a product's operand

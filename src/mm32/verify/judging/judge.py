@@ -12,12 +12,11 @@ an output is the same as the reference's if it has NaN and Inf exactly where the
     componentwise  max(2 sqrt(K), 32)
 
 or three times what a disturbed run has (rounding.py; normwise, of more than MANY entries, no more than OWN times the reference's
-own error), or four times what the reference itself has, whichever is more. The reference's own
-errors count up to CAP times the first two: beyond that it is not rounding that they show, and there is no verdict. For
-a product with an
-epilogue, G is |A||B| + |bias|, and no run is disturbed; else G is |C64| + rms(C64), without the last factor.
-Where the reference rounds nothing at all (a maximum, a sort), they are u and 2.
-In fp16 and bf16 the first two numbers are 2 u (and sqrt(K) / 2 of fp32, in which sums are kept) and 8.
+own error), or four times what the reference itself has, whichever is more. The reference's own errors count up to CAP times the
+first two: beyond that it is not rounding that they show, and there is no verdict. For a product with an epilogue, G is
+|A||B| + |bias|, and no run is disturbed; else G is |C64| + rms(C64), without the last factor. Where the reference rounds nothing
+at all (a maximum, a sort), they are u and 2. In fp16 and bf16 the first two numbers are 2 u (and sqrt(K) / 2 of fp32, in which
+sums are kept) and 8.
 Every comparison is written `not (error <= bound)`, so that NaN never passes.
 """
 
@@ -34,6 +33,7 @@ from torch import Tensor
 from ..exchange.memory import bits_of
 from ..exchange.wire import leaves
 from ..text import one_line
+from ..verdict import closeness_of
 from . import sizes
 from .bounds import U32, Errors, Truth, take, widened, without, worse
 from .odd_values import decided, difference, first_place, settled
@@ -55,7 +55,7 @@ SMALL = 2.0**-10, 1 / 256  # of small entries: the reference's relative error, a
 # Of entries of one size: how many u of the whole's size each may be off, and how many of them are wrong at least.
 ABSOLUTE, AT_LEAST = 16.0, 2
 SMALLEST = 2.0**-100  # far above where fp32's bits become fewer
-DECIDED = 0.25  # of its size a disturbed run moves an output, of which rounding then decides single entries
+DECIDED_BY_ROUNDING = 0.25  # of its size a disturbed run moves an output, of which rounding then decides single entries
 
 
 @dataclass
@@ -76,14 +76,8 @@ class Judgement:
 
     def closeness(self) -> float:
         """The larger of the two ratios error : bound; above 1 a bound is exceeded."""
-        ratios = [
-            got / bound if bound > 0 else (0.0 if got == 0 else math.inf)
-            for got, bound in (
-                (self.errors.normwise, self.bounds.normwise),
-                (self.errors.componentwise, self.bounds.componentwise),
-            )
-        ]
-        return math.nan if any(r != r for r in ratios) else max(ratios)
+        errors, bounds = self.errors, self.bounds
+        return closeness_of([(errors.normwise, bounds.normwise), (errors.componentwise, bounds.componentwise)])
 
 
 def shape_of(value: Any) -> str:
@@ -229,7 +223,7 @@ def _judge_small(got: Tensor, truth: Truth) -> str:
         or own.is_complex()
         or not (truth.finite() and finite(exact))
         or truth.unordered
-        or (truth.noise is not None and not (truth.noise.normwise <= DECIDED))
+        or (truth.noise is not None and not (truth.noise.normwise <= DECIDED_BY_ROUNDING))
     ):
         return ""
 

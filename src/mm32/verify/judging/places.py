@@ -100,7 +100,9 @@ def _check(name: str, places: Places) -> None:
         return
     least, most = int(found.min()), int(found.max())
     if least < (-places.size if places.negative else 0) or most >= places.size:
-        raise IndexError(f"{name}: places from {least} to {most} of an axis of {places.size}")
+        raise IndexError(
+            f"{name}: indices from {least} to {most} are out of bounds for a dimension of size {places.size}"
+        )
 
 
 def _check_limits(name: str, given: Arguments) -> None:
@@ -109,6 +111,8 @@ def _check_limits(name: str, given: Arguments) -> None:
     if not isinstance(found, Tensor) or not found.numel():
         return  # a number is checked on the host
     if not bool(((found >= 0) & (found <= most) & found.isfinite()).all()):
-        raise ValueError(f"{name}: numbers that are not between 0 and {most:g}")
+        raise ValueError(
+            f"{name}: {argument} has to be {'finite and at least 0' if math.isinf(most) else f'from 0 to {most:g}'}"
+        )
     if name == "multinomial" and not bool((found.sum(-1) > 0).all()):
-        raise ValueError(f"{name}: probabilities that are all 0")
+        raise ValueError(f"{name}: the probabilities of a row are all 0")

@@ -21,14 +21,12 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
+from .bounds import LONGEST_SUM, U32
 from .composites import sequence
 from .draws import dropped
 from .operator_mode import Mode, draws, is_composite, is_view, operator
 from .ties import Ties
 
-U32 = 2.0**-24
-# Terms that one fp32 accumulator may sum in order. A longer sum of positive numbers stops growing: at 2^24 ones, for instance.
-LONGEST = 1 << 22
 # Numbers that are drawn to disturb one tensor; a larger one takes them again and again. A prime, so that no row and no
 # column meets the same one twice.
 DRAWN = 1048573
@@ -296,12 +294,12 @@ class Rounding(Mode):
         out = func(*args, **kwargs)
         length = sum_length(func, args, out)
         if length > 1 and not mutable:
-            of_sum, exact = self.sum_u * math.sqrt(min(length, LONGEST)), out
+            of_sum, exact = self.sum_u * math.sqrt(min(length, LONGEST_SUM)), out
             out = func(*_mapped(lambda t: self._noisy(t, of_sum), tuple(args)), **kwargs)
             if name in OF_DIFFERENCES:
                 out = out.masked_fill_(exact == 0, 0)
         self._note(length)
-        size = max(self.u, self.sum_u * math.sqrt(min(length, LONGEST)) if length > 1 else 0.0)
+        size = max(self.u, self.sum_u * math.sqrt(min(length, LONGEST_SUM)) if length > 1 else 0.0)
         if mutable:
             _mapped(lambda t: t.copy_(self._noisy(t, size)), out)
             return out

@@ -15,11 +15,10 @@ from ..exchange.wire import leaves
 from ..inputs.probes import FEW, SMOOTH, Probe
 from ..processes.channel import Failure
 from ..processes.process import WorkerProcess
-from .bounds import ROUNDOFF, Errors, Truth
+from .bounds import LONGEST_SUM, ROUNDOFF, Errors, Truth
 
 # Noise of one entry, at least, on data whose sums have few terms: Winograd's tiles of 2 x 2 came to 18 of three times that.
 WORST = 16.0
-LONGEST = 1 << 22  # terms of one sum that count: rounding.py
 
 
 class TruthSource:
@@ -72,7 +71,7 @@ class TruthSource:
         self.additions = float(found["additions"]) if found and few else math.inf
         self.state = found.get("state", {})
         if self.contraction is None and found and not few:
-            self.k = max(1, sum(min(int(length), LONGEST) for length in found["lengths"]))
+            self.k = max(1, sum(min(int(length), LONGEST_SUM) for length in found["lengths"]))
             self.products = int(found["products"])
             self.decays = bool(found["decays"])
         truths, given = [], leaves(right)

@@ -25,6 +25,7 @@ from typing import Any
 
 import psutil
 import torch
+from torch import Tensor
 
 from .. import text
 from ..exchange import wire
@@ -233,6 +234,13 @@ class WorkerProcess:
         return self.launched.worker or next((process.pid for process in self._members()), 0)
 
     # ------------------------------------------------------------------------------------------------------ asking
+
+    def packed_caches(self, limit: int, timeout: float) -> Tensor | None:
+        """What a build left in the worker's caches, as it packs them: at most `limit` bytes, which nobody looks into. None if it
+        sends anything else. Raises Failure."""
+        packed = self.ask("pack_caches", limit=limit, max_payload=limit + (1 << 20), timeout=timeout).value
+        whole = isinstance(packed, Tensor) and packed.dim() == 1 and packed.dtype is torch.uint8
+        return packed.cpu().contiguous() if whole else None
 
     def ask(
         self,

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ..exchange import wire
+from ..inputs.contents import kind
 from ..judging import exact
 from ..judging.bounds import rms
 from ..judging.straight_through import StraightThrough
@@ -84,7 +85,7 @@ class Freedom:
             with _unless_it_fails():
                 outputs.append([t for _, t in wire.leaves(runner.call(pytree.tree_unflatten(given, spec)))])
             runner.restore_state()
-        if len(outputs) != 3 or any([_shaped(t) for t in one] != [_shaped(t) for t in outputs[0]] for one in outputs):
+        if len(outputs) != 3 or any([kind(t) for t in one] != [kind(t) for t in outputs[0]] for one in outputs):
             return []
         apart = self._apart(variants, spec, seed, outputs[0])
         found: list[Any] = []
@@ -148,7 +149,7 @@ class Freedom:
             if straight and not estimators.found:
                 break
             size = sum(t.nbytes for t in one if isinstance(t, Tensor))
-            if [_shaped(t) for t in one] != [_shaped(t) for t in own] or size > MOST_FREE:
+            if [kind(t) for t in one] != [kind(t) for t in own] or size > MOST_FREE:
                 continue
             if not any(_alike(one, other) for other in (own, *found)):
                 found.append(one)
@@ -158,10 +159,6 @@ class Freedom:
 def _alike(one: list[Any], other: list[Any]) -> bool:
     """Whether the tensors of two outputs of the same shapes are equal."""
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True) if isinstance(a, Tensor))
-
-
-def _shaped(value: Any) -> Any:
-    return (value.shape, value.dtype) if isinstance(value, Tensor) else type(value)
 
 
 def _largest(t: Tensor) -> Tensor:

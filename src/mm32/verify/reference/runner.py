@@ -19,13 +19,13 @@ from .. import machine
 from ..exchange import handover, wire
 from ..exchange.stacked import Stack
 from ..judging import exact, oracle
-from ..judging.bounds import Truth
+from ..judging.bounds import U32, Truth
 from ..judging.draws import CannotReplay
 from ..judging.flow import PICKS, Label
 from ..judging.formats import FORMATS
 from ..judging.operator_mode import base_name
 from ..judging.places import Guard
-from ..judging.rounding import U32, Rounding, round_to
+from ..judging.rounding import Rounding, round_to
 from ..worker.runner import (
     Answer,
     BuildError,

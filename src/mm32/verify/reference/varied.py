@@ -16,10 +16,10 @@ from ..exchange import wire
 from ..inputs import catalogue, contents, isolating, probes, redrawn, regrouped, states, variations
 from ..inputs.catalogue import Variation
 from ..inputs.contents import has_structure
+from ..judging.bounds import U32
 from ..judging.draws import COMPARES, LIMITS, LOOKUPS, ORDERED, Watch
 from ..judging.operator_mode import base_name
 from ..judging.places import GUARDED, LOOKED_UP, Guard
-from ..judging.rounding import U32
 from ..worker import plain
 from ..worker.runner import Answer, Request
 from . import constants
@@ -199,7 +199,7 @@ class Varied:
                     text.one_line(f"get_inputs fails with other integers of its ranges: {error}", 160)
                 ) from error
         self.draws_integers = redraw.drawn > 0
-        if not redraw.changed or [_kind(new) for new in filled] != [_kind(old) for old in leaves]:
+        if not redraw.changed or [contents.kind(new) for new in filled] != [contents.kind(old) for old in leaves]:
             raise contents.CannotVary("")
         return filled
 
@@ -374,11 +374,6 @@ class Varied:
 def _same(a: Any, b: Any) -> bool:
     """Whether an input was left as it is. NaN in it was put there."""
     return a is b or not isinstance(a, Tensor) or bool(torch.equal(a, b))
-
-
-def _kind(value: Any) -> Any:
-    """What an input of another draw has to have in common."""
-    return (value.shape, value.dtype) if isinstance(value, Tensor) else type(value)
 
 
 def _of_fractions(values: list[Any]) -> list[int]:

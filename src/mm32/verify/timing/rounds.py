@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 from ..inputs.pools import Pools, Recipe
+from ..text import in_units
 from ..verdict import Verdict
 from . import faster_half, one_call, sequential, several
 from .kept import Keeper, Kept, Odd, Surprises, seeds_of
@@ -141,16 +142,6 @@ class Timing:
             "groups": self.groups,
             "one_call": self.one_call.record() if self.one_call is not None else None,
         }
-
-
-def in_units(t: float) -> str:
-    """Seconds for a person: 1.23 ms."""
-    if not math.isfinite(t):
-        return str(t)
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if abs(t) >= size:
-            return f"{t / size:.4g} {unit}"
-    return f"{t / 1e-9:.3g} ns"
 
 
 def cost(bench: Bench, pools: Pools) -> tuple[float, bool]:
