@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from mm32.verify.judging import oracle
+from mm32.verify.judging import contractions
 
 
 class Wrap(nn.Module):
@@ -19,9 +19,9 @@ class Wrap(nn.Module):
         return self.call(*inputs)
 
 
-def contraction(model: nn.Module, *inputs: Tensor) -> tuple[oracle.Contraction, list[Tensor]]:
-    values, names = oracle.flat_inputs(model, inputs)
-    tracer = oracle.Tracer(values)
+def contraction(model: nn.Module, *inputs: Tensor) -> tuple[contractions.Contraction, list[Tensor]]:
+    values, names = contractions.flat_inputs(model, inputs)
+    tracer = contractions.Tracer(values)
     with torch.no_grad(), tracer:
         output = model(*inputs)
-    return oracle.find_contraction(tracer.graph(output), names), values
+    return contractions.find_contraction(tracer.graph(output), names), values

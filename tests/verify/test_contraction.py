@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import mm32.verify
 from mm32.verify.inputs import probes
-from mm32.verify.judging import exact, operator_mode, oracle
+from mm32.verify.judging import contractions, exact, operator_mode
 from mm32.verify.reference import ReferenceRunner
 from mm32.verify.worker import rewrite
 from verify.contraction_support import Wrap, contraction
@@ -50,7 +50,7 @@ def test_contractions_are_found_and_replayed(name: str) -> None:
         assert gauge.shape == right.shape
         if name == "nn":
             assert torch.allclose(gauge.double(), inputs[0].double() @ inputs[1].double(), rtol=1e-6)
-        halved = found.run(values, oracle.half_of_k)
+        halved = found.run(values, contractions.half_of_k)
         assert not torch.allclose(halved, right)
 
 
@@ -127,7 +127,7 @@ def test_every_mode_is_without_the_compiler() -> None:
     ],
 )
 def test_other_models_are_not_and_say_why(call: Callable[..., object], why: str) -> None:
-    with pytest.raises(oracle.NotAContraction, match=why):
+    with pytest.raises(contractions.NotAContraction, match=why):
         contraction(Wrap(call), R(5, 7), R(7, 9))
 
 
@@ -169,7 +169,7 @@ def test_probes_ask_what_they_say(name: str) -> None:
         assert (int(a.isnan().sum()), int((a == torch.inf).sum()), int((b == -torch.inf).sum())) == (batch,) * 3
         # TF32 must fail what is judged entry by entry: 11 bits against 4u.
         for which in ("selects A", "selects B"):
-            right, rough = found.run(filled[which]), found.run(filled[which], oracle.tf32, oracle.tf32)
+            right, rough = found.run(filled[which]), found.run(filled[which], contractions.tf32, contractions.tf32)
             nonzero = right != 0
             assert float(((rough - right)[nonzero] / right[nonzero]).abs().max()) > 100 * probes.FEW * 2**-24
 

@@ -15,8 +15,8 @@ from mm32.verify.inputs.contents import CannotVary
 from mm32.verify.inputs.seen import Seen
 from mm32.verify.judging import odd_values
 from mm32.verify.judging.rounding import Rounding
-from mm32.verify.probing.kept import ODD_BYTES, KeptData
-from mm32.verify.timing import kept, sequential
+from mm32.verify.probing.passed import PASSED_BYTES, PassedProbes
+from mm32.verify.timing import kept_outputs, sequential
 
 Compare = Callable[..., tuple[str, str, Any]]
 
@@ -148,23 +148,23 @@ def test_windows_with_probes_data_come_late_too() -> None:
     counts = []
     for seed in range(200):
         chance = random.Random(seed)
-        surprises = kept.Surprises({f"probe {i}": i for i in range(9)}, 20, chance)  # type: ignore[arg-type]
+        surprises = kept_outputs.Surprises({f"probe {i}": i for i in range(9)}, 20, chance)  # type: ignore[arg-type]
         early = sum(surprises.due(number) for number in range(sequential.MIN_ROUNDS))
         assert early == len(surprises.left)
         counts.append(sum(surprises.due(number) for number in range(sequential.MIN_ROUNDS, 40)))
         assert surprises.once_more() == 1
         assert len(surprises.left) == early + counts[-1] + 1
-    assert max(counts) == kept.LATER
+    assert max(counts) == kept_outputs.LATER
     assert sum(count > 0 for count in counts) > 190
-    assert kept.Surprises({}, 20, random.Random(0)).once_more() == 0  # type: ignore[arg-type]
+    assert kept_outputs.Surprises({}, 20, random.Random(0)).once_more() == 0  # type: ignore[arg-type]
 
 
 def test_each_probe_has_the_same_chance_of_a_place_in_windows() -> None:
     """Of data of which five fit, any of twenty."""
     seen = dict.fromkeys(range(20), 0)
-    inputs = torch.empty(ODD_BYTES // 20, dtype=torch.float32)  # a fifth of the room
+    inputs = torch.empty(PASSED_BYTES // 20, dtype=torch.float32)  # a fifth of the room
     for _ in range(400):
-        data = KeptData()
+        data = PassedProbes()
         for number in range(20):
             data.keep(str(number), list, [inputs])
         assert len(data.found) == 5

@@ -17,7 +17,7 @@ U = 2.0**-24
 
 
 def tf32(t: torch.Tensor) -> torch.Tensor:
-    from mm32.verify.judging.oracle import tf32
+    from mm32.verify.judging.contractions import tf32
 
     return tf32(t)
 

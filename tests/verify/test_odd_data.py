@@ -14,9 +14,9 @@ from mm32.verify.compare import Comparison
 from mm32.verify.inputs import contents, variations
 from mm32.verify.judging.bounds import Truth
 from mm32.verify.judging.judge import judge
-from mm32.verify.probing import kept as probing_kept
+from mm32.verify.probing import passed as passed_probes
 from mm32.verify.timing import sequential
-from mm32.verify.timing.kept import Keeper, Surprises
+from mm32.verify.timing.kept_outputs import Keeper, Surprises
 from verify.window_support import bench
 
 FIRST = "return x.topk(4).values"
@@ -230,7 +230,7 @@ def test_windows_that_do_not_count_hold_every_kind_of_odd_data() -> None:
             for _ in range(surprises.due(number)):
                 surprises.window(one, one.pools, False, keeper)
         assert torch.equal(counts.outputs, before)
-        kept = {one.probe: one for one in keeper.odd}
+        kept = {one.probe: one for one in keeper.of_probes}
         assert sorted(kept) == ["as ever", "times 1000"]
         assert kept["times 1000"].recipe == odd["times 1000"]
         assert float(kept["times 1000"].leaves[0].max()) == 1e3
@@ -243,19 +243,19 @@ def test_windows_that_do_not_count_hold_every_kind_of_odd_data() -> None:
 )
 def test_slow_models_get_some_odd_data_in_windows(few: bool, seconds: float, size: int, count: int) -> None:
     comparison: Any = Comparison.__new__(Comparison)
-    comparison.odd, comparison.trial_seconds, comparison.bytes_of_output = list("abcde"), seconds, size
-    drawn = [tuple(comparison.odd_of_windows(few)) for _ in range(60)]
+    comparison.passed, comparison.trial_seconds, comparison.bytes_of_output = list("abcde"), seconds, size
+    drawn = [tuple(comparison.passed_for_windows(few)) for _ in range(60)]
     assert {len(set(names)) for names in drawn} == {count}
     assert few or set(drawn) == {tuple("abcde")}
     assert not few or not count or {name for names in drawn for name in names} == set("abcde")
 
 
 def test_of_large_inputs_one_probes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probing_kept, "ODD_BYTES", 100)
-    monkeypatch.setattr(probing_kept, "LARGEST_ODD", 1000)
+    monkeypatch.setattr(passed_probes, "PASSED_BYTES", 100)
+    monkeypatch.setattr(passed_probes, "LARGEST_PASSED", 1000)
     kept = set()
     for _ in range(40):
-        of = probing_kept.KeptData()
+        of = passed_probes.PassedProbes()
         for name in "abc":
             of.keep(name, lambda seed, output: [], [torch.zeros(100)])
         (one,) = of.found

@@ -13,7 +13,7 @@ from simulated_processes import Card, by_one, by_several, rates
 from verify_scripts import RIGHT, forward
 
 from mm32.verify.processes.channel import Failure
-from mm32.verify.timing import kept, repeated, sequential, several
+from mm32.verify.timing import kept_outputs, repeated, sequential, several
 from mm32.verify.timing.repeated import Repetition
 from mm32.verify.timing.rounds import SIDES, Times, Timing, conclude
 from mm32.verify.timing.several import Group
@@ -273,7 +273,7 @@ def test_fresh_processes_are_timed_and_judged_as_the_first(
 ) -> None:
     folder = tmp_path_factory.mktemp("temporary")
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    monkeypatch.setattr(kept, "LATER", 0)  # of which there are as many as chance has it
+    monkeypatch.setattr(kept_outputs, "LATER", 0)  # of which there are as many as chance has it
     report = run(RIGHT + "\nprint('hello')\n")
     assert report.verdict.same, report.reason
     assert report.timing is not None
@@ -322,7 +322,7 @@ def test_memory_of_the_card_that_later_windows_lack_is_not_the_candidates_doing(
 ) -> None:
     """An honest copy of a norm of 7.5 GB was CRASHED for it: the process that judges held what was missing."""
 
-    def again(*_: object) -> list[kept.Kept]:
+    def again(*_: object) -> list[kept_outputs.Kept]:
         raise Failure("memory", "no memory is left on the card for timed windows", {"on_card": on_card}, "candidate")
 
     monkeypatch.setattr(TimingStage, "again", again)

@@ -19,7 +19,7 @@ from mm32.verify.exchange import memory
 from mm32.verify.inputs.pools import Pools, parts
 from mm32.verify.processes.channel import Failure, Reply
 from mm32.verify.timing import stage
-from mm32.verify.timing.kept import Keeper, random
+from mm32.verify.timing.kept_outputs import Keeper, random
 from mm32.verify.timing.window import Bench, checked, difference
 from verify.window_support import CPU, bench
 
@@ -274,8 +274,8 @@ class Lazy(torch.Tensor):
 )
 def test_an_output_that_its_slot_cannot_take_is_named(model: Any, says: str) -> None:
     found = bench(model).window([bench(model).pools.recipe()])
-    assert found.odd is not None
-    assert found.odd.startswith(says)
+    assert found.misfit is not None
+    assert found.misfit.startswith(says)
 
 
 def test_all_windows_are_the_same_messages() -> None:
@@ -332,8 +332,8 @@ def test_data_that_the_machine_cannot_hold_are_named() -> None:
 
 @pytest.mark.parametrize("values", [[], [1.0], [1.0, 2.0, 3.0]])
 def test_a_window_has_as_many_values_as_its_calls_have(values: list[float]) -> None:
-    header = {"odd": None, "values": values, "seconds": 0.1}
+    header = {"misfit": None, "values": values, "seconds": 0.1}
     with pytest.raises(Failure, match=f"with {len(values)} values instead of 2"):
         checked(header, 0.1, torch.empty(0), "candidate", 2)
-    assert checked(header | {"odd": "no tensor"}, 0.1, torch.empty(0), "candidate", 2).odd == "no tensor"
+    assert checked(header | {"misfit": "no tensor"}, 0.1, torch.empty(0), "candidate", 2).misfit == "no tensor"
     assert checked(header | {"values": [1.0, None]}, 0.1, torch.empty(0), "candidate", 2).values == [1.0, None]

@@ -19,7 +19,7 @@ from .judging import diagnosis, picture, selftest, state
 from .judging.bounds import Truth
 from .judging.judge import DECIDED_BY_ROUNDING, Judgement, as_tensors, judge, same_bits, shape_of
 from .judging.likeness import Likeness
-from .probing import Odd, Probing
+from .probing import PassedProbe, Probing
 from .report import judgement_record
 from .stop import Stop
 from .text import shortened
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 DEFAULT_TRIALS = 3
 KEPT_BYTES = 256 << 20  # of outputs and truths that are kept for the self-test
 # Of a slow model: how many probes' data timed windows hold where a trial with its judging takes up to so many seconds.
-FEW_ODD = (10.0, 2), (30.0, 1)
+FEW_PASSED = (10.0, 2), (30.0, 1)
 MOST_OUTPUT = 1 << 30  # bytes of an output, above which there are none: those that are kept fill the card
 SLOW_CALL, MOST_EXCESS = 1.0, 40.0  # seconds: of a probe's call that is never too slow, and beyond that of all of them
 
@@ -64,7 +64,7 @@ class Comparison:
         self.excess_seconds = 0.0  # that its calls on probes' data took beyond what they may
         self.probing = False
         self.reference_seconds = 0.0
-        self.odd: list[Odd] = []  # data of probes that were passed, for timed windows
+        self.passed: list[PassedProbe] = []  # data of probes that were passed, for timed windows
         self.likeness = Likeness(self.reference, self.truth)
         self.unvaried: list[str] = []  # buffers that probes leave as they are, and how
         # Whether the last data that `vary` made lead to equal entries that the reference puts in order.
@@ -79,7 +79,7 @@ class Comparison:
             self.probing = True
             probing = Probing(self)
             judgement = probing.run()
-            self.odd = probing.odd
+            self.passed = probing.passed
         if self.undecided and judgement.same:
             others = ("parameters", "parameters of one sign")
             if not any(p["name"] in others and p.get("status") == "same" for p in self.report.probes):
@@ -104,13 +104,13 @@ class Comparison:
         """Of one output of the reference's."""
         return bytes_of(self.right)
 
-    def odd_of_windows(self, few: bool) -> list[Odd]:
+    def passed_for_windows(self, few: bool) -> list[PassedProbe]:
         """The data of probes that timed windows hold as well: all that are kept, of `few` what there is time to judge."""
         if not few:
-            return self.odd
-        most = next((n for seconds, n in FEW_ODD if self.trial_seconds <= seconds), 0)
+            return self.passed
+        most = next((n for seconds, n in FEW_PASSED if self.trial_seconds <= seconds), 0)
         most = most if self.bytes_of_output <= MOST_OUTPUT else 0
-        return random.SystemRandom().sample(self.odd, min(most, len(self.odd)))
+        return random.SystemRandom().sample(self.passed, min(most, len(self.passed)))
 
     def forget(self) -> None:
         """Give back the memory of inputs and outputs: nothing more is compared."""

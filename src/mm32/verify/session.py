@@ -306,7 +306,7 @@ class Session:
         self.timed = TimedCalls(self, comparison, self.truth)
         if not self.stages and self.unsteady is not None and self.unsteady.unfit is not None:
             self.unsteady.workers["candidate"] = self.candidate
-            raise self.timed.of_odd(self.unsteady.unfit, self.unsteady)
+            raise self.timed.of_misfit(self.unsteady.unfit, self.unsteady)
         if not self.stages:
             raise Stop(Verdict.INCONCLUSIVE, UNTIMABLE)
         seconds = comparison.reference_seconds
@@ -368,14 +368,14 @@ class Session:
         further = baseline == self.report.baseline and self.report.building <= repeated.BUILT_SOON
         # A candidate whose buffers are others has no place for the reference's.
         stage.pools.vary_state = comparison.copied and set(stage.pools.state) <= comparison.given
-        with self.timed.odd_outputs(stage), self._alone():
+        with self.timed.misfits(stage), self._alone():
             self.at("timing")
             measured = stage.measure(
                 self.candidate,
                 self.timing_budget,
                 1 if few else 3,
                 timeout,
-                {o.name: o.inputs for o in comparison.odd_of_windows(few)},
+                {o.name: o.inputs for o in comparison.passed_for_windows(few)},
                 further,
             )
         self.timed.judge_all(stage, measured.kept)
@@ -385,7 +385,7 @@ class Session:
         """FASTER, held to windows of one call, whose outputs are judged as well."""
         if measured.verdict is not Verdict.FASTER or measured.calls == 1:
             return measured
-        with self.timed.odd_outputs(stage), self._alone():
+        with self.timed.misfits(stage), self._alone():
             self.at("timing calls by themselves")
             measured, kept = stage.one_call(measured)
         self.timed.judge_all(stage, kept)
@@ -419,7 +419,7 @@ class Session:
                     self.caches = self.candidate.packed_caches(repeated.CACHES, repeated.WITHIN)
                 stage.renew(self._fresh_candidate, load)
                 loaded = True
-                with self.timed.odd_outputs(stage), self._alone(repetition):
+                with self.timed.misfits(stage), self._alone(repetition):
                     self.at(f"timing fresh processes, {number}")
                     kept = stage.again(repetition, count)
             except (Failure, NoStart, OSError) as error:

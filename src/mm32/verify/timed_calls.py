@@ -19,7 +19,7 @@ from .probing.varied import DECIDES, DISTURBED
 from .report import judgement_record
 from .stop import Stop
 from .text import one_line
-from .timing.kept import UNTIMED, Kept, Odd
+from .timing.kept_outputs import UNTIMED, Kept, Misfit
 from .timing.stage import TimingStage
 from .verdict import Verdict
 
@@ -38,16 +38,16 @@ class TimedCalls:
         self.disturbed = 0
 
     @contextlib.contextmanager
-    def odd_outputs(self, stage: TimingStage) -> Iterator[None]:
+    def misfits(self, stage: TimingStage) -> Iterator[None]:
         try:
             yield
-        except Odd as odd:
-            raise self.of_odd(odd, stage) from None
+        except Misfit as misfit:
+            raise self.of_misfit(misfit, stage) from None
 
-    def of_odd(self, odd: Odd, stage: TimingStage) -> Stop:
+    def of_misfit(self, misfit: Misfit, stage: TimingStage) -> Stop:
         """The verdict where a slot could not take an output. If the shapes of the reference's outputs depend on the data, its
         calls cannot be timed; some of them are judged, untimed. Raises Stop where one is different."""
-        steady, calls, comparison = True, odd.calls[:UNTIMED], self.comparison
+        steady, calls, comparison = True, misfit.calls[:UNTIMED], self.comparison
         own = sum(not probe for _, _, probe in calls)
         for recipe, seed, probe in calls:
             self.session.at("judging calls that could not be timed")
@@ -55,12 +55,12 @@ class TimedCalls:
             steady = steady and stage.fits(right)
             stage.give_candidate(recipe)
             got = comparison.output(seed)
-            if odd.role == "candidate" and steady and not stage.fits(got):
+            if misfit.role == "candidate" and steady and not stage.fits(got):
                 break  # as in the window
             self._call(got, right, seed, probe, "of data that are not timed", own)
-        if odd.role == "candidate" and steady:
-            return Stop(Verdict.DIFFERENT, f"the candidate's output of a timed call: {one_line(odd)}")
-        said = f" ({one_line(odd).replace(SLOT, OTHERWISE)})" if odd.role != "candidate" else ""
+        if misfit.role == "candidate" and steady:
+            return Stop(Verdict.DIFFERENT, f"the candidate's output of a timed call: {one_line(misfit)}")
+        said = f" ({one_line(misfit).replace(SLOT, OTHERWISE)})" if misfit.role != "candidate" else ""
         return Stop(Verdict.INCONCLUSIVE, UNTIMABLE + said)
 
     def judge_all(self, stage: TimingStage, outputs: Sequence[Kept]) -> float:
@@ -97,7 +97,7 @@ class TimedCalls:
         """Judge an output for data as timed calls get them, which the reference has now. `own`: of how many such outputs the data
         are the script's own; `disturb`: by a disturbed run in any case. Raises Stop where it differs."""
         comparison = self.comparison
-        of = next((odd.truths for odd in comparison.odd if odd.name == probe), self.truth.of)
+        of = next((one.truths for one in comparison.passed if one.name == probe), self.truth.of)
         truths, result = self.soon(of, got, right, seed, disturb)
         if not result.same and probe and not judge(right, truths).same:
             # The reference's own answer is further from its float64 run than rounding explains, as for probes.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..judging.oracle import Contraction
+from ..judging.contractions import Contraction
 from .variations import MOST_RARE, RARE, SAMPLED
 
 

@@ -10,7 +10,7 @@ places               what would end a GPU's context: places and probabilities th
 operator_mode        a model's operators, as they are seen
 flow                 in what precision each output was computed, and whether it is a place among entries
 zeros, straight_through  models that skip zeros in products, or straight-through estimators
-oracle               the product that a model is, and its gauge
+contractions         the product that a model is, and its gauge
 bounds, sizes        the bounds of errors; those of entries of each size, and of columns
 judge, pieces        the rule, as pure functions of tensors; large tensors in pieces
 odd_values           NaN and Inf beside the reference's

@@ -5,8 +5,8 @@ product      of a product with an epilogue, data made for its operands
 varied       of any other model, its own data and parameters, changed
 odd_answers  what is right of an answer to NaN and Inf
 prober       what these share
-kept         data of probes that were passed, for timed windows
+passed       data of probes that were passed, for timed windows
 """
 
-from .kept import Odd as Odd
+from .passed import PassedProbe as PassedProbe
 from .run import Probing as Probing

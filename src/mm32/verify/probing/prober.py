@@ -13,7 +13,7 @@ from ..exchange.wire import leaves
 from ..judging.judge import Judgement
 from ..processes.channel import Failure
 from ..text import one_line
-from .kept import KeptData
+from .passed import PassedProbes
 
 if TYPE_CHECKING:
     from ..compare import Comparison
@@ -40,7 +40,7 @@ class Prober:
         self.report = comparison.report
         self.reference = comparison.reference
         self.truth = comparison.truth
-        self.kept = KeptData()
+        self.passed = PassedProbes()
         self.seen: list[float] = []  # bits that the candidate's arithmetic carries, by each kind of data that shows it
         self.waited = 0.0  # seconds, for other verifications
 

@@ -59,7 +59,7 @@ class ProductProbes(Prober):
                 worst = Judgement(False, f"probe {probe.name!r}: {result.reason}")
             if result.same and not with_state:
                 comparison.inputs = data["inputs"]
-                self.kept.keep(probe.name, partial(self.truth.of_probe, probe), data["inputs"])
+                self.passed.keep(probe.name, partial(self.truth.of_probe, probe), data["inputs"])
         if with_state:
             self.reference.ask("build", comparison.build, seed=self.session.seed)
             comparison.build_candidate(comparison.build)

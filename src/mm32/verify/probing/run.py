@@ -18,8 +18,8 @@ from ..inputs.contents import WIDEST
 from ..inputs.isolating import ISOLATING
 from ..judging.judge import Judgement
 from ..verdict import OWN_BITS
-from . import rows, strides
-from .kept import Odd
+from . import calls_in_a_row, strides
+from .passed import PassedProbe
 from .prober import LATE, NO_MEMORY, UNSET, Prober
 from .product import ProductProbes
 from .varied import DECIDES, VariedProbes
@@ -44,9 +44,9 @@ class Probing:
         self.prober: Prober = (VariedProbes if comparison.truth.contraction is None else ProductProbes)(comparison)
 
     @property
-    def odd(self) -> list[Odd]:
+    def passed(self) -> list[PassedProbe]:
         """Data of probes that were passed, for timed windows."""
-        return self.prober.kept.found
+        return self.prober.passed.found
 
     def run(self) -> Judgement:
         """All probes of this model. The first that fails decides; the others are reported as well. Raises Stop and Failure."""
@@ -56,7 +56,7 @@ class Probing:
         if not self.report.problem["draws"]:  # which entry gets which number may depend on the order in memory
             others.append(("other strides", strides.ASKS, strides.run))
         if self.report.problem["draws"] or self.report.problem["changes"]:
-            others.append(("in a row", rows.ASKS, rows.run))
+            others.append(("in a row", calls_in_a_row.ASKS, calls_in_a_row.run))
         for name, asks, one in others:
             said = self._apart(name, asks, one, begin)
             if said and worst.same:

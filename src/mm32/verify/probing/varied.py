@@ -133,7 +133,7 @@ class VariedProbes(OddAnswers):
             failed = result, self.report.probes.pop(), (self.report.wrong, self.report.picture)
             self.report.wrong, self.report.picture = before
         if _is_same(result) and self.passed_data is not None:
-            self.kept.keep(variation.name, *self.passed_data)
+            self.passed.keep(variation.name, *self.passed_data)
         self.passed_data = None
         return result, milder
 

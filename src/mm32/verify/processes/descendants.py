@@ -12,6 +12,8 @@ from functools import lru_cache
 
 import psutil
 
+READINGS = 6  # of a list of children, at most
+
 
 def below(pid: int) -> list[psutil.Process]:
     """All processes that `pid` started, and those started; empty where it has ended."""
@@ -31,13 +33,28 @@ def below(pid: int) -> list[psutil.Process]:
     return list(found.values())
 
 
-def _children(pid: int) -> list[int]:
-    """Of each thread, for it is a thread that starts a process."""
-    children: list[int] = []
+def _children(pid: int) -> set[int]:
+    """Of each thread, for it is a thread that starts a process.
+
+    The system leaves one out, alive or not, if another is reaped while it writes the list. So the list is read until it stays the
+    same, and what any of the readings had is in it."""
+    found: set[int] = set()
+    before: set[int] | None = None
+    for _ in range(READINGS):
+        now = _read_children(pid)
+        found |= now
+        if now == before:
+            break
+        before = now
+    return found
+
+
+def _read_children(pid: int) -> set[int]:
+    children: set[int] = set()
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
             with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/children") as file:
-                children += map(int, file.read().split())
+                children.update(map(int, file.read().split()))
     return children
 
 

@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from .. import machine
 from ..exchange import handover, wire
 from ..exchange.stacked import Stack
-from ..judging import exact, oracle
+from ..judging import contractions, exact
 from ..judging.bounds import U32, Truth
 from ..judging.draws import CannotReplay
 from ..judging.flow import PICKS, Label
@@ -57,7 +57,7 @@ class ReferenceRunner(ScriptRunner):
 
     def __init__(self) -> None:
         super().__init__()
-        self.contraction: oracle.Contraction | None = None
+        self.contraction: contractions.Contraction | None = None
         self.last: Any = None  # the output of the last forward
         self.seconds = 0.0  # that it took
         # a seed, and the answer of `forward` for the present inputs with it
@@ -391,22 +391,22 @@ class ReferenceRunner(ScriptRunner):
         """What the model is, after its first forward: a contraction or why not, what it draws, what state its forward changes."""
         assert self.model is not None
         self.contraction = None
-        values, names = oracle.flat_inputs(self.model, self.inputs)
-        tracer = oracle.Tracer(values)
+        values, names = contractions.flat_inputs(self.model, self.inputs)
+        tracer = contractions.Tracer(values)
         answer, output = self._state(request.get("seed", 0), tracer)
         try:
             if self.names is not None:
-                raise oracle.NotAContraction("its inputs have names")
-            contraction = oracle.find_contraction(tracer.graph(output), names)
+                raise contractions.NotAContraction("its inputs have names")
+            contraction = contractions.find_contraction(tracer.graph(output), names)
             outputs = [leaf for _, leaf in wire.leaves(self.last)]
             if len(outputs) != 1 or not _close(contraction.run(values), outputs[0]):
-                raise oracle.NotAContraction("its trace computes something else")
-        except oracle.NotAContraction as error:
+                raise contractions.NotAContraction("its trace computes something else")
+        except contractions.NotAContraction as error:
             return {**answer, "why_not": str(error)}
         self.contraction = contraction
         return {**answer, "contraction": contraction.describe()}
 
-    def _state(self, seed: int, tracer: oracle.Tracer) -> tuple[Answer, Any]:
+    def _state(self, seed: int, tracer: contractions.Tracer) -> tuple[Answer, Any]:
         """Which buffers and plain attributes a forward changes, whether the attributes matter, and what the model draws; and
         the output of the forward that `tracer` has seen."""
         assert self.model is not None
@@ -474,9 +474,9 @@ class ReferenceRunner(ScriptRunner):
         """The product computed wrongly on purpose, for the self-test: "how" is tf32 or half."""
         contraction, values = self.traced()
         if request["how"] == "tf32":
-            output = contraction.run(values, oracle.tf32, oracle.tf32)
+            output = contraction.run(values, contractions.tf32, contractions.tf32)
         else:
-            output = contraction.run(values, oracle.half_of_k)
+            output = contraction.run(values, contractions.half_of_k)
         return {"value": output}
 
     def coarse(self, request: Request) -> Answer:
@@ -516,11 +516,11 @@ class ReferenceRunner(ScriptRunner):
         """What the model computes by, without the library's name, those in place without the underscore."""
         return {base_name(name) for name in (self.recorder.names if self.recorder is not None else ())}
 
-    def traced(self) -> tuple[oracle.Contraction, list[Any]]:
+    def traced(self) -> tuple[contractions.Contraction, list[Any]]:
         """The contraction that the model is, and the inputs of its graph."""
         assert self.contraction is not None
         assert self.model is not None
-        return self.contraction, oracle.flat_inputs(self.model, self.inputs)[0]
+        return self.contraction, contractions.flat_inputs(self.model, self.inputs)[0]
 
     def with_memory(self, make: Callable[[], Answer]) -> Answer:
         """What `make` answers; or "why_not" and "short" where the device has no memory for it."""

@@ -5,7 +5,7 @@ rounds       the rounds of timed windows of all processes
 window       one worker's timed windows: the tool's clock and its data
 settling     waiting until nothing else uses a card's memory
 fresh        inputs of timed calls, made between windows
-kept         which outputs of timed calls are judged
+kept_outputs  which outputs of timed calls are judged
 faster_half  what windows say of a process, and of two
 sequential   when to stop, and what to say then
 repeated     fresh processes of both sides, where the difference is small

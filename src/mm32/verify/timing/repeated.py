@@ -87,7 +87,7 @@ class Repetition:
         return count
 
     def time(self, rounds: Rounds, count: int) -> None:
-        """A group's rounds. Raises Failure and Odd."""
+        """A group's rounds. Raises Failure and Misfit."""
         begin = time.monotonic()
         for _ in range(count):
             rounds.one()

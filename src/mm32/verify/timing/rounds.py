@@ -27,7 +27,7 @@ from ..inputs.pools import Pools, Recipe
 from ..text import in_units
 from ..verdict import Verdict
 from . import faster_half, one_call, sequential, several
-from .kept import Keeper, Kept, Odd, Surprises, seeds_of
+from .kept_outputs import Keeper, Kept, Misfit, Surprises, seeds_of
 from .one_call import Claim, OneCall
 from .window import Bench, Window
 
@@ -212,7 +212,7 @@ class Rounds:
     """Rounds of timed windows of some processes, one of them the candidate's, on the same data in each, in random order.
 
     `draws`: calls are seeded; `keep` outputs of the candidate's are kept at random; `paused` stops its processes while others are
-    timed, and `quiet` is whether they all stood still. `odd`: data of probes, by their names; in windows that do not count, at
+    timed, and `quiet` is whether they all stood still. `probes`: data of probes, by their names; in windows that do not count, at
     random among the others, the candidate gets them too, so that it cannot be right where it is judged and fast where it is
     timed. `warm`: before each window its process gets another one, which does not count. `state`: the most bytes of buffers that
     calls change, which some of the candidate's windows are asked for; None where there are none."""
@@ -225,14 +225,14 @@ class Rounds:
         draws: bool,
         keep: int,
         paused: Callable[[], AbstractContextManager[bool]],
-        odd: Mapping[str, Recipe] = MappingProxyType({}),
+        probes: Mapping[str, Recipe] = MappingProxyType({}),
         warm: bool = False,
         state: int | None = None,
     ):
         self.warm, self.state = warm, state
         self.benches, self.pools, self.calls, self.draws, self.paused = benches, pools, calls, draws, paused
         self.chance = random.SystemRandom()
-        self.surprises = Surprises(odd, calls, self.chance)
+        self.surprises = Surprises(probes, calls, self.chance)
         self.keeper = Keeper(keep, self.chance)
         self.times = {name: Times() for name in benches}
         self.exchange: list[float] = []  # seconds of a call that the null worker takes without its copies
@@ -240,21 +240,21 @@ class Rounds:
         self.done = 0
 
     def one(self) -> None:
-        """The next round. Raises Failure and Odd."""
+        """The next round. Raises Failure and Misfit."""
         calls, pools = self.calls, self.pools
         recipes = pools.recipes(calls)
         seeds = seeds_of(calls, self.draws)
         windows: dict[str, Window] = {}
-        order = [*self.benches, *["odd"] * self.surprises.due(self.done)]
+        order = [*self.benches, *["of probes"] * self.surprises.due(self.done)]
         self.chance.shuffle(order)
         for bench in self.benches.values():  # a candidate takes longer to look at: not just before its windows
             bench.worker.watch()
-        for theirs, names in itertools.groupby(order, lambda name: name in ("candidate", "odd")):
+        for theirs, names in itertools.groupby(order, lambda name: name in ("candidate", "of probes")):
             # Nothing that the candidate left running may slow the others down.
             with contextlib.nullcontext(True) if theirs else self.paused() as stopped:
                 self.quiet = self.quiet and stopped
                 for name in names:
-                    if name == "odd":
+                    if name == "of probes":
                         self.surprises.window(self.benches["candidate"], pools, self.draws, self.keeper)
                         continue
                     if self.warm:
@@ -267,13 +267,13 @@ class Rounds:
                     if name == "null" and self.done < sequential.MIN_ROUNDS:
                         seconds = self.benches[name].window(recipes, seeds, deliver=False).seconds
                         self.exchange.append(seconds / calls)
-        odd = {name: window.odd for name, window in windows.items() if window.odd is not None}
-        for name in sorted(odd, key=lambda name: name == "candidate"):
+        misfits = {name: window.misfit for name, window in windows.items() if window.misfit is not None}
+        for name in sorted(misfits, key=lambda name: name == "candidate"):
             unsteady = []
             if name != "candidate":
                 unsteady = [(recipe, seeds[i] if seeds else 0, "") for i, recipe in enumerate(recipes)]
-                unsteady.insert(0, unsteady.pop(min(windows[name].odd_call, calls - 1)))
-            raise Odd(name, odd[name] or "", unsteady)
+                unsteady.insert(0, unsteady.pop(min(windows[name].misfit_call, calls - 1)))
+            raise Misfit(name, misfits[name] or "", unsteady)
         for name, window in windows.items():
             self.times[name].walls.append(window.seconds / calls)
             self.times[name].claims.append(window.claimed / calls)
@@ -281,7 +281,7 @@ class Rounds:
         self.done += 1
 
     def last(self) -> None:
-        """After the last round: a window with data of probes once more. Raises Failure and Odd."""
+        """After the last round: a window with data of probes once more. Raises Failure and Misfit."""
         for _ in range(self.surprises.once_more()):
             self.surprises.window(self.benches["candidate"], self.pools, self.draws, self.keeper)
 
@@ -291,7 +291,7 @@ def measure(
 ) -> Timing:
     """Time all SIDES, for about `budget` seconds unless it is clear sooner (see ENOUGH). `further`: where the difference is
     small, fresh processes are timed afterwards, so that these rounds end when they are one good sample of several. Raises
-    Failure and Odd."""
+    Failure and Misfit."""
     begin = time.monotonic()
     times = rounds.times
     for number in range(sequential.MAX_ROUNDS):
@@ -315,7 +315,7 @@ def measure(
 
 
 def measure_one_call(rounds: Rounds, claim: Claim, device: str, progress: Callable[[str], None]) -> OneCall:
-    """Time windows of one call until they bear the claim out, or there are enough. Raises Failure and Odd."""
+    """Time windows of one call until they bear the claim out, or there are enough. Raises Failure and Misfit."""
     begin = time.monotonic()
     times = rounds.times
     for number in range(one_call.MOST):

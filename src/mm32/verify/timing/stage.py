@@ -26,7 +26,7 @@ from ..processes.channel import Failure
 from ..processes.process import WorkerProcess
 from . import one_call, repeated, rounds, settling, several
 from .fresh import Fresh, states
-from .kept import UNTIMED, Kept, Odd, seeds_of
+from .kept_outputs import UNTIMED, Kept, Misfit, seeds_of
 from .rounds import Timing
 from .window import Bench
 
@@ -70,7 +70,7 @@ class TimingStage:
         self.progress = progress
         self.benches: dict[str, Bench] = {}
         self.steady = True  # whether outputs have the same shapes for all data; others have no slots to go into
-        self.unfit: Odd | None = None  # the output that shows that they have not
+        self.unfit: Misfit | None = None  # the output that shows that they have not
 
     def prepare(self) -> None:
         """Make the pools, and find how many calls a window has. Raises Failure."""
@@ -150,11 +150,11 @@ class TimingStage:
     def _look(self) -> None:
         """See whether a window of the reference's had an output of another shape."""
         bench = self.benches["reference"]
-        if bench.odd_call is not None and self.steady:
+        if bench.misfit_call is not None and self.steady:
             self.steady = False
-            recipe, seed = bench.odd_call
+            recipe, seed = bench.misfit_call
             others = [(self.pools.recipe(), seeds_of(1, True)[0], "") for _ in range(UNTIMED - 1)]
-            self.unfit = Odd("reference", bench.odd, [(recipe, seed, ""), *others])
+            self.unfit = Misfit("reference", bench.misfit, [(recipe, seed, ""), *others])
 
     @staticmethod
     def _shapes(output: list[tuple[str, Any]]) -> list[Any]:
@@ -259,13 +259,13 @@ class TimingStage:
         budget: float,
         keep: int,
         timeout: float,
-        odd: Mapping[str, Any],
+        probes: Mapping[str, Any],
         further: bool = False,
     ) -> Timing:
-        """Time both sides, for about `budget` seconds; `keep` outputs at random are kept. `timeout`: of a window. `odd`: data
+        """Time both sides, for about `budget` seconds; `keep` outputs at random are kept. `timeout`: of a window. `probes`: data
         of probes, by their names, that windows which do not count hold as well. `further`: `again` may follow.
 
-        Raises Failure, and kept.Odd for an output that a timed call may not give.
+        Raises Failure, and Misfit for an output that a timed call may not give.
         """
         self.workers["candidate"] = candidate
         self._load("control")
@@ -279,7 +279,7 @@ class TimingStage:
             self.benches["candidate"].timeout = self.timeout = timeout
             for name in rounds.SIDES:
                 self._first(name)
-            self.keep, self.odd = keep, {name: self.pools.add(inputs) for name, inputs in odd.items()}
+            self.keep, self.probes = keep, {name: self.pools.add(inputs) for name, inputs in probes.items()}
             return rounds.measure(
                 self._rounds(rounds.SIDES, keep),
                 self.kind,
@@ -293,7 +293,7 @@ class TimingStage:
         benches = {name: self.benches[name] for name in names}
         paused = self.workers["candidate"].paused
         return rounds.Rounds(
-            benches, self.pools, self.calls, self.draws, keep, paused, self.odd, state=self.state_bytes
+            benches, self.pools, self.calls, self.draws, keep, paused, self.probes, state=self.state_bytes
         )
 
     @property
@@ -356,7 +356,7 @@ class TimingStage:
                 self.draws,
                 min(self.keep, 1),
                 paused,
-                self.odd,
+                self.probes,
                 warm=seconds < one_call.BRIEF,
                 state=self.state_bytes,
             )

@@ -55,8 +55,8 @@ class Window:
 
     seconds: float
     outputs: Tensor
-    odd: str | None = None
-    odd_call: int = 0  # whose that was; by the worker's own account, as all of these
+    misfit: str | None = None
+    misfit_call: int = 0  # whose that was; by the worker's own account, as all of these
     values: list[Any] = field(default_factory=list)  # leaves that are no tensors, call after call
     claimed: float = 0.0  # the worker's own seconds
     draws: bool = False  # whether it drew random numbers, by its own account
@@ -90,8 +90,8 @@ class Bench:
         self.region = memory.reserve(max(self.size, 1), device)
         self.used = False  # whether a window has been made
         # What an output was that its slot could not take, if there was one, and the recipe and the seed of that call.
-        self.odd = ""
-        self.odd_call: tuple[Recipe, int] | None = None
+        self.misfit = ""
+        self.misfit_call: tuple[Recipe, int] | None = None
         self._kept: Tensor | None = None  # memory for a window's outputs
         _of_worker[worker] = ref(self)
         stand_ins = _stand_ins(pools.tree)
@@ -174,11 +174,11 @@ class Bench:
         plain = sum(part.dtype is None for part in self.outputs) * len(recipes)
         found = checked(reply.header, seconds, outputs, self.worker.role, plain)
         found.state = left
-        if wrote and found.odd is None:
-            found.odd = "the candidate modifies its inputs in timed calls"
-        if found.odd is not None:
-            at = min(found.odd_call, len(recipes) - 1)
-            self.odd, self.odd_call = found.odd, (recipes[at], seeds[at] if seeds else 0)
+        if wrote and found.misfit is None:
+            found.misfit = "the candidate modifies its inputs in timed calls"
+        if found.misfit is not None:
+            at = min(found.misfit_call, len(recipes) - 1)
+            self.misfit, self.misfit_call = found.misfit, (recipes[at], seeds[at] if seeds else 0)
         return found
 
     def _awake(self) -> float:
@@ -273,16 +273,16 @@ class Bench:
 
 def checked(header: dict[str, Any], seconds: float, outputs: Tensor, role: str, plain: int) -> Window:
     """A window from a worker's answer, of which only exact types are taken, and `plain` values beside the tensors."""
-    odd, values, claimed = header.get("odd"), header.get("values"), header.get("seconds")
-    if not (odd is None or type(odd) is str) or type(values) is not list or type(claimed) is not float:
+    misfit, values, claimed = header.get("misfit"), header.get("values"), header.get("seconds")
+    if not (misfit is None or type(misfit) is str) or type(values) is not list or type(claimed) is not float:
         raise Failure("channel", "answered a timed window with something else", role=role)
     if not all(value is None or type(value) in (bool, int, float, str) for value in values):
         raise Failure("channel", "answered a timed window with values of other types", role=role)
-    if odd is None and role != "null" and len(values) != plain:
+    if misfit is None and role != "null" and len(values) != plain:
         raise Failure("channel", f"answered a timed window with {len(values)} values instead of {plain}", role=role)
-    at = header.get("odd_call")
+    at = header.get("misfit_call")
     at = at if type(at) is int and at >= 0 else 0
-    return Window(seconds, outputs, odd, at, values, claimed, header.get("draws") is True)
+    return Window(seconds, outputs, misfit, at, values, claimed, header.get("draws") is True)
 
 
 def _stand_ins(tree: Any) -> Any:

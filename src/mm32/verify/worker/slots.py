@@ -71,12 +71,13 @@ class Slots:
         """Calls on the first "count" slots. With "seeds", all generators are set before each call; with "watch", it is told
         whether the calls drew from them.
 
-        "odd" of the answer says what was wrong with an output, if its slot cannot take it, "odd_call" which call's it was. The
+        "misfit" of the answer says what was wrong with an output, if its slot cannot take it, "misfit_call" which call's it was.
+        The
         null worker delivers its outputs only with "deliver".
         """
         self._map(request)
         begin = _now()
-        seeds, odd, i = request["seeds"], None, 0
+        seeds, misfit, i = request["seeds"], None, 0
         values: list[Any] = []
         before = random_states(self.device) if request["watch"] else None
         for i in range(request["count"]):
@@ -87,12 +88,12 @@ class Slots:
                     for target, source in zip(self.ready_for[i], self.ready, strict=True):
                         _copy(target, source)
                 continue
-            odd = self._deliver(call(self.inputs[i]), self.outputs[i], values)
-            if odd is not None:
+            misfit = self._deliver(call(self.inputs[i]), self.outputs[i], values)
+            if misfit is not None:
                 break
         self.synchronize()
         draws = before is not None and before != random_states(self.device)
-        return {"seconds": _now() - begin, "odd": odd, "odd_call": i, "values": values, "draws": draws}
+        return {"seconds": _now() - begin, "misfit": misfit, "misfit_call": i, "values": values, "draws": draws}
 
     def first_inputs(self, request: dict[str, Any]) -> list[Any]:
         self._map(request)

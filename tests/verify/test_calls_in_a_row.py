@@ -12,8 +12,8 @@ from conftest_verify import Run
 from verify_scripts import HEAD
 
 from mm32.verify import Verdict
-from mm32.verify.probing import rows, strides
-from mm32.verify.timing.kept import Odd
+from mm32.verify.probing import calls_in_a_row, strides
+from mm32.verify.timing.kept_outputs import Misfit
 
 Judge = Callable[..., tuple[str, str, Any]]
 SMALL = "[torch.randn(8, 32)]"
@@ -24,7 +24,7 @@ def test_calls_in_a_row_draw_on_where_inputs_are_made_anew_for_each(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As large ones are: get_inputs() is the reference's, and its draws are no business of the candidate's."""
-    monkeypatch.setattr(rows, "MOST_BYTES", 0)
+    monkeypatch.setattr(calls_in_a_row, "MOST_BYTES", 0)
     got, reason, report = verdict(
         "return torch.nn.functional.dropout(x, 0.25)",
         "return torch.empty_like(x).bernoulli_(0.75).div_(0.75).mul_(x)",
@@ -68,7 +68,7 @@ def test_every_call_of_a_row_counts(until: int, verdict: Judge) -> None:
     wrong = AVERAGE.replace("self.m +=", f"self.m += (self.n < {until}) *")
     got, reason, _ = verdict(AVERAGE, wrong, SMALL, init=LAST)
     assert got == "DIFFERENT"
-    assert f"call {until} in a row" in reason or until > rows.ALL, reason
+    assert f"call {until} in a row" in reason or until > calls_in_a_row.ALL, reason
 
 
 # ---------------------------------------------------------------------------------------------------- random numbers
@@ -109,12 +109,12 @@ def test_a_generator_that_is_elsewhere_is_asked_for_numbers_that_do_not_depend_o
 
 
 def test_distances_tell_only_where_the_references_are_alike() -> None:
-    assert rows.dependent([1.0, 1.05, 1.1], [1.0, 1.08, 1.1]) == ""
-    assert "0.71 to 1 apart" in rows.dependent([1.0, 1.05, 1.1], [0.71, 1.0])
-    assert "1 to 1.41 apart" in rows.dependent([1.0, 1.05, 1.1], [1.0, 1.41])
-    assert rows.dependent([1.0, 3.0], [0.1, 9.0]) == ""  # a loss of one number
-    assert rows.dependent([0.0, 1.0], [0.1, 9.0]) == ""
-    assert rows.dependent([1.0, 1.1], [math.nan]) != ""
+    assert calls_in_a_row.dependent([1.0, 1.05, 1.1], [1.0, 1.08, 1.1]) == ""
+    assert "0.71 to 1 apart" in calls_in_a_row.dependent([1.0, 1.05, 1.1], [0.71, 1.0])
+    assert "1 to 1.41 apart" in calls_in_a_row.dependent([1.0, 1.05, 1.1], [1.0, 1.41])
+    assert calls_in_a_row.dependent([1.0, 3.0], [0.1, 9.0]) == ""  # a loss of one number
+    assert calls_in_a_row.dependent([0.0, 1.0], [0.1, 9.0]) == ""
+    assert calls_in_a_row.dependent([1.0, 1.1], [math.nan]) != ""
 
 
 def test_generators_of_numpy_and_python_are_seeded_for_the_float64_run_too(verdict: Judge) -> None:
@@ -194,9 +194,13 @@ def test_another_shape_than_the_references_for_the_same_data_is_different(run: R
 
 
 def test_whose_output_it_was_and_for_which_calls() -> None:
-    odd = Odd("control", "output is (1,), the reference's is (2,)", [(((0,),), 7, "")])
-    assert (odd.role, odd.calls, str(odd)) == ("control", [(((0,),), 7, "")], "output is (1,), the reference's is (2,)")
-    assert Odd("candidate", "no output").calls == []
+    misfit = Misfit("control", "output is (1,), the reference's is (2,)", [(((0,),), 7, "")])
+    assert (misfit.role, misfit.calls, str(misfit)) == (
+        "control",
+        [(((0,),), 7, "")],
+        "output is (1,), the reference's is (2,)",
+    )
+    assert Misfit("candidate", "no output").calls == []
 
 
 def test_an_output_that_the_next_call_overwrites_is_named(verdict: Judge) -> None:

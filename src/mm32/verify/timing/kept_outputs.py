@@ -19,12 +19,12 @@ from .window import Bench, Window, difference
 OUTLIER = 4.0  # times the median difference between both sides' outputs: judged even where time is short
 UNTIMED = 4  # calls that are judged where they cannot be timed
 STATES = 2  # windows, at random among all, whose last call is judged by the buffers that it leaves
-ODD_CALLS = 3  # kinds of odd data that windows of one call get, since such calls are long
-# Windows with odd data after the first rounds, at most; the chance of one in each such round; and how many kinds each has.
+PROBE_CALLS = 3  # probes whose data that windows of one call get, since such calls are long
+# Windows with data of probes after the first rounds, at most; the chance of one in each such round; and how many kinds each has.
 LATER, LATER_CHANCE, LATER_CALLS = 2, 0.25, 2
 
 
-class Odd(Exception):
+class Misfit(Exception):
     """An output in a timed window that its slot could not take: whose, and what it was.
 
     `calls`: recipes, seeds and names of probes of calls to which the reference's answer may not fit into a slot either, since its
@@ -59,14 +59,14 @@ class Surprises:
     all kinds among those of the first rounds, of which there are always as many; a few again in later rounds, and after the last,
     so that it does not help to count windows. What they give is kept by the keeper."""
 
-    def __init__(self, odd: Mapping[str, Recipe], calls: int, chance: random.SystemRandom):
-        names = chance.sample(sorted(odd), len(odd))
+    def __init__(self, probes: Mapping[str, Recipe], calls: int, chance: random.SystemRandom):
+        names = chance.sample(sorted(probes), len(probes))
         if calls == 1:
-            names = names[:ODD_CALLS]  # a call takes long
+            names = names[:PROBE_CALLS]  # a call takes long
         each = max(1, calls // 2)  # the others of a window are of the usual data
         self.left = [names[begin : begin + each] for begin in range(0, len(names), each)]
         self.rounds = [chance.randrange(sequential.MIN_ROUNDS) for _ in self.left]
-        self.odd, self.calls, self.chance = odd, calls, chance
+        self.probes, self.calls, self.chance = probes, calls, chance
         self.later = LATER
 
     def due(self, number: int) -> int:
@@ -80,28 +80,28 @@ class Surprises:
 
     def once_more(self) -> int:
         """Draw the kinds of another window. How many windows that makes: none where there are no kinds."""
-        if not self.odd:
+        if not self.probes:
             return 0
-        count = min(LATER_CALLS, len(self.odd), max(1, self.calls // 2))
-        self.left.append(self.chance.sample(sorted(self.odd), count))
+        count = min(LATER_CALLS, len(self.probes), max(1, self.calls // 2))
+        self.left.append(self.chance.sample(sorted(self.probes), count))
         return 1
 
     def window(self, bench: Bench, pools: Pools, draws: bool, keeper: Keeper) -> None:
-        """The next one. Raises Odd."""
+        """The next one. Raises Misfit."""
         names = self.left.pop()
         recipes, seeds = pools.recipes(self.calls), seeds_of(self.calls, draws)
         places = self.chance.sample(range(self.calls), len(names))
         for place, name in zip(places, names, strict=True):
-            recipes[place] = self.odd[name]
+            recipes[place] = self.probes[name]
         bench.leave_outputs()  # the round's own window may have been before this one
         window = bench.window(recipes, seeds)
-        if window.odd is not None:  # what the reference answers for these data, nobody knows yet
+        if window.misfit is not None:  # what the reference answers for these data, nobody knows yet
             given = dict(zip(places, names, strict=True))
-            first = dict.fromkeys([min(window.odd_call, self.calls - 1), *places])
+            first = dict.fromkeys([min(window.misfit_call, self.calls - 1), *places])
             calls = [(recipes[i], seeds[i] if seeds else 0, given.get(i, "")) for i in first]
-            raise Odd("candidate", window.odd, calls)
+            raise Misfit("candidate", window.misfit, calls)
         for place, name in zip(places, names, strict=True):
-            keeper.odd.append(_kept(bench, window, recipes, seeds, place, name, probe=name))
+            keeper.of_probes.append(_kept(bench, window, recipes, seeds, place, name, probe=name))
 
 
 def _kept(
@@ -124,7 +124,7 @@ class Keeper:
         self.scores: list[float] = []
         self.worst: tuple[float, Kept] | None = None
         self.drawn: list[Kept] = []
-        self.odd: list[Kept] = []
+        self.of_probes: list[Kept] = []
         self.states: list[Kept] = []
         self.windows = 0
         self.place = 0  # in `states`, of the next window's
@@ -167,8 +167,8 @@ class Keeper:
         assert self.worst is not None
         score, worst = self.worst
         if self.count > 1 or not (score <= OUTLIER * statistics.median(self.scores)):
-            return [worst, *self.drawn, *self.states, *self.odd]
-        return [*(self.drawn or [worst]), *self.states, *self.odd]
+            return [worst, *self.drawn, *self.states, *self.of_probes]
+        return [*(self.drawn or [worst]), *self.states, *self.of_probes]
 
 
 def _on_the_host(state: Any) -> Any:

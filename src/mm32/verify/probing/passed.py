@@ -10,12 +10,12 @@ from typing import Any
 from ..exchange.wire import bytes_of
 from ..judging.bounds import Truth
 
-ODD_BYTES = 128 << 20  # of inputs of probes that are kept for timed windows
-LARGEST_ODD = 512 << 20  # up to which one probe's are kept
+PASSED_BYTES = 128 << 20  # of inputs of probes that are kept for timed windows
+LARGEST_PASSED = 512 << 20  # up to which one probe's are kept
 
 
 @dataclass
-class Odd:
+class PassedProbe:
     """Data of a probe that the candidate has passed, and what makes the truths of its outputs of (seed, output); of any model but
     a product by noise=False without a disturbed run."""
 
@@ -24,11 +24,11 @@ class Odd:
     truths: Callable[..., list[Truth]]
 
 
-class KeptData:
+class PassedProbes:
     """What is kept of all that was passed, in `found`."""
 
     def __init__(self) -> None:
-        self.found: list[Odd] = []
+        self.found: list[PassedProbe] = []
         self.passed = 0  # probes that were passed, of whose data as many are kept as there is room for
         self.passed_large = 0  # the same of larger data, of which one is kept
 
@@ -37,14 +37,14 @@ class KeptData:
         size = bytes_of(inputs)
         if any(one.name == name for one in self.found):  # of data that were drawn twice
             name += ", again"
-        if size <= ODD_BYTES:
+        if size <= PASSED_BYTES:
             self.passed += 1
-        if size * (len(self.found) + 1) <= ODD_BYTES:
-            self.found.append(Odd(name, inputs, truths))
-        elif size <= ODD_BYTES:  # as many as there is room for, of all that were passed, each with the same chance
+        if size * (len(self.found) + 1) <= PASSED_BYTES:
+            self.found.append(PassedProbe(name, inputs, truths))
+        elif size <= PASSED_BYTES:  # as many as there is room for, of all that were passed, each with the same chance
             if (place := random.SystemRandom().randrange(self.passed)) < len(self.found):
-                self.found[place] = Odd(name, inputs, truths)
-        elif ODD_BYTES < size <= LARGEST_ODD:  # one of all, each with the same chance
+                self.found[place] = PassedProbe(name, inputs, truths)
+        elif PASSED_BYTES < size <= LARGEST_PASSED:  # one of all, each with the same chance
             self.passed_large += 1
             if random.SystemRandom().randrange(self.passed_large) == 0:
-                self.found = [Odd(name, inputs, truths)]
+                self.found = [PassedProbe(name, inputs, truths)]
