@@ -39,7 +39,7 @@ def test_names_are_looked_up() -> None:
     assert len(set(activations.names())) == len(ACTIVATIONS)
 
 
-@pytest.mark.parametrize("where", ["mm32.replace_linear", "layers.md", "verifying.md", "pytorch.md"])
+@pytest.mark.parametrize("where", ["mm32.replace_linear", "layers.md", "same.md", "pytorch.md"])
 def test_lists_in_words_have_all(where: str) -> None:
     page = DOCS / where
     text = (page.read_text() if page.exists() else mm32.replace_linear.__doc__ or "").lower().replace("_", "")

@@ -28,7 +28,7 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     name="mm32",
     cls=_Commands,
-    help="fp32 matmul for PyTorch on NVIDIA GPUs, and proof that a kernel is right and faster.",
+    help="fp32 matmul for PyTorch on NVIDIA GPUs, and a test of whether a kernel is right and faster.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",

@@ -1,4 +1,4 @@
-"""Proof of a claim about a kernel: a reference script against a candidate script. Same outputs? Faster?
+"""Tests a claim about a kernel: a reference script against a candidate script. Same outputs? Faster?
 
 The tool's own process is the trusted side: it decides, and runs nothing of a script. Two processes run the scripts, the
 reference's (reference/) and the candidate's (worker/), which can lie. Of both:

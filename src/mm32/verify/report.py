@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # measured; "data" of trials; "draws" and "changes" of the problem; "timing" as Timing.record makes it, with a control.
 # Version 3: "picture".
 # Version 4: "call_s" of each side; times and the speedup are of the faster half of windows, not of medians.
-# docs/verifying.md describes the fields.
+# docs/verifying.md and docs/faster.md describe the fields.
 SCHEMA = "mm32.verify/4"
 
 
@@ -42,11 +42,11 @@ class Report:
         timing: None, or "speedup" and its "interval", whose "coverage" is beside it, and the times of both sides in seconds.
         trials, probes, self_test, timed_outputs: what was compared, each with errors and bounds.
         left_out: what was not tried, as the verdict's line names it. notes: what a reader should know beside that.
-        isolation: how the candidate was confined (docs/verifying.md has the words).
+        isolation: how the candidate was confined (docs/defence.md has the words).
         building: seconds that loading and compiling the candidate took, of `seconds`, all; `stages` has each kind of step.
         wrong, picture: where a different output is wrong.
 
-    `as_dict()` and `json()` have all fields as plain values, in the form that docs/verifying.md describes.
+    `as_dict()` and `json()` have all fields as plain values, in the form that docs/verifying.md and docs/faster.md describe.
 
     Texts in it that came from the scripts are safe to show (text.py): one line each, but for the logs `printed`,
     `error["context"]` and `error["traceback"]`, whose lines are separated by line feeds and safe each.

@@ -1,6 +1,6 @@
 """Same or different: one output against its truth. Pure functions of tensors and numbers.
 
-The rule (docs/verifying.md has the measurements behind it). With u the unit roundoff of the output's dtype, K the
+The rule (docs/same.md has the measurements behind it). With u the unit roundoff of the output's dtype, K the
 number of terms that are summed, C64 the float64 truth, G the gauge of errors and the errors
 
     normwise       ||C - C64|| / ||C64||

@@ -2,7 +2,7 @@
 
 Each operator of the run is disturbed as an honest kernel would: by one unit roundoff u of the model's own type, and where it
 sums K terms by sqrt(K) u of fp32, of its operands and of its result: an fp32 sum in order has a third of that for most data,
-and as much where few terms are large (docs/verifying.md has the measurements). What follows from that at the output
+and as much where few terms are large (docs/same.md has the measurements). What follows from that at the output
 holds for any model, because the model itself carries it there:
 through cancellation, through 1/x, through fifty layers. Stochastic arithmetic, operator by operator (Vignes, Mathematics and
 Computers in Simulation 35, 1993). Composites with sums inside (softmax, norms, losses, attention) are taken apart first
