@@ -20,6 +20,7 @@ from mm32.verify.batch.jobs import Pair
 from mm32.verify.session import WAITING
 from mm32.verify.text import shortened
 
+SLOWEST = 5  # probes whose seconds a row has
 TESTS = Path(__file__).parent.parent / "tests" / "verify"
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -99,6 +100,7 @@ def outcome(report: verify.Report) -> dict[str, Any]:
     for other candidates of the batch that use the card."""
     timing = report.timing or {}
     waiting = report.stages.get(WAITING, 0.0)
+    probes = sorted(report.probes, key=lambda probe: -float(probe.get("seconds", 0.0)))[:SLOWEST]
     return {
         "verdict": report.verdict.name,
         "speedup": timing.get("speedup"),
@@ -107,6 +109,7 @@ def outcome(report: verify.Report) -> dict[str, Any]:
         "building": round(report.building, 1),
         "waiting": round(waiting, 1),
         "stages": {name: round(seconds, 1) for name, seconds in report.stages.items() if seconds >= 0.1},
+        "slowest_probes": {probe["name"]: probe["seconds"] for probe in probes if probe.get("seconds", 0.0) >= 0.1},
         "reason": report.reason,
         "left_out": report.left_out,
         "notes": report.notes,

@@ -1,4 +1,4 @@
-"""fp32 matrix multiplication for PyTorch on NVIDIA GPUs: any transposition, fused epilogues, and `verify`, which tests kernels."""
+"""fp32 matrix multiplication for PyTorch on NVIDIA GPUs: any transposition, fused epilogues, and a tool that tests kernels."""
 
 import importlib
 import os

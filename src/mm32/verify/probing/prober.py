@@ -43,6 +43,7 @@ class Prober:
         self.passed = PassedProbes()
         self.seen: list[float] = []  # bits that the candidate's arithmetic carries, by each kind of data that shows it
         self.waited = 0.0  # seconds, for other verifications
+        self.begun = 0.0  # when the last probe did
 
     def run(self, begin: float) -> Judgement:
         """All of them, which began at `begin`. The first that fails decides; the others are reported as well. Raises Stop and
@@ -51,8 +52,15 @@ class Prober:
 
     def next(self, name: str) -> None:
         """A probe begins. Another verification that waits to measure goes first."""
+        self.done()
         self.waited += self.session.let_others()
         self.session.at(f"probing: {name}")
+        self.begun = time.monotonic()
+
+    def done(self) -> None:
+        """The last probe has ended: its record gets the seconds that it took."""
+        for last in self.report.probes[-1:]:
+            last.setdefault("seconds", round(time.monotonic() - self.begun, 3))
 
     def late(self, begin: float) -> bool:
         """Whether there is no time left for another probe."""

@@ -61,6 +61,7 @@ class Probing:
             said = self._apart(name, asks, one, begin)
             if said and worst.same:
                 worst = Judgement(False, f"probe {name!r}: {said}")
+        self.prober.done()
         applied = [p for p in self.report.probes if p["status"] in ("same", "different")]
         self.report.left_out += self._not_run(applied)
         if self.prober.seen:
