@@ -194,23 +194,24 @@ def verify(
 
         if worker is not None:
             return batch.work(worker, gpus, builders)
-        options = batch.Options(trials, seed, timeout, memory, baselines)
         return batch.run(
-            reference,
-            candidate,
-            kernelbench,
-            problems,
-            store,
-            options,
-            gpus,
-            builders,
-            submit,
-            exit_rule,
-            json,
-            eval_results,
-            html,
-            quiet,
-            to_stdout,
+            batch.Request(
+                batch.Options(trials, seed, timeout, memory, baselines),
+                reference=reference,
+                folder=candidate,
+                kernelbench=kernelbench,
+                problems=problems,
+                store=store,
+                gpus=gpus,
+                builders=builders,
+                submit=submit,
+                exit_rule=exit_rule,
+                results=json,
+                eval_results=eval_results,
+                html=html,
+                quiet=quiet,
+                to_stdout=to_stdout,
+            )
         )
 
     def of_one() -> int:

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,38 +75,63 @@ class Progress:
         return one_line(" | ".join([said, *now[:3]]), 200)
 
 
-def run(
-    reference: Path | None,
-    folder: Path | None,
-    run_dir: Path | None,
-    problems: Path | None,
-    store: Path | None,
-    options: Options,
-    gpus: str | None,
-    builders: int | None,
-    submit: bool,
-    rule: str,
-    results: Path | None,
-    eval_results: Path | None,
-    html: Path | None,
-    quiet: bool,
-    to_stdout: bool,
-) -> int:
-    """Verify a folder's candidates, or those of a KernelBench run. Raises WrongArgument."""
-    if rule not in EXIT_RULES:
-        raise WrongArgument(f"--exit-code is one of {', '.join(EXIT_RULES)}, got {rule}")
-    pairs, tasks, where = _asked(reference, folder, run_dir, problems)
-    if eval_results is not None and run_dir is None:
-        raise WrongArgument("--eval-results is for --kernelbench")
-    where = store or where
+@dataclass(frozen=True)
+class Request:
+    """What the command line asks for: a `reference` with a `folder` of candidates, or a `kernelbench` run with its `problems`.
+
+    `results`, `eval_results` and `html` are files to write; `to_stdout`: the results go to standard output, and what is for a
+    person to standard error."""
+
+    options: Options
+    reference: Path | None = None
+    folder: Path | None = None
+    kernelbench: Path | None = None
+    problems: Path | None = None
+    store: Path | None = None
+    gpus: str | None = None
+    builders: int | None = None
+    submit: bool = False
+    exit_rule: str = "worst"
+    results: Path | None = None
+    eval_results: Path | None = None
+    html: Path | None = None
+    quiet: bool = False
+    to_stdout: bool = False
+
+    def check(self) -> None:
+        """Raises WrongArgument where these do not go together."""
+        if self.exit_rule not in EXIT_RULES:
+            raise WrongArgument(f"--exit-code is one of {', '.join(EXIT_RULES)}, got {self.exit_rule}")
+        if self.kernelbench is not None and (self.reference is not None or self.folder is not None):
+            raise WrongArgument("--kernelbench has its references in the problems' folder: give no REFERENCE")
+        if self.kernelbench is None and self.problems is not None:
+            raise WrongArgument("--problems is for --kernelbench")
+        if self.kernelbench is None and self.eval_results is not None:
+            raise WrongArgument("--eval-results is for --kernelbench")
+
+    def candidates(self) -> tuple[list[Pair], int, Path]:
+        """The pairs, how many tasks fast_p is of, and where the store is: by default beside the candidates, not among them."""
+        if self.kernelbench is not None:
+            pairs = kernelbench.pairs(self.kernelbench, self.problems)
+            return pairs, kernelbench.tasks(pairs), self.store or _beside(self.kernelbench)
+        assert self.reference is not None
+        assert self.folder is not None
+        pairs = in_folder(self.reference, self.folder)
+        return pairs, len(pairs), self.store or _beside(self.folder)
+
+
+def run(request: Request) -> int:
+    """Verify a folder's candidates, or those of a KernelBench run. The exit code. Raises WrongArgument."""
+    request.check()
+    pairs, tasks, where = request.candidates()
     import rich.console
 
-    page = rich.console.Console(stderr=to_stdout)
+    page = rich.console.Console(stderr=request.to_stdout)
     status = rich.console.Console(stderr=True)
     progress = Progress(0, 0)
-    batch = Batch(pairs, options, where, gpus, builders, progress.told, submit)
+    batch = Batch(pairs, request.options, where, request.gpus, request.builders, progress.told, request.submit)
     progress.begun(batch.total, batch.before)
-    _say(status, _beginning(batch, where, submit))
+    _say(status, _beginning(batch, where, request.submit))
     rows: dict[str, Row] = {}
     try:
         batch.start()
@@ -121,38 +147,21 @@ def run(
         raise
     finally:
         batch.close()
-    if submit and len(rows) < batch.total:
+    if request.submit and len(rows) < batch.total:
         return 0
     ordered = [rows[id_] for id_ in batch.jobs if id_ in rows]
     found = _found(batch, where)
-    _write(batch, where, found, results, eval_results, run_dir is not None, to_stdout)
-    if html is not None:
-        pages.write(html, batch.jobs, [found[id_] for id_ in batch.jobs if id_ in found])
-    counted = kernelbench.first_samples(ordered) if run_dir is not None else ordered
-    for line in summary(ordered) if quiet else lines(ordered, whole=where / RESULTS):
+    _write(request, batch, where, found)
+    if request.html is not None:
+        pages.write(request.html, batch.jobs, [found[id_] for id_ in batch.jobs if id_ in found])
+    counted = kernelbench.first_samples(ordered) if request.kernelbench is not None else ordered
+    for line in summary(ordered) if request.quiet else lines(ordered, whole=where / RESULTS):
         _say(page, line)
-    if run_dir is not None:
+    if request.kernelbench is not None:
         _say(page, f"as KernelBench counts, sample 0 of {tasks} problems:")
         for line in summary(counted, tasks):
             _say(page, f"  {line}")
-    return exit_code(ordered, rule)
-
-
-def _asked(
-    reference: Path | None, folder: Path | None, run_dir: Path | None, problems: Path | None
-) -> tuple[list[Pair], int, Path]:
-    """The pairs, how many tasks fast_p is of, and where the store is by default: beside the candidates, not among them."""
-    if run_dir is not None:
-        if reference is not None or folder is not None:
-            raise WrongArgument("--kernelbench has its references in the problems' folder: give no REFERENCE")
-        pairs = kernelbench.pairs(run_dir, problems)
-        return pairs, kernelbench.tasks(pairs), _beside(run_dir)
-    if problems is not None:
-        raise WrongArgument("--problems is for --kernelbench")
-    assert reference is not None
-    assert folder is not None
-    pairs = in_folder(reference, folder)
-    return pairs, len(pairs), _beside(folder)
+    return exit_code(ordered, request.exit_rule)
 
 
 def _beside(folder: Path) -> Path:
@@ -180,28 +189,20 @@ def _found(batch: Batch, where: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _write(
-    batch: Batch,
-    where: Path,
-    found: dict[str, dict[str, Any]],
-    results: Path | None,
-    eval_results: Path | None,
-    of_kernelbench: bool,
-    to_stdout: bool,
-) -> None:
+def _write(request: Request, batch: Batch, where: Path, found: dict[str, dict[str, Any]]) -> None:
     """Results in our form and in KernelBench's."""
     batch.write_results(where / RESULTS, found.values())
-    if to_stdout:
+    if request.to_stdout:
         sys.stdout.write((where / RESULTS).read_text())
-    elif results is not None:
-        write_whole(results, (where / RESULTS).read_text())
-    if of_kernelbench:
+    elif request.results is not None:
+        write_whole(request.results, (where / RESULTS).read_text())
+    if request.kernelbench is not None:
         texts = kernelbench.results(list(found.values()))
         for level, text in texts.items():
             name = "eval_results.json" if len(texts) == 1 else f"eval_results_level_{level}.json"
             write_whole(where / name, text + "\n")
-            if eval_results is not None:
-                write_whole(eval_results if len(texts) == 1 else eval_results.with_name(name), text + "\n")
+            if (asked := request.eval_results) is not None:
+                write_whole(asked if len(texts) == 1 else asked.with_name(name), text + "\n")
 
 
 def work(folder: Path, gpus: str | None, builders: int | None) -> int:
