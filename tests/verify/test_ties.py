@@ -25,6 +25,15 @@ class Quantised(nn.Module):
         return (torch.round(x / scale) * scale) @ w
 
 
+EDGES = torch.tensor([0.0, 1.0, 3.0], dtype=torch.float64)
+ROWS_OF_EDGES = EDGES.repeat(2, 1)
+
+
+def fake_quantized_by_channel(t: Tensor) -> Tensor:
+    scales, zeros = torch.tensor([0.5, 2.0]), torch.zeros(2, dtype=torch.int32)
+    return torch.fake_quantize_per_channel_affine(t, scales, zeros, 0, -8, 7)
+
+
 def near_a_half(row: int, at: int) -> Tensor:
     """Data whose entry at a place is a half of a code, to the last bit of fp32 but one."""
     x = torch.rand(16, 64, generator=torch.Generator().manual_seed(4)) * 0.7
@@ -88,19 +97,33 @@ def test_an_exact_tie_goes_where_the_operator_says() -> None:
         (lambda t: t > 2, [2 + 1e-9, 2 - 1e-9], [False, True]),
         (lambda t: t <= torch.full_like(t, 2.0), [2 + 1e-9, 2 - 1e-9], [True, False]),
         (lambda t: t.clone().round_(), [2.5 - 1e-9, 3.5 + 1e-9], [3.0, 3.0]),
+        (lambda t: torch.round(t, decimals=1), [0.25 - 1e-9, -0.35 - 1e-9], [0.3, -0.3]),
+        (lambda t: torch.remainder(t, 3.0), [6.0 + 1e-12, -3.0 - 1e-12], [3.0, 0.0]),
+        (lambda t: torch.fmod(t, 3.0), [6.0 + 1e-12, -6.0 - 1e-12, 1e-12], [3.0, -3.0, 0.0]),
+        (lambda t: t.frac(), [2.0 - 1e-12, -2.0 + 1e-12], [0.0, 0.0]),
+        (lambda t: t.sign(), [1e-9, -1e-9], [-1.0, 1.0]),
+        (lambda t: torch.heaviside(t, torch.zeros((), dtype=t.dtype)), [1e-9, -1e-9], [0.0, 1.0]),
+        (lambda t: torch.bucketize(t, EDGES), [1 - 1e-9, 1 + 1e-9, 3 + 1e-9, -1e-9], [2, 1, 2, 1]),
+        (lambda t: torch.searchsorted(ROWS_OF_EDGES, t), [[1 - 1e-9, 1 + 1e-9], [0.0, 3.1]], [[2, 1], [1, 2]]),
+        (
+            lambda t: torch.fake_quantize_per_tensor_affine(t, 0.5, 1, -2, 5),
+            [0.25 - 1e-9, 0.75 + 1e-9, 9.25],
+            [0.5, 0.5, 2.0],
+        ),
+        (fake_quantized_by_channel, [0.25 - 1e-9, 3 + 1e-9], [0.5, 2.0]),
     ],
 )
-def test_the_other_side(step: Callable[[Tensor], Tensor], x: list[float], other: list[float]) -> None:
+def test_the_other_side(step: Callable[[Tensor], Tensor], x: list[object], other: list[object]) -> None:
     operand = torch.tensor(x, dtype=torch.float64)
     ties = Ties()
-    ties.near[0] = torch.ones(len(x), dtype=torch.bool)
+    ties.near[0] = torch.ones(operand.shape, dtype=torch.bool)
     usual = step(operand)
     found = usual.clone()
     for part in range(PARTS):
         with OtherSide(ties, part):
             moved = step(operand)
         found = torch.where(moved != usual, moved, found)
-    assert found.tolist() == other
+    assert torch.allclose(found.double(), torch.tensor(other, dtype=torch.float64), rtol=0, atol=1e-8)
 
 
 def test_what_many_numbers_decide_is_left() -> None:
@@ -145,3 +168,63 @@ def test_a_sum_near_a_limit_may_be_cut_one_place_later() -> None:
         kept = torch.where(p.double().cumsum(1) <= 0.75, p.double(), 0)
         kept[row, at] = 0 if kept[row, at] > 0 else p[row, at]
         assert judge_leaf((kept / kept.sum(1, keepdim=True)).float(), truth).same == same
+
+
+class Binned(nn.Module):
+    """Of each row times a weight a bin, and of the bins numbers of a table."""
+
+    tie = 3.0
+
+    def scores(self, x: Tensor, w: Tensor) -> Tensor:
+        return x @ w
+
+    def forward(self, x: Tensor, w: Tensor) -> Tensor:
+        table = torch.arange(40.0, dtype=x.dtype).square()
+        return table[torch.bucketize(self.scores(x, w), torch.linspace(-19, 19, 39, dtype=x.dtype))]
+
+
+class Wrapped(Binned):
+    tie = 2.0
+
+    def forward(self, x: Tensor, w: Tensor) -> Tensor:
+        return torch.remainder(self.scores(x, w), 1.0) * 3
+
+
+class Signs(Binned):
+    tie = 0.0
+
+    def forward(self, x: Tensor, w: Tensor) -> Tensor:
+        return torch.sign(self.scores(x, w)) @ w.T
+
+
+class FakeQuantised(Binned):
+    tie = 0.125
+
+    def forward(self, x: Tensor, w: Tensor) -> Tensor:
+        return torch.fake_quantize_per_tensor_affine(self.scores(x, w), 0.25, 0, -128, 127) @ w.T
+
+
+@pytest.mark.parametrize("model", [Binned, Wrapped, Signs, FakeQuantised])
+def test_sums_in_another_order_may_step_to_the_other_side_and_coarse_ones_may_not(model: type[Binned]) -> None:
+    class InHalves(model):  # type: ignore[misc, valid-type]
+        def scores(self, x: Tensor, w: Tensor) -> Tensor:
+            return x[:, 32:] @ w[32:] + x[:, :32] @ w[:32]
+
+    class Coarse(model):  # type: ignore[misc, valid-type]
+        def scores(self, x: Tensor, w: Tensor) -> Tensor:
+            return x.bfloat16().float() @ w
+
+    moved = 0
+    for seed in range(8):
+        draw = torch.Generator().manual_seed(seed)
+        x, w = torch.randn(1024, 64, generator=draw), torch.randn(64, 32, generator=draw)
+        for row in range(2):  # which are at a tie, but for the rounding of their entries
+            of = w[:, row].double()
+            x[row] += (of * ((model.tie - x[row].double() @ of) / (of @ of))).float()
+        truth = truth_of(model(), x, w)
+        honest = InHalves()(x, w)
+        moved += int(((honest - model()(x, w)).abs() > 1e-2).any(1).sum())
+        result = judge_leaf(honest, truth)
+        assert result.same, result.reason
+        assert not judge_leaf(Coarse()(x, w), truth).same
+    assert moved > 0  # or this shows nothing

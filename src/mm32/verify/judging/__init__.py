@@ -4,7 +4,8 @@ truth, exact         float64 results and bounds, as the tool asks for them and a
 rounding, few_terms  how far rounding may move an output; the same where sums have few terms
 composites           operators with sums inside, as sequences of simpler ones
 widened              wider bounds by further disturbed runs
-ties, ranked         numbers so near a half, say, that rounding takes them to either side; picks of the nearest, or the k largest
+ties                 numbers so near a half, say, that rounding takes them to either side
+steps, ranked        the operators that have ties; what is picked as the largest, and what is next
 draws                random numbers, recorded and given again to the run in float64
 places               what would end a GPU's context: places and probabilities that are none
 operator_mode        a model's operators, as they are seen

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch._decomp import decomposition_table
 
+from .operator_mode import Mode, is_composite
+
 TAKEN_APART = [
     "_softmax",
     "_log_softmax",
@@ -155,3 +157,16 @@ def sequence(func: Any, args: Any) -> Callable[..., Any] | None:
     own, of_torch = found
     x = args[0] if args else None
     return own if own is not None and isinstance(x, Tensor) and x.dtype in PLAIN and x.numel() else of_torch
+
+
+def by_parts(mode: Mode, func: Any, args: Any, kwargs: Any) -> Any:
+    """What an operator with sums inside gives by simpler ones, which `mode` sees; NotImplemented if it is not taken apart."""
+    if (apart := sequence(func, args)) is not None:
+        with mode:
+            out = apart(*args, **kwargs)
+        if out is not NotImplemented:
+            return out
+    if is_composite(func):
+        with mode:  # called from one of the decompositions
+            return func.decompose(*args, **kwargs)
+    return NotImplemented

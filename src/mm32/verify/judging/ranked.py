@@ -80,9 +80,8 @@ def ranked(func: Any, args: Any, kwargs: Any) -> Ranked | None:
     return Ranked(t, dim % t.dim(), count, t.topk(min(count + 1, size), dim, largest=largest).indices)
 
 
-def others(func: Any, args: Any, kwargs: Any, found: Ranked, chosen: Tensor) -> Any:
-    """What the operator gives where the `chosen` entries change places with the next."""
-    out = func(*args, **kwargs)
+def others(out: Any, found: Ranked, chosen: Tensor) -> Any:
+    """What the operator gives, in place of `out`, where the `chosen` entries change places with the next."""
     picked, changed = found.swapped(chosen)
     places = out if isinstance(out, Tensor) else out[1]
     if picked.shape != places.shape:

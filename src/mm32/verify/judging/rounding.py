@@ -22,9 +22,9 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .bounds import LONGEST_SUM, U32
-from .composites import sequence
+from .composites import by_parts
 from .draws import dropped
-from .operator_mode import Mode, draws, is_composite, is_view, operator
+from .operator_mode import Mode, draws, is_view, operator
 from .ties import Ties
 
 # Numbers that are drawn to disturb one tensor; a larger one takes them again and again. A prime, so that no row and no
@@ -246,16 +246,8 @@ class Rounding(Mode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if (apart := sequence(func, args)) is not None:
-            with self:
-                out = apart(*args, **kwargs)
-            if out is not NotImplemented:
-                return out
-        if is_composite(func):
-            with self:  # called from one of the decompositions
-                out = func.decompose(*args, **kwargs)
-            if out is not NotImplemented:
-                return out
+        if (out := by_parts(self, func, args, kwargs)) is not NotImplemented:
+            return out
         name = operator(func)
         if self.ties is not None:
             with _disable_current_modes():
