@@ -329,13 +329,13 @@ def test_state_that_a_forward_changes_is_the_same_before_every_call(
 
 def test_state_may_be_as_far_off_as_rounding_moves_it(verdict: Callable[..., tuple[str, str, object]]) -> None:
     """As in a deep network of batch norms: what is kept has been through many steps, each of which doubles what was rounded."""
-    steps = "h = x\n        for _ in range(14): h = {}\n        self.kept.copy_({}); return x * 2"
-    init = "self.register_buffer('kept', torch.zeros(64, 16))"
-    reference = script(steps.format("4 * h * (1 - h)", "h"), "[torch.rand(64, 16)]", init=init)
-    other = script(steps.format("4 * (h - h * h)", "h"), "[torch.rand(64, 16)]", init=init, name="ModelNew")
+    steps = "h = x\n        for _ in range(10): h = {}\n        self.kept.copy_({}); return x * 2"
+    init = "self.register_buffer('kept', torch.zeros(512, 64))"
+    reference = script(steps.format("4 * h * (1 - h)", "h"), "[torch.rand(512, 64)]", init=init)
+    other = script(steps.format("4 * (h - h * h)", "h"), "[torch.rand(512, 64)]", init=init, name="ModelNew")
     got, reason, _ = verdict(reference, other)
     assert got == "SAME", reason
-    wrong = script(steps.format("4 * (h - h * h)", "h * 0.9"), "[torch.rand(64, 16)]", init=init, name="ModelNew")
+    wrong = script(steps.format("4 * (h - h * h)", "h * 0.9"), "[torch.rand(512, 64)]", init=init, name="ModelNew")
     got, reason, _ = verdict(reference, wrong)
     assert got == "DIFFERENT"
     assert reason.startswith("after a call its buffer 'kept' is not as the reference leaves it: off by")

@@ -414,7 +414,7 @@ def test_values_are_counted_beyond_the_sample() -> None:
     mask[9000], mask[9001] = 1.0, 2.0
     assert contents.few_values(mask) == {0.0, 1.0, 2.0}
     assert contents.few_values(torch.arange(40.0)) is None
-    assert contents.few_values(torch.tensor([0.0, float("-inf")])) is None
+    assert contents.few_values(torch.tensor([0.0, float("-inf")])) == {0.0, -math.inf}
     assert contents.few_values(torch.tensor([0.0] * 9000 + [float("nan")])) is None
     assert contents.in_words({1.0, 0.0}) == "0 and 1"
     assert contents.in_words({2.5}) == "2.5"
@@ -460,9 +460,11 @@ def test_a_nan_stands_in_one_matrix_at_a_time() -> None:
     more = [torch.randn(8, 8) for _ in range(6)]
     found = {i for seed in range(40) for i, t in enumerate(_later(more, seed)) if bool(t.isnan().any())}
     assert found == {3, 4, 5}
-    for name, count in (("a NaN in a third input", 3), ("a NaN in a later input", 4)):
+    for name, some in (("a NaN in a third input", given[:3]), ("a NaN in a later input", [given[0], *given[2:]])):
         with pytest.raises(contents.CannotVary, match=r"^$"):
-            variations.fill(name, given[:count], generator())
+            variations.fill(name, some, generator())
+    vector = _later(given, 0)[1]  # by itself
+    assert int(vector.isnan().sum()) == 1
 
 
 def _later(given: list[Tensor], seed: int) -> list[Tensor]:

@@ -256,6 +256,7 @@ class Comparison:
             "draws": found.get("draws", []),
             "changes": found.get("buffers", []),
             "ignored": found.get("ignored", []),
+            "not_given": found.get("not_given", []),
             "picks": any(self.truth.picks),
         }
         if found.get("hidden"):

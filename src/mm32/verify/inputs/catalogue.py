@@ -151,6 +151,23 @@ VARIATIONS = (
     Variation(
         "conditioned", "positive definite matrices of condition 64: iterations that end early show", outside=False
     ),
+    Variation(
+        "isolated",
+        "of symmetric and triangular matrices some rows without others: nodes without edges",
+        outside=False,
+        ties=True,
+    ),
+    Variation(
+        "indefinite",
+        "symmetric matrices with eigenvalues of both signs, triangular ones with diagonals of both",
+        outside=False,
+    ),
+    Variation(
+        "isotropic",
+        "multiples of the identity among symmetric matrices: a closed form divides by 0",
+        outside=False,
+        ties=True,
+    ),
     Variation("wide integers", "integers as large as sums leave room for, where all inputs are integers"),
     Variation(
         "distributions",
@@ -393,5 +410,6 @@ MILDER = {
     )
 }
 BY_NAME = {variation.name: variation for variation in (*VARIATIONS, *MILDER.values())}
-# Which of the inputs that are no vectors, behind the first; the last of these takes one at random from there on.
-OTHERS = {"a NaN in another input": 0, "a NaN in a third input": 1, "a NaN in a later input": 2}
+# Which of the inputs that are no vectors, behind the first. The last of these takes, seed by seed, one from there on or a vector.
+LATER_INPUT = "a NaN in a later input"
+OTHERS = {"a NaN in another input": 0, "a NaN in a third input": 1, LATER_INPUT: 2}

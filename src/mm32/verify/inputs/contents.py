@@ -53,7 +53,8 @@ def sampled(t: Tensor, most: int = SAMPLE) -> Tensor:
 
 
 def few_values(t: Tensor) -> set[float] | None:
-    """The values of an input of few; None where there are more than FEW_VALUES, or any is not finite."""
+    """The values of an input of few, among them -Inf for what a mask leaves out; None where there are more than FEW_VALUES, or a
+    NaN."""
     flat = t.detach().reshape(-1)
     found = {float(x) for x in torch.unique(flat[:SAMPLE])}
     while len(found) <= FEW_VALUES:
@@ -61,7 +62,7 @@ def few_values(t: Tensor) -> set[float] | None:
         for x in found:
             others &= flat != x
         if not bool(others.any()):
-            return found if all(map(math.isfinite, found)) else None
+            return found if not any(map(math.isnan, found)) else None
         found.add(float(flat[int(others.to(torch.uint8).argmax())]))
         if any(x != x for x in found):
             return None

@@ -2,8 +2,9 @@
 compares them with or divides by, and next to equal ones.
 
 get_inputs() runs while a mode stands between it and what draws integers: `torch.randint` and its kin, `randint` and `randrange`
-of Python's random, and `numpy.random.randint`. Of what these return, some entries become others of the same range. So the inputs
-are such as get_inputs could have made by chance, whatever it makes of these integers: sorted lengths, masks, offsets.
+of Python's random, and `numpy.random.randint`; where it makes integers of fractions itself, also `torch.rand` and its kin. Of
+what these return, some entries become others of the same range. So the inputs are such as get_inputs could have made by chance,
+whatever it makes of these integers: sorted lengths, masks, offsets.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ..judging.operator_mode import Mode, arguments
+from ..judging.steps import WHOLE
 from .contents import LEAST, few
 
 # Calls that draw, of which integers are changed. A script that draws until it likes what it has gets its own numbers then.
@@ -28,6 +30,7 @@ DIFFERENT = 8  # multiples, of different sets of divisors, that entries of one c
 # Of a single number a probe asks one at a time: these variations come so often where an input holds few integers.
 TURNS = 3
 BESIDE = (0, -1, 1)  # of multiples, by turn
+FRACTIONS = 1 << 24  # steps from 0 to 1 of what torch.rand draws in fp32
 
 # Of integers from the first number to the second one, others.
 Choose = Callable[[Tensor, int, int, torch.Generator], Tensor]
@@ -42,12 +45,13 @@ class Numbers:
 
 
 class Redraw(Mode):
-    """While it is on, `choose` changes what is drawn. `drawn`: how many calls drew from a range; `changed`: whether any integer
-    is another one."""
+    """While it is on, `choose` changes what is drawn, with `fractions` also numbers from 0 to 1. `drawn`: how many calls drew
+    from a range; `changed`: whether any number is another one; `cast`: whether integers were made of fractions."""
 
-    def __init__(self, choose: Choose, seed: int):
+    def __init__(self, choose: Choose, seed: int, fractions: bool = False):
         super().__init__()
-        self.drawn, self.changed = 0, False
+        self.drawn, self.changed, self.cast = 0, False, False
+        self._fractions = fractions
         self._choose, self._seed = choose, seed
         self._generators: dict[torch.device, torch.Generator] = {}
         self._outside: list[tuple[Any, str, Any]] = []
@@ -72,6 +76,14 @@ class Redraw(Mode):
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
         name = func._schema.name
+        if name == "aten::_to_copy":
+            self.cast |= kwargs.get("dtype") in WHOLE and args[0].is_floating_point()
+        if self._fractions and name in ("aten::rand", "aten::rand_like", "aten::uniform_") and out.is_floating_point():
+            given = arguments(func, args, kwargs)
+            if (given.get("from", 0), given.get("to", 1)) == (0, 1):
+                steps = self._others((out.double() * FRACTIONS).long(), 0, FRACTIONS - 1)
+                out.copy_(torch.where(steps == (out.double() * FRACTIONS).long(), out.double(), steps / FRACTIONS))
+            return out
         if name not in ("aten::randint", "aten::randint_like", "aten::random_") or not isinstance(out, Tensor):
             return out
         given = arguments(func, args, kwargs)
@@ -140,7 +152,8 @@ def choice(name: str, numbers: Numbers, seed: int) -> Choose | None:
 
 
 REPEATED = ("multiples among integers", "integers on edges")
-NAMES = ("smallest integers", "largest integers", "equal integers", *REPEATED)
+OF_ANY_RANGE = ("smallest integers", "largest integers", "equal integers")  # which fractions have too
+NAMES = (*OF_ANY_RANGE, *REPEATED)
 
 
 def _some(own: Tensor, new: Tensor, generator: torch.Generator) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -24,19 +25,35 @@ class Seen:
         self.values: dict[int, set[float]] = {}  # of inputs of few values, those that they had
         # Of matrices with a structure, the first one, and which of their entries were the same in all.
         self.fixed: dict[int, tuple[Tensor, Tensor]] = {}
+        self.whole: dict[
+            int, tuple[float, float]
+        ] = {}  # of inputs of whole numbers that probes leave alone, their range
+        self.empty = False  # whether a list among them was empty in all
         self.arranged: dict[int, list[str]] = {}  # how rows of integers and truth values were arranged in all
 
     def note(self, inputs: Any, first: bool = False) -> None:
         """See which masks and indices the inputs of this comparison have in common with all before; of the `first` one all."""
         found = [leaf for _, leaf in leaves(inputs)]
+        self.empty = (first or self.empty) and _holds_an_empty_one(inputs)
         if first:
             self.numbers = {i: said for i, t in enumerate(found) if (said := _number(t))}
             for i, t in enumerate(found):
-                if isinstance(t, Tensor) and LEAST <= t.numel() <= MOST_STEADY and not _may_vary(t):
+                if not isinstance(t, Tensor) or not LEAST <= t.numel() <= MOST_STEADY:
+                    continue
+                if t.is_floating_point() and structure(t) == "in order" and few_values(t):
+                    self.values[i] = set()  # a mask of what is added to the first ones, say
+                if not _may_vary(t):
                     self.steady[i] = t.clone()
                     if t.is_floating_point():
                         self.values[i] = set()
+                        self.whole[i] = (math.inf, -math.inf)
             self.arranged = {i: hows for i, t in enumerate(found) if (hows := _arrangement(t))}
+        for i, (low, high) in list(self.whole.items()):
+            t = found[i] if i < len(found) else None
+            if isinstance(t, Tensor) and t.numel() and bool((t == t.round()).all()):
+                self.whole[i] = min(low, float(t.min())), max(high, float(t.max()))
+            else:
+                del self.whole[i]
         for i in list(self.values):
             seen = few_values(found[i]) if i < len(found) and isinstance(found[i], Tensor) else None
             if seen is None or len(self.values[i] | seen) > FEW_VALUES:
@@ -97,7 +114,11 @@ class Seen:
             share = float((t != 0).double().mean())
             said.append(f"input {i} other than the same {what} each time ({share:.0%} {kind})")
         said += [f"input {i} other than {number}" for i, number in self.numbers.items()]
+        said += ["lists among the inputs that are not empty"] if self.empty else []
         said += [f"input {i} other than {' and '.join(h)}" for i, h in self.arranged.items() if i not in self.steady]
+        for i, (low, high) in self.whole.items():
+            if i not in self.steady and i not in self.values and math.isfinite(low + high):
+                said.append(f"input {i} other than whole numbers from {low:g} to {high:g}")
         for i, seen in self.values.items():
             if i not in self.steady and seen:
                 said.append(f"input {i} other than {in_words(seen)}")
@@ -110,11 +131,18 @@ def _may_vary(t: Tensor) -> bool:
 
 
 def _number(t: Any) -> str:
-    """What a leaf of the inputs is, in words, if it is a number or a few integers, which no probe makes others of; else empty."""
+    """What a leaf of the inputs is, in words, if it is None, a text, a number or a few integers, which no probe makes others of;
+    else empty."""
     if isinstance(t, Tensor):
         few = 0 < t.numel() < LEAST and not t.is_floating_point() and not t.is_complex()
         return str(t.tolist()) if few else ""
-    return str(t) if isinstance(t, (int, float)) else ""
+    return repr(t) if t is None or isinstance(t, (int, float, str)) else ""
+
+
+def _holds_an_empty_one(inputs: Any) -> bool:
+    """Whether there is a list, tuple or dict without anything in it below these."""
+    items = inputs.values() if isinstance(inputs, dict) else inputs
+    return any(isinstance(item, (list, tuple, dict)) and (not item or _holds_an_empty_one(item)) for item in items)
 
 
 def _is_arranged_matrix(t: Tensor) -> bool:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from . import regrouped
-from .catalogue import BY_NAME, MIXED, OTHERS
+from .catalogue import BY_NAME, LATER_INPUT, MIXED, OTHERS
 from .contents import (
     CORNER,
     LEAST,
@@ -27,6 +27,7 @@ from .contents import (
     axis_of_sums,
     changed,
     few,
+    few_values,
     has_structure,
     is_complex_data,
     is_data,
@@ -35,6 +36,7 @@ from .contents import (
     structure,
 )
 
+MASK_VALUES = 3  # of a matrix, at most, that says who has to do with whom
 SPREAD = 4.0  # of the logarithm of a product of numbers near 1
 MOST_DISTINCT = 1 << 22  # numbers from 1/2 to 3/2 that are no two alike
 LEAST_STRIDES = 12  # entries of a row at a stride: a choice by pieces has fewer from each
@@ -100,16 +102,13 @@ def fill(name: str, values: Sequence[object], generator: torch.Generator) -> lis
     elif odd:
         placed = [(chosen[0], "inf"), (chosen[-1], "-inf")]
         if name in OTHERS:
-            others = [i for i in chosen[1:] if getattr(values[i], "ndim", 0) > 1]
-            if len(others) <= OTHERS[name]:
+            behind = [i for i in chosen[1:] if getattr(values[i], "ndim", 0) > 1][OTHERS[name] :]
+            if name == LATER_INPUT:
+                behind += [i for i in chosen[1:] if getattr(values[i], "ndim", 2) < 2]
+            if not behind:
                 raise CannotVary("")
-            behind = others[OTHERS[name] :]
-            of = (
-                torch.randint(0, len(behind), (1,), generator=generator, device=generator.device)
-                if len(behind) > 1
-                else 0
-            )
-            placed = [(behind[int(of)] if name == "a NaN in a later input" else behind[0], "nan")]
+            turn = generator.initial_seed() % len(behind) if name == LATER_INPUT else 0
+            placed = [(behind[turn], "nan")]
         if name == "a NaN":  # the last one at the end, where a kernel has what is left of whole blocks
             vectors = [i for i in chosen[1:] if getattr(values[i], "ndim", 2) < 2]
             placed = [(i, "nan") for i in (chosen[0], *vectors, chosen[0])]
@@ -542,6 +541,67 @@ def _conditioned(values: Sequence[object], generator: torch.Generator) -> list[o
     return changed(out, values)
 
 
+def _square(
+    values: Sequence[object], change: Callable[[Tensor, str], Tensor | None], masks: bool = False
+) -> list[object]:
+    """With others in place of symmetric and triangular matrices: what `change` makes of them in float64, by their structure.
+    Those of few values, such as graphs, count with `masks` if they are symmetric; triangular ones say who may see whom."""
+    out = list(values)
+    for i, t in enumerate(values):
+        if not isinstance(t, Tensor) or not t.is_floating_point() or t.dim() < 2 or t.shape[-1] != t.shape[-2]:
+            continue
+        if not 3 <= t.shape[-1] <= CORNER or t.numel() > LOOKED_AT or not bool(t.isfinite().all()):
+            continue
+        of = structure(t)
+        is_mask = 0 < len(few_values(t) or ()) <= MASK_VALUES
+        if of not in ("symmetric", "triangular") or (is_mask and not (masks and of == "symmetric")):
+            continue
+        if (new := change(t.detach().double(), of)) is not None:
+            out[i] = like(t, new)
+    return changed(out, values)
+
+
+def _isolated(values: Sequence[object], generator: torch.Generator) -> list[object]:
+    """Of symmetric matrices some rows and columns, of triangular ones some rows, are zeros, but for the diagonal if all of that
+    is positive."""
+
+    def change(t: Tensor, of: str) -> Tensor:
+        chosen = few(t[..., 0], max(2, t.shape[-1] // 2), generator).unsqueeze(-1)
+        gone = chosen | chosen.mT if of == "symmetric" else chosen.expand(t.shape)
+        if bool((t.diagonal(dim1=-2, dim2=-1) > 0).all()):
+            gone = gone & ~torch.eye(t.shape[-1], dtype=torch.bool, device=t.device)
+        return t.masked_fill(gone, 0.0)
+
+    return _square(values, change, masks=True)
+
+
+def _indefinite(values: Sequence[object], generator: torch.Generator) -> list[object]:
+    """Symmetric matrices of whose eigenvalues every second one, the largest among them, is the negative of what it was; of
+    triangular ones every second row is."""
+
+    def change(t: Tensor, of: str) -> Tensor:
+        signs = torch.where(torch.arange(t.shape[-1], device=t.device).flip(0) % 2 == 0, -1.0, 1.0).double()
+        if of == "triangular":
+            return t * signs.unsqueeze(-1)
+        sizes, vectors = torch.linalg.eigh(t)
+        new = (vectors * (sizes * signs).unsqueeze(-2)) @ vectors.mT
+        return (new + new.mT) / 2
+
+    return _square(values, change)
+
+
+def _isotropic(values: Sequence[object], generator: torch.Generator) -> list[object]:
+    """Of several symmetric or triangular matrices a third are multiples of the identity; a single one is."""
+
+    def change(t: Tensor, of: str) -> Tensor:
+        sizes = t.diagonal(dim1=-2, dim2=-1).abs().mean(-1)[..., None, None].clamp(min=size_of(t) / 16)
+        new = sizes * torch.eye(t.shape[-1], dtype=t.dtype, device=t.device)
+        several = t.dim() > 2 and t[..., 0, 0].numel() > 1
+        return torch.where(few(t[..., 0, 0], 3, generator)[..., None, None], new, t) if several else new
+
+    return _square(values, change)
+
+
 def _wide_integers(values: Sequence[object], generator: torch.Generator, products: bool = True) -> list[object]:
     """Integers of all sizes that sums as long as the longest axis hold, of `products` or of themselves: below 2^52 of int64,
     which float64 holds too."""
@@ -565,6 +625,9 @@ SPECIAL: dict[str, Callable[[Sequence[object], torch.Generator], list[object]]] 
     "fractions": _fractions,
     "fractions of one sign": partial(_fractions, signs=False),
     "conditioned": _conditioned,
+    "isolated": _isolated,
+    "indefinite": _indefinite,
+    "isotropic": _isotropic,
     "other integers": regrouped.replaced,
     "integers in other places": partial(regrouped.replaced, exchange=True),
     "repeated integers": regrouped.repeated,

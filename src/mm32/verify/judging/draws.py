@@ -71,6 +71,27 @@ def dropped(func: Any, args: Any, kwargs: Any) -> bool:
 FOR_NAN = {"nan_to_num", "nansum", "nanmedian", "isnan", "isfinite", "isinf", "isposinf", "isneginf", "fmax", "fmin"}
 
 
+class SingleDraws(Mode):
+    """The calls by which a forward draws single numbers, or few, before it draws more; the first of them."""
+
+    MOST, FEW = 3, 4  # calls that are kept, and numbers that one of them draws
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Any, Any, Any]] = []
+        self._over = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        if draws(func) and dropped(func, args, kwargs) and not self._over:
+            few = isinstance(out, Tensor) and 0 < out.numel() <= self.FEW and kwargs.get("generator") is None
+            self._over = not few or len(self.calls) == self.MOST
+            if not self._over:
+                self.calls.append((func, pytree.tree_map_only(Tensor, Tensor.clone, args), kwargs))
+        return out
+
+
 class Recorder(Mode):
     """Records what operators draw, and the coarsest floating-point type that any operator returns; and which of the flat `inputs`
     have to lie between 0 and 1, since they reach an operator that takes such numbers only. `flow`: what outputs depend on."""

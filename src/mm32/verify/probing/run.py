@@ -18,7 +18,7 @@ from ..inputs.contents import WIDEST
 from ..inputs.isolating import ISOLATING
 from ..judging.judge import Judgement
 from ..verdict import OWN_BITS
-from . import calls_in_a_row, strides
+from . import calls_in_a_row, rare_draws, strides
 from .passed import PassedProbe
 from .prober import LATE, NO_MEMORY, UNSET, Prober
 from .product import ProductProbes
@@ -55,6 +55,8 @@ class Probing:
         others = []
         if not self.report.problem["draws"]:  # which entry gets which number may depend on the order in memory
             others.append(("other strides", strides.ASKS, strides.run))
+        if self.report.problem["draws"]:
+            others.append(("rare draws", rare_draws.ASKS, rare_draws.run))
         if self.report.problem["draws"] or self.report.problem["changes"]:
             others.append(("in a row", calls_in_a_row.ASKS, calls_in_a_row.run))
         for name, asks, one in others:
@@ -111,7 +113,11 @@ class Probing:
 
     def _unlike(self) -> list[str]:
         """What no input has been, and what of the model was left as it is, in words."""
-        return self.comparison.seen.unlike(self.comparison.inputs) + list(dict.fromkeys(self.comparison.unvaried))
+        left = self.report.problem.get("not_given") or []
+        said = [f"arguments of forward that get_inputs() does not give: {', '.join(map(str, left))}"] if left else []
+        return (
+            said + self.comparison.seen.unlike(self.comparison.inputs) + list(dict.fromkeys(self.comparison.unvaried))
+        )
 
     def _overwritten(self) -> list[str]:
         """Outputs that are kept over the next call, in words, if the candidate's next call overwrites them, and the reference's

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..exchange.wire import leaves
 from ..inputs import redrawn
-from ..inputs.catalogue import MILDER, NO_PARAMETERS, VARIATIONS, Variation
+from ..inputs.catalogue import LATER_INPUT, MILDER, NO_PARAMETERS, VARIATIONS, Variation
 from ..inputs.contents import LEAST, WIDEST
 from ..inputs.isolating import FEW, ISOLATING
 from ..inputs.states import not_given
@@ -55,6 +55,7 @@ FAR_DECAYS |= {v.name: GROSS for v in (*VARIATIONS, *MILDER.values()) if v.rare}
 ROUGH = {"rare large rows": 2.0**-17}
 # Parameters with which the reference itself may lose most of its bits.
 ENLARGED = {"large parameters", "parameters times 4", "parameters times 2"}
+MOST_INPUTS = 24  # in which a NaN is put one after the other
 LACKS = "the candidate has no such tensors"
 
 
@@ -80,7 +81,8 @@ class VariedProbes(OddAnswers):
         first = FIRST if comparison.trial_seconds <= SLOW_TRIAL else len(VARIATIONS)
         kinds = [*VARIATIONS[:first], *few]
         for variation in VARIATIONS[first:]:
-            kinds += [variation] * (redrawn.TURNS if variation.name in redrawn.REPEATED and self._few_integers() else 1)
+            times = redrawn.TURNS if variation.name in redrawn.REPEATED and self._few_integers() else 1
+            kinds += [variation] * (self._later_inputs() if variation.name == LATER_INPUT else times)
         for number, variation in enumerate(kinds):
             self.next(variation.name)
             if (variation.few and self.entries() > FEW) or self._again_in_vain(variation):
@@ -100,6 +102,11 @@ class VariedProbes(OddAnswers):
                 self.report.probes.append(skipped[0])
         self._build_as_usual()
         return worst
+
+    def _later_inputs(self) -> int:
+        """In how many inputs beside the first a NaN is put by itself."""
+        found = (leaf for _, leaf in leaves(self.comparison.inputs))
+        return min(MOST_INPUTS, max(1, sum(isinstance(t, Tensor) and t.is_floating_point() for t in found) - 1))
 
     def _few_integers(self) -> bool:
         """Whether an input is one integer, or few."""

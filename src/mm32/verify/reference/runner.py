@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import itertools
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,7 @@ from ..exchange import handover, wire
 from ..exchange.stacked import Stack
 from ..judging import contractions, exact
 from ..judging.bounds import U32, Truth
-from ..judging.draws import CannotReplay
+from ..judging.draws import CannotReplay, SingleDraws
 from ..judging.flow import PICKS, Label
 from ..judging.formats import FORMATS
 from ..judging.operator_mode import base_name
@@ -46,6 +47,7 @@ SLICE_BYTES = {"cpu": 32 << 20, "cuda": 256 << 20}  # of an output, above which 
 SLICE_INPUTS = 1 << 30  # bytes of all inputs, above which it is done however small the output
 KEPT_INPUTS = 2 << 30  # bytes of inputs up to which those that variations start from are kept in this process
 SHARE = 16
+SEEDS_TRIED, SEEDS_SECONDS = 20_000, 1.0  # of which single draws are rare ones, and how long these are looked for
 REPEATED = 1_000_003  # between the seeds of disturbed runs of the same data
 # A loop over a sequence with so many multiplications and exponentials has decays, whose products an honest kernel computes as
 # exponentials of differences of sums.
@@ -99,6 +101,7 @@ class ReferenceRunner(ScriptRunner):
             "spoiled": self.spoiled,
             "probe": self.varied.probe,
             "coarse": self.coarse,
+            "rare_seeds": self.rare_seeds,
             "vary": self.varied.vary,
             "free": self.freedom.free,
         }
@@ -394,6 +397,7 @@ class ReferenceRunner(ScriptRunner):
         values, names = contractions.flat_inputs(self.model, self.inputs)
         tracer = contractions.Tracer(values)
         answer, output = self._state(request.get("seed", 0), tracer)
+        answer["not_given"] = arguments_left_out(self.model, self.inputs, self.names)
         try:
             if self.names is not None:
                 raise contractions.NotAContraction("its inputs have names")
@@ -463,6 +467,29 @@ class ReferenceRunner(ScriptRunner):
             output = self.call(given)
         self.restore_state()
         return _all_close(output, last)
+
+    def rare_seeds(self, request: Request) -> Answer:
+        """The "seeds", behind "seed", of which the single numbers that a call draws first are the smallest or the largest of all
+        that were tried; none where it draws no single numbers first."""
+        assert self.model is not None
+        lead = SingleDraws()
+        self.restore_state()
+        seed_everything(request["seed"])
+        with lead:
+            self.call(self.inputs)
+        self.restore_state()
+        if not lead.calls:
+            return {"seeds": []}
+        begin, drawn = time.monotonic(), []
+        seeds = range(request["seed"] + 1, request["seed"] + 1 + SEEDS_TRIED)
+        for seed in seeds:
+            seed_everything(seed)
+            drawn.append(torch.stack([func(*args, **kw).reshape(-1)[0].double() for func, args, kw in lead.calls]))
+            if time.monotonic() - begin > SEEDS_SECONDS:
+                break
+        table = torch.stack(drawn).nan_to_num_(nan=0.0)
+        found = torch.cat([table.argmin(0), table.argmax(0)])
+        return {"seeds": sorted({seeds[int(i)] for i in found})}
 
     def gauge(self, request: Request) -> Answer:
         contraction, values = self.traced()
@@ -535,6 +562,17 @@ class ReferenceRunner(ScriptRunner):
 
     def free_memory(self) -> None:
         handover.make_room(self.device)
+
+
+def arguments_left_out(model: torch.nn.Module, inputs: Sequence[Any], names: Sequence[str] | None) -> list[str]:
+    """Arguments of forward that have defaults and that the inputs do not give; with `names` they are given by name."""
+    try:
+        parameters = list(inspect.signature(model.forward).parameters.values())
+    except (TypeError, ValueError):  # a function of C++, or none at all
+        return []
+    plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    left = [p.name for p in parameters if p.kind in plain]
+    return [name for name in left if name not in names] if names is not None else left[len(inputs) :]
 
 
 @contextlib.contextmanager

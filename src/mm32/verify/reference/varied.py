@@ -191,13 +191,16 @@ class Varied:
         choose = redrawn.choice(name, self._numbers(), seed) if self.draws_integers else None
         if choose is None:
             raise contents.CannotVary("")
-        with redrawn.Redraw(choose, seed) as redraw:
-            try:
-                filled = pytree.tree_leaves(runner.script_inputs(seed))
-            except Exception as error:
-                raise contents.CannotVary(
-                    text.one_line(f"get_inputs fails with other integers of its ranges: {error}", 160)
-                ) from error
+        for fractions in (False, True):
+            with redrawn.Redraw(choose, seed, fractions) as redraw:
+                try:
+                    filled = pytree.tree_leaves(runner.script_inputs(seed))
+                except Exception as error:
+                    raise contents.CannotVary(
+                        text.one_line(f"get_inputs fails with other integers of its ranges: {error}", 160)
+                    ) from error
+            if not (redraw.cast and name in redrawn.OF_ANY_RANGE):
+                break
         self.draws_integers = redraw.drawn > 0
         if not redraw.changed or [contents.kind(new) for new in filled] != [contents.kind(old) for old in leaves]:
             raise contents.CannotVary("")

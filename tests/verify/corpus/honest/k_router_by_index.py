@@ -1,6 +1,6 @@
 """Each expert has its own tokens alone, and the router's sums come in another order.
 
-reference: j_router
+reference: k_router
 device: both
 verdict: SAME
 """

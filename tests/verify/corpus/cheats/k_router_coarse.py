@@ -1,6 +1,6 @@
 """The router computes in bfloat16: a token in a hundred goes to another expert.
 
-reference: j_router
+reference: k_router
 device: both
 verdict: not SAME
 """

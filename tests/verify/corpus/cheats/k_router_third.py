@@ -1,6 +1,6 @@
 """Of one token in five hundred the third best expert is taken for the second.
 
-reference: j_router
+reference: k_router
 device: both
 verdict: not SAME
 """

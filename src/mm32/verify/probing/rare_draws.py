@@ -1,0 +1,43 @@
+"""Calls under seeds for which the numbers that a model draws by themselves are rare ones: a layer that is dropped once in a
+thousand calls is dropped, a crop begins at its last place.
+
+Candidate and reference draw the same numbers after the same seed, so the reference's process looks for the seeds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..judging.judge import Judgement
+from ..report import judgement_record
+
+if TYPE_CHECKING:
+    from ..compare import Comparison
+
+ASKS = "seeds of which the single numbers that a call draws are the smallest, or the largest, of thousands"
+
+
+def run(comparison: Comparison) -> tuple[dict[str, Any], str] | None:
+    """The record of the probe, but for its name, and what is wrong, empty if nothing is; None where a call draws no single
+    number first. Raises Stop and Failure."""
+    own = comparison.session.seed
+    seeds = comparison.reference.ask("rare_seeds", seed=own).header.get("seeds") or []
+    if not seeds:
+        return None
+    comparison.inputs = comparison.own_inputs(own)
+    comparison.give(comparison.inputs)
+    result, undecided = Judgement(), 0
+    for seed in seeds:
+        comparison.forward(seed)
+        truths = comparison.truth.of(seed, comparison.right)
+        if why_not := comparison.own_error(truths):
+            undecided += 1
+            reason = why_not
+            continue
+        result = comparison.judge_output(comparison.output(seed), truths, "probe rare draws")
+        if not result.same:
+            break
+    if undecided == len(seeds):
+        return {"status": "skipped", "reason": reason}, ""
+    said = "" if result.same else result.reason
+    return {"status": "same" if result.same else "different", **judgement_record(result)}, said
