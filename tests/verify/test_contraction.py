@@ -108,6 +108,10 @@ print("torch._dynamo" in sys.modules)
     assert done.stdout == "False\n", done.stderr
 
 
+def test_every_probe_of_a_product_is_filled() -> None:
+    assert probes.FILL.keys() == probes.BY_NAME.keys()
+
+
 def test_every_mode_is_without_the_compiler() -> None:
     for module in pkgutil.walk_packages(mm32.verify.__path__, "mm32.verify."):
         importlib.import_module(module.name)

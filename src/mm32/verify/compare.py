@@ -184,52 +184,11 @@ class Comparison:
         worst = Judgement()
         for number in range(wanted):
             begin += session.let_others()
-            started = time.monotonic()
-            seed = session.seed + number
+            started, excess = time.monotonic(), self.excess_seconds
             session.at(f"comparing, trial {number + 1} of {wanted}")
-            self.inputs = self.own_inputs(seed)
-            mixed = number == wanted - 1 and number >= 2 and self._mixes(seed)
-            self.before = self.right if bytes_of(self.right) <= KEPT_BYTES else None
-            self.forward(seed)
-            if number == 0:
-                self._examine(seed)
-            left = self.reference.ask("get_state").value if number == 1 else {}
-            truths = self.truth.of(seed, self.right)
-            self.report.problem["k"] = self.truth.k
-            why_not = self.own_error(truths, trial=not mixed)
-            if why_not and mixed:  # rounding decides too much there: back to the script's own
-                mixed = False
-                self.inputs = self.own_inputs(seed)
-                self.forward(seed)
-                truths = self.truth.of(seed, self.right)
-                why_not = self.own_error(truths, trial=True)
-            if why_not:
-                raise Stop(Verdict.NO_VERDICT, why_not)
-            for truth in truths:
-                truth.hold_to_bits()
-            self.keep(truths)
-            self.give(self.inputs)
-            self.probing, excess = mixed, self.excess_seconds
-            got = self.output(seed, first=number == 0)
-            self.probing = False
-            result = self.judge_output(got, truths, f"trial {number + 1}")
-            if result.same and not mixed:
-                self.likeness.count_bits(result)
-                said = self.likeness.of_trial(got, truths, result, seed, number)
-                if number == 0:
-                    self.likeness.keep_first(got, truths, result)
-                result = Judgement(False, said) if said else result
-            if result.same and number == 1 and self.report.problem["changes"]:
-                said = self.compare_state(left, self.truth.state)
-                result = Judgement(False, said) if said else result
-            record = {"seed": seed, "data": "mixed" if mixed else "the script's own", **judgement_record(result)}
-            self.report.trials.append(record)
-            self._compare_inputs(self.inputs, number)
-            self.seen.note(self.inputs, first=number == 0)
+            result = self._trial(number, may_mix=number == wanted - 1 and number >= 2)
             if not result.same:
                 return result
-            if number == 0:
-                self.report.deterministic = same_bits(got, self.output(seed))
             worst = result if not (result.closeness() < worst.closeness()) else worst
             self.trial_seconds = time.monotonic() - started - (self.excess_seconds - excess)
             left = wanted - number - 1
@@ -238,10 +197,61 @@ class Comparison:
                 session.note(f"{number + 1} trials instead of {wanted}: one takes {self.trial_seconds:.0f} s here")
                 self.report.left_out.append(f"{left} of {wanted} trials")
                 break
-            del got, truths
         if self.report.inputs_unmodified is False:
             return Judgement(False, "the candidate modifies its inputs")
         return worst
+
+    def _trial(self, number: int, may_mix: bool) -> Judgement:
+        """One trial, into the report. Raises Stop and Failure."""
+        seed = self.session.seed + number
+        truths, mixed, left = self._reference_answers(number, seed, may_mix)
+        self.keep(truths)
+        self.give(self.inputs)
+        self.probing = mixed
+        got = self.output(seed, first=number == 0)
+        self.probing = False
+        result = self.judge_output(got, truths, f"trial {number + 1}")
+        if result.same and not mixed:
+            self.likeness.count_bits(result)
+            said = self.likeness.of_trial(got, truths, result, seed, number)
+            if number == 0:
+                self.likeness.keep_first(got, truths, result)
+            result = Judgement(False, said) if said else result
+        if result.same and number == 1 and self.report.problem["changes"]:
+            said = self.compare_state(left, self.truth.state)
+            result = Judgement(False, said) if said else result
+        record = {"seed": seed, "data": "mixed" if mixed else "the script's own", **judgement_record(result)}
+        self.report.trials.append(record)
+        self._compare_inputs(self.inputs, number)
+        self.seen.note(self.inputs, first=number == 0)
+        if result.same and number == 0:
+            self.report.deterministic = same_bits(got, self.output(seed))
+        return result
+
+    def _reference_answers(self, number: int, seed: int, may_mix: bool) -> tuple[list[Truth], bool, dict[str, Tensor]]:
+        """Make a trial's inputs and call the reference: the truths of its output, whether the inputs are mixed, and, of the
+        second trial, the buffers that the call leaves. Raises Stop where nothing can be said of another's output."""
+        self.inputs = self.own_inputs(seed)
+        mixed = may_mix and self._mixes(seed)
+        self.before = self.right if bytes_of(self.right) <= KEPT_BYTES else None
+        self.forward(seed)
+        if number == 0:
+            self._examine(seed)
+        left = self.reference.ask("get_state").value if number == 1 else {}
+        truths = self.truth.of(seed, self.right)
+        self.report.problem["k"] = self.truth.k
+        why_not = self.own_error(truths, trial=not mixed)
+        if why_not and mixed:  # rounding decides too much there: back to the script's own
+            mixed = False
+            self.inputs = self.own_inputs(seed)
+            self.forward(seed)
+            truths = self.truth.of(seed, self.right)
+            why_not = self.own_error(truths, trial=True)
+        if why_not:
+            raise Stop(Verdict.NO_VERDICT, why_not)
+        for truth in truths:
+            truth.hold_to_bits()
+        return truths, mixed, left
 
     def _examine(self, seed: int) -> None:
         found = self.truth.examine(seed)

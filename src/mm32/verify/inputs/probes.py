@@ -6,7 +6,7 @@ or reshape. `fill` runs in the reference's process; the outputs are judged in th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -77,89 +77,133 @@ def skip_reason(probe: Probe, activation: str | None, float32: bool) -> str | No
     return None
 
 
+@dataclass
+class Operands:
+    """What a probe fills: the operands `a` and `b` of the product as matrices, views of inputs or parameters, the length `k` of
+    its sums, all tensors of floating point (`floats`), and those of them that are a bias (`biases`)."""
+
+    a: Tensor
+    b: Tensor
+    k: int
+    floats: list[Tensor]
+    biases: list[Tensor]
+    generator: torch.Generator
+
+    def normal(self) -> None:
+        for t in self.floats:
+            t.copy_(torch.randn(t.shape, generator=self.generator, device=t.device, dtype=torch.float32))
+
+    def positive(self) -> None:
+        for t in self.floats:
+            t.copy_(torch.rand(t.shape, generator=self.generator, device=t.device, dtype=torch.float32) + 0.5)
+
+    def integers(self, low: int, high: int, shape: Sequence[int]) -> Tensor:
+        """Drawn from `low` to `high`, the latter not among them."""
+        return torch.randint(low, high, tuple(shape), generator=self.generator, device=self.generator.device)
+
+    def signs(self, shape: Sequence[int]) -> Tensor:
+        return self.integers(0, 2, shape) * 2 - 1
+
+    def without_bias(self) -> None:
+        for t in self.biases:
+            t.zero_()
+
+
 def fill(probe: Probe, contraction: Contraction, inputs: Sequence[Tensor], seed: int) -> list[Tensor]:
     """New values for the flat inputs of the contraction, on their device and with their strides.
 
     Raises CannotProbe where the operands cannot be written, for instance where both are views of one tensor.
     """
-    device = inputs[contraction.sources[0]].device
-    generator = torch.Generator(device=device).manual_seed(seed)
+    generator = torch.Generator(device=inputs[contraction.sources[0]].device).manual_seed(seed)
     out = [torch.empty_like(t).copy_(t) if isinstance(t, Tensor) else t for t in inputs]
     a, b = contraction.views(out)
     _check(contraction, out, a, b)
-    vectors = (a.dim() == 1, b.dim() == 1)
-    a = a.unsqueeze(0) if vectors[0] else a
-    b = b.unsqueeze(1) if vectors[1] else b
-    k = contraction.k
-    floats = {*contraction.sources, *contraction.bias_sources}
-
-    def normal(t: Tensor) -> None:
-        t.copy_(torch.randn(t.shape, generator=generator, device=device, dtype=torch.float32))
-
-    def positive(t: Tensor) -> None:
-        t.copy_(torch.rand(t.shape, generator=generator, device=device, dtype=torch.float32) + 0.5)
-
-    def integers(t: Tensor, largest: int) -> None:
-        t.copy_(torch.randint(-largest, largest + 1, t.shape, generator=generator, device=device))
-
-    if probe.name == "randn":
-        for i in floats:
-            normal(out[i])
-    elif probe.name == "reordered":
-        order = torch.randperm(k, generator=generator, device=device)
-        a.copy_(a[..., order])
-        b.copy_(b[..., order, :])
-    elif probe.name == "peaked":
-        for operand in (a, b.mT):
-            _peak(operand, generator)
-    elif probe.name == "rare rows":
-        # Of one operand alone some rows are larger: the one entry where two such met would be all of the result's size.
-        first = int(torch.randint(0, 2, (1,), generator=generator, device=device))
-        for number, operand in enumerate((a, b.mT)):
-            _make_rare(operand, generator, larger=number == first)
-    elif probe.name == "integers":
-        largest = max(1, min(8, int((2**22 / max(k, 1)) ** 0.5)))
-        if k * largest * largest >= 2**24:
-            raise CannotProbe(f"sums over K={k} are not exact")
-        for i in floats:
-            integers(out[i], largest)
-    elif probe.name in ("selects A", "selects B"):
-        full, hot, axis = (a, b, -2) if probe.name == "selects A" else (b, a, -1)
-        for i in contraction.bias_sources:
-            out[i].zero_()
-        sign = torch.randint(0, 2, full.shape, generator=generator, device=device) * 2 - 1
-        full.copy_((torch.rand(full.shape, generator=generator, device=device) + 1) * sign)
-        hot.zero_()
-        shape = list(hot.shape)
-        shape[axis] = 1
-        hot.scatter_(axis, torch.randint(0, k, shape, generator=generator, device=device), 1.0)
-    elif probe.name == "scaled":
-        for i in floats:
-            normal(out[i])
-        for i in contraction.bias_sources:
-            out[i].zero_()
-        rows = torch.randint(-8, 9, (a.shape[-2], 1), generator=generator, device=device)
-        columns = torch.randint(-8, 9, (1, b.shape[-1]), generator=generator, device=device)
-        a.mul_(torch.exp2(rows.to(a.dtype)))
-        b.mul_(torch.exp2(columns.to(b.dtype)))
-    elif probe.name.startswith("range"):
-        for i in floats:
-            normal(out[i])
-        for i in contraction.bias_sources:
-            out[i].zero_()
-        wide, small = (a, b.mT) if probe.name == "range of A" else (b.mT, a)
-        sizes = torch.randint(36, 45, (wide.shape[-2] + 1, 1), generator=generator, device=device)
-        signs = torch.randint(0, 2, sizes.shape, generator=generator, device=device) * 2 - 1
-        wide.mul_(torch.exp2((signs * sizes)[1:].to(a.dtype)))
-        small.mul_(2.0 ** -int(sizes[0]))
-    else:
-        for i in floats:
-            positive(out[i])
-        m, n = a.shape[-2], b.shape[-1]
-        a[..., m // 3, k // 2] = float("nan")
-        a[..., (2 * m) // 3, k // 3] = float("inf")
-        b[..., k // 4, n // 2] = -float("inf")
+    a = a.unsqueeze(0) if a.dim() == 1 else a
+    b = b.unsqueeze(1) if b.dim() == 1 else b
+    floats = [out[i] for i in {*contraction.sources, *contraction.bias_sources}]
+    biases = [out[i] for i in contraction.bias_sources]
+    FILL[probe.name](Operands(a, b, contraction.k, floats, biases, generator))
     return out
+
+
+def _randn(of: Operands) -> None:
+    of.normal()
+
+
+def _reordered(of: Operands) -> None:
+    order = torch.randperm(of.k, generator=of.generator, device=of.generator.device)
+    of.a.copy_(of.a[..., order])
+    of.b.copy_(of.b[..., order, :])
+
+
+def _peaked(of: Operands) -> None:
+    for operand in (of.a, of.b.mT):
+        _peak(operand, of.generator)
+
+
+def _rare_rows(of: Operands) -> None:
+    """Of one operand alone some rows are larger: the one entry where two such met would be all of the result's size."""
+    first = int(of.integers(0, 2, (1,)))
+    for number, operand in enumerate((of.a, of.b.mT)):
+        _make_rare(operand, of.generator, larger=number == first)
+
+
+def _integers(of: Operands) -> None:
+    largest = max(1, min(8, int((2**22 / max(of.k, 1)) ** 0.5)))
+    if of.k * largest * largest >= 2**24:
+        raise CannotProbe(f"sums over K={of.k} are not exact")
+    for t in of.floats:
+        t.copy_(of.integers(-largest, largest + 1, t.shape))
+
+
+def _selects(of: Operands, full: Tensor, hot: Tensor, axis: int) -> None:
+    """`hot` has a single 1 along its `axis`, so that the result copies entries of `full`."""
+    of.without_bias()
+    sign = of.signs(full.shape)
+    full.copy_((torch.rand(full.shape, generator=of.generator, device=full.device) + 1) * sign)
+    hot.zero_()
+    shape = list(hot.shape)
+    shape[axis] = 1
+    hot.scatter_(axis, of.integers(0, of.k, shape), 1.0)
+
+
+def _scaled(of: Operands) -> None:
+    of.normal()
+    of.without_bias()
+    rows, columns = of.integers(-8, 9, (of.a.shape[-2], 1)), of.integers(-8, 9, (1, of.b.shape[-1]))
+    of.a.mul_(torch.exp2(rows.to(of.a.dtype)))
+    of.b.mul_(torch.exp2(columns.to(of.b.dtype)))
+
+
+def _range(of: Operands, wide: Tensor, small: Tensor) -> None:
+    of.normal()
+    of.without_bias()
+    sizes = of.integers(36, 45, (wide.shape[-2] + 1, 1))
+    wide.mul_(torch.exp2((of.signs(sizes.shape) * sizes)[1:].to(wide.dtype)))
+    small.mul_(2.0 ** -int(sizes[0]))
+
+
+def _special(of: Operands) -> None:
+    of.positive()
+    m, n = of.a.shape[-2], of.b.shape[-1]
+    of.a[..., m // 3, of.k // 2] = float("nan")
+    of.a[..., (2 * m) // 3, of.k // 3] = float("inf")
+    of.b[..., of.k // 4, n // 2] = -float("inf")
+
+
+FILL: dict[str, Callable[[Operands], None]] = {
+    "randn": _randn,
+    "reordered": _reordered,
+    "peaked": _peaked,
+    "rare rows": _rare_rows,
+    "integers": _integers,
+    "selects A": lambda of: _selects(of, of.a, of.b, -2),
+    "selects B": lambda of: _selects(of, of.b, of.a, -1),
+    "scaled": _scaled,
+    "range of A": lambda of: _range(of, of.a, of.b.mT),
+    "range of B": lambda of: _range(of, of.b.mT, of.a),
+    "NaN and Inf": _special,
+}
 
 
 def _peak(t: Tensor, generator: torch.Generator) -> None:

@@ -52,74 +52,60 @@ Kind = Callable[[Tensor, float, torch.Generator], Tensor]
 
 
 def fill(name: str, values: Sequence[object], generator: torch.Generator) -> list[object]:
-    """The flat inputs changed. Raises CannotVary."""
+    """The flat inputs changed, by the variation of that name. Raises CannotVary."""
     if name in SPECIAL:
         return SPECIAL[name](values, generator)
-    odd = BY_NAME[name].odd if name in BY_NAME else False
+    odd = name in BY_NAME and BY_NAME[name].odd
     chosen = [i for i, t in enumerate(values) if is_data(t) or (is_complex_data(t) and not odd)]
     if name in RARE_KINDS:
         return _rare_in(name, values, chosen, generator)
     if name == "steady" and not any(getattr(values[i], "ndim", 0) > 2 for i in chosen):
         raise CannotVary("no input holds sequences")
-    if not chosen and name != "rolled":
+    if not chosen:
         raise CannotVary("" if name in OTHERS else "no input holds data that may be changed")
-    out = list(values)
-    changes: dict[str, Callable[[Tensor], Tensor]] = {
-        "zero-mean": lambda t: torch.randn(t.shape, generator=generator, device=t.device) * size_of(t),
-        "planted": lambda t: _planted(t, generator),
-        "negated": lambda t: -t,
-        "times 100": lambda t: t * 100,
-        "times 1000": lambda t: t * 1e3,
-        "times 10000": lambda t: t * 1e4,
-        "times 100000": lambda t: t * 1e5,
-        "times 0.001": lambda t: t * 1e-3,
-        "times 1e-7": lambda t: t * 1e-7,
-        "tiny rows": lambda t: _tiny_rows(t, generator),
-        "moderate": lambda t: -4 - 8 * torch.rand(t.shape, generator=generator, device=t.device),
-        "offset": lambda t: size_of(t) * (10 + torch.randn(t.shape, generator=generator, device=t.device)),
-        "graded": lambda t: _graded(t, generator),
-        "close": lambda t: 1 + 2.0**-10 * torch.randn(t.shape, generator=generator, device=t.device),
-        "distinct": lambda t: _distinct(t, generator),
-        "constant": lambda t: torch.full_like(t, 0.5),
-        "zero rows": lambda t: torch.where(_kinds(t, 3, generator) == 0, 0, t),
-        "odd rows": lambda t: _odd_rows(t, generator),
-        "clustered": lambda t: _clustered(t, generator),
-        "far below": lambda t: (t.abs() + size_of(t)) * -1e5,
-        "steady": lambda t: _steady(t, generator),
-        MIXED: lambda t: _mixed(t, generator),
-    }
-    if name in changes:
-        for i in chosen:
-            t = values[i]
-            assert isinstance(t, Tensor)
-            out[i] = like(t, _around_nan(t, changes[name]))
-    elif name == "rolled":
-        sizes = [t.shape[0] for t in values if isinstance(t, Tensor) and _may_roll(t)]
-        if not sizes:
-            raise CannotVary("no input has rows")
-        by = int(torch.randint(1, max(2, min(sizes)), (1,), generator=generator, device=generator.device))
-        out = [like(t, t.roll(by, 0)) if isinstance(t, Tensor) and _may_roll(t) else t for t in values]
-    elif odd:
+    if odd:
+        return _with_odd_values(name, values, chosen, generator)
+    out, change = list(values), CHANGES[name]
+    for i in chosen:
+        t = values[i]
+        assert isinstance(t, Tensor)
+        out[i] = like(t, _around_nan(t, lambda of: change(of, generator)))
+    return out
+
+
+def _rolled(values: Sequence[object], generator: torch.Generator) -> list[object]:
+    sizes = [t.shape[0] for t in values if isinstance(t, Tensor) and _may_roll(t)]
+    if not sizes:
+        raise CannotVary("no input has rows")
+    by = int(torch.randint(1, max(2, min(sizes)), (1,), generator=generator, device=generator.device))
+    return [like(t, t.roll(by, 0)) if isinstance(t, Tensor) and _may_roll(t) else t for t in values]
+
+
+def _with_odd_values(
+    name: str, values: Sequence[object], chosen: list[int], generator: torch.Generator
+) -> list[object]:
+    """NaN or Inf in some of the inputs that are `chosen`, as the variation has it."""
+    vectors = [i for i in chosen[1:] if getattr(values[i], "ndim", 2) < 2]
+    if name in OTHERS:
+        behind = [i for i in chosen[1:] if getattr(values[i], "ndim", 0) > 1][OTHERS[name] :]
+        behind += vectors if name == LATER_INPUT else []
+        if not behind:
+            raise CannotVary("")
+        placed = [(behind[generator.initial_seed() % len(behind) if name == LATER_INPUT else 0], "nan")]
+    elif name == "a NaN":
+        placed = [(i, "nan") for i in (chosen[0], *vectors, chosen[0])]
+    else:
         placed = [(chosen[0], "inf"), (chosen[-1], "-inf")]
-        if name in OTHERS:
-            behind = [i for i in chosen[1:] if getattr(values[i], "ndim", 0) > 1][OTHERS[name] :]
-            if name == LATER_INPUT:
-                behind += [i for i in chosen[1:] if getattr(values[i], "ndim", 2) < 2]
-            if not behind:
-                raise CannotVary("")
-            turn = generator.initial_seed() % len(behind) if name == LATER_INPUT else 0
-            placed = [(behind[turn], "nan")]
-        if name == "a NaN":  # the last one at the end, where a kernel has what is left of whole blocks
-            vectors = [i for i in chosen[1:] if getattr(values[i], "ndim", 2) < 2]
-            placed = [(i, "nan") for i in (chosen[0], *vectors, chosen[0])]
-        for number, (i, what) in enumerate(placed):
-            t = out[i]
-            assert isinstance(t, Tensor)
-            new = like(t, t)
-            at = int(torch.randint(0, t.numel(), (1,), generator=generator, device=generator.device))
-            at = t.numel() - 1 if number == len(placed) - 1 and name == "a NaN" else at
-            new[tuple(int(n) for n in np.unravel_index(at, tuple(t.shape)))] = float(what)
-            out[i] = new
+    out = list(values)
+    for number, (i, what) in enumerate(placed):
+        t = out[i]
+        assert isinstance(t, Tensor)
+        new = like(t, t)
+        at = int(torch.randint(0, t.numel(), (1,), generator=generator, device=generator.device))
+        if name == "a NaN" and number == len(placed) - 1:  # at the end, where a kernel has what is left of whole blocks
+            at = t.numel() - 1
+        new[tuple(int(n) for n in np.unravel_index(at, tuple(t.shape)))] = float(what)
+        out[i] = new
     return out
 
 
@@ -618,7 +604,38 @@ def _wide_integers(values: Sequence[object], generator: torch.Generator, product
     return changed(out, values)
 
 
+def _normal(t: Tensor, generator: torch.Generator) -> Tensor:
+    return torch.randn(t.shape, generator=generator, device=t.device)
+
+
+# Of one input that holds data by itself.
+CHANGES: dict[str, Callable[[Tensor, torch.Generator], Tensor]] = {
+    "zero-mean": lambda t, generator: _normal(t, generator) * size_of(t),
+    "planted": _planted,
+    "negated": lambda t, _: -t,
+    "times 100": lambda t, _: t * 100,
+    "times 1000": lambda t, _: t * 1e3,
+    "times 10000": lambda t, _: t * 1e4,
+    "times 100000": lambda t, _: t * 1e5,
+    "times 0.001": lambda t, _: t * 1e-3,
+    "times 1e-7": lambda t, _: t * 1e-7,
+    "tiny rows": _tiny_rows,
+    "moderate": lambda t, generator: -4 - 8 * torch.rand(t.shape, generator=generator, device=t.device),
+    "offset": lambda t, generator: size_of(t) * (10 + _normal(t, generator)),
+    "graded": _graded,
+    "close": lambda t, generator: 1 + 2.0**-10 * _normal(t, generator),
+    "distinct": _distinct,
+    "constant": lambda t, _: torch.full_like(t, 0.5),
+    "zero rows": lambda t, generator: torch.where(_kinds(t, 3, generator) == 0, 0, t),
+    "odd rows": _odd_rows,
+    "clustered": _clustered,
+    "far below": lambda t, _: (t.abs() + size_of(t)) * -1e5,
+    "steady": _steady,
+    MIXED: _mixed,
+}
+# Of all inputs together.
 SPECIAL: dict[str, Callable[[Sequence[object], torch.Generator], list[object]]] = {
+    "rolled": _rolled,
     "ones and zeros": _flipped,
     "near one": partial(near, one=True),
     "near zero": partial(near, one=False),
