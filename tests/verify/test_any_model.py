@@ -614,7 +614,7 @@ def test_the_self_test_is_scaled_to_the_type(dtype: torch.dtype) -> None:
 
 
 def test_of_a_large_output_the_first_part_that_is_wrong_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(diagnosis, "MANY", 640)
+    monkeypatch.setattr(diagnosis, "ENTRIES_AT_ONCE", 640)
     truth = Truth("output", RIGHT, RIGHT.double())
     got = RIGHT.clone()
     got[37, 5] = -got[37, 5]

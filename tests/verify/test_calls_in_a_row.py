@@ -68,7 +68,7 @@ def test_every_call_of_a_row_counts(until: int, verdict: Judge) -> None:
     wrong = AVERAGE.replace("self.m +=", f"self.m += (self.n < {until}) *")
     got, reason, _ = verdict(AVERAGE, wrong, SMALL, init=LAST)
     assert got == "DIFFERENT"
-    assert f"call {until} in a row" in reason or until > calls_in_a_row.ALL, reason
+    assert f"call {until} in a row" in reason or until > calls_in_a_row.ALL_CALLS, reason
 
 
 # ---------------------------------------------------------------------------------------------------- random numbers

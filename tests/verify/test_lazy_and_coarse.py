@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from mm32.verify.judging.bounds import NOISE, QUARTER, STEEPER, Errors, Truth
+from mm32.verify.judging.bounds import NOISE_FACTOR, STEEP_AT_MOST, STEEP_FACTOR, Errors, Truth
 from mm32.verify.judging.selftest import _one_wrong, _rounded
 from mm32.verify.worker.runner import copy_state
 
@@ -42,11 +42,11 @@ def test_where_rounding_decides_much_more_of_it_is_allowed() -> None:
         truth = Truth("output", t, t.double(), noise=Errors(noise, noise / 2.0**-24), steep=steep)
         return truth.own()[1].normwise
 
-    assert bound(1e-3, steep=False) == pytest.approx(NOISE * 1e-3)
-    assert bound(1e-3, steep=True) == pytest.approx(NOISE * STEEPER * 1e-3)
-    assert bound(1e-5, steep=True) < 1.2 * NOISE * 1e-5, "next to nothing where it decides little"
-    assert bound(1e-2, steep=True) == QUARTER
-    assert bound(0.2, steep=True) == pytest.approx(NOISE * 0.2)
+    assert bound(1e-3, steep=False) == pytest.approx(NOISE_FACTOR * 1e-3)
+    assert bound(1e-3, steep=True) == pytest.approx(NOISE_FACTOR * STEEP_FACTOR * 1e-3)
+    assert bound(1e-5, steep=True) < 1.2 * NOISE_FACTOR * 1e-5, "next to nothing where it decides little"
+    assert bound(1e-2, steep=True) == STEEP_AT_MOST
+    assert bound(0.2, steep=True) == pytest.approx(NOISE_FACTOR * 0.2)
 
 
 REFERENCE = """import torch

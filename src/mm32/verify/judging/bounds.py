@@ -17,13 +17,17 @@ from .pieces import finite, over
 U32 = 2.0**-24  # unit roundoff of fp32
 # Terms that one fp32 accumulator may sum in order. A longer sum of positive numbers stops growing: at 2^24 ones, for instance.
 LONGEST_SUM = 1 << 22
-NOISE = 3.0  # how many times a disturbed run's errors are allowed
+NOISE_FACTOR = 3.0  # how many times a disturbed run's errors are allowed
 # Where these reach so much of the result, up to 16 times as many, and a quarter of it: of nearly equal numbers neighbours are
 # rounded alike, and what averages them (a batch norm's output behind a pooling) averages out less than the disturbed run's
 # numbers, each drawn by itself.
-STEEP, STEEPER, QUARTER = 1e-3, 16.0, 0.25
-MANY, OWN = 1024, 64.0  # of more entries than these no more than so many times the reference's own error is rounding
-CAP = 16.0  # how many times the errors that rounding explains the reference's own may count
+STEEP_FROM = 1e-3
+STEEP_FACTOR = 16.0
+STEEP_AT_MOST = 0.25
+# Of more entries than these no more than so many times the reference's own error is rounding.
+MANY_ENTRIES = 1024
+OWN_ERROR_FACTOR = 64.0
+OWN_ERROR_CAP = 16.0  # how many times the errors that rounding explains the reference's own may count
 
 ROUNDOFF = {
     torch.float64: 2.0**-53,
@@ -166,7 +170,7 @@ class Truth:
         known = not self.extreme and not self.unordered and self.exact is not None
         if isinstance(self.exact, Tensor) and isinstance(self.reference, Tensor):
             known = known and self.exact.dtype != self.reference.dtype
-        return known and isinstance(self.reference, Tensor) and self.reference.numel() > MANY
+        return known and isinstance(self.reference, Tensor) and self.reference.numel() > MANY_ENTRIES
 
     def hold_to_bits(self) -> None:
         """Set `picked` where the reference's result is the float64 one to the last bit: a maximum, a sorted or moved entry.
@@ -210,8 +214,8 @@ class Truth:
 
     def _allowed(self, noise: float) -> float:
         """What an output may be off whose errors in a disturbed run are `noise`, relatively."""
-        steeper = NOISE * noise * (1 + (STEEPER - 1) * min(noise / STEEP, 1.0)) if self.steep else 0.0
-        return max(NOISE * noise, min(steeper, QUARTER))
+        steeper = NOISE_FACTOR * noise * (1 + (STEEP_FACTOR - 1) * min(noise / STEEP_FROM, 1.0)) if self.steep else 0.0
+        return max(NOISE_FACTOR * noise, min(steeper, STEEP_AT_MOST))
 
     def own(self) -> tuple[Errors, Errors]:
         """The reference's own errors, and the bounds that follow from them."""
@@ -228,12 +232,12 @@ class Truth:
             normwise = slack * max(root / 2 * min(u, U32), least * u) * spread
             componentwise = slack * max(2 * root * min(u, U32), entry * u) / self.u
             if self.noise is not None:
-                most = OWN * errors.normwise if self.many else math.inf
+                most = OWN_ERROR_FACTOR * errors.normwise if self.many else math.inf
                 # Without a float64 truth both results are rounded.
                 normwise = max(normwise, min(slack * self._allowed(self.noise.normwise), most))
                 componentwise = max(componentwise, slack * self._allowed(self.noise.componentwise * self.u) / self.u)
-            normwise = max(normwise, min(4 * errors.normwise, CAP * normwise))
-            componentwise = max(componentwise, min(4 * errors.componentwise, CAP * componentwise))
+            normwise = max(normwise, min(4 * errors.normwise, OWN_ERROR_CAP * normwise))
+            componentwise = max(componentwise, min(4 * errors.componentwise, OWN_ERROR_CAP * componentwise))
             self._own = errors, Errors(normwise, componentwise)
         return self._own
 

@@ -13,11 +13,11 @@ from ..exchange.wire import leaves
 from .bounds import Truth
 from .judge import Judgement
 
-ALIKE = 8  # wrong entries, from which on what they have in common is no chance
-COMMON = 0.1  # part of all entries that is wrong, from which on it may be by operands of few bits
+MIN_WRONG_FOR_A_PATTERN = 8  # wrong entries, from which on what they have in common is no chance
+COMMON_SHARE = 0.1  # part of all entries that is wrong, from which on it may be by operands of few bits
 LEAST_ROUNDED = 2.0**-15  # relative error that is told to be of such operands
 UNEVEN = 64  # times the median of the wrong entries' errors, that the largest one of rounded operands is not
-MANY = 1 << 26  # entries that are looked at at once: the first so many that hold a wrong one
+ENTRIES_AT_ONCE = 1 << 26  # entries that are looked at at once: the first so many that hold a wrong one
 
 
 def explain(got: Any, truths: list[Truth], judgement: Judgement, before: Any = None) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def explain(got: Any, truths: list[Truth], judgement: Judgement, before: Any = N
     if c.is_complex():
         c, x, r, stale = c.abs(), x.abs(), r.abs(), None
     rows = c.shape[0] if c.dim() else 1
-    step = max(1, MANY * rows // c.numel())
+    step = max(1, ENTRIES_AT_ONCE * rows // c.numel())
     for begin in range(0, rows, step):
         part = [t if t is None or step >= rows else t[begin : begin + step] for t in (c, x, r, truth.gauge, stale)]
         found_here = _explain(part, truth, judgement, begin)
@@ -132,7 +132,7 @@ def _related(c: Tensor, x: Tensor, got: Tensor, expected: Tensor, share: float) 
     """What turns the expected entries into those that were got."""
     fine = got.isfinite() & expected.isfinite()
     got, expected = got[fine], expected[fine]
-    if got.numel() < ALIKE:
+    if got.numel() < MIN_WRONG_FOR_A_PATTERN:
         return []
     scale = float(expected.abs().mean()) or 1.0
 
@@ -165,7 +165,7 @@ def _related(c: Tensor, x: Tensor, got: Tensor, expected: Tensor, share: float) 
     if float(apart.abs().max()) > UNEVEN * float(apart.abs().median()):
         return []  # no rounding of operands is so uneven
     # Of 8 bits, 2^-8.8; of 11, 2^-11.8, and cut instead of rounded 2^-10.3 (random signs; less in long sums of one sign).
-    if share >= COMMON and LEAST_ROUNDED < relative < 2.0**-7:
+    if share >= COMMON_SHARE and LEAST_ROUNDED < relative < 2.0**-7:
         name = "bfloat16" if relative > 2.0**-10 else "TF32 or fp16 (bfloat16, in long sums of one sign)"
         return [f"errors of about 2^{math.log2(relative):.0f}, as operands in {name} make, or small terms left out"]
     return []

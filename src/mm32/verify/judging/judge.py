@@ -11,12 +11,12 @@ an output is the same as the reference's if it has NaN and Inf exactly where the
     normwise       max(sqrt(K) / 2, 8) u max(1, ||G|| / (sqrt(K) ||C64||))
     componentwise  max(2 sqrt(K), 32)
 
-or three times what a disturbed run has (rounding.py; normwise, of more than MANY entries, no more than OWN times the reference's
-own error), or four times what the reference itself has, whichever is more. The reference's own errors count up to CAP times the
-first two: beyond that it is not rounding that they show, and there is no verdict. For a product with an epilogue, G is
-|A||B| + |bias|, and no run is disturbed; else G is |C64| + rms(C64), without the last factor. Where the reference rounds nothing
-at all (a maximum, a sort), they are u and 2. In fp16 and bf16 the first two numbers are 2 u (and sqrt(K) / 2 of fp32, in which
-sums are kept) and 8.
+or three times what a disturbed run has (rounding.py; normwise, of more than MANY_ENTRIES no more than OWN_ERROR_FACTOR times
+the reference's own error), or four times what the reference itself has, whichever is more. The reference's own errors count
+up to OWN_ERROR_CAP times the first two: beyond that it is not rounding that they show, and there is no verdict. For a product
+with an epilogue, G is |A||B| + |bias|, and no run is disturbed; else G is |C64| + rms(C64), without the last factor. Where
+the reference rounds nothing at all (a maximum, a sort), they are u and 2. In fp16 and bf16 the first two numbers are 2 u (and
+sqrt(K) / 2 of fp32, in which sums are kept) and 8.
 Every comparison is written `not (error <= bound)`, so that NaN never passes.
 """
 
@@ -40,21 +40,27 @@ from .odd_values import decided, difference, first_place, settled
 from .pieces import equal as all_equal
 from .pieces import finite, over
 
-FLIPS = 4  # how many times as many integers may change as in a disturbed run, and how many times as far
-# Of so many changed integers none moved by more than this part of their range: their sizes mean something.
-ORDINAL = 8, 1 / 64
+FLIPS_FACTOR = 4  # how many times as many integers may change as in a disturbed run, and how many times as far
+# Integers mean sizes, not places, if none of so many that changed moved by more than this part of their range.
+ORDINAL_CHANGES = 8
+ORDINAL_SHARE = 1 / 64
 MANY_ROWS = 256  # of a column, in which its error in the reference's result alone says what rounding makes of it
-# How many times the whole's bound, where a disturbed run tells of the column too, and the reference's own error there, it may be
-# off.
-COLUMN, DISTURBED_COLUMN, OWN_COLUMN = 64.0, 8.0, 32.0
-PARTS = 16  # columns that are put side by side. More may be places, over which a Fourier transform spreads its errors
+# How many times the whole's bound a column may be off, where a disturbed run tells of the column too how many times what it
+# does there, and how many times the reference's own error there.
+COLUMN_FACTOR = 64.0
+DISTURBED_COLUMN_FACTOR = 8.0
+OWN_COLUMN_FACTOR = 32.0
+# Columns that are put side by side. More may be places, over which a Fourier transform spreads its errors.
+MOST_PARTS = 16
 PARTS_OF_COMPLEX = ("its real part", "its imaginary part")
-LEAST_ROW = 8  # entries of a row that is judged by itself
-COUNTED = 2.0**-20  # of the largest column, or entry: smaller ones are not judged by themselves
-SMALL = 2.0**-10, 1 / 256  # of small entries: the reference's relative error, and of how many in all
-# Of entries of one size: how many u of the whole's size each may be off, and how many of them are wrong at least.
-ABSOLUTE, AT_LEAST = 16.0, 2
-SMALLEST = 2.0**-100  # far above where fp32's bits become fewer
+MIN_ROW_ENTRIES = 8  # entries of a row that is judged by itself
+COUNTED_SHARE = 2.0**-20  # of the largest column, or entry: smaller ones are not judged by themselves
+# Small entries, where the reference is right to so much of each: no more than this share of all may be wrong.
+SMALL_ERROR = 2.0**-10
+SMALL_SHARE = 1 / 256
+SIZE_BOUND = 16.0  # u of the whole's size that each of the entries of one size may be off
+MIN_WRONG_OF_SIZE = 2  # how many of them are wrong at least
+SMALLEST_SIZE = 2.0**-100  # far above where fp32's bits become fewer
 DECIDED_BY_ROUNDING = 0.25  # of its size a disturbed run moves an output, of which rounding then decides single entries
 
 
@@ -122,11 +128,11 @@ def judge_leaf(got: Any, truth: Truth) -> Judgement:
     if truth.u == 0.0 or truth.bitwise:
         wrong = got != reference if truth.u == 0.0 else ~_same_values(got, reference)
         count = int(wrong.sum())
-        if count <= FLIPS * truth.flips:
+        if count <= FLIPS_FACTOR * truth.flips:
             return _judge_steps(got, truth) if truth.tied is None else _judge_codes(got, truth, truth.tied)
         said = f"{name}: {count} of {got.numel()} entries are not exactly the reference's, first {first_place(wrong)}"
         if truth.flips:
-            said += f" (rounding may change {FLIPS * truth.flips})"
+            said += f" (rounding may change {FLIPS_FACTOR * truth.flips})"
         return Judgement(False, said)
     got = settled(got, truth)
     if (sure := truth.without_ties()) is not truth:
@@ -156,7 +162,7 @@ def _judge_codes(got: Tensor, truth: Truth, flips: int) -> Judgement:
     if codes.numel() != 1 or not bool((reference >= 0).any()):
         return Judgement()
     wrong = (got == codes) != (reference == codes)
-    if int(wrong.sum()) <= FLIPS * flips:
+    if int(wrong.sum()) <= FLIPS_FACTOR * flips:
         return Judgement()
     said = f"{truth.path}: {int(wrong.sum())} of {got.numel()} entries are {int(codes)} where the reference's are not"
     return Judgement(False, f"{said}, or the other way round, first {first_place(wrong)}")
@@ -165,17 +171,17 @@ def _judge_codes(got: Tensor, truth: Truth, flips: int) -> Judgement:
 def _judge_steps(got: Tensor, truth: Truth) -> Judgement:
     """Of integers that may change: how far. A number that is rounded to one moves a little, the place of a maximum anywhere."""
     reference = truth.reference
-    if truth.flips < ORDINAL[0] or truth.step == 0 or reference.dtype == torch.bool:
+    if truth.flips < ORDINAL_CHANGES or truth.step == 0 or reference.dtype == torch.bool:
         return Judgement()
     extent = float(reference.max()) - float(reference.min())
-    if truth.step > ORDINAL[1] * extent:
+    if truth.step > ORDINAL_SHARE * extent:
         return Judgement()
     apart = (got.double() - reference.double()).abs()
-    far = apart > FLIPS * truth.step
+    far = apart > FLIPS_FACTOR * truth.step
     if not bool(far.any()):
         return Judgement()
     said = f"{truth.path}: {int(far.sum())} of {got.numel()} integers are off by up to {float(apart.max()):.6g}"
-    return Judgement(False, f"{said}, first {first_place(far)} (rounding may move them by {FLIPS * truth.step})")
+    return Judgement(False, f"{said}, first {first_place(far)} (rounding may move them by {FLIPS_FACTOR * truth.step})")
 
 
 def _judge_by_bounds(got: Tensor, truth: Truth, reason: str, equal: bool = False) -> Judgement:
@@ -233,10 +239,10 @@ def _judge_small(got: Tensor, truth: Truth) -> str:
         found = (c - x).abs() > size / 2
         if not bool(found.any()):
             return 0
-        return int((found & ((r - x).abs() <= size * SMALL[0]) & (size > SMALLEST)).sum())
+        return int((found & ((r - x).abs() <= size * SMALL_ERROR) & (size > SMALLEST_SIZE)).sum())
 
     count = sum(over(lost, got, own, exact))
-    if count <= SMALL[1] * got.numel():
+    if count <= SMALL_SHARE * got.numel():
         return ""
     return (
         f"{truth.path}: {count} of {got.numel()} entries, small beside the others, are off by more than half of themselves; the "
@@ -260,8 +266,8 @@ def _judge_entries(got: Tensor, truth: Truth, bounds: Errors) -> str:
     off, usual = (torch.sub(widened(t).reshape(-1), x).abs() for t in (got, truth.reference))
     disturbed = torch.tensor(truth.entries, dtype=torch.float64, device=x.device)
     size = x.abs()
-    allowed = torch.maximum(OWN_COLUMN * torch.maximum(usual, disturbed), COLUMN * bounds.normwise * size)
-    wrong = (off > allowed) & (size > COUNTED * size.max())
+    allowed = torch.maximum(OWN_COLUMN_FACTOR * torch.maximum(usual, disturbed), COLUMN_FACTOR * bounds.normwise * size)
+    wrong = (off > allowed) & (size > COUNTED_SHARE * size.max())
     if not bool(wrong.any()):
         return ""
     at = int(wrong.to(torch.uint8).argmax())
@@ -273,22 +279,22 @@ def _judge_entries(got: Tensor, truth: Truth, bounds: Errors) -> str:
 
 def _judge_sizes(got: Tensor, truth: Truth, errors: Errors, bounds: Errors) -> str:
     """Which entries are wrong among those of about their own size, where that is small beside others: the tails of probabilities,
-    say. Empty if none are. An entry is wrong if its error exceeds three bounds: COLUMN times the whole's, relative to the entry;
-    OWN_COLUMN times the errors of the reference and of a disturbed run at about this size; and ABSOLUTE u of the whole's size,
-    which a Fourier transform may reach. Of each size one entry in 256 may be wrong, and one in any case."""
+    say. Empty if none are. An entry is wrong if its error exceeds three bounds: COLUMN_FACTOR times the whole's, relative to the
+    entry; OWN_COLUMN_FACTOR times the errors of the reference and of a disturbed run at about this size; and SIZE_BOUND u of the
+    whole's size, which a Fourier transform may reach. Of each size one entry in 256 may be wrong, and one in any case."""
     exact, own = truth.exact, truth.reference
     if not _has_parts(truth) or truth.extreme or truth.u != U32 or (truth.noise is not None and not truth.sizes):
         return ""
-    if errors.componentwise <= ABSOLUTE or not (truth.finite() and finite(exact)):
+    if errors.componentwise <= SIZE_BOUND or not (truth.finite() and finite(exact)):
         return ""  # no entry is off by so much of the whole's size
     if truth.own_sizes is None:
         truth.own_sizes = sizes.relative(own, exact)
     usual = [max(pair) for pair in zip(truth.own_sizes, truth.sizes or truth.own_sizes, strict=True)]
     near = [max(usual[max(0, i - 1) : i + 2]) for i in range(len(usual))]
-    allowed = [max(COLUMN * bounds.normwise, OWN_COLUMN * error) for error in near]
-    numbers, wrong = sizes.beyond(got, exact, allowed, ABSOLUTE * U32 * truth.scale())
+    allowed = [max(COLUMN_FACTOR * bounds.normwise, OWN_COLUMN_FACTOR * error) for error in near]
+    numbers, wrong = sizes.beyond(got, exact, allowed, SIZE_BOUND * U32 * truth.scale())
     for count, far, bound in zip(numbers, wrong, allowed, strict=True):
-        if far >= AT_LEAST and far > SMALL[1] * count:
+        if far >= MIN_WRONG_OF_SIZE and far > SMALL_SHARE * count:
             return (
                 f"{truth.path}: {far} of {count} entries of about one size, small beside others, are off by more than "
                 f"{bound:.3g} of themselves, far above what rounding does to entries of that size"
@@ -318,13 +324,13 @@ def _judge_rows(got: Tensor, truth: Truth, bounds: Errors) -> str:
     if not truth.by_row or not _has_parts(truth) or truth.u != U32 or got.is_complex() or got.dim() < 2:
         return ""
     length = got.shape[-1]
-    if length < LEAST_ROW or not (truth.finite() and finite(exact)):
+    if length < MIN_ROW_ENTRIES or not (truth.finite() and finite(exact)):
         return ""
     c, r, x = (widened(t).reshape(-1, length) for t in (got, truth.reference, exact))
     off, usual, size = (torch.linalg.vector_norm(t, dim=-1) for t in (c - x, r - x, x))
-    least = ABSOLUTE * U32 * truth.scale() * length**0.5
-    allowed = torch.maximum(OWN_COLUMN * usual, COLUMN * bounds.normwise * size).clamp_min(least)
-    wrong = ~(off <= allowed) & (size > COUNTED * size.max())
+    least = SIZE_BOUND * U32 * truth.scale() * length**0.5
+    allowed = torch.maximum(OWN_COLUMN_FACTOR * usual, COLUMN_FACTOR * bounds.normwise * size).clamp_min(least)
+    wrong = ~(off <= allowed) & (size > COUNTED_SHARE * size.max())
     if not bool(wrong.any()):
         return ""
     at = int(wrong.to(torch.uint8).argmax())
@@ -354,19 +360,19 @@ def _judge_axis(got: Tensor, truth: Truth, errors: Errors, bounds: Errors, axis:
     if axis not in truth.columns:
         truth.columns[axis] = sizes.by_column(x, axis)
     size = truth.columns[axis]
-    counted = size > COUNTED * size.max()
+    counted = size > COUNTED_SHARE * size.max()
     if bool(counted.any()):
         most = errors.normwise * float(torch.linalg.vector_norm(size))  # no column is further off than the whole
-        if most <= DISTURBED_COLUMN * bounds.normwise * float(size[counted].min()):
+        if most <= DISTURBED_COLUMN_FACTOR * bounds.normwise * float(size[counted].min()):
             return ""
     off, usual = (sizes.by_column(torch.sub(widened(t), x), axis) / size for t in (got, truth.reference))
-    least = COLUMN
+    least = COLUMN_FACTOR
     if axis in truth.moved and got.numel() < MANY_ROWS * columns:
         usual = torch.maximum(usual, torch.tensor(truth.moved[axis], dtype=usual.dtype, device=usual.device) / size)
-        least = DISTURBED_COLUMN
-    allowed = (OWN_COLUMN * usual).clamp_min(least * bounds.normwise)
-    if columns > PARTS and got.numel() < MANY_ROWS * columns:
-        allowed = torch.maximum(allowed, ABSOLUTE * U32 * truth.scale() * (got.numel() / columns) ** 0.5 / size)
+        least = DISTURBED_COLUMN_FACTOR
+    allowed = (OWN_COLUMN_FACTOR * usual).clamp_min(least * bounds.normwise)
+    if columns > MOST_PARTS and got.numel() < MANY_ROWS * columns:
+        allowed = torch.maximum(allowed, SIZE_BOUND * U32 * truth.scale() * (got.numel() / columns) ** 0.5 / size)
     wrong = (off > allowed) & counted
     if not bool(wrong.any()):
         return ""

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-CHUNK = 1 << 17  # entries of a piece on a CPU: a megabyte of float64
-ON_A_GPU = 256  # times as many there
-MANY = 4  # pieces, from which on threads are worth while
+PIECE_ENTRIES = 1 << 17  # entries of a piece on a CPU: a megabyte of float64
+GPU_PIECE_FACTOR = 256  # times as many there
+MIN_PIECES_FOR_THREADS = 4  # pieces, from which on threads are worth while
 MOST_CORES = 32
 
 
@@ -39,7 +39,7 @@ def over(function: Callable[..., Any], *tensors: Tensor | None) -> list[Any]:
     def at(place: int) -> Any:
         return function(*(t if t is None else t[place : place + chunk] for t in flat))
 
-    if first.device.type != "cpu" or len(places) < MANY:
+    if first.device.type != "cpu" or len(places) < MIN_PIECES_FOR_THREADS:
         return [at(place) for place in places]
     with ThreadPoolExecutor(min(cores(), len(places)), initializer=lambda: torch.set_num_threads(1)) as pool:
         return list(pool.map(at, places))
@@ -77,4 +77,4 @@ def largest(t: Tensor) -> int:
 
 def size_of_pieces(t: Tensor) -> int:
     """How many entries a piece of `t` has."""
-    return CHUNK if t.device.type == "cpu" else CHUNK * ON_A_GPU
+    return PIECE_ENTRIES if t.device.type == "cpu" else PIECE_ENTRIES * GPU_PIECE_FACTOR

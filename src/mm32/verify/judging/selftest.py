@@ -18,7 +18,7 @@ from torch import Tensor
 from ..exchange.wire import leaves
 from . import pieces
 from .bounds import ROUNDOFF, U32, Truth
-from .judge import FLIPS, Judgement, judge, same_bits
+from .judge import FLIPS_FACTOR, Judgement, judge, same_bits
 
 
 @dataclass
@@ -151,8 +151,8 @@ def run(
         ("a constant", lambda right: substitute(first, _constant)),
         ("the previous inputs' output", lambda right: first if stale is None else stale),
         (
-            "one entry off by 1 %" if not flips else f"{FLIPS * flips + 1} entries changed",
-            lambda right: first_tensor(right, lambda t: _one_wrong(t, FLIPS * flips + 1, working, loose(right))),
+            "one entry off by 1 %" if not flips else f"{FLIPS_FACTOR * flips + 1} entries changed",
+            lambda right: first_tensor(right, lambda t: _one_wrong(t, FLIPS_FACTOR * flips + 1, working, loose(right))),
         ),
     ]
     types = [leaf.dtype for _, leaf in leaves(first) if isinstance(leaf, Tensor)]

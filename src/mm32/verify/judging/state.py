@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .bounds import NOISE, ROUNDOFF, U32
+from .bounds import NOISE_FACTOR, ROUNDOFF, U32
 from .judge import shape_of
 
 # How far a buffer may be from what the reference makes of it, beside what disturbing its float64 run moves it by: so many
@@ -49,7 +49,9 @@ def difference(
         change = float((right.double() - found.double()).norm())
         u = max(working, ROUNDOFF.get(right.dtype, U32))
         allowed = (STATE_PART * u if name in noise else STATE) * change
-        allowed = max(allowed + STATE_ROUNDING * u * float(right.double().norm()), NOISE * float(noise.get(name, 0.0)))
+        allowed = max(
+            allowed + STATE_ROUNDING * u * float(right.double().norm()), NOISE_FACTOR * float(noise.get(name, 0.0))
+        )
         apart = float((got.double() - right.double()).norm())
         if not (apart <= allowed):
             return (

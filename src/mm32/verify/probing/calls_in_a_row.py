@@ -24,17 +24,21 @@ if TYPE_CHECKING:
     from ..compare import Comparison
 
 ASKS = "calls in a row, each with other data: state moves on at each, and so do random numbers"
-FEW, SHORT, ALL = 3, 0.1, 8  # calls; where one takes less than so many seconds, so many
+FEW_CALLS = 3
+ALL_CALLS = 8  # where one takes less than so many seconds
+SHORT_SECONDS = 0.1
 # Where one takes less than that, drawn between these: a candidate that counts calls does not know how many are judged.
-BRIEF, MANY = 0.01, (65, 96)
-JUDGED = 0.25  # of those beyond ALL, at random, and the last
-LONGEST = 4.0  # seconds of a row, after which it ends
-SETS = 4  # of inputs, that calls are drawn from
+MANY_CALLS = 65, 96
+BRIEF_SECONDS = 0.01
+JUDGED_SHARE = 0.25  # of those beyond ALL_CALLS, at random, and the last
+LONGEST_SECONDS = 4.0  # seconds of a row, after which it ends
+INPUT_SETS = 4  # of inputs, that calls are drawn from
 MOST_BYTES = 64 << 20  # of these in all, above which they are made anew for each call
-DRAWN = 5  # calls whose outputs are held against each other
+COMPARED_CALLS = 5  # calls whose outputs are held against each other
 # By how much (a logarithm) distances of the reference's outputs may differ where they tell something, and how much further apart
 # or nearer the candidate's may be. Numbers that are negated are 1.41 times as far apart as new ones, none drawn 0.71 times.
-ALIKE, FURTHER = 0.15, 0.1
+DISTANCE_SPREAD = 0.15
+DISTANCE_SHIFT = 0.1
 
 
 def run(comparison: Comparison) -> tuple[dict[str, Any], str]:
@@ -72,23 +76,29 @@ def _row(comparison: Comparison) -> tuple[dict[str, Any], str]:
     noise = [truth.noise for truth in comparison.truth.of(seed, comparison.right)]
     state = comparison.truth.state
     seconds = comparison.reference_seconds
-    count = FEW if seconds >= SHORT else ALL if seconds >= BRIEF else chance.randint(*MANY)
+    count = (
+        FEW_CALLS
+        if seconds >= SHORT_SECONDS
+        else ALL_CALLS
+        if seconds >= BRIEF_SECONDS
+        else chance.randint(*MANY_CALLS)
+    )
     # Not behind the trials' seeds, which the candidate's process is told.
     first = secrets.randbelow(2**31)
-    small = SETS * bytes_of(comparison.inputs) <= MOST_BYTES
-    data = [comparison.own_inputs(first + number) if small else None for number in range(SETS)]
+    small = INPUT_SETS * bytes_of(comparison.inputs) <= MOST_BYTES
+    data = [comparison.own_inputs(first + number) if small else None for number in range(INPUT_SETS)]
     begin, last, worst = time.monotonic(), -1, Judgement()
     for number in range(count):
-        late = time.monotonic() - begin > LONGEST
-        last = chance.choice([i for i in range(SETS) if i != last])
+        late = time.monotonic() - begin > LONGEST_SECONDS
+        last = chance.choice([i for i in range(INPUT_SETS) if i != last])
         if small:
             comparison.reference.ask("set_inputs", data[last], names=comparison.names)
         comparison.give(data[last] if small else comparison.own_inputs(first + last))
         comparison.right = comparison.reference.ask("forward", seed=seed, on=number > 0).value
         left = comparison.reference.ask("get_state").value
         got = comparison.output(seed, on=number > 0)
-        ends = number + 1 == count or (late and number + 1 >= FEW)
-        if number < ALL or ends or chance.random() < JUDGED:
+        ends = number + 1 == count or (late and number + 1 >= FEW_CALLS)
+        if number < ALL_CALLS or ends or chance.random() < JUDGED_SHARE:
             moved = max((apart / norm for name, apart in state.items() if (norm := _norm(left.get(name)))), default=0.0)
             truths = [
                 Truth(
@@ -130,9 +140,9 @@ def _norm(t: Any) -> float:
 def _moves_on(comparison: Comparison) -> str:
     """How the numbers that calls on the same data draw one after the other depend on each other; empty if they do not seem to."""
     seed = comparison.session.seed
-    theirs = [comparison.output(seed, on=number > 0) for number in range(DRAWN)]
-    own = [comparison.reference.ask("forward", seed=seed, on=number > 0).value for number in range(DRAWN)]
-    pairs = [(i, j) for j in range(DRAWN) for i in range(j)]
+    theirs = [comparison.output(seed, on=number > 0) for number in range(COMPARED_CALLS)]
+    own = [comparison.reference.ask("forward", seed=seed, on=number > 0).value for number in range(COMPARED_CALLS)]
+    pairs = [(i, j) for j in range(COMPARED_CALLS) for i in range(j)]
     if any(same_bits(theirs[i], theirs[j]) and not same_bits(own[i], own[j]) for i, j in pairs):
         return "it draws the same random numbers again at a later call under one seed"
     right, found = ([_distance(outputs[i], outputs[j]) for i, j in pairs] for outputs in (own, theirs))
@@ -146,9 +156,9 @@ def dependent(right: list[float], found: list[float]) -> str:
         return ""
     low, high = min(right), max(right)
     apart = math.log(high / low)
-    if not apart <= ALIKE:
+    if not apart <= DISTANCE_SPREAD:
         return ""
-    allowed = math.exp(apart + FURTHER)
+    allowed = math.exp(apart + DISTANCE_SHIFT)
     if all(low / allowed <= x <= high * allowed for x in found):
         return ""
     return (
