@@ -222,6 +222,7 @@ class Worker:
     # ------------------------------------------------------------------------------------------------------ cards
 
     def _card(self, card: Card) -> None:
+        """Verify on one card what is ready, until there is nothing left to do."""
         runner: Runner | None = None
         broken = 0
         try:
@@ -229,31 +230,19 @@ class Worker:
                 if self.stopping.is_set():
                     return
             with suppress(Broken):  # it imports torch while the first candidates are built; what is wrong shows below
-                runner = Runner(card, self.arch, self.stopping.is_set, self.silence, self.threads)
+                runner = self._runner(card)
             while not self.stopping.is_set() and card in self.working:
-                try:
-                    lease, built = self.ready.get(timeout=0.2)
-                except queue.Empty:
+                if (taken := self._next_for(card)) is None:
                     continue
-                if self._avoids(card, lease):
-                    self.ready.put((lease, built))
-                    self.stopping.wait(0.2)
-                    continue
+                lease, built = taken
                 said: dict[str, Any] = {}
                 begun = False
                 try:
                     self.told(lease.job.name, "starting")
-                    runner = runner or Runner(card, self.arch, self.stopping.is_set, self.silence, self.threads)
+                    runner = runner or self._runner(card)
                     lease.begin()
                     begun = True
-                    order = {"job": lease.job.record(), "built": built.record()}
-                    name = lease.job.name
-                    for alone in (False, True):  # alone if memory was missing that the other runner's may have had
-                        said = {}
-                        with self.turns[card].turn(alone):
-                            said = runner.verify(order, lambda text, name=name: self.told(name, text))  # type: ignore[misc]
-                        if not said.get("short"):
-                            break
+                    said = self._verify(runner, card, lease, built)
                     reason = str(said.get("error", ""))
                 except Broken as error:
                     reason = str(error)
@@ -272,16 +261,47 @@ class Worker:
                     runner.close()
                     runner = None
                 self._discard(built)
-                if "report" in said and not (said["suspicious"] and lease.attempt == 1):
+                if self._is_settled(lease, said, reason, card):
                     broken = 0
-                    self._finish(lease, said["report"], self.names[card])
-                    continue
-                if "report" in said:
-                    reason = f"{said['report']['verdict']}: {said['report']['reason']}"
-                self._failed(lease, reason, self.names[card])
         finally:
             if runner is not None:
                 runner.close()
+
+    def _runner(self, card: Card) -> Runner:
+        """A process that verifies on a card. Raises Broken."""
+        return Runner(card, self.arch, self.stopping.is_set, self.silence, self.threads)
+
+    def _next_for(self, card: Card) -> tuple[Lease, Built] | None:
+        """A candidate that is built, for this card; None if there is none by now."""
+        try:
+            lease, built = self.ready.get(timeout=0.2)
+        except queue.Empty:
+            return None
+        if self._avoids(card, lease):
+            self.ready.put((lease, built))
+            self.stopping.wait(0.2)
+            return None
+        return lease, built
+
+    def _verify(self, runner: Runner, card: Card, lease: Lease, built: Built) -> dict[str, Any]:
+        """What the runner says of a candidate. Raises Broken."""
+        order = {"job": lease.job.record(), "built": built.record()}
+        said: dict[str, Any] = {}
+        for alone in (False, True):  # alone if memory was missing that the other runner's may have had
+            with self.turns[card].turn(alone):
+                said = runner.verify(order, lambda text: self.told(lease.job.name, text))
+            if not said.get("short"):
+                break
+        return said
+
+    def _is_settled(self, lease: Lease, said: dict[str, Any], reason: str, card: Card) -> bool:
+        """Keep what was found of a candidate, or that it has failed here, after which it may be tried again."""
+        report = said.get("report")
+        if report is not None and not (said["suspicious"] and lease.attempt == 1):
+            self._finish(lease, report, self.names[card])
+            return True
+        self._failed(lease, reason if report is None else f"{report['verdict']}: {report['reason']}", self.names[card])
+        return False
 
     def _avoids(self, card: Card, lease: Lease) -> bool:
         """Whether another card of this worker is to try what has failed on this one."""
