@@ -109,3 +109,25 @@ def test_what_they_become() -> None:
 )  # fmt: skip
 def test_a_shortcut_shows(right: str, wrong: str, inputs: str, arguments: str, probe: str, verdict: Compare) -> None:
     check_shortcut(verdict, right, wrong, inputs, arguments, "pass", probe)
+
+
+def test_steps_of_integers_in_order_become_uneven() -> None:
+    starts = torch.arange(0, 330, 10) + torch.randint(0, 9, (33,), generator=torch.Generator().manual_seed(4))
+    (new,) = variations.fill("uneven steps", [starts], torch.Generator().manual_seed(1))
+    assert isinstance(new, Tensor)
+    steps = new.diff()
+    assert (int(new[0]), int(new[-1])) == (int(starts[0]), int(starts[-1]))
+    assert int(steps.min()) == 0
+    assert int(steps.max()) > 100
+    for other in (torch.arange(40), starts.flip(0), torch.randperm(40), torch.tensor([1, 5, 9]), starts.float()):
+        with pytest.raises(CannotVary):
+            variations.fill("uneven steps", [other], torch.Generator().manual_seed(1))
+
+
+def test_a_row_that_is_longer_than_drawn_ones_shows(verdict: Compare) -> None:
+    right = "return torch.segment_reduce(x, 'sum', offsets=o)"
+    wrong = "e = torch.minimum(o[1:], o[:-1] + 40); return torch.stack([x[a:b].sum(0) for a, b in zip(o.tolist(), e.tolist())])"
+    starts = (
+        "torch.cat([torch.tensor([0]), torch.arange(20, 300, 20) + torch.randint(0, 9, (14,)), torch.tensor([320])])"
+    )
+    check_shortcut(verdict, right, wrong, f"[torch.randn(320, 8), {starts}]", "x, o", "pass", "uneven steps")

@@ -234,6 +234,11 @@ VARIATIONS = (
         milder=("integers sorted along one axis",),
     ),
     Variation(
+        "uneven steps",
+        "integers in order with large steps and none: groups of nothing, and one that is long",
+        outside=False,
+    ),
+    Variation(
         "truth rows",
         "of truth values, rows that are all true, all false, or so but for one: what takes them for mixed shows",
         outside=False,

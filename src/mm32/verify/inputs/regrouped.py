@@ -114,6 +114,24 @@ def in_order(values: Sequence[object], generator: torch.Generator, both: bool = 
     return changed(out, values)
 
 
+def uneven(values: Sequence[object], generator: torch.Generator) -> list[object]:
+    """Of integers in order along the last axis, where groups begin, say, three steps of four become 0 and what they were is added
+    to one other: groups of nothing, and one that is long. Steps that are all alike stay, as those of positions."""
+    out = list(values)
+    for i, t in enumerate(values):
+        if not isinstance(t, Tensor) or t.dtype not in WIDEST or not t.dim() or t.shape[-1] < ORDERED:
+            continue
+        steps = t.to(torch.int64).diff(dim=-1)
+        if bool((steps < 0).any()) or bool((steps == steps.reshape(-1)[0]).all()):
+            continue
+        stays = torch.rand(steps.shape, generator=generator, device=t.device) < 0.25
+        longest = torch.randint(0, steps.shape[-1], (*steps.shape[:-1], 1), generator=generator, device=t.device)
+        gone = (steps * ~stays).sum(-1, keepdim=True)
+        steps = (steps * stays).scatter_add_(-1, longest, gone)
+        out[i] = like(t, torch.cat([t[..., :1].long(), t[..., :1] + steps.cumsum(-1)], -1))
+    return changed(out, values)
+
+
 def truth_rows(values: Sequence[object], generator: torch.Generator, whole: bool = True) -> list[object]:
     """Of truth values, a third of the rows along the last axis are all true or all false, `whole` or but for one entry."""
     out = list(values)

@@ -651,6 +651,7 @@ SPECIAL: dict[str, Callable[[Sequence[object], torch.Generator], list[object]]] 
     "zeros among integers": regrouped.with_zeros,
     "sorted integers": regrouped.in_order,
     "integers sorted along one axis": partial(regrouped.in_order, both=False),
+    "uneven steps": regrouped.uneven,
     "truth rows": regrouped.truth_rows,
     "truth rows but for one": partial(regrouped.truth_rows, whole=False),
     "chained": regrouped.chained,
