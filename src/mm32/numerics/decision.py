@@ -44,15 +44,13 @@ WIDE = 6  # powers of two, as above, from which on it spans much
 SPARSE = 32  # sampled elements that are not 0, of SAMPLES, below which it may
 MISSED = 2  # powers of two by which one of the other places exceeds the sample, above which it does
 LONG_K = 65536  # K from which lo is scaled whatever the data are
-SMALL_OF_LARGEST = (
-    -28
-)  # what is less than 2^this of the largest element is small with a scaled lo, where rows are read whole
+# What is less than 2^this of the largest element is small with a scaled lo, where rows are read whole.
+SMALL_OF_LARGEST = -28
 SMALL_LEVELS = 4  # steps in which elements are told small
 SMALLER = 4  # powers of two of a step
 EXCEEDS = 4  # powers of two by which elements beside the sample exceed it, from which on small ones count
-LOST = (
-    24  # powers of two by which most elements of an outlier's row are below the largest one: fp32 loses them beside it
-)
+# Powers of two by which most elements of an outlier's row are below the largest one: fp32 loses them beside it.
+LOST = 24
 FEW_BIG = 4  # sampled elements, at most, that come near an outlier
 
 # The accept test: places of K where elements of a row of A and of a column of B are large.
