@@ -26,18 +26,17 @@ def run(comparison: Comparison) -> tuple[dict[str, Any], str] | None:
         return None
     comparison.inputs = comparison.own_inputs(own)
     comparison.give(comparison.inputs)
-    result, undecided = Judgement(), 0
+    result: Judgement | None = None
+    why_not = ""
     for seed in seeds:
         comparison.forward(seed)
         truths = comparison.truth.of(seed, comparison.right)
         if why_not := comparison.own_error(truths):
-            undecided += 1
-            reason = why_not
             continue
         result = comparison.judge_output(comparison.output(seed), truths, "probe rare draws")
         if not result.same:
             break
-    if undecided == len(seeds):
-        return {"status": "skipped", "reason": reason}, ""
+    if result is None:
+        return {"status": "skipped", "reason": why_not}, ""
     said = "" if result.same else result.reason
     return {"status": "same" if result.same else "different", **judgement_record(result)}, said
