@@ -776,6 +776,7 @@ TELLS = f"import os, torch\nprint({THREADS})\n{RIGHT}"
 REFUSES = f"import os, torch\nraise SyntaxError(' '.join(map(str, ({THREADS}))))\n"
 
 
+@pytest.mark.slow
 def test_the_processes_of_a_batch_have_their_share(
     scripts: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -224,7 +224,7 @@ def get_inputs():
 """
 
 
-@pytest.mark.parametrize("after", [1.0, 0.1])
+@pytest.mark.parametrize("after", [1.0, pytest.param(0.1, marks=pytest.mark.slow)])
 def test_a_machine_that_has_become_slower_makes_nobody_suspect(
     run: Run, monkeypatch: pytest.MonkeyPatch, after: float
 ) -> None:
