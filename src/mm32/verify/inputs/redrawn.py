@@ -81,8 +81,9 @@ class Redraw(Mode):
         if self._fractions and name in ("aten::rand", "aten::rand_like", "aten::uniform_") and out.is_floating_point():
             given = arguments(func, args, kwargs)
             if (given.get("from", 0), given.get("to", 1)) == (0, 1):
-                steps = self._others((out.double() * FRACTIONS).long(), 0, FRACTIONS - 1)
-                out.copy_(torch.where(steps == (out.double() * FRACTIONS).long(), out.double(), steps / FRACTIONS))
+                own = (out.double() * FRACTIONS).long()
+                steps = self._others(own, 0, FRACTIONS - 1)
+                out.copy_(torch.where(steps == own, out.double(), steps / FRACTIONS))
             return out
         if name not in ("aten::randint", "aten::randint_like", "aten::random_") or not isinstance(out, Tensor):
             return out

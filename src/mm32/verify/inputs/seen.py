@@ -25,9 +25,8 @@ class Seen:
         self.values: dict[int, set[float]] = {}  # of inputs of few values, those that they had
         # Of matrices with a structure, the first one, and which of their entries were the same in all.
         self.fixed: dict[int, tuple[Tensor, Tensor]] = {}
-        self.whole: dict[
-            int, tuple[float, float]
-        ] = {}  # of inputs of whole numbers that probes leave alone, their range
+        # Of inputs of whole numbers that probes leave alone, their range.
+        self.whole: dict[int, tuple[float, float]] = {}
         self.empty = False  # whether a list among them was empty in all
         self.arranged: dict[int, list[str]] = {}  # how rows of integers and truth values were arranged in all
 

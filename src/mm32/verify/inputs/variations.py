@@ -7,7 +7,7 @@ data, or fails on them, the variation does not apply: the reference's process tr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -509,41 +509,45 @@ def _distributions(values: Sequence[object], generator: torch.Generator, zeros: 
     return changed(out, values)
 
 
+def _square_matrices(values: Sequence[object]) -> Iterator[tuple[int, Tensor]]:
+    """Those inputs that hold square matrices of floating point, neither tiny nor too large to be taken apart."""
+    for i, t in enumerate(values):
+        if not isinstance(t, Tensor) or not t.is_floating_point() or t.dim() < 2 or t.shape[-1] != t.shape[-2]:
+            continue
+        if 3 <= t.shape[-1] <= CORNER and t.numel() <= LOOKED_AT:
+            yield i, t
+
+
+def _of_spectrum(vectors: Tensor, sizes: Tensor) -> Tensor:
+    """The symmetric matrices with these eigenvectors and eigenvalues."""
+    new = (vectors * sizes.unsqueeze(-2)) @ vectors.mT
+    return (new + new.mT) / 2
+
+
 def _conditioned(values: Sequence[object], generator: torch.Generator) -> list[object]:
     """Matrices that are positive definite, with their own eigenvectors and a spectrum of another condition."""
     out = list(values)
-    for i, t in enumerate(values):
-        if not isinstance(t, Tensor) or not t.is_floating_point() or t.dim() < 2 or t.shape[-1] != t.shape[-2]:
-            continue
-        if not 3 <= t.shape[-1] <= CORNER or t.numel() > LOOKED_AT or not torch.equal(t, t.mT):
-            continue
+    for i, t in _square_matrices(values):
         wide = t.detach().double()
-        if bool(torch.linalg.cholesky_ex(wide).info.any()):
+        if not torch.equal(t, t.mT) or bool(torch.linalg.cholesky_ex(wide).info.any()):
             continue
         sizes, vectors = torch.linalg.eigh(wide)
         spectrum = torch.logspace(-CONDITION, 0, t.shape[-1], base=2, dtype=torch.float64, device=t.device)
-        new = (vectors * (sizes[..., -1:] * spectrum).unsqueeze(-2)) @ vectors.mT
-        out[i] = like(t, (new + new.mT) / 2)
+        out[i] = like(t, _of_spectrum(vectors, sizes[..., -1:] * spectrum))
     return changed(out, values)
 
 
-def _square(
-    values: Sequence[object], change: Callable[[Tensor, str], Tensor | None], masks: bool = False
-) -> list[object]:
+def _structured(values: Sequence[object], change: Callable[[Tensor, str], Tensor], masks: bool = False) -> list[object]:
     """With others in place of symmetric and triangular matrices: what `change` makes of them in float64, by their structure.
     Those of few values, such as graphs, count with `masks` if they are symmetric; triangular ones say who may see whom."""
     out = list(values)
-    for i, t in enumerate(values):
-        if not isinstance(t, Tensor) or not t.is_floating_point() or t.dim() < 2 or t.shape[-1] != t.shape[-2]:
-            continue
-        if not 3 <= t.shape[-1] <= CORNER or t.numel() > LOOKED_AT or not bool(t.isfinite().all()):
-            continue
+    for i, t in _square_matrices(values):
         of = structure(t)
         is_mask = 0 < len(few_values(t) or ()) <= MASK_VALUES
         if of not in ("symmetric", "triangular") or (is_mask and not (masks and of == "symmetric")):
             continue
-        if (new := change(t.detach().double(), of)) is not None:
-            out[i] = like(t, new)
+        if bool(t.isfinite().all()):
+            out[i] = like(t, change(t.detach().double(), of))
     return changed(out, values)
 
 
@@ -558,7 +562,7 @@ def _isolated(values: Sequence[object], generator: torch.Generator) -> list[obje
             gone = gone & ~torch.eye(t.shape[-1], dtype=torch.bool, device=t.device)
         return t.masked_fill(gone, 0.0)
 
-    return _square(values, change, masks=True)
+    return _structured(values, change, masks=True)
 
 
 def _indefinite(values: Sequence[object], generator: torch.Generator) -> list[object]:
@@ -570,10 +574,9 @@ def _indefinite(values: Sequence[object], generator: torch.Generator) -> list[ob
         if of == "triangular":
             return t * signs.unsqueeze(-1)
         sizes, vectors = torch.linalg.eigh(t)
-        new = (vectors * (sizes * signs).unsqueeze(-2)) @ vectors.mT
-        return (new + new.mT) / 2
+        return _of_spectrum(vectors, sizes * signs)
 
-    return _square(values, change)
+    return _structured(values, change)
 
 
 def _isotropic(values: Sequence[object], generator: torch.Generator) -> list[object]:
@@ -585,7 +588,7 @@ def _isotropic(values: Sequence[object], generator: torch.Generator) -> list[obj
         several = t.dim() > 2 and t[..., 0, 0].numel() > 1
         return torch.where(few(t[..., 0, 0], 3, generator)[..., None, None], new, t) if several else new
 
-    return _square(values, change)
+    return _structured(values, change)
 
 
 def _wide_integers(values: Sequence[object], generator: torch.Generator, products: bool = True) -> list[object]:

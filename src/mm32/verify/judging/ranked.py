@@ -89,7 +89,6 @@ def others(out: Any, found: Ranked, chosen: Tensor) -> Any:
     places = torch.where(changed, picked, places)
     if isinstance(out, Tensor):
         return places
-    dim = found.dim if places.dim() == found.t.dim() else None
-    at = places if dim is not None else places.unsqueeze(found.dim)
+    at = places if places.dim() == found.t.dim() else places.unsqueeze(found.dim)
     values = found.t.gather(found.dim, at).reshape(places.shape)
     return torch.where(changed, values, out[0]), places
