@@ -19,7 +19,7 @@ from .judging import diagnosis, picture, selftest, state
 from .judging.bounds import Truth
 from .judging.judge import DECIDED_BY_ROUNDING, Judgement, as_tensors, judge, same_bits, shape_of
 from .judging.likeness import Likeness
-from .probing import PassedProbe, Probing
+from .probing import PassedProbe, Probing, far_data
 from .report import judgement_record
 from .stop import Stop
 from .text import shortened
@@ -249,6 +249,8 @@ class Comparison:
             why_not = self.own_error(truths, trial=True)
         if why_not:
             raise Stop(Verdict.NO_VERDICT, why_not)
+        if mixed:
+            far_data.allow_mixed(truths, self.truth.decays)
         for truth in truths:
             truth.hold_to_bits()
         return truths, mixed, left

@@ -59,6 +59,9 @@ COUNTED_SHARE = 2.0**-20  # of the largest column, or entry: smaller ones are no
 SMALL_ERROR = 2.0**-10
 SMALL_SHARE = 1 / 256
 SIZE_BOUND = 16.0  # u of the whole's size that each of the entries of one size may be off
+# The same of all entries of a row or a column, by a Fourier transform along others: its errors are of its input's size, which a
+# filter may make several times smaller.
+PLACE_BOUND = 32.0
 MIN_WRONG_OF_SIZE = 2  # how many of them are wrong at least
 SMALLEST_SIZE = 2.0**-100  # far above where fp32's bits become fewer
 DECIDED_BY_ROUNDING = 0.25  # of its size a disturbed run moves an output, of which rounding then decides single entries
@@ -319,7 +322,7 @@ def _judge_columns(got: Tensor, truth: Truth, errors: Errors, bounds: Errors) ->
 def _judge_rows(got: Tensor, truth: Truth, bounds: Errors) -> str:
     """Which row is wrong by itself, of data of which few rows are unlike the others; empty if none is. A row is what the last
     axis runs over. Its error may be what columns' may be: so many times the whole's bound or the reference's own there, and as
-    many u of the whole's size as a Fourier transform over rows may reach."""
+    many u of the size of the rows beside it, along any axis, as a Fourier transform over rows may reach."""
     exact = truth.exact
     if not truth.by_row or not _has_parts(truth) or truth.u != U32 or got.is_complex() or got.dim() < 2:
         return ""
@@ -328,8 +331,8 @@ def _judge_rows(got: Tensor, truth: Truth, bounds: Errors) -> str:
         return ""
     c, r, x = (widened(t).reshape(-1, length) for t in (got, truth.reference, exact))
     off, usual, size = (torch.linalg.vector_norm(t, dim=-1) for t in (c - x, r - x, x))
-    least = SIZE_BOUND * U32 * truth.scale() * length**0.5
-    allowed = torch.maximum(OWN_COLUMN_FACTOR * usual, COLUMN_FACTOR * bounds.normwise * size).clamp_min(least)
+    least = PLACE_BOUND * U32 * _beside(size.reshape(got.shape[:-1])).reshape(-1).clamp_min(truth.scale() * length**0.5)
+    allowed = torch.maximum(torch.maximum(OWN_COLUMN_FACTOR * usual, COLUMN_FACTOR * bounds.normwise * size), least)
     wrong = ~(off <= allowed) & (size > COUNTED_SHARE * size.max())
     if not bool(wrong.any()):
         return ""
@@ -338,6 +341,12 @@ def _judge_rows(got: Tensor, truth: Truth, bounds: Errors) -> str:
         f"{truth.path}: row {at} of {len(size)} has normwise error {float(off[at] / size[at]):.3g}, the reference's "
         f"{float(usual[at] / size[at]):.3g}, above the bound {float(allowed[at] / size[at]):.3g}"
     )
+
+
+def _beside(size: Tensor) -> Tensor:
+    """Of each row, the root mean square of the norms of those beside it, along the axis where that is the largest."""
+    means = [size.square().mean(axis, keepdim=True).expand_as(size) for axis in range(size.dim())]
+    return torch.stack(means).amax(0).sqrt()
 
 
 def _judge_imaginary(got: Tensor, truth: Truth, errors: Errors, bounds: Errors) -> str:
@@ -372,7 +381,7 @@ def _judge_axis(got: Tensor, truth: Truth, errors: Errors, bounds: Errors, axis:
         least = DISTURBED_COLUMN_FACTOR
     allowed = (OWN_COLUMN_FACTOR * usual).clamp_min(least * bounds.normwise)
     if columns > MOST_PARTS and got.numel() < MANY_ROWS * columns:
-        allowed = torch.maximum(allowed, SIZE_BOUND * U32 * truth.scale() * (got.numel() / columns) ** 0.5 / size)
+        allowed = torch.maximum(allowed, PLACE_BOUND * U32 * truth.scale() * (got.numel() / columns) ** 0.5 / size)
     wrong = (off > allowed) & counted
     if not bool(wrong.any()):
         return ""

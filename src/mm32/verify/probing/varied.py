@@ -25,6 +25,7 @@ from ..judging.likeness import FINE
 from ..judging.odd_values import INF_HINT, SPREAD_HINT
 from ..judging.widened import disturbed_again, unsteady, widen
 from ..report import judgement_record
+from . import far_data
 from .odd_answers import OddAnswers
 from .prober import LATE, RAISES, UNSET
 
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
 DECIDES = "rounding decides the reference's own answer there"
 MANY_TERMS = "sums have many terms there even so"
 DISTURBED = 3  # probes that needed a disturbed float64 run, after which the others get one at once
-# Of extreme data: how many times what the disturbed run moves an output by counts, and how much of it at least. The power of two
-# of x log2(e), which is honest, is off by several roundings of x, which are thousands.
-MORE, GROSS = 4.0, 2.0**-9
 ELSEWHERE = 4  # times that NaN and Infs are put elsewhere
 # Entries of an output whose bound is found anew where sums of equal terms may explain an error.
 MOST_EQUAL = {"cpu": 1 << 24, "cuda": 1 << 26}
@@ -48,11 +46,6 @@ FIRST = 6
 SLOW_TRIAL = 1.5  # seconds of a trial with its judging, above which these data come last
 DRAWS = 2  # of impulses where the output has few entries: one may be right by chance
 
-# Where logarithms of decays add up to hundreds and thousands, exponentials of differences of their sums are off by as many u.
-FAR_DECAYS = {"times 100": GROSS, "graded": GROSS, "steady": GROSS, "planted": 2.0**-15}
-FAR_DECAYS |= {v.name: GROSS for v in (*VARIATIONS, *MILDER.values()) if v.rare}
-# Where few entries are 100000 times as large as the others, a sum in order is less accurate beside them than the reference's sum.
-ROUGH = {"rare large rows": 2.0**-17}
 # Parameters with which the reference itself may lose most of its bits.
 ENLARGED = {"large parameters", "parameters times 4", "parameters times 2"}
 MOST_INPUTS = 24  # in which a NaN is put one after the other
@@ -328,13 +321,7 @@ class VariedProbes(OddAnswers):
             truth.either = variation.name == "an Inf"
             truth.spreads, truth.spread = variation.spreads, spread.get(truth.path)
             truth.by_row = variation.rare
-            gross = GROSS if variation.extreme else FAR_DECAYS.get(variation.name, 0.0) if self.truth.decays else 0.0
-            gross = max(gross, ROUGH.get(variation.name, 0.0))
-            truth.extreme |= variation.equal or gross > 0
-            truth.steep = not variation.state and not gross
-            if gross and truth.noise is not None:
-                truth.noise.normwise = max(MORE * truth.noise.normwise, gross)
-                truth.noise.componentwise = max(MORE * truth.noise.componentwise, gross / U32)
+            far_data.allow(truth, variation, self.truth.decays)
             truth.free, truth.compares = free.get(truth.path), compares
             integers = isinstance(truth.reference, Tensor) and truth.u == 0
             odd = variation.odd and integers and truth.reference.dtype != torch.bool

@@ -49,7 +49,7 @@ KEPT_INPUTS = 2 << 30  # bytes of inputs up to which those that variations start
 SHARE = 16
 SEEDS_TRIED, SEEDS_SECONDS = 20_000, 1.0  # of which single draws are rare ones, and how long these are looked for
 REPEATED = 1_000_003  # between the seeds of disturbed runs of the same data
-# A loop over a sequence with so many multiplications and exponentials has decays, whose products an honest kernel computes as
+# A loop over a sequence has so many multiplications. With exponentials it has decays, whose products an honest kernel computes as
 # exponentials of differences of sums.
 RECURRENT, EXPONENTIALS = 32, {"exp", "exp2"}
 
@@ -337,6 +337,7 @@ class ReferenceRunner(ScriptRunner):
                 "value": {"exact": self.copy(found.output), "rows": rows, "loose": found.loose},
                 "lengths": found.lengths,
                 "products": found.products,
+                "recurrent": found.multiplications >= RECURRENT,
                 "decays": found.multiplications >= RECURRENT and bool(self.operators() & EXPONENTIALS),
                 "noise": found.noise,
                 "unordered": found.unordered,

@@ -1,0 +1,46 @@
+"""What rounding makes of data far from the usual, beyond what a disturbed float64 run shows."""
+
+from __future__ import annotations
+
+from ..inputs.catalogue import MILDER, MIXED, VARIATIONS, Variation
+from ..judging.bounds import U32, Truth
+
+# Of extreme data: how many times what the disturbed run moves an output by counts, and how much of it at least. The power of two
+# of x log2(e), which is honest, is off by several roundings of x, which are thousands.
+MORE, GROSS = 4.0, 2.0**-9
+# Of data of which some rows are far from the usual.
+ROWS = 2.0**-15
+# Where logarithms of decays add up to hundreds and thousands, exponentials of differences of their sums are off by as many u.
+FAR_DECAYS = {"times 100": GROSS, "graded": GROSS, "steady": GROSS, "planted": ROWS, MIXED: ROWS, "pointers": ROWS}
+FAR_DECAYS |= {v.name: GROSS for v in (*VARIATIONS, *MILDER.values()) if v.rare}
+# Where few entries are 100000 times as large as the others, a sum in order is less accurate beside them than the reference's sum.
+ROUGH = {"rare large rows": 2.0**-17}
+
+
+def least_error(name: str, extreme: bool, decays: bool) -> float:
+    """How far an output may be off, of its size, for data of this name; 0 where only a disturbed run says it."""
+    gross = GROSS if extreme else FAR_DECAYS.get(name, 0.0) if decays else 0.0
+    return max(gross, ROUGH.get(name, 0.0))
+
+
+def allow(truth: Truth, variation: Variation, decays: bool) -> None:
+    """Widen a truth's bounds by what these data allow. `decays`: the model multiplies by exponentials step by step."""
+    gross = least_error(variation.name, variation.extreme, decays)
+    truth.extreme |= variation.equal or gross > 0
+    truth.steep = not variation.state and not gross
+    widen(truth, gross)
+
+
+def allow_mixed(truths: list[Truth], decays: bool) -> None:
+    """The same of a trial whose rows are those of several variations."""
+    gross = least_error(MIXED, extreme=False, decays=decays)
+    for truth in truths:
+        truth.extreme |= gross > 0
+        widen(truth, gross)
+
+
+def widen(truth: Truth, gross: float) -> None:
+    if gross and truth.noise is not None:
+        truth.noise.normwise = max(MORE * truth.noise.normwise, gross)
+        truth.noise.componentwise = max(MORE * truth.noise.componentwise, gross / U32)
+        truth.forget()
