@@ -74,6 +74,20 @@ VARIATIONS = (
         outside=False,
     ),
     Variation(
+        "single parameters",
+        "parameters of one number 32 times as large and a 32nd, in turn: what is settled sooner for usual ones shows",
+        state=True,
+        outside=False,
+        milder=("single parameters times 4",),
+    ),
+    Variation(
+        "single parameters turned",
+        "the same, those a 32nd that were 32 times as large",
+        state=True,
+        outside=False,
+        milder=("single parameters turned times 4",),
+    ),
+    Variation(
         "planted",
         "its own data, but for a few rows that are 4 to 12 times as large: what is left out because it is mostly small shows",
     ),
@@ -247,7 +261,7 @@ VARIATIONS = (
     ),
     Variation(
         "chained",
-        "of square matrices of zeros and ones, a path through all rows: a search of few steps shows",
+        "of square matrices of zeros and ones, and of pairs of integers, a path through all: a search of few steps shows",
         outside=False,
         ties=True,
     ),
@@ -268,6 +282,10 @@ VARIATIONS = (
         "clustered",
         "rows that are nearly copies of a few: what takes neighbours for rare shows",
         ties=True,
+    ),
+    Variation(
+        "stepping",
+        "places and boxes in chains, each a small step from the one before: a search or a suppression of few rounds shows",
     ),
     Variation(
         "edges",
@@ -402,6 +420,15 @@ MILDER = {
                 outside=False,
             )
             for by in (4, 2)
+        ),
+        *(
+            Variation(
+                f"single parameters {turned}times 4",
+                "parameters of one number 4 times as large and a quarter, in turn: what is settled sooner for usual ones shows",
+                state=True,
+                outside=False,
+            )
+            for turned in ("", "turned ")
         ),
         *(
             Variation(

@@ -11,6 +11,7 @@ from .contents import LEAST, ORDERED, SQUARE, WIDEST, changed, few, like
 
 BLOCK = 2  # changes along a row of truth values that are one block
 MOSTLY = 0.9  # of a row's integers become one number
+MANY_ROWS = 16  # of truth values, from which on a third of them is changed
 MOVED, END = 64, 8  # of a row: one entry in so many becomes another, and none in so small a part at either end
 
 
@@ -27,7 +28,7 @@ def replaced(
     for i, t, whole in _apart(values):
         if steady is not None and i not in steady:
             continue
-        alike = _same_sums(whole)
+        alike = same_sums(whole)
         axis = t.dim() - 1 if alike else _longest(t)
         rows = whole.movedim(axis, -1)
         new = torch.where(_are_in_order(rows), rows, _others(rows, generator, exchange or alike)).movedim(-1, axis)
@@ -80,7 +81,7 @@ def repeated(values: Sequence[object], generator: torch.Generator) -> list[objec
     has no order."""
     out = list(values)
     for i, t, whole in _apart(values):
-        if t.dtype not in WIDEST or _same_sums(whole):
+        if t.dtype not in WIDEST or same_sums(whole):
             continue
         axis = _longest(t)
         rows = whole.movedim(axis, -1)
@@ -102,7 +103,7 @@ def in_order(values: Sequence[object], generator: torch.Generator, both: bool = 
     truth values, along the last axis and, with `both`, along the one before as well."""
     out = list(values)
     for i, t, whole in _apart(values):
-        if _same_sums(whole):
+        if same_sums(whole):
             continue
         two = bool(((whole == whole.min()) | (whole == whole.max())).all())
         falling = bool(torch.randint(0, 2, (), generator=generator, device=t.device))
@@ -133,39 +134,23 @@ def uneven(values: Sequence[object], generator: torch.Generator) -> list[object]
 
 
 def truth_rows(values: Sequence[object], generator: torch.Generator, whole: bool = True) -> list[object]:
-    """Of truth values, a third of the rows along the last axis are all true or all false, `whole` or but for one entry."""
+    """Of truth values, a third of the rows along the last axis, of few rows half of them, are all true or all false, `whole` or
+    but for one entry."""
     out = list(values)
     for i, t, _ in _apart(values):
         if t.dtype != torch.bool or t.dim() < 2 or t.shape[-1] < LEAST:
             continue
         scores = torch.rand(t.shape, generator=generator, device=t.device)
         one = scores == scores.amax(-1, keepdim=True)
-        kind = torch.randint(0, 4 if whole else 2, (*t.shape[:-1], 1), generator=generator, device=t.device)
-        new = torch.where(kind == 0, one, torch.where(kind == 1, ~one, kind == 2))
-        out[i] = like(t, torch.where(few(t[..., :1], 3, generator), new, t))
-    return changed(out, values)
-
-
-def chained(values: Sequence[object], generator: torch.Generator) -> list[object]:
-    """Of square matrices of zeros and ones (or truth values), the places of the ones become a path through all rows, in random
-    order; the diagonal stays, and so do symmetric ones. Not of those with blocks or triangles of ones, nor where all rows or
-    columns add up to the same, as one-hot labels and permutations do."""
-    out = list(values)
-    for i, t in enumerate(values):
-        if not isinstance(t, Tensor) or t.is_complex() or t.dim() < 2 or t.shape[-1] != t.shape[-2]:
-            continue
-        if not ORDERED <= t.shape[-1] <= SQUARE or not bool(((t == 0) | (t == 1)).all()):
-            continue
-        ones = t != 0
-        symmetric = torch.equal(ones, ones.mT)
-        whole = ones.to(torch.int64)
-        if _same_sums(whole) or _same_sums(whole.mT) or (belongs_together(whole, truth=True) and not symmetric):
-            continue
-        order = torch.rand(t.shape[-1], generator=generator, device=t.device).argsort()
-        path = torch.zeros_like(ones)
-        path[..., order[:-1], order[1:]] = True
-        path |= ones & torch.eye(t.shape[-1], dtype=torch.bool, device=t.device)
-        out[i] = like(t, path | path.mT if symmetric else path)
+        rows = few(t[..., :1], 3 if t.numel() >= MANY_ROWS * t.shape[-1] else 2, generator)
+        # In turn, so that a few rows are of all kinds: all false first.
+        kind = (rows.reshape(-1).cumsum(0) - 1).reshape(rows.shape) % (4 if whole else 2)
+        new = (
+            torch.where(kind == 3, one, torch.where(kind == 2, ~one, kind == 1))
+            if whole
+            else torch.where(kind == 0, one, ~one)
+        )
+        out[i] = like(t, torch.where(rows, new, t))
     return changed(out, values)
 
 
@@ -209,7 +194,7 @@ def _are_in_order(rows: Tensor) -> Tensor:
     return (steps >= 0).all(-1, keepdim=True) | (steps <= 0).all(-1, keepdim=True)
 
 
-def _same_sums(t: Tensor) -> bool:
+def same_sums(t: Tensor) -> bool:
     """Whether rows add up to one sum, as one-hot labels do."""
     sums = t.sum(-1).reshape(-1)
     return sums.numel() > 1 and bool((sums == sums[0]).all())

@@ -15,6 +15,7 @@ from .contents import CannotVary, structure
 
 LARGE = 8.0  # how many times as large "large parameters" are
 NEAR, FAR = 0.5, 4.0  # sizes of what replaces zeros in them: exp, sigmoid and tanh of 4 are far from those of 0
+APART = 32.0  # how many times as large, and as small, "single parameters" become
 NEGATIVE = 4  # of the entries of a parameter that is all one positive number, one in so many becomes negative
 CHANGED = 16  # one in so many truth values that are all the same becomes the other
 FEWER = 4  # one in so many integers that are all the same becomes another
@@ -150,6 +151,17 @@ def enlarge(model: nn.Module, generator: torch.Generator, by: float = LARGE) -> 
             # the terms of a product with it, so that this is as large as one with one term
             terms = max(1, t.numel() // len(t)) if t.dim() > 1 else 1
             t.copy_(size * (1 - 2 * ((place + first) % 2)) * (by / LARGE / terms**0.5))
+
+
+def move_apart(model: nn.Module, generator: torch.Generator, by: float = APART, turned: bool = False) -> None:
+    """Of the parameters of one number every second one becomes `by` times what it is, and the others as small a part; the other
+    way round if `turned`. Raises CannotVary, with nothing to report, where there are none but zeros."""
+    with torch.no_grad():
+        some = [t for t in _floats(model, "parameters") if t.numel() == 1 and bool(t.any())]
+        if not some:
+            raise CannotVary("")
+        for i, t in enumerate(some):
+            t.mul_(by if (i % 2 == 0) != turned else 1 / by)
 
 
 def exchange(

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from . import regrouped
+from . import chains, regrouped
 from .catalogue import BY_NAME, LATER_INPUT, MIXED, OTHERS
 from .contents import (
     CORNER,
@@ -657,7 +657,8 @@ SPECIAL: dict[str, Callable[[Sequence[object], torch.Generator], list[object]]] 
     "uneven steps": regrouped.uneven,
     "truth rows": regrouped.truth_rows,
     "truth rows but for one": partial(regrouped.truth_rows, whole=False),
-    "chained": regrouped.chained,
+    "chained": chains.chained,
+    "stepping": chains.stepping,
     "relabelled": regrouped.relabelled,
     "wide integers": _wide_integers,
     "wide sums": partial(_wide_integers, products=False),  # "wide integers" of a model without products

@@ -47,7 +47,9 @@ SLOW_TRIAL = 1.5  # seconds of a trial with its judging, above which these data 
 DRAWS = 2  # of impulses where the output has few entries: one may be right by chance
 
 # Parameters with which the reference itself may lose most of its bits.
-ENLARGED = {"large parameters", "parameters times 4", "parameters times 2"}
+ENLARGED = {"large parameters", "parameters times 4", "parameters times 2"} | {
+    f"single parameters{name}" for name in ("", " turned", " times 4", " turned times 4")
+}
 MOST_INPUTS = 24  # in which a NaN is put one after the other
 LACKS = "the candidate has no such tensors"
 

@@ -38,6 +38,10 @@ CHANGES: dict[str, Callable[[torch.nn.Module, torch.Generator], list[str] | None
     "parameters times 4": partial(states.enlarge, by=4.0),
     "parameters times 2": partial(states.enlarge, by=2.0),
     "small parameters": partial(states.enlarge, by=2.0**-10),
+    "single parameters": states.move_apart,
+    "single parameters turned": partial(states.move_apart, turned=True),
+    "single parameters times 4": partial(states.move_apart, by=4.0),
+    "single parameters turned times 4": partial(states.move_apart, by=4.0, turned=True),
 }
 BY_NAME = {
     variation.name: variation for variation in (*catalogue.VARIATIONS, *catalogue.MILDER.values(), *isolating.ISOLATING)

@@ -1,0 +1,111 @@
+"""Long ways: paths through graphs, and rows that are each near the one before, for searches that end after few steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from .contents import LEAST, ORDERED, SQUARE, WIDEST, changed, is_data, like
+from .regrouped import belongs_together, same_sums
+
+MOST_NODES = 1 << 20  # between the ends of integers that are taken for the numbers of nodes
+CHAIN = 32  # rows, each a step from the one before
+POSITIONS = 2, 4  # numbers of a row that may be a place or a box
+# Steps, of a box's size, or of what rows are usually apart: two neighbours overlap by half, two that are further apart do not.
+STEPS = 0.08, 0.16, 0.28
+
+
+def chained(values: Sequence[object], generator: torch.Generator) -> list[object]:
+    """Of square matrices of zeros and ones (or truth values), the places of the ones become a path through all rows, in random
+    order; the diagonal stays, and so do symmetric ones. Not of those with blocks or triangles of ones, nor where all rows or
+    columns add up to the same, as one-hot labels and permutations do. Two rows or columns of integers, such as the ends of
+    edges, become a path as well."""
+    out = list(values)
+    for i, t in enumerate(values):
+        if isinstance(t, Tensor) and t.dtype in WIDEST and t.dim() == 2 and 2 in t.shape:
+            out[i] = _path(t, generator)
+            continue
+        if not isinstance(t, Tensor) or t.is_complex() or t.dim() < 2 or t.shape[-1] != t.shape[-2]:
+            continue
+        if not ORDERED <= t.shape[-1] <= SQUARE or not bool(((t == 0) | (t == 1)).all()):
+            continue
+        ones = t != 0
+        symmetric = torch.equal(ones, ones.mT)
+        whole = ones.to(torch.int64)
+        if same_sums(whole) or same_sums(whole.mT) or (belongs_together(whole, truth=True) and not symmetric):
+            continue
+        order = torch.rand(t.shape[-1], generator=generator, device=t.device).argsort()
+        path = torch.zeros_like(ones)
+        path[..., order[:-1], order[1:]] = True
+        path |= ones & torch.eye(t.shape[-1], dtype=torch.bool, device=t.device)
+        out[i] = like(t, path | path.mT if symmetric else path)
+    return changed(out, values)
+
+
+def stepping(values: Sequence[object], generator: torch.Generator) -> list[object]:
+    """Of rows of two to four numbers, such as places and boxes, chains of copies of a row, each moved by a small step from the
+    one before. Vectors with a number for each row, such as scores, fall along each chain, and integers are those of the chain's
+    first row; all in random order."""
+    out = list(values)
+    rows = {t.shape[-2] for t in values if isinstance(t, Tensor) and _places(t)}
+    for count in rows:
+        length = min(CHAIN, count)
+        at = torch.arange(count, device=generator.device)
+        chain, link = at // length, at % length
+        order = torch.rand(count, generator=generator, device=generator.device).argsort()
+        falling = link.argsort(stable=True)  # the first of each chain, then the second of each
+        for i, t in enumerate(values):
+            if not isinstance(t, Tensor) or not t.dim():
+                continue
+            first = (chain * length).to(t.device)
+            if _places(t) and t.shape[-2] == count:
+                half = t.shape[-1] // 2
+                size = (
+                    (t[..., half:] - t[..., :half]).abs().mean(-1, keepdim=True)
+                    if t.shape[-1] == 4
+                    else t.std() / length
+                )
+                step = torch.tensor(STEPS, dtype=t.dtype, device=t.device)[chain.to(t.device) % len(STEPS), None]
+                moved = t.index_select(-2, first)
+                size = size.index_select(-2, first) if size.dim() else size
+                new = moved + link.to(t.device, t.dtype)[:, None] * step * size
+                out[i] = like(t, new.index_select(-2, order.to(t.device)))
+            elif t.shape[-1] == count and t.is_floating_point() and is_data(t):
+                new = torch.empty_like(t)
+                new[..., falling.to(t.device)] = t.sort(-1, descending=True).values
+                out[i] = like(t, new[..., order.to(t.device)])
+            elif t.shape[-1] == count and t.dtype in WIDEST:
+                out[i] = like(t, t.index_select(-1, first).index_select(-1, order.to(t.device)))
+    return changed(out, values)
+
+
+def _places(t: Tensor) -> bool:
+    return t.dim() > 1 and POSITIONS[0] <= t.shape[-1] <= POSITIONS[1] and t.shape[-2] >= ORDERED and is_data(t)
+
+
+def _path(t: Tensor, generator: torch.Generator) -> Tensor:
+    """Of pairs of integers, two rows or two columns: each begins where another one ends, through all numbers that both have
+    between their ends, in random order; pairs beyond that are such as came before. In pairs whose first number is never the
+    larger one, or each of which is there in both directions, that is so."""
+    pairs = (t if t.shape[0] == 2 else t.mT).to(torch.int64)
+    low, high = int(pairs.amin(1).max()), int(pairs.amax(1).min())
+    count = pairs.shape[1]
+    if count < LEAST or high - low < LEAST or high - low >= MOST_NODES:
+        return t
+    nodes = low + torch.rand(high - low + 1, generator=generator, device=t.device).argsort()
+    both = torch.equal(_sorted_pairs(pairs), _sorted_pairs(pairs.flip(0)))
+    steps = torch.arange(count // 2 if both else count, device=t.device) % (len(nodes) - 1)
+    new = torch.stack([nodes[steps], nodes[steps + 1]])
+    if both:
+        new = torch.cat([new, new.flip(0), new[:, : count % 2]], 1)
+    elif bool((pairs[0] <= pairs[1]).all()):
+        new = new.sort(0).values
+    return like(t, (new if t.shape[0] == 2 else new.mT).contiguous())
+
+
+def _sorted_pairs(pairs: Tensor) -> Tensor:
+    """Pairs in order, of which each row has one number."""
+    order = (pairs[0] * (int(pairs.max()) + 1) + pairs[1]).argsort()
+    return pairs[:, order]
