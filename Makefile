@@ -93,16 +93,16 @@ RUN_TESTS = $(BIN)/python -m pytest -n $(WORKERS)
 test: setup
 	$(RUN_TESTS) $(PYTEST)
 
-# Of tests/browser.py. A failure says what to do; tests that need a browser are then left out, and counted.
+# Of tests/support/browser.py. A failure says what to do; tests that need a browser are then left out, and counted.
 browser:
-	@if $(PYTHON) tests/browser.py; then exit 0; fi; \
+	@if $(PYTHON) tests/support/browser.py; then exit 0; fi; \
 	if [ "`id -u`" != 0 ] || ! command -v apt-get >/dev/null; then \
 	    echo "no Chromium, and no apt-get as root to install it with: install Chromium, so that it is on the PATH" >&2; exit 1; \
 	fi; \
 	echo "[browser] apt-get install chromium"; apt="timeout 120 apt-get -qq -o Acquire::Retries=1 -o Acquire::http::Timeout=10"; \
 	export DEBIAN_FRONTEND=noninteractive; $$apt update >/dev/null; \
 	$$apt install -y --no-install-recommends chromium >/dev/null; \
-	$(PYTHON) tests/browser.py || { echo "no Chromium: apt-get could not install it (is there a network?)" >&2; exit 1; }
+	$(PYTHON) tests/support/browser.py || { echo "no Chromium: apt-get could not install it (is there a network?)" >&2; exit 1; }
 
 $(OTHER_NVRTC): | .venv/.ready
 	@echo "[setup] $@"
@@ -122,13 +122,13 @@ budgets: $(OTHER_NVRTC)
 	@touch $@
 
 package: .venv/.package
-	@$(BIN)/python tests/shares.py package $(BIN)/python -m pytest --all -q tests/test_package.py
+	@$(BIN)/python tests/support/shares.py package $(BIN)/python -m pytest --all -q tests/test_package.py
 
 cubins: setup
 	$(BIN)/python benchmarks/prebuild.py
 
 lint: .venv/.lint
-	@$(BIN)/python tests/shares.py lint sh -exc '$(BIN)/ruff check .; $(BIN)/ruff format --check .; $(BIN)/mypy'
+	@$(BIN)/python tests/support/shares.py lint sh -exc '$(BIN)/ruff check .; $(BIN)/ruff format --check .; $(BIN)/mypy'
 
 format: .venv/.lint
 	$(BIN)/ruff check --fix .
@@ -140,7 +140,7 @@ format: .venv/.lint
 	@touch $@
 
 docs: .venv/.docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python tests/shares.py docs $(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python tests/support/shares.py docs $(BIN)/mkdocs build --strict
 
 tables: setup
 	$(BIN)/python benchmarks/tables.py

@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 import torch
 
-import browser
-import shares
-from bench_support import on_cpu  # noqa: F401 - a fixture
-from prepared_support import card  # noqa: F401 - a fixture
-from ranks import Ranks
+from support import browser, shares
+from support.bench import on_cpu  # noqa: F401 - a fixture
+from support.prepared import card  # noqa: F401 - a fixture
+from support.ranks import Ranks
 
 NO_GPU = "no CUDA device here"
 NO_SANITIZER = "no compute-sanitizer on the PATH"
@@ -236,8 +235,8 @@ def ranks() -> Iterator[Ranks]:
 @pytest.fixture
 def panels_only(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Without the tiles of the kernel tensorcore that split their own operands: those add up in another order of K."""
-    from gpu_support import forget_plans  # here: it asks mm32 for the planner, which some tests do without
     from mm32 import plan as planning
+    from support.gpu import forget_plans  # here: it asks mm32 for the planner, which some tests do without
 
     packing = tuple(tile for tile in planning.emulated.TENSOR_TILES if not tile.inline)
     monkeypatch.setattr(planning.emulated, "TENSOR_TILES", packing)
@@ -249,8 +248,8 @@ def panels_only(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def all_tiles(panels_only: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """For a test of a file in which the others have `panels_only`."""
-    from gpu_support import ALL_TILES, forget_plans
     from mm32 import plan as planning
+    from support.gpu import ALL_TILES, forget_plans
 
     monkeypatch.setattr(planning.emulated, "TENSOR_TILES", ALL_TILES)
     forget_plans()

@@ -15,13 +15,13 @@ import pytest
 import torch
 
 import mm32
-from gpu_support import MATRIX_STORES, UNIT, Placed
 from mm32 import gemm, numerics
 from mm32 import plan as planning
 from mm32.cuda import launch
 from mm32.numerics import BF16X6, FMA, FP16X3, SCALED_LO
 from mm32.numerics.decision import LONG_K, Decision
 from mm32.plan import Plan, Unplannable, cost, emulated
+from support.gpu import MATRIX_STORES, UNIT, Placed
 
 LAYOUTS = {"nn": ("row", "row"), "nt": ("row", "col"), "tn": ("col", "row"), "tt": ("col", "col")}
 KERNELS = ("tensorcore", "mma", "auto", "simt")

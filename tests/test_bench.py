@@ -11,12 +11,12 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from bench_support import row, text
 from mm32 import plan as planning
 from mm32.bench import command, measure, peers, record, sensors, suite, summary
 from mm32.bench.measure import Case
 from mm32.cli import app
 from mm32.install import pip_install
+from support.bench import row, text
 
 RECORD = Path(__file__).parent.parent / "benchmarks" / "results" / "nvidia-h200" / "main.json"
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-import driver_stub
 from mm32 import gemm, prepared
 from mm32.cuda import driver, launch
+from support import driver_stub
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import first_call

@@ -8,10 +8,10 @@ import io
 import pytest
 from typer.testing import CliRunner
 
-from bench_support import row, text
 from mm32.bench import formats, record, summary
 from mm32.bench.measure import Case
 from mm32.cli import app
+from support.bench import row, text
 
 
 def run(*arguments: object):

@@ -20,10 +20,7 @@ from hypothesis import given
 from hypothesis import settings as given_settings
 from hypothesis import strategies as st
 
-import driver_stub
 import mm32
-import simulated
-from gpu_support import MATRIX_STORES, OUT_STORES, Placed, Store
 from mm32 import cpu, gemm, prepared, settings
 from mm32 import plan as planning
 from mm32.cuda import blocks as running
@@ -35,8 +32,10 @@ from mm32.gemm import Gemm, from_layout
 from mm32.plan import H200, Plan, Unplannable, blocks, plan
 from mm32.plan.card import A100
 from mm32.plan.forms import SOURCES
-from plan_support import random_gemm
-from prepared_support import Executable, close
+from support import driver_stub, simulated
+from support.gpu import MATRIX_STORES, OUT_STORES, Placed, Store
+from support.plan import random_gemm
+from support.prepared import Executable, close
 
 MIB = 2**20
 

@@ -12,8 +12,8 @@ from torch.autograd import forward_ad
 from torch.func import grad, hessian, jvp
 
 import mm32
-from gpu_support import assert_close, reference
-from op_support import DEVICES, SHAPES, assert_same, make
+from support.gpu import assert_close, reference
+from support.ops import DEVICES, SHAPES, assert_same, make
 
 Function = Callable[..., torch.Tensor]
 

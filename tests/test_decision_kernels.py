@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-import simulated
-import simulated_decision
 from mm32 import gemm, numerics
 from mm32.numerics import BF16X6, FMA, FP16X3, SCALED_LO
 from mm32.numerics import decision as deciding
 from mm32.plan import H200, Card, Plan, cost, emulated
 from mm32.plan import plan as planned
+from support import simulated, simulated_decision
 
 pytestmark = pytest.mark.skipif(simulated.COMPILER is None, reason="no C++ compiler")
 Array = np.ndarray

@@ -12,12 +12,12 @@ import pytest
 import torch
 
 import mm32
-from gpu_support import assert_close, reference
 from mm32 import dropin
 from mm32 import plan as planning
 from mm32.activations import names
 from mm32.plan import KERNELS
-from op_support import DEVICES, make
+from support.gpu import assert_close, reference
+from support.ops import DEVICES, make
 
 gpu = pytest.mark.gpu
 EACH_KERNEL = pytest.mark.parametrize("kernel", ["auto", *KERNELS])

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 import mm32
-import simulated
 from mm32 import gemm, numerics
 from mm32.cuda import launch
 from mm32.plan import H200, Unplannable, direct, plan
 from mm32.plan.cost import Work
+from support import simulated
 
 simulate = pytest.mark.skipif(simulated.COMPILER is None, reason="no C++ compiler")
 Array = np.ndarray

@@ -25,9 +25,9 @@ import torch.distributed as dist
 from torch import nn
 
 import mm32
-from distributed_support import SCRIPTS, U, close, counted_packs, example
 from mm32 import activations, cpu
-from ranks import RankError, Ranks
+from support.distributed import SCRIPTS, U, close, counted_packs, example
+from support.ranks import RankError, Ranks
 
 
 def run(function: Callable[..., Any]) -> Callable[..., None]:

@@ -11,8 +11,8 @@ import torch.distributed as dist
 from torch import nn
 
 import mm32
-from distributed_support import U, close, counted_packs, example
-from ranks import Ranks
+from support.distributed import U, close, counted_packs, example
+from support.ranks import Ranks
 
 pytestmark = pytest.mark.gpu
 

@@ -17,11 +17,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import mm32
-from dropin_support import MISFITS, outcome
 from mm32 import dropin as module
 from mm32 import prepared
 from mm32.dropin import OPERATORS, DropIn, Left, Taken
 from mm32.gemm import Gemm
+from support.dropin import MISFITS, outcome
 
 
 class StandIn:

@@ -13,11 +13,11 @@ from torch._subclasses import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
 import mm32
-from dropin_support import APART, MISFITS, outcome
 from mm32 import dropin as module
 from mm32 import plan as planning
 from mm32.cuda import launch
 from mm32.dropin import OPERATORS, DropIn
+from support.dropin import APART, MISFITS, outcome
 
 pytestmark = pytest.mark.gpu
 

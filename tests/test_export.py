@@ -18,11 +18,11 @@ from types import ModuleType
 import pytest
 import torch
 
-from export_support import cuda_source, forms, inputs, loader, plan_of
 from mm32 import gemm
 from mm32 import plan as planning
 from mm32.export import export, export_script, write
 from mm32.plan import KERNELS
+from support.export import cuda_source, forms, inputs, loader, plan_of
 
 ROOT = Path(__file__).parent.parent
 

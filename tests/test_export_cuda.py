@@ -11,13 +11,13 @@ from dataclasses import replace
 
 import pytest
 
-from export_support import FORMS, cuda_source, plan_of, two_forms
 from mm32 import gemm
 from mm32 import plan as planning
 from mm32.cuda import compile as compiler
 from mm32.cuda import launch
 from mm32.export import cuda, export_script
 from mm32.plan import KERNELS, PARAMS, Constants, Plan
+from support.export import FORMS, cuda_source, plan_of, two_forms
 
 KERNEL_FILES = sorted(str(path.relative_to(compiler.KERNEL_DIR)) for path in compiler.KERNEL_DIR.rglob("*.cu*"))
 NAMESPACE = re.compile(r"^namespace (\w+) \{\n(.*?)^\}  // namespace \1$", re.M | re.S)

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 import mm32
-from export_support import here, inputs, loader, matrices
-from gpu_support import assert_close, beyond_the_first_tier, reference
 from mm32 import gemm
 from mm32 import plan as planning
 from mm32.activations import names
 from mm32.export import export
+from support.export import here, inputs, loader, matrices
+from support.gpu import assert_close, beyond_the_first_tier, reference
 
 pytestmark = pytest.mark.gpu
 

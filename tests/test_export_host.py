@@ -16,7 +16,10 @@ import numpy as np
 import pytest
 import torch
 
-from export_support import (
+from mm32 import gemm
+from mm32.cuda import launch
+from mm32.export import export, export_script
+from support.export import (
     CARVEOUT,
     FORMS,
     SHARED_BYTES,
@@ -28,9 +31,6 @@ from export_support import (
     plan_of,
     two_forms,
 )
-from mm32 import gemm
-from mm32.cuda import launch
-from mm32.export import export, export_script
 
 ROOT = Path(__file__).parent.parent
 

@@ -6,11 +6,11 @@ import itertools
 
 import pytest
 
-from export_support import FORMS, plan_of, two_forms
 from mm32 import activations
 from mm32.export import export, export_script
 from mm32.plan import KERNELS
-from static_check import complaints
+from support.export import FORMS, plan_of, two_forms
+from support.static_check import complaints
 
 
 @pytest.mark.parametrize(("kernel", "layout", "sizes", "options"), FORMS)

@@ -17,10 +17,10 @@ from cuda.core import Program, ProgramOptions
 from typer.testing import CliRunner
 
 import mm32
-from export_support import cuda_source
 from mm32 import demo
 from mm32.cli import app
 from mm32.export import export
+from support.export import cuda_source
 
 NOTEBOOK = Path(__file__).parent.parent / "examples" / "notebooks" / "ladder.ipynb"
 HOST = "// The host's side."

@@ -12,7 +12,7 @@ from mm32 import activations
 from mm32 import plan as planning
 from mm32.plan import H200, KERNELS
 from mm32.plan.forms import SOURCES, Axis, Source, covering
-from plan_support import SOME, plans, random_gemm
+from support.plan import SOME, plans, random_gemm
 
 
 def axis(name: str, count: int) -> Axis:

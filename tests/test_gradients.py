@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import mm32
-from gpu_support import UNIT, Placed, Store, assert_close, reference
 from mm32 import cpu
 from mm32.activations import names
 from mm32.gemm import LAYOUTS
 from mm32.plan import KERNELS
-from op_support import DEVICES, SHAPES, Products, assert_same, columns, make, transposed
+from support.gpu import UNIT, Placed, Store, assert_close, reference
+from support.ops import DEVICES, SHAPES, Products, assert_same, columns, make, transposed
 
 SMOOTH = [None, *(name for name in names() if name not in ("relu", "leaky_relu"))]
 

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 import mm32
-from gpu_support import CUDA, MATRIX_STORES, Placed, Runner, Store, assert_close, check, random_matrix, reference
 from mm32 import gemm, prepared
 from mm32 import plan as planning
 from mm32.cuda import launch
+from support.gpu import CUDA, MATRIX_STORES, Placed, Runner, Store, assert_close, check, random_matrix, reference
 
 pytestmark = pytest.mark.gpu
 

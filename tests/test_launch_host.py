@@ -19,13 +19,13 @@ from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import driver_stub
 import mm32
 from mm32 import dispatch, fast_path, gemm, ops, prepared, transforms
 from mm32.cuda import cublas, driver, launch
 from mm32.errors import LaunchError
 from mm32.plan import H200, Plan, plan
-from prepared_support import calls_made, cuda_under_cpu
+from support import driver_stub
+from support.prepared import calls_made, cuda_under_cpu
 
 pytestmark = pytest.mark.filterwarnings("ignore:Warning only once for all operators")
 
@@ -656,7 +656,7 @@ def test_a_first_call_imports_nothing() -> None:
         import pytest, torch
         import mm32
         from mm32 import dispatch, ops
-        import driver_stub
+        from support import driver_stub
 
         driver_stub.install(pytest.MonkeyPatch())
         dispatch.learn("cpu", ops._run_cuda)

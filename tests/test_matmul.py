@@ -1,6 +1,6 @@
 """mm32.matmul against float64, on the CPU and, with each kernel, on the card: storage, sizes, batches, epilogues, special values.
 
-The bound of every comparison is `gpu_support.reference`'s; inputs and outputs are in poisoned buffers (`gpu_support.Placed`).
+The bound of every comparison is `support.gpu.reference`'s; inputs and outputs are in poisoned buffers (`support.gpu.Placed`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ import pytest
 import torch
 
 import mm32
-from gpu_support import (
+from mm32 import cpu
+from mm32.activations import names
+from mm32.plan import Unplannable
+from support.gpu import (
     CPU,
     CUDA,
     MATRIX_STORES,
@@ -28,9 +31,6 @@ from gpu_support import (
     random_out,
     reference,
 )
-from mm32 import cpu
-from mm32.activations import names
-from mm32.plan import Unplannable
 
 LAYOUTS = {"nn": ("row", "row"), "nt": ("row", "col"), "tn": ("col", "row"), "tt": ("col", "col")}
 SPECIAL = [

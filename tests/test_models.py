@@ -17,10 +17,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-import example_scripts
 import mm32
 from mm32.bench import models
 from mm32.dropin import Stats
+from support import example_scripts
 
 SCRIPTS = Path(__file__).parent.parent / "examples" / "models"
 NAMES = ("transformer", "pinn", "gp", "newton_schulz")

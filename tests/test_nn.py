@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 import mm32
-from gpu_support import assert_close, reference
 from mm32 import cpu
 from mm32.activations import names
-from nn_support import DEVICES, close, linear_calls
+from support.gpu import assert_close, reference
+from support.nn import DEVICES, close, linear_calls
 
 
 @pytest.fixture

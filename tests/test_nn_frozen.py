@@ -16,10 +16,10 @@ from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import mm32
-from gpu_support import assert_close, reference
 from mm32 import cpu, ops
 from mm32 import nn as layers
-from nn_support import DEVICES, Block, close, frozen_layer
+from support.gpu import assert_close, reference
+from support.nn import DEVICES, Block, close, frozen_layer
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Nothing is kept: a result is right after any write

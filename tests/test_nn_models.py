@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 import mm32
 from mm32 import activations
-from nn_support import DEVICES, MODULES, Block, close, linear_calls
+from support.nn import DEVICES, MODULES, Block, close, linear_calls
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from mm32 import cpu, dispatch
 from mm32.activations import names
 from mm32.gemm import PRECISIONS
 from mm32.plan import EMULATED_KERNELS, KERNELS
-from op_support import DEVICES, SHAPES, Products, assert_same, columns, make, transposed
+from support.ops import DEVICES, SHAPES, Products, assert_same, columns, make, transposed
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Schema, fake tensors

@@ -14,15 +14,15 @@ from torch._subclasses import FakeTensorMode
 from torch.library import opcheck
 
 import mm32
-from gpu_support import (
-    assert_close,
-    reference,
-)
 from mm32 import gemm
 from mm32 import plan as planning
 from mm32.gemm import LAYOUTS, from_layout
 from mm32.plan import H200, Card, Unplannable
-from packed_support import SIDES, pack_sides
+from support.gpu import (
+    assert_close,
+    reference,
+)
+from support.packed import SIDES, pack_sides
 
 A100 = Card("NVIDIA A100-SXM4-80GB", (8, 0), 108, 166912)
 OLD = Card("Tesla T4", (7, 5), 40, 65536)

@@ -8,7 +8,11 @@ import pytest
 import torch
 
 import mm32
-from gpu_support import (
+from mm32 import gemm, numerics
+from mm32 import plan as planning
+from mm32.cuda import launch
+from mm32.gemm import LAYOUTS
+from support.gpu import (
     MATRIX_STORES,
     UNIT,
     Placed,
@@ -17,11 +21,7 @@ from gpu_support import (
     beyond_the_first_tier,
     reference,
 )
-from mm32 import gemm, numerics
-from mm32 import plan as planning
-from mm32.cuda import launch
-from mm32.gemm import LAYOUTS
-from packed_support import SIDES, pack_sides
+from support.packed import SIDES, pack_sides
 
 pytestmark = pytest.mark.gpu
 

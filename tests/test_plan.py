@@ -16,7 +16,7 @@ from mm32.gemm import LAYOUTS, from_layout
 from mm32.plan import H200, KERNELS, Card, Launch, Plan, Unplannable, plan
 from mm32.plan.card import A100, B200, MAX_GRID
 from mm32.plan.card import RTX_A2000 as SMALL
-from plan_support import SOME, plans, random_gemm
+from support.plan import SOME, plans, random_gemm
 
 OLD = Card("Tesla T4", (7, 5), 40, 65536)
 

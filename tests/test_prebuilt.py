@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import torch
 
-import driver_stub
 from mm32 import gemm
 from mm32.cuda import compile as compiler
 from mm32.cuda import launch, prebuilt
@@ -21,6 +20,7 @@ from mm32.errors import CompileError, LaunchError
 from mm32.plan import H200, Launch, plan
 from mm32.plan.card import A100
 from mm32.plan.forms import forms
+from support import driver_stub
 
 ROOT = Path(__file__).parent.parent
 SOURCE, CONSTANTS, ARCH = "fma/naive.cu", (("BIAS", 0), ("ACTIVATION", 0), ("ALONG_M", 0)), "sm_90a"

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 import torch
 
-import driver_stub
 import mm32
 from mm32 import cpu, gemm, prepared
 from mm32 import plan as planning
@@ -26,7 +25,8 @@ from mm32.errors import CompileError
 from mm32.gemm import from_layout
 from mm32.plan import H200, Card
 from mm32.prepared import Cache, Call, Entry, Form
-from prepared_support import Executable, close
+from support import driver_stub
+from support.prepared import Executable, close
 
 T4 = Card("Tesla T4", (7, 5), 40, 65536)
 NEEDS = "its kernels need cuda-core with NVRTC"

@@ -15,9 +15,9 @@ import pytest
 import torch
 from torch import nn
 
-import example_scripts
 import mm32
 from mm32.bench import models, record
+from support import example_scripts
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = ROOT / "examples" / "programs"

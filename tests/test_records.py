@@ -16,7 +16,7 @@ from mm32.bench import families, models, record, suite
 from mm32.cuda.launch import TIERS
 from mm32.plan import EMULATED_KERNELS, KERNELS
 from mm32.plan.card import CARDS
-from records_support import assert_verdicts_are_whole
+from support.records import assert_verdicts_are_whole
 
 ROOT = Path(__file__).parent.parent
 RECORDS = sorted((ROOT / "benchmarks" / "results").glob("*/*.json"))

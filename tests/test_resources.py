@@ -32,11 +32,11 @@ from typing import NamedTuple
 
 import pytest
 
-import cubins
-from cubins import Usage
 from mm32 import activations
 from mm32 import plan as planning
 from mm32.cuda import compile as compiler
+from support import cubins
+from support.cubins import Usage
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What is asked of the planner

@@ -36,7 +36,7 @@ def test_sanitizer(kernel: str, tool: str) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(root), os.environ.get("PYTHONPATH", "")))}
     # With torch's allocator a read past one tensor lands in the next; without it, each tensor is its own allocation.
     environment["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
-    case = Path(__file__).with_name("sanitizer_case.py")
+    case = Path(__file__).parent / "support" / "sanitizer_case.py"
     command = [
         "compute-sanitizer",
         "--tool",

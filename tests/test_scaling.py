@@ -17,10 +17,10 @@ import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory
 
-import example_scripts
 import mm32
 from mm32.bench import record
-from ranks import Ranks
+from support import example_scripts
+from support.ranks import Ranks
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 LIMIT = 2e-6  # of errors: those of fp32 at these sizes are some 1e-7

@@ -14,7 +14,7 @@ import torch.distributed as dist
 import mm32
 from mm32 import sharding
 from mm32.activations import names, number
-from op_support import SHAPES
+from support.ops import SHAPES
 
 local_tensor = pytest.importorskip("torch.distributed._local_tensor", reason="torch 2.9 has no LocalTensor")
 fake_pg = pytest.importorskip("torch.testing._internal.distributed.fake_pg")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import shares
+from support import shares
 
 
 def run(scale: float = 1.0) -> shares.Run:

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import mm32
-import simulated
-from gpu_support import forget_plans
 from mm32 import gemm
 from mm32.plan import H200, cost, emulated, plan, sources
+from support import simulated
+from support.gpu import forget_plans
 
 simulate = pytest.mark.skipif(simulated.COMPILER is None, reason="no C++ compiler")
 UNIT_ROWS = 16

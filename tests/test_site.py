@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import browser
-import pages
+from support import browser, pages
 
 pytestmark = pytest.mark.browser
 SHOWN = """[...document.querySelectorAll("img[src*='speed-error']")]

@@ -7,7 +7,7 @@ import ctypes
 import numpy as np
 import pytest
 
-import simulated
+from support import simulated
 
 pytestmark = pytest.mark.skipif(simulated.COMPILER is None, reason="no C++ compiler")
 TILE = 128

@@ -11,10 +11,10 @@ import torch.autograd.forward_ad as forward
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, linearize, vjp
 
 import mm32
-from gpu_support import assert_close, reference
 from mm32 import cpu
 from mm32.activations import names
-from op_support import DEVICES, SHAPES, Products, columns, make
+from support.gpu import assert_close, reference
+from support.ops import DEVICES, SHAPES, Products, columns, make
 
 Function = Callable[..., torch.Tensor]
 FEW = (None, "tanh", "gelu", "silu")  # no slope, of the result, of the pre-activation by torch, and by mm32

@@ -24,7 +24,7 @@ from mm32 import verify
 from mm32.verify import Report, Reports, Verdict
 from mm32.verify.batch import run as batch_run
 from mm32.verify.batch.jobs import Options, Pair, of_pairs
-from records_support import assert_verdicts_are_whole
+from support.records import assert_verdicts_are_whole
 
 BENCHMARKS = Path(__file__).parent.parent.parent / "benchmarks"
 PROBLEM = '''

@@ -8,8 +8,8 @@ from pathlib import Path
 import html_support as support
 import pytest
 
-import browser
 from mm32.verify import html
+from support import browser
 
 pytestmark = pytest.mark.browser
 

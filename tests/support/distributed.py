@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-import example_scripts
 from mm32 import nn as layers
+from support import example_scripts
 
 U = 2.0**-24
 
@@ -32,7 +32,7 @@ def counted_packs() -> list[tuple]:
     return seen
 
 
-SCRIPTS = Path(__file__).parent.parent / "examples" / "distributed"
+SCRIPTS = Path(__file__).parents[2] / "examples" / "distributed"
 
 
 def example(name: str) -> Any:

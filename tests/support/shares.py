@@ -2,8 +2,8 @@
 
 Processors' seconds, user's and system's, of the test's process and of the children that it waited for: other programs on its
 cores make tests wait, and hardly make them compute more. Others on the host can: all areas were three times as slow once. As a
-program, `python tests/shares.py AREA COMMAND...` runs a command that is no test (`make lint`, `make docs`) and keeps what it
-took for the table that the tests end with.
+program, `python tests/support/shares.py AREA COMMAND...` runs a command that is no test (`make lint`, `make docs`) and keeps what
+it took for the table that the tests end with.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
-RECORD = Path(__file__).with_name("record.json")
+ROOT = Path(__file__).parents[2]
+RECORD = Path(__file__).parents[1] / "record.json"
 STEPS = ROOT / ".pytest_cache" / "steps"  # a file for each: seconds of what is no test, the last time it ran here
 LIMIT = 2.0  # times the recorded seconds
 REMEDY = "make test-all"
@@ -261,5 +261,5 @@ def main(name: str, *command: str) -> int:
 
 if __name__ == "__main__":
     if len(sys.argv) < 3:
-        sys.exit("usage: python tests/shares.py AREA COMMAND...")
+        sys.exit("usage: python tests/support/shares.py AREA COMMAND...")
     sys.exit(main(*sys.argv[1:]))

@@ -1,6 +1,6 @@
 """Runs one kernel on small awkward problems; test_sanitizer.py starts it under compute-sanitizer.
 
-    python tests/sanitizer_case.py KERNEL
+    python tests/support/sanitizer_case.py KERNEL
 
 Exits with 1 if a result is wrong, so that a sanitizer that changes what it watches does not pass unseen. Torch's own work on the
 card is copies only, between host and device: what a sanitizer finds is mm32's.

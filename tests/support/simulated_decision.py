@@ -13,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-import simulated
 from mm32 import numerics
 from mm32.cuda import compile as compiler
 from mm32.cuda import launch as launcher
 from mm32.gemm import Gemm
 from mm32.numerics import BF16X6, FP16X3, SCALED_LO
 from mm32.plan import Launch, Plan, emulated, sources
+from support import simulated
 
 DECIDING = simulated.SIMULATOR.with_name("deciding.hpp")
 TYPE = r"unsigned short|unsigned char|unsigned long long|long long|unsigned|float|char|[A-Z]\w*"

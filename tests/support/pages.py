@@ -1,7 +1,7 @@
 """The site of `make docs` in a headless Chromium: what is cut, crowded or missing on its pages.
 
-As a program, `python tests/pages.py [FOLDER]` builds the site, opens each page 1280 and 400 pixels wide, light and dark, prints
-what is wrong, and exits 1 if anything is; with a folder it leaves a screenshot of each there, to be looked at.
+As a program, in tests/, `python -m support.pages [FOLDER]` builds the site, opens each page 1280 and 400 pixels wide, light and
+dark, prints what is wrong, and exits 1 if anything is; with a folder it leaves a screenshot of each there, to be looked at.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import browser
+from support import browser
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 WIDTHS = {1280: False, 400: True}  # width in CSS pixels -> dark
 
 # What a reader cannot get at. A box that clips is no fault if it scrolls.
