@@ -98,28 +98,46 @@ def test_numbers_kept_by_seed_are_not_drawn_again(verdict: Compare) -> None:
     assert reason.startswith("probe 'in a row': call 2 in a row"), reason
 
 
-def pairs(**kinds: bool) -> torch.Tensor:
+def pairs(kind: str) -> torch.Tensor:
     t = torch.randint(3, 60, (2, 160), generator=torch.Generator().manual_seed(5))
-    t = torch.cat([t, t.flip(0)], 1) if kinds.get("both") else t.sort(0).values if kinds.get("sorted") else t
-    return t.mT.contiguous() if kinds.get("columns") else t
+    if kind == "both ways":
+        return torch.cat([t, t.flip(0)], 1)
+    if kind == "rising":
+        return t.sort(0).values
+    if kind == "loops":
+        return torch.cat([t, torch.arange(3, 60).expand(2, 57)], 1)
+    if kind == "in order":
+        return t[:, t[0].argsort()]
+    if kind == "distinct":
+        return torch.unique(t, dim=1)
+    return t.mT.contiguous() if kind == "columns" else t
 
 
-@pytest.mark.parametrize("kinds", [{}, {"both": True}, {"sorted": True}, {"columns": True}])
-def test_pairs_become_a_path_through_all_numbers_of_both(kinds: dict[str, bool]) -> None:
-    t = pairs(**kinds)
+@pytest.mark.parametrize("kind", ["plain", "both ways", "rising", "loops", "in order", "distinct", "columns"])
+def test_pairs_become_a_path_through_all_numbers_of_both(kind: str) -> None:
+    t = pairs(kind)
     (new,) = fill("chained", [t], torch.Generator().manual_seed(1))
     assert isinstance(new, torch.Tensor)
     assert (new.shape, new.dtype) == (t.shape, t.dtype)
-    ends = (new.mT if kinds.get("columns") else new).long()
+    ends, before = (x.mT if kind == "columns" else x for x in (new, t))
     assert ends.min() >= t.min()
     assert ends.max() <= t.max()
+    loops = before[0] == before[1]
+    assert sorted(ends[0, ends[0] == ends[1]].tolist()) == sorted(before[0, loops].tolist())
     step = torch.zeros(60, 60, dtype=torch.bool)
     step[ends[0], ends[1]] = True
-    assert torch.equal(step, step.mT) is bool(kinds.get("both"))
-    if kinds.get("sorted"):
+    if kind == "both ways":
+        assert torch.equal(step, step.mT)
+    if kind == "rising":
         assert bool((ends[0] <= ends[1]).all())
-    neighbours = (step | step.mT).sum(0)
-    assert sorted(neighbours[neighbours > 0].tolist()) == [1, 1, *[2] * (int((neighbours > 0).sum()) - 2)]
+    if kind in ("in order", "distinct"):
+        assert bool((ends[0].diff() >= 0).all())
+    if kind == "distinct":
+        assert torch.unique(ends, dim=1).shape == ends.shape
+    low, high = int(before.amin(1).max()), int(before.amax(1).min()) + 1
+    way = (step | step.mT | torch.eye(60, dtype=torch.bool))[low:high, low:high].double()
+    assert bool((torch.linalg.matrix_power(way, 56) > 0).all()), "all are reached"
+    assert not bool((torch.linalg.matrix_power(way, 15) > 0).all()), "not in few steps"
 
 
 @pytest.mark.parametrize("t", [torch.randint(0, 3, (2, 40)), torch.randint(0, 60, (3, 40)), torch.rand(2, 40)])

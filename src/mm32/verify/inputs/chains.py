@@ -87,22 +87,42 @@ def _places(t: Tensor) -> bool:
 
 def _path(t: Tensor, generator: torch.Generator) -> Tensor:
     """Of pairs of integers, two rows or two columns: each begins where another one ends, through all numbers that both have
-    between their ends, in random order; pairs beyond that are such as came before. In pairs whose first number is never the
-    larger one, or each of which is there in both directions, that is so."""
+    between their ends, in random order; then back, then from each to the next but one, and so on, as many as there are. Pairs of
+    one number twice stay. Where the first number is never the larger one, or each pair is there in both directions, or rows are
+    in order, that stays so."""
     pairs = (t if t.shape[0] == 2 else t.mT).to(torch.int64)
     low, high = int(pairs.amin(1).max()), int(pairs.amax(1).min())
-    count = pairs.shape[1]
-    if count < LEAST or high - low < LEAST or high - low >= MOST_NODES:
+    others = pairs[0] != pairs[1]
+    count = int(others.sum())
+    if count < LEAST or not LEAST <= high - low < MOST_NODES:
         return t
     nodes = low + torch.rand(high - low + 1, generator=generator, device=t.device).argsort()
     both = torch.equal(_sorted_pairs(pairs), _sorted_pairs(pairs.flip(0)))
-    steps = torch.arange(count // 2 if both else count, device=t.device) % (len(nodes) - 1)
-    new = torch.stack([nodes[steps], nodes[steps + 1]])
+    rising = bool((pairs[0] <= pairs[1]).all())
+    new = _links(nodes, count // 2 if both else count, back=not (both or rising))
     if both:
-        new = torch.cat([new, new.flip(0), new[:, : count % 2]], 1)
-    elif bool((pairs[0] <= pairs[1]).all()):
+        new = torch.cat([new, new.flip(0)], 1)
+    elif rising:
         new = new.sort(0).values
-    return like(t, (new if t.shape[0] == 2 else new.mT).contiguous())
+    ordered = [row for row in (1, 0) if bool((pairs[row].diff() >= 0).all())]
+    pairs = pairs.clone()
+    pairs[:, others] = new
+    for row in ordered:
+        pairs = pairs[:, pairs[row].argsort(stable=True)]
+    return like(t, (pairs if t.shape[0] == 2 else pairs.mT).contiguous())
+
+
+def _links(nodes: Tensor, count: int, back: bool) -> Tensor:
+    """So many pairs of nodes that are next to each other in their order, then of those two apart, and so on; with `back` in both
+    directions. From the first again where there are no more."""
+    found, total = [], 0
+    for apart in range(1, len(nodes)):
+        one = torch.stack([nodes[:-apart], nodes[apart:]])
+        found += [one, one.flip(0)] if back else [one]
+        total += one.shape[1] * (1 + back)
+        if total >= count:
+            break
+    return torch.cat(found, 1)[:, torch.arange(count, device=nodes.device) % total]
 
 
 def _sorted_pairs(pairs: Tensor) -> Tensor:
