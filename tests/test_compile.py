@@ -26,6 +26,7 @@ import pytest
 import mm32
 from mm32.cuda import compile as compiler
 from mm32.cuda import launch
+from mm32.plan import emulated, sources
 
 SOURCE, CONSTANTS, ARCH = "fma/naive.cu", (("BIAS", 0), ("ACTIVATION", 0), ("ALONG_M", 0)), "sm_90a"
 
@@ -140,6 +141,17 @@ def test_arguments_are_laid_out_as_the_headers_say(header: str, own_kernels: Pat
     for name, claim in claims.items():  # and each of them can fail
         with pytest.raises(mm32.CompileError, match=name):
             check_layout(own_kernels, header, {name: claim + " + 8"})
+
+
+def test_the_workspace_has_room_for_what_the_kernels_keep_there(own_kernels: Path) -> None:
+    claims = {
+        "wrong_size_of_Decision": f"sizeof(Decision) == {emulated.DECISION_BYTES}",
+        "wrong_size_of_RowStats": f"sizeof(RowStats) == {sources.STATS_BYTES}",
+    }
+    check_layout(own_kernels, "emulated/stats.cuh", claims)
+    for name, claim in claims.items():
+        with pytest.raises(mm32.CompileError, match=name):
+            check_layout(own_kernels, "emulated/stats.cuh", {name: claim + " + 8"})
 
 
 def test_an_error_has_the_kernel_the_constants_and_the_log(cache: Path) -> None:

@@ -462,7 +462,7 @@ def test_a_plan_reads_a_packed_operand_where_packing_has_put_it(precision: str) 
 
 def test_both_packed_leaves_only_the_verdict_and_the_sums() -> None:
     space = planning.plan(from_layout("nt", 300, 200, 8000), H200, "auto", (True, True)).workspace
-    decision = -(-(96 + 2 * 256 * 28 + 4 * 256 + 6 * 4 * 64) // 256) * 256  # struct Decision in emulated/stats.cuh
+    decision = -(-planning.emulated.DECISION_BYTES // 256) * 256
     flags = 2 * 4 * 128  # what mm32_scale leaves behind the stats
     assert space.lower is None
     assert space.bytes == decision + flags + 4 * 300 * 200 * (space.parts if space.parts > 1 else 0)

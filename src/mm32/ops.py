@@ -313,8 +313,10 @@ def matmul(
         A new contiguous tensor (row-major), or ``out``.
 
     Raises:
+        TypeError: an argument that has to be a tensor and is none.
         RuntimeError: shapes, dtypes or devices that do not fit, in torch's words where torch has them.
-        ValueError: unknown activation, precision or kernel; a kernel asked for by name that cannot run on this device.
+        ValueError: unknown activation, precision or kernel; a kernel asked for by name that cannot run on this device;
+            MM32_WORKSPACE_LIMIT that cannot be read.
         mm32.CompileError, mm32.LaunchError: the compiler or driver failed; the message has its log.
     """
     done = fast_path.run(a, b, bias, out, activation, precision, kernel)
@@ -425,8 +427,7 @@ def linear(
 
     Raises:
         RuntimeError: shapes, dtypes or devices that do not fit, in torch's words where torch has them.
-        ValueError: as `matmul`.
-        mm32.CompileError, mm32.LaunchError: as `matmul`.
+        TypeError, ValueError, mm32.CompileError, mm32.LaunchError: as `matmul`.
     """
     done = fast_path.run(x, weight, bias, out, activation, precision, kernel, type(weight) is not PackedOperand)
     if done is not None:
@@ -482,7 +483,7 @@ def explain(
 
     Raises:
         RuntimeError: shapes, dtypes or devices that do not fit; DTensors.
-        ValueError: as `matmul`.
+        TypeError, ValueError: as `matmul`.
     """
     if sharding.among(a, b, bias):
         raise RuntimeError(

@@ -5,6 +5,11 @@ outputs are wrong), `not FASTER` (they are right, its time is forged), `SAME, no
 `rejected` (either of the first two) or `SAME`. A cheat that is known to
 pass says why, in a line `passes: REASON`: its test is expected to fail, and fails once it does not (unless REASON begins with
 "mostly, "). tests/verify/test_corpus.py runs some of them one by one, benchmarks/corpus.py all of them as one batch.
+
+A name's first letter says where a file comes from: p, t, j from those who knew the tool (processes and pages; clocks, caches and
+streams; arithmetic and semantics); other letters each from one attack or one class of candidates, by people who did not
+(docs/attacks.md has them in order), l and q from scans and from CUDA as it is written. A new file takes a new letter, or that of
+its class, and what it computes is in references/ under the same letter.
 """
 
 from __future__ import annotations

@@ -277,7 +277,8 @@ def _example(name: str) -> Path:
 
 
 def demo() -> None:
-    """Verify mm32's own kernel on an example and show the page; without a GPU, say what one would add."""
+    """Verify mm32's own kernel on an example and show the page; without a GPU, say what one would add. Exits 0 where the outputs
+    are the same, whichever is faster, else as `mm32 verify` does."""
     from mm32 import demo as demonstration
     from mm32.verify import Verdict
     from mm32.verify.page import Page

@@ -33,8 +33,9 @@ class TruthSource:
         self.contraction: dict[str, Any] | None = None
         self.k = 1
         self.products = 1  # in the model
-        self.recurrent = False  # it multiplies step by step
-        self.decays = False  # by exponentials
+        # It multiplies step by step, or interpolates: what is put together otherwise may make NaN of an Inf.
+        self.regroups = False
+        self.decays = False  # it multiplies by exponentials step by step
         self.additions = math.inf  # that round, in the longest sums of the last truth that was asked for with `few`
         self.working = 0.0  # coarsest unit roundoff that the reference computes in
         self.working_of: list[float] = []  # the same on the way to each of its outputs
@@ -74,7 +75,7 @@ class TruthSource:
         if self.contraction is None and found and not few:
             self.k = max(1, sum(min(int(length), LONGEST_SUM) for length in found["lengths"]))
             self.products = int(found["products"])
-            self.recurrent, self.decays = bool(found["recurrent"]), bool(found["decays"])
+            self.regroups, self.decays = bool(found["regroups"]), bool(found["decays"])
         truths, given = [], leaves(right)
         coarse = self.working_of if len(self.working_of) == len(given) else [self.working] * len(given)
         for i, (path, leaf) in enumerate(given):

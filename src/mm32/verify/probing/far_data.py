@@ -8,6 +8,7 @@ from ..judging.bounds import U32, Truth
 # Of extreme data: how many times what the disturbed run moves an output by counts, and how much of it at least. The power of two
 # of x log2(e), which is honest, is off by several roundings of x, which are thousands.
 MORE, GROSS = 4.0, 2.0**-9
+STEADY = 2.0**-12  # of an output's size
 # Of data of which some rows are far from the usual.
 ROWS = 2.0**-15
 # Where logarithms of decays add up to hundreds and thousands, exponentials of differences of their sums are off by as many u.
@@ -15,6 +16,10 @@ FAR_DECAYS = {"times 100": GROSS, "graded": GROSS, "steady": GROSS, "planted": R
 FAR_DECAYS |= {v.name: GROSS for v in (*VARIATIONS, *MILDER.values()) if v.rare}
 # Where few entries are 100000 times as large as the others, a sum in order is less accurate beside them than the reference's sum.
 ROUGH = {"rare large rows": 2.0**-17}
+# Parameters with which the reference itself may lose most of its bits, and few entries may decide the error of the whole.
+ENLARGED = {"large parameters", "parameters times 4", "parameters times 2"} | {
+    f"single parameters{name}" for name in ("", " turned", " times 4", " turned times 4")
+}
 
 
 def least_error(name: str, extreme: bool, decays: bool) -> float:
@@ -28,7 +33,7 @@ def allow(truth: Truth, variation: Variation, decays: bool) -> None:
     gross = least_error(variation.name, variation.extreme, decays)
     truth.extreme |= variation.equal or gross > 0
     truth.steep = not variation.state and not gross
-    widen(truth, gross)
+    widen(truth, gross, variation.name in ENLARGED)
 
 
 def allow_mixed(truths: list[Truth], decays: bool) -> None:
@@ -39,8 +44,12 @@ def allow_mixed(truths: list[Truth], decays: bool) -> None:
         widen(truth, gross)
 
 
-def widen(truth: Truth, gross: float) -> None:
-    if gross and truth.noise is not None:
-        truth.noise.normwise = max(MORE * truth.noise.normwise, gross)
-        truth.noise.componentwise = max(MORE * truth.noise.componentwise, gross / U32)
-        truth.forget()
+def widen(truth: Truth, gross: float, more: bool = False) -> None:
+    """`more`: a disturbed run's errors count for MORE times as much in any case, but where they are large already: milder data
+    say more then."""
+    noise = truth.noise
+    if noise is None or not (gross or (more and noise.normwise <= STEADY)):
+        return
+    noise.normwise = max(MORE * noise.normwise, gross)
+    noise.componentwise = max(MORE * noise.componentwise, gross / U32)
+    truth.forget()

@@ -47,7 +47,7 @@ class OddAnswers(Prober):
         said on the verdict's line, and is no wrong answer; the judgement then, and which entries it makes NaN, by path.
 
         What one odd number makes of one entry has not spread: a mask that is multiplied by, in place of a choice, is wrong. In a
-        model without products, and without recurrences, which are products over steps, only what spreads over finite numbers
+        model without products, recurrences (products over steps) and interpolations, only what spreads over finite numbers
         counts: sums in another order make no NaN of an Inf, as compensated ones do."""
         parts = [
             further(one, truth.reference)
@@ -55,7 +55,7 @@ class OddAnswers(Prober):
             if isinstance(one, Tensor) and isinstance(truth.reference, Tensor)
         ]
         of_infinite, of_finite, still = (sum(part[i] for part in parts) for i in range(3))
-        of_infinite = of_infinite if self.truth.products or self.truth.recurrent else 0
+        of_infinite = of_infinite if self.truth.products or self.truth.regroups else 0
         put = self.odd_inputs() - self.usual_odd
         # Where all that it makes NaN is infinite in the reference, no mask has been multiplied by.
         spread = of_finite + of_infinite > put or (of_infinite > 0 and not of_finite)

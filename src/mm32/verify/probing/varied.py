@@ -46,10 +46,6 @@ FIRST = 6
 SLOW_TRIAL = 1.5  # seconds of a trial with its judging, above which these data come last
 DRAWS = 2  # of impulses where the output has few entries: one may be right by chance
 
-# Parameters with which the reference itself may lose most of its bits.
-ENLARGED = {"large parameters", "parameters times 4", "parameters times 2"} | {
-    f"single parameters{name}" for name in ("", " turned", " times 4", " turned times 4")
-}
 MOST_INPUTS = 24  # in which a NaN is put one after the other
 LACKS = "the candidate has no such tensors"
 
@@ -246,7 +242,7 @@ class VariedProbes(OddAnswers):
                 first = judge(got, truths)
             if not first.same and variation.further and (last or INF_HINT not in first.reason):
                 first, spread = self.spread_further(first, variation, truths, got)
-            if not first.same and variation.name in ENLARGED and unsteady(truths):
+            if not first.same and variation.name in far_data.ENLARGED and unsteady(truths):
                 record |= {"status": "skipped", "reason": DECIDES}
                 return None
             result = comparison.judge_output(got, truths, f"probe {variation.name}", first)

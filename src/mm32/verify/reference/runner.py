@@ -52,6 +52,8 @@ REPEATED = 1_000_003  # between the seeds of disturbed runs of the same data
 # A loop over a sequence has so many multiplications. With exponentials it has decays, whose products an honest kernel computes as
 # exponentials of differences of sums.
 RECURRENT, EXPONENTIALS = 32, {"exp", "exp2"}
+# Operators that weigh two entries; by their difference, Inf - Inf, as honestly.
+BETWEEN = ("grid_sampler", "upsample", "_upsample", "lerp")
 
 
 class ReferenceRunner(ScriptRunner):
@@ -333,12 +335,13 @@ class ReferenceRunner(ScriptRunner):
                 )
             if not request.get("few"):
                 self.lengths, self.products = found.lengths, found.products
+            recurrent = found.multiplications >= RECURRENT
             return {
                 "value": {"exact": self.copy(found.output), "rows": rows, "loose": found.loose},
                 "lengths": found.lengths,
                 "products": found.products,
-                "recurrent": found.multiplications >= RECURRENT,
-                "decays": found.multiplications >= RECURRENT and bool(self.operators() & EXPONENTIALS),
+                "regroups": recurrent or any(name.startswith(BETWEEN) for name in self.operators()),
+                "decays": recurrent and bool(self.operators() & EXPONENTIALS),
                 "noise": found.noise,
                 "unordered": found.unordered,
                 "flips": found.flips,
