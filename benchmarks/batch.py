@@ -3,9 +3,9 @@
 With --candidates more: copies of those that are right, slow or wrong, a file each.
 
 relu(A.T @ B.T) of 1024 x 2048 x 1024, about 100 us on an H200, 64 x 80 x 96 on a CPU. The candidates are those of
-tests/verify/many.py: right and slow, right and fast, wrong in many ways, three that hang, three that crash, three that do not
-build. The record has the verdict of each and what it had to be, how long all took, how many a minute, and how many were lost or
-wrong. A rate holds for a run from its beginning to its end, so nothing is kept to go on from.
+tests/support/verify/many.py: right and slow, right and fast, wrong in many ways, three that hang, three that crash, three that
+do not build. The record has the verdict of each and what it had to be, how long all took, how many a minute, and how many were
+lost or wrong. A rate holds for a run from its beginning to its end, so nothing is kept to go on from.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mm32.verify import Verdict
 from mm32.verify.batch.jobs import Pair
 
 verify_runs.find_tests()
-import many  # noqa: E402
+from support.verify import many  # noqa: E402
 
 BATCHES = 300.0  # seconds that one step of a candidate may take in a batch that says nothing of it
 SIZES = {"cuda": (1024, 2048, 1024), "cpu": many.SIZES}

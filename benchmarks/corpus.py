@@ -19,7 +19,7 @@ from mm32.verify import Verdict
 from mm32.verify.batch.jobs import Pair
 
 verify_runs.find_tests()
-from entries import ENTRIES, TIMEOUT, TRIALS, VERDICTS, Entry  # noqa: E402
+from support.verify.entries import ENTRIES, TIMEOUT, TRIALS, VERDICTS, Entry  # noqa: E402
 
 METHOD = "mm32 verify of each file of tests/verify/corpus, as one batch; verdicts as its --json has them"
 SEED = 3

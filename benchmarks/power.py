@@ -4,7 +4,7 @@ The reference adds a zero to its product of 2048 x 896 x 2048, a pass over the r
 honest, and about 5 % less time on an H200, where data are cold as in the windows. What it gains warm is timed by CUDA events
 first, interleaved. Each copy is a file of its own, verified as one of a batch; the identical copies are the reference itself, its
 class renamed. `groups` of a row are what groups of processes said, `apart` of the record how far they lie from each other. What
-the rule makes of such numbers is simulated by tests/verify/simulated_processes.py.
+the rule makes of such numbers is simulated by tests/support/verify/simulated_processes.py.
 """
 
 from __future__ import annotations

@@ -21,12 +21,12 @@ from mm32.verify.session import WAITING
 from mm32.verify.text import shortened
 
 SLOWEST = 5  # probes whose seconds a row has
-TESTS = Path(__file__).parent.parent / "tests" / "verify"
+TESTS = Path(__file__).parent.parent / "tests"
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def find_tests() -> None:
-    """Make the modules of tests/verify known, where the scripts that are verified come from."""
+    """Make the modules of tests/support known, where the scripts that are verified come from."""
     if str(TESTS) not in sys.path:
         sys.path.append(str(TESTS))
 

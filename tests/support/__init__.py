@@ -8,5 +8,6 @@ sanitizer_case      one kernel's products, run under compute-sanitizer
 cubins              what a cubin says of registers, spills and shared memory
 static_check        the rules that KernelBench's own check has for a candidate's text
 browser, pages      a headless Chromium, and what is wrong on pages that it shows
+verify/             the same of the tests of mm32.verify
 shares              what each area of the tests costs
 """

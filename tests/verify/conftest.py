@@ -1,12 +1,6 @@
-"""The fixtures of conftest_verify.py, which test modules also import scripts from."""
+"""The fixtures that tests of mm32.verify share (tests/support/verify/)."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from conftest_verify import leftovers, run, short_windows, whole_windows, write  # noqa: F401
-
-from verify.shortcuts import verdict  # noqa: F401
+from support.verify.fixtures import leftovers, run, short_windows, whole_windows, write  # noqa: F401
+from support.verify.shortcuts import verdict  # noqa: F401

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import in_process
 import pytest
 import torch
 import torch.nn.functional as F
@@ -30,6 +29,7 @@ from mm32.verify.judging.rounding import Rounding, round_to
 from mm32.verify.page import Page
 from mm32.verify.reference import ReferenceRunner
 from mm32.verify.worker.runner import ScriptRunner
+from support.verify import in_process
 
 U = 2.0**-24
 

@@ -14,10 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import html_support
 import pytest
 import torch
-from conftest_verify import HEAD, REFERENCE, RIGHT, Leftovers, forward
 from typer.testing import CliRunner
 
 from mm32.cli import app
@@ -35,6 +33,8 @@ from mm32.verify.entry import WrongArgument
 from mm32.verify.judging import pieces
 from mm32.verify.processes import capacity, launch, process
 from mm32.verify.processes.channel import Reply
+from support.verify import reports as html_support
+from support.verify.fixtures import HEAD, REFERENCE, RIGHT, Leftovers, forward
 
 WHO = {"name": "w1", "host": "h1", "boot": "b", "pid": 1, "started": 0.0, "kind": "worker", "cards": ["h1:cpu"]}
 OTHER = {**WHO, "name": "w2", "host": "h2", "cards": ["h2:cpu"]}

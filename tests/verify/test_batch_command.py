@@ -14,7 +14,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest_verify import HEAD, REFERENCE, RIGHT, forward
+
+from support.verify.fixtures import HEAD, REFERENCE, RIGHT, forward
 
 COMMAND = [sys.executable, "-c", "from mm32.cli import main; main()", "verify"]
 WRONG = forward("return torch.zeros(64, 96)")

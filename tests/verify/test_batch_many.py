@@ -1,6 +1,7 @@
 """Forty-odd generated candidates for one small reference: none lost, none wrong, whatever happens to the tool meanwhile.
 
-As a program, `python tests/verify/test_batch_many.py FOLDER` runs them and says how long it took: the figures of docs/batches.md.
+As a program, in tests/, `python -m verify.test_batch_many FOLDER` runs them and says how long it took: the figures of
+docs/batches.md.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest_verify import HEAD
-from many import write
 
 from mm32.verify import Verdict, verify
+from support.verify.fixtures import HEAD
+from support.verify.many import write
 
 pytestmark = pytest.mark.slow
 

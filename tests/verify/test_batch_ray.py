@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest_verify import HEAD, REFERENCE, RIGHT, Leftovers, forward
 
 from mm32.verify.batch.jobs import Options, in_folder, make
 from mm32.verify.batch.on_ray import work_on_ray
 from mm32.verify.batch.store import Store
+from support.verify.fixtures import HEAD, REFERENCE, RIGHT, Leftovers, forward
 
 
 @pytest.mark.slow

@@ -15,16 +15,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import many
 import pytest
 import torch
-from entries import ENTRIES
 
 from mm32 import verify
 from mm32.verify import Report, Reports, Verdict
 from mm32.verify.batch import run as batch_run
 from mm32.verify.batch.jobs import Options, Pair, of_pairs
 from support.records import assert_verdicts_are_whole
+from support.verify import many
+from support.verify.entries import ENTRIES
 
 BENCHMARKS = Path(__file__).parent.parent.parent / "benchmarks"
 PROBLEM = '''

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import html_support as support
 import pytest
 
 from mm32.verify import html
 from support import browser
+from support.verify import reports as support
 
 pytestmark = pytest.mark.browser
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from conftest_verify import HEAD, Run
 
 from mm32.verify import Verdict
 from mm32.verify.worker.build_errors import explain, first_error, first_line, other_hint
+from support.verify.fixtures import HEAD, Run
 
 NINJA = """Error building extension 'gemm': [1/3] c++ -MMD -MF main.o.d -std=c++17 -c main.cpp -o main.o
 FAILED: [code=1] main.o

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from conftest_verify import Run
-from verify_scripts import HEAD
 
 from mm32.verify import Verdict
 from mm32.verify.probing import calls_in_a_row, strides
 from mm32.verify.timing.kept_outputs import Misfit
+from support.verify.fixtures import Run
+from support.verify.scripts import HEAD
 
 Judge = Callable[..., tuple[str, str, Any]]
 SMALL = "[torch.randn(8, 32)]"

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest_verify import REFERENCE, RIGHT, forward
 from typer.testing import CliRunner
 
 from mm32 import cli
 from mm32.install import pip_install
 from mm32.verify import entry, html, page, verify
 from mm32.verify.verdict import EXIT_MEANINGS
+from support.verify.fixtures import REFERENCE, RIGHT, forward
 
 COMMAND = [sys.executable, "-c", "from mm32.cli import main; main()"]
 Write = Callable[[str, str], Path]

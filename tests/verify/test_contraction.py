@@ -19,7 +19,7 @@ from mm32.verify.inputs import probes
 from mm32.verify.judging import contractions, exact, operator_mode
 from mm32.verify.reference import ReferenceRunner
 from mm32.verify.worker import rewrite
-from verify.contraction_support import Wrap, contraction
+from support.verify.contraction import Wrap, contraction
 
 R = torch.rand
 MODELS: dict[str, tuple[nn.Module, tuple[Tensor, ...], tuple[int, int, int], str | None]] = {

@@ -9,7 +9,8 @@ import random
 
 import pytest
 import torch
-from entries import ENTRIES, VERDICTS, Entry
+
+from support.verify.entries import ENTRIES, VERDICTS, Entry
 
 QUICK = 2  # files of a quick run, of each kind half as many; all are run by `make test-all`, and on a GPU
 pytestmark = pytest.mark.usefixtures("whole_windows")  # cheats count calls

@@ -11,12 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest_verify import REFERENCE, RIGHT
 
 from mm32.verify import verify
 from mm32.verify.processes import device_lock
 from mm32.verify.processes.device_lock import DeviceLock
 from mm32.verify.session import WAITING, Session
+from support.verify.fixtures import REFERENCE, RIGHT
 
 
 def test_many_share_and_one_measures(tmp_path: Path) -> None:

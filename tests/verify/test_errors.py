@@ -7,13 +7,13 @@ import subprocess
 import sys
 
 import torch
-from conftest_verify import Run, forward
 
 from mm32.install import pip_install
 from mm32.verify import Verdict
 from mm32.verify.judging.bounds import Truth
 from mm32.verify.judging.judge import judge
 from mm32.verify.worker.main import MAX_LEAVES
+from support.verify.fixtures import Run, forward
 
 
 def test_without_psutil_the_error_says_what_to_install() -> None:

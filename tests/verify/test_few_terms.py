@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from entries import ENTRIES
-from in_process import Bench, compare
 from torch import Tensor, nn
 
 from mm32.verify.compare import Comparison
@@ -18,6 +16,8 @@ from mm32.verify.inputs.contents import CannotVary
 from mm32.verify.judging.bounds import U32
 from mm32.verify.judging.few_terms import FewTerms
 from mm32.verify.judging.judge import judge
+from support.verify.entries import ENTRIES
+from support.verify.in_process import Bench, compare
 
 NORMAL = torch.randn(64, 512, generator=torch.Generator().manual_seed(2))
 
@@ -215,7 +215,7 @@ SMALL = ("p_layers_pairs", "p_scan_pairs", "p_layers_in_pieces", "p_log_in_order
 
 @pytest.mark.parametrize("entry", [e for e in ENTRIES if e.path.stem in SMALL], ids=lambda e: e.path.stem)
 def test_seventeen_bits_show_and_honest_kernels_pass(entry: object) -> None:
-    from entries import Entry
+    from support.verify.entries import Entry
 
     assert isinstance(entry, Entry)
     verdict, why, report = compare(entry.reference, entry.path, 2)

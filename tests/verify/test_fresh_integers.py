@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from conftest_verify import Run
 from torch import Tensor
 
 from mm32.verify.inputs import contents, integers, regrouped
 from mm32.verify.inputs.pools import Pools
+from support.verify.fixtures import Run
 
 CPU = torch.device("cpu")
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from conftest_verify import REFERENCE, RIGHT, Run
 
 from mm32.verify import Verdict, compare, session
 from mm32.verify.inputs.pools import Pools
@@ -21,6 +20,7 @@ from mm32.verify.processes.channel import Failure
 from mm32.verify.processes.guard import Guard
 from mm32.verify.processes.process import Limits, WorkerProcess
 from mm32.verify.timing.window import Bench
+from support.verify.fixtures import REFERENCE, RIGHT, Run
 
 SLOW = """import time
 from torch import nn

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from conftest_verify import RIGHT, Run, forward
 from torch.utils import _pytree as pytree
 
 from mm32.verify import Verdict, session
@@ -23,7 +22,8 @@ from mm32.verify.exchange import handover, memory, wire
 from mm32.verify.judging import pieces
 from mm32.verify.processes.channel import Channel, Failure
 from mm32.verify.timing import stage
-from verify.handover_support import CPU, Runner, served
+from support.verify.fixtures import RIGHT, Run, forward
+from support.verify.handover import CPU, Runner, served
 
 LEAST = 4096
 BIG = torch.rand(64, 32)

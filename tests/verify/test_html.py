@@ -13,13 +13,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import html_support as support
 import pytest
 
 import mm32
 from mm32.verify import Verdict, html
 from mm32.verify.html import charts, heat, safe
 from mm32.verify.judging import picture
+from support.verify import reports as support
 
 MOST = 2_000_000  # bytes of a page
 VOID = {"meta", "br", "wbr", "img", "input", "link"}

@@ -20,7 +20,7 @@ from mm32.verify.processes.process import Limits
 from mm32.verify.reference import ReferenceRunner
 from mm32.verify.session import Session
 from mm32.verify.timed_calls import TimedCalls
-from verify import in_process
+from support.verify import in_process
 
 SEED = 3
 

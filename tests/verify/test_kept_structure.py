@@ -17,7 +17,7 @@ from mm32.verify.judging.bounds import Errors, Truth
 from mm32.verify.judging.judge import judge
 from mm32.verify.page import Page
 from mm32.verify.worker.runner import ScriptRunner
-from verify.shortcuts import script
+from support.verify.shortcuts import script
 
 Compare = Callable[..., tuple[str, str, Any]]
 UPPER = "torch.ones(64, 64, dtype=torch.bool).triu(1)"

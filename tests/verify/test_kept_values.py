@@ -16,7 +16,7 @@ from mm32.verify.judging.bounds import Truth
 from mm32.verify.judging.judge import judge
 from mm32.verify.judging.rounding import round_to
 from mm32.verify.probing import varied
-from verify.shortcuts import ROWS, check_shortcut
+from support.verify.shortcuts import ROWS, check_shortcut
 
 Compare = Callable[..., tuple[str, str, Any]]
 MASKED = "return (x * m[..., None]).sum(1) / m.sum(1, keepdim=True).clamp(min=1)"

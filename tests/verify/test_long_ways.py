@@ -10,7 +10,7 @@ import torch
 
 from mm32.verify.inputs.contents import CannotVary
 from mm32.verify.inputs.variations import fill
-from verify.shortcuts import check_shortcut
+from support.verify.shortcuts import check_shortcut
 
 Compare = Callable[..., tuple[str, str, Any]]
 

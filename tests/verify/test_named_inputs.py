@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from verify.shortcuts import check_shortcut
+from support.verify.shortcuts import check_shortcut
 
 Compare = Callable[..., tuple[str, str, Any]]
 MASK = "torch.zeros(24, 24).masked_fill(torch.rand(24, 24) < 0.3, -torch.inf).fill_diagonal_(0)"

@@ -17,7 +17,7 @@ from mm32.verify.judging.judge import judge
 from mm32.verify.probing import passed as passed_probes
 from mm32.verify.timing import sequential
 from mm32.verify.timing.kept_outputs import Keeper, Surprises
-from verify.window_support import bench
+from support.verify.window import bench
 
 FIRST = "return x.topk(4).values"
 PIECES = (

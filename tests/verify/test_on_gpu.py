@@ -8,11 +8,11 @@ import sys
 
 import pytest
 import torch
-from conftest_verify import REFERENCE, Run, forward
 
 from mm32.verify import Verdict
 from mm32.verify.exchange import handover, memory, wire
-from verify.handover_support import Runner, served
+from support.verify.fixtures import REFERENCE, Run, forward
+from support.verify.handover import Runner, served
 
 pytestmark = pytest.mark.gpu
 

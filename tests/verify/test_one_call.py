@@ -7,14 +7,14 @@ import random
 from pathlib import Path
 
 import pytest
-from conftest_verify import Run
-from entries import CORPUS
 
 from mm32.verify import Verdict, verify
 from mm32.verify.timing import one_call, rounds
 from mm32.verify.timing.faster_half import Interval
 from mm32.verify.timing.one_call import AGREES, CONTRADICTS, DOUBTS, MOST, UNCLEAR, Claim, OneCall
 from mm32.verify.timing.rounds import SIDES, Times, borne_out, conclude
+from support.verify.entries import CORPUS
+from support.verify.fixtures import Run
 
 pytestmark = pytest.mark.usefixtures("whole_windows")
 US = 1e-6

@@ -7,15 +7,15 @@ import math
 from pathlib import Path
 from typing import Any
 
-import in_process
 import pytest
 import torch
-from conftest_verify import REFERENCE, forward
 
 from mm32.verify.exchange import wire
 from mm32.verify.judging import picture
 from mm32.verify.judging.bounds import Truth
 from mm32.verify.judging.judge import judge
+from support.verify import in_process
+from support.verify.fixtures import REFERENCE, forward
 
 U = 2.0**-24
 CELLS = picture.SIDE

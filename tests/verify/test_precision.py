@@ -14,8 +14,8 @@ from mm32.verify.judging import exact
 from mm32.verify.judging.bounds import Errors, Truth
 from mm32.verify.judging.formats import FORMATS, resembles, shared
 from mm32.verify.judging.judge import judge
-from verify.in_process import compare
-from verify.shortcuts import script
+from support.verify.in_process import compare
+from support.verify.shortcuts import script
 
 Compare = Callable[..., tuple[str, str, Any]]
 U = 2.0**-24

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from mm32.verify.inputs import contents, variations
-from verify.shortcuts import check_shortcut
+from support.verify.shortcuts import check_shortcut
 
 Compare = Callable[..., tuple[str, str, Any]]
 EDGES = "self.register_buffer('e', torch.linspace(-2, 2, 17))"

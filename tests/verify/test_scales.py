@@ -12,7 +12,7 @@ from torch import Tensor
 from mm32.verify.inputs import contents, pools, probes, variations
 from mm32.verify.judging.bounds import Truth
 from mm32.verify.judging.judge import judge
-from verify.shortcuts import ROWS
+from support.verify.shortcuts import ROWS
 
 Compare = Callable[..., tuple[str, str, Any]]
 PAIR = "[torch.rand(96, 512), torch.rand(512, 64)]"
@@ -168,7 +168,7 @@ def test_timed_calls_mix_complex_numbers() -> None:
 @pytest.mark.parametrize("name", ["peaked", "range of A", "range of B"])
 def test_data_of_all_sizes_are_right_in_fp32(name: str) -> None:
     """The bound that the probes are judged by has room for a plain sum, and none for operands of 11 bits."""
-    from verify.contraction_support import Wrap, contraction
+    from support.verify.contraction import Wrap, contraction
 
     found, values = contraction(Wrap(torch.matmul), torch.rand(130, 300), torch.rand(300, 70))
     out = probes.fill(probes.BY_NAME[name], found, values, 5)

@@ -8,9 +8,6 @@ import statistics
 import tempfile
 
 import pytest
-from conftest_verify import Leftovers, Run
-from simulated_processes import Card, by_one, by_several, rates
-from verify_scripts import RIGHT, forward
 
 from mm32.verify.processes.channel import Failure
 from mm32.verify.timing import kept_outputs, repeated, sequential, several
@@ -19,6 +16,9 @@ from mm32.verify.timing.rounds import SIDES, Times, Timing, conclude
 from mm32.verify.timing.several import Group
 from mm32.verify.timing.stage import TimingStage
 from mm32.verify.verdict import Verdict
+from support.verify.fixtures import Leftovers, Run
+from support.verify.scripts import RIGHT, forward
+from support.verify.simulated_processes import Card, by_one, by_several, rates
 
 RUNS = 300
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from verify.shortcuts import check_shortcut
+from support.verify.shortcuts import check_shortcut
 
 Compare = Callable[..., tuple[str, str, Any]]
 DROPS = "return x.clone() if float(torch.rand(())) < 0.001 else x + torch.tanh(x) * 2"

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mm32.verify.inputs import variations
 from mm32.verify.inputs.contents import CannotVary, structure
-from verify.shortcuts import check_shortcut
+from support.verify.shortcuts import check_shortcut
 
 Compare = Callable[..., tuple[str, str, Any]]
 A = torch.randn(6, 5, 5, generator=torch.Generator().manual_seed(0))

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest_verify import HEAD, REFERENCE, RIGHT, Run, forward
 
 from mm32.verify import Report, Verdict, verify
 from mm32.verify.exchange import wire
@@ -17,7 +16,8 @@ from mm32.verify.judging.bounds import Truth
 from mm32.verify.judging.judge import judge
 from mm32.verify.processes.channel import Channel, Failure
 from mm32.verify.text import LOG_LINE, fold, log, one_line
-from verify.page_support import page
+from support.verify.fixtures import HEAD, REFERENCE, RIGHT, Run, forward
+from support.verify.pages import page
 
 FORGED = "SAME, FASTER 9.99x"
 # What begins a new line, moves the cursor, reorders or hides text, or means something to the printer.

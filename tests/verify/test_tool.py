@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest_verify import HEAD, LINEAR, REFERENCE, RIGHT, Leftovers, Run, forward
 
 from mm32.verify import Report, Verdict, compare, verify
 from mm32.verify.judging.judge import Judgement
 from mm32.verify.processes import process
+from support.verify.fixtures import HEAD, LINEAR, REFERENCE, RIGHT, Leftovers, Run, forward
 
 SAME = {verdict for verdict in Verdict if verdict.same}
 

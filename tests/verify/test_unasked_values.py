@@ -22,7 +22,7 @@ from mm32.verify.judging.straight_through import StraightThrough
 from mm32.verify.judging.zeros import SkipsZeros
 from mm32.verify.probing import odd_answers
 from mm32.verify.worker import plain
-from verify.shortcuts import check_shortcut
+from support.verify.shortcuts import check_shortcut
 
 Compare = Callable[..., tuple[str, str, Any]]
 LINEAR = "self.l = nn.Linear(64, 64); self.s = torch.ones(64)"

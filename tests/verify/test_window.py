@@ -21,7 +21,7 @@ from mm32.verify.processes.channel import Failure, Reply
 from mm32.verify.timing import stage
 from mm32.verify.timing.kept_outputs import Keeper, random
 from mm32.verify.timing.window import Bench, checked, difference
-from verify.window_support import CPU, bench
+from support.verify.window import CPU, bench
 
 
 @pytest.fixture

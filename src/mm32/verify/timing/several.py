@@ -21,7 +21,7 @@ from .sequential import Outcome
 SIDES = ("reference", "control", "candidate")  # of a group
 # By groups: how many standard errors the interval's ends are from the mean. Chosen by simulation, since there are several looks:
 # of identical code, 1 % at most is called FASTER or SLOWER in all of them together, as long as processes differ by a standard
-# deviation of 3 % each at most (tests/verify/simulated_processes.py).
+# deviation of 3 % each at most (tests/support/verify/simulated_processes.py).
 ERRORS = {1: math.inf, 2: 12.0, 3: 6.0, 4: 4.4, 5: 3.8, 6: 3.4, 7: 3.1, 8: 2.85, 9: 2.65, 10: 2.45}
 MOST = max(ERRORS)
 # Of a look after which there is no time for another.

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from verify_scripts import HEAD, REFERENCE, forward
-
 from mm32.verify import Verdict
+from support.verify.scripts import HEAD, REFERENCE, forward
 
 SIZES = (64, 80, 96)  # M, K, N
 RIGHT = {

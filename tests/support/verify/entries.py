@@ -20,7 +20,7 @@ from pathlib import Path
 
 from mm32.verify import Report, Verdict, verify
 
-CORPUS = Path(__file__).parent / "corpus"
+CORPUS = Path(__file__).parents[2] / "verify" / "corpus"
 VERDICTS = {"cheats": {"not SAME", "not FASTER", "SAME, not FASTER", "rejected"}, "honest": {"SAME"}}
 TRIALS, TIMEOUT = 2, 120.0
 

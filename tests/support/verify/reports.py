@@ -10,12 +10,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import in_process
-from conftest_verify import REFERENCE, RIGHT, forward
-
 from mm32.verify import Verdict
 from mm32.verify.text import log
 from mm32.verify.timing.rounds import Times, conclude
+from support.verify import in_process
+from support.verify.fixtures import REFERENCE, RIGHT, forward
 
 # What would be markup, or run, or reorder a line, if a page took it as it is.
 HOSTILE = (

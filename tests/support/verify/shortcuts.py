@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from verify import in_process
+from support.verify import in_process
 
 HEAD = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n\n"
 

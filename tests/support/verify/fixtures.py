@@ -8,11 +8,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from verify_scripts import HEAD, LINEAR, REFERENCE, RIGHT, forward
 
 from mm32.verify import Report, verify
 from mm32.verify.processes import launch
 from mm32.verify.timing import rounds
+from support.verify.scripts import HEAD, LINEAR, REFERENCE, RIGHT, forward
 
 __all__ = [
     "HEAD", "LINEAR", "REFERENCE", "RIGHT", "Leftovers", "Run", "forward", "leftovers", "run", "short_windows",

@@ -24,7 +24,7 @@ from mm32.verify.report import Report
 from mm32.verify.stop import Stop
 from mm32.verify.worker.runner import ScriptRunner
 
-CORPUS = Path(__file__).parent / "corpus"
+CORPUS = Path(__file__).parents[2] / "verify" / "corpus"
 
 
 def _copied(value: Any) -> Any:
