@@ -49,36 +49,36 @@ def stepping(values: Sequence[object], generator: torch.Generator) -> list[objec
     one before. Vectors with a number for each row, such as scores, fall along each chain, and integers are those of the chain's
     first row; all in random order."""
     out = list(values)
-    rows = {t.shape[-2] for t in values if isinstance(t, Tensor) and _places(t)}
-    for count in rows:
+    for count in {t.shape[-2] for t in values if isinstance(t, Tensor) and _places(t)}:
         length = min(CHAIN, count)
         at = torch.arange(count, device=generator.device)
-        chain, link = at // length, at % length
+        first, link = at // length * length, at % length
         order = torch.rand(count, generator=generator, device=generator.device).argsort()
         falling = link.argsort(stable=True)  # the first of each chain, then the second of each
         for i, t in enumerate(values):
             if not isinstance(t, Tensor) or not t.dim():
                 continue
-            first = (chain * length).to(t.device)
+            axis = -1
             if _places(t) and t.shape[-2] == count:
-                half = t.shape[-1] // 2
-                size = (
-                    (t[..., half:] - t[..., :half]).abs().mean(-1, keepdim=True)
-                    if t.shape[-1] == 4
-                    else t.std() / length
-                )
-                step = torch.tensor(STEPS, dtype=t.dtype, device=t.device)[chain.to(t.device) % len(STEPS), None]
-                moved = t.index_select(-2, first)
-                size = size.index_select(-2, first) if size.dim() else size
-                new = moved + link.to(t.device, t.dtype)[:, None] * step * size
-                out[i] = like(t, new.index_select(-2, order.to(t.device)))
+                new, axis = _moved(t, first.to(t.device), link.to(t.device), length), -2
             elif t.shape[-1] == count and t.is_floating_point() and is_data(t):
                 new = torch.empty_like(t)
                 new[..., falling.to(t.device)] = t.sort(-1, descending=True).values
-                out[i] = like(t, new[..., order.to(t.device)])
             elif t.shape[-1] == count and t.dtype in WIDEST:
-                out[i] = like(t, t.index_select(-1, first).index_select(-1, order.to(t.device)))
+                new = t.index_select(-1, first.to(t.device))
+            else:
+                continue
+            out[i] = like(t, new.index_select(axis, order.to(t.device)))
     return changed(out, values)
+
+
+def _moved(t: Tensor, first: Tensor, link: Tensor, length: int) -> Tensor:
+    """Each row the `first` of its chain, moved by as many steps as it is from there (`link`)."""
+    start = t.index_select(-2, first)
+    # A box's, from one corner to the other; of places, a part of their spread.
+    size = (start[..., 2:] - start[..., :2]).abs().mean(-1, keepdim=True) if t.shape[-1] == 4 else t.std() / length
+    step = torch.tensor(STEPS, dtype=t.dtype, device=t.device)[first // length % len(STEPS), None]
+    return start + link.to(t.dtype)[:, None] * step * size
 
 
 def _places(t: Tensor) -> bool:

@@ -22,7 +22,7 @@ ENLARGED = {"large parameters", "parameters times 4", "parameters times 2"} | {
 }
 
 
-def least_error(name: str, extreme: bool, decays: bool) -> float:
+def _least_error(name: str, extreme: bool, decays: bool) -> float:
     """How far an output may be off, of its size, for data of this name; 0 where only a disturbed run says it."""
     gross = GROSS if extreme else FAR_DECAYS.get(name, 0.0) if decays else 0.0
     return max(gross, ROUGH.get(name, 0.0))
@@ -30,21 +30,21 @@ def least_error(name: str, extreme: bool, decays: bool) -> float:
 
 def allow(truth: Truth, variation: Variation, decays: bool) -> None:
     """Widen a truth's bounds by what these data allow. `decays`: the model multiplies by exponentials step by step."""
-    gross = least_error(variation.name, variation.extreme, decays)
+    gross = _least_error(variation.name, variation.extreme, decays)
     truth.extreme |= variation.equal or gross > 0
     truth.steep = not variation.state and not gross
-    widen(truth, gross, variation.name in ENLARGED)
+    _widen(truth, gross, variation.name in ENLARGED)
 
 
 def allow_mixed(truths: list[Truth], decays: bool) -> None:
     """The same of a trial whose rows are those of several variations."""
-    gross = least_error(MIXED, extreme=False, decays=decays)
+    gross = _least_error(MIXED, extreme=False, decays=decays)
     for truth in truths:
         truth.extreme |= gross > 0
-        widen(truth, gross)
+        _widen(truth, gross)
 
 
-def widen(truth: Truth, gross: float, more: bool = False) -> None:
+def _widen(truth: Truth, gross: float, more: bool = False) -> None:
     """`more`: a disturbed run's errors count for MORE times as much in any case, but where they are large already: milder data
     say more then."""
     noise = truth.noise
