@@ -224,6 +224,14 @@ def spoil(kind: str, a: Array, b: Array, rng: np.random.Generator) -> None:
                 a[1, 1] = -np.inf
                 b[7, 2] = 0
                 b[9, 4] = np.inf
+            case "all NaN":
+                a[:] = np.nan
+            case "rows of NaN":
+                a[: a.shape[0] // 2, ::3] = np.nan
+                a[-1, -1] = np.nan
+            case "columns of NaN":
+                b[::4, : b.shape[1] // 2] = np.nan
+                b[-1, -1] = np.nan
             case "all Inf":
                 a[:] = np.inf
                 b[:] = np.abs(b)
@@ -234,7 +242,8 @@ def spoil(kind: str, a: Array, b: Array, rng: np.random.Generator) -> None:
 
 
 SPOILED = ["subnormal A", "subnormal B beside large A", "small products", "a row and a column", "ends of the range",
-           "NaN and Inf", "Inf in a row and in a column, and a zero", "all Inf", "Inf beside subnormal numbers"]  # fmt: skip
+           "NaN and Inf", "Inf in a row and in a column, and a zero", "all NaN", "rows of NaN", "columns of NaN", "all Inf",
+           "Inf beside subnormal numbers"]  # fmt: skip
 FORMS = {
     "K shared by groups": (Product(70, 200, 68), SMALL, 1, 1),
     "K shared by a cluster": (Product(65, 130, 40, "nn"), SMALL, 2, 1),
@@ -266,6 +275,19 @@ def test_data_that_bf16x6_cannot_carry(form: str, kind: str, libraries: Path, se
     there = np.isfinite(rounded)
     bound = 16 * numerics.UNIT * size[there] + product.k * 2.0**-149
     assert (np.abs(c[there] - truth[there]) <= bound).all()
+
+
+@simulate
+@pytest.mark.parametrize("layout", ["tt", "nt"])
+@pytest.mark.parametrize("cluster", [pytest.param(4, marks=pytest.mark.slow), 8])
+def test_the_block_that_has_a_row_computes_it_again(layout: str, cluster: int, libraries: Path, seed: int) -> None:
+    """Blocks of a cluster store rows that need not be neighbours. Each of these rows has sums that bf16x6 loses bits of."""
+    product = Product(58, 512, 36, layout)
+    a, b = operands(product, np.random.default_rng(seed))
+    a[0, [1, 22, 57]] *= np.float32(1e-38)
+    c = on_host(product, a, b, SMALL, cluster, libraries, 1)
+    truth, size = a.astype(np.float64) @ b.astype(np.float64), np.abs(a).astype(np.float64) @ np.abs(b)
+    assert (np.abs(c - truth) <= 16 * numerics.UNIT * size + product.k * 2.0**-149).all()
 
 
 @simulate
@@ -413,6 +435,31 @@ def test_sums_at_the_ends_of_fp32_on_a_gpu(seed: int) -> None:
         c, truth = mm32.matmul(x, y, kernel="direct").double(), x.double() @ y.double()
         size = x.double().abs() @ y.double().abs()
         assert bool(((c - truth).abs() <= 16 * numerics.UNIT * size + 128 * 2.0**-149).all())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+def test_the_block_that_has_a_row_computes_it_again_on_a_gpu(layout: str, seed: int) -> None:
+    """By every tile and cluster that the planner knows for the product."""
+    m, k, n = 58, 4096, 60
+    asked, card = gemm.from_layout(layout, m, n, k), launch.card_of(0)
+    a, b = torch.randn(m, k, device="cuda"), torch.randn(k, n, device="cuda")
+    a[[1, 22, 57]] *= 1e-38
+    a[40, [3, 1000]] = float("inf")
+    b = b.abs()
+    x = a.T.contiguous().T if layout[0] == "t" else a
+    y = b.T.contiguous().T if layout[1] == "t" else b
+    truth, size = a.double() @ b.double(), a.double().abs() @ b.double()
+    finite = torch.arange(m, device="cuda") != 40
+    clusters = set()
+    for candidate in direct.candidates(Work(asked), card):
+        out = torch.full((m, n), float("nan"), device="cuda")
+        launch.Executable(direct.assemble(candidate, asked, card), 0)(x, y, None, out)
+        error = (out.double() - truth).abs()[finite]
+        assert bool((error <= 16 * numerics.UNIT * size[finite] + k * 2.0**-149).all()), candidate
+        assert bool((out[40] == float("inf")).all()), candidate
+        clusters.add(candidate.cluster)
+    assert 8 in clusters
 
 
 @pytest.mark.gpu

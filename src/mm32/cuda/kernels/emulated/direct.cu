@@ -58,6 +58,9 @@ static_assert(!ALTERNATE || (TILE_M == 64 && CLUSTER == 1));
 constexpr bool KEPT = MM32_KEPT;
 static_assert(!KEPT || ALTERNATE);
 constexpr bool APART = ALTERNATE && !KEPT;  // K-blocks of B are of one group
+// Whether a K-block's least element of A meets that of those before only when its products are there. It shortens the chain that a tile is
+// where K is one K-block of 32 (32768 x 32 x 32768: 6 %).
+constexpr bool LEAST_APART = KEPT && HALVES == 1;
 constexpr int GROUPS = 128 / TILE_M;            // consumer warpgroups that have the same rows of a tile, or alternate
 constexpr int TURNS = ALTERNATE ? 1 : GROUPS;   // those that take turns at K-blocks
 constexpr int SHARERS = TURNS * CLUSTER;        // warps whose sums make an element of C
@@ -612,17 +615,19 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
             for (int half = 0; half < HALVES; half++) {
                 float part[TILE_N / 2];
                 unsigned plane[PLANES][2][4];
+                unsigned least[2] = {LEAST_APART ? NONE : least_a[0], LEAST_APART ? NONE : least_a[1]};
 #pragma unroll
                 for (int j = 0; j < 2; j++) {
                     float2 x[4];
                     a.fragment(own + slot * RawA::BYTES, 2 * half + j, x);
 #pragma unroll
                     for (int i = 0; i < 4; i++) {
-                        least_a[i % 2] = smaller(least_a[i % 2], x[i].x, x[i].y, two);
+                        least[i % 2] = smaller(least[i % 2], x[i].x, x[i].y, two);
                         split(x[i].x, x[i].y, plane[0][j][i], plane[1][j][i], plane[2][j][i]);
                     }
                     most_a.meet(plane[0][j][0], plane[0][j][1]), most_a.meet(plane[0][j][2], plane[0][j][3]);
                 }
+                if (!LEAST_APART) least_a[0] = least[0], least_a[1] = least[1];
                 if (half == 0) {
                     if (!KEPT) {
                         barrier_wait(full + 8 * stage, phase);
@@ -638,6 +643,7 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
                 }
                 wgmma_wait<0>();
                 wgmma_pin(part);
+                if (LEAST_APART) least_a[0] = min(least_a[0], least[0]), least_a[1] = min(least_a[1], least[1]);
                 if (!KEPT && half == HALVES - 1 && lane == 0) barrier_arrive(empty + 8 * stage);
 #pragma unroll
                 for (int i = 0; i < TILE_N / 2; i++) sum[i] += part[i];
@@ -704,14 +710,36 @@ __device__ __forceinline__ void finish_spoiled(const Problem& p, const int3& til
         // A line of which some sum is finite has no NaN and no Inf; nor has any if none of its kind has.
         unsigned rows = 0, odd_rows = 0;  // in bits: rows with such a sum in this column; rows that have no other
         bool odd = exists && shared.spoiled_columns;
-#pragma unroll(ROWS < 8 ? ROWS : 8)
+        float sum[ROWS];  // all loads are under way before the first is looked at
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) {
+            const int row = row_at(tile, first + i);
+            sum[i] = exists && row < rows_of(p) ? c[row * c_row] : 0.f;
+        }
+#pragma unroll
         for (int i = 0; i < ROWS; i++) {
             const int row = row_at(tile, first + i);
             if (row >= rows_of(p)) continue;
-            const bool finite = exists && is_finite(c[row * c_row]);
+            const bool finite = exists && is_finite(sum[i]);
             if (finite) odd = false;
             else if (exists) rows |= 1u << i;
             if (!__any_sync(~0u, finite) && shared.spoiled_rows) odd_rows |= 1u << i;
+        }
+        if (__popc(odd_rows) > 2 && n0 == 0) {
+            // Several rows: those that begin with a NaN, all at once, each by `LANES` lanes.
+            constexpr int LANES = 32 / ROWS;
+            const int row = row_at(tile, first + lane % ROWS);
+            bool nan = false;
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int k = lane / ROWS + i * LANES;
+                const float x = row < rows_of(p) && k < p.k ? a.data[row * a.row_stride + k * a.k_stride] : 0.f;
+                nan |= x != x;
+            }
+            unsigned seen = __ballot_sync(~0u, nan);
+#pragma unroll
+            for (int other = 16; other >= ROWS; other /= 2) seen |= seen >> other;
+            if (lane < ROWS && (seen >> lane & 1)) of_row = HAS_NAN;
         }
 #pragma unroll 1
         for (; odd_rows != 0; odd_rows &= odd_rows - 1) {
@@ -722,22 +750,47 @@ __device__ __forceinline__ void finish_spoiled(const Problem& p, const int3& til
         }
         const unsigned nan_rows = __ballot_sync(~0u, of_row == HAS_NAN);
         int of_column = FINITE;
+        odd &= (rows & ~nan_rows) != 0;
+        if (__popc(__ballot_sync(~0u, odd)) > 2 && odd) {  // likewise of columns
+            bool nan = false;
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                const float x = k < p.k ? b.data[column * b.row_stride + k * b.k_stride] : 0.f;
+                nan |= x != x;
+            }
+            if (nan) of_column = HAS_NAN, odd = false;
+        }
 #pragma unroll 1
-        for (unsigned lanes = __ballot_sync(~0u, odd && (rows & ~nan_rows) != 0); lanes != 0; lanes &= lanes - 1) {
+        for (unsigned lanes = __ballot_sync(~0u, odd); lanes != 0; lanes &= lanes - 1) {
             const int one = __ffs(lanes) - 1;
             const int found = nonfinite_of(b.data + (column + one - lane) * b.row_stride, b.k_stride, p.k);
             if (lane == one) of_column = found;
         }
-#pragma unroll 1
-        for (int i = 0; i < ROWS; i++) {
-            const int row = row_at(tile, first + i), in_row = __shfl_sync(~0u, of_row, i);
-            if (!(rows >> i & 1)) continue;
-            if (!decided(in_row, of_column)) {
+        // Sums of a row with NaN or Inf, by lanes that have the columns; then those of a column, by lanes that have the rows, if few
+        // columns have such sums.
+        const auto store = [&](int row, int in_row, int column, int in_column, float* to) {
+            if (!decided(in_row, in_column)) {
                 undecided = true;
-                continue;
+                return;
             }
-            const float sum = sum_of_nonfinite(a.data + row * a.row_stride, a.k_stride, in_row, b.data + column * b.row_stride, b.k_stride, of_column);
-            c[row * c_row] = epilogue(sum, bias_at(p, SWAPPED ? row : column));
+            const float sum = sum_of_nonfinite(a.data + row * a.row_stride, a.k_stride, in_row, b.data + column * b.row_stride, b.k_stride, in_column);
+            *to = epilogue(sum, bias_at(p, SWAPPED ? row : column));
+        };
+        unsigned by_row = __ballot_sync(~0u, of_row != UNKNOWN && of_row != FINITE);
+        unsigned columns = __ballot_sync(~0u, (rows & ~by_row) != 0);
+        if (__popc(columns) > ROWS) by_row = (1u << ROWS) - 1, columns = 0;
+        const unsigned by_column = ~by_row;
+#pragma unroll 1
+        for (; by_row != 0; by_row &= by_row - 1) {
+            const int i = __ffs(by_row) - 1, row = row_at(tile, first + i), in_row = __shfl_sync(~0u, of_row, i);
+            if (rows >> i & 1) store(row, in_row, column, of_column, c + row * c_row);
+        }
+#pragma unroll 1
+        for (; columns != 0; columns &= columns - 1) {
+            const int one = __ffs(columns) - 1, row = row_at(tile, first + lane);
+            const int in_column = __shfl_sync(~0u, of_column, one);
+            if ((__shfl_sync(~0u, rows, one) & by_column) >> lane & 1)
+                store(row, FINITE, column + one - lane, in_column, c + row * c_row + (one - lane) * c_column);
         }
     }
     if (undecided) shared.again.add(tile);
@@ -758,6 +811,9 @@ __device__ __noinline__ void finish_odd(const Problem& p, Shared& shared, unsign
     if (!shared.again.any()) return;
     // Of a tile the rows that this block stores, at most so many at a time that sums find registers.
     constexpr int OWN = TILE_M / CLUSTER, HEIGHT = OWN * TILE_N / CONSUMERS > 32 ? OWN / 2 : OWN;
+    // Eight rows of a raw tile of 16 are every second one, where fragments have them in that order.
+    constexpr int ROW_STEP = OWN % 16 == 0 ? 1 : RawA::row_of(1);
+    static_assert(OWN % 16 == 0 || OWN == 8);
     using Tile = Again<HEIGHT, TILE_N, CONSUMERS>;
     static_assert(Tile::BYTES <= A_RAW);
 #pragma unroll 1
@@ -768,10 +824,12 @@ __device__ __noinline__ void finish_odd(const Problem& p, Shared& shared, unsign
         float* const c = p.c.data + offset_of(p, p.c.batch, tile.x);
 #pragma unroll 1
         for (int i = 0; i < OWN; i += HEIGHT) {
-            const int row0 = tile.y + (CLUSTER > 1 ? cluster_rank() : 0) * OWN + i;
-            Tile::multiply(operand_of(p, false, tile.x).from(row0, 0), operand_of(p, true, tile.x).from(tile.z, 0), p.k, raw,
+            const int row0 = row_at(tile, (CLUSTER > 1 ? cluster_rank() : 0) * OWN + i);
+            Operand a = operand_of(p, false, tile.x).from(row0, 0);
+            a.rows = (a.rows + ROW_STEP - 1) / ROW_STEP, a.row_stride *= ROW_STEP;
+            Tile::multiply(a, operand_of(p, true, tile.x).from(tile.z, 0), p.k, raw,
                            [&](int row, int column, float sum) {
-                               row += row0, column += tile.z;
+                               row = row * ROW_STEP + row0, column += tile.z;
                                c[row * c_row + column * c_column] = epilogue(sum, bias_at(p, SWAPPED ? row : column));
                            });
         }

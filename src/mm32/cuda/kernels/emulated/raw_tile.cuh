@@ -136,7 +136,7 @@ struct RawTile {
     }
 
     // The rows that fragments give to fragment rows 0 .. 15: fragment row f holds row `row_of(f)` of the tile.
-    static __device__ __forceinline__ int row_of(int f) { return ALONG_ROWS ? f % 8 * 2 + f / 8 : f; }
+    static __device__ __forceinline__ constexpr int row_of(int f) { return ALONG_ROWS ? f % 8 * 2 + f / 8 : f; }
 
     static __device__ __forceinline__ int lane_of(int lanes) { return threadIdx.x % lanes; }
 
