@@ -21,7 +21,7 @@ from hypothesis import settings as given_settings
 from hypothesis import strategies as st
 
 import mm32
-from mm32 import cpu, gemm, prepared, settings
+from mm32 import gemm, prepared, settings, torch_product
 from mm32 import plan as planning
 from mm32.cuda import blocks as running
 from mm32.cuda import launch
@@ -84,7 +84,7 @@ def executed(made: Plan, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | 
         if g.bias is not None:
             assert bias is not None
             result = result + bias.as_strided((g.n,), (g.bias,), bias.storage_offset() + step.bias)
-        c.copy_(cpu.activate(result, g.activation))
+        c.copy_(torch_product.activate(result, g.activation))
 
 
 def operands(rng: random.Random, m: int, n: int, k: int, batch: list[int]) -> tuple[Any, ...]:
@@ -131,7 +131,7 @@ def test_the_steps_compute_the_product(rng: random.Random, share: float, on: pla
     if made is None:
         return
     executed(made, a, b, bias, out.view)
-    wanted = cpu.activate(a.double() @ b.double() + (0 if bias is None else bias.double()), activation)
+    wanted = torch_product.activate(a.double() @ b.double() + (0 if bias is None else bias.double()), activation)
     torch.testing.assert_close(out.view.double(), wanted, rtol=1e-6, atol=1e-5)
     assert out.intact()
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import mm32
-from mm32 import activations, cpu, gemm, prepared
+from mm32 import activations, gemm, prepared, torch_product
 from mm32 import plan as planning
 from mm32.cuda import cublas, launch
 from mm32.gemm import from_layout
@@ -171,7 +171,7 @@ def test_results(a: tuple[int, ...], b: tuple[int, ...], activation: str | None,
     z = torch.matmul(x.double(), y.double())
     if bias is not None:
         z = z + (bias.double() if y.dim() > 1 else bias.double()[0])
-    truth = cpu.activate(z, activation)
+    truth = torch_product.activate(z, activation)
     got = mm32.matmul(x, y, bias=bias, activation=activation)
     torch.testing.assert_close(got.double(), truth, rtol=1e-5, atol=2e-5)
     out = torch.full_like(got, float("nan"))

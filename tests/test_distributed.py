@@ -25,7 +25,7 @@ import torch.distributed as dist
 from torch import nn
 
 import mm32
-from mm32 import activations, cpu
+from mm32 import activations, torch_product
 from support.distributed import SCRIPTS, U, close, counted_packs, example
 from support.ranks import RankError, Ranks
 
@@ -48,18 +48,18 @@ def mesh_of(*shape: int, names: tuple[str, ...] | None = None) -> Any:
 
 @contextmanager
 def products() -> Iterator[list[tuple]]:
-    """The shapes of what mm32 multiplies on this rank, inside this context: on the CPU all of it comes by cpu.matmul."""
-    seen, before = [], cpu.matmul
+    """The shapes of what mm32 multiplies on this rank, inside this context: on the CPU all is torch_product.matmul."""
+    seen, before = [], torch_product.matmul
 
     def counted(a: torch.Tensor, b: torch.Tensor, *rest: Any) -> torch.Tensor:
         seen.append((*a.shape, b.shape[-1]))
         return before(a, b, *rest)
 
-    cpu.matmul = counted
+    torch_product.matmul = counted
     try:
         yield seen
     finally:
-        cpu.matmul = before
+        torch_product.matmul = before
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ def on_ranks_products_and_gradients() -> None:
             given = [(a, p), (b, q)] + ([] if r is None else [(bias, r)])
             plain = [t.double().requires_grad_() for t, _ in given]
             z = plain[0] @ plain[1] if r is None else plain[0] @ plain[1] + plain[2]
-            wanted = cpu.activate(z, activation)
+            wanted = torch_product.activate(z, activation)
             x = [distribute_tensor(t, mesh, [place]).requires_grad_() for t, place in given]
             got = mm32.matmul(x[0], x[1], bias=None if r is None else x[2], activation=activation)
             close(got, wanted)
@@ -675,7 +675,7 @@ def on_ranks_check_of(part: str, folder: str) -> str | None:
         elif part == "disabled":
             settings._disabled = True
         else:
-            distributed.cpu.torch_precision = lambda device: 1 // 0
+            distributed.torch_product.torch_precision = lambda device: 1 // 0
     try:
         mm32.distributed.check()
     except RuntimeError as error:

@@ -26,7 +26,7 @@ FILES = (
     "prepared.py",
     "dropin.py",
     "transforms.py",
-    "cpu.py",
+    "torch_product.py",
     "dispatch.py",
     "sharding.py",
     "distributed.py",

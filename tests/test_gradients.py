@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import mm32
-from mm32 import cpu
+from mm32 import torch_product
 from mm32.activations import names
 from mm32.gemm import LAYOUTS
 from mm32.plan import KERNELS
@@ -67,7 +67,7 @@ def test_second_gradients_beside_the_kink(activation: str, seed: int) -> None:
     inputs = [make(s, dtype=torch.float64, requires_grad=True) for s in ((3, 4), (4, 5), (5,))]
     wanted, got = (
         torch.autograd.grad(sum(g.square().sum() for g in grads), inputs)
-        for f in (function(activation), lambda a, b, bias: cpu.activate(a @ b + bias, activation))
+        for f in (function(activation), lambda a, b, bias: torch_product.activate(a @ b + bias, activation))
         for grads in [torch.autograd.grad(f(*inputs).square().sum(), inputs, create_graph=True)]
     )
     for one, two in zip(got, wanted, strict=True):
@@ -89,7 +89,7 @@ def test_gradients_are_torchs(activation: str | None, device: str, seed: int) ->
     a, b, bias = make((2, 33, 20), device), make((20, 17), device), make((17,), device)
     inputs = [t.requires_grad_() for t in (a, b, bias)]
     weight = make((2, 33, 17), device)
-    torchs = cpu.activate(a @ b + bias, activation)
+    torchs = torch_product.activate(a @ b + bias, activation)
     wanted = torch.autograd.grad((torchs * weight).sum(), inputs)
     got = torch.autograd.grad((mm32.matmul(a, b, bias=bias, activation=activation) * weight).sum(), inputs)
     for one, two in zip(got, wanted, strict=True):

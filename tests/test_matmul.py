@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import mm32
-from mm32 import cpu
+from mm32 import torch_product
 from mm32.activations import names
 from mm32.plan import Unplannable
 from support.gpu import (
@@ -170,7 +170,7 @@ def test_activation_values(run: Runner, activation: str | None) -> None:
     points = torch.cat([torch.tensor(SPECIAL), torch.linspace(-110, 110, 4001), torch.linspace(-6, 6, 4001)])
     z = points.to(run.device)
     got = run(z[:, None], torch.ones(1, 1, device=run.device), activation=activation)[:, 0]
-    torch_says = cpu.activate(z, activation)
+    torch_says = torch_product.activate(z, activation)
     finite = torch_says.isfinite()
     assert torch.equal(got[~finite].isnan(), torch_says[~finite].isnan())
     assert torch.equal(got[~finite].nan_to_num(), torch_says[~finite].nan_to_num())
@@ -249,7 +249,7 @@ def test_depth_zero_is_the_epilogue_of_zeros(run: Runner, sizes: tuple[int, int,
     m, n, k = sizes
     a, b, bias = randn(m, k, run=run), randn(k, n, run=run), torch.arange(n, device=run.device) - 3.0
     assert torch.equal(run(a, b), torch.zeros(m, n, device=run.device))
-    got, expected = run(a, b, bias=bias, activation=activation), cpu.activate(bias.expand(m, n), activation)
+    got, expected = run(a, b, bias=bias, activation=activation), torch_product.activate(bias.expand(m, n), activation)
     torch.testing.assert_close(got, expected, rtol=4 * UNIT, atol=0)
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import mm32
-from mm32 import cpu
+from mm32 import torch_product
 from mm32.activations import names
 from support.gpu import assert_close, reference
 from support.nn import DEVICES, close, linear_calls
@@ -43,7 +43,9 @@ def test_gradients_are_those_of_the_modules(activation: str | None, device: str,
     layer = mm32.nn.Linear(20, 7, device=device, activation=activation)
     layer.load_state_dict(linear.state_dict())
     x, weight = torch.randn(5, 20, device=device, requires_grad=True), torch.randn(5, 7, device=device)
-    wanted = torch.autograd.grad((cpu.activate(linear(x), activation) * weight).sum(), (x, *linear.parameters()))
+    wanted = torch.autograd.grad(
+        (torch_product.activate(linear(x), activation) * weight).sum(), (x, *linear.parameters())
+    )
     for got, expected in zip(
         torch.autograd.grad((layer(x) * weight).sum(), (x, *layer.parameters())), wanted, strict=True
     ):

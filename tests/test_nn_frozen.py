@@ -16,8 +16,8 @@ from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import mm32
-from mm32 import cpu, ops
 from mm32 import nn as layers
+from mm32 import ops, torch_product
 from support.gpu import assert_close, reference
 from support.nn import DEVICES, Block, close, frozen_layer
 
@@ -553,14 +553,14 @@ def test_compiled_without_a_break(device: str, activation: str | None, packings:
     packings.clear()
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     with torch.no_grad():
-        close(compiled(x), cpu.activate(x @ layer.weight.T + layer.bias, activation))
+        close(compiled(x), torch_product.activate(x @ layer.weight.T + layer.bias, activation))
         layer.weight.mul_(2)
-        close(compiled(x), cpu.activate(x @ layer.weight.T + layer.bias, activation))
+        close(compiled(x), torch_product.activate(x @ layer.weight.T + layer.bias, activation))
     assert packings == []
     layer.train()
     x.requires_grad_()
     (got,) = torch.autograd.grad(compiled(x).sum(), x)
-    (expected,) = torch.autograd.grad(cpu.activate(x @ layer.weight.T + layer.bias, activation).sum(), x)
+    (expected,) = torch.autograd.grad(torch_product.activate(x @ layer.weight.T + layer.bias, activation).sum(), x)
     close(got, expected)
 
 

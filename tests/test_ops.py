@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
 import mm32
-from mm32 import cpu, dispatch
+from mm32 import dispatch, torch_product
 from mm32.activations import names
 from mm32.gemm import PRECISIONS
 from mm32.plan import EMULATED_KERNELS, KERNELS
@@ -469,6 +469,6 @@ def test_errors_of_linear_speak_of_its_arguments() -> None:
 def test_explain_says_when_torch_multiplies_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = torch.ones(2, 3), torch.ones(3, 2)
     assert "torch.matmul, then" in mm32.explain(a, b)
-    monkeypatch.setattr(cpu, "torch_precision", lambda device: "bf16")
+    monkeypatch.setattr(torch_product, "torch_precision", lambda device: "bf16")
     assert "torch.matmul in float64, rounded" in mm32.explain(a, b)
     assert "torch.matmul, then" in mm32.explain(a, b, precision="tf32")

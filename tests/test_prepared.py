@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import mm32
-from mm32 import cpu, gemm, prepared
+from mm32 import gemm, prepared, torch_product
 from mm32 import plan as planning
 from mm32.cuda import compile as compiler
 from mm32.cuda import launch
@@ -148,7 +148,10 @@ def test_a_packed_operand_is_used_past_the_dispatcher(card: Callable, seed: int)
     assert packed_b.nbytes > 0
     for x, y in ((a, packed_b), (packed_a, b), (packed_a, packed_b)):
         for options in ({}, {"bias": bias, "activation": "gelu"}):
-            close(mm32.matmul(x, y, **options), cpu.activate(a @ b + options.get("bias", 0), options.get("activation")))
+            close(
+                mm32.matmul(x, y, **options),
+                torch_product.activate(a @ b + options.get("bias", 0), options.get("activation")),
+            )
     close(mm32.linear(a, packed_b, bias), a @ b + bias)
     assert all(
         plan.workspace.prepacked != (False, False) for plan in Executable.made if plan.reason != "packing an operand"
@@ -394,11 +397,11 @@ def test_a_card_without_tf32_needs_no_float64(
 ) -> None:
     monkeypatch.setattr(torch.version, "hip", hip)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    assert cpu._multiplies_in_fp32(torch.device("cuda", 0)) == fp32
+    assert torch_product._multiplies_in_fp32(torch.device("cuda", 0)) == fp32
 
 
 def test_what_torch_is_asked_for_is_read_by_device(lower_precision: None) -> None:
-    assert [cpu.torch_precision(device) for device in ("cuda", "cpu", "mps", "privateuseone")] == [
+    assert [torch_product.torch_precision(device) for device in ("cuda", "cpu", "mps", "privateuseone")] == [
         "tf32",
         "bf16",
         "fp32",

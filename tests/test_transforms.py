@@ -11,7 +11,7 @@ import torch.autograd.forward_ad as forward
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, linearize, vjp
 
 import mm32
-from mm32 import cpu
+from mm32 import torch_product
 from mm32.activations import names
 from support.gpu import assert_close, reference
 from support.ops import DEVICES, SHAPES, Products, columns, make
@@ -33,7 +33,7 @@ def pair(activation: str | None) -> tuple[Function, Function]:
     """mm32's function and torch's, of (a, b, bias)."""
     return (
         lambda a, b, bias: mm32.matmul(a, b, bias=bias, activation=activation),
-        lambda a, b, bias: cpu.activate(torch.matmul(a, b) + (bias if b.dim() > 1 else bias[0]), activation),
+        lambda a, b, bias: torch_product.activate(torch.matmul(a, b) + (bias if b.dim() > 1 else bias[0]), activation),
     )
 
 

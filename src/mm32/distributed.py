@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 import mm32
-from mm32 import cpu, dropin, settings
+from mm32 import dropin, settings, torch_product
 from mm32 import plan as planning
 from mm32.cuda import compile as compiler
 from mm32.cuda import launch, prebuilt
@@ -87,11 +87,11 @@ def _facts(device: str | None) -> dict[str, str]:
         "mm32.enable": dropin.state(),
     }
     if device == "cpu" or not torch.cuda.is_available():
-        return facts | {"device": device or "cpu", "torch's products": cpu.torch_precision("cpu")}
+        return facts | {"device": device or "cpu", "torch's products": torch_product.torch_precision("cpu")}
     return facts | {
         "device": str(launch.card_of(torch.cuda.current_device())),
         "compiler": _compiler(),
-        "torch's products": cpu.torch_precision("cuda"),
+        "torch's products": torch_product.torch_precision("cuda"),
     }
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from mm32 import cpu, gemm, prepared, settings, storage
+from mm32 import gemm, prepared, settings, storage, torch_product
 from mm32 import plan as planning
 from mm32.cuda import cublas, launch
 from mm32.errors import CompileError, LaunchError
@@ -346,7 +346,7 @@ class DropIn:
                     operation = operation.onto_addend
             key = (
                 operation, prepared.form(a), prepared.form(b), addend_form, out_form, None, self._precision, "auto",
-                None, None, cpu.torch_precision(), (_scale(beta), _scale(alpha)),
+                None, None, torch_product.torch_precision(), (_scale(beta), _scale(alpha)),
             )  # fmt: skip
             choice = prepared.CACHE.find(key)
             if choice is None:

@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from mm32 import activations, cpu, dispatch, gemm, ops
+from mm32 import activations, dispatch, gemm, ops, torch_product
 from mm32.options import Activation
 from mm32.packed import PackedOperand, local_of, pack
 
@@ -96,14 +96,14 @@ class Linear(torch.nn.Linear):
     def _forward(self, input: torch.Tensor) -> torch.Tensor:
         weight, bias, activation = self.weight, self.bias, self.activation
         if not _takes(input, weight, bias):
-            return cpu.activate(F.linear(input, weight, bias), activation)
+            return torch_product.activate(F.linear(input, weight, bias), activation)
         if (
             torch.is_grad_enabled()
             and (input.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad))
             and not torch.jit.is_tracing()  # what is traced must not depend on whether gradients are recorded
         ):
             # Autograd keeps the pre-activation here; fused, backward would compute it again, a product more.
-            return cpu.activate(ops.linear(input, weight, bias), activation)
+            return torch_product.activate(ops.linear(input, weight, bias), activation)
         packed = self._packed_weight(weight) if self._frozen else None
         if packed is None:
             return ops.linear(input, weight, bias, activation=activation)

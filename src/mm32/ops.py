@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from mm32 import activations, cpu, dispatch, fast_path, gemm, prepared, sharding, transforms
+from mm32 import activations, dispatch, fast_path, gemm, prepared, sharding, torch_product, transforms
 from mm32 import plan as planning
 from mm32.cuda import cublas
 from mm32.options import Activation, Kernel, Precision
@@ -189,7 +189,7 @@ def _run_torch(
         if kernel != "auto":
             raise planning.Unplannable(f"kernel {kernel!r} cannot run here: {why}")
         prepared.say_once(why)
-    result = cpu.matmul(a, b, bias, activation, precision)
+    result = torch_product.matmul(a, b, bias, activation, precision)
     return result.contiguous() if out is None else out.copy_(result)
 
 
@@ -498,7 +498,7 @@ def explain(
     shape = gemm.check_inputs(a, b, bias, activation, precision)
     planning.check_kernel(kernel)
     if a.device.type != "cuda":
-        product = "torch.matmul" if cpu.by_torch(a, precision) else "torch.matmul in float64, rounded"
+        product = "torch.matmul" if torch_product.by_torch(a, precision) else "torch.matmul in float64, rounded"
         how = f"device     {a.device.type}: {product}, then bias and activation, by torch; kernels are for CUDA tensors"
         return how + notes
     problem = gemm.describe(a, b, bias, _new(shape), activation, precision, merge=not prepacked[0])

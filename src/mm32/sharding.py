@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from mm32 import activations, cpu, gemm
+from mm32 import activations, gemm, torch_product
 from mm32.options import Activation, Kernel, Precision
 from mm32.packed import PackedOperand, local_of, ready, unwrap
 
@@ -167,7 +167,9 @@ def product(
     register()
     run = torch.ops.mm32.sharded_matmul
     if activation is not None and _sums_over_ranks(a, b):
-        return cpu.activate(run(a, b, bias, 0, precision, kernel), activation)  # torch adds up before the activation
+        return torch_product.activate(
+            run(a, b, bias, 0, precision, kernel), activation
+        )  # torch adds up before the activation
     return run(a, b, bias, activations.number(activation), precision, kernel)
 
 
@@ -317,7 +319,7 @@ def _pinned(
         result = DTensor.from_local(
             ready(local), mesh, choice.out, run_check=False, shape=choice.shape, stride=choice.strides
         )
-        return cpu.activate(result, activation) if choice.summed else result
+        return torch_product.activate(result, activation) if choice.summed else result
 
 
 @functools.lru_cache(maxsize=1024)

@@ -21,7 +21,7 @@ from torch.autograd import forward_ad
 from torch.autograd.forward_ad import _set_fwd_grad_enabled, unpack_dual
 from torch.autograd.function import _SingleLevelFunction
 
-from mm32 import activations, cpu, gemm, sharding
+from mm32 import activations, gemm, sharding, torch_product
 
 
 def _slope_of_result(activation: str | None) -> bool:
@@ -161,7 +161,7 @@ def autograd(
     if recorded:
         gemm.check_options(activation, precision)
     if recorded and activation is not None and not _slope_of_result(activation):
-        return cpu.activate(torch.ops.mm32.matmul(a, b, bias, None, precision, kernel, *packed), activation)
+        return torch_product.activate(torch.ops.mm32.matmul(a, b, bias, None, precision, kernel, *packed), activation)
     # Nothing to differentiate, as in most programs that are compiled. Under a dispatch mode, asking for tangents would leave
     # views in what is traced.
     plain = not (torch._C._are_functorch_transforms_active() or torch._C._len_torch_dispatch_stack())
@@ -203,7 +203,7 @@ def recorded(
         return product(a, b, bias, activation, precision, kernel)
 
     result = Mm32Matmul.apply(a, b, bias, activation, precision, kernel, below, product, True)  # type: ignore[attr-defined]
-    return cpu.activate(result, after)
+    return torch_product.activate(result, after)
 
 
 def autograd_out(
@@ -285,7 +285,7 @@ def vmap(
         each = each if b_one.dim() > 1 else each[:, 0]
         inserted: tuple[Any, ...] = (slice(None), *[None] * (1 + len(shape) - each.dim()))
         each = each[inserted]
-        return cpu.activate(z + each, activation), 0
+        return torch_product.activate(z + each, activation), 0
 
     options = (activation, precision, kernel)
     if a_dim is None and b_dim is not None and b_one.dim() == 1:  # vectors against one A: the columns of one matrix

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import mm32
-from mm32 import cpu, numerics, prepared
+from mm32 import numerics, prepared, torch_product
 from mm32 import plan as planning
 from mm32.plan import EMULATED_KERNELS, KERNELS
 
@@ -165,7 +165,7 @@ def reference(
     tolerance = roundings(depth, kernel) * (UNIT * magnitude + 2.0**-149)
     if activation is None:
         return z, tolerance
-    value = cpu.activate(z, activation)
+    value = torch_product.activate(z, activation)
     return value, 1.13 * tolerance + 8 * UNIT * (value.abs() + z.abs())
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from mm32 import cpu, dispatch, ops, packed, prepared
+from mm32 import dispatch, ops, packed, prepared, torch_product
 from mm32 import plan as planning
 from mm32.cuda import launch
 from mm32.plan import H200, Card
@@ -34,7 +34,7 @@ class Executable:
         packed_b: torch.Tensor | None = None,
     ) -> None:
         product = torch.from_numpy(a.detach().double().numpy() @ b.detach().double().numpy())
-        out.copy_(cpu.activate(product if bias is None else product + bias, self.plan.gemm.activation))
+        out.copy_(torch_product.activate(product if bias is None else product + bias, self.plan.gemm.activation))
 
     def pack(self, operand: torch.Tensor) -> torch.Tensor:
         assert self.plan.workspace is not None

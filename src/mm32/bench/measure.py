@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 import mm32
-from mm32 import cpu, gemm, settings
+from mm32 import gemm, settings, torch_product
 from mm32 import plan as planning
 from mm32.bench import peers, sensors
 from mm32.cuda import launch
@@ -147,7 +147,7 @@ def truth_of(case: Case, inputs: Inputs, rows: torch.Tensor | None) -> tuple[tor
     if bias is not None:
         truth += bias.double()
         gauge += bias.double().abs()
-    return cpu.activate(truth, case.activation), gauge
+    return torch_product.activate(truth, case.activation), gauge
 
 
 def errors(c: torch.Tensor, truth: torch.Tensor, gauge: torch.Tensor) -> tuple[float, float]:

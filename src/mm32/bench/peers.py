@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 import mm32
-from mm32 import cpu, gemm
+from mm32 import gemm, torch_product
 from mm32 import plan as planning
 from mm32.options import Activation
 
@@ -76,7 +76,7 @@ def _torch(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activati
             c = torch.matmul(a, b)
         if bias is not None:
             c = c + bias
-        return cpu.activate(c, activation)
+        return torch_product.activate(c, activation)
 
     return run
 
@@ -89,7 +89,7 @@ def _triton(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activat
 
     def run() -> torch.Tensor:
         c = triton_matmul.matmul(a, b, bias, relu=activation == "relu")
-        return c if activation == "relu" else cpu.activate(c, activation)
+        return c if activation == "relu" else torch_product.activate(c, activation)
 
     try:  # compile, and tune for this size
         run()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from mm32 import activations, cpu
+from mm32 import activations, torch_product
 from mm32.gemm import Matrix
 from mm32.plan import Plan
 
@@ -60,7 +60,7 @@ class TorchProduct:
         self, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, out: torch.Tensor, *_: torch.Tensor | None
     ) -> None:
         if not self._as_it_lies:
-            out.copy_(cpu.matmul(a, b, bias, self.plan.gemm.activation, self.plan.gemm.precision))
+            out.copy_(torch_product.matmul(a, b, bias, self.plan.gemm.activation, self.plan.gemm.precision))
             return
         a, b, c = (_seen_as(x, *view) for x, view in zip((a, b, out), self._views, strict=True))
         self._product(torch._C._dispatch_keys(a), a, b, out=c)
