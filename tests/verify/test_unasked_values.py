@@ -120,6 +120,14 @@ SHORTCUTS: dict[str, tuple[str, str, str, str, str, str]] = {
         "self.e = nn.Embedding(100, 16)",
         "zeros among integers",
     ),
+    "a length of 0 that never comes": (
+        "m = torch.arange(512) < n[:, None]; return (x * m[..., None]).sum(1) / n.clamp(min=1)[:, None]",
+        "m = torch.arange(512) < n[:, None]; return (x * m[..., None]).sum(1) / n[:, None]",
+        "[torch.randn(8, 512, 4), torch.randint(1, 513, (8,))]",
+        "x, n",
+        "pass",
+        "zeros among integers",
+    ),
     "bits beyond the sixteenth": (
         "return sum((x >> b) & 1 for b in range(63))",
         "return sum((x >> b) & 1 for b in range(16))",

@@ -62,15 +62,18 @@ def _others(rows: Tensor, generator: torch.Generator, exchange: bool) -> Tensor:
 
 
 def with_zeros(values: Sequence[object], generator: torch.Generator) -> list[object]:
-    """Of integers that are all above 0, one of sixteen becomes 0, one at least. Those in order or all distinct stay: they are
-    offsets or places."""
+    """Of integers that are all above 0, one of sixteen becomes 0, one at least. Those in order stay, and those of which all
+    are distinct: they are offsets or places. But of few in a wide range, that may be chance (lengths, say): one becomes 0."""
     out = list(values)
     for i, t, whole in _apart(values):
         rows = whole.movedim(_longest(t), -1)
-        if t.dtype not in WIDEST or not bool((whole > 0).all()):
+        if t.dtype not in WIDEST or not bool((whole > 0).all()) or bool(_are_in_order(rows).any()):
             continue
-        if bool(_are_in_order(rows).any()) or are_distinct(rows):
-            continue
+        apart = 16
+        if are_distinct(rows):
+            if rows.shape[-1] ** 2 > 2 * int(whole.max()):
+                continue
+            apart = whole.numel() * whole.numel()
         out[i] = like(t, torch.where(few(whole, 16, generator), 0, whole))
     return changed(out, values)
 
