@@ -128,6 +128,15 @@ SHORTCUTS: dict[str, tuple[str, str, str, str, str, str]] = {
         "pass",
         "zeros among integers",
     ),
+    "the longest of the first call": (
+        "m = torch.arange(64) < n[:, None]; return (x * m[..., None]).sum(1)",
+        "self.n = getattr(self, 'n', 0) or int(n.max()); m = torch.arange(self.n) < n[:, None]; "
+        "return (x[:, : self.n] * m[..., None]).sum(1)",
+        "[torch.randn(256, 64, 8), torch.randint(1, 65, (256,))]",
+        "x, n",
+        "pass",
+        "another first call",
+    ),
     "bits beyond the sixteenth": (
         "return sum((x >> b) & 1 for b in range(63))",
         "return sum((x >> b) & 1 for b in range(16))",

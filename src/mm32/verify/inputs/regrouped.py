@@ -74,8 +74,18 @@ def with_zeros(values: Sequence[object], generator: torch.Generator) -> list[obj
             if rows.shape[-1] ** 2 > 2 * int(whole.max()):
                 continue
             apart = whole.numel() * whole.numel()
-        out[i] = like(t, torch.where(few(whole, 16, generator), 0, whole))
+        out[i] = like(t, torch.where(few(whole, apart, generator), 0, whole))
     return changed(out, values)
+
+
+def least(values: Sequence[object]) -> list[object]:
+    """Integers become the least of their tensor. Those in order or all distinct stay, and so does what belongs together."""
+    out = list(values)
+    for i, t, whole in _apart(values):
+        rows = whole.movedim(_longest(t), -1)
+        if t.dtype in WIDEST and not bool(_are_in_order(rows).any()) and not are_distinct(rows):
+            out[i] = like(t, whole.amin().expand_as(whole).clone())
+    return out
 
 
 def repeated(values: Sequence[object], generator: torch.Generator) -> list[object]:

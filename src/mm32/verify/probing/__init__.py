@@ -6,7 +6,7 @@ varied       of any other model, its own data and parameters, changed
 odd_answers  what is right of an answer to NaN and Inf
 far_data     what rounding makes of data far from the usual
 prober       what these share
-calls_in_a_row, rare_draws, strides  probes with modules of their own
+calls_in_a_row, first_calls, rare_draws, strides  probes with modules of their own
 passed       data of probes that were passed, for timed windows
 """
 

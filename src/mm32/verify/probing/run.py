@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,7 +19,7 @@ from ..inputs.contents import WIDEST
 from ..inputs.isolating import ISOLATING
 from ..judging.judge import Judgement
 from ..verdict import OWN_BITS
-from . import calls_in_a_row, rare_draws, strides
+from . import calls_in_a_row, first_calls, rare_draws, strides
 from .passed import PassedProbe
 from .prober import LATE, NO_MEMORY, UNSET, Prober
 from .product import ProductProbes
@@ -59,6 +60,8 @@ class Probing:
             others.append(("rare draws", rare_draws.ASKS, rare_draws.run))
         if self.report.problem["draws"] or self.report.problem["changes"]:
             others.append(("in a row", calls_in_a_row.ASKS, calls_in_a_row.run))
+        if self.comparison.session.kernel is None and worst.same:
+            others.append(("another first call", first_calls.ASKS, partial(first_calls.run, passed=self.passed)))
         for name, asks, one in others:
             said = self._apart(name, asks, one, begin)
             if said and worst.same:
