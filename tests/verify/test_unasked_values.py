@@ -28,6 +28,9 @@ Compare = Callable[..., tuple[str, str, Any]]
 LINEAR = "self.l = nn.Linear(64, 64); self.s = torch.ones(64)"
 SCORES = "[torch.randn(64, 32), (torch.rand(64, 32) < 0.3).float()]"
 TWO = "[torch.randn(16, 64), torch.randn(16, 64)]"
+HISTOGRAM = (
+    "b = i.flatten(1); h = torch.zeros(len(b), 64).scatter_add_(1, b, torch.ones_like(b).float()); c = h.cumsum(1); "
+)
 REMEMBERED = "self.k = self.i = torch.zeros(1)"
 KNOWN_AGAIN = "self.k, self.i = (self.k, self.i) if i[:4].equal(self.k) else (i[:4].clone(), i.clone()); "
 # Right and wrong forward, inputs, arguments, what is made at the start, and the probe that shows it.
@@ -136,6 +139,22 @@ SHORTCUTS: dict[str, tuple[str, str, str, str, str, str]] = {
         "x, n",
         "pass",
         "another first call",
+    ),
+    "the first of a histogram": (
+        f"{HISTOGRAM}l = c.gather(1, (h > 0).long().argmax(1, keepdim=True)); return ((c - l).clamp(min=0) / 1e3).gather(1, b)",
+        f"{HISTOGRAM}return ((c - c[:, :1]).clamp(min=0) / 1e3).gather(1, b)",
+        "[torch.randint(0, 64, (6, 32, 32))]",
+        "i",
+        "pass",
+        "narrow integers",
+    ),
+    "an image of one level": (
+        f"{HISTOGRAM}l = h.amax(1, keepdim=True); return (c / (1024 - l).clamp(min=1)).gather(1, b)",
+        f"{HISTOGRAM}l = h.amax(1, keepdim=True); return (c / (1024 - l)).gather(1, b)",
+        "[torch.randint(0, 64, (6, 32, 32))]",
+        "i",
+        "pass",
+        "narrow integers",
     ),
     "bits beyond the sixteenth": (
         "return sum((x >> b) & 1 for b in range(63))",

@@ -211,6 +211,13 @@ VARIATIONS = (
         equal=True,
     ),
     Variation(
+        "narrow integers",
+        "of integers, some rows of a narrower range, and some of one number: what takes a range for granted shows",
+        outside=False,
+        ties=True,
+        equal=True,
+    ),
+    Variation(
         "zeros among integers",
         "of integers that are all above 0, some 0: what does not look for padding shows",
         outside=False,

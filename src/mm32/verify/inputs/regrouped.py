@@ -111,6 +111,27 @@ def repeated(values: Sequence[object], generator: torch.Generator) -> list[objec
     return changed(out, values)
 
 
+def narrowed(values: Sequence[object], generator: torch.Generator) -> list[object]:
+    """Of integers, by the first axis (as images of bytes have them): of every three, one keeps the middle half of its numbers
+    alone, what lies beyond becoming its ends, and one has a single number everywhere. What belongs together stays, and so do
+    rows in order, and those of which all numbers are distinct."""
+    out = list(values)
+    for i, t, whole in _apart(values):
+        if t.dtype not in WIDEST or t.dim() < 2 or same_sums(whole):
+            continue
+        along = whole.movedim(_longest(t), -1)
+        if bool(_are_in_order(along).any()) or are_distinct(along):
+            continue
+        rows = whole.flatten(1)
+        found = rows.sort(-1).values
+        low, middle, high = (found[:, rows.shape[1] * part // 4, None] for part in (1, 2, 3))
+        kinds = torch.arange(len(rows), device=t.device)[:, None]
+        kinds = (kinds + int(torch.randint(0, 2, (1,), generator=generator, device=t.device))) % 3
+        new = torch.where(kinds == 0, rows.clamp(low, high), torch.where(kinds == 1, middle, rows))
+        out[i] = like(t, new.view(whole.shape))
+    return changed(out, values)
+
+
 def in_order(values: Sequence[object], generator: torch.Generator, both: bool = True) -> list[object]:
     """Integers in order along their longest axis, which keeps each in the range of its column; those of two numbers, such as
     truth values, along the last axis and, with `both`, along the one before as well."""

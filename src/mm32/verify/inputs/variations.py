@@ -651,6 +651,7 @@ SPECIAL: dict[str, Callable[[Sequence[object], torch.Generator], list[object]]] 
     "other integers": regrouped.replaced,
     "integers in other places": partial(regrouped.replaced, exchange=True),
     "repeated integers": regrouped.repeated,
+    "narrow integers": regrouped.narrowed,
     "zeros among integers": regrouped.with_zeros,
     "sorted integers": regrouped.in_order,
     "integers sorted along one axis": partial(regrouped.in_order, both=False),
