@@ -272,7 +272,7 @@ def test_the_float64_run_is_disturbed_only_where_that_is_needed(
     got, reason, report = verdict(right, right, "[torch.randn(64, 512)]")
     assert got == "SAME", reason
     few = sum(p["status"] == "same" for p in report.probes if p["name"] in {v.name for v in ISOLATING})
-    assert sum(asked) <= 3 + max(few, 2), "the trials', and of sums of few terms"
+    assert sum(asked) <= 4 + max(few, 2), "the trials', of sums of few terms, and behind another first call"
     other = (
         "y = x + 300; y = y - y.cumsum(1)[:, -1:] / 512; return y * (y.square().cumsum(1)[:, -1:] / 512 + 1e-5).rsqrt()"
     )

@@ -28,6 +28,7 @@ Compare = Callable[..., tuple[str, str, Any]]
 LINEAR = "self.l = nn.Linear(64, 64); self.s = torch.ones(64)"
 SCORES = "[torch.randn(64, 32), (torch.rand(64, 32) < 0.3).float()]"
 TWO = "[torch.randn(16, 64), torch.randn(16, 64)]"
+ALIKE = "z = F.normalize(x, dim=1); s = (z @ z.t()) * 10; e = torch.eye(len(z)).bool(); "
 HISTOGRAM = (
     "b = i.flatten(1); h = torch.zeros(len(b), 64).scatter_add_(1, b, torch.ones_like(b).float()); c = h.cumsum(1); "
 )
@@ -155,6 +156,14 @@ SHORTCUTS: dict[str, tuple[str, str, str, str, str, str]] = {
         "i",
         "pass",
         "narrow integers",
+    ),
+    "small terms left out": (
+        f"{ALIKE}return torch.logsumexp(s.masked_fill(e, -torch.inf), 1)",
+        f"{ALIKE}t = torch.exp(s - 10).masked_fill(e | (s < -5), 0); return t.sum(1).clamp(min=1e-30).log() + 10",
+        "[torch.randn(64, 128)]",
+        "x",
+        "pass",
+        "opposed",
     ),
     "bits beyond the sixteenth": (
         "return sum((x >> b) & 1 for b in range(63))",

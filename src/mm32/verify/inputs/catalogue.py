@@ -291,6 +291,11 @@ VARIATIONS = (
         ties=True,
     ),
     Variation(
+        "opposed",
+        "rows that are nearly alike, and one that is their opposite: terms that are left out as small show",
+        ties=True,
+    ),
+    Variation(
         "stepping",
         "places and boxes in chains, each a small step from the one before: a search or a suppression of few rounds shows",
     ),

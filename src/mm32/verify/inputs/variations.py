@@ -301,6 +301,18 @@ def _clustered(t: Tensor, generator: torch.Generator) -> Tensor:
     return t.index_select(axis, some) + apart * torch.randn(t.shape, generator=generator, device=t.device)
 
 
+def _opposed(t: Tensor, generator: torch.Generator) -> Tensor:
+    """All rows one of them, but for a sixteenth of the usual size, and one of these its opposite."""
+    axis = _axis_of_rows(t)
+    if axis is None:
+        return t
+    count = t.shape[axis]
+    signs = torch.ones(count, dtype=t.dtype, device=t.device)
+    signs[int(torch.randint(0, count, (1,), generator=generator, device=t.device))] = -1
+    near = torch.randn(t.shape, generator=generator, device=t.device) * size_of(t) / 16
+    return signs.view([count if i == axis else 1 for i in range(t.dim())]) * (t.narrow(axis, 0, 1) + near)
+
+
 def aligned(values: Sequence[object], generator: torch.Generator, weights: Sequence[Tensor]) -> list[object]:
     """Of data a third of the rows become the signs of a row of one of the `weights`, or of a column, of as many entries, FAR
     times the largest entry; half of them of the one whose sum is the largest. Raises CannotVary, with nothing to report."""
@@ -632,6 +644,7 @@ CHANGES: dict[str, Callable[[Tensor, torch.Generator], Tensor]] = {
     "zero rows": lambda t, generator: torch.where(_kinds(t, 3, generator) == 0, 0, t),
     "odd rows": _odd_rows,
     "clustered": _clustered,
+    "opposed": _opposed,
     "far below": lambda t, _: (t.abs() + size_of(t)) * -1e5,
     "steady": _steady,
     MIXED: _mixed,

@@ -49,7 +49,7 @@ def run(comparison: Comparison, passed: Sequence[PassedProbe]) -> tuple[dict[str
     truths = comparison.truth.of(seed, comparison.right)
     if why_not := comparison.own_error(truths):
         return {"status": "skipped", "reason": why_not}, ""
-    comparison.build_candidate(comparison.build)
+    comparison.candidate.ask("build", comparison.build, seed=comparison.session.seed)
     comparison.give(first)
     try:
         comparison.output(seed, first=True)

@@ -34,6 +34,7 @@ MOST_HELD = 256 << 20  # bytes of outputs, of which two at once are no matter
 LARGER = {v.name for v in (*VARIATIONS, *MILDER.values()) if v.larger}
 EQUAL = {"constant", "zero rows", "rare equal rows"}  # data whose entries, or rows, are equal, as those of padding are
 FINE_PROBES = {v.name for v in ISOLATING}
+Apart = Callable[["Comparison"], tuple[dict[str, Any], str] | None]  # a probe that has a module of its own
 
 
 class Probing:
@@ -53,15 +54,15 @@ class Probing:
         """All probes of this model. The first that fails decides; the others are reported as well. Raises Stop and Failure."""
         begin = time.monotonic()
         worst = self.prober.run(begin)
-        others = []
+        others: list[tuple[str, str, Apart]] = []
+        if self.comparison.session.kernel is None and worst.same:
+            others.append(("another first call", first_calls.ASKS, partial(first_calls.run, passed=self.passed)))
         if not self.report.problem["draws"]:  # which entry gets which number may depend on the order in memory
             others.append(("other strides", strides.ASKS, strides.run))
         if self.report.problem["draws"]:
             others.append(("rare draws", rare_draws.ASKS, rare_draws.run))
         if self.report.problem["draws"] or self.report.problem["changes"]:
             others.append(("in a row", calls_in_a_row.ASKS, calls_in_a_row.run))
-        if self.comparison.session.kernel is None and worst.same:
-            others.append(("another first call", first_calls.ASKS, partial(first_calls.run, passed=self.passed)))
         for name, asks, one in others:
             said = self._apart(name, asks, one, begin)
             if said and worst.same:
@@ -143,9 +144,7 @@ class Probing:
             f"labels of {label}, which its loss leaves out" for label in self.report.problem.get("ignored", ()) if whole
         ]
 
-    def _apart(
-        self, name: str, asks: str, run: Callable[[Comparison], tuple[dict[str, Any], str] | None], begin: float
-    ) -> str:
+    def _apart(self, name: str, asks: str, run: Apart, begin: float) -> str:
         """A probe that has a module of its own. What is wrong, empty if nothing."""
         self.prober.next(name)
         record: dict[str, Any] = {"name": name, "asks": asks}
