@@ -165,6 +165,15 @@ SHORTCUTS: dict[str, tuple[str, str, str, str, str, str]] = {
         "pass",
         "opposed",
     ),
+    "a variance by squares behind a table": (
+        "return F.layer_norm(self.e(i).sum(1), (16,))",
+        "y = self.e(i).sum(1); m = y.mean(-1, keepdim=True); "
+        "return (y - m) * ((y * y).mean(-1, keepdim=True) - m * m + 1e-5).rsqrt()",
+        "[torch.randint(0, 500, (64, 8))]",
+        "i",
+        "self.e = nn.Embedding(500, 16)",
+        "offset tables",
+    ),
     "bits beyond the sixteenth": (
         "return sum((x >> b) & 1 for b in range(63))",
         "return sum((x >> b) & 1 for b in range(16))",
@@ -335,7 +344,8 @@ def test_where_a_nan_was_seen_one_is_right_and_numbers_are_judged_as_ever() -> N
 def test_no_exception_takes_a_wrong_answer_to_infs_back(verdict: Compare) -> None:
     """NaN in place of the first Inf that comes, and an exception at the next one."""
     wrong = (
-        "self.n = getattr(self, 'n', 0) + bool(x.isinf().any())\n        if self.n > 1: raise ValueError('no')\n"
+        "self.n = getattr(self, 'n', 0) + bool(x.isinf().any())\n"
+        "        if self.n > 1 and bool(x.isinf().any()): raise ValueError('no')\n"
         "        return torch.where(x.isinf().any(1), float('nan'), x.sum(1)) if self.n else x.sum(1)"
     )
     got, reason, report = verdict("return x.sum(1)", wrong, "[torch.randn(16, 64)]")

@@ -211,13 +211,6 @@ VARIATIONS = (
         equal=True,
     ),
     Variation(
-        "narrow integers",
-        "of integers, some rows of a narrower range, and some of one number: what takes a range for granted shows",
-        outside=False,
-        ties=True,
-        equal=True,
-    ),
-    Variation(
         "zeros among integers",
         "of integers that are all above 0, some 0: what does not look for padding shows",
         outside=False,
@@ -291,11 +284,6 @@ VARIATIONS = (
         ties=True,
     ),
     Variation(
-        "opposed",
-        "rows that are nearly alike, and one that is their opposite: terms that are left out as small show",
-        ties=True,
-    ),
-    Variation(
         "stepping",
         "places and boxes in chains, each a small step from the one before: a search or a suppression of few rounds shows",
     ),
@@ -364,6 +352,30 @@ VARIATIONS = (
     ),
     Variation(
         "an Inf", "one Inf and one -Inf: they must lead to what the reference makes of them", odd=True, further=True
+    ),
+    Variation(
+        "offset tables",
+        "tables that integers are places in, all numbers 10 times their size higher: a variance by squares shows",
+        state=True,
+        outside=False,
+    ),
+    Variation(
+        "planted tables",
+        "tables that integers are places in, a few rows 4 to 12 times as large: what is left out as small shows",
+        state=True,
+        outside=False,
+    ),
+    Variation(
+        "narrow integers",
+        "of integers, some rows of a narrower range, and some of one number: what takes a range for granted shows",
+        outside=False,
+        ties=True,
+        equal=True,
+    ),
+    Variation(
+        "opposed",
+        "rows that are nearly alike, and one that is their opposite: terms that are left out as small show",
+        ties=True,
     ),
 )
 MILDER = {

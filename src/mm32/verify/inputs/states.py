@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 
+from . import variations
 from .catalogue import NO_PARAMETERS
 from .contents import CannotVary, structure
 
@@ -23,6 +24,7 @@ SMALL = 3  # the most that an integer that is zero becomes
 RUNS = 2  # changes along a row, up to which its truth values lie in blocks
 SHOWN = 3  # names of tensors
 COUNTERS = "num_batches_tracked"  # of a batch norm, which a model in use does not look at
+LEAST_TABLE = 16  # rows of a table that integers are places in
 LOOKED_AT = 1 << 22  # entries of a buffer whose structure is looked for
 
 
@@ -151,6 +153,22 @@ def enlarge(model: nn.Module, generator: torch.Generator, by: float = LARGE) -> 
             # the terms of a product with it, so that this is as large as one with one term
             terms = max(1, t.numel() // len(t)) if t.dim() > 1 else 1
             t.copy_(size * (1 - 2 * ((place + first) % 2)) * (by / LARGE / terms**0.5))
+
+
+def vary_tables(model: nn.Module, generator: torch.Generator, largest: set[int], name: str) -> None:
+    """Change parameters of two axes as inputs of floating point are changed by the variation `name`, of which integers of the
+    inputs seem to be rows: the `largest` of an input is in their second half. Rows of zeros stay. Raises CannotVary, with nothing
+    to report, where there are none."""
+    with torch.no_grad():
+        tables = [
+            t
+            for t in _floats(model, "parameters")
+            if t.dim() == 2 and len(t) >= LEAST_TABLE and any(len(t) // 2 <= place < len(t) for place in largest)
+        ]
+        if not tables:
+            raise CannotVary("")
+        for t in tables:
+            t.copy_(torch.where((t != 0).any(-1, keepdim=True), variations.CHANGES[name](t, generator), 0))
 
 
 def move_apart(model: nn.Module, generator: torch.Generator, by: float = APART, turned: bool = False) -> None:

@@ -43,6 +43,8 @@ CHANGES: dict[str, Callable[[torch.nn.Module, torch.Generator], list[str] | None
     "single parameters times 4": partial(states.move_apart, by=4.0),
     "single parameters turned times 4": partial(states.move_apart, by=4.0, turned=True),
 }
+# Of tables of numbers that the model looks up by integers, by the change of inputs of floating point that they get.
+TABLES = {"offset tables": "offset", "planted tables": "planted"}
 BY_NAME = {
     variation.name: variation for variation in (*catalogue.VARIATIONS, *catalogue.MILDER.values(), *isolating.ISOLATING)
 }
@@ -231,6 +233,11 @@ class Varied:
         runner.keep_parameters()
         if variation.name == "integer buffers":
             self._exchange(generator, seed, unvaried)
+        elif variation.name in TABLES:
+            inputs = pytree.tree_leaves(runner.inputs) if self._lookups() else []
+            some = [t for t in inputs if isinstance(t, Tensor) and t.dtype in contents.WIDEST and t.numel()]
+            largest = {int(t.max()) for t in some}
+            states.vary_tables(runner.model, generator, largest, TABLES[variation.name])
         elif variation.name == "plain tensors":
             runner.own_tensors = {}  # more is changed than is kept
             turned = states.turn(plain.tensors(runner.model), generator, unvaried)
