@@ -236,8 +236,8 @@ class VariedProbes(OddAnswers):
                     if other.same:
                         first, truths, instead = other, others, True
                         break
-            equal = not first.same and variation.equal and self.entries() <= MOST_EQUAL[self.session.device]
-            if equal:
+            equal = variation.equal and self.entries() <= MOST_EQUAL[self.session.device]
+            if equal and not first.same:
                 self._allow_equal(truths, seed, comparison.right)
                 first = judge(got, truths)
             if not first.same and variation.further and (last or INF_HINT not in first.reason):
