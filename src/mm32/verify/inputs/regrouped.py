@@ -82,8 +82,7 @@ def least(values: Sequence[object]) -> list[object]:
     """Integers become the least of their tensor. Those in order or all distinct stay, and so does what belongs together."""
     out = list(values)
     for i, t, whole in _apart(values):
-        rows = whole.movedim(_longest(t), -1)
-        if t.dtype in WIDEST and not bool(_are_in_order(rows).any()) and not are_distinct(rows):
+        if t.dtype in WIDEST and not _are_places(whole.movedim(_longest(t), -1)):
             out[i] = like(t, whole.amin().expand_as(whole).clone())
     return out
 
@@ -117,10 +116,7 @@ def narrowed(values: Sequence[object], generator: torch.Generator) -> list[objec
     rows in order, and those of which all numbers are distinct."""
     out = list(values)
     for i, t, whole in _apart(values):
-        if t.dtype not in WIDEST or t.dim() < 2 or same_sums(whole):
-            continue
-        along = whole.movedim(_longest(t), -1)
-        if bool(_are_in_order(along).any()) or are_distinct(along):
+        if t.dtype not in WIDEST or t.dim() < 2 or same_sums(whole) or _are_places(whole.movedim(_longest(t), -1)):
             continue
         rows = whole.flatten(1)
         found = rows.sort(-1).values
@@ -226,6 +222,11 @@ def _are_in_order(rows: Tensor) -> Tensor:
     """Of each row whether it is."""
     steps = rows.diff(dim=-1)
     return (steps >= 0).all(-1, keepdim=True) | (steps <= 0).all(-1, keepdim=True)
+
+
+def _are_places(rows: Tensor) -> bool:
+    """Whether rows look like offsets or places: one is in order, or in each all numbers are distinct."""
+    return bool(_are_in_order(rows).any()) or are_distinct(rows)
 
 
 def same_sums(t: Tensor) -> bool:
