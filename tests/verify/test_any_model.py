@@ -984,3 +984,10 @@ def get_inputs():
     assert statuses["parameters"] == "skipped"
     assert list(statuses).index("parameters") < len(statuses) - 1
     assert verdict == "SAME", why
+
+
+def test_disturbances_are_drawn_by_another_seed_than_the_data() -> None:
+    """On a card the numbers of one seed go together (test_on_gpu.py), and disturbed sums would be far too inaccurate."""
+    disturbed = Rounding(2.0**-24, 5)
+    assert disturbed.generator is not None
+    assert disturbed.generator.initial_seed() not in range(100)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 import torch
 
 from mm32.verify import Verdict
 from mm32.verify.exchange import handover, memory, wire
+from mm32.verify.judging.rounding import Rounding
 from support.verify.fixtures import REFERENCE, Run, forward
 from support.verify.handover import Runner, served
 
@@ -25,10 +27,22 @@ def test_a_right_candidate_is_the_same_and_not_faster(run: Run) -> None:
     assert report.environment["card"]
     assert report.timing is not None
     assert 0.97 < report.timing["speedup"] < 1.03
-    assert 0.97 < report.timing["wall_speedup"] < 1.03
+    assert 0.9 < report.timing["wall_speedup"] < 1.1  # all that a host with other work lets them be
     assert 1e-5 < report.timing["reference"]["median_s"] < 1e-2
     assert {p["status"] for p in report.probes} == {"same"}
     assert all(case["caught"] for case in report.self_test)
+
+
+@pytest.mark.parametrize("draw", [torch.randn, torch.rand])
+def test_disturbances_have_nothing_to_do_with_data_of_their_seed(draw: Callable[..., torch.Tensor]) -> None:
+    count, seed = 1 << 20, 12345
+    data = draw(count, device="cuda", generator=torch.Generator("cuda").manual_seed(seed)).double()
+    with Rounding(2.0**-24, seed, torch.device("cuda")) as mode:
+        disturbed = data.exp()
+    moved = disturbed / data.exp() - 1
+    terms = (data - data.mean()) * moved
+    assert mode.u * 0.5 < float(moved.std()) < mode.u * 2
+    assert abs(float(terms.sum())) < 5 * float(terms.norm())
 
 
 def test_torchs_tf32_is_different(run: Run) -> None:

@@ -233,8 +233,10 @@ class Rounding(Mode):
         self.u = u
         self.sum_u = min(u, U32)
         self.cut = cut
-        self.generator = torch.Generator(device=device).manual_seed(seed) if u else None
         self.places = random.Random(seed)
+        # Not by `seed` itself, by which the data were drawn: a card's numbers of one seed go together however they are drawn, and
+        # disturbances that follow the signs of a sum's terms add up as no roundings do.
+        self.generator = torch.Generator(device=device).manual_seed(self.places.getrandbits(63)) if u else None
         self.stretches = 0  # that were taken
         self.pool = self.one = torch.ones(())
         self.lengths: list[int] = []
