@@ -39,7 +39,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         for kernel, problem in list(itertools.product(options.kernels.split(","), PROBLEMS))[part - 1 :: parts]:
             file = Path(folder) / f"{problem}_{kernel}.py"
-            file.write_text(export(problem[:2], 2048, 4096, 8192, activation=PROBLEMS[problem], kernel=kernel))
+            file.write_text(export(problem[:2], m=2048, n=4096, k=8192, activation=PROBLEMS[problem], kernel=kernel))
             report = verify.verify(EXAMPLES / f"matmul_{problem}.py", file)
             verdict = report.verdict
             rows[problem]["results"][kernel] = {

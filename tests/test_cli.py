@@ -38,7 +38,7 @@ def test_export_writes_the_file_once(run, tmp_path):
     request = ("export", "96x64x80:tn", "--activation", "relu", "--kernel", "simt")
     done = run(*request, "--bias", "-o", str(path))
     assert done.exit_code == 0, done.output
-    expected = export("tn", 96, 80, 64, bias=True, activation="relu", kernel="simt", device=here())
+    expected = export("tn", m=96, n=80, k=64, bias=True, activation="relu", kernel="simt", device=here())
     assert path.read_text() == expected
     assert str(path) in done.output
     assert f"planned for {here().name}" in done.output
@@ -54,13 +54,13 @@ def test_export_writes_the_file_once(run, tmp_path):
 def test_export_to_stdout_is_the_file_and_nothing_else(run):
     done = run("export", "2048x8192x4096:tt", "--kernel", "naive")
     assert done.exit_code == 0
-    assert done.stdout == export("tt", 2048, 4096, 8192, kernel="naive", device=here())
+    assert done.stdout == export("tt", m=2048, n=4096, k=8192, kernel="naive", device=here())
     ast.parse(done.stdout)
 
 
 def test_export_linear_is_layout_nt(run):
     done = run("export", "12x16x8", "--linear", "--bias", "--kernel", "naive")
-    assert done.stdout == export("nt", 12, 8, 16, bias=True, linear=True, kernel="naive", device=here())
+    assert done.stdout == export("nt", m=12, n=8, k=16, bias=True, linear=True, kernel="naive", device=here())
 
 
 @pytest.mark.parametrize(

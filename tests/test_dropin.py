@@ -1047,7 +1047,7 @@ def test_stats(dropin: DropIn, seed: int) -> None:
     found = dropin.stats(reset=True)
     assert found == mm32.dropin.Stats({"stand-in": 2}, {"not float32": 1}, 1.0)
     assert str(found).splitlines() == [
-        "mm32   2 calls, estimated to have saved 1e+03 ms",
+        "mm32   2 calls under mm32.enable(), estimated to have saved 1e+03 ms",
         "       2 stand-in",
         "torch  1 calls",
         "       1 not float32",

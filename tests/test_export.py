@@ -46,7 +46,7 @@ def no_build(monkeypatch):
 
 def test_python_side_needs_only_torch():
     for kernel, linear in itertools.product(KERNELS, (False, True)):
-        tree = ast.parse(export("nt", 96, 80, 64, bias=True, activation="relu", kernel=kernel, linear=linear))
+        tree = ast.parse(export("nt", m=96, n=80, k=64, bias=True, activation="relu", kernel=kernel, linear=linear))
         names = set()
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
@@ -57,7 +57,7 @@ def test_python_side_needs_only_torch():
 
 
 def test_licence_is_named_first():
-    text = export("tt", 96, 80, 64, kernel="naive")
+    text = export("tt", m=96, n=80, k=64, kernel="naive")
     assert text.startswith("# SPDX-License-Identifier: Apache-2.0\n")
     assert cuda_source(text).startswith("\n// SPDX-License-Identifier: Apache-2.0\n")
 
@@ -78,7 +78,7 @@ def test_docstring_tells_the_plan_and_the_command():
 
 
 def test_docstring_of_a_file_with_a_workspace():
-    said = " ".join(ast.get_docstring(ast.parse(export("tt", 2048, 4096, 8192, precision="tf32"))).split())
+    said = " ".join(ast.get_docstring(ast.parse(export("tt", m=2048, n=4096, k=8192, precision="tf32"))).split())
     assert said.startswith("A.T @ B.T in float32, with TF32's accuracy, by 4 CUDA kernels")
     assert "Sizes M=2048 N=4096 K=8192, no other" in said
     assert "a card of compute capability 9.0;" in said
@@ -91,7 +91,7 @@ def test_text_is_formatted(tmp_path):
     for number, (layout, kernel, linear) in enumerate([*asked, ("nt", "tensorcore", True)]):
         for size in (96, 97):
             options = {"bias": number % 2 == 0, "activation": "leaky_relu" if number % 3 == 0 else None}
-            text = export(layout, size, size, size, kernel=kernel, linear=linear, **options)
+            text = export(layout, m=size, n=size, k=size, kernel=kernel, linear=linear, **options)
             python = text.replace(cuda_source(text), "")  # whose lines are as long as the kernels'
             (tmp_path / f"f{number}_{size}.py").write_text(python)
     config = ("--no-cache", "--config", str(ROOT / "pyproject.toml"))
@@ -102,21 +102,21 @@ def test_text_is_formatted(tmp_path):
 
 
 def test_same_request_same_file_other_request_other_name():
-    text = export("tt", 96, 80, 64, kernel="naive")
-    assert export("tt", 96, 80, 64, kernel="naive") == text
-    others = [export("tt", 96, 80, 68, kernel="naive"), export("tn", 96, 80, 64, kernel="naive")]
+    text = export("tt", m=96, n=80, k=64, kernel="naive")
+    assert export("tt", m=96, n=80, k=64, kernel="naive") == text
+    others = [export("tt", m=96, n=80, k=68, kernel="naive"), export("tn", m=96, n=80, k=64, kernel="naive")]
     names = {re.search(r'^NAME = "(mm32_export_[0-9a-f]{12})"', t, flags=re.M)[1] for t in (text, *others)}
     assert len(names) == 3
 
 
 def test_card_that_a_kernel_needs():
-    text = export("tt", 96, 80, 64, kernel="simt")
+    text = export("tt", m=96, n=80, k=64, kernel="simt")
     assert "if capability < (8, 0):" in text
     assert "a card of compute capability 8.0 or later;" in ast.get_docstring(ast.parse(text))
-    text = export("tt", 96, 80, 64, kernel="tensorcore")
+    text = export("tt", m=96, n=80, k=64, kernel="tensorcore")
     assert "if capability != (9, 0):" in text
     assert "a card of compute capability 9.0;" in ast.get_docstring(ast.parse(text))
-    text = export("tt", 96, 80, 640, kernel="mma")
+    text = export("tt", m=96, n=80, k=640, kernel="mma")
     assert "if capability < (8, 0):" in text
     assert "DEPENDENT = BUILT_FOR[0] >= 900;" in text, "launches cannot overlap on all of these cards"
     assert "a card of compute capability 8.0 or later;" in ast.get_docstring(ast.parse(text))
@@ -128,13 +128,13 @@ def test_card_that_a_kernel_needs():
 
 def test_unknown_names_list_the_known():
     with pytest.raises(ValueError, match="unknown layout 'tx': mm32 has nn, nt, tn, tt"):
-        export("tx", 8, 8, 8)
+        export("tx", m=8, n=8, k=8)
     with pytest.raises(ValueError, match="unknown kernel 'fast': mm32 has 'auto', 'naive', 'dot', 'tiled', 'simt'"):
-        export("tt", 8, 8, 8, kernel="fast")
+        export("tt", m=8, n=8, k=8, kernel="fast")
     with pytest.raises(ValueError, match="unknown activation 'swish': mm32 fuses None, 'relu', 'leaky_relu'"):
-        export("tt", 8, 8, 8, activation="swish")
+        export("tt", m=8, n=8, k=8, activation="swish")
     with pytest.raises(ValueError, match=r"a linear layer has layout 'nt'.* not 'tt'"):
-        export("tt", 8, 8, 8, linear=True)
+        export("tt", m=8, n=8, k=8, linear=True)
 
 
 def test_plan_must_be_the_layouts():
@@ -148,7 +148,7 @@ def test_plan_must_be_the_layouts():
 def test_a_product_of_nothing_is_refused(sizes, kernel):
     m, n, k = sizes
     with pytest.raises(ValueError, match=rf"M, N and K of 1 or more; with M={m} N={n} K={k} nothing is multiplied"):
-        export("tt", m, n, k, kernel=kernel)
+        export("tt", m=m, n=n, k=k, kernel=kernel)
 
 
 def test_plans_that_no_file_can_hold_are_refused():
@@ -182,14 +182,14 @@ def test_a_file_is_overwritten_only_with_force(tmp_path):
     ],
 )  # fmt: skip
 def test_shapes_are_refused_before_anything_is_built(load, no_build, tensors, message):
-    model = load(export("tt", 96, 80, 64, bias=True, kernel="simt")).ModelNew()
+    model = load(export("tt", m=96, n=80, k=64, bias=True, kernel="simt")).ModelNew()
     with pytest.raises(RuntimeError, match=message):
         model(*(torch.zeros(shape) for shape in tensors))
 
 
 @pytest.mark.parametrize("sizes", [(96, 80, 68), (97, 80, 64), (96, 84, 64), (0, 80, 64), (192, 160, 128)])
 def test_a_file_with_a_workspace_takes_its_own_sizes_only(load, no_build, sizes):
-    module = load(export("tn", 96, 80, 64, activation="relu", kernel="tensorcore"))
+    module = load(export("tn", m=96, n=80, k=64, activation="relu", kernel="tensorcore"))
     module.M, module.N, module.K = sizes  # what get_inputs() makes, not what the launches are for
     with pytest.raises(RuntimeError) as raised:
         module.ModelNew()(*module.get_inputs())
@@ -200,7 +200,7 @@ def test_a_file_with_a_workspace_takes_its_own_sizes_only(load, no_build, sizes)
 
 
 def test_dtype_and_device_are_refused(load, no_build):
-    model = load(export("nn", 8, 8, 8, kernel="naive")).ModelNew()
+    model = load(export("nn", m=8, n=8, k=8, kernel="naive")).ModelNew()
     with pytest.raises(RuntimeError, match=r"B must be a float32 tensor of shape \(K, N\); got torch.float64"):
         model(torch.zeros(8, 8), torch.zeros(8, 8, dtype=torch.float64))
     with pytest.raises(RuntimeError, match="all tensors must be on one device; A is on cpu and B on meta"):
@@ -209,16 +209,16 @@ def test_dtype_and_device_are_refused(load, no_build):
 
 def test_without_a_card_it_says_so(load, no_build, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    model = load(export("nn", 8, 8, 8, kernel="naive")).ModelNew()
+    model = load(export("nn", m=8, n=8, k=8, kernel="naive")).ModelNew()
     with pytest.raises(RuntimeError, match="ModelNew needs a CUDA device"):
         model(torch.zeros(8, 8), torch.zeros(8, 8))
 
 
 def test_old_card_is_refused_before_the_build(load, no_build):
-    module = load(export("nn", 8, 8, 8, kernel="naive"))
+    module = load(export("nn", m=8, n=8, k=8, kernel="naive"))
     with pytest.raises(RuntimeError, match=r"needs a card of compute capability 8\.0 or later; this one's is 7\.5"):
         module._library((7, 5))
-    module = load(export("nn", 8, 8, 8, kernel="tensorcore"))
+    module = load(export("nn", m=8, n=8, k=8, kernel="tensorcore"))
     for capability in ((8, 9), (10, 0)):
         with pytest.raises(RuntimeError, match=r"needs a card of compute capability 9\.0; this one's is"):
             module._library(capability)
@@ -236,7 +236,7 @@ def test_build_is_for_the_card_and_leaves_the_environment(load, monkeypatch):
     monkeypatch.setattr("torch.utils.cpp_extension.load_inline", stand_in)
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "7.0;8.0")
     path = os.environ.get("PATH")
-    module = load(export("nn", 8, 8, 8, kernel="naive"))
+    module = load(export("nn", m=8, n=8, k=8, kernel="naive"))
     for capability, arch in (((8, 6), "8.6"), ((9, 0), "9.0a"), ((12, 0), "12.0a")):
         with pytest.raises(RuntimeError, match="nvcc says no"):
             module._library(capability)
@@ -254,7 +254,7 @@ def test_build_is_for_the_card_and_leaves_the_environment(load, monkeypatch):
 def test_traces_as_one_graph(load, no_build):
     """On meta tensors: the operator's fake gives the shape, and nothing is built. Files live side by side."""
     asked = [("tt", "simt"), ("nn", "simt"), ("tt", "simt"), ("nt", "tensorcore")]
-    modules = [load(export(layout, 24, 40, 16, kernel=kernel)) for layout, kernel in asked]
+    modules = [load(export(layout, m=24, n=40, k=16, kernel=kernel)) for layout, kernel in asked]
     for module, (layout, _) in zip(modules, asked, strict=True):
         compiled = torch.compile(module.ModelNew(), fullgraph=True, backend="eager")
         result = compiled(*inputs(layout, 24, 40, 16, device="meta"))
@@ -263,7 +263,7 @@ def test_traces_as_one_graph(load, no_build):
 
 def test_loaded_again_the_operator_is_the_same(load, no_build):
     """torch ends an operator that is defined again: who still held the first would call into freed memory."""
-    text = export("tn", 24, 40, 16, kernel="tiled")
+    text = export("tn", m=24, n=40, k=16, kernel="tiled")
     first, second = load(text), load(text)
     assert first._product is second._product
     for module in (first, second):

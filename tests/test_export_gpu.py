@@ -54,7 +54,8 @@ def test_computes_what_mm32_computes(load, seed, kernel, layout):
     else:
         files[0][1].extend(odd)
     for exported_for, sizes in files:
-        text = export(layout, *exported_for, bias=True, activation="relu", kernel=kernel, device=here())
+        m, n, k = exported_for
+        text = export(layout, m=m, n=n, k=k, bias=True, activation="relu", kernel=kernel, device=here())
         model = load(text).ModelNew()
         for m, n, k in sizes:
             A, B, bias = inputs(layout, m, n, k, bias=True, device="cuda")
@@ -88,7 +89,9 @@ def test_computes_what_mm32_computes(load, seed, kernel, layout):
 def test_narrow_products(load, seed, layout, exported_for, others):
     made = planning.plan(gemm.from_layout(layout, *exported_for, bias=True, activation="relu"), here(), "simt")
     assert made.launches[0].entry == "mm32_narrow"
-    model = load(export(layout, *exported_for, bias=True, activation="relu", kernel="simt", device=here())).ModelNew()
+    m, n, k = exported_for
+    text = export(layout, m=m, n=n, k=k, bias=True, activation="relu", kernel="simt", device=here())
+    model = load(text).ModelNew()
     for m, n, k in [exported_for, *(others if made.workspace is None else [])]:
         A, B, bias = inputs(layout, m, n, k, bias=True, device="cuda")
         a, b = matrices(layout, A, B)
@@ -173,7 +176,8 @@ def test_split_kernels_compute_what_mm32_computes(load, supported, seed, case):
 )
 def test_with_the_accuracy_of_tf32(load, seed, kernel, layout, sizes):
     skip_unless_supported(kernel)
-    text = export(layout, *sizes, kernel=kernel, precision="tf32", device=here())
+    m, n, k = sizes
+    text = export(layout, m=m, n=n, k=k, kernel=kernel, precision="tf32", device=here())
     A, B = inputs(layout, *sizes, device="cuda")
     a, b = matrices(layout, A, B)
     result = load(text).ModelNew()(A, B)
@@ -233,7 +237,7 @@ def test_fallback(load, supported, seed, case):
 
 
 def test_what_auto_picks(load, seed):
-    module = load(export("tt", 1024, 1024, 2048, device=here()))
+    module = load(export("tt", m=1024, n=1024, k=2048, device=here()))
     A, B = (x.cuda() for x in module.get_inputs())
     assert torch.equal(module.ModelNew()(A, B), mm32.matmul(A.T, B.T))
     check(module.ModelNew()(A, B), A.T, B.T)
@@ -242,7 +246,7 @@ def test_what_auto_picks(load, seed):
 def test_workspace_is_given_back(load, hopper):
     plan = planning.plan(gemm.from_layout("tt", 512, 384, 1024), here(), "tensorcore")
     assert plan.workspace is not None
-    model = load(export("tt", 512, 384, 1024, kernel="tensorcore", device=here())).ModelNew()
+    model = load(export("tt", m=512, n=384, k=1024, kernel="tensorcore", device=here())).ModelNew()
     A, B = inputs("tt", 512, 384, 1024, device="cuda")
     model(A, B)
     torch.cuda.synchronize()
@@ -258,7 +262,7 @@ def test_workspace_is_given_back(load, hopper):
 
 
 def test_large_shared_memory_and_default_sizes(load):
-    module = load(export("tt", 512, 1024, 256, kernel="simt", device=here()))
+    module = load(export("tt", m=512, n=1024, k=256, kernel="simt", device=here()))
     A, B = (t.cuda() for t in module.get_inputs())
     result = module.ModelNew()(A, B)
     assert torch.equal(result, mm32.matmul(A.T, B.T, kernel="simt"))
@@ -266,13 +270,13 @@ def test_large_shared_memory_and_default_sizes(load):
 
 @pytest.mark.parametrize("activation", names())
 def test_activations(load, seed, activation):
-    module = load(export("nt", 96, 80, 64, bias=True, activation=activation, kernel="tiled", device=here()))
+    module = load(export("nt", m=96, n=80, k=64, bias=True, activation=activation, kernel="tiled", device=here()))
     A, B, bias = inputs("nt", 96, 80, 64, bias=True, device="cuda")
     check(module.ModelNew()(A, B, bias), A, B.T, bias=bias, activation=activation)
 
 
 def test_cpu_tensors_come_back_to_the_cpu(load):
-    module = load(export("tt", 96, 80, 64, kernel="naive", device=here()))
+    module = load(export("tt", m=96, n=80, k=64, kernel="naive", device=here()))
     A, B = module.get_inputs()
     result = module.ModelNew()(A, B)
     assert result.device.type == "cpu"
@@ -283,7 +287,7 @@ def test_cpu_tensors_come_back_to_the_cpu(load):
 def test_current_stream_and_graph_capture(load, kernel):
     """The graph keeps a verdict of its own too: it is replayed with operands that suit the split, and with some that do not."""
     skip_unless_supported(kernel)
-    model = load(export("tt", 256, 256, 4096, kernel=kernel, device=here())).ModelNew()
+    model = load(export("tt", m=256, n=256, k=4096, kernel=kernel, device=here())).ModelNew()
     A, B = inputs("tt", 256, 256, 4096, device="cuda")
     model(A, B)
     graph = torch.cuda.CUDAGraph()
@@ -303,7 +307,7 @@ def test_current_stream_and_graph_capture(load, kernel):
 
 def test_a_stream_of_ones_own(load, seed):
     kernel = "tensorcore" if planning.unsupported("tensorcore", here()) is None else "simt"
-    model = load(export("tt", 1024, 1024, 1024, kernel=kernel, device=here())).ModelNew()
+    model = load(export("tt", m=1024, n=1024, k=1024, kernel=kernel, device=here())).ModelNew()
     A, B = inputs("tt", 1024, 1024, 1024, device="cuda")
     expected = mm32.matmul(A.T, B.T, kernel=kernel)
     torch.cuda.synchronize()
@@ -319,8 +323,8 @@ def test_a_stream_of_ones_own(load, seed):
 @pytest.mark.parametrize("kernel", ["simt", "tensorcore"])
 def test_compiles_as_one_graph_beside_another_file(load, kernel):
     skip_unless_supported(kernel)
-    first = load(export("tt", 96, 80, 64, activation="relu", kernel=kernel, device=here())).ModelNew()
-    second = load(export("nn", 96, 40, 80, kernel="tiled", device=here())).ModelNew()
+    first = load(export("tt", m=96, n=80, k=64, activation="relu", kernel=kernel, device=here())).ModelNew()
+    second = load(export("nn", m=96, n=40, k=80, kernel="tiled", device=here())).ModelNew()
     A, B = inputs("tt", 96, 80, 64, device="cuda")
     D = torch.randn(80, 40, device="cuda")
 
@@ -337,7 +341,7 @@ def test_wrong_shapes_on_a_card(load, monkeypatch):
     monkeypatch.setattr(
         "torch.utils.cpp_extension.load_inline", lambda **_: pytest.fail("nothing should be built here")
     )
-    model = load(export("tt", 96, 80, 64, kernel="simt", device=here())).ModelNew()
+    model = load(export("tt", m=96, n=80, k=64, kernel="simt", device=here())).ModelNew()
     with pytest.raises(RuntimeError, match="must have the same K"):
         model(torch.zeros(64, 96, device="cuda"), torch.zeros(80, 65, device="cuda"))
     with pytest.raises(RuntimeError, match="N in multiples of 4"):
@@ -347,14 +351,14 @@ def test_wrong_shapes_on_a_card(load, monkeypatch):
 
 
 def test_build_failure_shows_the_compilers_message(load):
-    text = export("tt", 96, 80, 64, kernel="naive", device=here()).replace("Problem p{};", "Problem p{} oops;")
+    text = export("tt", m=96, n=80, k=64, kernel="naive", device=here()).replace("Problem p{};", "Problem p{} oops;")
     with pytest.raises(RuntimeError, match=r"error: expected a .;"):
         load(text).ModelNew()(*inputs("tt", 96, 80, 64, device="cuda"))
 
 
 def test_failed_launch_is_told_once(load):
     """With more shared memory than there is: the error has CUDA's words, and torch's next call does not find it again."""
-    text = export("tt", 96, 80, 64, kernel="simt", device=here())
+    text = export("tt", m=96, n=80, k=64, kernel="simt", device=here())
     shared = planning.plan(gemm.from_layout("tt", 96, 80, 64), here(), "simt").launches[0].shared
     module = load(
         text.replace(f"KERNEL(simt::mm32_simt), {shared}, DEFAULT", "KERNEL(simt::mm32_simt), 9999999, DEFAULT")

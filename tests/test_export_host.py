@@ -85,7 +85,7 @@ def on_cpu(monkeypatch):
 @pytest.mark.parametrize("layout", gemm.LAYOUTS)
 @pytest.mark.parametrize("kernel", ["naive", "simt"])
 def test_pointers_sizes_and_strides(load, on_cpu, layout, bias, kernel):
-    module = load(export(layout, 12, 8, 16, bias=bias, kernel=kernel))
+    module = load(export(layout, m=12, n=8, k=16, bias=bias, kernel=kernel))
     calls = on_cpu(module)
     model = module.ModelNew()
     for m, n, k in ((12, 8, 16), (4, 20, 8), (4, 4, 4), (4, 8, 0), (0, 8, 4), (4, 0, 4)):
@@ -103,7 +103,7 @@ def test_pointers_sizes_and_strides(load, on_cpu, layout, bias, kernel):
 
 
 def test_views_are_read_where_they_lie(load, on_cpu):
-    module = load(export("tt", 12, 8, 16, kernel="naive"))
+    module = load(export("tt", m=12, n=8, k=16, kernel="naive"))
     calls = on_cpu(module)
     # Rows 26 apart, off 16 bytes; stored the other way round.
     A, B = (torch.randn(16, 2, 13)[:, 1, 1:], torch.randn(16, 8).T)
@@ -112,7 +112,7 @@ def test_views_are_read_where_they_lie(load, on_cpu):
 
 
 def test_operands_read_by_16_bytes_are_copied_only_where_they_must(load, on_cpu):
-    module = load(export("tn", 12, 8, 16, kernel="simt"))  # loads both operands by 16 bytes
+    module = load(export("tn", m=12, n=8, k=16, kernel="simt"))  # loads both operands by 16 bytes
     calls = on_cpu(module)
     B = torch.randn(16, 8)
     buffer = torch.randn(16 * 40 + 4)
@@ -134,7 +134,7 @@ def test_operands_read_by_16_bytes_are_copied_only_where_they_must(load, on_cpu)
 
 def test_operands_packed_by_16_bytes_are_copied_only_where_they_must(load, on_cpu):
     """K must be contiguous for an operand in layout n of A, t of B."""
-    module = load(export("nt", 12, 8, 16, kernel="tensorcore"))
+    module = load(export("nt", m=12, n=8, k=16, kernel="tensorcore"))
     calls = on_cpu(module)
     B = torch.randn(8, 16)
     for A, copied in (
@@ -154,7 +154,7 @@ def test_operands_packed_by_16_bytes_are_copied_only_where_they_must(load, on_cp
 
 @pytest.mark.parametrize("kernel", ["tensorcore", "mma"])
 def test_lines_that_are_not_aligned_are_copied_only_where_they_are_not_contiguous(load, on_cpu, kernel):
-    module = load(export("nt", 13, 9, 15, kernel=kernel))
+    module = load(export("nt", m=13, n=9, k=15, kernel=kernel))
     assert (
         "A slice is read where it lies; of an operand whose rows are not contiguous a copy is made first."
         in module.__doc__
@@ -178,7 +178,7 @@ def test_single_rows_of_any_length(load, on_cpu):
     """A plan for K = 1 or M = 1 may use 16-byte accesses at sizes that are not multiples of 4: no second row is there to be
     out of step. The sizes that a file was exported for are always taken."""
     for layout, (m, n, k) in itertools.product(gemm.LAYOUTS, ((1, 5, 7), (5, 7, 1), (1, 1, 1), (3, 1, 5))):
-        module = load(export(layout, m, n, k, kernel="simt"))
+        module = load(export(layout, m=m, n=n, k=k, kernel="simt"))
         calls = on_cpu(module)
         tensors = inputs(layout, m, n, k)
         a, b = matrices(layout, *tensors)
@@ -190,7 +190,7 @@ def test_single_rows_of_any_length(load, on_cpu):
             assert (calls[-1]["a_strides"][0], calls[-1]["a_strides"][1] % 4) == (1, 0)
         if "#define MM32_B_LOAD 0" in module.CUDA_SOURCE:
             assert (calls[-1]["b_strides"][0] % 4, calls[-1]["b_strides"][1]) == (0, 1)
-        module = load(export(layout, m, n, k, kernel="tensorcore"))
+        module = load(export(layout, m=m, n=n, k=k, kernel="tensorcore"))
         on_cpu(module)
         tensors = inputs(layout, m, n, k)
         a, b = matrices(layout, *tensors)
@@ -198,7 +198,7 @@ def test_single_rows_of_any_length(load, on_cpu):
 
 
 def test_failed_launch_raises_with_cudas_words(load, on_cpu, monkeypatch):
-    module = load(export("nn", 12, 8, 16, kernel="simt"))
+    module = load(export("nn", m=12, n=8, k=16, kernel="simt"))
     on_cpu(module)
     failing = SimpleNamespace(mm32_launch=lambda *_: b"launching mm32_simt: invalid argument")
     monkeypatch.setattr(module, "_ready", lambda _: failing)
@@ -207,7 +207,7 @@ def test_failed_launch_raises_with_cudas_words(load, on_cpu, monkeypatch):
 
 
 def test_gradients_are_refused(load, on_cpu):
-    module = load(export("nn", 12, 8, 16, kernel="naive"))
+    module = load(export("nn", m=12, n=8, k=16, kernel="naive"))
     on_cpu(module)
     A, B = inputs("nn", 12, 8, 16, requires_grad=True)
     with pytest.raises(Exception, match="no autograd formula was registered"):
@@ -218,7 +218,7 @@ def test_linear_has_the_references_parameters(load, on_cpu):
     spec = importlib.util.spec_from_file_location("linear_relu", ROOT / "examples" / "linear_relu.py")
     reference = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(reference)
-    module = load(export("nt", 12, 8, 16, bias=True, kernel="naive", linear=True))
+    module = load(export("nt", m=12, n=8, k=16, bias=True, kernel="naive", linear=True))
     on_cpu(module)
     assert module.get_init_inputs() == [16, 8]
     torch.manual_seed(0)
@@ -234,7 +234,7 @@ def test_linear_has_the_references_parameters(load, on_cpu):
 
 @pytest.mark.parametrize("layout", gemm.LAYOUTS)
 def test_inputs_are_the_references(load, layout):
-    module = load(export(layout, 12, 8, 16, bias=True, kernel="naive"))
+    module = load(export(layout, m=12, n=8, k=16, bias=True, kernel="naive"))
     A, B, bias = module.get_inputs()
     a, b = matrices(layout, A, B)
     assert (a.shape, b.shape, bias.shape) == ((12, 16), (16, 8), (8,))

@@ -20,12 +20,12 @@ def test_every_form_is_accepted(kernel, layout, sizes, options):
 
 def test_what_files_say_of_plans_is_accepted():
     """Layers, activations, precisions, and plans that name what "auto" did not choose, and why."""
-    texts = [export("nt", 96, 80, 64, bias=True, kernel=kernel, linear=True) for kernel in KERNELS]
-    texts += [export("tn", 96, 80, 64, activation=activation) for activation in activations.names()]
+    texts = [export("nt", m=96, n=80, k=64, bias=True, kernel=kernel, linear=True) for kernel in KERNELS]
+    texts += [export("tn", m=96, n=80, k=64, activation=activation) for activation in activations.names()]
     sizes = [(2048, 4096, 8192), (64, 64, 16), (64, 64, 100), (1, 4096, 4096), (3000, 1, 31)]
     texts += [
-        export("tt", *size, precision=precision)
-        for size, precision in itertools.product(sizes, ("fp32", "ieee", "tf32"))
+        export("tt", m=m, n=n, k=k, precision=precision)
+        for (m, n, k), precision in itertools.product(sizes, ("fp32", "ieee", "tf32"))
     ]
     for text in (*texts, export_script(two_forms(), "nn")):
         assert complaints(text) == []
@@ -47,7 +47,7 @@ def test_what_files_say_of_plans_is_accepted():
     ],
 )
 def test_the_rules_find_what_they_are_for(line, complaint):
-    text = export("nn", 8, 8, 8, kernel="naive")
+    text = export("nn", m=8, n=8, k=8, kernel="naive")
     assert complaints(f"{text}\n{line}\n") == [complaint]
     assert complaints(f"{text}\n# {line}\n") == []
     assert complaints(text.replace("load_inline", "build")) == ["no load_inline"]

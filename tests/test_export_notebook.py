@@ -152,7 +152,7 @@ def test_it_runs_on_a_cpu(stored, capsys):
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_what_it_shows_compiles(kernel, arch):
     """The device's part of the exported file, from which the notebook cuts what it prints."""
-    device, host, _ = cuda_source(export("nn", 4096, 4096, 4096, kernel=kernel)).partition(HOST)
+    device, host, _ = cuda_source(export("nn", m=4096, n=4096, k=4096, kernel=kernel)).partition(HOST)
     assert host
     options = ProgramOptions(arch=arch, std="c++17")
     cubin = Program(device, "c++", options).compile("cubin")

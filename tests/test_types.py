@@ -28,7 +28,7 @@ c = mm32.linear(a, mm32.pack(a.T, side="right", precision="tf32"), activation=No
 layer: torch.nn.Module = mm32.nn.Linear(3, 4, activation="gelu_tanh")
 mm32.enable("tf32")
 with mm32.enabled(None):
-    pages = [mm32.explain(a, a.T), export("tt", 64, 64, 64, kernel="tiled")]
+    pages = [mm32.explain(a, a.T), export("tt", m=64, n=64, k=64, kernel="tiled")]
 taken: int = mm32.stats().taken
 
 
@@ -45,7 +45,7 @@ mm32.pack(a, side="top")
 mm32.nn.Linear(3, 4, activation="swish")
 mm32.enable("fp64")
 mm32.enabled("fp64")
-export("xt", 64, 64, 64)
+export("xt", m=64, n=64, k=64)
 """
 
 

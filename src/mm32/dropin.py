@@ -75,7 +75,9 @@ class Stats:
         return sum(self.reasons.values())
 
     def __str__(self) -> str:
-        lines = [f"mm32   {self.taken} calls, estimated to have saved {self.estimated_seconds_saved * 1e3:.3g} ms"]
+        lines = [
+            f"mm32   {self.taken} calls under mm32.enable(), estimated to have saved {self.estimated_seconds_saved * 1e3:.3g} ms"
+        ]
         lines += [f"       {count} {name}" for name, count in sorted(self.kernels.items(), key=lambda x: -x[1])]
         lines += [f"torch  {self.left} calls"]
         lines += [f"       {count} {why}" for why, count in sorted(self.reasons.items(), key=lambda x: -x[1])]
@@ -567,8 +569,9 @@ def enabled(precision: Precision | None = None) -> Iterator[None]:
 
 
 def stats(reset: bool = False) -> Stats:
-    """How many products mm32 ran, by kernel; how many torch ran, by reason; the time estimated to be saved; and which tiers
-    computed the results. The tiers are counted on the card: this function waits for the card, and products do not.
+    """Of the products that `mm32.enable` looked at: how many mm32 ran, by kernel; how many torch ran, by reason; and the time
+    estimated to be saved. And which tiers computed results, of direct calls (`mm32.matmul`, layers) as well: these are counted on
+    the card, for which this function waits, and products do not.
 
     Args:
         reset: whether to start again from 0 after reading.

@@ -42,7 +42,8 @@ class _Kept(NamedTuple):
 
 
 class Linear(torch.nn.Linear):
-    """``activation(x @ weight.T + bias)``: torch.nn.Linear, its activation fused into the product where no gradient is needed.
+    """``activation(x @ weight.T + bias)``: torch.nn.Linear, its activation fused into the product. While gradients are recorded,
+    one whose slope does not follow from its result (gelu, silu) is computed by itself.
 
     Parameters, their names and their initialization are those of torch.nn.Linear, so state dicts fit both ways. The layer
     computes what torch.nn.Linear would if parameters or input are not float32 or are subclasses of torch.Tensor that only
@@ -97,14 +98,12 @@ class Linear(torch.nn.Linear):
         weight, bias, activation = self.weight, self.bias, self.activation
         if not _takes(input, weight, bias):
             return torch_product.activate(F.linear(input, weight, bias), activation)
-        if (
+        recorded = (
             torch.is_grad_enabled()
             and (input.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad))
             and not torch.jit.is_tracing()  # what is traced must not depend on whether gradients are recorded
-        ):
-            # Autograd keeps the pre-activation here; fused, backward would compute it again, a product more.
-            return torch_product.activate(ops.linear(input, weight, bias), activation)
-        packed = self._packed_weight(weight) if self._frozen else None
+        )
+        packed = self._packed_weight(weight) if self._frozen and not recorded else None
         if packed is None:
             return ops.linear(input, weight, bias, activation=activation)
         return ops.matmul(input, packed, bias=bias, activation=activation)

@@ -1033,7 +1033,7 @@ def test_a_batch_on_a_card(tmp_path: Path, leftovers: Leftovers) -> None:
     folder = tmp_path / "candidates"
     folder.mkdir()
     sources = {
-        "exported.py": export("tt", 1024, 2048, 4096, activation="relu", kernel="simt"),
+        "exported.py": export("tt", m=1024, n=2048, k=4096, activation="relu", kernel="simt"),
         "torch.py": RIGHT,
         "zeros.py": forward("return torch.zeros(1024, 2048, device=A.device)"),
         "tf32.py": forward("return torch.relu(A.T @ B.T)", "torch.backends.cuda.matmul.allow_tf32 = True"),

@@ -165,6 +165,48 @@ SHORTCUTS: dict[str, tuple[str, str, str, str, str, str]] = {
         "pass",
         "opposed",
     ),
+    "a maximum before what falls": (
+        "return F.gelu(self.l(x)).amax(1)",
+        "return F.gelu(self.l(x).amax(1))",
+        "[torch.randn(16, 64)]",
+        "x",
+        LINEAR,
+        "low biases",
+    ),
+    "a decay that is split": (
+        "c = self.a.cumsum(0); return torch.exp(c[:, None] - c).tril() @ x",
+        "c = self.a.cumsum(0); return (torch.exp(c)[:, None] * torch.exp(-c)).tril() @ x",
+        "[torch.randn(64, 16)]",
+        "x",
+        "self.a = nn.Parameter(torch.rand(64))",
+        "negative parameters",
+    ),
+    "an epsilon beside a distance": (
+        "return 1 / F.pairwise_distance(x, y)",
+        "return 1 / (x - y).norm(dim=1)",
+        "[torch.randn(16, 64), torch.randn(16, 64)]",
+        "x, y",
+        "pass",
+        "alike inputs",
+    ),
+    "half-precision parts of triangular matrices": (
+        "return torch.triu(x @ y)",
+        "h, g = x.half(), y.half(); l, k = (x - h.float()).half(), (y - g.float()).half(); "
+        "return torch.triu(h.float() @ g.float() + h.float() @ k.float() + l.float() @ g.float())",
+        "[torch.rand(64, 64).triu(), torch.rand(64, 64).triu()]",
+        "x, y",
+        "pass",
+        "times 100000",
+    ),
+    "half-precision parts of symmetric matrices": (
+        "return x @ y",
+        "h, g = x.half(), y.half(); l, k = (x - h.float()).half(), (y - g.float()).half(); "
+        "return h.float() @ g.float() + h.float() @ k.float() + l.float() @ g.float()",
+        "[(x + x.T) / 2 for x in torch.rand(2, 64, 64)]",
+        "x, y",
+        "pass",
+        "range of A",
+    ),
     "a variance by squares behind a table": (
         "return F.layer_norm(self.e(i).sum(1), (16,))",
         "y = self.e(i).sum(1); m = y.mean(-1, keepdim=True); "

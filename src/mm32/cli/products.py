@@ -59,7 +59,8 @@ def export(
         several = _products(product, "nt" if linear else "nn")
         if len(several) > 1:
             raise typer.BadParameter(f"{product} has {len(several)} products; a file is written for one")
-        text = script(*several[0], device=device, **options)  # type: ignore[arg-type]
+        layout, m, n, k = several[0]
+        text = script(layout, m=m, n=n, k=k, device=device, **options)  # type: ignore[arg-type]
         if output is None:
             sys.stdout.write(text)
             return

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from mm32 import gemm
 from mm32 import plan as planning
+from mm32.collect_env import planning_device
 from mm32.export import host, python
 from mm32.options import Activation, Kernel, Layout, Precision
 from mm32.plan import Card, Plan
@@ -26,22 +27,29 @@ WRAP = textwrap.TextWrapper(120, initial_indent=" " * 4, subsequent_indent=" " *
 
 def export(
     layout: Layout,
+    *,
     m: int,
     n: int,
     k: int,
-    *,
     bias: bool = False,
     activation: Activation | None = None,
     precision: Precision = "fp32",
     kernel: Kernel = "auto",
     linear: bool = False,
-    device: Card = planning.H200,
+    device: Card | None = None,
 ) -> str:
     """The text of a file whose ModelNew computes ``activation(a @ b + bias)``, planned for these sizes and this card.
 
     Args:
         layout: how the operands are stored. A is (M, K) for a layout that begins with n, (K, M) for t; B is (K, N) for one that
             ends with n, (N, K) for t. forward takes (A, B), or (A, B, bias) with a bias of shape (N,), all float32.
+        m, n, k: the sizes M, N, K of the product: A is M by K, B is K by N, the result M by N.
+        bias: whether a bias of shape (N,) is added.
+        activation: applied last; None for none.
+        precision: as of `mm32.matmul`.
+        kernel: one of `mm32.plan.KERNELS`, or "auto" for the one that is estimated to be the fastest.
+        device: the card to plan for, by default torch's current one, or an H200 where there is none. Others by name:
+            `mm32.plan.card.named`.
         linear: for layout nt: ModelNew holds weight (N, K) and, with `bias`, bias (N,) as its parameters, and forward takes
             x (M, K).
 
@@ -51,7 +59,8 @@ def export(
     `mm32.plan.Unplannable` for a kernel that cannot run on the card.
     """
     asked = gemm.from_layout(layout, m, n, k, bias=bias, activation=activation, precision=precision)
-    return export_script(planning.plan(asked, device, kernel), layout, linear=linear)
+    card = planning_device()[0] if device is None else device
+    return export_script(planning.plan(asked, card, kernel), layout, linear=linear)
 
 
 def export_script(plan: Plan, layout: str, *, linear: bool = False) -> str:

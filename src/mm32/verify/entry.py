@@ -127,6 +127,8 @@ def check_options(
         memory_gib = min(16.0, psutil.virtual_memory().total / 2**30 * 0.75)
     if not (isinstance(memory_gib, (int, float)) and memory_gib > 0):
         raise WrongArgument(f"memory_gib must be a positive number, got {memory_gib!r}")
+    if isinstance(baselines, str):
+        raise WrongArgument(f"baselines are given as a list, ({baselines!r},) say, got the string {baselines!r}")
     unknown = [name for name in baselines if name not in BASELINES]
     if unknown or not baselines or len(set(baselines)) < len(baselines):
         raise WrongArgument(f"baselines are some of {', '.join(BASELINES)}, each once, got {list(baselines)}")

@@ -377,6 +377,26 @@ VARIATIONS = (
         "rows that are nearly alike, and one that is their opposite: terms that are left out as small show",
         ties=True,
     ),
+    Variation(
+        "alike inputs",
+        "inputs of one shape, their rows equal, or nearly: an epsilon beside a distance shows",
+        outside=False,
+        ties=True,
+    ),
+    Variation(
+        "low biases",
+        "biases 1 to 2.5 lower: what holds behind positive numbers only, where an activation rises, say, shows",
+        state=True,
+        outside=False,
+        ties=True,
+    ),
+    Variation(
+        "negative parameters",
+        "parameters that are all below zero, up to twice as large: growth that is taken for decay, and the reverse, show",
+        state=True,
+        outside=False,
+        ties=True,
+    ),
 )
 MILDER = {
     variation.name: variation

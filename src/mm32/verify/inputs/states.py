@@ -24,6 +24,8 @@ SMALL = 3  # the most that an integer that is zero becomes
 RUNS = 2  # changes along a row, up to which its truth values lie in blocks
 SHOWN = 3  # names of tensors
 COUNTERS = "num_batches_tracked"  # of a batch norm, which a model in use does not look at
+LOWER = 1.0, 2.5  # by how much "low biases" are lower: where smooth activations fall, and below what is usual
+BIASES = ("bias", "beta")  # in a parameter's name
 LEAST_TABLE = 16  # rows of a table that integers are places in
 LOOKED_AT = 1 << 22  # entries of a buffer whose structure is looked for
 
@@ -153,6 +155,32 @@ def enlarge(model: nn.Module, generator: torch.Generator, by: float = LARGE) -> 
             # the terms of a product with it, so that this is as large as one with one term
             terms = max(1, t.numel() // len(t)) if t.dim() > 1 else 1
             t.copy_(size * (1 - 2 * ((place + first) % 2)) * (by / LARGE / terms**0.5))
+
+
+def lower_biases(model: nn.Module, generator: torch.Generator) -> None:
+    """Take a number of LOWER from each parameter that is a bias by its name. Raises CannotVary, with nothing to report, where
+    there are none."""
+    with torch.no_grad():
+        some = [
+            p.detach()
+            for name, p in model.named_parameters()
+            if any(word in name.rsplit(".", 1)[-1].lower() for word in BIASES) and p.is_floating_point() and p.numel()
+        ]
+        if not some:
+            raise CannotVary("")
+        for t in some:
+            least, most = LOWER
+            t.sub_((least + (most - least) * torch.rand(t.shape, generator=generator, device=t.device)).to(t.dtype))
+
+
+def negate(model: nn.Module, generator: torch.Generator) -> None:
+    """Make all parameters negative, and up to twice as large. Raises CannotVary, with nothing to report, where there are none."""
+    with torch.no_grad():
+        some = [t for t in _floats(model, "parameters") if bool(t.any())]
+        if not some:
+            raise CannotVary("")
+        for t in some:
+            t.copy_(-t.abs() * (1 + torch.rand(t.shape, generator=generator, device=t.device)))
 
 
 def vary_tables(model: nn.Module, generator: torch.Generator, largest: set[int], name: str) -> None:

@@ -51,12 +51,44 @@ SAMPLED = 8  # rows of a multiple of this number stay as they are: they are what
 Kind = Callable[[Tensor, float, torch.Generator], Tensor]
 
 
-def fill(name: str, values: Sequence[object], generator: torch.Generator) -> list[object]:
-    """The flat inputs changed, by the variation of that name. Raises CannotVary."""
+def fill(name: str, values: Sequence[object], generator: torch.Generator, matrices: bool = False) -> list[object]:
+    """The flat inputs changed, by the variation of that name. With `matrices`, symmetric and triangular ones are changed too
+    where there are no other data, and stay symmetric or triangular. Raises CannotVary."""
     if name in SPECIAL:
         return SPECIAL[name](values, generator)
     odd = name in BY_NAME and BY_NAME[name].odd
     chosen = [i for i, t in enumerate(values) if is_data(t) or (is_complex_data(t) and not odd)]
+    if matrices and not chosen and not odd:
+        kinds = _matrices(values)
+        filled = _filled(name, values, [*kinds], generator)
+        return [_again(kinds[i], t) if i in kinds else t for i, t in enumerate(filled)]
+    return _filled(name, values, chosen, generator)
+
+
+def _matrices(values: Sequence[object]) -> dict[int, str]:
+    """Which inputs are symmetric or triangular matrices of numbers, and which of the two: neither masks, graphs nor distances."""
+    found = {}
+    for i, t in enumerate(values):
+        if not isinstance(t, Tensor) or not t.is_floating_point() or 0 < len(few_values(t) or ()) <= MASK_VALUES:
+            continue
+        of = structure(t)
+        distances = of == "symmetric" and not bool(t.diagonal(dim1=-2, dim2=-1).any()) and bool((t >= 0).all())
+        if of in ("symmetric", "triangular") and not distances:
+            found[i] = "symmetric" if of == "symmetric" else "lower" if bool(t.tril(-1).any()) else "upper"
+    return found
+
+
+def _again(kind: str, new: object) -> object:
+    """A changed matrix with the structure that it had."""
+    assert isinstance(new, Tensor)
+    if kind == "symmetric":
+        return like(new, new.tril() + new.tril(-1).mT)
+    return like(new, new.tril() if kind == "lower" else new.triu())
+
+
+def _filled(name: str, values: Sequence[object], chosen: list[int], generator: torch.Generator) -> list[object]:
+    """The inputs that are `chosen` changed, each by itself."""
+    odd = name in BY_NAME and BY_NAME[name].odd
     if name in RARE_KINDS:
         return _rare_in(name, values, chosen, generator)
     if name == "steady" and not any(getattr(values[i], "ndim", 0) > 2 for i in chosen):
@@ -407,6 +439,21 @@ def _missing(values: Sequence[object], generator: torch.Generator, least: int = 
     return changed(out, values)
 
 
+def _alike_inputs(values: Sequence[object], generator: torch.Generator) -> list[object]:
+    """Data that have the shape and the type of data before them become these, half of the rows but for a millionth of the usual
+    size. Raises CannotVary, with nothing to report."""
+    out = list(values)
+    first: dict[object, Tensor] = {}
+    for i, t in enumerate(values):
+        if not isinstance(t, Tensor) or not is_data(t) or not t.dim():
+            continue
+        other = first.setdefault((t.shape, t.dtype), t)
+        if other is not t:
+            near = other + 1e-6 * size_of(other) * torch.randn(t.shape, generator=generator, device=t.device)
+            out[i] = like(t, torch.where(_kinds(t, 2, generator) == 0, other, near.to(t.dtype)))
+    return changed(out, values)
+
+
 def alike(values: Sequence[object]) -> list[int]:
     """The inputs of integers that are of the type and the shape of one before them."""
     kinds = [
@@ -652,6 +699,7 @@ CHANGES: dict[str, Callable[[Tensor, torch.Generator], Tensor]] = {
 # Of all inputs together.
 SPECIAL: dict[str, Callable[[Sequence[object], torch.Generator], list[object]]] = {
     "rolled": _rolled,
+    "alike inputs": _alike_inputs,
     "ones and zeros": _flipped,
     "near one": partial(near, one=True),
     "near zero": partial(near, one=False),

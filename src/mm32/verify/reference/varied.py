@@ -38,6 +38,8 @@ CHANGES: dict[str, Callable[[torch.nn.Module, torch.Generator], list[str] | None
     "parameters times 4": partial(states.enlarge, by=4.0),
     "parameters times 2": partial(states.enlarge, by=2.0),
     "small parameters": partial(states.enlarge, by=2.0**-10),
+    "low biases": states.lower_biases,
+    "negative parameters": states.negate,
     "single parameters": states.move_apart,
     "single parameters turned": partial(states.move_apart, turned=True),
     "single parameters times 4": partial(states.move_apart, by=4.0),
@@ -50,6 +52,19 @@ BY_NAME = {
 }
 STEPS = {"floor", "ceil", "round", "trunc", "frac", "remainder", "floor_divide"}
 SUMS = {"sum", "cumsum"}
+FACTORS = (
+    "linalg",
+    "_linalg",
+    "cholesky",
+    "lu_",
+    "triangular_solve",
+    "geqrf",
+    "ormqr",
+    "inverse",
+    "logdet",
+    "svd",
+    "qr",
+)
 LONG_PRODUCTS = {"prod", "cumprod"}
 BITS = {"__lshift", "__rshift", "__ilshift", "__irshift", "__and", "__or", "__xor"} | {
     f"bitwise_{name}" for name in ("and", "or", "xor", "not", "left_shift", "right_shift")
@@ -184,7 +199,7 @@ class Varied:
             filled = regrouped.replaced(leaves, generator, exchange, request["steady"])
         else:
             wide = name == "wide integers" and not runner.products
-            filled = variations.fill("wide sums" if wide else name, leaves, generator)
+            filled = variations.fill("wide sums" if wide else name, leaves, generator, not self._takes_apart())
         filled = _kept_within(filled, leaves, limited, hiding)
         if name == "ones and zeros" and not self._may_rise(1):
             filled = [old if _all_zero(old) else new for old, new in zip(leaves, filled, strict=True)]
@@ -311,6 +326,10 @@ class Varied:
         )
         given = (t.detach() for t in inputs if isinstance(t, Tensor) and t.dim() == 2)
         return [t for t in (*own, *given) if t.numel() and t.dtype != torch.bool and not t.is_complex()]
+
+    def _takes_apart(self) -> bool:
+        """Whether the model factors matrices or solves with them: of any numbers these need not have a factor or an inverse."""
+        return any(op.startswith(FACTORS) and "norm" not in op for op in self.runner.operators())
 
     def _is_steep(self) -> bool:
         """Whether it takes exponentials or the like, in which rounding of large numbers grows."""
