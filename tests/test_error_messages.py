@@ -38,6 +38,7 @@ FILES = (
     "cuda/driver.py",
     "cuda/launch.py",
     "cuda/cublas.py",
+    "export/__init__.py",
     "export/script.py",
     "numerics/__init__.py",
     "verify/__init__.py",
