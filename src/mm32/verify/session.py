@@ -31,7 +31,7 @@ from .timed_calls import UNTIMABLE, TimedCalls
 from .timing import one_call, repeated
 from .timing.repeated import Repetition
 from .timing.rounds import Timing, is_slowed
-from .timing.stage import TimingStage
+from .timing.stage import Estimate, TimingStage
 from .verdict import Verdict
 
 WAITING = "waiting for other verifications that use the device"  # a stage
@@ -79,6 +79,7 @@ class Session:
         self.short = False  # of memory: another verification on the card may have had what was missing
         self.baselines: tuple[str, ...] = ("eager",)  # the first decides the verdict
         self.stages: dict[str, TimingStage] = {}  # by baseline
+        self.estimates: dict[str, Estimate] = {}  # likewise, of an earlier verification of this reference
         self.unsteady: TimingStage | None = None  # one whose calls are not timed, for the shapes of their outputs vary
 
     def run(self) -> Report:
@@ -102,7 +103,7 @@ class Session:
         finally:
             for stage in [*self.stages.values(), *([self.unsteady] if self.unsteady is not None else [])]:
                 stage.close()
-            close_all(self.workers)
+            self._end_workers()
             if own:
                 shutil.rmtree(own, ignore_errors=True)
             if self.card is not None:
@@ -117,6 +118,9 @@ class Session:
         self.report.printed = "\n".join(dict.fromkeys(said for said in (outputs[:1] + outputs[-1:]) if said))
         self.report.seconds = time.monotonic() - start
         return self.report
+
+    def _end_workers(self) -> None:
+        close_all(self.workers)
 
     def _conclude(self, stop: Stop) -> None:
         meddled = self.guard.meddled(self.workers)
@@ -168,7 +172,7 @@ class Session:
         worker = WorkerProcess(
             role,
             limits,
-            lambda waited: self.progress(self._line(waited)),
+            self._say_waiting,
             script,
             self.paths["reference"],
             self.workers,
@@ -177,6 +181,9 @@ class Session:
         )
         self.workers.append(worker)
         return worker
+
+    def _say_waiting(self, waited: float) -> None:
+        self.progress(self._line(waited))
 
     def _line(self, waited: float) -> str:
         return f"{self.stage} ({waited:.0f} s)" if waited >= 1 else self.stage
@@ -268,7 +275,14 @@ class Session:
         assert self.lock is not None
         for baseline in self.baselines:
             stage = TimingStage(
-                self.reference, self.paths["reference"], self.seed, self.device, start, self.at, baseline
+                self.reference,
+                self.paths["reference"],
+                self.seed,
+                self.device,
+                start,
+                self.at,
+                baseline,
+                self.estimates.get(baseline),
             )
             try:
                 stage.prepare()
@@ -287,6 +301,8 @@ class Session:
                 stage.close()
             else:
                 self.stages[baseline] = stage
+                assert stage.estimate is not None
+                self.estimates[baseline] = stage.estimate
         self.lock.release()  # the candidate may compile for long
         self.reference.ask("build", build, seed=self.seed)  # as it was before these calls
 

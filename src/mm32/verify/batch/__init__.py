@@ -6,6 +6,7 @@
     records      JSON lines, one record of each candidate
     ahead        building a candidate before its turn, without a card
     judged       one verification in a batch: what it takes over from the building, its limits
+    truths       the reference's float64 results, and spares its processes, for the candidates that follow
     runner       the process that verifies on one card; handle is the worker's end of it
     worker       takes jobs, builds ahead, has them verified, keeps the records
     run          a whole run on this machine, and its progress; command is the command line's part

@@ -12,12 +12,13 @@ import torch
 
 from ..entry import check_options
 from ..processes.channel import Failure
-from ..processes.process import Limits, WorkerProcess
+from ..processes.process import Limits, WorkerProcess, close_all
 from ..report import Report
 from ..session import Session
 from ..verdict import Verdict
 from .ahead import Built
 from .jobs import Job
+from .spares import Spares
 from .truths import Truths
 
 FIRST_CALL = 120.0  # seconds in which a model's first call may compile
@@ -47,12 +48,16 @@ def limits(job: Job) -> BatchLimits:
 class BatchSession(Session):
     """`suspicious` after a run: the reference failed in a way that may be the card's doing, or this process's."""
 
-    def __init__(self, job: Job, built: Built, arch: str, truths: Truths, progress: Callable[[str], None]):
+    def __init__(
+        self, job: Job, built: Built, arch: str, truths: Truths, spares: Spares, progress: Callable[[str], None]
+    ):
         trials = job.options["trials"]
         super().__init__(Path(job.reference), Path(job.candidate), None, trials, job.seed, limits(job), progress)
         self.baselines = tuple(job.options["baselines"])
         self.built = built
-        self.truths = truths
+        self.truths, self.spares = truths, spares
+        self.taken: set[str] = set()  # roles whose process another verification has left
+        self.started: set[str] = set()  # roles that have had a process
         self.suspicious = False
         extra = {"TORCH_CUDA_ARCH_LIST": arch} if arch else {}
         self.candidate_place = {"folder": Path(built.folder), "extra": extra}
@@ -64,16 +69,31 @@ class BatchSession(Session):
         return report
 
     def _start(self, role: str, limits: Limits) -> WorkerProcess:
-        worker = super()._start(role, limits)
+        worker = None
+        if role not in self.started and self.baselines == ("eager",):  # later ones are to be fresh
+            worker = self.spares.take(role, self.paths["reference"], limits, self._say_waiting, self.workers)
+        self.started.add(role)
+        if worker is None:
+            worker = super()._start(role, limits)
+        else:
+            self.taken.add(role)
+            self.workers.append(worker)
         if role == "reference":
             self.truths.watch(worker, str(self.paths["reference"]))
         return worker
+
+    def _end_workers(self) -> None:
+        left = self.workers
+        if self.baselines == ("eager",):
+            left = self.spares.keep(self.workers, self.paths["reference"], self.report)
+        close_all(left)
 
     def _prepare_timing(self, build: dict[str, Any]) -> None:
         if self.built.failure is not None:  # the reference is known to load; the candidate is known not to
             self.candidate_ran = self.building = True
             self.at("loading and compiling the candidate")
             raise Failure(**self.built.failure, role="candidate")
+        self.estimates = self.spares.estimates_of(self.paths["reference"])
         super()._prepare_timing(build)
         if self.built.caches:
             packed = torch.frombuffer(bytearray(Path(self.built.caches).read_bytes()), dtype=torch.uint8)
@@ -87,12 +107,16 @@ class BatchSession(Session):
 
 
 def verify_job(
-    job: Job, built: Built, arch: str, truths: Truths, progress: Callable[[str], None]
+    job: Job, built: Built, arch: str, truths: Truths, spares: Spares, progress: Callable[[str], None]
 ) -> tuple[Report, bool, bool]:
     """The report of a job, whether another card should be asked as well, and whether memory of the card was missing."""
     begin = time.monotonic()
-    session = BatchSession(job, built, arch, truths, progress)
+    session = BatchSession(job, built, arch, truths, spares, progress)
     report = session.run()
+    if session.taken and not report.verdict.of_candidate:  # a script that cannot be loaded twice into one process, say
+        spares.close()
+        session = BatchSession(job, built, arch, truths, spares, progress)
+        report = session.run()
     report.seconds = time.monotonic() - begin + built.seconds
     report.building += built.seconds
     return report, session.suspicious, session.short

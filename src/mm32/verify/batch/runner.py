@@ -6,6 +6,7 @@ socket and writes lines of JSON to it: progress, then what came of it. When the 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -48,14 +49,17 @@ def main(arguments: list[str]) -> None:
                 arrived.notify()
         os.kill(os.getpid(), signal.SIGTERM)  # the worker has gone
 
+    left = contextlib.ExitStack()  # what is to be ended
     try:
         from .ahead import Built
         from .jobs import Job
         from .judged import verify_job
+        from .spares import Spares
         from .truths import Truths
 
         launch.shared()
         truths = Truths()
+        spares = left.enter_context(contextlib.closing(Spares()))
         threading.Thread(target=read, daemon=True).start()
         say(ready=os.getpid())
         while True:
@@ -73,7 +77,7 @@ def main(arguments: list[str]) -> None:
 
             try:
                 report, suspicious, short = verify_job(
-                    Job(**order["job"]), Built(**order["built"]), arguments[1], truths, progress
+                    Job(**order["job"]), Built(**order["built"]), arguments[1], truths, spares, progress
                 )
                 say(report=report.as_dict(), suspicious=suspicious, short=short)
             except Exception as error:
@@ -84,6 +88,7 @@ def main(arguments: list[str]) -> None:
     except KeyboardInterrupt:
         pass
     finally:
+        left.close()
         sys.stdout.flush()
 
 

@@ -233,6 +233,11 @@ class WorkerProcess:
         """The worker's process number, as the tool sees it; 0 where it cannot be told."""
         return self.launched.worker or next((process.pid for process in self._members()), 0)
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether it lives, and nobody has meddled with it."""
+        return self._open and not self.launched.poll() and not self.disturbed
+
     # ------------------------------------------------------------------------------------------------------ asking
 
     def packed_caches(self, limit: int, timeout: float) -> Tensor | None:

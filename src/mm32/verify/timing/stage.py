@@ -10,6 +10,7 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,10 +45,20 @@ WARM = 2  # windows of a fresh process that do not count
 CACHE = 2 << 20  # bytes of a CPU's caches that a window is to exceed, at most
 
 
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds of a call of the reference, how many calls a window should have, and whether they draw random numbers."""
+
+    seconds: float
+    calls: int
+    draws: bool
+
+
 class TimingStage:
     """Times a candidate against a reference: `prepare` before the candidate's script is loaded, `start_others` when timing
     is near, then `measure`. `start` starts a worker of the role that it is given. `baseline`, a name of BASELINES, says how the
-    reference is run where it is timed: what is right stays the eager reference's to say."""
+    reference is run where it is timed: what is right stays the eager reference's to say. `estimate`: what an earlier stage of
+    the same reference has found out."""
 
     def __init__(
         self,
@@ -58,9 +69,11 @@ class TimingStage:
         start: Callable[[str], WorkerProcess],
         progress: Callable[[str], None],
         baseline: str = "eager",
+        estimate: Estimate | None = None,
     ):
         self.eager = reference
         self.baseline = baseline
+        self.estimate = estimate
         self.workers = {"reference": reference}
         self.script = script
         self.seed = seed
@@ -137,9 +150,12 @@ class TimingStage:
             seconds, self.draws = rounds.cost(self.benches["reference"], self.pools)
             return seconds
 
-        self.seconds, calls = rounds.estimated(cost, self._tried(), self._calls, rounds.TARGET[self.kind])
+        if self.estimate is None:
+            seconds, calls = rounds.estimated(cost, self._tried(), self._calls, rounds.TARGET[self.kind])
+            self.estimate = Estimate(seconds, calls, self.draws)
+        self.seconds, self.draws = self.estimate.seconds, self.estimate.draws
         self._look()
-        self._slots(("reference",), calls)
+        self._slots(("reference",), self.estimate.calls)
         self._first("reference")
 
     def _room_for_fresh(self) -> bool:

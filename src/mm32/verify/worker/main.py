@@ -7,6 +7,7 @@ error; if it kills the process, the tool sees that.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import socket
 import sys
@@ -77,9 +78,10 @@ def _given(request: dict[str, Any], tensors: list[Tensor], device: torch.device)
 
 
 def serve(connection: wire.Connection, runner: ScriptRunner) -> None:
-    """Answer requests until the tool closes the connection."""
+    """Answer requests until the tool closes the connection. "begin" puts another runner in the place of this one."""
     operations = runner.operations()
     me = _getpid()
+    nothing: dict[str, Any] = {}
     kept: list[Tensor] = []  # of the last answer, until the tool has made memory for them
     while True:
         try:
@@ -93,7 +95,13 @@ def serve(connection: wire.Connection, runner: ScriptRunner) -> None:
         try:
             if request["op"] == handover.HAND_OVER:
                 handover.put(kept, request["size"], request["descriptors"].pop(), runner.device)
-                by_card, answer = True, {}
+                by_card, answer = True, nothing
+            elif request["op"] == "begin":
+                runner.leave()
+                runner = type(runner)()
+                operations, answer = runner.operations(), nothing
+                gc.collect()  # a runner and its parts are a cycle
+                handover.free(runner.device)
             else:
                 request["value"] = wire.unpack(request.get("value"), _given(request, tensors, runner.device))
                 del tensors

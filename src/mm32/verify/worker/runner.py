@@ -114,6 +114,12 @@ class ScriptRunner:
             "unpack_caches": self.unpack_caches,
         }
 
+    def leave(self) -> None:
+        """Give back the memory of its slots: another runner follows in this process."""
+        if self.slots is not None:
+            self.slots.close()
+            self.slots = None
+
     # ------------------------------------------------------------------------------------------------------ loading
 
     def load(self, request: Request) -> Answer:

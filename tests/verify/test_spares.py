@@ -1,0 +1,119 @@
+"""Processes that one verification of a batch leaves to the next: which are kept, and that they begin anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mm32.verify import Verdict, verify_many
+from mm32.verify.batch.spares import OUT_OF_REACH, Spares
+from mm32.verify.processes.process import Limits, WorkerProcess, close_all
+from mm32.verify.report import Report
+
+REFERENCE = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.l = nn.Linear(16, 16)
+
+    def forward(self, x):
+        return torch.relu(self.l(x))
+
+def get_inputs():
+    return [torch.randn(8, 16)]
+"""
+# Of which a process can load no second one.
+ONCE = "import sys\nassert not hasattr(sys, 'loaded'), 'a second time'\nsys.loaded = True\n" + REFERENCE
+
+
+def said(verdict: Verdict, *isolation: str) -> Report:
+    report = Report(reference="r", candidate="c", seed=1)
+    report.verdict, report.isolation = verdict, list(isolation)
+    return report
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "reference.py"
+    path.write_text(REFERENCE)
+    return path
+
+
+@pytest.fixture
+def workers(script: Path) -> Iterator[list[WorkerProcess]]:
+    found = [WorkerProcess("reference", Limits(60.0), script=script)]
+    found[0].ask("load", path=str(script), class_name="Model")
+    found[0].ask("construct", seed=1)
+    yield found
+    close_all(found)
+
+
+def take(spares: Spares, role: str, script: Path) -> WorkerProcess | None:
+    return spares.take(role, script, Limits(30.0), lambda waited: None, [])
+
+
+def test_a_process_that_is_kept_begins_anew(script: Path, workers: list[WorkerProcess]) -> None:
+    spares = Spares()
+    assert spares.keep(workers, script, said(Verdict.DIFFERENT, *OUT_OF_REACH)) == []
+    assert take(spares, "control", script) is None
+    worker = take(spares, "reference", script)
+    assert worker is workers[0]
+    assert worker.limits.timeout == 30
+    with pytest.raises(Exception, match="AssertionError"):
+        worker.ask("construct", seed=1)  # it has no script
+    worker.ask("load", path=str(script), class_name="Model")
+    worker.ask("construct", seed=1)
+    assert worker.ask("make_inputs", seed=1).value[0].shape == (8, 16)
+    assert take(spares, "reference", script) is None
+
+
+@pytest.mark.parametrize(
+    ("verdict", "isolation"),
+    [
+        (Verdict.DIFFERENT, ["PID namespace", "read-only files"]),
+        (Verdict.DIFFERENT, []),
+        (Verdict.SUSPECT, OUT_OF_REACH),
+        (Verdict.REFERENCE_FAILED, OUT_OF_REACH),
+    ],
+)
+def test_none_is_kept_that_a_candidate_may_have_reached(
+    script: Path, workers: list[WorkerProcess], verdict: Verdict, isolation: list[str]
+) -> None:
+    spares = Spares()
+    assert spares.keep(workers, script, said(verdict, *isolation)) == workers
+    assert take(spares, "reference", script) is None
+
+
+def test_one_that_was_meddled_with_or_has_ended_is_not_kept(script: Path, workers: list[WorkerProcess]) -> None:
+    spares, report = Spares(), said(Verdict.INCONCLUSIVE, *OUT_OF_REACH)
+    workers[0].disturbed.append("was stopped by a signal")
+    assert spares.keep(workers, script, report) == workers
+    workers[0].disturbed.clear()
+    workers[0].end()
+    assert spares.keep(workers, script, report) == workers
+
+
+def test_another_reference_has_none_of_it(script: Path, workers: list[WorkerProcess], tmp_path: Path) -> None:
+    spares = Spares()
+    spares.keep(workers, script, said(Verdict.SLOWER, *OUT_OF_REACH))
+    other = tmp_path / "other.py"
+    other.write_text(ONCE)
+    assert take(spares, "reference", other) is None
+    assert not workers[0].is_sound
+
+
+def test_a_reference_that_loads_only_once_is_verified_by_fresh_processes(tmp_path: Path) -> None:
+    pairs = []
+    reference = tmp_path / "once.py"
+    reference.write_text(ONCE)
+    for number in range(3):
+        candidate = tmp_path / f"c{number}.py"
+        candidate.write_text(f"# {number}\n{REFERENCE.replace('class Model', 'class ModelNew')}")
+        pairs.append((reference, candidate))
+    with verify_many(pairs, trials=1, timeout=60, store=tmp_path / "store") as reports:
+        assert all(report.verdict.same for report in reports)
