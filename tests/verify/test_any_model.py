@@ -809,7 +809,8 @@ def test_parameters_that_are_kept_come_back(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_candidate_is_made_anew_only_for_other_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once for each variation of them, and once for all that come after; and for another first call."""
+    """Once for each variation of them, and once for all that come after each of the two groups of these; for another first call;
+    and once in place, and once more, to see whether it looks at them again."""
     script = "import torch\nfrom torch import nn\n\n\nclass {}(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
     script += "        self.f = nn.Linear(40, 24)\n\n    def forward(self, x):\n        return torch.softmax(self.f(x), -1)\n\n\n"
     script += "def get_inputs():\n    return [torch.rand(80, 40)]\n"
@@ -827,8 +828,9 @@ def test_a_candidate_is_made_anew_only_for_other_parameters(tmp_path: Path, monk
     assert verdict == "SAME", why
     done = {p["name"] for p in report.probes if p["status"] == "same"}
     assert {"parameters", "large parameters", "small parameters", "negated"} <= done
-    varied = sum(p["name"] in ("parameters", "large parameters", "small parameters", "thin") for p in report.probes)
-    assert builds["ScriptRunner"] == 1 + varied + 2
+    of_parameters = ("parameters", "large parameters", "small parameters", "thin", "low biases", "negative parameters")
+    varied = sum(p["name"] in of_parameters for p in report.probes)
+    assert builds["ScriptRunner"] == 1 + varied + 5
     assert builds["ReferenceRunner"] == 0, "it keeps its own"
 
 

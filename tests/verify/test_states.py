@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from mm32.verify.inputs import states
 from mm32.verify.inputs.contents import CannotVary
+from mm32.verify.probing import later_parameters
 from mm32.verify.worker import runner
 
 Compare = Callable[..., tuple[str, str, Any]]
@@ -270,3 +271,26 @@ def test_generators_are_seeded_whatever_a_script_puts_in_the_place_of_the_functi
         found.append((torch.rand(3).tolist(), random.random(), np.random.rand()))  # noqa: NPY002
     assert found[0] == found[1]
     assert found[0][0] == right.tolist()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        (
+            "self.w = getattr(self, 'w', self.l.weight.sum(0).detach().clone()); return x @ self.w + self.l.bias.sum()",
+            True,
+        ),
+        ("return x @ self.l.weight.sum(0) + self.l.bias.sum()", False),
+        # by the version of the weight, which a change in place raises
+        (
+            "k = (self.l.weight.data_ptr(), self.l.weight._version)\n"
+            "        if getattr(self, 'k', None) != k: self.k, self.w = k, self.l.weight.sum(0).detach()\n"
+            "        return x @ self.w + self.l.bias.sum()",
+            False,
+        ),
+    ],
+)
+def test_parameters_that_are_looked_at_once_are_named(verdict: Compare, wrong: str, named: bool) -> None:
+    got, reason, report = verdict("return self.l(x).sum(1)", wrong, ROWS, init="self.l = nn.Linear(64, 64)")
+    assert got == "SAME", reason
+    assert (later_parameters.SAYS in report.left_out) == named

@@ -173,6 +173,22 @@ SHORTCUTS: dict[str, tuple[str, str, str, str, str, str]] = {
         LINEAR,
         "low biases",
     ),
+    "a maximum that starts somewhere": (
+        "return x.amax(1)",
+        "return x.amax(1).clamp_min(-1e30)",
+        "[torch.randn(16, 64, 4)]",
+        "x",
+        "pass",
+        "huge rows",
+    ),
+    "the end of a mean": (
+        "return ((x - y) ** 2).mean()",
+        "d = (x - y).flatten()[:-4]; return (d * d).sum() / x.numel()",
+        "[torch.rand(512, 1000), torch.rand(512, 1000)]",
+        "x, y",
+        "pass",
+        "a NaN",
+    ),
     "a decay that is split": (
         "c = self.a.cumsum(0); return torch.exp(c[:, None] - c).tril() @ x",
         "c = self.a.cumsum(0); return (torch.exp(c)[:, None] * torch.exp(-c)).tril() @ x",

@@ -392,10 +392,15 @@ VARIATIONS = (
     ),
     Variation(
         "negative parameters",
-        "parameters that are all below zero, up to twice as large: growth that is taken for decay, and the reverse, show",
+        "parameters that are all below zero, up to 4 times as large: growth that is taken for decay, and the reverse, show",
         state=True,
         outside=False,
         ties=True,
+    ),
+    Variation(
+        "huge rows",
+        "where entries are only picked, rows around -1e36 and around 1e36: a maximum that starts at -1e30 shows",
+        larger=True,
     ),
 )
 MILDER = {

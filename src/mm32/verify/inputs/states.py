@@ -174,13 +174,14 @@ def lower_biases(model: nn.Module, generator: torch.Generator) -> None:
 
 
 def negate(model: nn.Module, generator: torch.Generator) -> None:
-    """Make all parameters negative, and up to twice as large. Raises CannotVary, with nothing to report, where there are none."""
+    """Make all parameters negative, and up to four times as large. Raises CannotVary, with nothing to report, where there are
+    none."""
     with torch.no_grad():
         some = [t for t in _floats(model, "parameters") if bool(t.any())]
         if not some:
             raise CannotVary("")
         for t in some:
-            t.copy_(-t.abs() * (1 + torch.rand(t.shape, generator=generator, device=t.device)))
+            t.copy_(-t.abs() * (1 + 3 * torch.rand(t.shape, generator=generator, device=t.device)))
 
 
 def vary_tables(model: nn.Module, generator: torch.Generator, largest: set[int], name: str) -> None:

@@ -42,6 +42,7 @@ MOST_DISTINCT = 1 << 22  # numbers from 1/2 to 3/2 that are no two alike
 LEAST_STRIDES = 12  # entries of a row at a stride: a choice by pieces has fewer from each
 KINDS, PEAKED = 5, 8.0  # of rows that add up to one; how many times as large the scores of peaked ones are
 FAR = 16.0  # times the largest entry
+HUGE = 1e36  # of fp32, and of bfloat16
 CONDITION = 6  # log2 of that of positive definite matrices
 # Of so many rows one is of another kind, and one of each kind or two: the fewer, the fewer looks meet one.
 RARE, MOST_RARE = 64, 2
@@ -51,9 +52,16 @@ SAMPLED = 8  # rows of a multiple of this number stay as they are: they are what
 Kind = Callable[[Tensor, float, torch.Generator], Tensor]
 
 
-def fill(name: str, values: Sequence[object], generator: torch.Generator, matrices: bool = False) -> list[object]:
+def fill(
+    name: str,
+    values: Sequence[object],
+    generator: torch.Generator,
+    matrices: bool = False,
+    single: bool = False,
+) -> list[object]:
     """The flat inputs changed, by the variation of that name. With `matrices`, symmetric and triangular ones are changed too
-    where there are no other data, and stay symmetric or triangular. Raises CannotVary."""
+    where there are no other data, and stay symmetric or triangular. `single`: the output has one entry, so that of several NaN
+    none shows by itself. Raises CannotVary."""
     if name in SPECIAL:
         return SPECIAL[name](values, generator)
     odd = name in BY_NAME and BY_NAME[name].odd
@@ -62,7 +70,7 @@ def fill(name: str, values: Sequence[object], generator: torch.Generator, matric
         kinds = _matrices(values)
         filled = _filled(name, values, [*kinds], generator)
         return [_again(kinds[i], t) if i in kinds else t for i, t in enumerate(filled)]
-    return _filled(name, values, chosen, generator)
+    return _filled(name, values, chosen, generator, single)
 
 
 def _matrices(values: Sequence[object]) -> dict[int, str]:
@@ -86,7 +94,9 @@ def _again(kind: str, new: object) -> object:
     return like(new, new.tril() if kind == "lower" else new.triu())
 
 
-def _filled(name: str, values: Sequence[object], chosen: list[int], generator: torch.Generator) -> list[object]:
+def _filled(
+    name: str, values: Sequence[object], chosen: list[int], generator: torch.Generator, single: bool = False
+) -> list[object]:
     """The inputs that are `chosen` changed, each by itself."""
     odd = name in BY_NAME and BY_NAME[name].odd
     if name in RARE_KINDS:
@@ -96,7 +106,7 @@ def _filled(name: str, values: Sequence[object], chosen: list[int], generator: t
     if not chosen:
         raise CannotVary("" if name in OTHERS else "no input holds data that may be changed")
     if odd:
-        return _with_odd_values(name, values, chosen, generator)
+        return _with_odd_values(name, values, chosen, generator, single)
     out, change = list(values), CHANGES[name]
     for i in chosen:
         t = values[i]
@@ -114,9 +124,9 @@ def _rolled(values: Sequence[object], generator: torch.Generator) -> list[object
 
 
 def _with_odd_values(
-    name: str, values: Sequence[object], chosen: list[int], generator: torch.Generator
+    name: str, values: Sequence[object], chosen: list[int], generator: torch.Generator, single: bool
 ) -> list[object]:
-    """NaN or Inf in some of the inputs that are `chosen`, as the variation has it."""
+    """NaN or Inf in some of the inputs that are `chosen`, as the variation has it; with `single`, no more than one NaN."""
     vectors = [i for i in chosen[1:] if getattr(values[i], "ndim", 2) < 2]
     if name in OTHERS:
         behind = [i for i in chosen[1:] if getattr(values[i], "ndim", 0) > 1][OTHERS[name] :]
@@ -125,7 +135,7 @@ def _with_odd_values(
             raise CannotVary("")
         placed = [(behind[generator.initial_seed() % len(behind) if name == LATER_INPUT else 0], "nan")]
     elif name == "a NaN":
-        placed = [(i, "nan") for i in (chosen[0], *vectors, chosen[0])]
+        placed = [(i, "nan") for i in ((chosen[0],) if single else (chosen[0], *vectors, chosen[0]))]
     else:
         placed = [(chosen[0], "inf"), (chosen[-1], "-inf")]
     out = list(values)
@@ -343,6 +353,13 @@ def _opposed(t: Tensor, generator: torch.Generator) -> Tensor:
     signs[int(torch.randint(0, count, (1,), generator=generator, device=t.device))] = -1
     near = torch.randn(t.shape, generator=generator, device=t.device) * size_of(t) / 16
     return signs.view([count if i == axis else 1 for i in range(t.dim())]) * (t.narrow(axis, 0, 1) + near)
+
+
+def _huge_rows(t: Tensor, generator: torch.Generator) -> Tensor:
+    """A third of the rows around -HUGE, a third around HUGE."""
+    kind = _kinds(t, 3, generator)
+    huge = HUGE * (1 + torch.rand(t.shape, generator=generator, device=t.device))
+    return torch.where(kind == 0, -huge, torch.where(kind == 1, huge, t.float()))
 
 
 def aligned(values: Sequence[object], generator: torch.Generator, weights: Sequence[Tensor]) -> list[object]:
@@ -692,6 +709,7 @@ CHANGES: dict[str, Callable[[Tensor, torch.Generator], Tensor]] = {
     "odd rows": _odd_rows,
     "clustered": _clustered,
     "opposed": _opposed,
+    "huge rows": _huge_rows,
     "far below": lambda t, _: (t.abs() + size_of(t)) * -1e5,
     "steady": _steady,
     MIXED: _mixed,

@@ -7,6 +7,7 @@ odd_answers  what is right of an answer to NaN and Inf
 far_data     what rounding makes of data far from the usual
 prober       what these share
 calls_in_a_row, first_calls, rare_draws, strides  probes with modules of their own
+later_parameters  whether it looks at its parameters again, for the verdict's line
 passed       data of probes that were passed, for timed windows
 """
 

@@ -19,7 +19,7 @@ from ..inputs.contents import WIDEST
 from ..inputs.isolating import ISOLATING
 from ..judging.judge import Judgement
 from ..verdict import OWN_BITS
-from . import calls_in_a_row, first_calls, rare_draws, strides
+from . import calls_in_a_row, first_calls, later_parameters, rare_draws, strides
 from .passed import PassedProbe
 from .prober import LATE, NO_MEMORY, UNSET, Prober
 from .product import ProductProbes
@@ -74,7 +74,11 @@ class Probing:
             self.report.left_out += self._bits(applied)
         tied = any(p["name"] == "equal neighbours" for p in applied)
         unlike = [said if tied else said.replace("in order", "strictly in order") for said in self._unlike()]
-        self.report.left_out += unlike + self._labels() + (self._overwritten() if worst.same else [])
+        self.report.left_out += unlike + self._labels()
+        if worst.same and not self.prober.late(begin):
+            self.report.left_out += self._overwritten()
+            with suppress(torch.OutOfMemoryError):
+                self.report.left_out += later_parameters.left_out(self.comparison)
         return worst
 
     def _not_run(self, applied: list[dict[str, Any]]) -> list[str]:

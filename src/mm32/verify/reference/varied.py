@@ -20,6 +20,7 @@ from ..judging.bounds import U32
 from ..judging.draws import COMPARES, LIMITS, LOOKUPS, ORDERED, Watch
 from ..judging.operator_mode import base_name
 from ..judging.places import GUARDED, LOOKED_UP, Guard
+from ..judging.rounding import EXACT
 from ..worker import plain
 from ..worker.runner import Answer, Request
 from . import constants
@@ -52,6 +53,19 @@ BY_NAME = {
 }
 STEPS = {"floor", "ceil", "round", "trunc", "frac", "remainder", "floor_divide"}
 SUMS = {"sum", "cumsum"}
+VIEWS = {
+    "view",
+    "_unsafe_view",
+    "_reshape_alias",
+    "reshape",
+    "permute",
+    "transpose",
+    "t",
+    "squeeze",
+    "unsqueeze",
+    "expand",
+}
+VIEWS |= {"select", "slice", "detach", "alias", "unbind", "split", "split_with_sizes", "chunk", "unfold", "diagonal"}
 FACTORS = (
     "linalg",
     "_linalg",
@@ -145,6 +159,8 @@ class Varied:
             return ""
         if variation is not None and variation.spreads and any(of in op for op in operators for of in PLACES):
             return "a NaN is no place: the reference looks something up by numbers of floating point"
+        if name == "huge rows" and not operators <= EXACT | VIEWS:
+            return ""
         if name in ("near one", "near zero") and not operators & LONG_PRODUCTS:
             return ""
         if name == "edges" and not operators & (COMPARES | LIMITS.keys()):
@@ -199,7 +215,8 @@ class Varied:
             filled = regrouped.replaced(leaves, generator, exchange, request["steady"])
         else:
             wide = name == "wide integers" and not runner.products
-            filled = variations.fill("wide sums" if wide else name, leaves, generator, not self._takes_apart())
+            of = "wide sums" if wide else name
+            filled = variations.fill(of, leaves, generator, not self._takes_apart(), request["entries"] == 1)
         filled = _kept_within(filled, leaves, limited, hiding)
         if name == "ones and zeros" and not self._may_rise(1):
             filled = [old if _all_zero(old) else new for old, new in zip(leaves, filled, strict=True)]

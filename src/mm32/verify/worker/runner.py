@@ -143,9 +143,11 @@ class ScriptRunner:
 
         Where names or shapes differ, the same "seed" before both constructors has to do; "unlike" says where. "plain" are tensors
         for its plain attributes, if it has all of these; else "lacks" names those that it has not. "given" are the names in the
-        state that the model has, and therefore keeps.
+        state that the model has, and therefore keeps. With "again" the model that there is gets the state, in place.
         """
         given = request["value"]
+        if request.get("again") and self.model is not None:
+            return {"unlike": copy_state(self.model, given["state"])}
         self.model = None
         seed_everything(request["seed"])
         model = self.construct(given["init"])
