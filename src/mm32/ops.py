@@ -318,6 +318,11 @@ def matmul(
         ValueError: unknown activation, precision or kernel; a kernel asked for by name that cannot run on this device;
             MM32_WORKSPACE_LIMIT that cannot be read.
         mm32.CompileError, mm32.LaunchError: the compiler or driver failed; the message has its log.
+
+    Example:
+        >>> a, b = torch.randn(4096, 2048, device="cuda"), torch.randn(1024, 4096, device="cuda")
+        >>> mm32.matmul(a.T, b.T, bias=torch.zeros(1024, device="cuda"), activation="relu").shape
+        torch.Size([2048, 1024])
     """
     done = fast_path.run(a, b, bias, out, activation, precision, kernel)
     return _matmul(a, b, bias, activation, precision, kernel, out) if done is None else done
@@ -416,6 +421,7 @@ def linear(
     Args:
         x: (…, K), float32 (on the CPU float64 too), any strides.
         weight: (N, K), or (K,) for one output without a dimension; or ``mm32.pack(weight.T)``, a `PackedOperand` of shape (K, N).
+            A square weight that was packed without ``.T`` fits as well, and is multiplied as it lies.
         bias: shape (N,).
         activation: as in `matmul`.
         precision: as in `matmul`.
@@ -428,6 +434,11 @@ def linear(
     Raises:
         RuntimeError: shapes, dtypes or devices that do not fit, in torch's words where torch has them.
         TypeError, ValueError, mm32.CompileError, mm32.LaunchError: as `matmul`.
+
+    Example:
+        >>> layer, x = torch.nn.Linear(4096, 1024).cuda(), torch.randn(2, 8, 4096, device="cuda")
+        >>> mm32.linear(x, layer.weight, layer.bias, activation="gelu").shape
+        torch.Size([2, 8, 1024])
     """
     done = fast_path.run(x, weight, bias, out, activation, precision, kernel, type(weight) is not PackedOperand)
     if done is not None:

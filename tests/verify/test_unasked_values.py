@@ -192,9 +192,9 @@ SHORTCUTS: dict[str, tuple[str, str, str, str, str, str]] = {
     "a decay that is split": (
         "c = self.a.cumsum(0); return torch.exp(c[:, None] - c).tril() @ x",
         "c = self.a.cumsum(0); return (torch.exp(c)[:, None] * torch.exp(-c)).tril() @ x",
-        "[torch.randn(64, 16)]",
+        "[torch.randn(128, 16)]",
         "x",
-        "self.a = nn.Parameter(torch.rand(64))",
+        "self.a = nn.Parameter(-torch.rand(128))",
         "negative parameters",
     ),
     "an epsilon beside a distance": (

@@ -13,11 +13,12 @@ STEADY = 2.0**-12  # of an output's size
 ROWS = 2.0**-15
 # Where logarithms of decays add up to hundreds and thousands, exponentials of differences of their sums are off by as many u.
 FAR_DECAYS = {"times 100": GROSS, "graded": GROSS, "steady": GROSS, "planted": ROWS, MIXED: ROWS, "pointers": ROWS}
+FAR_DECAYS["negative parameters"] = GROSS
 FAR_DECAYS |= {v.name: GROSS for v in (*VARIATIONS, *MILDER.values()) if v.rare}
 # Where few entries are 100000 times as large as the others, a sum in order is less accurate beside them than the reference's sum.
 ROUGH = {"rare large rows": 2.0**-17}
 # Parameters with which the reference itself may lose most of its bits, and few entries may decide the error of the whole.
-ENLARGED = {"large parameters", "parameters times 4", "parameters times 2"} | {
+ENLARGED = {"large parameters", "parameters times 4", "parameters times 2", "negative parameters"} | {
     f"single parameters{name}" for name in ("", " turned", " times 4", " turned times 4")
 }
 
