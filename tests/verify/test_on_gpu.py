@@ -37,7 +37,7 @@ def test_a_right_candidate_is_the_same_and_not_faster(run: Run) -> None:
 def test_disturbances_have_nothing_to_do_with_data_of_their_seed(draw: Callable[..., torch.Tensor]) -> None:
     count, seed = 1 << 20, 12345
     data = draw(count, device="cuda", generator=torch.Generator("cuda").manual_seed(seed)).double()
-    with Rounding(2.0**-24, seed, torch.device("cuda")) as mode:
+    with Rounding(2.0**-24, seed, data.device) as mode:
         disturbed = data.exp()
     moved = disturbed / data.exp() - 1
     terms = (data - data.mean()) * moved
