@@ -227,7 +227,7 @@ class DropIn:
         if (off := settings.disabled()) is not None:
             prepared.say_once(off, "mm32.enable() has no effect, torch's products stay its own: %s")
             return
-        settings.workspace_limit()  # says now, and not at a product, what is wrong with the variable
+        settings.read_limit()  # says now, and not at a product, what is wrong with the variable
         with self._lock:
             self._requests.pop(who, None)
             self._requests[who] = precision
@@ -506,7 +506,7 @@ def _add(result: torch.Tensor, addend: torch.Tensor, product: torch.Tensor, beta
     One pass over the result, or two if alpha is not 1 and beta neither 0 nor 1. `lerp` would do with one where alpha is 1 - beta,
     but makes NaN of an infinite addend.
     """
-    beta, alpha = +beta, +alpha  # numbers of truth values, which torch's products take and torch.add does not
+    beta, alpha = +beta, +alpha  # numbers of booleans, which torch's products take and torch.add does not
     if beta == 0:
         if alpha != 1:
             product.mul_(alpha)

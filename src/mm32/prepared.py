@@ -222,7 +222,7 @@ def planned(
     planning.check_kernel(kernel)
     why = unavailable(index)
     if why is None or (why == _missing and kernel != "auto"):  # the attempt to compile it will say what is missing
-        card, limit = launch.card_of(index), settings.workspace_limit() if less is None else less
+        card, limit = launch.card_of(index), settings.read_limit() if less is None else less
         return planning.plan(problem, card, kernel, prepacked, torch=torch, passes=passes, drop_in=drop_in, limit=limit)
     if kernel != "auto":
         if why == settings.disabled():

@@ -85,7 +85,7 @@ def disabled() -> str | None:
 _limit: tuple[int | None] | None = None  # once somebody has set it, or it was read
 
 
-def workspace_limit() -> int | None:
+def read_limit() -> int | None:
     """The most bytes that a product's workspace may have, None for no limit: what was set last, MM32_WORKSPACE_LIMIT, or 2 GiB.
 
     Raises ValueError if the variable's value cannot be read.
@@ -101,8 +101,9 @@ def workspace_limit() -> int | None:
     return _limit[0]
 
 
-def set_workspace_limit(limit: int | str | None) -> None:
-    """What `workspace_limit` says from now on. Raises ValueError as `bytes_of` does."""
+def store_limit(limit: int | str | None) -> None:
+    """What `read_limit` says from now on; `mm32.set_workspace_limit` also forgets the plans that were made with another limit.
+    Raises ValueError as `bytes_of` does."""
     global _limit
     _limit = (bytes_of(limit),)
 

@@ -11,7 +11,7 @@ def workspace_limit() -> int | None:
     It is 2 GiB, or what the environment variable MM32_WORKSPACE_LIMIT or `set_workspace_limit` says. Raises ValueError if the
     variable's value cannot be read.
     """
-    return settings.workspace_limit()
+    return settings.read_limit()
 
 
 def set_workspace_limit(limit: int | str | None) -> None:
@@ -31,5 +31,5 @@ def set_workspace_limit(limit: int | str | None) -> None:
 
     Raises ValueError for anything else.
     """
-    settings.set_workspace_limit(limit)
+    settings.store_limit(limit)
     prepared.CACHE.clear()  # plans that were made with another limit

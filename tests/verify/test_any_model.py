@@ -276,7 +276,7 @@ def verdict(tmp_path: Path) -> Callable[..., tuple[str, str, object]]:
 ODD = {
     "one number": ("return x.sum()", "SAME"),
     "integers": ("return (x * 100).long()", "SAME"),
-    "truth values": ("return x > 0.5", "SAME"),
+    "booleans": ("return x > 0.5", "SAME"),
     "half": ("return x.half() * 2", "SAME"),
     "bfloat16": ("return torch.softmax(x.bfloat16(), 1)", "SAME"),
     "float64": ("return x.double() * 2", "SAME"),

@@ -1,4 +1,4 @@
-"""Integers and truth values of timed calls: never the same twice, and still what the model takes (integers.py)."""
+"""Integers and booleans of timed calls: never the same twice, and still what the model takes (integers.py)."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_integers_that_are_the_same_each_time_have_others_in_each_call() -> None
     # Of one call in a hundred all that are drawn anew come out as they were.
     assert len({tuple(one.reshape(-1).tolist()) for one in [*found, graph]}) >= 4, "another one in each call"
     assert all(int((one != graph).sum()) <= 300 / 8 for one in found), "few are others"
-    assert of.always_same() == [2, 3], "what is in order, and blocks of truth values, stay"
+    assert of.always_same() == [2, 3], "what is in order, and blocks of booleans, stay"
     of.leave_structure()
     of.fresh = None
     assert all(torch.equal(call[1], graph) for call in drawn(of, 3)), "a model that wants these has them"

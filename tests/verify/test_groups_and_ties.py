@@ -1,4 +1,4 @@
-"""Integers that repeat or are in order, rows of truth values, relabelled matrices; the order of equal entries; late windows."""
+"""Integers that repeat or are in order, rows of booleans, relabelled matrices; the order of equal entries; late windows."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ def test_integers_and_truth_values_in_order() -> None:
 
 def test_rows_of_truth_values() -> None:
     mask = torch.rand(90, 16) < 0.5
-    (new,) = made("truth rows", mask)
+    (new,) = made("boolean rows", mask)
     assert {0, 1, 15, 16} <= set(new.sum(-1).tolist())
-    (some,) = made("truth rows but for one", mask)
+    (some,) = made("boolean rows but for one", mask)
     changed = (some != mask).any(-1)
     assert set(some.sum(-1)[changed].tolist()) == {1, 15}
     with pytest.raises(contents.CannotVary):
-        made("truth rows", torch.ones(9, 9, dtype=torch.bool).tril())
+        made("boolean rows", torch.ones(9, 9, dtype=torch.bool).tril())
 
 
 def test_symmetric_matrices_keep_what_they_are() -> None:
@@ -234,7 +234,7 @@ def test_how_integers_are_arranged_is_named_where_it_was_so_in_all() -> None:
     assert said(torch.randint(0, 1 << 40, (64,)), torch.randint(0, 1 << 40, (64,))) == []  # distinct by chance
     lengths = [torch.randint(1, 30, (8, 1)) for _ in range(2)]
     masks = [torch.arange(30) < length for length in lengths]
-    assert said(*masks) == ["input 0 other than one block of truth values in each row"]
+    assert said(*masks) == ["input 0 other than one block of booleans in each row"]
     assert said(masks[0], torch.rand(8, 30) < 0.5) == []
 
 

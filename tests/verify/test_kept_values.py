@@ -143,7 +143,7 @@ def test_the_verdict_says_which_mask_there_always_was(verdict: Compare) -> None:
     fixed = "[torch.randn(8, 32, 16), torch.arange(32).expand(8, 32) < 24]"
     got, reason, report = verdict(MASKED, MASKED, fixed, arguments="x, m")
     assert got == "SAME", reason
-    assert report.left_out == ["input 1 other than the same truth values each time (75% true)"]
+    assert report.left_out == ["input 1 other than the same booleans each time (75% true)"]
     drawn = "[torch.randn(8, 32, 16), torch.rand(8, 32) < 0.75]"
     assert verdict(MASKED, MASKED, drawn, arguments="x, m")[2].left_out == []
 

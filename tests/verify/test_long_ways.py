@@ -74,7 +74,7 @@ HEADS = """k = x @ x.mT + torch.where(m, 0.0, FILL)[:, None]
             "[torch.randn(3, 24, 16), torch.rand(3, 24) < 0.7]",
             "x, m",
             "pass",
-            "truth rows",
+            "boolean rows",
         ),
     ],
     ids=["labels along edges", "boxes that suppress", "a gain that settles", "a row without keys, of three"],

@@ -194,7 +194,7 @@ OTHERS: dict[str, tuple[Tensor, Callable[[Tensor], bool]]] = {
     "zero points": (torch.zeros(64, dtype=torch.int8), lambda t: bool((t >= 0).all() and (t < 4).all() and t.any())),
     "ones": (torch.ones(64, dtype=torch.int64), lambda t: t.unique().tolist() == [0, 1]),
     "lengths": (torch.full((16,), 40), lambda t: bool((t > 0).all() and (t <= 40).all())),
-    "truth values": (torch.rand(8, 64) > 0.5, lambda t: t.dtype == torch.bool),
+    "booleans": (torch.rand(8, 64) > 0.5, lambda t: t.dtype == torch.bool),
     "all true": (torch.ones(8, 64, dtype=torch.bool), lambda t: int((~t).sum()) == 32),
     "int8 weights": (torch.randint(-128, 128, (16, 16), dtype=torch.int8), lambda t: t.dtype == torch.int8),
 }

@@ -257,5 +257,5 @@ def kernel_of(case: Case, name: str, inputs: Inputs) -> str:
     out = torch.empty(gemm.result_shape(a.shape, b.shape), device="meta")
     problem = gemm.describe(a, b, bias, out, case.activation, peers.options(name)["precision"])
     before = (False, name == "mm32-packed" and mm32.pack(b).reason is None)
-    limit = settings.workspace_limit()
+    limit = settings.read_limit()
     return planning.plan(problem, launch.card_of(a.device.index), prepacked=before, torch="fp32", limit=limit).kernel

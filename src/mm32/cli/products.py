@@ -90,7 +90,7 @@ def explain(
         asked = [
             gemm.from_layout(*one, bias=bias, activation=activation, precision=precision) for one in _products(product)
         ]
-        limit = settings.workspace_limit()
+        limit = settings.read_limit()
         planned = [plan.plan(one, device, kernel, torch="fp32", limit=limit) for one in asked]
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error

@@ -43,7 +43,9 @@ def export(
     Args:
         layout: how the operands are stored. A is (M, K) for a layout that begins with n, (K, M) for t; B is (K, N) for one that
             ends with n, (N, K) for t. forward takes (A, B), or (A, B, bias) with a bias of shape (N,), all float32.
-        m, n, k: the sizes M, N, K of the product: A is M by K, B is K by N, the result M by N.
+        m: rows of the result, M.
+        n: columns of the result, N.
+        k: how long its sums are, K.
         bias: whether a bias of shape (N,) is added.
         activation: applied last; None for none.
         precision: as of `mm32.matmul`.

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from . import html
+    from .batch.jobs import Pair
     from .batch.reward import NoReward, Reward
     from .batch.run import Reports, verify_many
     from .batch.worker import work
@@ -35,10 +36,11 @@ if TYPE_CHECKING:
     from .report import Report
     from .verdict import Verdict
 
-__all__ = ["NoReward", "Report", "Reports", "Reward", "Verdict", "html", "verify", "verify_many", "work"]
+__all__ = ["NoReward", "Pair", "Report", "Reports", "Reward", "Verdict", "html", "verify", "verify_many", "work"]
 
 _MODULES = {
     "NoReward": "batch.reward",
+    "Pair": "batch.jobs",
     "Report": "report",
     "Reports": "batch.run",
     "Reward": "batch.reward",

@@ -121,7 +121,7 @@ class TimedCalls:
 
         A disturbed run takes as long as a float64 run, and up to five are made. So one is asked for only where the output is not
         the same without: every part of it is held to narrower bounds then. After some outputs for which it was needed it is asked
-        for at once, as of probes. Where all is integers, truth values and the like, and equal to the reference's, no run has
+        for at once, as of probes. Where all is integers, booleans and the like, and equal to the reference's, no run has
         anything to say."""
         if not disturb and not any(_rounded(leaf) for _, leaf in wire.leaves(right)):
             truths = [Truth(path, leaf) for path, leaf in wire.leaves(right)]

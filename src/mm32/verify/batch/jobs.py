@@ -55,7 +55,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Pair:
-    """A reference and a candidate, with the name that the candidate is listed by."""
+    """A reference and a candidate, with the name that the candidate is listed by. `place`: where KernelBench's layout has it
+    ("level", "problem", "sample")."""
 
     reference: Path
     candidate: Path

@@ -4,7 +4,7 @@ pools        fresh inputs for every timed call, from a few results of get_inputs
 integers     fresh indices, lengths and masks for the same
 catalogue    the probes of any model: names, what they ask, how they are judged
 variations   their data, made from the model's own
-regrouped    the same of integers, truth values and symmetric matrices
+regrouped    the same of integers, booleans and symmetric matrices
 chains       long ways: paths through graphs, and rows each near the one before
 redrawn      integers that get_inputs draws, at other places of the ranges that it draws from
 contents     what a tensor of inputs holds

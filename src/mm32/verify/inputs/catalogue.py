@@ -63,7 +63,7 @@ VARIATIONS = (
     ),
     Variation(
         "integer buffers",
-        "buffers of integers and truth values: an order, a mask or zero points cannot be left out",
+        "buffers of integers and booleans: an order, a mask or zero points cannot be left out",
         state=True,
         outside=False,
     ),
@@ -243,7 +243,7 @@ VARIATIONS = (
     ),
     Variation(
         "sorted integers",
-        "integers and truth values in order along their axes: what takes them for scattered shows",
+        "integers and booleans in order along their axes: what takes them for scattered shows",
         outside=False,
         milder=("integers sorted along one axis",),
     ),
@@ -253,11 +253,11 @@ VARIATIONS = (
         outside=False,
     ),
     Variation(
-        "truth rows",
-        "of truth values, rows that are all true, all false, or so but for one: what takes them for mixed shows",
+        "boolean rows",
+        "of booleans, rows that are all true, all false, or so but for one: what takes them for mixed shows",
         outside=False,
         ties=True,
-        milder=("truth rows but for one",),
+        milder=("boolean rows but for one",),
     ),
     Variation(
         "chained",
@@ -416,12 +416,12 @@ MILDER = {
         ),
         Variation(
             "integers sorted along one axis",
-            "integers and truth values in order along one axis: what takes them for scattered shows",
+            "integers and booleans in order along one axis: what takes them for scattered shows",
             outside=False,
         ),
         Variation(
-            "truth rows but for one",
-            "of truth values, rows that are all true or all false but for one: what takes them for mixed shows",
+            "boolean rows but for one",
+            "of booleans, rows that are all true or all false but for one: what takes them for mixed shows",
             outside=False,
             ties=True,
         ),

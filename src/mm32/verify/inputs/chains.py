@@ -18,7 +18,7 @@ STEPS = 0.08, 0.16, 0.28
 
 
 def chained(values: Sequence[object], generator: torch.Generator) -> list[object]:
-    """Of square matrices of zeros and ones (or truth values), the places of the ones become a path through all rows, in random
+    """Of square matrices of zeros and ones (or booleans), the places of the ones become a path through all rows, in random
     order; the diagonal stays, and so do symmetric ones. Not of those with blocks or triangles of ones, nor where all rows or
     columns add up to the same, as one-hot labels and permutations do. Two rows or columns of integers, such as the ends of
     edges, become a path as well."""

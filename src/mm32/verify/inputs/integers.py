@@ -1,4 +1,4 @@
-"""Fresh integers and truth values for timed calls: indices, lengths, masks, pictures of bytes, of which get_inputs made several.
+"""Fresh integers and booleans for timed calls: indices, lengths, masks, pictures of bytes, of which get_inputs made several.
 
 Entries of two of them, each in its own place, so that they stay in the range that belongs to it. What they have in common is
 kept: what is sorted stays sorted, a permutation stays one, and rows that add up to one sum do. Tensors with the same first
@@ -33,7 +33,7 @@ class Kind:
 
 
 def kinds(results: Sequence[Sequence[Tensor]]) -> list[Kind]:
-    """Of the integers and truth values of several results of get_inputs, each tensor's; a result has them in the same order."""
+    """Of the integers and booleans of several results of get_inputs, each tensor's; a result has them in the same order."""
     alone = [_kind([one[i] for one in results]) for i in range(len(results[0]))]
     shapes = [tuple(t.shape) for t in results[0]]
     found = []

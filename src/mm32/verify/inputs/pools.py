@@ -8,7 +8,7 @@ Mixed floats are a part of one result, read from a random offset of its memory w
 length from another one at another offset. So values stay of the kind that get_inputs makes, and neither sums nor single entries
 tell which result belongs to them. What is in order, symmetric, triangular or a distribution is a mean of two of them, weighted
 at random, which is so too; of what is orthogonal a product.
-Integers and truth values (indices, masks) are mixed entry by entry, each in its place (integers.py); those that get_inputs()
+Integers and booleans (indices, masks) are mixed entry by entry, each in its place (integers.py); those that get_inputs()
 makes the same each time, of 4 to 2^20 entries, have a few others in each call. A recipe, a few numbers and the results that
 belong to its call alone, makes the same data again, which the tool keeps instead of copies.
 
@@ -204,9 +204,9 @@ class Pools:
             self.states = [self.usual]
 
     def _remake(self, results: Sequence[list[Tensor]]) -> dict[int, list[Tensor]]:
-        """Put few others among integers and truth values that are the same in all `results`, in each but the first, and return
+        """Put few others among integers and booleans that are the same in all `results`, in each but the first, and return
         what they are, and become, by their places. An answer that is kept by them gains nothing then. What has no such others,
-        such as offsets in order and blocks of truth values, stays."""
+        such as offsets in order and blocks of booleans, stays."""
         found: dict[int, list[Tensor]] = {}
         for i, t in enumerate(results[0]):
             whole = not t.is_floating_point() and not t.is_complex() and LEAST <= t.numel() <= MOST_REMADE

@@ -1,4 +1,4 @@
-"""Other integers and truth values, and symmetric matrices in another order, made of their own; what belongs together stays."""
+"""Other integers and booleans, and symmetric matrices in another order, made of their own; what belongs together stays."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from torch import Tensor
 
 from .contents import LEAST, ORDERED, SQUARE, WIDEST, changed, few, like
 
-BLOCK = 2  # changes along a row of truth values that are one block
+BLOCK = 2  # changes along a row of booleans that are one block
 MOSTLY = 0.9  # of a row's integers become one number
-MANY_ROWS = 16  # of truth values, from which on a third of them is changed
+MANY_ROWS = 16  # of booleans, from which on a third of them is changed
 MOVED, END = 64, 8  # of a row: one entry in so many becomes another, and none in so small a part at either end
 
 
 def replaced(
     values: Sequence[object], generator: torch.Generator, exchange: bool = False, steady: Sequence[int] | None = None
 ) -> list[object]:
-    """Of integers and truth values, in the inputs `steady` or all, few entries become others, and none near an end of a row or
+    """Of integers and booleans, in the inputs `steady` or all, few entries become others, and none near an end of a row or
     in the first of several rows, by which a memory may know the rest again. A new entry is another one of its row along the
     longest axis, so that it stays in the range of its column; where all in a row are distinct, it is a number between them that
     the row has not. With `exchange`, and in permutations, entries change places. Where rows add up to one sum (one-hot labels,
     so many of each row), they do, along the last axis. What belongs together stays: a symmetric matrix, rows in order, padding,
-    blocks of truth values."""
+    blocks of booleans."""
     out = list(values)
     for i, t, whole in _apart(values):
         if steady is not None and i not in steady:
@@ -130,7 +130,7 @@ def narrowed(values: Sequence[object], generator: torch.Generator) -> list[objec
 
 def in_order(values: Sequence[object], generator: torch.Generator, both: bool = True) -> list[object]:
     """Integers in order along their longest axis, which keeps each in the range of its column; those of two numbers, such as
-    truth values, along the last axis and, with `both`, along the one before as well."""
+    booleans, along the last axis and, with `both`, along the one before as well."""
     out = list(values)
     for i, t, whole in _apart(values):
         if same_sums(whole):
@@ -163,8 +163,8 @@ def uneven(values: Sequence[object], generator: torch.Generator) -> list[object]
     return changed(out, values)
 
 
-def truth_rows(values: Sequence[object], generator: torch.Generator, whole: bool = True) -> list[object]:
-    """Of truth values, a third of the rows along the last axis, of few rows half of them, are all true or all false, `whole` or
+def boolean_rows(values: Sequence[object], generator: torch.Generator, whole: bool = True) -> list[object]:
+    """Of booleans, a third of the rows along the last axis, of few rows half of them, are all true or all false, `whole` or
     but for one entry."""
     out = list(values)
     for i, t, _ in _apart(values):
@@ -200,7 +200,7 @@ def relabelled(values: Sequence[object], generator: torch.Generator) -> list[obj
 
 
 def _apart(values: Sequence[object]) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """Of the integers and truth values whose entries do not belong together: which value it is, itself, and as int64."""
+    """Of the integers and booleans whose entries do not belong together: which value it is, itself, and as int64."""
     for i, t in enumerate(values):
         if not isinstance(t, Tensor) or t.is_floating_point() or t.is_complex() or t.numel() < LEAST or not t.dim():
             continue
@@ -237,7 +237,7 @@ def same_sums(t: Tensor) -> bool:
 
 def belongs_together(t: Tensor, truth: bool) -> bool:
     """Whether entries of integers (or `truth` values) have a place of their own: a symmetric matrix, rows that end in zeros as
-    padding does, and of truth values rows or columns of one block each."""
+    padding does, and of booleans rows or columns of one block each."""
     if t.dim() > 1 and t.shape[-1] == t.shape[-2] and bool((t == t.mT).all()):
         return True
     gone = t == 0

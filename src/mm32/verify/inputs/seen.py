@@ -28,7 +28,7 @@ class Seen:
         # Of inputs of whole numbers that probes leave alone, their range.
         self.whole: dict[int, tuple[float, float]] = {}
         self.empty = False  # whether a list among them was empty in all
-        self.arranged: dict[int, list[str]] = {}  # how rows of integers and truth values were arranged in all
+        self.arranged: dict[int, list[str]] = {}  # how rows of integers and booleans were arranged in all
 
     def note(self, inputs: Any, first: bool = False) -> None:
         """See which masks and indices the inputs of this comparison have in common with all before; of the `first` one all."""
@@ -109,7 +109,7 @@ class Seen:
         ]
         for i, t in self.steady.items():
             kind = "true" if t.dtype == torch.bool else "not 0"
-            what = "truth values" if t.dtype == torch.bool else "few values" if t.is_floating_point() else "integers"
+            what = "booleans" if t.dtype == torch.bool else "few values" if t.is_floating_point() else "integers"
             share = float((t != 0).double().mean())
             said.append(f"input {i} other than the same {what} each time ({share:.0%} {kind})")
         said += [f"input {i} other than {number}" for i, number in self.numbers.items()]
@@ -151,7 +151,7 @@ def _is_arranged_matrix(t: Tensor) -> bool:
 
 
 def _arrangement(t: Any) -> list[str]:
-    """How the rows of a tensor of integers or truth values are arranged, in words, where that is no chance: probes keep it."""
+    """How the rows of a tensor of integers or booleans are arranged, in words, where that is no chance: probes keep it."""
     if not isinstance(t, Tensor) or t.is_floating_point() or t.is_complex() or not t.dim():
         return []
     width = t.shape[-1]
@@ -160,7 +160,7 @@ def _arrangement(t: Any) -> list[str]:
     rows = t.reshape(-1, width)
     if t.dtype == torch.bool:
         blocks = (rows.diff(dim=-1).sum(-1) <= BLOCK).all() & rows.any() & ~rows.all()
-        return ["one block of truth values in each row"] if bool(blocks) else []
+        return ["one block of booleans in each row"] if bool(blocks) else []
     rows = rows.to(torch.int64)
     steps = rows.diff(dim=-1)
     found = []

@@ -18,10 +18,10 @@ LARGE = 8.0  # how many times as large "large parameters" are
 NEAR, FAR = 0.5, 4.0  # sizes of what replaces zeros in them: exp, sigmoid and tanh of 4 are far from those of 0
 APART = 32.0  # how many times as large, and as small, "single parameters" become
 NEGATIVE = 4  # of the entries of a parameter that is all one positive number, one in so many becomes negative
-CHANGED = 16  # one in so many truth values that are all the same becomes the other
+CHANGED = 16  # one in so many booleans that are all the same becomes the other
 FEWER = 4  # one in so many integers that are all the same becomes another
 SMALL = 3  # the most that an integer that is zero becomes
-RUNS = 2  # changes along a row, up to which its truth values lie in blocks
+RUNS = 2  # changes along a row, up to which its booleans lie in blocks
 SHOWN = 3  # names of tensors
 COUNTERS = "num_batches_tracked"  # of a batch norm, which a model in use does not look at
 LOWER = 1.0, 2.5  # by how much "low biases" are lower: where smooth activations fall, and below what is usual
@@ -219,7 +219,7 @@ def exchange(
     kept: list[str],
     safe: bool = True,
 ) -> None:
-    """Change buffers of integers and truth values, `changing` aside, which a forward changes. `kept` gets those that had to stay
+    """Change buffers of integers and booleans, `changing` aside, which a forward changes. `kept` gets those that had to stay
     as they are, and how: where structure is kept, where the reference `fails`, and, unless it is `safe`, where zeros would become
     larger, which an index must not. Raises CannotVary, with nothing to report, where none can be changed."""
     out: dict[str, Tensor] = {}
@@ -260,8 +260,8 @@ def exchange(
 
 
 def other(t: Tensor, generator: torch.Generator) -> tuple[Tensor | None, str]:
-    """Other integers or truth values of the same range and kind: a permutation stays one. None, and what they have in common,
-    where that is to stay: in order (where segments begin, say), or truth values in blocks (a causal mask)."""
+    """Other integers or booleans of the same range and kind: a permutation stays one. None, and what they have in common,
+    where that is to stay: in order (where segments begin, say), or booleans in blocks (a causal mask)."""
     flat = t.reshape(-1)
     if _all_one(t):
         some, first = _some(t, CHANGED if t.dtype == torch.bool else FEWER, generator), flat[0]

@@ -301,7 +301,7 @@ class Varied:
         return {"value": {"inputs": runner.inputs, "state": dict(runner.model.state_dict())}}
 
     def _exchange(self, generator: torch.Generator, seed: int, unvaried: list[str]) -> None:
-        """Change buffers of integers and truth values; `unvaried` gets those that had to stay as they are. Raises CannotVary."""
+        """Change buffers of integers and booleans; `unvaried` gets those that had to stay as they are. Raises CannotVary."""
         runner = self.runner
         assert runner.model is not None
 

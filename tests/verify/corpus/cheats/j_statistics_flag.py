@@ -1,4 +1,4 @@
-"""One of the outputs, truth values that are nearly as often true as false, is all true.
+"""One of the outputs, booleans that are nearly as often true as false, is all true.
 
 reference: j_statistics
 device: both

@@ -1,4 +1,4 @@
-"""Ignores a pruning mask, a buffer of truth values that are all true at first.
+"""Ignores a pruning mask, a buffer of booleans that are all true at first.
 
 reference: v_pruning_ignored
 device: both

@@ -1,4 +1,4 @@
-"""A dict of several outputs: floats, integers, truth values, None."""
+"""A dict of several outputs: floats, integers, booleans, None."""
 
 import torch
 from torch import nn
