@@ -9,6 +9,7 @@ import importlib.util
 import itertools
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -18,7 +19,9 @@ import torch
 
 from mm32 import gemm
 from mm32.cuda import launch
-from mm32.export import export, export_script
+from mm32.export import export as export_for
+from mm32.export import export_script
+from mm32.plan import H200
 from support.export import (
     CARVEOUT,
     FORMS,
@@ -33,6 +36,9 @@ from support.export import (
 )
 
 ROOT = Path(__file__).parent.parent
+
+
+export = partial(export_for, device=H200)  # a fixture says that there is a card, of which nothing else is known
 
 
 @pytest.fixture
