@@ -138,7 +138,12 @@ def test_a_file_system_without_locks_means_no_turns(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize(
-    "stage", [pytest.param("comparing, trial 2", marks=pytest.mark.slow), "probing", "judging timed calls"]
+    "stage",
+    [
+        pytest.param("comparing, trial 2", marks=pytest.mark.slow),
+        "probing",
+        pytest.param("judging timed calls", marks=pytest.mark.slow),
+    ],
 )
 def test_who_waits_to_measure_goes_between_two_steps_of_another_verification(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str

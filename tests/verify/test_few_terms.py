@@ -213,7 +213,14 @@ def test_which_probes_fit_which_models() -> None:
 SMALL = ("p_layers_pairs", "p_scan_pairs", "p_layers_in_pieces", "p_log_in_order")
 
 
-@pytest.mark.parametrize("entry", [e for e in ENTRIES if e.path.stem in SMALL], ids=lambda e: e.path.stem)
+@pytest.mark.parametrize(
+    "entry",
+    [
+        pytest.param(e, marks=[pytest.mark.slow] if e.path.stem == "p_scan_pairs" else [], id=e.path.stem)
+        for e in ENTRIES
+        if e.path.stem in SMALL
+    ],
+)
 def test_seventeen_bits_show_and_honest_kernels_pass(entry: object) -> None:
     from support.verify.entries import Entry
 

@@ -369,6 +369,7 @@ def test_a_model_with_state_and_several_outputs_is_judged_there(run: Run, by_han
     assert by_hand
 
 
+@pytest.mark.slow
 def test_one_wrong_entry_is_found(run: Run, by_hand: list[int]) -> None:
     report = run(forward("C = torch.relu(A.T @ B.T); C[33, 17] += 0.5; return C"), trials=1)
     assert report.verdict is Verdict.DIFFERENT

@@ -338,6 +338,7 @@ def test_a_server_that_is_killed_is_started_again(start: Callable[..., WorkerPro
     assert launch.shared() is not server
 
 
+@pytest.mark.slow
 def test_where_a_server_cannot_fork_workers_import_for_themselves(
     start: Callable[..., WorkerProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -302,7 +302,10 @@ def test_what_is_wrong_in_a_later_process_is_different(run: Run, body: str) -> N
 @pytest.mark.usefixtures("three_groups")
 @pytest.mark.parametrize(
     ("line", "says"),
-    [("while again: pass", "no answer after"), ("if again: raise RuntimeError('no')", "no")],
+    [
+        pytest.param("while again: pass", "no answer after", marks=pytest.mark.slow),
+        ("if again: raise RuntimeError('no')", "no"),
+    ],
 )
 def test_where_a_process_does_not_come_up_again_the_first_ones_decide(
     run: Run, monkeypatch: pytest.MonkeyPatch, line: str, says: str

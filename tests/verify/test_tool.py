@@ -336,7 +336,9 @@ def test_a_failing_reference_is_not_the_candidates_fault(run: Run) -> None:
     assert run(RIGHT, REFERENCE.replace("get_inputs", "inputs")).verdict is Verdict.REFERENCE_FAILED
 
 
-@pytest.mark.parametrize("source", ["while True: pass\n", "import time\ntime.sleep(1000)\n"])
+@pytest.mark.parametrize(
+    "source", [pytest.param("while True: pass\n", marks=pytest.mark.slow), "import time\ntime.sleep(1000)\n"]
+)
 def test_a_hang_is_ended(run: Run, source: str, leftovers: Leftovers) -> None:
     start = time.monotonic()
     report = run(source, timeout=4.0)

@@ -308,7 +308,7 @@ SHORTCUTS: dict[str, tuple[str, str, str, str, str, str]] = {
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if i % 2 else []) for i, name in enumerate(SHORTCUTS)]
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if i % 3 else []) for i, name in enumerate(SHORTCUTS)]
 )
 def test_a_shortcut_that_usual_values_hide_is_different(name: str, verdict: Compare) -> None:
     check_shortcut(verdict, *SHORTCUTS[name])
