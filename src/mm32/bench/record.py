@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import hashlib
 import io
 import json
@@ -53,6 +54,7 @@ def verify_hash() -> str:
     return digest.hexdigest()[:16]
 
 
+@functools.lru_cache(1024)  # each record asks whether it is older than the same sources
 def without_comments(source: str) -> str:
     """A Python source without comments, docstrings and other bare strings, and blank lines."""
     lines = source.splitlines(keepends=True)
