@@ -68,9 +68,14 @@ class BatchSession(Session):
             report.printed = self.built.printed
         return report
 
+    @property
+    def _shares(self) -> bool:
+        """Whether processes go from one verification to the next: another baseline's settings would go with them."""
+        return self.baselines == ("eager",)
+
     def _start(self, role: str, limits: Limits) -> WorkerProcess:
         worker = None
-        if role not in self.started and self.baselines == ("eager",):  # later ones are to be fresh
+        if role not in self.started and self._shares:  # later ones are to be fresh
             worker = self.spares.take(role, self.paths["reference"], limits, self._say_waiting, self.workers)
         self.started.add(role)
         if worker is None:
@@ -84,7 +89,7 @@ class BatchSession(Session):
 
     def _end_workers(self) -> None:
         left = self.workers
-        if self.baselines == ("eager",):
+        if self._shares:
             left = self.spares.keep(self.workers, self.paths["reference"], self.report)
         close_all(left)
 

@@ -32,10 +32,9 @@ def left_out(comparison: Comparison) -> list[str]:
     comparison.inputs = usual = comparison.own_inputs(seed)
     comparison.forward(seed)
     before = comparison.right
-    if comparison.vary("parameters", seed) is not None and comparison.vary("parameters of one sign", seed) is not None:
-        comparison.restore_parameters()
-        return []
     try:
+        if not _changed(comparison, seed):
+            return []
         comparison.give(usual)
         comparison.output(seed)  # by its own parameters
         again = {"init": comparison.build["init"], "state": comparison.varied["state"]}
@@ -51,6 +50,15 @@ def left_out(comparison: Comparison) -> list[str]:
     finally:
         comparison.restore_parameters()
         comparison.build_candidate(comparison.build)
+
+
+def _changed(comparison: Comparison, seed: int) -> bool:
+    """Give the reference other parameters; whether it has an answer for some."""
+    for name in ("parameters", "parameters of one sign"):
+        if comparison.vary(name, seed) is None:
+            return True
+        comparison.restore_parameters()  # the reason may have been found once they were changed
+    return False
 
 
 def _apart(some: Any, others: Any) -> float:

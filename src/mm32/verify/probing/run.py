@@ -75,8 +75,9 @@ class Probing:
         tied = any(p["name"] == "equal neighbours" for p in applied)
         unlike = [said if tied else said.replace("in order", "strictly in order") for said in self._unlike()]
         self.report.left_out += unlike + self._labels()
-        if worst.same and not self.prober.late(begin):
+        if worst.same:
             self.report.left_out += self._overwritten()
+        if worst.same and not self.prober.late(begin):
             with suppress(torch.OutOfMemoryError):
                 self.report.left_out += later_parameters.left_out(self.comparison)
         return worst
