@@ -539,7 +539,7 @@ class Rooted(nn.Module):
 
 
 @pytest.mark.parametrize("rows", [16, 64])
-def test_entries_that_a_disturbed_run_makes_nan_do_not_hide_what_else_it_tells(rows: int) -> None:
+def test_entries_that_a_perturbed_run_makes_nan_do_not_hide_what_else_it_tells(rows: int) -> None:
     """Honest rounding is allowed, in that entry too (7.8e-5 by one fused multiply-add), and of the others no more than that."""
     torch.manual_seed(0)
     x = torch.rand(rows, 4) + 0.5
@@ -560,7 +560,7 @@ def test_entries_that_a_disturbed_run_makes_nan_do_not_hide_what_else_it_tells(r
         assert not judge_leaf(wrong, truth).same
 
 
-def test_small_tensors_are_not_disturbed_by_the_same_numbers_for_long() -> None:
+def test_small_tensors_are_not_perturbed_by_the_same_numbers_for_long() -> None:
     """Many small errors by numbers that do not cancel would add up to one of a single sign, the same in all entries."""
     t, one = torch.ones(64, dtype=torch.float64), torch.ones((), dtype=torch.float64)
     with Rounding(2.0**-24, 6):
@@ -571,7 +571,7 @@ def test_small_tensors_are_not_disturbed_by_the_same_numbers_for_long() -> None:
     assert abs(float(errors.mean())) < 0.7
 
 
-def test_a_disturbed_run_that_is_mostly_nan_widens_no_bound() -> None:
+def test_a_perturbed_run_that_is_mostly_nan_widens_no_bound() -> None:
     x = torch.rand(64, 64) + 0.5
 
     class Model(nn.Module):
@@ -873,7 +873,7 @@ def test_a_probe_without_memory_is_left_out_but_few_are(
 
 
 def test_where_a_model_computes() -> None:
-    """A generator on another device than the data would disturb nothing."""
+    """A generator on another device than the data would perturb nothing."""
     elsewhere = torch.empty(2, device="meta")
     assert exact.device_of([elsewhere], []) == elsewhere.device
     assert exact.device_of([3, 0.5], [elsewhere]) == elsewhere.device
@@ -988,8 +988,8 @@ def get_inputs():
     assert verdict == "SAME", why
 
 
-def test_disturbances_are_drawn_by_another_seed_than_the_data() -> None:
-    """On a card the numbers of one seed go together (test_on_gpu.py), and disturbed sums would be far too inaccurate."""
-    disturbed = Rounding(2.0**-24, 5)
-    assert disturbed.generator is not None
-    assert disturbed.generator.initial_seed() not in range(100)
+def test_perturbations_are_drawn_by_another_seed_than_the_data() -> None:
+    """On a card the numbers of one seed go together (test_on_gpu.py), and perturbed sums would be far too inaccurate."""
+    perturbed = Rounding(2.0**-24, 5)
+    assert perturbed.generator is not None
+    assert perturbed.generator.initial_seed() not in range(100)

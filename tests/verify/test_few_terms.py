@@ -22,7 +22,7 @@ from support.verify.in_process import Bench, compare
 NORMAL = torch.randn(64, 512, generator=torch.Generator().manual_seed(2))
 
 
-def disturbed(f: Callable[..., Tensor], *args: Tensor) -> tuple[Tensor, Tensor, float]:
+def perturbed(f: Callable[..., Tensor], *args: Tensor) -> tuple[Tensor, Tensor, float]:
     """The float64 result, how far it was moved in u, and how many additions round."""
     given = [t.double() if t.is_floating_point() else t for t in args]
     clean = FewTerms()
@@ -44,18 +44,18 @@ def test_sums_of_one_term_and_of_small_integers_are_exact_in_any_order() -> None
     integers = torch.randint(-9, 10, (8, 4096)).float()
     for x in (one_of(4096), integers):
         for f in (lambda x: x.sum(1), lambda x: x.cumsum(1)):
-            _, off, additions = disturbed(f, x)
+            _, off, additions = perturbed(f, x)
             assert additions == 0
             assert float(off.max()) == 0
-    _, off, additions = disturbed(lambda x: x.sum(1), torch.full((8, 4096), 1 / 3))
+    _, off, additions = perturbed(lambda x: x.sum(1), torch.full((8, 4096), 1 / 3))
     assert additions == 4095
     assert float(off.max()) > 1e5, "equal terms are rounded alike: the bound is their number, not its square root"
 
 
 def test_what_is_negligible_beside_the_sum_does_not_count() -> None:
     x = one_of(4096) + 1e-12
-    assert disturbed(lambda x: x.sum(1), x)[2] < 0.1
-    assert disturbed(lambda x: x.sum(1), x + 1e-3)[2] == 4095
+    assert perturbed(lambda x: x.sum(1), x)[2] < 0.1
+    assert perturbed(lambda x: x.sum(1), x + 1e-3)[2] == 4095
 
 
 def test_a_serial_sum_of_equal_terms_is_as_far_off_as_the_bound_says_and_no_further() -> None:
@@ -70,7 +70,7 @@ def test_a_serial_sum_of_equal_terms_is_as_far_off_as_the_bound_says_and_no_furt
 
 
 def test_equal_terms_are_judged_in_timed_calls_as_in_their_probe(tmp_path: Path) -> None:
-    """Losses of rows that are all the same, added up in order, are further off than disturbing the run allows."""
+    """Losses of rows that are all the same, added up in order, are further off than perturbing the run allows."""
     reference, candidate = tmp_path / "reference.py", tmp_path / "candidate.py"
     script = """
 import torch
@@ -105,33 +105,33 @@ def get_inputs():
     assert judge(got, found.truths(0, comparison.right)).same
 
 
-def test_what_a_mask_makes_infinite_is_not_disturbed() -> None:
-    """Else attention behind a mask has a disturbed run of NaN, which allows nothing."""
+def test_what_a_mask_makes_infinite_is_not_perturbed() -> None:
+    """Else attention behind a mask has a perturbed run of NaN, which allows nothing."""
 
     def masked(s: torch.Tensor) -> torch.Tensor:
         return torch.softmax(s.masked_fill(torch.ones(16, 16, dtype=torch.bool).triu(1), -math.inf), -1)
 
-    _, off, _ = disturbed(masked, torch.randn(16, 16, generator=torch.Generator().manual_seed(5)))
+    _, off, _ = perturbed(masked, torch.randn(16, 16, generator=torch.Generator().manual_seed(5)))
     assert bool(off.isfinite().all())
     assert float(off.max()) > 0
 
 
 def test_products_count_the_terms_that_are_not_zero() -> None:
     a, b = one_of(300), torch.randn(300, 16, generator=torch.Generator().manual_seed(5))
-    right, off, additions = disturbed(torch.matmul, a, b)
+    right, off, additions = perturbed(torch.matmul, a, b)
     assert additions == 1, "the product's own rounding"
     assert float((off / right.abs()).max()) <= 3
     image, weight = torch.zeros(1, 4, 12, 12), torch.randn(2, 4, 3, 3)
     image[0, 1, 5, 5] = 1.7
-    assert disturbed(torch.conv2d, image, weight)[2] == 1
-    assert disturbed(torch.conv2d, torch.randn(1, 4, 12, 12), weight)[2] > 30
+    assert perturbed(torch.conv2d, image, weight)[2] == 1
+    assert perturbed(torch.conv2d, torch.randn(1, 4, 12, 12), weight)[2] > 30
 
 
 def test_exponentials_of_zero_and_their_logarithms_are_exact() -> None:
     x = torch.full((512, 100), -64.0)
     x[:, 7] = 0
     labels = torch.full((512,), 7)
-    right, off, _ = disturbed(lambda x: nn.functional.cross_entropy(x, labels), x)
+    right, off, _ = perturbed(lambda x: nn.functional.cross_entropy(x, labels), x)
     assert float(right) < 1e-20
     assert float(off) < 1e-10
 
@@ -170,7 +170,7 @@ def test_the_data_are_what_they_are_for() -> None:
             assert bool((counts == 1).all())
         elif name == "levels":
             assert not bool(x.sum(1).any()), "means are zero"
-            assert disturbed(lambda x: x.var(1), x)[2] == 0, "sums of squares are exact"
+            assert perturbed(lambda x: x.var(1), x)[2] == 0, "sums of squares are exact"
         else:
             assert int((x.abs() % 64 != 0).any(1).sum()) == 1
 

@@ -69,7 +69,7 @@ def test_a_place_is_picked_where_indices_come_from_entries() -> None:
     assert found == [True, False, False, True]
 
 
-def test_each_output_is_disturbed_by_its_own_roundoff() -> None:
+def test_each_output_is_perturbed_by_its_own_roundoff() -> None:
     class Model(nn.Module):
         def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
             return x @ x.T, x @ x.T

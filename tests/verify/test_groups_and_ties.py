@@ -109,7 +109,7 @@ def test_equal_entries_may_come_in_any_order(verdict: Compare) -> None:
 
 
 @pytest.mark.parametrize("name", ["sort", "topk", "kthvalue", "median", "stable"])
-def test_a_disturbed_run_has_another_order_of_equal_entries(name: str) -> None:
+def test_a_perturbed_run_has_another_order_of_equal_entries(name: str) -> None:
     t = torch.tensor([2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 3.0], dtype=torch.float64).expand(5, 7)
     call: dict[str, Callable[[], Any]] = {
         "sort": lambda: t.sort(-1),

@@ -1,4 +1,4 @@
-"""Outputs of timed calls are judged without a disturbed float64 run first, and by one where that is not enough."""
+"""Outputs of timed calls are judged without a perturbed float64 run first, and by one where that is not enough."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mm32.verify.judging.bounds import Truth
 from mm32.verify.judging.judge import judge
 from mm32.verify.judging.sizes import held_tightly
 from mm32.verify.judging.truth import TruthSource
-from mm32.verify.probing.varied import DISTURBED
+from mm32.verify.probing.varied import PERTURBED
 from mm32.verify.processes.process import Limits
 from mm32.verify.reference import ReferenceRunner
 from mm32.verify.session import Session
@@ -26,7 +26,7 @@ SEED = 3
 
 
 class Timed:
-    """A session that has a reference, and what its process was asked of float64: whether disturbed."""
+    """A session that has a reference, and what its process was asked of float64: whether perturbed."""
 
     def __init__(self, folder: Path, forward: str, inputs: str):
         (folder / "reference.py").write_text(
@@ -57,9 +57,9 @@ class Timed:
         self.inputs = self.worker.ask("make_inputs", seed=seed).value
         self.right = self.worker.ask("forward", seed=SEED).value
 
-    def judged(self, got: Any, disturb: bool = False) -> bool:
+    def judged(self, got: Any, perturb: bool = False) -> bool:
         self.asked.clear()
-        truths, result = self.timed.soon(self.truth.of, got, self.right, SEED, disturb)
+        truths, result = self.timed.soon(self.truth.of, got, self.right, SEED, perturb)
         assert len(truths) == len(leaves(self.right))
         return result.same
 
@@ -92,12 +92,12 @@ def test_integers_that_are_equal_need_no_float64_run(timed: Made) -> None:
     wrong = alive.clone()
     wrong[0] = ~wrong[0]
     assert not of.judged((wrong, order))
-    assert of.asked == [False, True], "rounding may change some: a disturbed run says how many"
+    assert of.asked == [False, True], "rounding may change some: a perturbed run says how many"
     assert not of.judged((alive, order.int()))
     assert not of.judged((alive,))
 
 
-def test_a_slow_model_is_disturbed_only_where_its_answer_is_off(timed: Made) -> None:
+def test_a_slow_model_is_perturbed_only_where_its_answer_is_off(timed: Made) -> None:
     of = timed(f"{LOOP}return alive, torch.where(alive, x[:, 0].square() + x[:, 1], 0.0)", BOXES)
     alive, scores = of.right
     assert of.judged((alive, scores * (1 + 2.0**-23)))
@@ -106,31 +106,31 @@ def test_a_slow_model_is_disturbed_only_where_its_answer_is_off(timed: Made) -> 
     assert of.asked == [False, True]
 
 
-def test_what_only_a_disturbed_run_allows_is_the_same(timed: Made) -> None:
-    """A layer norm far from zero; after some such outputs it is disturbed at once."""
+def test_what_only_a_perturbed_run_allows_is_the_same(timed: Made) -> None:
+    """A layer norm far from zero; after some such outputs it is perturbed at once."""
     of = timed("return F.layer_norm(x + 300, x.shape[1:])", "torch.randn(64, 512)")
-    for number in range(DISTURBED + 1):
+    for number in range(PERTURBED + 1):
         of.next(number)
         y = of.inputs[0] + 300
         y = y - y.cumsum(1)[:, -1:] / 512
         other = y * (y.square().cumsum(1)[:, -1:] / 512 + 1e-5).rsqrt()
         assert of.judged(other)
-        assert of.asked == ([False, True] if number < DISTURBED else [True])
+        assert of.asked == ([False, True] if number < PERTURBED else [True])
         assert of.judged(of.right)
         assert not of.judged(other * 1.01)
-        of.timed.disturbed = min(of.timed.disturbed, number + 1)
+        of.timed.perturbed = min(of.timed.perturbed, number + 1)
 
 
-def test_where_buffers_are_judged_as_well_it_is_disturbed_at_once(timed: Made) -> None:
+def test_where_buffers_are_judged_as_well_it_is_perturbed_at_once(timed: Made) -> None:
     of = timed("return x.sin()")
-    assert of.judged(of.right, disturb=True)
+    assert of.judged(of.right, perturb=True)
     assert of.asked == [True]
 
 
-def test_of_a_product_no_run_is_disturbed(timed: Made) -> None:
+def test_of_a_product_no_run_is_perturbed(timed: Made) -> None:
     of = timed("return x @ x.mT")
     assert of.judged(of.right)
-    assert of.asked == [True]  # which leaves it to the reference's process, that disturbs none
+    assert of.asked == [True]  # which leaves it to the reference's process, that perturbs none
 
 
 ENTRIES = "return torch.stack([x.sum(), x.square().sum() * 100, x[0, 0] + 100])", 2, 1e-3
@@ -138,10 +138,10 @@ COLUMNS = "return torch.cat([x[:, :4] * 1e5, x[:, 4:8] / 3], 1)", 6, 1e-5
 
 
 @pytest.mark.parametrize(("forward", "at", "off"), [ENTRIES, COLUMNS], ids=["few entries", "a column of few rows"])
-def test_a_small_part_is_judged_by_itself_without_a_disturbed_run(
+def test_a_small_part_is_judged_by_itself_without_a_perturbed_run(
     timed: Made, forward: str, at: int, off: float
 ) -> None:
-    """Of parts that only a disturbed run tells of, the narrow bounds of the whole say nothing: these alone would pass."""
+    """Of parts that only a perturbed run tells of, the narrow bounds of the whole say nothing: these alone would pass."""
     of = timed(forward)
     wrong = of.right.clone()
     wrong[..., at] *= 1 + off
@@ -183,7 +183,7 @@ def _spoiled(right: Tensor, generator: torch.Generator) -> Tensor:
         "return x.double()[:8, :8].float() / 3",
     ],
 )
-def test_what_is_the_same_without_a_disturbed_run_is_the_same_with_one(timed: Made, forward: str) -> None:
+def test_what_is_the_same_without_a_perturbed_run_is_the_same_with_one(timed: Made, forward: str) -> None:
     of = timed(forward)
     generator = torch.Generator().manual_seed(0)
     found = {(True, True): 0, (False, False): 0, (False, True): 0}

@@ -256,11 +256,11 @@ def test_a_product_may_raise_on_nan(verdict: Compare) -> None:
     assert report.left_out == ["NaN and Inf, on which it raises"]
 
 
-def test_the_float64_run_is_disturbed_only_where_that_is_needed(
+def test_the_float64_run_is_perturbed_only_where_that_is_needed(
     verdict: Compare,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Far from zero a norm in another order is further off than the rule's own bounds: then it is disturbed."""
+    """Far from zero a norm in another order is further off than the rule's own bounds: then it is perturbed."""
     asked, run = [], exact.run
 
     def counted(*given: Any) -> Any:

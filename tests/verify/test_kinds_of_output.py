@@ -53,7 +53,7 @@ def test_a_small_imaginary_part_is_judged_by_itself(verdict: Compare) -> None:
     assert "imaginary" not in reason, reason
 
 
-def test_a_distance_of_0_stays_0_in_a_disturbed_run(verdict: Compare) -> None:
+def test_a_distance_of_0_stays_0_in_a_perturbed_run(verdict: Compare) -> None:
     forces = (
         "d = torch.cdist(x, x, compute_mode='donot_use_mm_for_euclid_dist'); "
         "return torch.where(d > 0, 1 / d, torch.zeros_like(d)).sum(-1)"

@@ -34,12 +34,12 @@ def test_a_right_candidate_is_the_same_and_not_faster(run: Run) -> None:
 
 
 @pytest.mark.parametrize("draw", [torch.randn, torch.rand])
-def test_disturbances_have_nothing_to_do_with_data_of_their_seed(draw: Callable[..., torch.Tensor]) -> None:
+def test_perturbations_have_nothing_to_do_with_data_of_their_seed(draw: Callable[..., torch.Tensor]) -> None:
     count, seed = 1 << 20, 12345
     data = draw(count, device="cuda", generator=torch.Generator("cuda").manual_seed(seed)).double()
     with Rounding(2.0**-24, seed, data.device) as mode:
-        disturbed = data.exp()
-    moved = disturbed / data.exp() - 1
+        perturbed = data.exp()
+    moved = perturbed / data.exp() - 1
     terms = (data - data.mean()) * moved
     assert mode.u * 0.5 < float(moved.std()) < mode.u * 2
     assert abs(float(terms.sum())) < 5 * float(terms.norm())

@@ -129,10 +129,10 @@ def test_the_other_side(step: Callable[[Tensor], Tensor], x: list[object], other
 def test_what_many_numbers_decide_is_left() -> None:
     ties = Ties()
     x = torch.full((100,), 0.5, dtype=torch.float64) + 1e-12
-    clean, disturbed = Rounding(), Rounding(U, 1)
-    clean.ties = disturbed.ties = ties
+    clean, perturbed = Rounding(), Rounding(U, 1)
+    clean.ties = perturbed.ties = ties
     one = torch.ones(100, dtype=torch.float64)
-    for mode in (clean, disturbed):
+    for mode in (clean, perturbed):
         with mode:
             torch.round(x * one)
     assert not ties.near

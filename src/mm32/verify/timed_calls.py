@@ -14,8 +14,8 @@ from .judging.bounds import ROUNDOFF, Truth
 from .judging.judge import Judgement, judge
 from .judging.sizes import held_tightly
 from .judging.truth import TruthSource
-from .judging.widened import disturbed_again
-from .probing.varied import DECIDES, DISTURBED
+from .judging.widened import perturbed_again
+from .probing.varied import DECIDES, PERTURBED
 from .report import judgement_record
 from .stop import Stop
 from .text import one_line
@@ -31,11 +31,11 @@ SLOT, OTHERWISE = ", the reference's is ", ", for other data it is "
 
 
 class TimedCalls:
-    """Those of a session, of all its baselines. `disturbed`: outputs for which a disturbed run was needed."""
+    """Those of a session, of all its baselines. `perturbed`: outputs for which a perturbed run was needed."""
 
     def __init__(self, session: Session, comparison: Comparison, truth: TruthSource):
         self.session, self.comparison, self.truth = session, comparison, truth
-        self.disturbed = 0
+        self.perturbed = 0
 
     @contextlib.contextmanager
     def misfits(self, stage: TimingStage) -> Iterator[None]:
@@ -74,8 +74,8 @@ class TimedCalls:
             right = stage.reference_output(kept.recipe, kept.seed)
             got = wire.beside(wire.rebuilt(right, iter(kept.leaves)), right)
             left = stage.eager.ask("get_state").value if kept.state is not None else {}
-            disturb = kept.state is not None  # what rounding does to the buffers is asked for at once
-            self._call(got, right, kept.seed, kept.probe, kept.why, own, disturb)
+            perturb = kept.state is not None  # what rounding does to the buffers is asked for at once
+            self._call(got, right, kept.seed, kept.probe, kept.why, own, perturb)
             before = stage.pools.state_of(kept.recipe) if left and stage.pools.state else None
             said = self.comparison.compare_state(left, self.truth.state, kept.state, before) if left else ""
             if said:
@@ -92,13 +92,13 @@ class TimedCalls:
         probe: str,
         why: str,
         own: int,
-        disturb: bool = False,
+        perturb: bool = False,
     ) -> None:
         """Judge an output for data as timed calls get them, which the reference has now. `own`: of how many such outputs the data
-        are the script's own; `disturb`: by a disturbed run in any case. Raises Stop where it differs."""
+        are the script's own; `perturb`: by a perturbed run in any case. Raises Stop where it differs."""
         comparison = self.comparison
         of = next((one.truths for one in comparison.passed if one.name == probe), self.truth.of)
-        truths, result = self.soon(of, got, right, seed, disturb)
+        truths, result = self.soon(of, got, right, seed, perturb)
         if not result.same and probe and not judge(right, truths).same:
             # The reference's own answer is further from its float64 run than rounding explains, as for probes.
             self.session.note(f"a timed call on the data of probe {probe!r} is not judged: {DECIDES}")
@@ -115,26 +115,26 @@ class TimedCalls:
             raise Stop(Verdict.DIFFERENT, f"the output of a timed call, on fresh data in the same storage: {said}")
 
     def soon(
-        self, of: Callable[..., list[Truth]], got: Any, right: Any, seed: int, disturb: bool
+        self, of: Callable[..., list[Truth]], got: Any, right: Any, seed: int, perturb: bool
     ) -> tuple[list[Truth], Judgement]:
         """The judgement of an output, and the truths that it was judged by: those of `of`, for the reference's output `right`.
 
-        A disturbed run takes as long as a float64 run, and up to five are made. So one is asked for only where the output is not
+        A perturbed run takes as long as a float64 run, and up to five are made. So one is asked for only where the output is not
         the same without: every part of it is held to narrower bounds then. After some outputs for which it was needed it is asked
         for at once, as of probes. Where all is integers, booleans and the like, and equal to the reference's, no run has
         anything to say."""
-        if not disturb and not any(_rounded(leaf) for _, leaf in wire.leaves(right)):
+        if not perturb and not any(_rounded(leaf) for _, leaf in wire.leaves(right)):
             truths = [Truth(path, leaf) for path, leaf in wire.leaves(right)]
             if (result := judge(got, truths)).same:
                 return truths, result
-        # Of a product no run is disturbed.
-        if not disturb and self.truth.contraction is None and self.disturbed < DISTURBED:
+        # Of a product no run is perturbed.
+        if not perturb and self.truth.contraction is None and self.perturbed < PERTURBED:
             truths = held_tightly(of(seed, right, noise=False))
             if (result := judge(got, truths)).same:
                 return truths, result
-            self.disturbed += 1
+            self.perturbed += 1
         truths = of(seed, right)
-        return truths, disturbed_again(self.truth, judge(got, truths), truths, got, right, seed)
+        return truths, perturbed_again(self.truth, judge(got, truths), truths, got, right, seed)
 
 
 def _rounded(leaf: Any) -> bool:

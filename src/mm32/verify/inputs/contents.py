@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -152,6 +152,17 @@ def size_of(t: Tensor) -> float:
 def like(t: Tensor, values: Tensor) -> Tensor:
     """`values` with the strides and type of `t`."""
     return torch.empty_like(t).copy_(values)
+
+
+def around_nan(t: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
+    """`change` of the tensor, or of its real and its imaginary part. NaN that stands for what is missing stays where it is, and
+    is 0 for `change`: else sizes, and with them all that is drawn, would be NaN."""
+    if t.is_complex():
+        return torch.complex(around_nan(t.real, change).float(), around_nan(t.imag, change).float())
+    missing = t.isnan()
+    if not bool(missing.any()):
+        return change(t)
+    return change(t.masked_fill(missing, 0)).masked_fill(missing, math.nan)
 
 
 def changed(out: list[object], values: Sequence[object]) -> list[object]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..judging.contractions import Contraction
-from .variations import MOST_RARE, RARE, SAMPLED
+from .rare_rows import MOST_RARE, RARE, SAMPLED
 
 
 @dataclass(frozen=True)

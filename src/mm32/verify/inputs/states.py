@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 
-from . import variations
 from .catalogue import NO_PARAMETERS
 from .contents import CannotVary, structure
+from .rows import CHANGES
 
 LARGE = 8.0  # how many times as large "large parameters" are
 NEAR, FAR = 0.5, 4.0  # sizes of what replaces zeros in them: exp, sigmoid and tanh of 4 are far from those of 0
@@ -197,7 +197,7 @@ def vary_tables(model: nn.Module, generator: torch.Generator, largest: set[int],
         if not tables:
             raise CannotVary("")
         for t in tables:
-            t.copy_(torch.where((t != 0).any(-1, keepdim=True), variations.CHANGES[name](t, generator), 0))
+            t.copy_(torch.where((t != 0).any(-1, keepdim=True), CHANGES[name](t, generator), 0))
 
 
 def move_apart(model: nn.Module, generator: torch.Generator, by: float = APART, turned: bool = False) -> None:

@@ -7,27 +7,25 @@ data, or fails on them, the variation does not apply: the reference's process tr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from . import chains, regrouped
-from .catalogue import BY_NAME, LATER_INPUT, MIXED, OTHERS
+from . import chains, matrices, regrouped
+from .catalogue import BY_NAME, LATER_INPUT, OTHERS
 from .contents import (
-    CORNER,
     LEAST,
-    LOOKED_AT,
     ORDERED,
     WIDEST,
     CannotVary,
     adds_up,
+    around_nan,
     axis_of_sums,
     changed,
     few,
-    few_values,
     has_structure,
     is_complex_data,
     is_data,
@@ -35,63 +33,33 @@ from .contents import (
     size_of,
     structure,
 )
+from .rare_rows import RARE_KINDS, with_rare_lines
+from .rows import CHANGES, kinds_of_rows
 
-MASK_VALUES = 3  # of a matrix, at most, that says who has to do with whom
 SPREAD = 4.0  # of the logarithm of a product of numbers near 1
-MOST_DISTINCT = 1 << 22  # numbers from 1/2 to 3/2 that are no two alike
-LEAST_STRIDES = 12  # entries of a row at a stride: a choice by pieces has fewer from each
 KINDS, PEAKED = 5, 8.0  # of rows that add up to one; how many times as large the scores of peaked ones are
 FAR = 16.0  # times the largest entry
-HUGE = 1e36  # of fp32, and of bfloat16
-CONDITION = 6  # log2 of that of positive definite matrices
-# Of so many rows one is of another kind, and one of each kind or two: the fewer, the fewer looks meet one.
-RARE, MOST_RARE = 64, 2
-SAMPLED = 8  # rows of a multiple of this number stay as they are: they are what is looked at
-
-# Another row, made of (a row, the usual size of entries).
-Kind = Callable[[Tensor, float, torch.Generator], Tensor]
 
 
 def fill(
     name: str,
     values: Sequence[object],
     generator: torch.Generator,
-    matrices: bool = False,
+    structured: bool = False,
     single: bool = False,
 ) -> list[object]:
-    """The flat inputs changed, by the variation of that name. With `matrices`, symmetric and triangular ones are changed too
+    """The flat inputs changed, by the variation of that name. With `structured`, symmetric and triangular ones are changed too
     where there are no other data, and stay symmetric or triangular. `single`: the output has one entry, so that of several NaN
     none shows by itself. Raises CannotVary."""
     if name in SPECIAL:
         return SPECIAL[name](values, generator)
     odd = name in BY_NAME and BY_NAME[name].odd
     chosen = [i for i, t in enumerate(values) if is_data(t) or (is_complex_data(t) and not odd)]
-    if matrices and not chosen and not odd:
-        kinds = _matrices(values)
+    if structured and not chosen and not odd:
+        kinds = matrices.of_numbers(values)
         filled = _filled(name, values, [*kinds], generator)
-        return [_again(kinds[i], t) if i in kinds else t for i, t in enumerate(filled)]
+        return [matrices.again(kinds[i], t) if i in kinds else t for i, t in enumerate(filled)]
     return _filled(name, values, chosen, generator, single)
-
-
-def _matrices(values: Sequence[object]) -> dict[int, str]:
-    """Which inputs are symmetric or triangular matrices of numbers, and which of the two: neither masks, graphs nor distances."""
-    found = {}
-    for i, t in enumerate(values):
-        if not isinstance(t, Tensor) or not t.is_floating_point() or 0 < len(few_values(t) or ()) <= MASK_VALUES:
-            continue
-        of = structure(t)
-        distances = of == "symmetric" and not bool(t.diagonal(dim1=-2, dim2=-1).any()) and bool((t >= 0).all())
-        if of in ("symmetric", "triangular") and not distances:
-            found[i] = "symmetric" if of == "symmetric" else "lower" if bool(t.tril(-1).any()) else "upper"
-    return found
-
-
-def _again(kind: str, new: object) -> object:
-    """A changed matrix with the structure that it had."""
-    assert isinstance(new, Tensor)
-    if kind == "symmetric":
-        return like(new, new.tril() + new.tril(-1).mT)
-    return like(new, new.tril() if kind == "lower" else new.triu())
 
 
 def _filled(
@@ -100,7 +68,7 @@ def _filled(
     """The inputs that are `chosen` changed, each by itself."""
     odd = name in BY_NAME and BY_NAME[name].odd
     if name in RARE_KINDS:
-        return _rare_in(name, values, chosen, generator)
+        return with_rare_lines(name, values, chosen, generator)
     if name == "steady" and not any(getattr(values[i], "ndim", 0) > 2 for i in chosen):
         raise CannotVary("no input holds sequences")
     if not chosen:
@@ -111,7 +79,7 @@ def _filled(
     for i in chosen:
         t = values[i]
         assert isinstance(t, Tensor)
-        out[i] = like(t, _around_nan(t, lambda of: change(of, generator)))
+        out[i] = like(t, around_nan(t, lambda of: change(of, generator)))
     return out
 
 
@@ -151,17 +119,6 @@ def _with_odd_values(
     return out
 
 
-def _around_nan(t: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
-    """`change` of the tensor, or of its real and its imaginary part. NaN that stands for what is missing stays where it is, and
-    is 0 for `change`: else sizes, and with them all that is drawn, would be NaN."""
-    if t.is_complex():
-        return torch.complex(_around_nan(t.real, change).float(), _around_nan(t.imag, change).float())
-    missing = t.isnan()
-    if not bool(missing.any()):
-        return change(t)
-    return change(t.masked_fill(missing, 0)).masked_fill(missing, math.nan)
-
-
 def _may_roll(t: Tensor) -> bool:
     """Whether it has rows, whose order means nothing: sorted integers, where segments begin, say, stay sorted."""
     if not t.dim() or t.shape[0] < 2:
@@ -172,194 +129,6 @@ def _may_roll(t: Tensor) -> bool:
         return True
     steps = t.to(torch.int64).diff()
     return not bool((steps >= 0).all()) or not bool(steps.any())
-
-
-def _graded(t: Tensor, generator: torch.Generator) -> Tensor:
-    steps = torch.randint(-8, 9, t.shape[-1:] if t.dim() else (), generator=generator, device=t.device)
-    # Statistics in one pass, of data shifted by their first entry, are honest. Were that the largest of all, they would be 27 u
-    # off.
-    steps.view(-1)[:1].clamp_(max=0)
-    return torch.randn(t.shape, generator=generator, device=t.device) * size_of(t) * torch.exp2(steps.float())
-
-
-def _tiny_rows(t: Tensor, generator: torch.Generator) -> Tensor:
-    """Each row, or each entry of a vector, times a number of its own from 1e-14 to 1e-9."""
-    rows = (*t.shape[:-1], 1) if t.dim() > 1 else t.shape
-    drawn = torch.rand(rows, generator=generator, device=t.device)
-    return t * torch.pow(10.0, -14 + 5 * drawn)
-
-
-def _planted(t: Tensor, generator: torch.Generator) -> Tensor:
-    """One row of 512 is larger, at least one: a row is what the last axis runs over, an entry of a vector."""
-    rows = t.shape[:-1] if t.dim() > 1 else t.shape
-    count = math.prod(rows)
-    larger = torch.randperm(count, generator=generator, device=t.device) < max(1, count // 512)
-    by = torch.exp2(2 + 1.6 * torch.rand(count, generator=generator, device=t.device))
-    scale = torch.where(larger, by, 1.0).view(rows)
-    return t * (scale.unsqueeze(-1) if t.dim() > 1 else scale)
-
-
-def _rare_in(name: str, values: Sequence[object], chosen: Sequence[int], generator: torch.Generator) -> list[object]:
-    """A few rows of each input of data become of other kinds. A row is what the last axis runs over, an entry of a vector; of
-    "rare columns" a line along another axis, drawn among those of 8 and more entries. Raises CannotVary, with nothing to report,
-    where there are no 8 rows."""
-    out = list(values)
-    for i in chosen:
-        t = values[i]
-        assert isinstance(t, Tensor)
-        axis = t.dim() - 1
-        if name.startswith("rare columns"):
-            others = [a for a in range(t.dim() - 1) if t.shape[a] >= SAMPLED]
-            if not others:
-                continue
-            axis = others[int(torch.randint(0, len(others), (1,), generator=generator, device=generator.device))]
-        elif t.dim() < 2:
-            axis = -1
-        if t.numel() // (t.shape[axis] if axis >= 0 else 1) < SAMPLED:
-            continue
-        out[i] = like(t, _around_nan(t, lambda own, axis=axis: _rare(own, axis, RARE_KINDS[name], generator)))  # type: ignore[misc]
-    return changed(out, values)
-
-
-def _rare(t: Tensor, axis: int, kinds: Sequence[Kind], generator: torch.Generator) -> Tensor:
-    """Of the lines of `t` along `axis` (its entries, if that is negative) a few of each of `kinds`, at random places: never a
-    multiple of 8."""
-    wide = t.movedim(axis, -1) if axis >= 0 else t.unsqueeze(-1)
-    rows = wide.reshape(-1, wide.shape[-1]).clone()
-    count = len(rows)
-    most = max(1, min(max(len(kinds), min(count // RARE, MOST_RARE)), count // SAMPLED))
-    places = torch.randperm(count, generator=generator, device=t.device)
-    places = places[places % SAMPLED != 0][:most]
-    first = int(torch.randint(0, len(kinds), (1,), generator=generator, device=generator.device))
-    size = size_of(t)
-    for number, place in enumerate(places.tolist()):
-        row = rows[place]
-        rows[place] = kinds[(first + number) % len(kinds)](row, size, generator).to(row.dtype)
-    made = rows.view(wide.shape)
-    return made.movedim(-1, axis) if axis >= 0 else made.squeeze(-1)
-
-
-def _both_signs(row: Tensor, size: float, generator: torch.Generator) -> Tensor:
-    return torch.randn(row.shape, generator=generator, device=row.device) * size
-
-
-def _one_large(row: Tensor, size: float, generator: torch.Generator) -> Tensor:
-    """One entry 64 times as large as is usual, of the sign that it has."""
-    new = row.clone()
-    at = int(torch.randint(0, len(row), (1,), generator=generator, device=generator.device))
-    new[at] = 64 * size if float(row[at]) >= 0 else -64 * size
-    return new
-
-
-def _below(row: Tensor, size: float, generator: torch.Generator) -> Tensor:
-    return -row.abs() - size / 64
-
-
-def _far_from_zero(row: Tensor, size: float, generator: torch.Generator) -> Tensor:
-    return 10 * size + _both_signs(row, size, generator)
-
-
-def _equal(row: Tensor, size: float, generator: torch.Generator) -> Tensor:
-    return torch.full_like(row, 0.5)
-
-
-def _times(by: float) -> Kind:
-    return lambda row, size, generator: row * by
-
-
-# By a variation's name.
-RARE_KINDS: dict[str, tuple[Kind, ...]] = {
-    "rare large rows": (_times(1e5),),
-    "rare rows times 100": (_times(100.0),),
-    "rare small rows": (_times(0.0), _times(1e-3), _times(1e-7)),
-    "rare rows times 0.001": (_times(1e-3), _times(1e-7)),
-    "rare odd rows": (_below, _both_signs, _far_from_zero, _equal, _one_large),
-    "rare equal rows": (_equal, _one_large),
-    "rare columns": (_times(100.0), _times(1e-3), _below, _both_signs),
-    "rare columns of one sign": (_times(100.0), _times(1e-3)),
-}
-
-
-def _mixed(t: Tensor, generator: torch.Generator) -> Tensor:
-    """Each row with a sign and a size of its own, some rows of both signs."""
-    rows = (t.shape[0],) + (1,) * (t.dim() - 1) if t.dim() else ()
-    sign = torch.randint(0, 2, rows, generator=generator, device=t.device) * 2 - 1
-    size = torch.exp2(torch.randint(-3, 4, rows, generator=generator, device=t.device).float())
-    both = torch.rand(rows, generator=generator, device=t.device) < 0.5
-    normal = torch.randn(t.shape, generator=generator, device=t.device) * size_of(t)
-    return torch.where(both, normal, t.float() * sign) * size
-
-
-def _axis_of_rows(t: Tensor) -> int | None:
-    """The first axis that is longer than one, whose entries are a tensor's rows."""
-    return next((i for i, size in enumerate(t.shape) if size > 1), None)
-
-
-def _numbers(t: Tensor, generator: torch.Generator) -> Tensor:
-    """A number for each row, from 0 on, in an order at random; of so many axes as `t`."""
-    shape, axis = [1] * t.dim(), _axis_of_rows(t)
-    if axis is None:
-        return torch.zeros(shape, dtype=torch.int64, device=t.device)
-    shape[axis] = t.shape[axis]
-    return torch.randperm(t.shape[axis], generator=generator, device=t.device).view(shape)
-
-
-def _kinds(t: Tensor, kinds: int, generator: torch.Generator) -> Tensor:
-    """A number below `kinds` for each row, as many of each."""
-    return _numbers(t, generator) % kinds
-
-
-def _distinct(t: Tensor, generator: torch.Generator) -> Tensor:
-    """Multiples of 2^-22, each once."""
-    if t.numel() > MOST_DISTINCT or t.dtype not in (torch.float32, torch.float64):
-        raise CannotVary("")
-    order = torch.randperm(t.numel(), generator=generator, device=t.device).view(t.shape)
-    return 1 + (order - t.numel() // 2) * 2.0**-22
-
-
-def _odd_rows(t: Tensor, generator: torch.Generator) -> Tensor:
-    """A third of the rows below zero; a third in order; of the others one entry of a power of two, another in each, is large."""
-    length = t.shape[-1] if t.dim() else 1
-    below, ordered = -t.abs() - size_of(t) / 64, t.sort(-1).values
-    strides = [2**i for i in range(2, 24) if 2**i * LEAST_STRIDES <= length]
-    if not strides:
-        return torch.where(_kinds(t, 2, generator) == 0, below, ordered)
-    number = _numbers(t, generator)
-    stride = torch.tensor(strides[::-1], device=t.device)[number // 3 % len(strides)]
-    large = torch.arange(length, device=t.device) % stride == stride // 3
-    at_stride = torch.where(large, t.abs() + 4 * size_of(t), t)
-    return torch.where(number % 3 == 0, below, torch.where(number % 3 == 1, ordered, at_stride))
-
-
-def _clustered(t: Tensor, generator: torch.Generator) -> Tensor:
-    """Each row one of its own rows, of one in six, but for a 256th to a 32nd of the usual size."""
-    axis = _axis_of_rows(t)
-    if axis is None:
-        return t
-    count = t.shape[axis]
-    some = torch.randint(0, max(1, count // 6), (count,), generator=generator, device=t.device)
-    shape = [count if i == axis else 1 for i in range(t.dim())]
-    apart = torch.exp2(-8 + 3 * torch.rand(count, generator=generator, device=t.device)).view(shape) * size_of(t)
-    return t.index_select(axis, some) + apart * torch.randn(t.shape, generator=generator, device=t.device)
-
-
-def _opposed(t: Tensor, generator: torch.Generator) -> Tensor:
-    """All rows one of them, but for a sixteenth of the usual size, and one of these its opposite."""
-    axis = _axis_of_rows(t)
-    if axis is None:
-        return t
-    count = t.shape[axis]
-    signs = torch.ones(count, dtype=t.dtype, device=t.device)
-    signs[int(torch.randint(0, count, (1,), generator=generator, device=t.device))] = -1
-    near = torch.randn(t.shape, generator=generator, device=t.device) * size_of(t) / 16
-    return signs.view([count if i == axis else 1 for i in range(t.dim())]) * (t.narrow(axis, 0, 1) + near)
-
-
-def _huge_rows(t: Tensor, generator: torch.Generator) -> Tensor:
-    """A third of the rows around -HUGE, a third around HUGE."""
-    kind = _kinds(t, 3, generator)
-    huge = HUGE * (1 + torch.rand(t.shape, generator=generator, device=t.device))
-    return torch.where(kind == 0, -huge, torch.where(kind == 1, huge, t.float()))
 
 
 def aligned(values: Sequence[object], generator: torch.Generator, weights: Sequence[Tensor]) -> list[object]:
@@ -467,7 +236,7 @@ def _alike_inputs(values: Sequence[object], generator: torch.Generator) -> list[
         other = first.setdefault((t.shape, t.dtype), t)
         if other is not t:
             near = other + 1e-6 * size_of(other) * torch.randn(t.shape, generator=generator, device=t.device)
-            out[i] = like(t, torch.where(_kinds(t, 2, generator) == 0, other, near.to(t.dtype)))
+            out[i] = like(t, torch.where(kinds_of_rows(t, 2, generator) == 0, other, near.to(t.dtype)))
     return changed(out, values)
 
 
@@ -499,15 +268,10 @@ def of_another_draw(values: Sequence[object], other: Sequence[object], generator
             and bool((steps < 0).any(-1).all())
         ):
             by = int(torch.randint(t.shape[-1] // 8, t.shape[-1] // 2 + 1, (1,), generator=generator, device=t.device))
-            new = torch.where(_kinds(t, 2, generator) == 0, new, t.roll(by, -1))
+            new = torch.where(kinds_of_rows(t, 2, generator) == 0, new, t.roll(by, -1))
         if not torch.equal(new, t):
             out[i] = like(t, new)
     return changed(out, values)
-
-
-def _steady(t: Tensor, generator: torch.Generator) -> Tensor:
-    row = torch.randn(t.shape[-1:], generator=generator, device=t.device) * (16 * size_of(t))
-    return row.expand(t.shape)
 
 
 def _flipped(values: Sequence[object], generator: torch.Generator) -> list[object]:
@@ -585,88 +349,6 @@ def _distributions(values: Sequence[object], generator: torch.Generator, zeros: 
     return changed(out, values)
 
 
-def _square_matrices(values: Sequence[object]) -> Iterator[tuple[int, Tensor]]:
-    """Those inputs that hold square matrices of floating point, neither tiny nor too large to be taken apart."""
-    for i, t in enumerate(values):
-        if not isinstance(t, Tensor) or not t.is_floating_point() or t.dim() < 2 or t.shape[-1] != t.shape[-2]:
-            continue
-        if 3 <= t.shape[-1] <= CORNER and t.numel() <= LOOKED_AT:
-            yield i, t
-
-
-def _of_spectrum(vectors: Tensor, sizes: Tensor) -> Tensor:
-    """The symmetric matrices with these eigenvectors and eigenvalues."""
-    new = (vectors * sizes.unsqueeze(-2)) @ vectors.mT
-    return (new + new.mT) / 2
-
-
-def _conditioned(values: Sequence[object], generator: torch.Generator) -> list[object]:
-    """Matrices that are positive definite, with their own eigenvectors and a spectrum of another condition."""
-    out = list(values)
-    for i, t in _square_matrices(values):
-        wide = t.detach().double()
-        if not torch.equal(t, t.mT) or bool(torch.linalg.cholesky_ex(wide).info.any()):
-            continue
-        sizes, vectors = torch.linalg.eigh(wide)
-        spectrum = torch.logspace(-CONDITION, 0, t.shape[-1], base=2, dtype=torch.float64, device=t.device)
-        out[i] = like(t, _of_spectrum(vectors, sizes[..., -1:] * spectrum))
-    return changed(out, values)
-
-
-def _structured(values: Sequence[object], change: Callable[[Tensor, str], Tensor], masks: bool = False) -> list[object]:
-    """With others in place of symmetric and triangular matrices: what `change` makes of them in float64, by their structure.
-    Those of few values, such as graphs, count with `masks` if they are symmetric; triangular ones say who may see whom."""
-    out = list(values)
-    for i, t in _square_matrices(values):
-        of = structure(t)
-        is_mask = 0 < len(few_values(t) or ()) <= MASK_VALUES
-        if of not in ("symmetric", "triangular") or (is_mask and not (masks and of == "symmetric")):
-            continue
-        if bool(t.isfinite().all()):
-            out[i] = like(t, change(t.detach().double(), of))
-    return changed(out, values)
-
-
-def _isolated(values: Sequence[object], generator: torch.Generator) -> list[object]:
-    """Of symmetric matrices some rows and columns, of triangular ones some rows, are zeros, but for the diagonal if all of that
-    is positive."""
-
-    def change(t: Tensor, of: str) -> Tensor:
-        chosen = few(t[..., 0], max(2, t.shape[-1] // 2), generator).unsqueeze(-1)
-        gone = chosen | chosen.mT if of == "symmetric" else chosen.expand(t.shape)
-        if bool((t.diagonal(dim1=-2, dim2=-1) > 0).all()):
-            gone = gone & ~torch.eye(t.shape[-1], dtype=torch.bool, device=t.device)
-        return t.masked_fill(gone, 0.0)
-
-    return _structured(values, change, masks=True)
-
-
-def _indefinite(values: Sequence[object], generator: torch.Generator) -> list[object]:
-    """Symmetric matrices of whose eigenvalues every second one, the largest among them, is the negative of what it was; of
-    triangular ones every second row is."""
-
-    def change(t: Tensor, of: str) -> Tensor:
-        signs = torch.where(torch.arange(t.shape[-1], device=t.device).flip(0) % 2 == 0, -1.0, 1.0).double()
-        if of == "triangular":
-            return t * signs.unsqueeze(-1)
-        sizes, vectors = torch.linalg.eigh(t)
-        return _of_spectrum(vectors, sizes * signs)
-
-    return _structured(values, change)
-
-
-def _isotropic(values: Sequence[object], generator: torch.Generator) -> list[object]:
-    """Of several symmetric or triangular matrices a third are multiples of the identity; a single one is."""
-
-    def change(t: Tensor, of: str) -> Tensor:
-        sizes = t.diagonal(dim1=-2, dim2=-1).abs().mean(-1)[..., None, None].clamp(min=size_of(t) / 16)
-        new = sizes * torch.eye(t.shape[-1], dtype=t.dtype, device=t.device)
-        several = t.dim() > 2 and t[..., 0, 0].numel() > 1
-        return torch.where(few(t[..., 0, 0], 3, generator)[..., None, None], new, t) if several else new
-
-    return _structured(values, change)
-
-
 def _wide_integers(values: Sequence[object], generator: torch.Generator, products: bool = True) -> list[object]:
     """Integers of all sizes that sums as long as the longest axis hold, of `products` or of themselves: below 2^52 of int64,
     which float64 holds too."""
@@ -683,37 +365,6 @@ def _wide_integers(values: Sequence[object], generator: torch.Generator, product
     return changed(out, values)
 
 
-def _normal(t: Tensor, generator: torch.Generator) -> Tensor:
-    return torch.randn(t.shape, generator=generator, device=t.device)
-
-
-# Of one input that holds data by itself.
-CHANGES: dict[str, Callable[[Tensor, torch.Generator], Tensor]] = {
-    "zero-mean": lambda t, generator: _normal(t, generator) * size_of(t),
-    "planted": _planted,
-    "negated": lambda t, _: -t,
-    "times 100": lambda t, _: t * 100,
-    "times 1000": lambda t, _: t * 1e3,
-    "times 10000": lambda t, _: t * 1e4,
-    "times 100000": lambda t, _: t * 1e5,
-    "times 0.001": lambda t, _: t * 1e-3,
-    "times 1e-7": lambda t, _: t * 1e-7,
-    "tiny rows": _tiny_rows,
-    "moderate": lambda t, generator: -4 - 8 * torch.rand(t.shape, generator=generator, device=t.device),
-    "offset": lambda t, generator: size_of(t) * (10 + _normal(t, generator)),
-    "graded": _graded,
-    "close": lambda t, generator: 1 + 2.0**-10 * _normal(t, generator),
-    "distinct": _distinct,
-    "constant": lambda t, _: torch.full_like(t, 0.5),
-    "zero rows": lambda t, generator: torch.where(_kinds(t, 3, generator) == 0, 0, t),
-    "odd rows": _odd_rows,
-    "clustered": _clustered,
-    "opposed": _opposed,
-    "huge rows": _huge_rows,
-    "far below": lambda t, _: (t.abs() + size_of(t)) * -1e5,
-    "steady": _steady,
-    MIXED: _mixed,
-}
 # Of all inputs together.
 SPECIAL: dict[str, Callable[[Sequence[object], torch.Generator], list[object]]] = {
     "rolled": _rolled,
@@ -723,10 +374,10 @@ SPECIAL: dict[str, Callable[[Sequence[object], torch.Generator], list[object]]] 
     "near zero": partial(near, one=False),
     "fractions": _fractions,
     "fractions of one sign": partial(_fractions, signs=False),
-    "conditioned": _conditioned,
-    "isolated": _isolated,
-    "indefinite": _indefinite,
-    "isotropic": _isotropic,
+    "conditioned": matrices.conditioned,
+    "isolated": matrices.isolated,
+    "indefinite": matrices.indefinite,
+    "isotropic": matrices.isotropic,
     "other integers": regrouped.replaced,
     "integers in other places": partial(regrouped.replaced, exchange=True),
     "repeated integers": regrouped.repeated,

@@ -3,7 +3,7 @@
 truth, exact         float64 results and bounds, as the tool asks for them and as the reference's process makes them
 rounding, few_terms  how far rounding may move an output; the same where sums have few terms
 composites           operators with sums inside, as sequences of simpler ones
-widened              wider bounds by further disturbed runs
+widened              wider bounds by further perturbed runs
 ties                 numbers so near a half, say, that rounding takes them to either side
 steps, ranked        the operators that have ties; what is picked as the largest, and what is next
 draws                random numbers, recorded and given again to the run in float64

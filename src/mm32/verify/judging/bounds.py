@@ -17,9 +17,9 @@ from .pieces import finite, over
 U32 = 2.0**-24  # unit roundoff of fp32
 # Terms that one fp32 accumulator may sum in order. A longer sum of positive numbers stops growing: at 2^24 ones, for instance.
 LONGEST_SUM = 1 << 22
-NOISE_FACTOR = 3.0  # how many times a disturbed run's errors are allowed
+NOISE_FACTOR = 3.0  # how many times a perturbed run's errors are allowed
 # Where these reach so much of the result, up to 16 times as many, and a quarter of it: of nearly equal numbers neighbours are
-# rounded alike, and what averages them (a batch norm's output behind a pooling) averages out less than the disturbed run's
+# rounded alike, and what averages them (a batch norm's output behind a pooling) averages out less than the perturbed run's
 # numbers, each drawn by itself.
 STEEP_FROM = 1e-3
 STEEP_FACTOR = 16.0
@@ -54,9 +54,9 @@ class Truth:
     `noise` is how far honest rounding may lead (rounding.py), `working` the coarsest unit roundoff that the model computes in,
     `flips` how many integers such rounding changes, and `step` by how much at most; `tied`: those are as many, but each may be
     the place of any of several equal entries, so that `flips` is all. Of few entries, `entries` says how far a
-    disturbed run moves each; of more, `sizes` says so of those of each size, and `moved` of each column by axis (sizes.py).
+    perturbed run moves each; of more, `sizes` says so of those of each size, and `moved` of each column by axis (sizes.py).
     With `rows`, `exact` is of those entries of the first axis only. `unordered`: on the way equal entries were sorted, whose
-    order torch does not define; the disturbed run has another one, and the reference's own error says nothing of that.
+    order torch does not define; the perturbed run has another one, and the reference's own error says nothing of that.
     `loose`: how far each entry moves where numbers near a tie go to the other side (ties.py).
     Without `exact` there is no float64 truth, and the reference's result is taken instead; without `gauge` the model is
     no contraction. With `either`, any number is as right as a NaN of the reference's. With `picked` its
@@ -213,7 +213,7 @@ class Truth:
         )
 
     def _allowed(self, noise: float) -> float:
-        """What an output may be off whose errors in a disturbed run are `noise`, relatively."""
+        """What an output may be off whose errors in a perturbed run are `noise`, relatively."""
         steeper = NOISE_FACTOR * noise * (1 + (STEEP_FACTOR - 1) * min(noise / STEEP_FROM, 1.0)) if self.steep else 0.0
         return max(NOISE_FACTOR * noise, min(steeper, STEEP_AT_MOST))
 

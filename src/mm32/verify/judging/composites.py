@@ -1,4 +1,4 @@
-"""Operators with sums inside, as sequences of simpler ones, so that each step can be disturbed by itself (rounding.py).
+"""Operators with sums inside, as sequences of simpler ones, so that each step can be perturbed by itself (rounding.py).
 
 torch has such sequences for all of them. The commonest stand here once more: torch's check their sizes by way of its symbolic
 shapes, whose first use imports a computer algebra system, seconds in every verification of a softmax.

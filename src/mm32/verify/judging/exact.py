@@ -31,12 +31,12 @@ MANY_STATE = 1 << 24  # entries of a buffer that is not looked at
 
 @dataclass
 class Exact:
-    """A float64 run: its output, the lengths of its sums, and of each leaf of the output what a disturbed run's errors are
+    """A float64 run: its output, the lengths of its sums, and of each leaf of the output what a perturbed run's errors are
     (normwise, componentwise in u of the leaf's own type), how many integers changed in it (`flips`) and by how much at most
     (`steps`). Of a leaf of few entries, `entries` says how far off each is at most; of one of more entries `sizes` says so by
     their size, as sizes.relative has it, and `columns` by column, as norms. With `few`, `additions`: how many additions of its
-    sums round (few_terms.py). `state`: of each buffer that the run changes, the norm by which a disturbed run leaves it
-    elsewhere. `unordered`: the disturbed run sorted equal entries, in another order. `loose`: of each leaf how far numbers near a
+    sums round (few_terms.py). `state`: of each buffer that the run changes, the norm by which a perturbed run leaves it
+    elsewhere. `unordered`: the perturbed run sorted equal entries, in another order. `loose`: of each leaf how far numbers near a
     tie move each entry (ties.py), None where they move none, or many."""
 
     output: Any
@@ -157,7 +157,7 @@ def run(
     few: bool = False,
 ) -> Exact:
     """The model in float64 for these inputs; `right` is its output in its own types, `u` its coarsest unit roundoff, or that of
-    each leaf of `right`. With `few` it is disturbed by what sums of these very data may be off, not by what sums of their length
+    each leaf of `right`. With `few` it is perturbed by what sums of these very data may be off, not by what sums of their length
     may be."""
     count = len(leaves(right))
     coarse = [u] * count if isinstance(u, float) else list(u)
@@ -185,11 +185,11 @@ def _run(
     found, truth = [leaf for _, leaf in leaves(right)], [leaf for _, leaf in leaves(exact.output)]
     if len(found) != len(truth) or any(_shape(a) != _shape(b) for a, b in zip(found, truth, strict=True)):
         return exact
-    disturbed = _Disturbed(exact, found, truth, coarse, few)
+    perturbed = _Perturbed(exact, found, truth, coarse, few)
     left, coarsest_of_all = twin.state(), max(coarse, default=2.0**-24)
     for u in sorted(set(coarse)) or [coarsest_of_all]:
         number = 0
-        while number < disturbed.runs_wanted:
+        while number < perturbed.runs_wanted:
             device = device_of(inputs, truth)
             if isinstance(counting, FewTerms):
                 mode: Rounding = counting.again(u, seed + number, device)
@@ -198,23 +198,23 @@ def _run(
             mode.ties = counting.ties if u == coarsest_of_all else None
             moved = [leaf for _, leaf in leaves(twin(inputs, mode, names))]
             if u == coarsest_of_all:
-                disturbed.state(left, twin.state())
+                perturbed.state(left, twin.state())
             if mode.ties is not None and mode.ties.near and not exact.loose:
                 exact.loose = _room(twin, inputs, names, mode.ties, truth, exact)
             exact.unordered |= mode.unordered
             for i, other in enumerate(moved[: len(found)]):
                 if coarse[i] == u:
-                    disturbed.leaf(i, other)
+                    perturbed.leaf(i, other)
             if isinstance(mode, FewTerms):
                 exact.additions = max(exact.additions, mode.additions)
             number += 1
-    exact.noise = disturbed.noise()
+    exact.noise = perturbed.noise()
     return exact
 
 
-class _Disturbed:
-    """Notes in `exact` what disturbed runs do to each leaf of the output: `found` has the reference's, `truth` those of the run
-    that was not disturbed, `coarse` the unit roundoff of each."""
+class _Perturbed:
+    """Notes in `exact` what perturbed runs do to each leaf of the output: `found` has the reference's, `truth` those of the run
+    that was not perturbed, `coarse` the unit roundoff of each."""
 
     def __init__(self, exact: Exact, found: list[Any], truth: list[Any], coarse: list[float], few: bool):
         self.exact, self.found, self.truth, self.few = exact, found, truth, few
@@ -304,7 +304,7 @@ def _larger(new: list[float], old: list[float]) -> list[float]:
 
 
 def _where_a_number(other: Tensor, right: Tensor) -> Tensor:
-    """A disturbed run, with the right numbers for the few that it has made NaN, of which it does not say how far off they may be:
+    """A perturbed run, with the right numbers for the few that it has made NaN, of which it does not say how far off they may be:
     another run may. Where it has made many NaN it stays, and says that rounding decides."""
     lost = other.isnan() & ~right.isnan()
     return other if int(lost.sum()) > max(1, other.numel() // MOST_NAN) else torch.where(lost, right, other)

@@ -11,7 +11,7 @@ run on the data at hand how many additions round:
   what is negligible does not count.
 
 Not by the square root of their number: equal terms are all rounded the same way. For the same reason equal numbers are
-disturbed alike here. Runs in the reference's process.
+perturbed alike here. Runs in the reference's process.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ POOLS = ("avg_pool1d", "avg_pool2d", "avg_pool3d")
 
 
 class FewTerms(Rounding):
-    """A clean run finds which sums are exact (u is 0), runs `again` are disturbed. `additions`: how many of them round, at most
+    """A clean run finds which sums are exact (u is 0), runs `again` are perturbed. `additions`: how many of them round, at most
     over operators, of entries weighted by their size."""
 
     def __init__(self, u: float = 0.0, seed: int = 0, exact: list[Any] | None = None, device: Any = "cpu") -> None:
@@ -51,7 +51,7 @@ class FewTerms(Rounding):
         self.additions = 0.0
 
     def again(self, u: float, seed: int, device: torch.device | str) -> FewTerms:
-        """The mode for a disturbed run of what this one has seen."""
+        """The mode for a perturbed run of what this one has seen."""
         return FewTerms(u, seed, self.exact, device)
 
     def _seen(self, func: Any, args: Any, kwargs: Any, name: str, out: Any) -> None:
@@ -62,7 +62,7 @@ class FewTerms(Rounding):
                 found = _exact(name, func, args, kwargs, out)
             self.exact.append(found)
 
-    def _disturbed(self, func: Any, args: Any, kwargs: Any, name: str) -> Any:
+    def _perturbed(self, func: Any, args: Any, kwargs: Any, name: str) -> Any:
         out = func(*args, **kwargs)
         length = sum_length(func, args, out)
         with _disable_current_modes():
@@ -113,7 +113,7 @@ def _numbers(out: Any) -> list[Tensor]:
 
 
 def _hashed(t: Tensor, seed: int) -> Tensor:
-    """Numbers from -1 to 1 that depend on the values alone, so that equal ones are disturbed alike."""
+    """Numbers from -1 to 1 that depend on the values alone, so that equal ones are perturbed alike."""
     bits = t.to(torch.float64, memory_format=torch.contiguous_format, copy=True).view(torch.int64).add_(seed)
     for factor in (-7046029254386353131, -4658895280553007687):
         bits.mul_(factor).bitwise_xor_(bits >> 31)

@@ -11,10 +11,10 @@ an output is the same as the reference's if it has NaN and Inf exactly where the
     normwise       max(sqrt(K) / 2, 8) u max(1, ||G|| / (sqrt(K) ||C64||))
     componentwise  max(2 sqrt(K), 32)
 
-or three times what a disturbed run has (rounding.py; normwise, of more than MANY_ENTRIES no more than OWN_ERROR_FACTOR times
+or three times what a perturbed run has (rounding.py; normwise, of more than MANY_ENTRIES no more than OWN_ERROR_FACTOR times
 the reference's own error), or four times what the reference itself has, whichever is more. The reference's own errors count
 up to OWN_ERROR_CAP times the first two: beyond that it is not rounding that they show, and there is no verdict. For a product
-with an epilogue, G is |A||B| + |bias|, and no run is disturbed; else G is |C64| + rms(C64), without the last factor. Where
+with an epilogue, G is |A||B| + |bias|, and no run is perturbed; else G is |C64| + rms(C64), without the last factor. Where
 the reference rounds nothing at all (a maximum, a sort), they are u and 2. In fp16 and bf16 the first two numbers are 2 u (and
 sqrt(K) / 2 of fp32, in which sums are kept) and 8.
 Every comparison is written `not (error <= bound)`, so that NaN never passes.
@@ -40,15 +40,15 @@ from .odd_values import decided, difference, first_place, settled
 from .pieces import equal as all_equal
 from .pieces import finite, over
 
-FLIPS_FACTOR = 4  # how many times as many integers may change as in a disturbed run, and how many times as far
+FLIPS_FACTOR = 4  # how many times as many integers may change as in a perturbed run, and how many times as far
 # Integers mean sizes, not places, if none of so many that changed moved by more than this part of their range.
 ORDINAL_CHANGES = 8
 ORDINAL_SHARE = 1 / 64
 MANY_ROWS = 256  # of a column, in which its error in the reference's result alone says what rounding makes of it
-# How many times the whole's bound a column may be off, where a disturbed run tells of the column too how many times what it
+# How many times the whole's bound a column may be off, where a perturbed run tells of the column too how many times what it
 # does there, and how many times the reference's own error there.
 COLUMN_FACTOR = 64.0
-DISTURBED_COLUMN_FACTOR = 8.0
+PERTURBED_COLUMN_FACTOR = 8.0
 OWN_COLUMN_FACTOR = 32.0
 # Columns that are put side by side. More may be places, over which a Fourier transform spreads its errors.
 MOST_PARTS = 16
@@ -64,7 +64,7 @@ SIZE_BOUND = 16.0  # u of the whole's size that each of the entries of one size 
 PLACE_BOUND = 32.0
 MIN_WRONG_OF_SIZE = 2  # how many of them are wrong at least
 SMALLEST_SIZE = 2.0**-100  # far above where fp32's bits become fewer
-DECIDED_BY_ROUNDING = 0.25  # of its size a disturbed run moves an output, of which rounding then decides single entries
+DECIDED_BY_ROUNDING = 0.25  # of its size a perturbed run moves an output, of which rounding then decides single entries
 
 
 @dataclass
@@ -254,7 +254,7 @@ def _judge_small(got: Tensor, truth: Truth) -> str:
 
 
 def _judge_entries(got: Tensor, truth: Truth, bounds: Errors) -> str:
-    """Which entry is wrong by itself, where there are so few that disturbed runs tell of each what rounding makes of it: a small
+    """Which entry is wrong by itself, where there are so few that perturbed runs tell of each what rounding makes of it: a small
     statistic beside a large one, which decides the errors of the whole. Empty if none is."""
     exact = truth.exact
     if (
@@ -267,9 +267,9 @@ def _judge_entries(got: Tensor, truth: Truth, bounds: Errors) -> str:
         return ""
     x = widened(exact).reshape(-1)
     off, usual = (torch.sub(widened(t).reshape(-1), x).abs() for t in (got, truth.reference))
-    disturbed = torch.tensor(truth.entries, dtype=torch.float64, device=x.device)
+    perturbed = torch.tensor(truth.entries, dtype=torch.float64, device=x.device)
     size = x.abs()
-    allowed = torch.maximum(OWN_COLUMN_FACTOR * torch.maximum(usual, disturbed), COLUMN_FACTOR * bounds.normwise * size)
+    allowed = torch.maximum(OWN_COLUMN_FACTOR * torch.maximum(usual, perturbed), COLUMN_FACTOR * bounds.normwise * size)
     wrong = (off > allowed) & (size > COUNTED_SHARE * size.max())
     if not bool(wrong.any()):
         return ""
@@ -283,7 +283,7 @@ def _judge_entries(got: Tensor, truth: Truth, bounds: Errors) -> str:
 def _judge_sizes(got: Tensor, truth: Truth, errors: Errors, bounds: Errors) -> str:
     """Which entries are wrong among those of about their own size, where that is small beside others: the tails of probabilities,
     say. Empty if none are. An entry is wrong if its error exceeds three bounds: COLUMN_FACTOR times the whole's, relative to the
-    entry; OWN_COLUMN_FACTOR times the errors of the reference and of a disturbed run at about this size; and SIZE_BOUND u of the
+    entry; OWN_COLUMN_FACTOR times the errors of the reference and of a perturbed run at about this size; and SIZE_BOUND u of the
     whole's size, which a Fourier transform may reach. Of each size one entry in 256 may be wrong, and one in any case."""
     exact, own = truth.exact, truth.reference
     if not _has_parts(truth) or truth.extreme or truth.u != U32 or (truth.noise is not None and not truth.sizes):
@@ -308,7 +308,7 @@ def _judge_sizes(got: Tensor, truth: Truth, errors: Errors, bounds: Errors) -> s
 def _judge_columns(got: Tensor, truth: Truth, errors: Errors, bounds: Errors) -> str:
     """Which column is wrong by itself, where there are few: one of small numbers beside one of large ones, which decide the
     errors of the whole. Empty if none is. Its error in the reference's result stands for what rounding makes of it, and, of a
-    column of few rows, in which that may be little by chance, its error in a disturbed run beside it."""
+    column of few rows, in which that may be little by chance, its error in a perturbed run beside it."""
     exact = truth.exact
     if not _has_parts(truth):
         return ""
@@ -372,13 +372,13 @@ def _judge_axis(got: Tensor, truth: Truth, errors: Errors, bounds: Errors, axis:
     counted = size > COUNTED_SHARE * size.max()
     if bool(counted.any()):
         most = errors.normwise * float(torch.linalg.vector_norm(size))  # no column is further off than the whole
-        if most <= DISTURBED_COLUMN_FACTOR * bounds.normwise * float(size[counted].min()):
+        if most <= PERTURBED_COLUMN_FACTOR * bounds.normwise * float(size[counted].min()):
             return ""
     off, usual = (sizes.by_column(torch.sub(widened(t), x), axis) / size for t in (got, truth.reference))
     least = COLUMN_FACTOR
     if axis in truth.moved and got.numel() < MANY_ROWS * columns:
         usual = torch.maximum(usual, torch.tensor(truth.moved[axis], dtype=usual.dtype, device=usual.device) / size)
-        least = DISTURBED_COLUMN_FACTOR
+        least = PERTURBED_COLUMN_FACTOR
     allowed = (OWN_COLUMN_FACTOR * usual).clamp_min(least * bounds.normwise)
     if columns > MOST_PARTS and got.numel() < MANY_ROWS * columns:
         allowed = torch.maximum(allowed, PLACE_BOUND * U32 * truth.scale() * (got.numel() / columns) ** 0.5 / size)

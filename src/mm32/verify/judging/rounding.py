@@ -1,6 +1,6 @@
-"""How far rounding may honestly move a model's output: its float64 run again, with every operator's result disturbed.
+"""How far rounding may honestly move a model's output: its float64 run again, with every operator's result perturbed.
 
-Each operator of the run is disturbed as an honest kernel would: by one unit roundoff u of the model's own type, and where it
+Each operator of the run is perturbed as an honest kernel would: by one unit roundoff u of the model's own type, and where it
 sums K terms by sqrt(K) u of fp32, of its operands and of its result: an fp32 sum in order has a third of that for most data,
 and as much where few terms are large (docs/same.md has the measurements). What follows from that at the output
 holds for any model, because the model itself carries it there:
@@ -27,7 +27,7 @@ from .draws import dropped
 from .operator_mode import Mode, draws, is_view, operator
 from .ties import Ties
 
-# Numbers that are drawn to disturb one tensor; a larger one takes them again and again. A prime, so that no row and no
+# Numbers that are drawn to perturb one tensor; a larger one takes them again and again. A prime, so that no row and no
 # column meets the same one twice.
 DRAWN = 1048573
 # Numbers that are drawn once for all tensors of at most SHORT entries: each takes a stretch of them, from a place drawn anew.
@@ -217,7 +217,7 @@ def _largest(value: Any) -> int:
 
 
 class Rounding(Mode):
-    """Disturbs the results of operators by `u` and by sums' errors; with `u` 0 it only adds up `lengths`.
+    """Perturbs the results of operators by `u` and by sums' errors; with `u` 0 it only adds up `lengths`.
 
     With `cut` it rounds the operands of every product by that function instead: `round_to` with 11 bits is TF32, with 8 bfloat16.
     """
@@ -235,7 +235,7 @@ class Rounding(Mode):
         self.cut = cut
         self.places = random.Random(seed)
         # Not by `seed` itself, by which the data were drawn: a card's numbers of one seed go together however they are drawn, and
-        # disturbances that follow the signs of a sum's terms add up as no roundings do.
+        # perturbations that follow the signs of a sum's terms add up as no roundings do.
         self.generator = torch.Generator(device=device).manual_seed(self.places.getrandbits(63)) if u else None
         self.stretches = 0  # that were taken
         self.pool = self.one = torch.ones(())
@@ -244,7 +244,7 @@ class Rounding(Mode):
         self.multiplications = 0  # of entry by entry: a loop over the steps of a sequence has many
         self.ties: Ties | None = None  # numbers near a tie are looked for
         self.steps = 0  # operators that make integers of numbers, as `ties` counts them
-        self.unordered = False  # equal entries were sorted, in another order than in the run that is not disturbed
+        self.unordered = False  # equal entries were sorted, in another order than in the run that is not perturbed
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -270,20 +270,20 @@ class Rounding(Mode):
                     if isinstance(args[i], Tensor) and args[i].is_floating_point():
                         args[i] = self.cut(args[i])
         if self.u and not (name in SCALINGS and len(args) > 1 and _is_power_of_two(args[1])):
-            return self._disturbed(func, args, kwargs, name)
+            return self._perturbed(func, args, kwargs, name)
         out = func(*args, **kwargs)
         self._seen(func, args, kwargs, name, out)
         return out
 
     def _seen(self, func: Any, args: Any, kwargs: Any, name: str, out: Any) -> None:
-        """In a run that is not disturbed: an operator that is no view, and what it returned."""
+        """In a run that is not perturbed: an operator that is no view, and what it returned."""
         self._note(sum_length(func, args, out))
 
     def _note(self, length: int) -> None:
         if length > 1:
             self.lengths.append(length)
 
-    def _disturbed(self, func: Any, args: Any, kwargs: Any, name: str) -> Any:
+    def _perturbed(self, func: Any, args: Any, kwargs: Any, name: str) -> Any:
         mutable = func._schema.is_mutable
         out = func(*args, **kwargs)
         length = sum_length(func, args, out)

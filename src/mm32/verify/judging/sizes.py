@@ -1,7 +1,7 @@
 """Errors of an output's entries by their size, and by column: so that small entries are not judged by the bound of large ones.
 
 A group holds the entries whose sizes lie between two powers of two. What rounding does to them, relative to their own size, shows
-in the reference's fp32 result and in a disturbed float64 run (rounding.py): a probability of 1e-6 is right to as many bits as the
+in the reference's fp32 result and in a perturbed float64 run (rounding.py): a probability of 1e-6 is right to as many bits as the
 largest one, a small difference of large numbers is not.
 """
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from .bounds import ROUNDOFF, Truth, widened
 from .pieces import over
 
-FEW = 64  # entries of an output, up to which more than one disturbed run is needed to tell how far rounding leads
+FEW = 64  # entries of an output, up to which more than one perturbed run is needed to tell how far rounding leads
 GROUPS = 24  # powers of two from the largest entry down
 MOST_COLUMNS, LEAST_ROWS = 512, 8  # of an output whose columns are judged by themselves
 
@@ -60,8 +60,8 @@ def relative(got: Tensor, exact: Tensor) -> list[float]:
 
 
 def held_tightly(truths: list[Truth]) -> list[Truth]:
-    """Of truths without a disturbed run: the entries and columns that such a run tells of are judged as if it had moved none of
-    them. What is the same by these truths is the same by those with any disturbed run, whose bounds are at least as wide. Without
+    """Of truths without a perturbed run: the entries and columns that such a run tells of are judged as if it had moved none of
+    them. What is the same by these truths is the same by those with any perturbed run, whose bounds are at least as wide. Without
     this it need not be: few entries are not judged one by one where no run tells of them, and columns by wider bounds."""
     for truth in truths:
         own, exact = truth.reference, truth.exact

@@ -10,7 +10,7 @@ from torch import Tensor
 from .bounds import NOISE_FACTOR, ROUNDOFF, U32
 from .judge import shape_of
 
-# How far a buffer may be from what the reference makes of it, beside what disturbing its float64 run moves it by: so many
+# How far a buffer may be from what the reference makes of it, beside what perturbing its float64 run moves it by: so many
 # roundings of its change, or where there is no such run a part of that, and so many of itself.
 STATE_PART, STATE, STATE_ROUNDING = 64.0, 2.0**-13, 8.0
 

@@ -2,8 +2,8 @@
 is compared with a limit, the nearest of several.
 
 A model that computes round(x / s) is exact behind it, but for the few x / s that lie within rounding of a half: each goes to
-one of two codes, and moves all that is computed of it. A float64 run that is disturbed meets some of them, an honest candidate
-others, and the reference others again. So `Ties` finds them all, by what disturbed runs do to the operands of each such
+one of two codes, and moves all that is computed of it. A float64 run that is perturbed meets some of them, an honest candidate
+others, and the reference others again. So `Ties` finds them all, by what perturbed runs do to the operands of each such
 operator (steps.py); and the model runs in float64 some times more, each with a part of them on the other side (`OtherSide`). What
 that moves at the output is room for the entries that it moves, and for no other. Runs in the reference's process.
 """
@@ -20,7 +20,7 @@ from .composites import by_parts
 from .operator_mode import Mode
 from .steps import step
 
-WIDE = 4.0  # how many times what disturbed runs do to an operand it may be from a tie
+WIDE = 4.0  # how many times what perturbed runs do to an operand it may be from a tie
 SHARE = 1 / 64  # of an operator's entries, of which no more may be near a tie: otherwise rounding decides all of it
 MOST = 1 << 26  # entries of all operands that are kept
 PARTS = 4  # of them, of which each goes to the other side in a run of its own
@@ -36,7 +36,7 @@ class Ties:
         self._kept = 0
 
     def keep(self, func: Any, args: Any, kwargs: Any) -> None:
-        """In a run that is not disturbed: where the numbers of a call are."""
+        """In a run that is not perturbed: where the numbers of a call are."""
         if (found := step(func, args, kwargs)) is None:
             return
         self._kept += found.position.numel()
@@ -45,7 +45,7 @@ class Ties:
         self._positions.append(found.position if self._kept <= MOST else None)
 
     def compare(self, number: int, func: Any, args: Any, kwargs: Any, u: float) -> int:
-        """In a run that is disturbed by `u`: the operand of the call of this number, if it is a call that counts. The number of
+        """In a run that is perturbed by `u`: the operand of the call of this number, if it is a call that counts. The number of
         the next one."""
         if (found := step(func, args, kwargs)) is None:
             return number

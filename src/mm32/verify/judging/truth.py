@@ -65,8 +65,8 @@ class TruthSource:
     def of(self, seed: int, right: Any, few: bool = False, noise: bool = True, again: int = 0) -> list[Truth]:
         """The truth of each tensor of `right`, the reference's output for the inputs that it has now. With `few`, for data
         whose sums have few terms: bounds come from these, of which `additions` round, not from the sums' lengths. Without
-        `noise` the float64 run is not disturbed, and bounds have no room for what that would allow; `again` numbers further
-        disturbed runs."""
+        `noise` the float64 run is not perturbed, and bounds have no room for what that would allow; `again` numbers further
+        perturbed runs."""
         found = self._in_float64(seed, right, few, noise, again)
         exact = found.get("exact", [])
         rows, loose = found.get("rows"), found.get("loose")

@@ -1,4 +1,4 @@
-"""Bounds made wider by further float64 runs that rounding disturbs, where an output is beyond them, but not far."""
+"""Bounds made wider by further float64 runs that rounding perturbs, where an output is beyond them, but not far."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from .bounds import Truth
 from .judge import Judgement, judge
 from .truth import TruthSource
 
-AGAIN, FAR_BEYOND = 4, 4.0  # further disturbed runs, where an error is at most so many times its bound
+AGAIN, FAR_BEYOND = 4, 4.0  # further perturbed runs, where an error is at most so many times its bound
 # Of an output's size: where rounding alone moves it by more, as in a filter that diverges, another order of the same products
 # may be anything.
 UNSTEADY = 2.0**-10
 
 
-def disturbed_again(
+def perturbed_again(
     source: TruthSource, found: Judgement, truths: list[Truth], got: Any, right: Any, seed: int
 ) -> Judgement:
-    """Of an output that was `found` beyond the bounds, but not far: by what further disturbed runs allow. In one, that few
+    """Of an output that was `found` beyond the bounds, but not far: by what further perturbed runs allow. In one, that few
     entries decide the error of the whole, such as those of a softmax of two equal scores, may not show. `right`: the
     reference's output, for the inputs that it has now."""
     if not any(truth.noise is not None for truth in truths):
@@ -46,5 +46,5 @@ def widen(truths: list[Truth], others: list[Truth]) -> None:
 
 
 def unsteady(truths: list[Truth]) -> bool:
-    """Whether a disturbed run is so far from the float64 one that rounding decides much of what the output is."""
+    """Whether a perturbed run is so far from the float64 one that rounding decides much of what the output is."""
     return any(t.noise is not None and not (t.noise.normwise <= UNSTEADY) for t in truths)

@@ -1,11 +1,11 @@
-"""What rounding makes of data far from the usual, beyond what a disturbed float64 run shows."""
+"""What rounding makes of data far from the usual, beyond what a perturbed float64 run shows."""
 
 from __future__ import annotations
 
 from ..inputs.catalogue import MILDER, MIXED, VARIATIONS, Variation
 from ..judging.bounds import U32, Truth
 
-# Of extreme data: how many times what the disturbed run moves an output by counts, and how much of it at least. The power of two
+# Of extreme data: how many times what the perturbed run moves an output by counts, and how much of it at least. The power of two
 # of x log2(e), which is honest, is off by several roundings of x, which are thousands.
 MORE, GROSS = 4.0, 2.0**-9
 STEADY = 2.0**-12  # of an output's size
@@ -24,7 +24,7 @@ ENLARGED = {"large parameters", "parameters times 4", "parameters times 2", "neg
 
 
 def _least_error(name: str, extreme: bool, decays: bool) -> float:
-    """How far an output may be off, of its size, for data of this name; 0 where only a disturbed run says it."""
+    """How far an output may be off, of its size, for data of this name; 0 where only a perturbed run says it."""
     gross = GROSS if extreme else FAR_DECAYS.get(name, 0.0) if decays else 0.0
     return max(gross, ROUGH.get(name, 0.0))
 
@@ -46,7 +46,7 @@ def allow_mixed(truths: list[Truth], decays: bool) -> None:
 
 
 def _widen(truth: Truth, gross: float, more: bool = False) -> None:
-    """`more`: a disturbed run's errors count for MORE times as much in any case, but where they are large already: milder data
+    """`more`: a perturbed run's errors count for MORE times as much in any case, but where they are large already: milder data
     say more then."""
     noise = truth.noise
     if noise is None or not (gross or (more and noise.normwise <= STEADY)):

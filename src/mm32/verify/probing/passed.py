@@ -17,7 +17,7 @@ LARGEST_PASSED = 512 << 20  # up to which one probe's are kept
 @dataclass
 class PassedProbe:
     """Data of a probe that the candidate has passed, and what makes the truths of its outputs of (seed, output); of any model but
-    a product by noise=False without a disturbed run."""
+    a product by noise=False without a perturbed run."""
 
     name: str
     inputs: Any

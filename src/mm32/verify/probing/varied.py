@@ -23,7 +23,7 @@ from ..judging.bounds import U32, Truth
 from ..judging.judge import Judgement, judge
 from ..judging.likeness import FINE
 from ..judging.odd_values import INF_HINT, SPREAD_HINT
-from ..judging.widened import disturbed_again, unsteady, widen
+from ..judging.widened import perturbed_again, unsteady, widen
 from ..report import judgement_record
 from . import far_data
 from .odd_answers import OddAnswers
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 DECIDES = "rounding decides the reference's own answer there"
 MANY_TERMS = "sums have many terms there even so"
-DISTURBED = 3  # probes that needed a disturbed float64 run, after which the others get one at once
+PERTURBED = 3  # probes that needed a perturbed float64 run, after which the others get one at once
 ELSEWHERE = 4  # times that NaN and Infs are put elsewhere
 # Entries of an output whose bound is found anew where sums of equal terms may explain an error.
 MOST_EQUAL = {"cpu": 1 << 24, "cuda": 1 << 26}
@@ -58,7 +58,7 @@ class VariedProbes(OddAnswers):
         # What makes the truths of the last variation's data, if they were passed, and these data.
         self.passed_data: tuple[Callable[..., list[Truth]], Any] | None = None
         self.altered = False  # the candidate has other parameters than the reference's own
-        self.disturbed = 0  # probes for which a disturbed run was needed
+        self.perturbed = 0  # probes for which a perturbed run was needed
 
     def run(self, begin: float) -> Judgement:
         comparison = self.comparison
@@ -226,7 +226,7 @@ class VariedProbes(OddAnswers):
         instead = False  # the candidate has one of the other answers that a kernel may make of NaN and Inf
         with suppress(torch.OutOfMemoryError):
             if not first.same and not variation.isolating:
-                first = disturbed_again(self.truth, first, truths, got, comparison.right, seed)
+                first = perturbed_again(self.truth, first, truths, got, comparison.right, seed)
             if not first.same and variation.odd:
                 free, compares, answers = self.free_answers(truths, seed)
                 first = judge(got, truths)
@@ -265,11 +265,11 @@ class VariedProbes(OddAnswers):
         """The truths of a variation's output, the candidate's output, and what these truths say of it; or why the probe is left
         out.
 
-        Disturbing the float64 run takes as long as the run itself. So it is asked for only where the rule's own bounds, without
+        Perturbing the float64 run takes as long as the run itself. So it is asked for only where the rule's own bounds, without
         what it would allow, are too narrow for the reference or for the candidate: where both are within them, it says nothing
         more. After some candidates' outputs for which it was needed it is asked for at once."""
         comparison = self.comparison
-        quick = not variation.isolating and self.disturbed < DISTURBED
+        quick = not variation.isolating and self.perturbed < PERTURBED
         truths = self._truths(variation, seed, comparison.right, {}, noise=not quick)
         far = variation.name == "peaks" and self.truth.decays
         if variation.isolating and (far or not (self.truth.additions <= ADDITIONS)):
@@ -283,7 +283,7 @@ class VariedProbes(OddAnswers):
             if (found := judge(got, truths)).same:
                 return truths, got, found
         if quick:
-            self.disturbed += 1
+            self.perturbed += 1
             truths = self._truths(variation, seed, comparison.right, {})
         if comparison.own_error(truths):
             return DECIDES

@@ -48,7 +48,7 @@ SLICE_INPUTS = 1 << 30  # bytes of all inputs, above which it is done however sm
 KEPT_INPUTS = 2 << 30  # bytes of inputs up to which those that variations start from are kept in this process
 SHARE = 16
 SEEDS_TRIED, SEEDS_SECONDS = 20_000, 1.0  # of which single draws are rare ones, and how long these are looked for
-REPEATED = 1_000_003  # between the seeds of disturbed runs of the same data
+REPEATED = 1_000_003  # between the seeds of perturbed runs of the same data
 # A loop over a sequence has so many multiplications. With exponentials it has decays, whose products an honest kernel computes as
 # exponentials of differences of sums.
 RECURRENT, EXPONENTIALS = 32, {"exp", "exp2"}

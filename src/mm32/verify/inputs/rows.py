@@ -1,0 +1,162 @@
+"""Other data in place of one tensor's: by the names of variations, rows of other signs, sizes and orders. Runs in the reference's
+process."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from .catalogue import MIXED
+from .contents import CannotVary, size_of
+
+MOST_DISTINCT = 1 << 22  # numbers from 1/2 to 3/2 that are no two alike
+LEAST_STRIDES = 12  # entries of a row at a stride: a choice by pieces has fewer from each
+HUGE = 1e36  # of fp32, and of bfloat16
+
+
+def _graded(t: Tensor, generator: torch.Generator) -> Tensor:
+    steps = torch.randint(-8, 9, t.shape[-1:] if t.dim() else (), generator=generator, device=t.device)
+    # Statistics in one pass, of data shifted by their first entry, are honest. Were that the largest of all, they would be 27 u
+    # off.
+    steps.view(-1)[:1].clamp_(max=0)
+    return torch.randn(t.shape, generator=generator, device=t.device) * size_of(t) * torch.exp2(steps.float())
+
+
+def _tiny_rows(t: Tensor, generator: torch.Generator) -> Tensor:
+    """Each row, or each entry of a vector, times a number of its own from 1e-14 to 1e-9."""
+    rows = (*t.shape[:-1], 1) if t.dim() > 1 else t.shape
+    drawn = torch.rand(rows, generator=generator, device=t.device)
+    return t * torch.pow(10.0, -14 + 5 * drawn)
+
+
+def _planted(t: Tensor, generator: torch.Generator) -> Tensor:
+    """One row of 512 is larger, at least one: a row is what the last axis runs over, an entry of a vector."""
+    rows = t.shape[:-1] if t.dim() > 1 else t.shape
+    count = math.prod(rows)
+    larger = torch.randperm(count, generator=generator, device=t.device) < max(1, count // 512)
+    by = torch.exp2(2 + 1.6 * torch.rand(count, generator=generator, device=t.device))
+    scale = torch.where(larger, by, 1.0).view(rows)
+    return t * (scale.unsqueeze(-1) if t.dim() > 1 else scale)
+
+
+def _mixed(t: Tensor, generator: torch.Generator) -> Tensor:
+    """Each row with a sign and a size of its own, some rows of both signs."""
+    rows = (t.shape[0],) + (1,) * (t.dim() - 1) if t.dim() else ()
+    sign = torch.randint(0, 2, rows, generator=generator, device=t.device) * 2 - 1
+    size = torch.exp2(torch.randint(-3, 4, rows, generator=generator, device=t.device).float())
+    both = torch.rand(rows, generator=generator, device=t.device) < 0.5
+    normal = torch.randn(t.shape, generator=generator, device=t.device) * size_of(t)
+    return torch.where(both, normal, t.float() * sign) * size
+
+
+def _axis_of_rows(t: Tensor) -> int | None:
+    """The first axis that is longer than one, whose entries are a tensor's rows."""
+    return next((i for i, size in enumerate(t.shape) if size > 1), None)
+
+
+def _numbers(t: Tensor, generator: torch.Generator) -> Tensor:
+    """A number for each row, from 0 on, in an order at random; of so many axes as `t`."""
+    shape, axis = [1] * t.dim(), _axis_of_rows(t)
+    if axis is None:
+        return torch.zeros(shape, dtype=torch.int64, device=t.device)
+    shape[axis] = t.shape[axis]
+    return torch.randperm(t.shape[axis], generator=generator, device=t.device).view(shape)
+
+
+def kinds_of_rows(t: Tensor, kinds: int, generator: torch.Generator) -> Tensor:
+    """A number below `kinds` for each row, as many of each."""
+    return _numbers(t, generator) % kinds
+
+
+def _distinct(t: Tensor, generator: torch.Generator) -> Tensor:
+    """Multiples of 2^-22, each once."""
+    if t.numel() > MOST_DISTINCT or t.dtype not in (torch.float32, torch.float64):
+        raise CannotVary("")
+    order = torch.randperm(t.numel(), generator=generator, device=t.device).view(t.shape)
+    return 1 + (order - t.numel() // 2) * 2.0**-22
+
+
+def _odd_rows(t: Tensor, generator: torch.Generator) -> Tensor:
+    """A third of the rows below zero; a third in order; of the others one entry of a power of two, another in each, is large."""
+    length = t.shape[-1] if t.dim() else 1
+    below, ordered = -t.abs() - size_of(t) / 64, t.sort(-1).values
+    strides = [2**i for i in range(2, 24) if 2**i * LEAST_STRIDES <= length]
+    if not strides:
+        return torch.where(kinds_of_rows(t, 2, generator) == 0, below, ordered)
+    number = _numbers(t, generator)
+    stride = torch.tensor(strides[::-1], device=t.device)[number // 3 % len(strides)]
+    large = torch.arange(length, device=t.device) % stride == stride // 3
+    at_stride = torch.where(large, t.abs() + 4 * size_of(t), t)
+    return torch.where(number % 3 == 0, below, torch.where(number % 3 == 1, ordered, at_stride))
+
+
+def _clustered(t: Tensor, generator: torch.Generator) -> Tensor:
+    """Each row one of its own rows, of one in six, but for a 256th to a 32nd of the usual size."""
+    axis = _axis_of_rows(t)
+    if axis is None:
+        return t
+    count = t.shape[axis]
+    some = torch.randint(0, max(1, count // 6), (count,), generator=generator, device=t.device)
+    shape = [count if i == axis else 1 for i in range(t.dim())]
+    apart = torch.exp2(-8 + 3 * torch.rand(count, generator=generator, device=t.device)).view(shape) * size_of(t)
+    return t.index_select(axis, some) + apart * torch.randn(t.shape, generator=generator, device=t.device)
+
+
+def _opposed(t: Tensor, generator: torch.Generator) -> Tensor:
+    """All rows one of them, but for a sixteenth of the usual size, and one of these its opposite."""
+    axis = _axis_of_rows(t)
+    if axis is None:
+        return t
+    count = t.shape[axis]
+    signs = torch.ones(count, dtype=t.dtype, device=t.device)
+    signs[int(torch.randint(0, count, (1,), generator=generator, device=t.device))] = -1
+    near = torch.randn(t.shape, generator=generator, device=t.device) * size_of(t) / 16
+    return signs.view([count if i == axis else 1 for i in range(t.dim())]) * (t.narrow(axis, 0, 1) + near)
+
+
+def _huge_rows(t: Tensor, generator: torch.Generator) -> Tensor:
+    """A third of the rows around -HUGE, a third around HUGE."""
+    kind = kinds_of_rows(t, 3, generator)
+    huge = HUGE * (1 + torch.rand(t.shape, generator=generator, device=t.device))
+    return torch.where(kind == 0, -huge, torch.where(kind == 1, huge, t.float()))
+
+
+def _steady(t: Tensor, generator: torch.Generator) -> Tensor:
+    row = torch.randn(t.shape[-1:], generator=generator, device=t.device) * (16 * size_of(t))
+    return row.expand(t.shape)
+
+
+def _normal(t: Tensor, generator: torch.Generator) -> Tensor:
+    return torch.randn(t.shape, generator=generator, device=t.device)
+
+
+# Of one input that holds data by itself.
+CHANGES: dict[str, Callable[[Tensor, torch.Generator], Tensor]] = {
+    "zero-mean": lambda t, generator: _normal(t, generator) * size_of(t),
+    "planted": _planted,
+    "negated": lambda t, _: -t,
+    "times 100": lambda t, _: t * 100,
+    "times 1000": lambda t, _: t * 1e3,
+    "times 10000": lambda t, _: t * 1e4,
+    "times 100000": lambda t, _: t * 1e5,
+    "times 0.001": lambda t, _: t * 1e-3,
+    "times 1e-7": lambda t, _: t * 1e-7,
+    "tiny rows": _tiny_rows,
+    "moderate": lambda t, generator: -4 - 8 * torch.rand(t.shape, generator=generator, device=t.device),
+    "offset": lambda t, generator: size_of(t) * (10 + _normal(t, generator)),
+    "graded": _graded,
+    "close": lambda t, generator: 1 + 2.0**-10 * _normal(t, generator),
+    "distinct": _distinct,
+    "constant": lambda t, _: torch.full_like(t, 0.5),
+    "zero rows": lambda t, generator: torch.where(kinds_of_rows(t, 3, generator) == 0, 0, t),
+    "odd rows": _odd_rows,
+    "clustered": _clustered,
+    "opposed": _opposed,
+    "huge rows": _huge_rows,
+    "far below": lambda t, _: (t.abs() + size_of(t)) * -1e5,
+    "steady": _steady,
+    MIXED: _mixed,
+}
