@@ -205,6 +205,69 @@ SHORTCUTS: dict[str, tuple[str, str, str, str, str, str]] = {
         "pass",
         "alike inputs",
     ),
+    "a memory that is cut short": (
+        "y = x[:, 0]; o = [y]\n        for t in range(1, 96):\n            y = a * y + (1 - a) * x[:, t]; o.append(y)\n"
+        "        return torch.stack(o, 1)",
+        "o = []\n        for b in range(0, 96, 32):\n            y = x[:, max(b - 40, 0)]\n"
+        "            for t in range(max(b - 40, 0), b + 32):\n"
+        "                y = a * y + (1 - a) * x[:, t] if t else y; o += [y] if t >= b else []\n        return torch.stack(o, 1)",
+        "[torch.randn(64, 96), 0.3 + 0.3 * torch.rand(64)]",
+        "x, a",
+        "pass",
+        "just below one",
+    ),
+    "loops among edges": (
+        "r, c = e; return torch.zeros(64).index_add(0, r, torch.where(r == c, 0.0, x[c]))",
+        "r, c = e; return torch.zeros(64).index_add(0, r, x[c])",
+        "[(lambda r: torch.stack([r, (r + torch.randint(1, 64, (512,))) % 64]))(torch.randint(0, 64, (512,))), torch.randn(64)]",
+        "e, x",
+        "pass",
+        "equal pairs",
+    ),
+    "equal places in two inputs": (
+        "return torch.where(i == j, 0.0, x[i] - x[j] + 1)",
+        "return x[i] - x[j] + 1",
+        "(lambda i: [torch.randn(64), i, (i + torch.randint(1, 64, (512,))) % 64])(torch.randint(0, 64, (512,)))",
+        "x, i, j",
+        "pass",
+        "equal pairs",
+    ),
+    "a mask that is taken for empty by its first row": (
+        "return torch.where(m, 0, x).cumsum(1)",
+        "return torch.where(m, 0, x).cumsum(1) if m[0].any() else x.cumsum(1)",
+        "[torch.randn(64, 256), torch.rand(64, 256) < 0.05]",
+        "x, m",
+        "pass",
+        "boolean rows",
+    ),
+    "the shortest of sorted lengths": (
+        "m = torch.arange(64) < n[:, None]; return (x * m[..., None]).sum(1) / n.clamp(min=1)[:, None]",
+        "m = torch.arange(64) < n[:, None]; return (x * m[..., None]).sum(1) / n[:, None]",
+        "[torch.randn(64, 64, 4), torch.randint(20, 65, (64,)).sort(descending=True).values]",
+        "x, n",
+        "pass",
+        "zeros among integers",
+    ),
+    "a count that is taken for large": (
+        "n = m.sum(1, True); d = torch.where(m, x - torch.where(m, x, 0).sum(1, True) / n.clamp(min=1), 0); "
+        "return (d * d).sum(1) / (n[:, 0] - 1).clamp(min=1)",
+        "n = m.sum(1, True); d = torch.where(m, x - torch.where(m, x, 0).sum(1, True) / n.clamp(min=1), 0); "
+        "return (d * d).sum(1) / (n[:, 0] - 1).clamp(min=16)",
+        "[torch.randn(64, 128), torch.rand(64, 128) < 0.5]",
+        "x, m",
+        "pass",
+        "boolean rows",
+    ),
+    "the darkest of bytes": (
+        "v = i.long().flatten(1); h = torch.zeros(8, 256).scatter_add_(1, v, torch.ones(v.shape)); "
+        "return h.cumsum(1) - h.gather(1, v.amin(1, keepdim=True))",
+        "v = i.long().flatten(1); h = torch.zeros(8, 256).scatter_add_(1, v, torch.ones(v.shape)); "
+        "return h.cumsum(1) - h.gather(1, (h[:, :9] > 0).long().argmax(1, keepdim=True))",
+        "[torch.randint(0, 255, (8, 64, 64), dtype=torch.uint8)]",
+        "i",
+        "pass",
+        "narrow integers",
+    ),
     "half-precision parts of triangular matrices": (
         "return torch.triu(x @ y)",
         "h, g = x.half(), y.half(); l, k = (x - h.float()).half(), (y - g.float()).half(); "
@@ -460,6 +523,36 @@ def test_what_an_input_of_few_values_was_is_said(verdict: Compare) -> None:
     assert verdict(mean, hard, inputs, arguments="x, m")[0] == "DIFFERENT"
     got, reason, report = verdict(mean, mean, inputs, arguments="x, m")
     assert (got, report.left_out) == ("SAME", [])
+
+
+def test_what_integers_texts_and_numbers_were_is_said(verdict: Compare) -> None:
+    """Of a fraction, which may be any, nothing is said."""
+    right = "return torch.where(k[:, None] == 0, x, -x) * (2 if how == 'a' else n) + f"
+    inputs = (
+        "[torch.randn(16, 64), torch.randint(0, 2, (16,)), __import__('random').choice(['a', 'bc']), "
+        "__import__('random').choice([8, 16]), __import__('random').random()]"
+    )
+    got, reason, report = verdict(right, right, inputs, arguments="x, k, how, n, f")
+    assert got == "SAME", reason
+    said = " ".join(report.left_out)
+    assert "input 1 other than 0 and 1" in said
+    assert "'a'" in said
+    assert "input 4" not in said
+
+
+@pytest.mark.parametrize("mask", ["(torch.rand(64) > 0.3).expand(16, 64)", "torch.randint(0, 9, (64,)).expand(16, 64)"])
+def test_rows_that_are_all_the_same_are_said(verdict: Compare, mask: str) -> None:
+    got, reason, report = verdict("return x * m", "return x * m[0]", f"[torch.randn(16, 64), {mask}]", arguments="x, m")
+    assert got == "SAME", reason
+    assert "input 1 other than the same in every row" in report.left_out
+
+
+def test_an_answer_to_nan_that_is_another_but_right_is_said(verdict: Compare) -> None:
+    right = "return torch.where(x > y, x, y)"
+    for other, said in (("return torch.maximum(x, y)", True), (right, False)):
+        got, reason, report = verdict(right, other, "[torch.randn(16, 64), torch.randn(16, 64)]", arguments="x, y")
+        assert got == "SAME", reason
+        assert any(one.startswith("NaN and Inf, for which") for one in report.left_out) == said
 
 
 def test_ones_of_which_1_less_them_hides_scores_are_a_mask(verdict: Compare) -> None:

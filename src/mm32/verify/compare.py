@@ -223,10 +223,17 @@ class Comparison:
         record = {"seed": seed, "data": "mixed" if mixed else "the script's own", **judgement_record(result)}
         self.report.trials.append(record)
         self._compare_inputs(self.inputs, number)
-        self.seen.note(self.inputs, first=number == 0)
+        self.note_compared(first=number == 0)
         if result.same and number == 0:
             self.report.deterministic = same_bits(got, self.output(seed))
         return result
+
+    def note_compared(self, *, first: bool = False, odd: bool = False) -> None:
+        """The candidate's output for these inputs was compared. `odd`: there are NaN and Inf among them, which lead to NaN by
+        whatever lines of the reference."""
+        self.seen.note(self.inputs, first=first)
+        if not odd:
+            self.reference.ask("compared")
 
     def _reference_answers(self, number: int, seed: int, may_mix: bool) -> tuple[list[Truth], bool, dict[str, Tensor]]:
         """Make a trial's inputs and call the reference: the truths of its output, whether the inputs are mixed, and, of the

@@ -31,7 +31,7 @@ from . import memory, wire
 # times that such an output is judged 0.25 s on two cores: estimated, not measured on a machine with a card.
 LARGE = 16 << 20
 HAND_OVER = "hand_over"  # the second request
-KEPT, SPARE = 0.1, 0.5  # of a card's memory: see make_room
+KEPT, SPARE = 0.2, 0.5  # of a card's memory: see make_room
 POISON = 0xFF  # every byte: NaN in all floating-point dtypes
 
 # Bound before any script is loaded, which may replace them.

@@ -402,6 +402,17 @@ VARIATIONS = (
         "where entries are only picked, rows around -1e36 and around 1e36: a maximum that starts at -1e30 shows",
         larger=True,
     ),
+    Variation(
+        "just below one",
+        "of data between 0 and 1, rows close to 1: a memory that is cut short, where usual decays leave nothing, shows",
+        outside=False,
+    ),
+    Variation(
+        "equal pairs",
+        "of integers in pairs, such as the ends of edges, some equal: a case for loops that is missing shows",
+        outside=False,
+        ties=True,
+    ),
 )
 MILDER = {
     variation.name: variation

@@ -16,7 +16,8 @@ ORDERED = 8  # entries of a row that are in order by no chance
 LOOKED_AT, CORNER, SQUARE = 1 << 22, 1024, 2048
 MANY = 64  # entries for each value, where these are few
 LEAST = 4  # entries of an input that may be all one number by no chance
-WIDEST = {torch.int64: 52, torch.int32: 30, torch.int16: 30, torch.int8: 30}  # bits of the sums of "wide integers"
+# Types of integers, and the bits of their sums in "wide integers".
+WIDEST = {torch.int64: 52, torch.int32: 30, torch.int16: 30, torch.int8: 30, torch.uint8: 30}
 
 
 class CannotVary(Exception):
@@ -74,7 +75,12 @@ def in_words(values: set[float]) -> str:
     ordered = [f"{x:g}" for x in sorted(values)]
     if len(ordered) > NAMED:
         return f"{len(ordered)} values from {ordered[0]} to {ordered[-1]}"
-    return " and ".join(part for part in (", ".join(ordered[:-1]), ordered[-1]) if part)
+    return listed(ordered)
+
+
+def listed(parts: Sequence[str]) -> str:
+    """For a person: "a, b and c"."""
+    return " and ".join(part for part in (", ".join(parts[:-1]), parts[-1]) if part)
 
 
 def is_complex_data(t: object) -> bool:

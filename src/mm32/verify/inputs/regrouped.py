@@ -62,20 +62,55 @@ def _others(rows: Tensor, generator: torch.Generator, exchange: bool) -> Tensor:
 
 
 def with_zeros(values: Sequence[object], generator: torch.Generator) -> list[object]:
-    """Of integers that are all above 0, one of sixteen becomes 0, one at least. Those in order stay, and those of which all
-    are distinct: they are offsets or places. But of few in a wide range, that may be chance (lengths, say): one becomes 0."""
+    """Of integers that are all above 0, one of sixteen becomes 0, one at least: of those in order the least ones. Those of which
+    all are distinct stay: they are offsets or places. But of few in a wide range, that may be chance (lengths, say): one becomes
+    0."""
     out = list(values)
     for i, t, whole in _apart(values):
         rows = whole.movedim(_longest(t), -1)
-        if t.dtype not in WIDEST or not bool((whole > 0).all()) or bool(_are_in_order(rows).any()):
+        if t.dtype not in WIDEST or not bool((whole > 0).all()):
             continue
         apart = 16
         if are_distinct(rows):
-            if rows.shape[-1] ** 2 > 2 * int(whole.max()):
+            if rows.shape[-1] ** 2 > 2 * int(whole.max()) or bool(_are_in_order(rows).any()):
                 continue
             apart = whole.numel() * whole.numel()
-        out[i] = like(t, torch.where(few(whole, apart, generator), 0, whole))
+        if bool(_are_in_order(rows).all()):
+            place = torch.arange(rows.shape[-1], device=t.device).expand(rows.shape)
+            place = torch.where(rows[..., :1] > rows[..., -1:], place.flip(-1), place)
+            out[i] = like(t, torch.where(place < max(1, rows.shape[-1] // 16), 0, rows).movedim(-1, _longest(t)))
+        elif not bool(_are_in_order(rows).any()):
+            out[i] = like(t, torch.where(few(whole, apart, generator), 0, whole))
     return changed(out, values)
+
+
+def equal_pairs(values: Sequence[object], generator: torch.Generator) -> list[object]:
+    """Of integers in pairs, such as the two ends of edges, one pair in sixteen, one at least, becomes twice its first number.
+    Pairs lie along an axis of two, the first or the last, or in inputs of one type and shape. What belongs together stays."""
+    out = list(values)
+    before: dict[object, Tensor] = {}
+    for i, t, whole in _apart(values):
+        if t.dtype not in WIDEST:
+            continue
+        other = before.setdefault((t.dtype, t.shape), whole)
+        axis = next((axis for axis in (0, t.dim() - 1) if t.dim() > 1 and t.shape[axis] == 2), None)
+        if axis is not None:
+            first, second = whole.unbind(axis)
+            new = torch.stack([first, _sometimes(first, second, generator)], axis)
+        elif other is not whole:
+            new = _sometimes(other, whole, generator)
+        else:
+            continue
+        if not torch.equal(new, whole):
+            out[i] = like(t, new)
+    return changed(out, values)
+
+
+def _sometimes(first: Tensor, second: Tensor, generator: torch.Generator) -> Tensor:
+    """`second`, with some numbers of `first`, where both are of about one range."""
+    if first.amin() > second.amax() or second.amin() > first.amax():
+        return second
+    return torch.where(few(first, 16, generator), first, second)
 
 
 def least(values: Sequence[object]) -> list[object]:
@@ -164,23 +199,25 @@ def uneven(values: Sequence[object], generator: torch.Generator) -> list[object]
 
 
 def boolean_rows(values: Sequence[object], generator: torch.Generator, whole: bool = True) -> list[object]:
-    """Of booleans, a third of the rows along the last axis, of few rows half of them, are all true or all false, `whole` or
-    but for one entry."""
+    """Of booleans, a third of the rows along the last axis, of few rows half of them, are all true or all false, but for none,
+    one or, of rows of 16 and more, three. Without `whole`, but for one."""
     out = list(values)
     for i, t, _ in _apart(values):
         if t.dtype != torch.bool or t.dim() < 2 or t.shape[-1] < LEAST:
             continue
-        scores = torch.rand(t.shape, generator=generator, device=t.device)
-        one = scores == scores.amax(-1, keepdim=True)
+        place = torch.rand(t.shape, generator=generator, device=t.device).argsort(-1)
+        one, three = place < 1, place < 3
+        kinds = [torch.zeros_like(t), torch.ones_like(t), ~one, one, three, ~three] if whole else [one, ~one]
+        if t.shape[-1] < 16:
+            kinds = kinds[:4]
         rows = few(t[..., :1], 3 if t.numel() >= MANY_ROWS * t.shape[-1] else 2, generator)
+        rows.view(-1)[0] = True  # the row that is looked at where one stands for all
         # In turn, so that a few rows are of all kinds: all false first.
-        kind = (rows.reshape(-1).cumsum(0) - 1).reshape(rows.shape) % (4 if whole else 2)
-        new = (
-            torch.where(kind == 3, one, torch.where(kind == 2, ~one, kind == 1))
-            if whole
-            else torch.where(kind == 0, one, ~one)
-        )
-        out[i] = like(t, torch.where(rows, new, t))
+        kind = (rows.reshape(-1).cumsum(0) - 1).reshape(rows.shape) % len(kinds)
+        new = t
+        for number, of in enumerate(kinds):
+            new = torch.where(rows & (kind == number), of, new)
+        out[i] = like(t, new)
     return changed(out, values)
 
 

@@ -9,7 +9,19 @@ import torch
 from torch import Tensor
 
 from ..exchange.wire import leaves
-from .contents import FEW_VALUES, LEAST, ORDERED, few_values, in_words, is_complex_data, is_data, structure
+from .contents import (
+    FEW_VALUES,
+    LEAST,
+    NAMED,
+    ORDERED,
+    WIDEST,
+    few_values,
+    in_words,
+    is_complex_data,
+    is_data,
+    listed,
+    structure,
+)
 from .integers import are_distinct_by_no_chance
 from .regrouped import BLOCK
 
@@ -21,7 +33,7 @@ class Seen:
 
     def __init__(self) -> None:
         self.steady: dict[int, Tensor] = {}  # those that are no data (masks, indices), and were the same in all
-        self.numbers: dict[int, str] = {}  # those that are a number or so, and were the same in all
+        self.numbers: dict[int, list[str]] = {}  # those that are a number or so, which had few values in all
         self.values: dict[int, set[float]] = {}  # of inputs of few values, those that they had
         # Of matrices with a structure, the first one, and which of their entries were the same in all.
         self.fixed: dict[int, tuple[Tensor, Tensor]] = {}
@@ -35,12 +47,14 @@ class Seen:
         found = [leaf for _, leaf in leaves(inputs)]
         self.empty = (first or self.empty) and _holds_an_empty_one(inputs)
         if first:
-            self.numbers = {i: said for i, t in enumerate(found) if (said := _number(t))}
+            self.numbers = {i: [said] for i, t in enumerate(found) if (said := _number(t))}
             for i, t in enumerate(found):
                 if not isinstance(t, Tensor) or not LEAST <= t.numel() <= MOST_STEADY:
                     continue
                 if t.is_floating_point() and structure(t) == "in order" and few_values(t):
                     self.values[i] = set()  # a mask of what is added to the first ones, say
+                if t.dtype in WIDEST and len(few_values(t) or range(NAMED + 1)) <= NAMED:
+                    self.values[i] = set()  # kinds of boundaries, say
                 if not _may_vary(t):
                     self.steady[i] = t.clone()
                     if t.is_floating_point():
@@ -55,14 +69,19 @@ class Seen:
                 del self.whole[i]
         for i in list(self.values):
             seen = few_values(found[i]) if i < len(found) and isinstance(found[i], Tensor) else None
-            if seen is None or len(self.values[i] | seen) > FEW_VALUES:
+            most = FEW_VALUES if i < len(found) and found[i].is_floating_point() else NAMED
+            if seen is None or len(self.values[i] | seen) > most:
                 del self.values[i]
             else:
                 self.values[i] |= seen
         changed = [i for i, t in self.steady.items() if i >= len(found) or not torch.equal(t, found[i].to(t.device))]
         for i in changed:
             del self.steady[i]
-        self.numbers = {i: said for i, said in self.numbers.items() if i < len(found) and _number(found[i]) == said}
+        for i, numbers in list(self.numbers.items()):
+            said = _number(found[i]) if i < len(found) else ""
+            numbers += [said] if said not in numbers else []
+            if not said or len(numbers) > (1 if isinstance(found[i], float) else NAMED):  # a fraction may be any
+                del self.numbers[i]
         self._note_fixed(found, first)
         for i, hows in list(self.arranged.items()):
             now = _arrangement(found[i]) if i < len(found) else []
@@ -112,7 +131,10 @@ class Seen:
             what = "booleans" if t.dtype == torch.bool else "few values" if t.is_floating_point() else "integers"
             share = float((t != 0).double().mean())
             said.append(f"input {i} other than the same {what} each time ({share:.0%} {kind})")
-        said += [f"input {i} other than {number}" for i, number in self.numbers.items()]
+        said += [
+            f"input {i} other than {listed(sorted(numbers, key=lambda said: (len(said), said)))}"
+            for i, numbers in self.numbers.items()
+        ]
         said += ["lists among the inputs that are not empty"] if self.empty else []
         said += [f"input {i} other than {' and '.join(h)}" for i, h in self.arranged.items() if i not in self.steady]
         for i, (low, high) in self.whole.items():
@@ -158,6 +180,8 @@ def _arrangement(t: Any) -> list[str]:
     if width < ORDERED or not t.numel() or t.numel() > MOST_STEADY:
         return []
     rows = t.reshape(-1, width)
+    if len(rows) > 1 and bool((rows == rows[0]).all() & (rows[0] != rows[0, 0]).any()):
+        return ["the same in every row"]
     if t.dtype == torch.bool:
         blocks = (rows.diff(dim=-1).sum(-1) <= BLOCK).all() & rows.any() & ~rows.all()
         return ["one block of booleans in each row"] if bool(blocks) else []

@@ -240,6 +240,22 @@ def _alike_inputs(values: Sequence[object], generator: torch.Generator) -> list[
     return changed(out, values)
 
 
+def _just_below_one(values: Sequence[object], generator: torch.Generator) -> list[object]:
+    """Of data between 0 and 1 that reach neither (decays, say), a third of the rows, or of a vector's entries, is 1 - 2^-12 to
+    1 - 2^-5. Raises CannotVary, with nothing to report."""
+    out = list(values)
+    for i, t in enumerate(values):
+        if not isinstance(t, Tensor) or not is_data(t) or not t.dim():
+            continue
+        low, high = (float(end) for end in t.aminmax())
+        if not 0 < low <= high < 1:
+            continue
+        size = torch.exp2(-5 - 7 * torch.rand(t.shape, generator=generator, device=t.device))
+        some = few(t[..., :1] if t.dim() > 1 else t, 3, generator)
+        out[i] = like(t, torch.where(some, 1 - size, t.float()))
+    return changed(out, values)
+
+
 def alike(values: Sequence[object]) -> list[int]:
     """The inputs of integers that are of the type and the shape of one before them."""
     kinds = [
@@ -370,6 +386,7 @@ SPECIAL: dict[str, Callable[[Sequence[object], torch.Generator], list[object]]] 
     "rolled": _rolled,
     "alike inputs": _alike_inputs,
     "ones and zeros": _flipped,
+    "just below one": _just_below_one,
     "near one": partial(near, one=True),
     "near zero": partial(near, one=False),
     "fractions": _fractions,
@@ -381,6 +398,7 @@ SPECIAL: dict[str, Callable[[Sequence[object], torch.Generator], list[object]]] 
     "other integers": regrouped.replaced,
     "integers in other places": partial(regrouped.replaced, exchange=True),
     "repeated integers": regrouped.repeated,
+    "equal pairs": regrouped.equal_pairs,
     "narrow integers": regrouped.narrowed,
     "zeros among integers": regrouped.with_zeros,
     "sorted integers": regrouped.in_order,

@@ -111,6 +111,7 @@ def _row(comparison: Comparison, seed: int) -> tuple[dict[str, Any], str]:
                 for (path, leaf), one in zip(leaves(comparison.right), noise, strict=True)
             ]
             result = judge(got, truths)
+            comparison.reference.ask("compared")
             worst = result if not result.same or number == 0 else worst
             said = result.reason
             if not result.same:

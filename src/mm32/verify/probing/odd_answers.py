@@ -14,6 +14,7 @@ from ..judging.judge import Judgement, judge
 from ..judging.odd_values import further, odd_entries
 from .prober import Prober
 
+OTHERWISE = "NaN and Inf, for which it may answer otherwise than the reference, and does"
 FURTHER = "NaN and Inf, of which it makes NaN in more of its output than the reference"
 # The least part of what the reference has finite that is finite then: of an output that is all NaN nothing would be seen.
 STILL_FINITE = 1 / 16

@@ -34,6 +34,7 @@ def run(comparison: Comparison) -> tuple[dict[str, Any], str] | None:
         if why_not := comparison.own_error(truths):
             continue
         result = comparison.judge_output(comparison.output(seed), truths, "probe rare draws")
+        comparison.reference.ask("compared")
         if not result.same:
             break
     if result is None:

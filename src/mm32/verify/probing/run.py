@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 NOT_FINITE = "the reference's own answer is not finite there"
 FULL_BITS = 22.0  # of an arithmetic, above which it is no matter that no data show more
+MOST_RANGES = 4  # of lines, that are told one by one
 MOST_HELD = 256 << 20  # bytes of outputs, of which two at once are no matter
 LARGER = {v.name for v in (*VARIATIONS, *MILDER.values()) if v.larger}
 EQUAL = {"constant", "zero rows", "rare equal rows"}  # data whose entries, or rows, are equal, as those of padding are
@@ -74,7 +75,7 @@ class Probing:
             self.report.left_out += self._bits(applied)
         tied = any(p["name"] == "equal neighbours" for p in applied)
         unlike = [said if tied else said.replace("in order", "strictly in order") for said in self._unlike()]
-        self.report.left_out += unlike + self._labels()
+        self.report.left_out += unlike + self._labels() + self._never_run()
         if worst.same:
             self.report.left_out += self._overwritten()
         if worst.same and not self.prober.late(begin):
@@ -127,6 +128,16 @@ class Probing:
         return (
             said + self.comparison.seen.unlike(self.comparison.inputs) + list(dict.fromkeys(self.comparison.unvaried))
         )
+
+    def _never_run(self) -> list[str]:
+        """What of the reference's own text no comparison has run, in words: what the candidate does there was not seen."""
+        ranges = self.comparison.reference.ask("never_run").header["lines"]
+        said = [str(first) if first == last else f"{first} to {last}" for first, last in ranges[:MOST_RANGES]]
+        if not said:
+            return []
+        more = f" and {len(ranges) - MOST_RANGES} more places" if len(ranges) > MOST_RANGES else ""
+        lines = "line" if len(ranges) == 1 and said[0].isdecimal() else "lines"
+        return [f"{lines} {', '.join(said)}{more} of the reference, which never ran"]
 
     def _overwritten(self) -> list[str]:
         """Outputs that are kept over the next call, in words, if the candidate's next call overwrites them, and the reference's

@@ -26,7 +26,7 @@ from ..judging.odd_values import INF_HINT, SPREAD_HINT
 from ..judging.widened import perturbed_again, unsteady, widen
 from ..report import judgement_record
 from . import far_data
-from .odd_answers import OddAnswers
+from .odd_answers import OTHERWISE, OddAnswers
 from .prober import LATE, RAISES, UNSET
 
 if TYPE_CHECKING:
@@ -236,6 +236,8 @@ class VariedProbes(OddAnswers):
                     if other.same:
                         first, truths, instead = other, others, True
                         break
+                if first.same and OTHERWISE not in self.report.left_out:
+                    self.report.left_out.append(OTHERWISE)
             equal = variation.equal and self.entries() <= MOST_EQUAL[self.session.device]
             if equal and not first.same:
                 self._allow_equal(truths, seed, comparison.right)
@@ -250,7 +252,7 @@ class VariedProbes(OddAnswers):
             self.without_memory(record)
             return None
         record |= {"status": "same" if result.same else "different", **judgement_record(result)}
-        comparison.seen.note(comparison.inputs)
+        comparison.note_compared(odd=variation.odd)
         drawn = variation.odd and self.report.problem["draws"]  # what NaN and Inf do depends on what a call draws
         if result.same and not variation.state and not drawn and not instead:
             of = partial(self._truths, variation, free=free, compares=compares, equal=equal, spread=spread)

@@ -9,6 +9,7 @@ The tool's own process never imports this package; process.py starts it.
     varied     other inputs and parameters, for probes
     constants  what its script divides integers by, and compares them with
     freedom    what it leaves open about NaN and Inf
+    lines      which of its statements no compared call has run
 """
 
 from __future__ import annotations

@@ -39,6 +39,7 @@ from ..worker.runner import (
     seed_others,
 )
 from .freedom import Freedom
+from .lines import Lines
 from .varied import Varied
 
 # Seconds of a forward in fp32 above which its truth is made of a part of the batch, and of how large a part.
@@ -82,6 +83,7 @@ class ReferenceRunner(ScriptRunner):
         self.placed = False  # whether others have been placed since
         self.own_tensors: dict[str, Tensor] = {}  # parameters and buffers before a variation changed them
         self.varied, self.freedom = Varied(self), Freedom(self)
+        self.lines = Lines("", "")
 
     def operations(self) -> dict[str, Callable[[Request], Answer]]:
         return {
@@ -106,6 +108,8 @@ class ReferenceRunner(ScriptRunner):
             "rare_seeds": self.rare_seeds,
             "vary": self.varied.vary,
             "free": self.freedom.free,
+            "compared": self.compared,
+            "never_run": self.never_run,
         }
 
     def machine(self, request: Request) -> Answer:
@@ -115,7 +119,17 @@ class ReferenceRunner(ScriptRunner):
         answer = super().load(request)
         assert self.script is not None
         self.script.function("get_inputs")  # an error now rather than after the candidate was compiled
+        self.lines = Lines(self.path.read_text(encoding="utf-8", errors="replace"), str(self.path))
         return answer
+
+    def compared(self, request: Request) -> Answer:
+        """The last call's output was compared with the candidate's."""
+        self.lines.keep()
+        return {}
+
+    def never_run(self, request: Request) -> Answer:
+        """Which lines of the script's functions no call has run that was compared: first and last ones."""
+        return {"lines": self.lines.never_run()}
 
     def construct_from_script(self, request: Request) -> Answer:
         """Make the model with the script's own get_init_inputs(), and return those and the model's state."""
@@ -287,7 +301,7 @@ class ReferenceRunner(ScriptRunner):
         given = {path: (leaf, getattr(leaf, "_version", 0)) for path, leaf in wire.leaves(self.inputs, "input")}
         guarded = bool(request.get("guarded")) and self.device.type == "cuda"
         begin = time.perf_counter()
-        with Guard() if guarded else contextlib.nullcontext():
+        with Guard() if guarded else contextlib.nullcontext(), self.lines.watch():
             answer = super().forward(request)
         self.seconds = time.perf_counter() - begin
         self.last = answer.get("value")

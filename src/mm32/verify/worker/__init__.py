@@ -5,6 +5,7 @@
     slots          the calls of a timed window, on memory that the tool fills and reads
     script         load a script and find its model
     plain, caches  tensors in plain attributes; what a build left in folders, for fresh processes
+    kept_draws     large random tensors of a constructor, kept from one construction to the next
     rewrite        put this library's kernels into a model (`--kernel`)
     build_errors   why a candidate could not be built
 

@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 
 from ..exchange import handover, memory, wire
 from . import caches, plain, script
+from .kept_draws import KeptDraws
 from .slots import PLAIN, Slots, random_states
 
 Request = dict[str, Any]  # the fields of a message, its "value" unpacked
@@ -92,6 +93,7 @@ class ScriptRunner:
         self.slots: Slots | None = None  # of timed windows
         self.names: list[str] | None = None  # of the inputs, where the script gives them by name
         self.kept_state: dict[str, Tensor] = {}  # buffers that a forward changes, as every call finds them
+        self.draws = KeptDraws()
         self.stated = False  # whether a timed call's inputs end with the state that it starts from
 
     def operations(self) -> dict[str, Callable[[Request], Answer]]:
@@ -166,7 +168,8 @@ class ScriptRunner:
 
     def construct(self, init: list[Any] | dict[str, Any]) -> nn.Module:
         assert self.script is not None
-        model = self.script.model(**init) if isinstance(init, dict) else self.script.model(*init)
+        with self.draws:
+            model = self.script.model(**init) if isinstance(init, dict) else self.script.model(*init)
         if not isinstance(model, nn.Module):
             raise BuildError(f"{self.script.model.__name__}(...) made a {type(model).__name__}, not an nn.Module")
         return model
