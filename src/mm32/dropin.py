@@ -538,6 +538,12 @@ def enable(precision: Precision | None = None) -> None:
     Calling it again changes the precision. Where MM32_DISABLE is set it has no effect, and the log "mm32" says so.
 
     Raises ValueError for an unknown precision, TypeError for what is not a name, such as a model.
+
+    Example:
+        >>> mm32.enable()
+        >>> (torch.randn(64, 32) @ torch.randn(32, 8)).shape
+        torch.Size([64, 8])
+        >>> mm32.disable()
     """
     _dropin.request(_ENABLE, precision)
 
@@ -559,6 +565,10 @@ def enabled(precision: Precision | None = None) -> Iterator[None]:
 
     It holds for the whole process, because backward passes run in threads of autograd's own. Where blocks overlap, nested or
     in several threads, the one entered last decides the precision, and mm32 is on until the last one is left.
+
+    Example:
+        >>> with mm32.enabled():
+        ...     y = torch.randn(64, 32) @ torch.randn(32, 8)
     """
     who = object()
     _dropin.request(who, precision)

@@ -62,6 +62,10 @@ class Linear(torch.nn.Linear):
 
     Raises:
         ValueError: unknown activation.
+
+    Example:
+        >>> mm32.nn.Linear(64, 128, activation="relu")(torch.randn(16, 64)).shape
+        torch.Size([16, 128])
     """
 
     # Type comments: torch.jit.script evaluates annotations of attributes, and cannot evaluate these.
@@ -353,6 +357,11 @@ def replace_linear(
 
     Raises:
         TypeError: the model is not a torch.nn.Module, or the filter cannot be called.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.GELU(), torch.nn.Linear(128, 8))
+        >>> [type(layer).__name__ for layer in mm32.replace_linear(model)]
+        ['Linear', 'Identity', 'Linear']
     """
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"mm32.replace_linear takes a torch.nn.Module, got {type(model).__name__}")

@@ -495,6 +495,10 @@ def explain(
     Raises:
         RuntimeError: shapes, dtypes or devices that do not fit; DTensors.
         TypeError, ValueError: as `matmul`.
+
+    Example:
+        >>> print(mm32.explain(torch.randn(64, 32), torch.randn(32, 8)))
+        device     cpu: torch.matmul, then bias and activation, by torch; kernels are for CUDA tensors
     """
     if sharding.among(a, b, bias):
         raise RuntimeError(

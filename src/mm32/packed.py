@@ -195,6 +195,12 @@ def pack(b: torch.Tensor, *, side: Side = "right", precision: Precision = "fp32"
         RuntimeError: not a dense float32 matrix (on the CPU float64 too).
         ValueError: unknown side or precision.
         mm32.CompileError, mm32.LaunchError: the compiler or driver failed; the message has its log.
+
+    Example:
+        >>> weight, x = torch.randn(1024, 2048), torch.randn(16, 2048)
+        >>> packed = mm32.pack(weight.T)
+        >>> mm32.matmul(x, packed).shape
+        torch.Size([16, 1024])
     """
     gemm.check_packable(b, side, precision)
     if gemm.is_dtensor(b):

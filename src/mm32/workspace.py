@@ -30,6 +30,12 @@ def set_workspace_limit(limit: int | str | None) -> None:
         limit: a number of bytes, a text such as "512MiB" or "1.5 GiB", or None (or "none") for no limit.
 
     Raises ValueError for anything else.
+
+    Example:
+        >>> mm32.set_workspace_limit("512MiB")
+        >>> mm32.workspace_limit()
+        536870912
+        >>> mm32.set_workspace_limit("2 GiB")
     """
     settings.store_limit(limit)
     prepared.CACHE.clear()  # plans that were made with another limit

@@ -59,6 +59,12 @@ def export(
 
     Raises ValueError for an unknown layout, activation, precision or kernel, and for sizes with which nothing is multiplied;
     `mm32.plan.Unplannable` for a kernel that cannot run on the card.
+
+    Example:
+        >>> from mm32.plan import card
+        >>> text = mm32.export.export("tt", m=512, n=512, k=512, device=card.named("h200"))
+        >>> "class ModelNew" in text
+        True
     """
     asked = gemm.from_layout(layout, m, n, k, bias=bias, activation=activation, precision=precision)
     card = planning_device()[0] if device is None else device

@@ -56,6 +56,11 @@ def verify(
     as many as cores without one, at least two), the others wait for a place.
 
     Raises ValueError for wrong arguments and FileNotFoundError for a script that does not exist.
+
+    Example:
+        >>> report = mm32.verify.verify("reference.py", "candidate.py")
+        >>> report.verdict.name, report.timing["speedup"], report.left_out
+        ('FASTER', 1.83, ['input 1 other than sorted'])
     """
     if (candidate is None) == (kernel is None):
         raise WrongArgument("give either a candidate script or the name of a kernel: 'auto' is mm32's own choice")

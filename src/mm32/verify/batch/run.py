@@ -184,6 +184,11 @@ def verify_many(
     Returns an iterator of reports as they are done, in no certain order: one for each pair (equal pairs have one), TOOL FAILED
     where this tool failed twice. Raises ValueError for wrong arguments, FileNotFoundError for a script that does not exist, and
     from the iterator RuntimeError where no card could be worked on.
+
+    Example:
+        >>> pairs = [("reference.py", path) for path in sorted(Path("candidates").glob("*.py"))]
+        >>> for report in mm32.verify.verify_many(pairs):
+        ...     print(report.candidate, report.verdict.name)
     """
     options = Options(trials, seed, timeout, memory_gib, tuple(baselines))
     told = progress or (lambda name, doing: None)
