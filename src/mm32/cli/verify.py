@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -163,88 +164,136 @@ def verify(
     ] = None,
 ) -> None:
     """Compare a candidate with a reference: same outputs? faster? The verdict is the last line."""
-    to_stdout = json is not None and str(json) == "-"
-    for option, file in (("--json", None if to_stdout else json), ("--html", html)):
-        if file is not None and (why := unwritable(file)) is not None:
-            raise typer.BadParameter(why, param_hint=option)
-    if example is not None:
-        if candidate is not None or worker is not None or kernelbench is not None:
-            raise typer.BadParameter("--example stands for REFERENCE: give a candidate beside it, or none")
-        reference, candidate = _example(example), reference
-        kernel = "auto" if candidate is None and kernel is None else kernel
-    baselines = tuple(baseline or ["eager"])
-    many = worker is not None or kernelbench is not None or (candidate is not None and candidate.is_dir())
-    only_many = {"--problems": problems, "--store": store, "--gpus": gpus, "--builders": builders}
-    only_many |= {"--submit": submit or None, "--eval-results": eval_results}
-    only_many |= {"--exit-code": exit_rule if exit_rule != "worst" else None}
-    given = [name for name, value in only_many.items() if value is not None]
-    if not many and given:
-        raise typer.BadParameter(f"{given[0]} is for many candidates: give a folder, --kernelbench or --worker")
-    if many and kernel is not None:
-        raise typer.BadParameter("--kernel is for one reference alone")
-    if worker is not None and reference is not None:
-        raise typer.BadParameter("--worker takes its jobs from the store: give no scripts")
-    if not many and reference is None:
-        raise typer.BadParameter(
-            "give a REFERENCE, or --example tt to try it; for many candidates, --kernelbench or --worker"
-        )
+    asked = _Asked(
+        reference=reference, candidate=candidate, kernel=kernel, example=example, trials=trials, seed=seed, json=json, html=html,
+        timeout=timeout, memory=memory, quiet=quiet, verbose=verbose, baselines=tuple(baseline or ["eager"]),
+        kernelbench=kernelbench, problems=problems, store=store, worker=worker, submit=submit, gpus=gpus, builders=builders,
+        exit_rule=exit_rule, eval_results=eval_results,
+    )  # fmt: skip
+    asked.check()
+    raise typer.Exit(_exit_code(asked.of_many if asked.many else asked.of_one))
 
-    def of_many() -> int:
+
+@dataclass(kw_only=True)
+class _Asked:
+    """What `mm32 verify` was asked for, by the names of its parameters."""
+
+    reference: Path | None
+    candidate: Path | None
+    kernel: str | None
+    example: str | None
+    trials: int | None
+    seed: int | None
+    json: Path | None
+    html: Path | None
+    timeout: float
+    memory: float | None
+    quiet: bool
+    verbose: bool
+    baselines: tuple[str, ...]
+    kernelbench: Path | None
+    problems: Path | None
+    store: Path | None
+    worker: Path | None
+    submit: bool
+    gpus: str | None
+    builders: int | None
+    exit_rule: str
+    eval_results: Path | None
+
+    @property
+    def to_stdout(self) -> bool:
+        return self.json is not None and str(self.json) == "-"
+
+    @property
+    def many(self) -> bool:
+        """Whether there are many candidates."""
+        folder = self.candidate is not None and self.candidate.is_dir()
+        return self.worker is not None or self.kernelbench is not None or folder
+
+    def check(self) -> None:
+        """Put an example in the reference's place. Raises typer.BadParameter for what does not go together."""
+        for option, file in (("--json", None if self.to_stdout else self.json), ("--html", self.html)):
+            if file is not None and (why := unwritable(file)) is not None:
+                raise typer.BadParameter(why, param_hint=option)
+        if self.example is not None:
+            if self.candidate is not None or self.worker is not None or self.kernelbench is not None:
+                raise typer.BadParameter("--example stands for REFERENCE: give a candidate beside it, or none")
+            self.reference, self.candidate = _example(self.example), self.reference
+            self.kernel = "auto" if self.candidate is None and self.kernel is None else self.kernel
+        if not self.many and (given := self._only_for_many()):
+            raise typer.BadParameter(f"{given[0]} is for many candidates: give a folder, --kernelbench or --worker")
+        if self.many and self.kernel is not None:
+            raise typer.BadParameter("--kernel is for one reference alone")
+        if self.worker is not None and self.reference is not None:
+            raise typer.BadParameter("--worker takes its jobs from the store: give no scripts")
+        if not self.many and self.reference is None:
+            raise typer.BadParameter(
+                "give a REFERENCE, or --example tt to try it; for many candidates, --kernelbench or --worker"
+            )
+
+    def _only_for_many(self) -> list[str]:
+        """Options that were given and are for many candidates."""
+        options = {"--problems": self.problems, "--store": self.store, "--gpus": self.gpus, "--builders": self.builders}
+        options |= {"--submit": self.submit or None, "--eval-results": self.eval_results}
+        options |= {"--exit-code": self.exit_rule if self.exit_rule != "worst" else None}
+        return [name for name, value in options.items() if value is not None]
+
+    def of_many(self) -> int:
         from mm32.verify.batch import command as batch
 
-        if worker is not None:
-            return batch.work(worker, gpus, builders)
+        if self.worker is not None:
+            return batch.work(self.worker, self.gpus, self.builders)
         return batch.run(
             batch.Request(
-                batch.Options(trials, seed, timeout, memory, baselines),
-                reference=reference,
-                folder=candidate,
-                kernelbench=kernelbench,
-                problems=problems,
-                store=store,
-                gpus=gpus,
-                builders=builders,
-                submit=submit,
-                exit_rule=exit_rule,
-                results=json,
-                eval_results=eval_results,
-                html=html,
-                quiet=quiet,
-                to_stdout=to_stdout,
+                batch.Options(self.trials, self.seed, self.timeout, self.memory, self.baselines),
+                reference=self.reference,
+                folder=self.candidate,
+                kernelbench=self.kernelbench,
+                problems=self.problems,
+                store=self.store,
+                gpus=self.gpus,
+                builders=self.builders,
+                submit=self.submit,
+                exit_rule=self.exit_rule,
+                results=self.json,
+                eval_results=self.eval_results,
+                html=self.html,
+                quiet=self.quiet,
+                to_stdout=self.to_stdout,
             )
         )
 
-    def of_one() -> int:
+    def of_one(self) -> int:
         from mm32.verify import entry
         from mm32.verify import html as reports
         from mm32.verify.page import Page
 
-        assert reference is not None
+        assert self.reference is not None
         # As they are before anything runs: a candidate may be able to write over its own file.
-        sources = [None if path is None else reports.read(path) for path in (candidate, reference)] if html else []
+        scripts = (self.candidate, self.reference) if self.html else ()
+        sources = [None if path is None else reports.read(path) for path in scripts]
         with _Progress() as progress:
             report = entry.verify(
-                reference,
-                candidate,
-                kernel=cast("Kernel | None", kernel),
-                trials=trials,
-                seed=seed,
-                timeout=timeout,
-                memory_gib=memory,
-                baselines=cast("tuple[Baseline, ...]", baselines),
+                self.reference,
+                self.candidate,
+                kernel=cast("Kernel | None", self.kernel),
+                trials=self.trials,
+                seed=self.seed,
+                timeout=self.timeout,
+                memory_gib=self.memory,
+                baselines=cast("tuple[Baseline, ...]", self.baselines),
                 progress=progress,
             )
-        if to_stdout:
+        if self.to_stdout:
             sys.stdout.write(report.json() + "\n")
-        elif json is not None:
-            _write(json, report.json() + "\n")
-        if html is not None:
-            _write(html, reports.page(report.as_dict(), *sources))
-        detail = "quiet" if quiet else "verbose" if verbose else "normal"
-        Page(report, rich.console.Console(stderr=to_stdout), detail).print()
+        elif self.json is not None:
+            _write(self.json, report.json() + "\n")
+        if self.html is not None:
+            _write(self.html, reports.page(report.as_dict(), *sources))
+        detail = "quiet" if self.quiet else "verbose" if self.verbose else "normal"
+        Page(report, rich.console.Console(stderr=self.to_stdout), detail).print()
         return report.exit_code
-
-    raise typer.Exit(_exit_code(of_many if many else of_one))
 
 
 def _exit_code(run: Callable[[], int]) -> int:
