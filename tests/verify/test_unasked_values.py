@@ -268,6 +268,14 @@ SHORTCUTS: dict[str, tuple[str, str, str, str, str, str]] = {
         "pass",
         "narrow integers",
     ),
+    "one row of places for all": (
+        "return torch.gather(x, 1, i).sin()",
+        "return x.index_select(1, i[0]).sin() if torch.equal(i[0], i[-1]) else torch.gather(x, 1, i).sin()",
+        "[torch.randn(64, 40), torch.randint(0, 40, (16,)).expand(64, 16).contiguous()]",
+        "x, i",
+        "pass",
+        "rare rows of integers",
+    ),
     "half-precision parts of triangular matrices": (
         "return torch.triu(x @ y)",
         "h, g = x.half(), y.half(); l, k = (x - h.float()).half(), (y - g.float()).half(); "
@@ -545,6 +553,24 @@ def test_rows_that_are_all_the_same_are_said(verdict: Compare, mask: str) -> Non
     got, reason, report = verdict("return x * m", "return x * m[0]", f"[torch.randn(16, 64), {mask}]", arguments="x, m")
     assert got == "SAME", reason
     assert "input 1 other than the same in every row" in report.left_out
+
+
+@pytest.mark.parametrize(("end", "said"), [(255, "input 0 other than whole numbers from 0 to 254"), (256, "")])
+def test_the_range_of_bytes_is_said(verdict: Compare, end: int, said: str) -> None:
+    right = "return x.long().cumsum(1)"
+    got, reason, report = verdict(right, right, f"[torch.randint(0, {end}, (64, 512), dtype=torch.uint8)]")
+    assert got == "SAME", reason
+    assert [one for one in report.left_out if "whole numbers" in one] == ([said] if said else [])
+
+
+def test_indefinite_matrices_without_an_answer_are_said(verdict: Compare) -> None:
+    right = (
+        "return torch.where(torch.linalg.cholesky_ex(x).info == 0, x.diagonal(dim1=1, dim2=2).log().sum(1), torch.inf)"
+    )
+    inputs = "[x @ x.mT + torch.eye(8) for x in torch.randn(1, 32, 8, 8)]"
+    got, reason, report = verdict(right, right, inputs)
+    assert got == "SAME", reason
+    assert "indefinite matrices, for which the reference's own answer is not finite" in report.left_out
 
 
 def test_an_answer_to_nan_that_is_another_but_right_is_said(verdict: Compare) -> None:

@@ -413,6 +413,11 @@ VARIATIONS = (
         outside=False,
         ties=True,
     ),
+    Variation(
+        "rare rows of integers",
+        "of integers and booleans, a row or two in another order: what takes some rows for all shows",
+        outside=False,
+    ),
 )
 MILDER = {
     variation.name: variation

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from .contents import LEAST, ORDERED, SQUARE, WIDEST, changed, few, like
+from .rare_rows import MOST_RARE, RARE, SAMPLED
 
 BLOCK = 2  # changes along a row of booleans that are one block
 MOSTLY = 0.9  # of a row's integers become one number
@@ -195,6 +196,25 @@ def uneven(values: Sequence[object], generator: torch.Generator) -> list[object]
         gone = (steps * ~stays).sum(-1, keepdim=True)
         steps = (steps * stays).scatter_add_(-1, longest, gone)
         out[i] = like(t, torch.cat([t[..., :1].long(), t[..., :1] + steps.cumsum(-1)], -1))
+    return changed(out, values)
+
+
+def rare_rows(values: Sequence[object], generator: torch.Generator) -> list[object]:
+    """Of integers and booleans, a row or two along the last axis in another order, none that is looked at where some stand for
+    all: the first, the last, those of a multiple of 8. Rows in order stay, and what belongs together."""
+    out = list(values)
+    for i, t, whole in _apart(values):
+        rows = whole.reshape(-1, t.shape[-1])
+        if t.dim() < 2 or t.shape[-1] < LEAST or len(rows) < SAMPLED + 2 or bool(_are_in_order(rows).any()):
+            continue
+        places = torch.randperm(len(rows) - 1, generator=generator, device=t.device)
+        places = places[places % SAMPLED != 0][: max(1, min(len(rows) // RARE, MOST_RARE))]
+        new = rows.clone()
+        for place in places.tolist():
+            order = torch.randperm(t.shape[-1], generator=generator, device=t.device)
+            new[place] = rows[place][order]
+        if not torch.equal(new, rows):
+            out[i] = like(t, new.view(whole.shape))
     return changed(out, values)
 
 

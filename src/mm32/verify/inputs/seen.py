@@ -25,6 +25,7 @@ from .contents import (
 from .integers import are_distinct_by_no_chance
 from .regrouped import BLOCK
 
+BYTES = (torch.uint8, torch.int8)  # whose whole range is what such data usually have
 MOST_STEADY = 1 << 24  # entries of an input of which it is noted whether it is always the same
 
 
@@ -55,6 +56,8 @@ class Seen:
                     self.values[i] = set()  # a mask of what is added to the first ones, say
                 if t.dtype in WIDEST and len(few_values(t) or range(NAMED + 1)) <= NAMED:
                     self.values[i] = set()  # kinds of boundaries, say
+                if t.dtype in BYTES:
+                    self.whole[i] = (math.inf, -math.inf)
                 if not _may_vary(t):
                     self.steady[i] = t.clone()
                     if t.is_floating_point():
@@ -121,9 +124,10 @@ class Seen:
 
     def unlike(self, inputs: Any) -> list[str]:
         """What no input has been in all that was compared, in words; `inputs`: the last ones."""
+        found = [leaf for _, leaf in leaves(inputs)]
         said = [
             f"input {i} other than {self._finer(i, of)}"
-            for i, (_, leaf) in enumerate(leaves(inputs))
+            for i, leaf in enumerate(found)
             if isinstance(leaf, Tensor) and (leaf.is_floating_point() or leaf.is_complex()) and (of := structure(leaf))
         ]
         for i, t in self.steady.items():
@@ -138,7 +142,8 @@ class Seen:
         said += ["lists among the inputs that are not empty"] if self.empty else []
         said += [f"input {i} other than {' and '.join(h)}" for i, h in self.arranged.items() if i not in self.steady]
         for i, (low, high) in self.whole.items():
-            if i not in self.steady and i not in self.values and math.isfinite(low + high):
+            of_all = i < len(found) and isinstance(found[i], Tensor) and _has_whole_range(found[i], low, high)
+            if i not in self.steady and i not in self.values and math.isfinite(low + high) and not of_all:
                 said.append(f"input {i} other than whole numbers from {low:g} to {high:g}")
         for i, seen in self.values.items():
             if i not in self.steady and seen:
@@ -149,6 +154,11 @@ class Seen:
 def _may_vary(t: Tensor) -> bool:
     """Whether it is an input that probes change, or one whose structure is told."""
     return is_data(t) or is_complex_data(t) or ((t.is_floating_point() or t.is_complex()) and bool(structure(t)))
+
+
+def _has_whole_range(t: Tensor, low: float, high: float) -> bool:
+    """Whether these are the ends of what its type holds."""
+    return t.dtype in BYTES and (low, high) == (torch.iinfo(t.dtype).min, torch.iinfo(t.dtype).max)
 
 
 def _number(t: Any) -> str:

@@ -399,6 +399,7 @@ SPECIAL: dict[str, Callable[[Sequence[object], torch.Generator], list[object]]] 
     "integers in other places": partial(regrouped.replaced, exchange=True),
     "repeated integers": regrouped.repeated,
     "equal pairs": regrouped.equal_pairs,
+    "rare rows of integers": regrouped.rare_rows,
     "narrow integers": regrouped.narrowed,
     "zeros among integers": regrouped.with_zeros,
     "sorted integers": regrouped.in_order,

@@ -103,6 +103,8 @@ class Probing:
         larger = [p for p in probes if p["name"] in LARGER]
         if larger and all(p.get("reason") == NOT_FINITE for p in larger) and len(skipped) <= len(applied):
             said.append("larger values, for which the reference's own answer is not finite")
+        if any(p["name"] == "indefinite" and p.get("reason") == NOT_FINITE for p in probes):
+            said.append("indefinite matrices, for which the reference's own answer is not finite")
         return said
 
     def _bits(self, applied: list[dict[str, Any]]) -> list[str]:
