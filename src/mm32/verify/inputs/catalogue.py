@@ -406,6 +406,7 @@ VARIATIONS = (
         "just below one",
         "of data between 0 and 1, rows close to 1: a memory that is cut short, where usual decays leave nothing, shows",
         outside=False,
+        equal=True,
     ),
     Variation(
         "equal pairs",

@@ -69,7 +69,7 @@ def with_zeros(values: Sequence[object], generator: torch.Generator) -> list[obj
     out = list(values)
     for i, t, whole in _apart(values):
         rows = whole.movedim(_longest(t), -1)
-        if t.dtype not in WIDEST or not bool((whole > 0).all()):
+        if t.dtype not in WIDEST or not bool((whole > 0).all()) or bool((whole == whole.amax()).all()):
             continue
         apart = 16
         if are_distinct(rows):

@@ -38,6 +38,7 @@ from .rows import CHANGES, kinds_of_rows
 
 SPREAD = 4.0  # of the logarithm of a product of numbers near 1
 KINDS, PEAKED = 5, 8.0  # of rows that add up to one; how many times as large the scores of peaked ones are
+JUST_BELOW = 1 - 2.0**-6  # what is closer to 1 has been seen there
 FAR = 16.0  # times the largest entry
 
 
@@ -241,14 +242,14 @@ def _alike_inputs(values: Sequence[object], generator: torch.Generator) -> list[
 
 
 def _just_below_one(values: Sequence[object], generator: torch.Generator) -> list[object]:
-    """Of data between 0 and 1 that reach neither (decays, say), a third of the rows, or of a vector's entries, is 1 - 2^-12 to
+    """Of data from above 0 to JUST_BELOW (decays, say), a third of the rows, or of a vector's entries, is 1 - 2^-12 to
     1 - 2^-5. Raises CannotVary, with nothing to report."""
     out = list(values)
     for i, t in enumerate(values):
         if not isinstance(t, Tensor) or not is_data(t) or not t.dim():
             continue
         low, high = (float(end) for end in t.aminmax())
-        if not 0 < low <= high < 1:
+        if not 0 < low <= high <= JUST_BELOW:
             continue
         size = torch.exp2(-5 - 7 * torch.rand(t.shape, generator=generator, device=t.device))
         some = few(t[..., :1] if t.dim() > 1 else t, 3, generator)
