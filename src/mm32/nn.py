@@ -360,8 +360,8 @@ def replace_linear(
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.GELU(), torch.nn.Linear(128, 8))
-        >>> [type(layer).__name__ for layer in mm32.replace_linear(model)]
-        ['Linear', 'Identity', 'Linear']
+        >>> mm32.replace_linear(model)[0].activation
+        'gelu'
     """
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"mm32.replace_linear takes a torch.nn.Module, got {type(model).__name__}")
