@@ -30,7 +30,7 @@ def case(one: doctest.DocTest) -> Any:
     return pytest.param(one, id=one.name, marks=pytest.mark.gpu if needs else ())
 
 
-@pytest.mark.parametrize("example", map(case, public()))
+@pytest.mark.parametrize("example", [case(one) for one in public()])
 def test_an_example_gives_what_it_says(example: doctest.DocTest) -> None:
     limit = mm32.workspace_limit()
     try:
