@@ -40,8 +40,8 @@ def test_the_shortcut_is_different() -> None:
     report = verify(FIRST / "distances.py", FIRST / "shortcut.py", trials=1, seed=1)
     assert report.verdict is Verdict.DIFFERENT
     assert report.trials[0]["same"]
-    # Several probes find it, the first of them by 1 or 2 %.
-    assert re.search(r"probe '(moderate|far below|offset)'", report.reason)
+    # Several probes find it, some of them by 1 or 2 %.
+    assert re.search(r"probe '(aligned|moderate|far below|offset)'", report.reason)
 
 
 @pytest.mark.slow
