@@ -147,10 +147,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         return
     workers = getattr(config.option, "tx", None)  # which have said what they took
     run.add({}, [], sum(os.times()[:2]) if workers else shares.used())
-    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not (
-        config.option.keyword or config.option.markexpr
-    )
-    alone = whole and not config.option.all and not torch.cuda.is_available()
+    alone = shares.whole(config) and not config.option.all and not torch.cuda.is_available()
     excess = run.excess(shares.record()) if alone else None
     if excess is not None:
         config.stash[EXCESS] = excess
@@ -179,6 +176,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
         }
         if outcomes["failed"] or outcomes["error"]:
             say(f"{shares.RECORD.name} is left as it was: tests failed", red=True)
+        elif not shares.whole(config):
+            say(f"{shares.RECORD.name} is left as it was: only some of the tests were asked for", red=True)
         else:
             run.write(outcomes, left_out, wall, workers)
             say(f"wrote {shares.RECORD}")

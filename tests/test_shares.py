@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -100,6 +101,29 @@ def test_only_far_more_than_recorded_is_too_much(made: dict[str, Any]) -> None:
     assert "the tests took 130 s of processors, more than 2 times the 44 s on record;" in (slower.excess(made) or "")
     slower.seconds = {name: seconds * 3 for name, seconds in slower.seconds.items()}
     assert "for a machine that is 3.0 times slower than it was" in (slower.excess(made) or "")
+
+
+@pytest.mark.parametrize(
+    ("asked", "all_of_them"),
+    [
+        ({}, True),
+        ({"keyword": "links"}, False),
+        ({"markexpr": "gpu"}, False),
+        ({"deselect": ["a"]}, False),
+        ({"lf": True}, False),
+    ],
+)
+def test_what_a_run_of_all_tests_is(asked: dict[str, Any], all_of_them: bool) -> None:
+    """Only such a run is held to the record, and recorded."""
+    options = {"keyword": "", "markexpr": "", "deselect": None, "lf": False} | asked
+    config: Any = SimpleNamespace(
+        option=SimpleNamespace(**options),
+        args_source=pytest.Config.ArgsSource.TESTPATHS,
+        ArgsSource=pytest.Config.ArgsSource,
+    )
+    assert shares.whole(config) == all_of_them
+    config.args_source = pytest.Config.ArgsSource.ARGS
+    assert not shares.whole(config)
 
 
 def test_a_step_that_fails_says_so(folder: Path) -> None:

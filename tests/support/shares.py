@@ -19,7 +19,10 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pytest
 
 ROOT = Path(__file__).parents[2]
 RECORD = Path(__file__).parents[1] / "record.json"
@@ -156,6 +159,14 @@ def record() -> dict[str, Any] | None:
 
 # ---------------------------------------------------------------------------------------------------------------------
 # A run
+
+
+def whole(config: pytest.Config) -> bool:
+    """Whether pytest was asked for all tests: for no file, name or mark."""
+    asked = (
+        config.option.keyword or config.option.markexpr or config.option.deselect or getattr(config.option, "lf", False)
+    )
+    return config.args_source is config.ArgsSource.TESTPATHS and not asked
 
 
 class Run:
