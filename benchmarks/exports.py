@@ -1,8 +1,8 @@
-"""Exports every kernel for the reference problems and verifies each file: python benchmarks/exports.py [-o FILE.json].
+"""Exports every kernel for the reference problems and verifies each file: python benchmarks/exports.py [-o FILE.json] [NAME...].
 
-Needs a CUDA device. A file takes about a minute, most of it for the compiler. With --part, several processes share the files;
-processes on one GPU take turns to measure. Prints one line for each file. Exits with 1 if any verdict is not "same", and with 2
-without a CUDA device.
+Needs a CUDA device. The files are one batch: each is built on the host, a minute of a core, while others are verified. With
+--store a run that was stopped goes on where it was. Prints one line for each file. Exits with 1 if any verdict is not "same", and
+with 2 without a CUDA device.
 """
 
 from __future__ import annotations
@@ -11,47 +11,62 @@ import argparse
 import itertools
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-import torch
+import verify_runs
 
-from mm32 import verify
 from mm32.bench import record
 from mm32.export import export
 from mm32.plan import KERNELS
+from mm32.verify import Verdict
+from mm32.verify.batch.jobs import Pair
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 PROBLEMS = {"tt": None, "nt": None, "tn": None, "nn": None, "tt_relu": "relu"}
-METHOD = "mm32 verify of each exported file; verdicts as its --json has them"
+SIZES = {"m": 2048, "n": 4096, "k": 8192}
+METHOD = "mm32 verify of each exported file, as one batch; verdicts as its --json has them"
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("-o", "--output", type=Path, help="write the verdicts as a record")
-    parser.add_argument("--kernels", default=",".join(KERNELS), metavar="NAME,...", help="of these kernels only")
-    parser.add_argument("--part", default="1/1", metavar="I/N", help="the I-th of N equal parts of the files")
-    options = parser.parse_args()
-    part, parts = (int(x) for x in options.part.split("/"))
-    if not torch.cuda.is_available():
+    parser.add_argument("kernels", nargs="*", metavar="KERNEL", help=f"default all: {', '.join(KERNELS)}")
+    verify_runs.add_options(parser)
+    options = parser.parse_args(arguments)
+    kernels = options.kernels or list(KERNELS)
+    if unknown := sorted(set(kernels) - set(KERNELS)):
+        parser.error(f"no kernel {', '.join(unknown)}: they are {', '.join(KERNELS)}")
+    if verify_runs.DEVICE != "cuda":
         print("benchmarks/exports.py needs a CUDA device; torch finds none here", file=sys.stderr)
         return 2
-    rows = {problem: {"case": problem, "results": {}} for problem in PROBLEMS}
+    found: dict[tuple[str, str], dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for kernel, problem in list(itertools.product(options.kernels.split(","), PROBLEMS))[part - 1 :: parts]:
+        pairs, of = [], {}
+        for kernel, problem in itertools.product(kernels, PROBLEMS):
             file = Path(folder) / f"{problem}_{kernel}.py"
-            file.write_text(export(problem[:2], m=2048, n=4096, k=8192, activation=PROBLEMS[problem], kernel=kernel))
-            report = verify.verify(EXAMPLES / f"matmul_{problem}.py", file)
+            file.write_text(export(problem[:2], **SIZES, activation=PROBLEMS[problem], kernel=kernel))
+            pairs.append(Pair(EXAMPLES / f"matmul_{problem}.py", file, file.name))
+            of[file.name] = problem, kernel
+        run = verify_runs.Run(options.limit, options.store, options.at_once)
+        for report in run.reports(pairs):
+            problem, kernel = of[Path(report.candidate).name]
             verdict = report.verdict
-            rows[problem]["results"][kernel] = {
-                "kernel": kernel,
-                "exit_code": verdict.exit_code,
-                "verdict": verdict.name,
-            }
-            print(f"{problem} {kernel}: exit code {verdict.exit_code}, {verdict.name}", flush=True)
-    if options.output:
-        record.write(options.output, record.make("exports", list(rows.values()), METHOD))
-    results = [result for row in rows.values() for result in row["results"].values()]
-    return int(not all(verify.Verdict[result["verdict"]].same for result in results))
+            result = {"kernel": kernel, "exit_code": verdict.exit_code, **verify_runs.outcome(report)}
+            found[problem, kernel] = result
+            print(verify_runs.line(f"{problem} {kernel}", result, verdict.same), flush=True)
+            if options.output:
+                record.write(options.output, record.make("exports", rows(found, kernels), METHOD))
+    print(f"{len(found)} of {len(pairs)} files verified in {run.seconds:.0f} s")
+    return int(run.over or not all(Verdict[result["verdict"]].same for result in found.values()))
+
+
+def rows(found: dict[tuple[str, str], dict[str, Any]], kernels: Sequence[str]) -> list[dict[str, Any]]:
+    """A row for each problem, its results in the order of `kernels`."""
+    return [
+        {"case": problem, "results": {k: found[problem, k] for k in kernels if (problem, k) in found}}
+        for problem in PROBLEMS
+    ]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""benchmarks/kernelbench.py, corpus.py and batch.py without a card: what they verify, in which order, and what their records say.
+"""kernelbench.py, corpus.py, batch.py and exports.py of benchmarks/ without a card: what they verify, in which order, what their
+records say.
 
 verify_many is a stub here, but for one run of what the batch is made of.
 """
@@ -412,3 +413,35 @@ def test_how_far_groups_of_processes_lie_apart() -> None:
     assert found["control"] == pytest.approx(0.02 / 2**0.5, rel=0.02)
     assert found["first_control"] == pytest.approx(1.02 ** (1 / 3))
     assert set(power.apart([]).values()) == {None}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# exports.py
+
+
+def test_exported_files_are_one_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A card is not asked for: what the record has of each problem and kernel, and that a wrong one is not passed over."""
+    exports = load("exports")
+    monkeypatch.setattr(exports.verify_runs, "DEVICE", "cuda")
+    out = tmp_path / "out.json"
+    for wrong, code in ((None, 0), ("nt_dot.py", 1)):
+        given = {str(wrong): Verdict.DIFFERENT, "tt_naive.py": Verdict.SLOWER}
+        stub = Stub(lambda name, script, given=given: given.get(name, Verdict.FASTER))
+        monkeypatch.setattr(verify, "verify_many", stub)
+        assert exports.main(["naive", "dot", "-o", str(out)]) == code
+        made = json.loads(out.read_text())
+        assert {row["case"]: list(row["results"]) for row in made["rows"]} == {
+            key: ["naive", "dot"] for key in exports.PROBLEMS
+        }
+        assert set(made["kernels"]) == {"naive", "dot"}
+        assert made["rows"][0]["results"]["naive"]["verdict"] == "SLOWER"
+        assert (
+            made["rows"][1]["results"]["dot"]["exit_code"] == (Verdict.DIFFERENT if wrong else Verdict.FASTER).exit_code
+        )
+    assert [pair.reference.name for pair in stub.pairs[:5]] == [f"matmul_{problem}.py" for problem in exports.PROBLEMS]
+
+
+def test_exports_name_a_kernel_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        load("exports").main(["fast"])
+    assert "no kernel fast: they are naive," in capsys.readouterr().err

@@ -3,10 +3,10 @@
 // no operand is read before it is multiplied.
 //
 // Two consumer warpgroups multiply. With TILE_M = 128 each has 64 rows of the tile; with 64 they take turns at K-blocks, or with
-// ALTERNATE at tiles: one stores while the other multiplies. Each warp copies its own 16 rows of A to shared memory (emulated/raw_tile.cuh), splits them in registers, and
-// multiplies from there. A third warpgroup copies, splits and stores B in a ring of STAGES, where wgmma reads it. Sums are promoted
-// every 32 of K, the six products of 32 smallest first. With CLUSTER > 1 the blocks of a cluster share K. Sums meet in shared
-// memory, each block adds up some rows of the tile in a fixed order, and stores them.
+// ALTERNATE at tiles: one stores while the other multiplies. Each warp copies its own 16 rows of A to shared memory
+// (emulated/raw_tile.cuh), splits them in registers, and multiplies from there. A third warpgroup copies, splits and stores B in a
+// ring of STAGES, where wgmma reads it. Sums are promoted every 32 of K, the six products of 32 smallest first. With CLUSTER > 1 the
+// blocks of a cluster share K. Sums meet in shared memory, each block adds up some rows of the tile in a fixed order, and stores them.
 //
 // What bf16x6 cannot carry is noticed at the end. Elements so small that fp32 does not hold all bits of a product are known from the
 // least element that a warp has met; where a sum is so small that it matters, the tile is computed again by multiply-adds, when all

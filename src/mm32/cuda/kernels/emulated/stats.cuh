@@ -13,11 +13,11 @@ constexpr unsigned EXACT = 1, STEEP = 2, UNSEEN = 4, MEAGER = 8, OUTLIER = 16;
 // also where one row is flat and the other steep.
 constexpr int LEVEL = 5, LEVELS = 4;
 
-// What RowStats::scale holds: the exponent; of a row that was read whole, about how many of its sampled elements are small with a scaled lo; the
-// level; and flags. EXACT: the exponent comes from the whole row. MEAGER: by the sample, hardly an element is not small, but some are. STEEP: the row is accepted with few rows of the other
-// operand only, and is recomputed by itself. OUTLIER: one or two of its elements may make the whole sum; few such rows are recomputed by
-// themselves. UNSEEN: a row of zeros, or one whose sample is not finite. In a call with a scaled lo, rows that are not exact have an
-// exponent lower by ROOM.
+// What RowStats::scale holds: the exponent; of a row that was read whole, about how many of its sampled elements are small with a
+// scaled lo; the level; and flags. EXACT: the exponent comes from the whole row. MEAGER: by the sample, hardly an element is not small,
+// but some are. STEEP: the row is accepted with few rows of the other operand only, and is recomputed by itself. OUTLIER: one or two of
+// its elements may make the whole sum; few such rows are recomputed by themselves. UNSEEN: a row of zeros, or one whose sample is not
+// finite. In a call with a scaled lo, rows that are not exact have an exponent lower by ROOM.
 constexpr int ROOM = 5;
 struct Scale {
     unsigned word;
