@@ -33,6 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("kernels", nargs="*", metavar="KERNEL", help=f"default all: {', '.join(KERNELS)}")
     verify_runs.add_options(parser)
+    parser.add_argument(
+        "--builders", type=int, metavar="N", help="files that are built at once; default as batches have it"
+    )
     options = parser.parse_args(arguments)
     kernels = options.kernels or list(KERNELS)
     if unknown := sorted(set(kernels) - set(KERNELS)):
@@ -48,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file.write_text(export(problem[:2], **SIZES, activation=PROBLEMS[problem], kernel=kernel))
             pairs.append(Pair(EXAMPLES / f"matmul_{problem}.py", file, file.name))
             of[file.name] = problem, kernel
-        run = verify_runs.Run(options.limit, options.store, options.at_once)
+        run = verify_runs.Run(options.limit, options.store, options.at_once, builders=options.builders)
         for report in run.reports(pairs):
             problem, kernel = of[Path(report.candidate).name]
             verdict = report.verdict
