@@ -1,7 +1,7 @@
 """Rates simt's main loop by its SASS, without a card: python benchmarks/sass.py [--tile MxN] [--arch ARCH].
 
 Prints a line for each form: register-bank cycles of an FMA, by how many instructions reads of shared memory come too late, and
-the instructions of the loop. Fewer of each is faster on the H200 (docs/kernels-log.md, "simt: what was tried"). Compare forms of
+the instructions of the loop. Fewer of each is faster on the H200 (docs/log/kernels.md, "simt: what was tried"). Compare forms of
 one tile, or orders of FMAs, with the compiler that will be used. Needs nvdisasm, of the CUDA toolkit, in the PATH.
 """
 

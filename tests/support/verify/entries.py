@@ -8,8 +8,8 @@ pass says why, in a line `passes: REASON`: its test is expected to fail, and fai
 
 A name's first letter says where a file comes from: p, t, j from those who knew the tool (processes and pages; clocks, caches and
 streams; arithmetic and semantics); other letters each from one attack or one class of candidates, by people who did not
-(docs/attacks.md has them in order), l and q from scans and from CUDA as it is written. A new file takes a new letter, or that of
-its class, and what it computes is in references/ under the same letter.
+(docs/log/attacks.md has them in order), l and q from scans and from CUDA as it is written. A new file takes a new letter, or
+that of its class, and what it computes is in references/ under the same letter.
 """
 
 from __future__ import annotations
