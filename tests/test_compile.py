@@ -509,3 +509,37 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert compiler.cache_dir() == tmp_path / "home" / ".cache" / "mm32" / "cubins"
+
+
+def test_tokens_are_those_of_the_code() -> None:
+    code = """
+#define TWO \\
+  2  // of what
+
+int f(int x) {  // how
+  asm("// %0" : "+r"(x)); /* two
+  lines */ return x - '/' * TWO;
+}
+"""
+    same = """# define TWO 2
+int f(int x)
+{
+    asm("// %0"
+        : "+r"(x));
+    return x -
+           '/' * TWO;
+}"""
+    bare = '\n # define TWO 2 \n int f ( int x ) { asm ( "// %0" : "+r" ( x ) ) ; return x - \'/\' * TWO ; }'
+    assert compiler.tokens(code) == compiler.tokens(same) == bare
+    for old, new in (
+        ("%0", "%1"),
+        ("x - ", "x-- - "),
+        ("int x", "intx"),
+        ("  2 ", "  3 "),
+        ("// how", "x /"),
+        ("/* two", ""),
+    ):
+        assert compiler.tokens(code.replace(old, new)) != bare, (old, new)
+    for old, new in (("// how", "// else"), ("two", "2"), ("int x", "int  x"), ("asm(", "\n\nasm (")):
+        assert compiler.tokens(code.replace(old, new)) == bare, (old, new)
+    assert compiler.tokens("#if A\nb\n#endif") != compiler.tokens("#if A b\n#endif")

@@ -134,3 +134,16 @@ def test_tests_share_by_modules_that_are_no_tests() -> None:
     assert len(tests) > 80
     found = re.compile(r"^\s*(?:from|import) (?:verify\.)?test_\w+", re.M)
     assert sorted(p.name for p in tests if found.search(p.read_text())) == []
+
+
+def test_device_code_has_the_columns_of_the_rest() -> None:
+    """ruff holds the Python to 130."""
+    sources = [path for path in (ROOT / "src").rglob("*.cu*") if path.suffix in (".cu", ".cuh")]
+    assert len(sources) > 40
+    long = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in sources
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if len(line) > 130
+    ]
+    assert long == []

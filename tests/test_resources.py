@@ -129,8 +129,8 @@ COMPILER = ".".join(VERSION.split(".")[:2])
 
 @functools.cache
 def code(source: str) -> str:
-    """A source and its headers as the compiler sees them: without comments and empty lines."""
-    return re.sub(r"\n\s*\n", "\n", re.sub(r"[ \t]*//.*", "", compiler.full_source(source)))
+    """A source and its headers as the compiler sees them."""
+    return compiler.tokens(compiler.full_source(source))
 
 
 def digest(form: Form, arch: str, version: str) -> str:

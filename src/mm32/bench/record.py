@@ -30,9 +30,6 @@ SOURCES = {
     "tensorcore": ("emulated/pack.cu", "emulated/tensorcore.cu", "common/reduce.cu", "emulated/fallback.cu"),
 }
 
-# Or a string or a character, in which "//" begins none.
-CUDA_COMMENT = re.compile(r""" "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])+' | //[^\n]* | /\*.*?\*/ """, re.S | re.X)
-
 VERDICTS = ("batch", "corpus", "kernelbench", "power")  # names of records of verdicts, by mm32.verify
 VERIFY = Path(__file__).parents[1] / "verify"
 TOLD = ("html/", "page.py", "judging/diagnosis.py", "judging/picture.py")  # how an outcome is told, in that folder
@@ -40,17 +37,11 @@ TOLD = ("html/", "page.py", "judging/diagnosis.py", "judging/picture.py")  # how
 
 @functools.cache
 def kernel_hash(kernel: str) -> str:
-    """The hash of a kernel's sources with all they include: comments and blank lines make no record old."""
+    """The hash of a kernel's sources with all they include. Comments and line breaks make no record old."""
     digest = hashlib.sha256()
     for source in SOURCES[kernel]:
-        digest.update(f"{cuda_without_comments(compiler.full_source(source))}\0".encode())
+        digest.update(f"{compiler.tokens(compiler.full_source(source))}\0".encode())
     return digest.hexdigest()[:16]
-
-
-def cuda_without_comments(source: str) -> str:
-    """A CUDA source without comments, blank lines and spaces that end lines. Raw strings are not known."""
-    kept = re.sub(CUDA_COMMENT, lambda found: " " if found[0].startswith("/") else found[0], source)
-    return "\n".join(line.rstrip() for line in kept.splitlines() if line.strip())
 
 
 def verify_hash() -> str:

@@ -83,6 +83,31 @@ def full_source(source: str) -> str:
     return expand(source)
 
 
+TOKEN = re.compile(
+    r"""
+    "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])+'     # a string, a character: "//" in them begins no comment
+    | //[^\n]* | /\*.*?\*/                         # comments
+    | \\\n | \n[ \t]*\# | \n                       # a line that goes on; one for the preprocessor; any other line's end
+    | [\w.]+ | [-+*%&|^<>=!:]+ | [ \t]+ | .         # words and numbers, operators, spaces, all else by itself
+    """,
+    re.S | re.X,
+)
+
+
+def tokens(text: str) -> str:
+    """A kernel's text without what does not change the code: comments, line breaks, indentation. Tokens are one space
+    apart, and lines for the preprocessor stay lines. Raw strings are not known."""
+    kept, directive = [], False
+    for token in TOKEN.findall(f"\n{text}"):
+        if token.startswith("\n"):
+            begins = token.endswith("#")
+            kept += ["\n"] * (directive or begins) + ["#"] * begins
+            directive = begins
+        elif not token.isspace() and not token.startswith(("//", "/*", "\\\n")):
+            kept.append(token)
+    return " ".join(kept)
+
+
 @functools.cache
 def _package() -> importlib.metadata.Distribution | None:
     """The package that holds NVRTC, where exactly one does."""

@@ -5,8 +5,8 @@
 #include "ptx/words.cuh"
 #include "ptx/named_barriers.cuh"
 
-// ROWS x COLUMNS sums by THREADS threads, the first ones of the block. K is copied in slices through registers to shared memory, where a
-// slice lies as [k][row]; the next one is under way meanwhile. Sums are promoted at every slice.
+// ROWS x COLUMNS sums by THREADS threads, the first ones of the block. K is copied in slices through registers to shared memory,
+// where a slice lies as [k][row]; the next one is under way meanwhile. Sums are promoted at every slice.
 template <int ROWS, int COLUMNS, int THREADS>
 struct Again {
     static constexpr int OWN = ROWS * COLUMNS / THREADS;  // sums of a thread: OWN_ROWS x OWN_COLUMNS
@@ -29,7 +29,8 @@ struct Again {
         // A thread's first. Along K eight threads read 32 bytes; neighbouring ones write different banks both ways.
         static __device__ __forceinline__ int2 first(const Operand& from) {
             const int t = threadIdx.x;
-            return from.k_stride == 1 ? make_int2(t / 8 % ROW_STEP, t % 8 + t / (8 * ROW_STEP) * 8) : make_int2(t % ROW_STEP, t / ROW_STEP);
+            return from.k_stride == 1 ? make_int2(t / 8 % ROW_STEP, t % 8 + t / (8 * ROW_STEP) * 8)
+                                      : make_int2(t % ROW_STEP, t / ROW_STEP);
         }
         __device__ __forceinline__ void load(const Operand& from, long long k0, long long k) {
             const int2 at = first(from);
@@ -54,7 +55,8 @@ struct Again {
     // a, b: from the tile's first row and column on; their `rows` are what exists. `shared`: BYTES, a multiple of 16.
     // `stored(row, column, sum)` is called for what exists.
     template <typename Stored>
-    static __device__ __forceinline__ void multiply(const Operand& a, const Operand& b, long long k, unsigned shared, Stored stored) {
+    static __device__ __forceinline__ void multiply(const Operand& a, const Operand& b, long long k, unsigned shared,
+                                                    Stored stored) {
         const int row0 = threadIdx.x / ACROSS * OWN_ROWS, column0 = threadIdx.x % ACROSS * OWN_COLUMNS;
         const unsigned of_b = shared + SLICE * Slice<ROWS>::STEP * 4;
         Slice<ROWS> next_a;

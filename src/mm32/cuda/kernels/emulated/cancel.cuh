@@ -1,12 +1,13 @@
-// Cancellation: whether the sums of C cancel term by term, so that another tier must compute it. docs/numerics.md has the argument.
+// Cancellation: whether the sums of C cancel term by term, so that another tier must compute it. docs/numerics.md has the
+// argument.
 //
 // If the terms of the sums have random signs, the sum of the squares of C is about that of the squares of all terms,
-// P = sum over k of |A's column k|^2 |B's row k|^2; if they have one sign, it is up to K times that. Where it is far below P, fp32's
-// partial sums stay small and so do its errors, while the errors of fp16x3 are relative to the terms. Of 65 families of data the
-// root of the ratio was below 0.15 or above 0.8.
+// P = sum over k of |A's column k|^2 |B's row k|^2; if they have one sign, it is up to K times that. Where it is far below P,
+// fp32's partial sums stay small and so do its errors, while the errors of fp16x3 are relative to the terms. Of 65 families of
+// data the root of the ratio was below 0.15 or above 0.8.
 // - mm32_scale adds up the squares of each operand's elements at the sampled places of K, of the rows that are watched.
-// - mm32_tensorcore makes of them the least sum of squares that is not cancellation, and adds up the squares of C as it stores it;
-//   with split-K, of each part of K, which cancels too where term after term does.
+// - mm32_tensorcore makes of them the least sum of squares that is not cancellation, and adds up the squares of C as it stores
+//   it; with split-K, of each part of K, which cancels too where term after term does.
 // - The launch after it compares: mm32_pack of the lower tier, or without one mm32_fallback.
 #pragma once
 #include "emulated/panels.cuh"
@@ -14,9 +15,10 @@
 
 constexpr float CANCELS = 0.5f;  // of the root of P
 
-// Estimates P, of what is watched of C, from the sampled places of K. Each of the 8 runs of places gives an estimate; of them the fourth
-// smallest counts, because the mass of operands that decay along K is in one run. What the samples hold by themselves is a bound from
-// below. By WARPS warps of one block, which synchronise at named barrier BARRIER. `memory`: 1 KB of shared memory, aligned to 16 bytes.
+// Estimates P, of what is watched of C, from the sampled places of K. Each of the 8 runs of places gives an estimate; of them the
+// fourth smallest counts, because the mass of operands that decay along K is in one run. What the samples hold by themselves is a
+// bound from below. By WARPS warps of one block, which synchronise at named barrier BARRIER. `memory`: 1 KB of shared memory,
+// aligned to 16 bytes.
 template <int WARPS, int BARRIER>
 __device__ __forceinline__ void find_least_power(const Params& s, int thread, float* memory) {
     const auto synchronize = [] { sync_at<BARRIER, 32 * WARPS>(); };
@@ -61,10 +63,12 @@ __device__ __forceinline__ void find_least_power(const Params& s, int thread, fl
     const unsigned fourth = __ballot_sync(~0u, below == 3);
     if (s.p.k > SAMPLES && fourth) all = fmaxf(all, __shfl_sync(~0u, run, __ffs(fourth) - 1) * ((float)s.p.k / RUN));
     const float least = CANCELS * CANCELS * all * ((float)s.p.batches / ((float)s.matrices[0] * (float)s.matrices[1]));
-    if (lane == 0) s.decision->least_power = least > 0x1p-100f && least < 0x1p120f ? least : 0.f;  // elsewhere squares leave fp32's range
+    if (lane == 0)
+        s.decision->least_power = least > 0x1p-100f && least < 0x1p120f ? least : 0.f;  // elsewhere squares leave fp32's range
 }
 
-// In the launch after the multiply, if the tier is still FIRST_TIER. For whole warps: all find the same, by the same order of sums.
+// In the launch after the multiply, if the tier is still FIRST_TIER. For whole warps: all find the same, by the same order of
+// sums.
 __device__ __forceinline__ bool cancels(const Decision& decision) {
     const float least = decision.least_power;
     if (!(least > 0.f)) return false;

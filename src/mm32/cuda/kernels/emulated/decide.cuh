@@ -71,10 +71,12 @@ __device__ __forceinline__ void load_partners(const Params& s, int thread, const
     any_of<THREADS>(false);
 }
 
-// Whether a row, which is not alone, is not accepted with at least half of PARTNERS rows of the other operand; one that was read whole
-// (it is exact, and not because the samples are all of it) not even if its largest element met elements that are big in these.
+// Whether a row, which is not alone, is not accepted with at least half of PARTNERS rows of the other operand; one that was read
+// whole (it is exact, and not because the samples are all of it) not even if its largest element met elements that are big in
+// these.
 __device__ __forceinline__ bool is_steep(const TestedRow& x, bool exact, int side, const AcceptTest& test, const Deciding& d) {
-    if (PLANES != 2 || !test.required || x.small == 0.f || test.accept(as_group(x, test.k), d.worst_partner[1 - side])) return false;
+    if (PLANES != 2 || !test.required || x.small == 0.f || test.accept(as_group(x, test.k), d.worst_partner[1 - side]))
+        return false;
     const bool read_whole = exact && test.k > SAMPLES;
     int rejected = 0;
 #pragma unroll 1
@@ -96,14 +98,16 @@ __device__ __forceinline__ void count_rows(bool yes, unsigned row, unsigned& cou
     if (yes && place < LISTED) listed[place] = row;
 }
 
-// Reduces the stats of 32 rows, which are complete, to those of their group: part `unit` % REDUCERS of a tile of READY_ROWS. By one
-// warp. With STEEP_ROWS it also marks the rows that are steep: the stats of the other operand are then complete too, and `d` has
-// partners.
+// Reduces the stats of 32 rows, which are complete, to those of their group: part `unit` % REDUCERS of a tile of READY_ROWS. By
+// one warp. With STEEP_ROWS it also marks the rows that are steep: the stats of the other operand are then complete too, and `d`
+// has partners.
 constexpr int REDUCERS = READY_ROWS / 32;
 template <bool STEEP_ROWS>
-__device__ __forceinline__ void reduce_rows(const Params& s, int side, long long unit, const AcceptTest& test, const Deciding& d) {
+__device__ __forceinline__ void reduce_rows(const Params& s, int side, long long unit, const AcceptTest& test,
+                                            const Deciding& d) {
     const long long rows = side ? s.p.n : s.p.m, per_matrix = ceil_div(rows, READY_ROWS), tile = unit / REDUCERS;
-    const long long matrix = tile / per_matrix, row = (tile - matrix * per_matrix) * READY_ROWS + unit % REDUCERS * 32 + threadIdx.x % 32;
+    const long long matrix = tile / per_matrix,
+                    row = (tile - matrix * per_matrix) * READY_ROWS + unit % REDUCERS * 32 + threadIdx.x % 32;
     if (row - threadIdx.x % 32 >= rows) return;
     RowStats* const at = s.stats[side] + matrix * rows + row;
     GroupStats worst = NOTHING_SEEN;
@@ -115,7 +119,8 @@ __device__ __forceinline__ void reduce_rows(const Params& s, int side, long long
         worst = as_group(x, test.k);
         not_finite = is_not_finite(stats), out_of_range = !(x.largest <= LARGEST_BF16X6);
         alone = test.alone(x, Scale{stats.scale}.flags());
-        if (STEEP_ROWS && !alone && is_steep(x, Scale{stats.scale}.flags() & EXACT, side, test, d)) at->scale |= STEEP << 24, alone = true;
+        if (STEEP_ROWS && !alone && is_steep(x, Scale{stats.scale}.flags() & EXACT, side, test, d))
+            at->scale |= STEEP << 24, alone = true;
         outlier = PLANES == 2 && test.required && !alone && Scale{stats.scale}.flags() & OUTLIER;
     }
     worst.worsen_by_warp();
@@ -139,7 +144,8 @@ __device__ __forceinline__ void mark_steep_rows(const Params& s, int side, int t
     for (long long i = thread; i < rows; i += THREADS) {
         const RowStats stats = load_stats(all + i);
         const TestedRow x = test.see(stats);
-        if (test.alone(x, Scale{stats.scale}.flags()) || !is_steep(x, Scale{stats.scale}.flags() & EXACT, side, test, d)) continue;
+        if (test.alone(x, Scale{stats.scale}.flags()) || !is_steep(x, Scale{stats.scale}.flags() & EXACT, side, test, d))
+            continue;
         all[i].scale |= STEEP << 24;
         const unsigned place = atomicAdd(&s.decision->alone[side], 1u);
         if (place < LISTED) s.decision->listed[0][side][place] = (unsigned)i;
@@ -154,8 +160,8 @@ __device__ __forceinline__ bool is_more_than(unsigned count, long long rows, int
 }
 constexpr int ALONE_IN = 256, ALONE_AT_LEAST = 8;
 
-// Whether there are outliers, but few, which are then counted and listed among the rows that are alone. Where they are many, sums of all
-// other rows round no better. The same in all THREADS threads that decide.
+// Whether there are outliers, but few, which are then counted and listed among the rows that are alone. Where they are many, sums
+// of all other rows round no better. The same in all THREADS threads that decide.
 template <int THREADS>
 __device__ __forceinline__ bool count_outliers(const Params& s, int thread) {
     Decision& decision = *s.decision;
@@ -176,9 +182,10 @@ __device__ __forceinline__ bool count_outliers(const Params& s, int thread) {
     return true;
 }
 
-// Tests all pairs of some tiles of C; returns whether a tile has more than MOST_PAIRS that are not accepted. Rows that mm32_fallback
-// recomputes alone do not count. Where the samples reject more, each thread looks up the term of the first pair that it has rejected: how
-// many of these fail says how many of all do. One after another, all of them would take until the multiply is over.
+// Tests all pairs of some tiles of C; returns whether a tile has more than MOST_PAIRS that are not accepted. Rows that
+// mm32_fallback recomputes alone do not count. Where the samples reject more, each thread looks up the term of the first pair
+// that it has rejected: how many of these fail says how many of all do. One after another, all of them would take until the
+// multiply is over.
 template <int THREADS>
 __device__ __forceinline__ bool any_rejected_tile(const Params& s, int thread, const AcceptTest& test, Deciding& d) {
     const long long tiles = tiles_of<TRIED_M, TRIED_N>(s.p);
@@ -215,7 +222,8 @@ __device__ __forceinline__ bool any_rejected_tile(const Params& s, int thread, c
                 // The column is read again: kept, it would cost the loop above registers.
                 const TestedRow column = see_row(s, 1, packed_matrix(s, 1, tile.matrix) * s.p.n + n, test);
                 atomicAdd(&d.looked_up, 1u);
-                if (!test.accept(d.rows[r], column, largest_term(of_a, tile.m0 + r, d.rows[r], of_b, n, column))) atomicAdd(&d.failed, 1u);
+                if (!test.accept(d.rows[r], column, largest_term(of_a, tile.m0 + r, d.rows[r], of_b, n, column)))
+                    atomicAdd(&d.failed, 1u);
             }
             any_of<THREADS>(false);
         }
@@ -227,11 +235,11 @@ __device__ __forceinline__ bool any_rejected_tile(const Params& s, int thread, c
 }
 
 // The accept test, by THREADS threads of one block. First all rows at once, as if one row had the worst of all; then by groups of
-// rows, every group of A with every group of B that it meets in C: not testing all pairs of rows saved 12 of 662 us (2048 x 8192 x
-// 4096). If a pair of groups is not accepted, rows and pieces of C are tested. mm32_fallback recomputes what fails, or, if that is
-// more than a few tiles and rows, the next tier computes everything.
-// LOWER_TIER: there is such a tier. MARK: steep rows have not been marked yet. BOTH_PREPACKED: each operand was packed by itself, and
-// if lo was scaled in one alone, their panels do not belong together: a lower tier reads the operands themselves.
+// rows, every group of A with every group of B that it meets in C: not testing all pairs of rows saved 12 of 662 us (2048 x 8192
+// x 4096). If a pair of groups is not accepted, rows and pieces of C are tested. mm32_fallback recomputes what fails, or, if that
+// is more than a few tiles and rows, the next tier computes everything.
+// LOWER_TIER: there is such a tier. MARK: steep rows have not been marked yet. BOTH_PREPACKED: each operand was packed by itself,
+// and if lo was scaled in one alone, their panels do not belong together: a lower tier reads the operands themselves.
 template <int THREADS, bool LOWER_TIER, bool MARK, bool BOTH_PREPACKED>
 __device__ __forceinline__ void decide(const Params& s, int thread, bool scaled_lo, Deciding& d) {
     constexpr bool LOWER = PLANES == 3 && MM32_GUARDED;  // what the first tier observed is still there
@@ -258,7 +266,8 @@ __device__ __forceinline__ void decide(const Params& s, int thread, bool scaled_
         if (s.matrices[0] > 1 && s.matrices[1] > 1) {  // a group of A meets only those of B that hold rows of the same matrices
             const unsigned tiles_m = (unsigned)ceil_div(s.p.m, READY_ROWS), tiles_n = (unsigned)ceil_div(s.p.n, READY_ROWS);
             for (int in_a = thread; in_a < a_count; in_a += THREADS) {
-                const unsigned first = ((unsigned)in_a << a_shift) / tiles_m, last = (((unsigned)in_a + 1 << a_shift) - 1) / tiles_m;
+                const unsigned first = ((unsigned)in_a << a_shift) / tiles_m,
+                               last = (((unsigned)in_a + 1 << a_shift) - 1) / tiles_m;
                 const int end = (int)min((long long)b_count, (((last + 1LL) * tiles_n - 1) >> b_shift) + 1);
                 for (int in_b = (int)((long long)first * tiles_n >> b_shift); in_b < end; in_b++) try_groups(in_a, in_b);
             }

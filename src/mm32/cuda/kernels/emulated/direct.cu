@@ -1,17 +1,18 @@
-// direct: C by wgmma in one launch, for products that are too small for others to be worth it. Each block splits what it reads into
-// bf16 hi, mid and lo (bf16x6), which hold all 24 bits at fp32's own exponents: so there are no scales, nothing is decided, and
-// no operand is read before it is multiplied.
+// direct: C by wgmma in one launch, for products that are too small for others to be worth it. Each block splits what it reads
+// into bf16 hi, mid and lo (bf16x6), which hold all 24 bits at fp32's own exponents: so there are no scales, nothing is decided,
+// and no operand is read before it is multiplied.
 //
 // Two consumer warpgroups multiply. With TILE_M = 128 each has 64 rows of the tile; with 64 they take turns at K-blocks, or with
 // ALTERNATE at tiles: one stores while the other multiplies. Each warp copies its own 16 rows of A to shared memory
-// (emulated/raw_tile.cuh), splits them in registers, and multiplies from there. A third warpgroup copies, splits and stores B in a
-// ring of STAGES, where wgmma reads it. Sums are promoted every 32 of K, the six products of 32 smallest first. With CLUSTER > 1 the
-// blocks of a cluster share K. Sums meet in shared memory, each block adds up some rows of the tile in a fixed order, and stores them.
+// (emulated/raw_tile.cuh), splits them in registers, and multiplies from there. A third warpgroup copies, splits and stores B in
+// a ring of STAGES, where wgmma reads it. Sums are promoted every 32 of K, the six products of 32 smallest first. With CLUSTER >
+// 1 the blocks of a cluster share K. Sums meet in shared memory, each block adds up some rows of the tile in a fixed order, and
+// stores them.
 //
-// What bf16x6 cannot carry is noticed at the end. Elements so small that fp32 does not hold all bits of a product are known from the
-// least element that a warp has met; where a sum is so small that it matters, the tile is computed again by multiply-adds, when all
-// others are done (emulated/again.cuh). NaN and Inf make the sum NaN or Inf; such sums are made of the few terms that decide them
-// (emulated/nonfinite.cuh).
+// What bf16x6 cannot carry is noticed at the end. Elements so small that fp32 does not hold all bits of a product are known from
+// the least element that a warp has met; where a sum is so small that it matters, the tile is computed again by multiply-adds,
+// when all others are done (emulated/again.cuh). NaN and Inf make the sum NaN or Inf; such sums are made of the few terms that
+// decide them (emulated/nonfinite.cuh).
 //
 // Launch: min(multiprocessors / CLUSTER, tiles) clusters of CLUSTER blocks of 384 threads (grid-stride loop over tiles).
 // Dynamic shared memory: STAGES * STAGE + A_RAW + B_RAW + 1024 bytes (plan/direct.py). Registers: 168 at launch; after that
@@ -58,13 +59,14 @@ static_assert(!ALTERNATE || (TILE_M == 64 && CLUSTER == 1));
 constexpr bool KEPT = MM32_KEPT;
 static_assert(!KEPT || ALTERNATE);
 constexpr bool APART = ALTERNATE && !KEPT;  // K-blocks of B are of one group
-// Whether a K-block's least element of A meets that of those before only when its products are there. It shortens the chain that a tile is
-// where K is one K-block of 32 (32768 x 32 x 32768: 6 %).
+// Whether a K-block's least element of A meets that of those before only when its products are there. It shortens the chain that
+// a tile is where K is one K-block of 32 (32768 x 32 x 32768: 6 %).
 constexpr bool LEAST_APART = KEPT && HALVES == 1;
 constexpr int GROUPS = 128 / TILE_M;            // consumer warpgroups that have the same rows of a tile, or alternate
 constexpr int TURNS = ALTERNATE ? 1 : GROUPS;   // those that take turns at K-blocks
 constexpr int SHARERS = TURNS * CLUSTER;        // warps whose sums make an element of C
-// Raw tiles of a K-block of B that a producer warp has; the warps that have a K-block together, and how many such teams take turns.
+// Raw tiles of a K-block of B that a producer warp has; the warps that have a K-block together, and how many such teams take
+// turns.
 constexpr int PRODUCER_TILES = TILE_N / 16 > PRODUCERS ? TILE_N / 16 / PRODUCERS : 1;
 constexpr int TEAM = TILE_N / 16 / PRODUCER_TILES, TEAMS = PRODUCERS / TEAM;
 static_assert(STAGES % TEAMS == 0);  // a stage is of one team: barriers tell a turn from the next one alone
@@ -74,15 +76,15 @@ using RawB = RawTile<MM32_B_LOAD, BLOCK_K>;
 constexpr int B_ROWS = TILE_N >= 64 && RawB::ALONG_ROWS;  // wgmma's operands along rows are 64 wide
 constexpr bool SWAPPED = MM32_SWAPPED;
 
-// Each consumer warp has two raw tiles. Its sums leave through the same memory: all at once where they meet others'; otherwise 64 columns
-// at a time through the second, while the first is filled for the next tile.
+// Each consumer warp has two raw tiles. Its sums leave through the same memory: all at once where they meet others'; otherwise 64
+// columns at a time through the second, while the first is filled for the next tile.
 constexpr int AT_ONCE = SHARERS > 1 || TILE_N < 64 ? TILE_N : 64;
 constexpr int A_WARP = 2 * RawA::BYTES, A_RAW = WARPS * A_WARP, B_WARP = PRODUCER_SLOTS * RawB::BYTES, B_RAW = PRODUCERS * B_WARP;
 constexpr int SUMS = SHARERS > 1 ? 0 : RawA::BYTES;  // where a warp's sums begin
 static_assert(A_WARP - SUMS >= 16 * AT_ONCE * 4);
 
-// Magnitudes that decide whether bf16x6 holds all bits of a sum. least: of the elements but zeros, twice the bits of the least, less
-// one; NONE where there are only zeros. most: of their hi numbers, as bits.
+// Magnitudes that decide whether bf16x6 holds all bits of a sum. least: of the elements but zeros, twice the bits of the least,
+// less one; NONE where there are only zeros. most: of their hi numbers, as bits.
 constexpr unsigned NONE = ~0u, INFINITE = 0x7f80;
 // `two` is 2, which the compiler does not know: multiply-adds leave the pipe free that conversions and minima are bound by.
 __device__ __forceinline__ unsigned smaller(unsigned least, float x, float y, unsigned two) {
@@ -115,13 +117,17 @@ struct __align__(16) Met {
 };
 
 // The element of which `least` tells.
-__device__ __forceinline__ float element_of(unsigned least) { return least == NONE ? __int_as_float(0x7f800000) : __uint_as_float((least + 1) / 2); }
+__device__ __forceinline__ float element_of(unsigned least) {
+    return least == NONE ? __int_as_float(0x7f800000) : __uint_as_float((least + 1) / 2);
+}
 
 // Tiles, in 64 bits: those that share one are taken together.
 struct Marks {
     unsigned words[2];
 
-    static __device__ __forceinline__ unsigned bit_of(const int3& tile) { return (tile.x * 21 + tile.y / TILE_M * 5 + tile.z / TILE_N) % 64u; }
+    static __device__ __forceinline__ unsigned bit_of(const int3& tile) {
+        return (tile.x * 21 + tile.y / TILE_M * 5 + tile.z / TILE_N) % 64u;
+    }
     __device__ __forceinline__ void add(const int3& tile) { atomicOr(&words[bit_of(tile) / 32], 1u << bit_of(tile) % 32); }
     __device__ __forceinline__ bool has(const int3& tile) const { return words[bit_of(tile) / 32] >> bit_of(tile) % 32 & 1; }
     __device__ __forceinline__ bool any() const { return (words[0] | words[1]) != 0; }
@@ -132,8 +138,8 @@ struct Shared {
     unsigned long long full[APART ? 2 : 1][STAGES];  // of each group's K-blocks, if those are apart
     Range b[STAGES][TEAM];                               // of the K-block in a stage, by the warps that have split it
     Met met[WARPS];
-    // Tiles with sums that are NaN or Inf as they are stored; those that are to be computed again; whether such a sum's rows, and its
-    // columns, have NaN or Inf.
+    // Tiles with sums that are NaN or Inf as they are stored; those that are to be computed again; whether such a sum's rows, and
+    // its columns, have NaN or Inf.
     Marks spoiled, again;
     unsigned spoiled_rows, spoiled_columns;
 };
@@ -158,11 +164,11 @@ struct KBlocks {
     }
 };
 
-// The tiles of C of this cluster are a grid size of clusters apart, in the order of common/tile_order.cuh. KEPT, they are neighbours in
-// a column of tiles, then in another: a panel is such a column, all of whose tiles multiply the same columns of B. Whole panels are a
-// grid size of blocks apart, so that blocks are at panels of few matrices at a time, which L2 holds; what is left of them is dealt
-// out in runs of tiles. Tiles and panels are then counted from the block's first. Otherwise each tile has a panel of its own. Tiles are
-// counted in 32 bits.
+// The tiles of C of this cluster are a grid size of clusters apart, in the order of common/tile_order.cuh. KEPT, they are
+// neighbours in a column of tiles, then in another: a panel is such a column, all of whose tiles multiply the same columns of B.
+// Whole panels are a grid size of blocks apart, so that blocks are at panels of few matrices at a time, which L2 holds; what is
+// left of them is dealt out in runs of tiles. Tiles and panels are then counted from the block's first. Otherwise each tile has a
+// panel of its own. Tiles are counted in 32 bits.
 struct Tiles {
     unsigned rows, columns, begin, end, step;
     unsigned whole, rest_panel, rest_row;  // KEPT: whole panels, and where what is left begins: the panel, and the row in it
@@ -198,7 +204,8 @@ struct Tiles {
     __device__ __forceinline__ unsigned panels_end() const { return KEPT ? (end == 0 ? 0 : panel_of(end - 1) + 1) : end; }
     __device__ __forceinline__ int3 panel_at(unsigned panel) const {
         if (!KEPT) return at(panel, panel);
-        const unsigned global = panel < whole ? panel * gridDim.x + blockIdx.x : rest_panel + panel - whole, matrix = global / columns;
+        const unsigned global = panel < whole ? panel * gridDim.x + blockIdx.x : rest_panel + panel - whole,
+                       matrix = global / columns;
         return make_int3(matrix, 0, (global - matrix * columns) * TILE_N);
     }
 };
@@ -223,8 +230,8 @@ __device__ __forceinline__ Operand operand_of(const Problem& p, bool b, unsigned
     return {p.a.data + offset_of(p, p.a.batch, matrix), p.a.row, p.a.col, p.m};
 }
 
-// A warp of the third warpgroup: the rows of B that it has of every tile, copied, split and stored for wgmma. Copies run ahead of what
-// is split, into the next tile too.
+// A warp of the third warpgroup: the rows of B that it has of every tile, copied, split and stored for wgmma. Copies run ahead of
+// what is split, into the next tile too.
 __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigned raw, Shared& shared) {
     const int producer = threadIdx.x / 32 % PRODUCERS, warp = producer % TEAM, team = producer / TEAM, lane = threadIdx.x % 32;
     const unsigned empty = shared_address(shared.empty), two = in_register(2);
@@ -295,8 +302,8 @@ __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigne
                 unsigned to = ring + stage * STAGE;
                 float x[8];
                 if (B_ROWS) {
-                    // Lanes 0 .. 7: places k .. k + 3 and those 32 further on; then the next four; then the other 8 rows. Every j is 16
-                    // places on.
+                    // Lanes 0 .. 7: places k .. k + 3 and those 32 further on; then the next four; then the other 8 rows. Every j
+                    // is 16 places on.
                     const int place = lane % 16;
                     line = k_of_place(place), on = 8 * j, piece = lane / 16;
                     const int column = (row0 % 64) / 8 + piece;
@@ -335,7 +342,8 @@ __device__ __forceinline__ void produce(const Problem& p, unsigned ring, unsigne
     copy_wait<0>();
 }
 
-// Starts six products of 32 of K, smallest first, added to the sums. plane[q][j]: plane q of 16 of K; `b`: the descriptor of hi of B.
+// Starts six products of 32 of K, smallest first, added to the sums. plane[q][j]: plane q of 16 of K; `b`: the descriptor of hi
+// of B.
 __device__ __forceinline__ void multiply(float (&part)[TILE_N / 2], const unsigned (&plane)[PLANES][2][4], unsigned long long b) {
     constexpr int A[6] = {2, 1, 0, 1, 0, 0}, B[6] = {0, 1, 2, 0, 1, 0};
     wgmma_pin(part);
@@ -343,12 +351,13 @@ __device__ __forceinline__ void multiply(float (&part)[TILE_N / 2], const unsign
 #pragma unroll
     for (int i = 0; i < 6; i++)
 #pragma unroll
-        for (int j = 0; j < 2; j++) wgmma<B_ROWS>(part, plane[A[i]][j], b + B[i] * (PLANE / 16) + j * WGMMA_STEP<B_ROWS>, i + j > 0);
+        for (int j = 0; j < 2; j++)
+            wgmma<B_ROWS>(part, plane[A[i]][j], b + B[i] * (PLANE / 16) + j * WGMMA_STEP<B_ROWS>, i + j > 0);
     wgmma_commit();
 }
 
-// Where the element (row, column) of a warp's sums lies. 16-byte pieces are permuted so that a warp's stores and loads meet no bank
-// conflict.
+// Where the element (row, column) of a warp's sums lies. 16-byte pieces are permuted so that a warp's stores and loads meet no
+// bank conflict.
 __device__ __forceinline__ unsigned sum_at(unsigned row, unsigned column) {
     return row * AT_ONCE * 4 + ((column / 4 ^ row % 4 * 2) * 16) + column % 4 * 4;
 }
@@ -356,12 +365,14 @@ __device__ __forceinline__ unsigned sum_at(unsigned row, unsigned column) {
 __device__ __forceinline__ bool is_finite(float x) { return fabsf(x) < __int_as_float(0x7f800000); }
 
 // Whether bf16x6 holds all bits of products of elements of these magnitudes and larger ones.
-__device__ __forceinline__ bool all_bits(float of_a, float of_b) { return of_a * of_b >= 0x1p-100f && min(of_a, of_b) >= 0x1p-110f; }
+__device__ __forceinline__ bool all_bits(float of_a, float of_b) {
+    return of_a * of_b >= 0x1p-100f && min(of_a, of_b) >= 0x1p-110f;
+}
 
-// The magnitude from which on a sum is kept, of elements of A of magnitudes from `least_a` to `most_a`, and of B from and to those of `b`.
-// bf16x6 holds all bits of a product of at least 2^-100, if both elements are at least 2^-110; of others each loses less than 2^-123,
-// and of an element of which bf16 does not hold all bits, less than 2^-133 times what it is multiplied with. A row or a tile of zeros
-// loses nothing.
+// The magnitude from which on a sum is kept, of elements of A of magnitudes from `least_a` to `most_a`, and of B from and to
+// those of `b`. bf16x6 holds all bits of a product of at least 2^-100, if both elements are at least 2^-110; of others each loses
+// less than 2^-123, and of an element of which bf16 does not hold all bits, less than 2^-133 times what it is multiplied with. A
+// row or a tile of zeros loses nothing.
 __device__ __forceinline__ float least_kept(const Problem& p, unsigned least_a, unsigned most_a, const Range& b) {
     if (least_a == NONE || b.least == NONE || all_bits(element_of(least_a), element_of(b.least))) return 0.f;
     return (float)p.k * (0x1p-99f + 0x1p-109f * (__uint_as_float(most_a << 16) + __uint_as_float(b.most << 16)));
@@ -373,12 +384,15 @@ __device__ __forceinline__ int first_row() {
     const int warp = threadIdx.x / 32;
     return SHARERS == 1 ? warp % (TILE_M / 16) * 16 : (CLUSTER > 1 ? cluster_rank() : 0) * (TILE_M / CLUSTER) + warp * ROWS;
 }
-__device__ __forceinline__ int row_at(const int3& tile, int in_tile) { return tile.y + in_tile / 16 * 16 + RawA::row_of(in_tile % 16); }
+__device__ __forceinline__ int row_at(const int3& tile, int in_tile) {
+    return tile.y + in_tile / 16 * 16 + RawA::row_of(in_tile % 16);
+}
 
 // Adds up rows of AT_ONCE columns of a tile, from column `n0` on, of all that share it, and stores them. A warp of a
 // block alone has its own 16 rows; otherwise the rows of a tile are dealt out to the cluster's blocks and their warps.
 __device__ __forceinline__ void finish(const Problem& p, const int3& tile, int n0, unsigned raw, Shared& shared) {
-    // A lane has WIDTH neighbouring columns of a row, ACROSS lanes have a row at a time, or a PARTS-th of it, and a warp STEP rows.
+    // A lane has WIDTH neighbouring columns of a row, ACROSS lanes have a row at a time, or a PARTS-th of it, and a warp STEP
+    // rows.
     // Neighbouring lanes have neighbouring elements of a row of C: SWAPPED, those of a column here.
     constexpr int WIDTH = MM32_C_VECTOR ? 4 : 1;
     constexpr int ACROSS = SWAPPED ? 32 / ROWS : AT_ONCE / WIDTH < 32 ? AT_ONCE / WIDTH : 32;
@@ -400,7 +414,8 @@ __device__ __forceinline__ void finish(const Problem& p, const int3& tile, int n
 #pragma unroll
         for (int share = 0; share < SHARERS; share++) {
             float x[1];
-            load_cluster<(CLUSTER > 1)>(shared_address(&shared.met[owner + share % TURNS * 4].rows[(first + i) % 16]), share / TURNS, x);
+            load_cluster<(CLUSTER > 1)>(shared_address(&shared.met[owner + share % TURNS * 4].rows[(first + i) % 16]),
+                                        share / TURNS, x);
             row = min(row, __float_as_uint(x[0]));
         }
         return least_kept(p, row, most_a, b);
@@ -413,7 +428,8 @@ __device__ __forceinline__ void finish(const Problem& p, const int3& tile, int n
     for (int part = 0; part < PARTS; part++)
 #pragma unroll
         for (int e = 0; e < WIDTH; e++)
-            if (!SWAPPED && tile.z + n0 + column_of(part) + e < p.n) bias[part][e] = bias_at(p, tile.z + n0 + column_of(part) + e);
+            if (!SWAPPED && tile.z + n0 + column_of(part) + e < p.n)
+                bias[part][e] = bias_at(p, tile.z + n0 + column_of(part) + e);
     const auto summed = [&](int i, int part, float (&sum)[WIDTH]) {
         const unsigned from = raw + owner * A_WARP + SUMS + sum_at((first + i + lane_row) % 16, column_of(part));
 #pragma unroll
@@ -426,13 +442,15 @@ __device__ __forceinline__ void finish(const Problem& p, const int3& tile, int n
     };
     const auto row_of = [&](int i) { return row_at(tile, first + i + lane_row); };
     const auto exists = [&](int i, int part) {
-        return (ROWS % STEP == 0 || i + lane_row < ROWS) && row_of(i) < rows_of(p) && tile.z + n0 + column_of(part) < columns_of(p);
+        return (ROWS % STEP == 0 || i + lane_row < ROWS) && row_of(i) < rows_of(p) &&
+               tile.z + n0 + column_of(part) < columns_of(p);
     };
     const long long c_row = SWAPPED ? p.c.col : p.c.row, c_column = SWAPPED ? p.c.row : p.c.col;
     float* const c = p.c.data + offset_of(p, p.c.batch, tile.x) + (tile.z + n0) * c_column;
     // The usual case: no products are that small. What NaN and Inf have spoiled is stored again below, without the epilogue.
     if (usual && (WIDTH == 1 || columns_of(p) % WIDTH == 0)) {
-        constexpr int AT_A_TIME = SWAPPED ? STEP : 8 * STEP / PARTS, BATCH = ROWS < STEP ? STEP : AT_A_TIME < ROWS ? AT_A_TIME : ROWS;  // rows
+        constexpr int AT_A_TIME = SWAPPED ? STEP : 8 * STEP / PARTS,
+                      BATCH = ROWS < STEP ? STEP : AT_A_TIME < ROWS ? AT_A_TIME : ROWS;  // rows
         float spoiled = 0.f;
 #pragma unroll 1
         for (int first_of_batch = 0; first_of_batch < ROWS; first_of_batch += BATCH) {
@@ -491,7 +509,8 @@ __device__ __forceinline__ void finish(const Problem& p, const int3& tile, int n
 constexpr bool WHOLE = SHARERS == 1 && AT_ONCE == 64 && MM32_C_VECTOR && !SWAPPED;
 
 // Whether a tile exists whole and all sums of the warp are kept, whose elements of A are of magnitude `least_a` or more.
-__device__ __forceinline__ bool is_whole(const Problem& p, const int3& tile, const float (&sum)[TILE_N / 2], unsigned least_a, const Range& b) {
+__device__ __forceinline__ bool is_whole(const Problem& p, const int3& tile, const float (&sum)[TILE_N / 2], unsigned least_a,
+                                         const Range& b) {
     bool kept = tile.y + TILE_M <= p.m && tile.z + TILE_N <= p.n && least_kept(p, least_a, 0, b) == 0.f;
     float spoiled[4] = {};
 #pragma unroll
@@ -540,9 +559,11 @@ __device__ __forceinline__ void store_whole(const Problem& p, const int3& tile, 
 
 // A warp of the two warpgroups that multiply.
 __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigned raw, Shared& shared) {
-    const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);  // the compiler then knows that a warp has one: descriptors stay uniform
+    // The compiler then knows that a warp has one group: descriptors stay uniform.
+    const int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const unsigned full = in_register(shared_address(shared.full) + (APART ? group * 8 * STAGES : 0)), empty = in_register(shared_address(shared.empty));
+    const unsigned full = in_register(shared_address(shared.full) + (APART ? group * 8 * STAGES : 0)),
+                   empty = in_register(shared_address(shared.empty));
     const unsigned of_b = in_register(shared_address(&shared.b[0][lane % TEAM])), two = in_register(2);
     const unsigned own = raw + warp * A_WARP;
     const KBlocks blocks(p.k);
@@ -565,12 +586,15 @@ __device__ __forceinline__ void consume(const Problem& p, unsigned ring, unsigne
                 __syncwarp();
             }
 #pragma unroll 1
-            for (unsigned i = panels * blocks.end; i < (panels + 1) * blocks.end; i++) barrier_wait(full + 8 * (i % STAGES), i / STAGES % 2);
+            for (unsigned i = panels * blocks.end; i < (panels + 1) * blocks.end; i++)
+                barrier_wait(full + 8 * (i % STAGES), i / STAGES % 2);
         }
     };
     RawA a;
     const auto copy = [&](int kb, int slot) {
-        if (kb < blocks.end) a.copy(own + slot * RawA::BYTES, (long long)kb * BLOCK_K, (int)min(p.k - (long long)kb * BLOCK_K, (long long)BLOCK_K));
+        if (kb < blocks.end)
+            a.copy(own + slot * RawA::BYTES, (long long)kb * BLOCK_K,
+                   (int)min(p.k - (long long)kb * BLOCK_K, (long long)BLOCK_K));
         else copy_commit();
     };
     int3 tile;
@@ -766,14 +790,15 @@ __device__ __forceinline__ void finish_spoiled(const Problem& p, const int3& til
             const int found = nonfinite_of(b.data + (column + one - lane) * b.row_stride, b.k_stride, p.k);
             if (lane == one) of_column = found;
         }
-        // Sums of a row with NaN or Inf, by lanes that have the columns; then those of a column, by lanes that have the rows, if few
-        // columns have such sums.
+        // Sums of a row with NaN or Inf, by lanes that have the columns; then those of a column, by lanes that have the rows, if
+        // few columns have such sums.
         const auto store = [&](int row, int in_row, int column, int in_column, float* to) {
             if (!decided(in_row, in_column)) {
                 undecided = true;
                 return;
             }
-            const float sum = sum_of_nonfinite(a.data + row * a.row_stride, a.k_stride, in_row, b.data + column * b.row_stride, b.k_stride, in_column);
+            const float sum = sum_of_nonfinite(a.data + row * a.row_stride, a.k_stride, in_row, b.data + column * b.row_stride,
+                                               b.k_stride, in_column);
             *to = epilogue(sum, bias_at(p, SWAPPED ? row : column));
         };
         unsigned by_row = __ballot_sync(~0u, of_row != UNKNOWN && of_row != FINITE);
@@ -802,7 +827,8 @@ __device__ __noinline__ void finish_odd(const Problem& p, Shared& shared, unsign
     const int group = threadIdx.x / 128;
     if (shared.spoiled.any()) {
 #pragma unroll 1
-        for (unsigned next = tiles.begin + (ALTERNATE ? group * tiles.step : 0); next < tiles.end; next += ALTERNATE ? 2 * tiles.step : tiles.step) {
+        for (unsigned next = tiles.begin + (ALTERNATE ? group * tiles.step : 0); next < tiles.end;
+             next += ALTERNATE ? 2 * tiles.step : tiles.step) {
             const int3 tile = tiles.at(next, tiles.panel_of(next));
             if (shared.spoiled.has(tile)) finish_spoiled(p, tile, shared);
         }
@@ -836,7 +862,8 @@ __device__ __noinline__ void finish_odd(const Problem& p, Shared& shared, unsign
     }
 }
 
-extern "C" __global__ void __launch_bounds__(CONSUMERS + 32 * PRODUCERS, 1) CLUSTER_DIMENSIONS mm32_direct(const __grid_constant__ Problem p) {
+extern "C" __global__ void __launch_bounds__(CONSUMERS + 32 * PRODUCERS, 1) CLUSTER_DIMENSIONS
+    mm32_direct(const __grid_constant__ Problem p) {
     extern __shared__ __align__(16) char dynamic[];
     __shared__ __align__(16) Shared shared;
     const unsigned ring = (shared_address(dynamic) + 1023) & ~1023u, raw = ring + STAGES * STAGE;

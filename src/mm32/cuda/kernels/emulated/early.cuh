@@ -1,24 +1,25 @@
-// The early decision: whether fp16x3 is given up before anything is packed, from what mm32_scale has found. It is, if of many pairs of a
-// row of A and a column of B, that are drawn,
-// - none of the sampled places is big in both: hardly a sum has enough products for fp16x3, or it is the small elements that decide it;
+// The early decision: whether fp16x3 is given up before anything is packed, from what mm32_scale has found. It is, if of many
+// pairs of a row of A and a column of B, that are drawn,
+// - none of the sampled places is big in both: hardly a sum has enough products for fp16x3, or it is the small elements that
+//   decide it;
 // - the accept test would probably reject: as it would if the sampled elements stood for all of a row;
 // or if many of the rows are MEAGER: mm32_fallback would have to recompute them.
 // The accept test would leave the call to bf16x6, after it was packed and half multiplied.
 //
-// The first block of mm32_pack, or of a multiply that packs inline, looks, and tells the others: when each of 528 blocks looked, reading
-// the stats of 512 rows and columns from L2 took them 20 us, and it takes one 7. Rows of which the sample says nothing (UNSEEN) are not
-// counted: zeros are no reason, and NaN and Inf are the fallback's.
+// The first block of mm32_pack, or of a multiply that packs inline, looks, and tells the others: when each of 528 blocks looked,
+// reading the stats of 512 rows and columns from L2 took them 20 us, and it takes one 7. Rows of which the sample says nothing
+// (UNSEEN) are not counted: zeros are no reason, and NaN and Inf are the fallback's.
 //
-// Where every pair must have a common place (Flags::may_be_apart) and no row has small elements, as of most data that are dense, no pair is
-// looked at.
+// Where every pair must have a common place (Flags::may_be_apart) and no row has small elements, as of most data that are dense,
+// no pair is looked at.
 #pragma once
 #include "emulated/decide.cuh"
 #include "emulated/panels.cuh"
 #include "ptx/release.cuh"
 
 constexpr int DRAWN_PAIRS = 256, MOST_APART = DRAWN_PAIRS / 16;
-// The same for pairs that would be rejected, of which the accept test lets a 128th be (MOST_PAIRS of a piece), and for meager rows. If all
-// rejected pairs are of few rows, or of few columns, these are recomputed alone instead.
+// The same for pairs that would be rejected, of which the accept test lets a 128th be (MOST_PAIRS of a piece), and for meager
+// rows. If all rejected pairs are of few rows, or of few columns, these are recomputed alone instead.
 constexpr int DRAWS = 2, MOST_REJECTED = DRAWS * DRAWN_PAIRS / 128, MOST_MEAGER = DRAWS * DRAWN_PAIRS / 64, FEW_ROWS = 4;
 
 // A pair that is drawn: number i of `count`.
@@ -87,14 +88,15 @@ __device__ __forceinline__ bool may_be_hopeless(const Params& s, const Flags& fl
 __device__ __forceinline__ bool pairs_look_hopeless(const Params& s, bool small) {
     const DrawnPair pair(s, threadIdx.x % DRAWN_PAIRS, DRAWN_PAIRS);
     const RowStats *const a = s.stats[0] + pair.at_a, *const b = s.stats[1] + pair.at_b;
-    const uint4 of_a = __ldcg(reinterpret_cast<const uint4*>(a->big[1])), of_b = __ldcg(reinterpret_cast<const uint4*>(b->big[1]));
+    const uint4 of_a = __ldcg(reinterpret_cast<const uint4*>(a->big[1])),
+                of_b = __ldcg(reinterpret_cast<const uint4*>(b->big[1]));
     const bool seen = !((Scale{__ldcg(&a->scale)}.flags() | Scale{__ldcg(&b->scale)}.flags()) & UNSEEN);
     const unsigned common = (of_a.x & of_b.x) | (of_a.y & of_b.y) | (of_a.z & of_b.z) | (of_a.w & of_b.w);
     return __syncthreads_count(threadIdx.x < DRAWN_PAIRS && common == 0 && seen) > MOST_APART || (small && loses_too_much(s));
 }
 
-// Whether the call is left to bf16x6; the same in all blocks, which wait for the first one. That one is never behind them: blocks start in
-// order. By all threads. `small`: whether a row has small elements, in a call with a scaled lo.
+// Whether the call is left to bf16x6; the same in all blocks, which wait for the first one. That one is never behind them: blocks
+// start in order. By all threads. `small`: whether a row has small elements, in a call with a scaled lo.
 __device__ __forceinline__ bool looks_hopeless(const Params& s, bool small) {
     enum : unsigned { UNKNOWN, GOES_ON, HOPELESS };
     Decision& decision = *s.decision;

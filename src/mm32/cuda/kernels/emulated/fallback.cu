@@ -1,16 +1,15 @@
 // fallback: recomputes by IEEE fp32 FMAs what the tensor cores cannot keep (emulated/panels.cuh). The last launch of an emulated
 // product; it returns at once if all groups of rows were accepted.
 //
-// - Rows of A and columns of B with NaN, Inf or an element out of range, and those that are steep: these rows and columns of C alone,
-//   if the decision lists all of them. If there are more, the same tile by tile, as long as a tile has few of them.
+// - Rows of A and columns of B with NaN, Inf or an element out of range, and those that are steep: these rows and columns of C
+//   alone, if the decision lists all of them. If there are more, the same tile by tile, as long as a tile has few of them.
 // - Pairs of a row and a column that are not accepted for another reason: if a tile has few of them, these elements of C alone,
 //   otherwise the whole tile.
 // - Everything, if the decision's tier is FMA; a tile only until all of its sums are NaN.
 //
-// Launch: any number of blocks (grid-stride loop over slices of tiles); in clusters, whose blocks share K of the listed rows and columns,
-// from sm_90 on. Threads, dynamic shared memory, registers, constants and
-// what bounds it are those of fma/simt.cuh; the stats of a tile's rows of A use the memory of its ring. PRODUCTS as in
-// emulated/panels.cuh.
+// Launch: any number of blocks (grid-stride loop over slices of tiles); in clusters, whose blocks share K of the listed rows and
+// columns, from sm_90 on. Threads, dynamic shared memory, registers, constants and what bounds it are those of fma/simt.cuh; the
+// stats of a tile's rows of A use the memory of its ring. PRODUCTS as in emulated/panels.cuh.
 #include "emulated/cancel.cuh"
 #include "fma/simt.cuh"
 #include "ptx/cluster.cuh"
@@ -19,7 +18,8 @@
 // Neighbouring columns of a tile that are tested as one, before they are tested one by one.
 constexpr int AS_ONE = 8, ALL_AS_ONE = TILE_N / AS_ONE;
 constexpr int AT_ONCE_IN_DOUBT = 2048;  // pairs
-// What find_repair keeps where the ring is: rows and columns, columns as one, pairs that are in doubt, and those that the samples reject.
+// What find_repair keeps where the ring is: rows and columns, columns as one, pairs that are in doubt, and those that the samples
+// reject.
 static_assert(sizeof(TestedRow) * (TILE_M + TILE_N + ALL_AS_ONE) + 2 * (TILE_M * TILE_N + AT_ONCE_IN_DOUBT) <=
               4 * STAGES * TILE_K * (TILE_M + TILE_N + 2 * PAD));
 
@@ -37,7 +37,7 @@ __device__ __forceinline__ void count_recomputed(const Params& s, unsigned bit) 
     if ((atomicOr(&s.decision->recomputed, 1u << bit) >> bit & 1) == 0) atomicAdd(&mm32_tier_calls[4 + bit], 1ull);
 }
 
-constexpr int MOST_ALONE = 8;    // rows, and columns, of a tile, where they are not listed; with more the whole tile is recomputed
+constexpr int MOST_ALONE = 8;  // rows, and columns, of a tile, where they are not listed; with more the whole tile is recomputed
 constexpr int MOST_PAIRS = 128;  // the same for pairs
 constexpr int MOST_SHARES = 16;  // blocks that share the pairs of a tile
 
@@ -48,7 +48,8 @@ struct Repair {
     unsigned char row_alone[TILE_M], column_alone[TILE_N];
     unsigned rows_small, columns_small;  // that are not alone and have small elements
     unsigned char row_small[TILE_M], column_small[TILE_N];
-    unsigned in_doubt, rejected;  // how many are neither accepted together with others nor large; how many of these the samples reject
+    unsigned in_doubt,
+        rejected;  // how many are neither accepted together with others nor large; how many of these the samples reject
     unsigned pairs, own;  // how many; and how many of them are the block's share, which are listed
     short pair[MOST_PAIRS][2];
     GroupStats worst[2];  // of the rows and of the columns that are not alone
@@ -58,7 +59,8 @@ enum { NOTHING, SOME, WHOLE };  // rows, columns and pairs; or all of it
 // Looks at one row of A, or column of B, of a tile: number i.
 template <int SIZE>
 __device__ __forceinline__ void look_at(int i, const RowStats* stats, const unsigned* largest_at, const AcceptTest& test,
-                                        TestedRow* tested, unsigned char (&alone)[SIZE], unsigned& count, long long (&listed)[MOST_ALONE], long long first, unsigned& small_count,
+                                        TestedRow* tested, unsigned char (&alone)[SIZE], unsigned& count,
+                                        long long (&listed)[MOST_ALONE], long long first, unsigned& small_count,
                                         unsigned char (&small)[SIZE], GroupStats& worst) {
     const RowStats x = stats[i];
     const TestedRow row = test.see(x, PLANES == 2 ? largest_at[i] : NOWHERE);
@@ -72,14 +74,14 @@ __device__ __forceinline__ void look_at(int i, const RowStats* stats, const unsi
     }
 }
 
-// Whether a sum by bf16x6, `c`, is so large that what its small elements may have lost is nothing beside it: |C| is no more than |A||B|.
-// Only where C is the sum and has no epilogue.
+// Whether a sum by bf16x6, `c`, is so large that what its small elements may have lost is nothing beside it: |C| is no more than
+// |A||B|. Only where C is the sum and has no epilogue.
 __device__ __forceinline__ bool is_large(const AcceptTest& test, float c, const TestedRow& x, const TestedRow& y) {
     return (x.small * y.largest + y.small * x.largest) * test.loss <= ALLOWED / 2 * (fabsf(c) * x.scale * y.scale);
 }
 
-// As if one column had the worst of `count` neighbours: a row that is accepted with it is accepted with each of them. Columns of zeros
-// and those that are alone do not count.
+// As if one column had the worst of `count` neighbours: a row that is accepted with it is accepted with each of them. Columns of
+// zeros and those that are alone do not count.
 __device__ __forceinline__ TestedRow worst_of(const TestedRow* columns, const unsigned char* alone, int count) {
     TestedRow worst{{{~0ull, ~0ull}, {~0ull, ~0ull}}, 0.f, 0.f, 0, ~0u, NOWHERE, 1.f};
     for (int j = 0; j < count; j++) {
@@ -94,15 +96,16 @@ __device__ __forceinline__ TestedRow worst_of(const TestedRow* columns, const un
     return worst;
 }
 
-// `listed`: rows and columns that are alone have been recomputed already. `by_size`: see is_large. `share` of `shares`: what this block
-// has of the pairs. `tested`: memory for those of A, then those of B. `tile` and `test` are copies: what is behind a reference is read from
-// memory again after each store.
+// `listed`: rows and columns that are alone have been recomputed already. `by_size`: see is_large. `share` of `shares`: what this
+// block has of the pairs. `tested`: memory for those of A, then those of B. `tile` and `test` are copies: what is behind a
+// reference is read from memory again after each store.
 __device__ __noinline__ int find_repair(const Params& s, const Tile tile, const AcceptTest test, bool all_pairs, bool listed,
                                            bool by_size, int share, int shares, TestedRow* tested, Repair& repair) {
     static_assert(TILE_M <= 256 && TILE_N <= 256);
     const Problem& p = s.p;
     const int rows = (int)min(p.m - tile.m0, (long long)TILE_M), columns = (int)min(p.n - tile.n0, (long long)TILE_N);
-    const long long first_row = packed_matrix(s, 0, tile.matrix) * p.m + tile.m0, first_column = packed_matrix(s, 1, tile.matrix) * p.n + tile.n0;
+    const long long first_row = packed_matrix(s, 0, tile.matrix) * p.m + tile.m0,
+                    first_column = packed_matrix(s, 1, tile.matrix) * p.n + tile.n0;
     TestedRow *const a = tested, *const b = tested + TILE_M;
     if (threadIdx.x == 0) {
         repair.rows_alone = repair.columns_alone = repair.rows_small = repair.columns_small = 0;
@@ -112,11 +115,11 @@ __device__ __noinline__ int find_repair(const Params& s, const Tile tile, const 
     __syncthreads();
     GroupStats worst[2] = {NOTHING_SEEN, NOTHING_SEEN};
     for (int i = threadIdx.x; i < rows; i += THREADS)
-        look_at(i, s.stats[0] + first_row, places_of_largest(s, 0) + first_row, test, a, repair.row_alone, repair.rows_alone, repair.row,
-                tile.m0, repair.rows_small, repair.row_small, worst[0]);
+        look_at(i, s.stats[0] + first_row, places_of_largest(s, 0) + first_row, test, a, repair.row_alone, repair.rows_alone,
+                repair.row, tile.m0, repair.rows_small, repair.row_small, worst[0]);
     for (int i = threadIdx.x; i < columns; i += THREADS)
-        look_at(i, s.stats[1] + first_column, places_of_largest(s, 1) + first_column, test, b, repair.column_alone, repair.columns_alone,
-                repair.column, tile.n0, repair.columns_small, repair.column_small, worst[1]);
+        look_at(i, s.stats[1] + first_column, places_of_largest(s, 1) + first_column, test, b, repair.column_alone,
+                repair.columns_alone, repair.column, tile.n0, repair.columns_small, repair.column_small, worst[1]);
     for (int side = 0; side < 2; side++) {
         worst[side].worsen_by_warp();
         if (threadIdx.x % 32 == 0) repair.worst[side].join(worst[side]);
@@ -142,7 +145,8 @@ __device__ __noinline__ int find_repair(const Params& s, const Tile tile, const 
         };
         const int of_rows = (int)repair.rows_small * columns, small = of_rows + (int)repair.columns_small * rows;
         // Without small elements nothing is lost; then only the number of products could be too small.
-        const bool enough = test.required == 0 || (long long)repair.worst[0].regular + repair.worst[1].regular - p.k >= test.required;
+        const bool enough =
+            test.required == 0 || (long long)repair.worst[0].regular + repair.worst[1].regular - p.k >= test.required;
         if (enough && small < rows * columns / 4) {
             for (int i = threadIdx.x; i < small; i += THREADS) {
                 const bool of_row = i < of_rows;
@@ -162,11 +166,16 @@ __device__ __noinline__ int find_repair(const Params& s, const Tile tile, const 
                 constexpr int AHEAD = 16;  // sums whose loads are waited for together
                 const bool along_rows = c_col != 1;
                 for (int first = threadIdx.x; first < TILE_M * TILE_N; first += AHEAD * THREADS) {
-                    const auto row_of = [&](int j) { return along_rows ? (first + j * THREADS) % TILE_M : (first + j * THREADS) / TILE_N; };
-                    const auto column_of = [&](int j) { return along_rows ? (first + j * THREADS) / TILE_M : (first + j * THREADS) % TILE_N; };
+                    const auto row_of = [&](int j) {
+                        return along_rows ? (first + j * THREADS) % TILE_M : (first + j * THREADS) / TILE_N;
+                    };
+                    const auto column_of = [&](int j) {
+                        return along_rows ? (first + j * THREADS) / TILE_M : (first + j * THREADS) % TILE_N;
+                    };
                     float c[AHEAD];
 #pragma unroll
-                    for (int j = 0; j < AHEAD; j++) c[j] = row_of(j) < rows && column_of(j) < columns ? sum_at(row_of(j), column_of(j)) : 0.f;
+                    for (int j = 0; j < AHEAD; j++)
+                        c[j] = row_of(j) < rows && column_of(j) < columns ? sum_at(row_of(j), column_of(j)) : 0.f;
 #pragma unroll
                     for (int j = 0; j < AHEAD; j++) {
                         const int row = row_of(j), column = column_of(j);
@@ -217,7 +226,8 @@ __device__ __noinline__ int find_repair(const Params& s, const Tile tile, const 
 #pragma unroll
                     for (int j = 0; j < AHEAD; j++) {
                         const int row = pair[j] & 255, column = pair[j] >> 8;
-                        if (first + j * THREADS < left && (PLANES != 2 || !test.accept(a[row], b[column], terms[j]))) keep(row, column);
+                        if (first + j * THREADS < left && (PLANES != 2 || !test.accept(a[row], b[column], terms[j])))
+                            keep(row, column);
                     }
                 }
                 __syncthreads();
@@ -231,35 +241,40 @@ __device__ __noinline__ int find_repair(const Params& s, const Tile tile, const 
     return (!listed && repair.rows_alone + repair.columns_alone) || repair.pairs ? SOME : NOTHING;
 }
 
-// Rows of C, or columns, that are recomputed together, for WIDTH neighbouring places along them at a time: PER for each of OTHERS threads.
-// LANES threads share K.
+// Rows of C, or columns, that are recomputed together, for WIDTH neighbouring places along them at a time: PER for each of OTHERS
+// threads. LANES threads share K.
 constexpr int TOGETHER = 8, OTHERS = 8, PER = 4, WIDTH = OTHERS * PER, LANES = THREADS / OTHERS;
 static_assert(MOST_ALONE <= TOGETHER && LANES == 16);
 
-// The lines of one matrix of operand `side`, `count` of them, up to COUNT, times WIDTH rows of the other operand from `first` on, which is
-// loaded as LOAD says (fma/simt.cuh). Of columns, the elements in rows that are alone are left out, so that each element has one order of
-// sums. `memory`: that of the ring. A thread asks for all of its part of a chunk of the other operand at once, 16 bytes a load if they are
-// aligned: what bounds this are instructions, so few bytes a load took three times as long. The lines' part of the chunk goes through
-// shared memory. A sum over K is that of the sums of its parts, one for each block of a cluster. `by_cluster`: a block has its own part, and
-// all of them call this together; otherwise it has all parts, and adds them in the same order, for the same bits.
+// The lines of one matrix of operand `side`, `count` of them, up to COUNT, times WIDTH rows of the other operand from `first` on,
+// which is loaded as LOAD says (fma/simt.cuh). Of columns, the elements in rows that are alone are left out, so that each element
+// has one order of sums. `memory`: that of the ring. A thread asks for all of its part of a chunk of the other operand at once,
+// 16 bytes a load if they are aligned: what bounds this are instructions, so few bytes a load took three times as long. The
+// lines' part of the chunk goes through shared memory. A sum over K is that of the sums of its parts, one for each block of a
+// cluster. `by_cluster`: a block has its own part, and all of them call this together; otherwise it has all parts, and adds them
+// in the same order, for the same bits.
 template <int COUNT, int LOAD>
 __device__ __noinline__ void recompute_lines(const Params& s, int side, long long matrix, const long long* lines, int count,
                                                 long long first, const AcceptTest& test, float* memory, bool by_cluster) {
     constexpr bool ALONG_K = LOAD >= 2, VECTOR = LOAD % 2 == 0;
     // Of K, or along K of four rows, a thread loads fours: LOADS of them in a chunk.
-    constexpr int CHUNK_K = 256, LOADS = CHUNK_K * PER / LANES / 4, OWN = CHUNK_K / THREADS, OUTS = (COUNT * WIDTH + THREADS - 1) / THREADS;
+    constexpr int CHUNK_K = 256, LOADS = CHUNK_K * PER / LANES / 4, OWN = CHUNK_K / THREADS,
+                  OUTS = (COUNT * WIDTH + THREADS - 1) / THREADS;
     constexpr int FOURS = CHUNK_K / 4 + 1, LANE_STEP = LANES + 1;  // padded, so that threads meet different banks
     static_assert((COUNT == 2 || COUNT == 8) && COUNT * 4 * FOURS <= STAGES * TILE_K * (TILE_M + TILE_N) &&
                   COUNT * WIDTH * LANE_STEP <= STAGES * TILE_K * (TILE_M + TILE_N));
     const Problem& p = s.p;
     const Pointers at = pointers_of(p, matrix);
     const Operand x = operand_of(p, at, side), y = operand_of(p, at, 1 - side);
-    const int other = ALONG_K ? threadIdx.x / LANES : threadIdx.x % OTHERS, lane = ALONG_K ? threadIdx.x % LANES : threadIdx.x / OTHERS;
+    const int other = ALONG_K ? threadIdx.x / LANES : threadIdx.x % OTHERS,
+              lane = ALONG_K ? threadIdx.x % LANES : threadIdx.x / OTHERS;
     const auto place_of = [&](int c) { return LOAD == 0 ? other * PER + c : other + c * OTHERS; };
     // A thread has four neighbouring places along K, whatever the loads, and those 4 * LANES further on.
     const auto k_of = [&](int i) { return 4 * lane + i / 4 * 4 * LANES + i % 4; };
     // Where the lines' elements k are: two, or four of eight.
-    const auto in_memory = [](int k, int four) { return COUNT == 8 ? 4 * ((k % 4 * 2 + four) * FOURS + k / 4) : 2 * (k % 4 * FOURS + k / 4); };
+    const auto in_memory = [](int k, int four) {
+        return COUNT == 8 ? 4 * ((k % 4 * 2 + four) * FOURS + k / 4) : 2 * (k % 4 * FOURS + k / 4);
+    };
     const int parts = (int)cluster_size(), rank = (int)cluster_rank();
     const long long each = ceil_div(p.k, 4 * LANES * parts) * 4 * LANES;
     float total[OUTS] = {};
@@ -269,9 +284,11 @@ __device__ __noinline__ void recompute_lines(const Params& s, int side, long lon
         const float *of_y[PER], *of_x[COUNT];
 #pragma unroll
         for (int c = 0; c < PER; c++)  // past the edge: the last row again, or the last four
-            of_y[c] = y.data + min(first + place_of(c), y.rows - (LOAD == 0 ? PER : 1)) * y.row_stride + (begin + k_of(0)) * y.k_stride;
+            of_y[c] =
+                y.data + min(first + place_of(c), y.rows - (LOAD == 0 ? PER : 1)) * y.row_stride + (begin + k_of(0)) * y.k_stride;
 #pragma unroll
-        for (int i = 0; i < COUNT; i++) of_x[i] = x.data + lines[min(i, count - 1)] * x.row_stride + (begin + threadIdx.x) * x.k_stride;
+        for (int i = 0; i < COUNT; i++)
+            of_x[i] = x.data + lines[min(i, count - 1)] * x.row_stride + (begin + threadIdx.x) * x.k_stride;
         float sum[COUNT][PER] = {};
 #pragma unroll 1
         for (long long k0 = begin; k0 < end; k0 += CHUNK_K) {
@@ -283,12 +300,15 @@ __device__ __noinline__ void recompute_lines(const Params& s, int side, long lon
                 const int first_k = k_of(ALONG_K ? j / PER * 4 : j);
                 if (VECTOR) {
                     const float* const from = ALONG_K ? of_y[j % PER] + j / PER * 4 * LANES : of_y[0];
-                    const float4 q = first_k < left ? __ldg(reinterpret_cast<const float4*>(from)) : make_float4(0.f, 0.f, 0.f, 0.f);
+                    const float4 q =
+                        first_k < left ? __ldg(reinterpret_cast<const float4*>(from)) : make_float4(0.f, 0.f, 0.f, 0.f);
                     v[j][0] = q.x, v[j][1] = q.y, v[j][2] = q.z, v[j][3] = q.w;
                 } else {
 #pragma unroll
                     for (int e = 0; e < 4; e++)
-                        v[j][e] = first_k + (ALONG_K ? e : 0) < left ? __ldg(ALONG_K ? of_y[j % PER] + j / PER * 4 * LANES + e : of_y[e]) : 0.f;
+                        v[j][e] = first_k + (ALONG_K ? e : 0) < left
+                                      ? __ldg(ALONG_K ? of_y[j % PER] + j / PER * 4 * LANES + e : of_y[e])
+                                      : 0.f;
                 }
                 if (!ALONG_K)
 #pragma unroll
@@ -330,7 +350,8 @@ __device__ __noinline__ void recompute_lines(const Params& s, int side, long lon
 #pragma unroll
                     for (int four = 0; four < 2; four++) {
                         const float4 q = *reinterpret_cast<const float4*>(memory + in_memory(k, four));
-                        of_lines[4 * four] = q.x, of_lines[4 * four + 1] = q.y, of_lines[4 * four + 2] = q.z, of_lines[4 * four + 3] = q.w;
+                        of_lines[4 * four] = q.x, of_lines[4 * four + 1] = q.y, of_lines[4 * four + 2] = q.z,
+                                     of_lines[4 * four + 3] = q.w;
                     }
                 } else {
                     const float2 q = *reinterpret_cast<const float2*>(memory + in_memory(k, 0));
@@ -339,7 +360,8 @@ __device__ __noinline__ void recompute_lines(const Params& s, int side, long lon
 #pragma unroll
                 for (int i = 0; i < COUNT; i++)
 #pragma unroll
-                    for (int c = 0; c < PER; c++) sum[i][c] = fmaf(of_lines[i], ALONG_K ? v[i_k / 4 * PER + c][i_k % 4] : v[i_k][c], sum[i][c]);
+                    for (int c = 0; c < PER; c++)
+                        sum[i][c] = fmaf(of_lines[i], ALONG_K ? v[i_k / 4 * PER + c][i_k % 4] : v[i_k][c], sum[i][c]);
             }
         }
         __syncthreads();
@@ -401,8 +423,9 @@ __device__ __noinline__ void recompute_lines(const Params& s, int side, long lon
     __syncthreads();
 }
 
-__device__ __forceinline__ void recompute_some_lines(const Params& s, int side, long long matrix, const long long* lines, int count,
-                                                     long long first, const AcceptTest& test, float* memory, bool by_cluster = false) {
+__device__ __forceinline__ void recompute_some_lines(const Params& s, int side, long long matrix, const long long* lines,
+                                                     int count, long long first, const AcceptTest& test, float* memory,
+                                                     bool by_cluster = false) {
     if (side) {
         if (count <= 2) recompute_lines<2, MM32_A_LOAD>(s, side, matrix, lines, count, first, test, memory, by_cluster);
         else recompute_lines<TOGETHER, MM32_A_LOAD>(s, side, matrix, lines, count, first, test, memory, by_cluster);
@@ -448,8 +471,8 @@ __device__ __forceinline__ void recompute_listed(const Params& s, int list, cons
 
 // The rows and columns of a tile that are alone: slice `slice` of SLICES.
 constexpr int SLICES = TILE_N / WIDTH;
-__device__ __forceinline__ void recompute_alone(const Params& s, const Tile& tile, int slice, const Repair& repair, const AcceptTest& test,
-                                                float* memory) {
+__device__ __forceinline__ void recompute_alone(const Params& s, const Tile& tile, int slice, const Repair& repair,
+                                                const AcceptTest& test, float* memory) {
     if (repair.rows_alone && tile.n0 + slice * WIDTH < s.p.n)
         recompute_some_lines(s, 0, tile.matrix, repair.row, (int)repair.rows_alone, tile.n0 + slice * WIDTH, test, memory);
     if (!repair.columns_alone) return;
@@ -458,8 +481,10 @@ __device__ __forceinline__ void recompute_alone(const Params& s, const Tile& til
         recompute_some_lines(s, 1, tile.matrix, repair.column, (int)repair.columns_alone, m, test, memory);
 }
 
-// The same where lines are listed, after all of a tile has been recomputed: so that its elements have their own order of sums again.
-__device__ __forceinline__ void recompute_alone_again(const Params& s, const Tile& tile, Repair& repair, const AcceptTest& test, float* memory) {
+// The same where lines are listed, after all of a tile has been recomputed: so that its elements have their own order of sums
+// again.
+__device__ __forceinline__ void recompute_alone_again(const Params& s, const Tile& tile, Repair& repair, const AcceptTest& test,
+                                                      float* memory) {
     for (int side = 0; side < 2; side++) {
         const long long first = side ? tile.n0 : tile.m0, others = side ? tile.m0 : tile.n0;
         const long long end = side ? min(tile.m0 + TILE_M, s.p.m) : min(tile.n0 + TILE_N, s.p.n);
@@ -473,7 +498,8 @@ __device__ __forceinline__ void recompute_alone_again(const Params& s, const Til
     }
 }
 
-constexpr int AT_ONCE = 8;  // pairs that a block recomputes together; its threads share K. `memory`: a float for each thread and pair
+constexpr int AT_ONCE =
+    8;  // pairs that a block recomputes together; its threads share K. `memory`: a float for each thread and pair
 __device__ __noinline__ void recompute_pairs(const Params& s, const Tile& tile, const Repair& repair, float* memory) {
     constexpr int WARPS = THREADS / 32;
     static_assert(WARPS == 4);
@@ -487,7 +513,8 @@ __device__ __noinline__ void recompute_pairs(const Params& s, const Tile& tile, 
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {
             const short* const pair = repair.pair[min(first + i, pairs - 1)];
-            a[i] = at.a + (tile.m0 + pair[0]) * p.a.row + threadIdx.x * p.a.col, b[i] = at.b + (tile.n0 + pair[1]) * p.b.col + threadIdx.x * p.b.row;
+            a[i] = at.a + (tile.m0 + pair[0]) * p.a.row + threadIdx.x * p.a.col,
+            b[i] = at.b + (tile.n0 + pair[1]) * p.b.col + threadIdx.x * p.b.row;
         }
 #pragma unroll 4
         for (long long k = threadIdx.x; k < p.k; k += THREADS) {
@@ -538,8 +565,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MM32_BLOCKS_PER_SM) mm32_f
     AcceptTest test(s, s.decision->scaled_lo);
     const unsigned has_alone = s.decision->few_outliers ? 3 : 1;  // bits of GroupStats::alone
     if (has_alone == 3) test.flags_alone |= OUTLIER;
-    // Of bf16x6 pairs are tested only if there were tiny elements, and then for one place at which both are big: next to that, what
-    // is lost of a tiny element is nothing.
+    // Of bf16x6 pairs are tested only if there were tiny elements, and then for one place at which both are big: next to that,
+    // what is lost of a tiny element is nothing.
     const bool all_pairs = tier == FIRST_TIER || s.decision->tiny;
     if (tier == BF16X6) test.limit = LARGEST_BF16X6, test.loss = 0x1p-100f, test.required = 0;
     const long long tiles = tiles_of<TILE_M, TILE_N>(s.p);
@@ -556,8 +583,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MM32_BLOCKS_PER_SM) mm32_f
     }
     // Whole tiles and pairs; then, if there are rows or columns to recompute that are not listed, slices of tiles that have them.
     for (int phase = 0; phase < (listed ? 1 : 2); phase++) {
-        // Where there are fewer tiles than blocks, blocks share a tile's pairs; but not where sums in C decide which, because another
-        // block might have stored its own by then.
+        // Where there are fewer tiles than blocks, blocks share a tile's pairs; but not where sums in C decide which, because
+        // another block might have stored its own by then.
         const int shares = phase ? SLICES : by_size ? 1 : (int)max(1LL, min(gridDim.x / tiles, (long long)MOST_SHARES));
         const long long units = tiles * shares;  // share after share of all tiles
         for (long long base = blockIdx.x; base < units; base += (long long)gridDim.x * THREADS) {
@@ -577,7 +604,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MM32_BLOCKS_PER_SM) mm32_f
                 const long long at = base + (long long)to_test[i] * gridDim.x;
                 const Tile tile = tile_at<TILE_M, TILE_N, false>(s.p, at % tiles);
                 const int share = (int)(at / tiles);
-                const int needed = find_repair(s, tile, test, all_pairs, listed, by_size, share, shares, reinterpret_cast<TestedRow*>(ring), repair);
+                const int needed = find_repair(s, tile, test, all_pairs, listed, by_size, share, shares,
+                                               reinterpret_cast<TestedRow*>(ring), repair);
                 __syncthreads();  // the ring is free
                 if (needed == SOME) {
                     if (threadIdx.x == 0) count_recomputed(s, 1);

@@ -5,8 +5,8 @@
 #include "ptx/half_pairs.cuh"
 
 // Splits two scaled elements into their planes, each a pair of 16-bit numbers. `lo_factor` is 2^LO_SHIFT for a scaled lo,
-// otherwise 1. `zero` is a 0 that the compiler does not know: it then takes the two hi numbers from the one register in which they
-// leave. Otherwise it may keep each in a register of its own, which spilled where registers are short.
+// otherwise 1. `zero` is a 0 that the compiler does not know: it then takes the two hi numbers from the one register in which
+// they leave. Otherwise it may keep each in a register of its own, which spilled where registers are short.
 __device__ __forceinline__ void split(float x, float y, unsigned (&plane)[PLANES], float lo_factor, unsigned zero = 0) {
     if constexpr (PLANES == 3) {
 #pragma unroll
@@ -26,8 +26,8 @@ __device__ __forceinline__ void split(float x, float y, unsigned (&plane)[PLANES
 
 __device__ __forceinline__ constexpr float lo_factor(bool scaled_lo) { return scaled_lo ? (float)(1 << LO_SHIFT) : 1.f; }
 
-// What is observed of a row is observed of its hi numbers, two at a time, in a register: the magnitudes of 16-bit numbers order as
-// their bits do, with NaN above all.
+// What is observed of a row is observed of its hi numbers, two at a time, in a register: the magnitudes of 16-bit numbers order
+// as their bits do, with NaN above all.
 constexpr unsigned INFINITE_HI = PLANES == 3 ? 0x7f80 : 0x7c00;
 __device__ __forceinline__ unsigned magnitudes(unsigned pair) { return pair & 0x7fff7fffu; }
 __device__ __forceinline__ unsigned larger(unsigned a, unsigned b) {  // NaN if either is NaN
@@ -36,16 +36,16 @@ __device__ __forceinline__ unsigned larger(unsigned a, unsigned b) {  // NaN if 
 __device__ __forceinline__ unsigned smaller(unsigned a, unsigned b) {
     return smaller_numbers<PLANES == 3>(a, b);
 }
-// A hi number below this is small. The last place of lo (of hi, with one product) is then more than 2^-22 (2^-11) of the element. Of
-// bf16x6: what is too small for it, SMALLEST_BF16X6.
+// A hi number below this is small. The last place of lo (of hi, with one product) is then more than 2^-22 (2^-11) of the element.
+// Of bf16x6: what is too small for it, SMALLEST_BF16X6.
 constexpr int SMALLEST_EXPONENT = -50;
 static_assert(SMALLEST_BF16X6 == 1.f / (1ll << -SMALLEST_EXPONENT));
 __device__ __forceinline__ constexpr unsigned small_hi(bool scaled_lo) {
     return PLANES == 3 ? (127 + SMALLEST_EXPONENT) << 7 : PLANES == 2 && !scaled_lo ? (15 - 3) << 10 : (15 - 14) << 10;
 }
 
-// What a thread has observed of a row: the largest hi numbers, and in one word two counts, of small elements in the low half and of
-// elements that are not small in the high half. Zeros are neither. bf16x6 counts only elements that are too small for it.
+// What a thread has observed of a row: the largest hi numbers, and in one word two counts, of small elements in the low half and
+// of elements that are not small in the high half. Zeros are neither. bf16x6 counts only elements that are too small for it.
 struct Observed {
     unsigned largest, counts;
 };
@@ -62,8 +62,8 @@ __device__ __forceinline__ void raise(unsigned* largest, float x) {
     if (__ldcg(largest) < magnitude) atomicMax(largest, magnitude);
 }
 
-// Looks at one element, x unscaled: `hi` is its hi number, in the low half. Small elements and zeros change the counts. Of one that
-// is out of hi's range, the largest magnitude is recorded at once, if there is anywhere to record it.
+// Looks at one element, x unscaled: `hi` is its hi number, in the low half. Small elements and zeros change the counts. Of one
+// that is out of hi's range, the largest magnitude is recorded at once, if there is anywhere to record it.
 __device__ __forceinline__ void look_at(unsigned hi, float x, float scale, bool scaled_lo, unsigned& counts, unsigned* largest) {
     hi &= 0x7fff;
     if (hi < small_hi(scaled_lo)) counts += (x != 0.f) - REGULAR;
@@ -89,7 +89,8 @@ __device__ __forceinline__ void observe(Observed& observed, const unsigned (&pai
         look_at(pair[i / 2][0] >> (i % 2 ? 16 : 0), x[i * STEP], scale, scaled_lo, observed.counts, largest);
 }
 
-// Adds what was observed of a part of a row to the row's stats; `largest` is the bits of a magnitude, 0 if it was recorded before.
+// Adds what was observed of a part of a row to the row's stats; `largest` is the bits of a magnitude, 0 if it was recorded
+// before.
 __device__ __forceinline__ void record(RowStats& stats, unsigned largest, unsigned small, unsigned regular) {
     if (PLANES == 3 && small) largest = 0x7f800000u;  // not for bf16x6
     if (PLANES != 3 && (small | regular)) atomicAdd(&stats.counts, (unsigned long long)regular << 32 | small);
@@ -107,8 +108,8 @@ __device__ __forceinline__ void record_hi(RowStats& stats, unsigned largest_pair
     record(stats, hi < INFINITE_HI ? widened(hi) : 0, small, regular);
 }
 
-// The same of bf16x6 as the lower tier of a call that was left to it early. Elements that are too small for it are counted as small, and
-// do not make the row one with an Inf.
+// The same of bf16x6 as the lower tier of a call that was left to it early. Elements that are too small for it are counted as
+// small, and do not make the row one with an Inf.
 __device__ __forceinline__ void record_after_early(RowStats& stats, unsigned largest_pair, unsigned small) {
     if (small) atomicAdd(&stats.counts, (unsigned long long)small);
     atomicMax(&stats.largest, max(largest_pair & 0xffff, largest_pair >> 16) << 16);

@@ -146,7 +146,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, TILE_N == 64 ? 2 : 1) mm32
             copy_commit();
         }
         if (threadIdx.x < TILE_N) columns.set(threadIdx.x, column_at(s, tile, threadIdx.x), scaled_lo);
-        if (threadIdx.x < TILE_M) row_factors[threadIdx.x] = two_factors(scale_at(s, tile, tile.m0 + threadIdx.x).exponent(scaled_lo));
+        if (threadIdx.x < TILE_M)
+            row_factors[threadIdx.x] = two_factors(scale_at(s, tile, tile.m0 + threadIdx.x).exponent(scaled_lo));
 
         Sums sum = {};
         int stage = 0;

@@ -1,10 +1,10 @@
-// Sums that a NaN or an Inf of an operand has spoiled, without adding them up: such a sum depends on its terms with NaN or Inf alone.
-// A warp looks through a row or a column for them once, all lanes together.
+// Sums that a NaN or an Inf of an operand has spoiled, without adding them up: such a sum depends on its terms with NaN or Inf
+// alone. A warp looks through a row or a column for them once, all lanes together.
 #pragma once
 #include "common/operand.cuh"
 
-// What a line has of NaN and Inf: nothing, a NaN, more than one Inf; or the place along K of its only Inf. UNKNOWN: nobody has looked,
-// since a sum shows that there is nothing.
+// What a line has of NaN and Inf: nothing, a NaN, more than one Inf; or the place along K of its only Inf. UNKNOWN: nobody has
+// looked, since a sum shows that there is nothing.
 constexpr int FINITE = -1, HAS_NAN = -2, SEVERAL_INF = -3, UNKNOWN = -4;
 
 // Of the line of `k` elements, `stride` apart. All lanes of a warp call it together.
@@ -36,7 +36,8 @@ __device__ __forceinline__ bool decided(int of_a, int of_b) {
 }
 
 // That sum, where it is decided.
-__device__ __forceinline__ float sum_of_nonfinite(const float* a, long long a_stride, int of_a, const float* b, long long b_stride, int of_b) {
+__device__ __forceinline__ float sum_of_nonfinite(const float* a, long long a_stride, int of_a, const float* b,
+                                                  long long b_stride, int of_b) {
     if (of_a == HAS_NAN || of_b == HAS_NAN) return __int_as_float(0x7fffffff);
     float sum = 0.f;
     if (of_a >= 0) sum = a[of_a * a_stride] * b[of_a * b_stride];

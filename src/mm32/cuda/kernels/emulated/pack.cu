@@ -1,19 +1,19 @@
 // pack: operands of any strides -> packed panels (emulated/panels.cuh), in two kernels.
 //
-// mm32_scale samples every row and chooses its exponent. In clusters (from sm_90 on) the blocks of one have the same rows: all of them sample,
-// each reads a part of K of the rows that are read whole, and the first writes what was found.
-//   Launch: any number of blocks of 256 or 512 threads (grid-stride loop over groups of 32 rows, all of A and then all of B). 256 of
-//   them sample; all of them read rows whole, if there are such rows. 11 KB of shared memory. Bound by the latency of the samples, which are
-//   loaded together; where rows are read whole, by memory. 64 registers: two blocks of mm32_pack then fit beside one of 512 threads.
+// mm32_scale samples every row and chooses its exponent. In clusters (from sm_90 on) the blocks of one have the same rows: all of
+// them sample, each reads a part of K of the rows that are read whole, and the first writes what was found.
+//   Launch: any number of blocks of 256 or 512 threads (grid-stride loop over groups of 32 rows, all of A and then all of B). 256
+//   of them sample; all of them read rows whole, if there are such rows. 11 KB of shared memory. Bound by the latency of the
+//   samples, which are loaded together; where rows are read whole, by memory. 64 registers: two blocks of mm32_pack then fit
+//   beside one of 512 threads.
 //
 // mm32_pack reads each element once, scales it, splits it, and writes whole 128-byte lines. It collects the stats of each row,
 // and the block that finishes last runs the accept test on them.
-//   Launch: any number of blocks of 256 threads (grid-stride loop over units; a unit is CHUNK K-blocks of 64 rows for loads 0 and 1,
-//   of 16 rows for others). Launched with one block a multiprocessor, it packs while the multiply runs, in the order in which the
-//   multiply's first tiles need the panels, and counts finished units in `ready`.
-//   16 KB of shared memory if it transposes hi and lo, 15.4 KB with shifted lines, otherwise none. 64 registers, so that a block
-//   fits on a multiprocessor beside one of the multiply; loads 0 and 1 spill up to 23.
-//   Bound by memory: it reads 4 bytes and writes 4 for each element (2 with one product).
+//   Launch: any number of blocks of 256 threads (grid-stride loop over units; a unit is CHUNK K-blocks of 64 rows for loads 0 and
+//   1, of 16 rows for others). Launched with one block a multiprocessor, it packs while the multiply runs, in the order in which
+//   the multiply's first tiles need the panels, and counts finished units in `ready`. 16 KB of shared memory if it transposes hi
+//   and lo, 15.4 KB with shifted lines, otherwise none. 64 registers, so that a block fits on a multiprocessor beside one of the
+//   multiply; loads 0 and 1 spill up to 23. Bound by memory: it reads 4 bytes and writes 4 for each element (2 with one product).
 //   MM32_A_LOAD, MM32_B_LOAD   0  contiguous along rows, aligned: 8-byte loads, transposed through shared memory
 //                              1  anything else, neighbouring threads along rows
 //                              2  contiguous along K, aligned: 16-byte loads, a half-warp has a row, written without transposing
@@ -38,21 +38,23 @@ constexpr int A_LOAD = MM32_A_LOAD == 5 ? SHIFTED : MM32_A_LOAD, B_LOAD = MM32_B
 template <int LOAD>
 constexpr bool IS_ALONG_K = LOAD >= 2 && LOAD != 4;  // of what is prepacked no row is read
 
-// Where run `i` of the sample begins. Along a contiguous K, a run is two 32-byte sectors. The first is at K = 0 and the last at the end:
-// operands that grow or decay along K are largest there.
+// Where run `i` of the sample begins. Along a contiguous K, a run is two 32-byte sectors. The first is at K = 0 and the last at
+// the end: operands that grow or decay along K are largest there.
 __device__ __forceinline__ int run_begin(int i, int depth) {
     return depth <= SAMPLES ? i * RUN : i * ((depth - RUN) / 7) / RUN * RUN;
 }
 
-// What each of 8 warps looks at besides the sample of a group of 32 rows: so many places along K, others for each warp of all groups. Of a
-// column that is large in many rows, some warp then sees an element. Where K is contiguous, a warp looks at one row, else at all of them, so
-// that neighbouring lanes read neighbours in memory.
+// What each of 8 warps looks at besides the sample of a group of 32 rows: so many places along K, others for each warp of all
+// groups. Of a column that is large in many rows, some warp then sees an element. Where K is contiguous, a warp looks at one row,
+// else at all of them, so that neighbouring lanes read neighbours in memory.
 constexpr int ALONG_ROWS = 8, ALONG_K = 128;
 template <int LOAD>
 constexpr int FURTHER = IS_ALONG_K<LOAD> ? ALONG_K / 32 : ALONG_ROWS;  // elements of a thread
 // The row, of a group of so many, that a lane looks at; `part`: which of all groups' warps it is.
 template <int LOAD>
-__device__ __forceinline__ int further_row(int part, int rows) { return min(IS_ALONG_K<LOAD> ? part % 32 : (int)threadIdx.x % 32, rows - 1); }
+__device__ __forceinline__ int further_row(int part, int rows) {
+    return min(IS_ALONG_K<LOAD> ? part % 32 : (int)threadIdx.x % 32, rows - 1);
+}
 
 template <int LOAD>
 __device__ __forceinline__ void load_further(const Operand& x, int row0, int part, int depth, float (&to)[ALONG_ROWS]) {
@@ -64,13 +66,16 @@ __device__ __forceinline__ void load_further(const Operand& x, int row0, int par
         to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
     } else {
 #pragma unroll
-        for (int i = 0; i < FURTHER<LOAD>; i++) to[i] = from[min(begin + (IS_ALONG_K<LOAD> ? lane + 32 * i : i), depth - 1) * x.k_stride];
+        for (int i = 0; i < FURTHER<LOAD>; i++)
+            to[i] = from[min(begin + (IS_ALONG_K<LOAD> ? lane + 32 * i : i), depth - 1) * x.k_stride];
     }
 }
 
-// The largest finite magnitude of a row so far, and where along K it is, as one number: the largest is that of the largest magnitude,
-// and of several such the first.
-__device__ __forceinline__ unsigned long long at_place(float size, int k) { return (unsigned long long)__float_as_uint(size) << 32 | ~(unsigned)k; }
+// The largest finite magnitude of a row so far, and where along K it is, as one number: the largest is that of the largest
+// magnitude, and of several such the first.
+__device__ __forceinline__ unsigned long long at_place(float size, int k) {
+    return (unsigned long long)__float_as_uint(size) << 32 | ~(unsigned)k;
+}
 __device__ __forceinline__ float size_of(unsigned long long at) { return __uint_as_float((unsigned)(at >> 32)); }
 __device__ __forceinline__ unsigned place_of(unsigned long long at) { return ~(unsigned)at; }
 
@@ -118,7 +123,8 @@ __device__ __forceinline__ void read_whole_rows(Operand x, int row0, int depth, 
                     float together = 0.f;
 #pragma unroll
                     for (int j = 0; j < AHEAD; j++)
-                        v[j] = k + 128 * j < depth ? *reinterpret_cast<const float4*>(row + k + 128 * j) : make_float4(0.f, 0.f, 0.f, 0.f);
+                        v[j] = k + 128 * j < depth ? *reinterpret_cast<const float4*>(row + k + 128 * j)
+                                                   : make_float4(0.f, 0.f, 0.f, 0.f);
 #pragma unroll
                     for (int j = 0; j < AHEAD; j++) {
                         v[j] = make_float4(finite(v[j].x), finite(v[j].y), finite(v[j].z), finite(v[j].w));
@@ -154,7 +160,8 @@ __device__ __forceinline__ void read_whole_rows(Operand x, int row0, int depth, 
     unsigned long long all = 0;
     for (int i = 0; i < parts; i++) {
         float low[1], high[1];
-        load_cluster<true>(shared_address(largest + lane), i, low), load_cluster<true>(shared_address(largest + lane) + 4, i, high);
+        load_cluster<true>(shared_address(largest + lane), i, low),
+            load_cluster<true>(shared_address(largest + lane) + 4, i, high);
         const unsigned long long of_part = (unsigned long long)__float_as_uint(high[0]) << 32 | __float_as_uint(low[0]);
         all = of_part > all ? of_part : all;
     }
@@ -163,34 +170,36 @@ __device__ __forceinline__ void read_whole_rows(Operand x, int row0, int depth, 
     __syncthreads();
 }
 
-// A row spans much if its largest sampled element has an exponent this much above the mean exponent of those that are not zero. Of
-// normal data it is 3.5 at most, of products of normal and log-normal data 5.
+// A row spans much if its largest sampled element has an exponent this much above the mean exponent of those that are not zero.
+// Of normal data it is 3.5 at most, of products of normal and log-normal data 5.
 constexpr int WIDE = 6;
-// With so much above, rows are read whole: their exponent then comes from the true largest element, which leaves more room below it.
-// Of log-normal data with sigma = 1 a sample has 7.5 at most, with sigma = 2 more.
+// With so much above, rows are read whole: their exponent then comes from the true largest element, which leaves more room below
+// it. Of log-normal data with sigma = 1 a sample has 7.5 at most, with sigma = 2 more.
 constexpr int VERY_WIDE = 8;
 constexpr int SPARSE = 32;  // with fewer of 128 that are not zero, little of |A||B| is seen, and a scaled lo needs less of it
 constexpr int FEWEST_SAMPLES = 4;  // of a row with fewer that are not zero, the sample says little
 // Scale has no room for a level that is much less: of such a row no place is said to be big.
 constexpr int LOWEST_LEVEL = -100;
-// With a scaled lo, an element of a row that was read whole is small if it is less than 2^this times the row's largest, rounded down to a
-// power of two: that goes to 2^TARGET_EXACT, and what is less than 2^-14 is small (emulated/hi_lo.cuh).
+// With a scaled lo, an element of a row that was read whole is small if it is less than 2^this times the row's largest, rounded
+// down to a power of two: that goes to 2^TARGET_EXACT, and what is less than 2^-14 is small (emulated/hi_lo.cuh).
 constexpr int SMALL_OF_LARGEST = -28;
 static_assert(TARGET_EXACT == 14);
 // By so many powers of two the largest element of a row exceeds the largest sampled one, if small elements are to matter.
 constexpr int EXCEEDS = 4;
-// A row hangs on one or two of its elements, an outlier (stats.cuh), if the mean exponent of what is sampled is so far below the largest: fp32
-// then loses most elements beside it, and is as good as exact; and if at most so many sampled elements come near the largest.
+// A row hangs on one or two of its elements, an outlier (stats.cuh), if the mean exponent of what is sampled is so far below the
+// largest: fp32 then loses most elements beside it, and is as good as exact; and if at most so many sampled elements come near
+// the largest.
 constexpr int LOST = 24, FEW_BIG = 4;
-// From this K on lo is scaled whatever the data are. Small elements are counted over all of K, but the bound of |A||B| comes from as many
-// samples as ever: of normal data with K = 524288 single sums were rejected (256 x 524288 x 256 took 16 times as long), of (U - 1/2)
-// exp(N/2) and ReLU outputs some from 131072 on.
+// From this K on lo is scaled whatever the data are. Small elements are counted over all of K, but the bound of |A||B| comes from
+// as many samples as ever: of normal data with K = 524288 single sums were rejected (256 x 524288 x 256 took 16 times as long),
+// of (U - 1/2) exp(N/2) and ReLU outputs some from 131072 on.
 constexpr int LONG_K = 65536;
 // A row spans much, too, if a further element has an exponent more than this above that of the largest sampled one.
 constexpr int MISSED = 2;
 
-// How many of a thread's sampled elements are less than the largest sampled one of their row times SMALL_OF_LARGEST, 2^SMALLER times that, and
-// so on, SMALL_LEVELS numbers; and how many are not zero. In one word, COUNT_BITS each. `field`: the exponent of that largest one, biased.
+// How many of a thread's sampled elements are less than the largest sampled one of their row times SMALL_OF_LARGEST, 2^SMALLER
+// times that, and so on, SMALL_LEVELS numbers; and how many are not zero. In one word, COUNT_BITS each. `field`: the exponent of
+// that largest one, biased.
 constexpr int SMALL_LEVELS = 4, SMALLER = 4, COUNT_BITS = 5;
 static_assert(RUN < 1 << COUNT_BITS && (SMALL_LEVELS + 1) * COUNT_BITS <= 32);
 __device__ __forceinline__ unsigned count_small(const float (&sample)[RUN], int field) {
@@ -218,7 +227,8 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
     if (blockIdx.x == 0 && threadIdx.x < THREADS) {
         static_assert(THREADS == ROW_GROUPS);
         unsigned* const decision = reinterpret_cast<unsigned*>(s.decision);
-        if (threadIdx.x < (sizeof(Decision) - sizeof(s.decision->groups) - sizeof(s.decision->power) - sizeof(s.decision->listed)) / 4)
+        if (threadIdx.x <
+            (sizeof(Decision) - sizeof(s.decision->groups) - sizeof(s.decision->power) - sizeof(s.decision->listed)) / 4)
             decision[threadIdx.x] = 0;
         s.decision->groups[0][threadIdx.x] = s.decision->groups[1][threadIdx.x] = NOTHING_SEEN;
         static_assert(MOST_BLOCKS == THREADS);
@@ -287,7 +297,8 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
                     make_float4(sample[i], sample[i + 1], sample[i + 2], sample[i + 3]);
         float most = 0.f;
 #pragma unroll
-        for (int i = 0; i < ALONG_ROWS; i++) most = fmaxf(most, fabsf(further[i]) < __int_as_float(0x7f800000) ? fabsf(further[i]) : 0.f);
+        for (int i = 0; i < ALONG_ROWS; i++)
+            most = fmaxf(most, fabsf(further[i]) < __int_as_float(0x7f800000) ? fabsf(further[i]) : 0.f);
         if (samples) part[warp][lane] = largest, exponents[warp][lane] = sum;
         if (warp == 0) whole[lane] = 0;
         __syncthreads();
@@ -302,14 +313,18 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
         const int spread = field * count - (int)(sum & 0xffff);  // times count
         const bool wide = count > 0 && spread >= WIDE * count, very_wide = count > 0 && spread >= VERY_WIDE * count;
         bool exact = depth <= SAMPLES;
-        const int of = side ? further_row<MM32_B_LOAD>(g * 8 + warp % 8, rows - row0) : further_row<MM32_A_LOAD>(g * 8 + warp % 8, rows - row0);
+        const int of = side ? further_row<MM32_B_LOAD>(g * 8 + warp % 8, rows - row0)
+                            : further_row<MM32_A_LOAD>(g * 8 + warp % 8, rows - row0);
         const float beside = __shfl_sync(~0u, largest, of);
-        wide_block |= !exact && beside > 0.f && (int)(__float_as_uint(most) >> 23) - (int)(__float_as_uint(beside) >> 23) > MISSED;
+        wide_block |=
+            !exact && beside > 0.f && (int)(__float_as_uint(most) >> 23) - (int)(__float_as_uint(beside) >> 23) > MISSED;
         const bool read_whole = !exact && __syncthreads_or(row < rows && (very_wide || (count < FEWEST_SAMPLES && finite)));
         // All that the sample is asked for comes before rows are read whole, which takes its registers.
         if (PLANES == 2 && read_whole && samples) exponents[warp][lane] = count_small(sample, field);
-        // What is at least 2^-LEVEL of the largest sampled element, and 2^-LEVELS of that: 2^level and 2^(level - LEVELS), scaled.
-        const float high = power_of_two(max(field - 127 - LEVEL, -126)), low = power_of_two(max(field - 127 - LEVEL - LEVELS, -126));
+        // What is at least 2^-LEVEL of the largest sampled element, and 2^-LEVELS of that: 2^level and 2^(level - LEVELS),
+        // scaled.
+        const float high = power_of_two(max(field - 127 - LEVEL, -126)),
+                    low = power_of_two(max(field - 127 - LEVEL - LEVELS, -126));
         unsigned mine = 0;
 #pragma unroll
         for (int i = 0; i < RUN; i++) mine |= (sample[i] >= high ? 0x10001u : sample[i] >= low ? 0x10000u : 0u) << i;
@@ -344,7 +359,8 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
                 for (int i = 7; i >= 0; i--) {
                     const unsigned counts = exponents[i][lane], here = counts >> level * COUNT_BITS & COUNT;
                     const unsigned not_small = (counts >> SMALL_LEVELS * COUNT_BITS) - here;
-                    small += here, others += i > 0 ? not_small * SAMPLES : not_small;  // of the first run few, and none in the others
+                    small += here,
+                        others += i > 0 ? not_small * SAMPLES : not_small;  // of the first run few, and none in the others
                 }
                 meager = small > 0 && others < (unsigned)required_products(depth);
                 some_small |= small > 0 && (exceeds >= EXCEEDS || meager);
@@ -357,7 +373,8 @@ extern "C" __global__ void __launch_bounds__(512, 2) mm32_scale(const __grid_con
                 if (__popc(near.x) + __popc(near.y) + __popc(near.z) + __popc(near.w) <= FEW_BIG) flags |= OUTLIER;
             }
             to[2] = make_uint4(Scale::pack(exponent, small, max(level, LOWEST_LEVEL), flags), 0, 0, 0);
-            if (PLANES == 2) places_of_largest(s, side)[(long long)matrix * rows + row] = whole[lane] >> 32 ? place_of(whole[lane]) : NOWHERE;
+            if (PLANES == 2)
+                places_of_largest(s, side)[(long long)matrix * rows + row] = whole[lane] >> 32 ? place_of(whole[lane]) : NOWHERE;
             if (seen) missing = max(missing, SAMPLES - __popc(big.x) - __popc(big.y) - __popc(big.z) - __popc(big.w));
         }
         __syncthreads();
@@ -416,9 +433,9 @@ __device__ __forceinline__ unsigned* largest_of(const Unit& u, int row) {
     return !MM32_GUARDED && row < u.rows_left ? &u.stats[row].largest : nullptr;
 }
 
-// Keeps what was observed of a part of a row. The lower tier's launches leave all stats as they are, unless nothing was packed before
-// them: the largest elements are known, those of a prepacked operand must not change, and an element that is too small for bf16x6
-// only makes mm32_fallback test all pairs.
+// Keeps what was observed of a part of a row. The lower tier's launches leave all stats as they are, unless nothing was packed
+// before them: the largest elements are known, those of a prepacked operand must not change, and an element that is too small for
+// bf16x6 only makes mm32_fallback test all pairs.
 __device__ __forceinline__ void keep(const Unit& u, int row, const Observed& observed) {
     if (!MM32_GUARDED) {
         record_hi(u.stats[row], observed.largest, observed.counts & 0xffff, observed.counts >> 16);
@@ -464,7 +481,8 @@ __device__ __forceinline__ void pack_along_k(const Unit& u) {
                 char* const planes = to + (size_t)((kb + i) * PLANES) * u.plane_bytes;
 #pragma unroll
                 for (int plane = 0; plane < PLANES; plane++)
-                    *reinterpret_cast<uint2*>(planes + (size_t)plane * u.plane_bytes) = make_uint2(pair[0][plane], pair[1][plane]);
+                    *reinterpret_cast<uint2*>(planes + (size_t)plane * u.plane_bytes) =
+                        make_uint2(pair[0][plane], pair[1][plane]);
             }
         }
     }
@@ -540,7 +558,8 @@ __device__ __forceinline__ void pack_along_rows(const Unit& u, char* staging) {
             const int at = (r + i) * PLANE_ROW + ((piece ^ ((r + i) % 8)) * 16);
 #pragma unroll
             for (int plane = 0; plane < PLANES; plane++)
-                *reinterpret_cast<uint4*>(staging + plane * TILE + at) = make_uint4(pair[0][plane], pair[1][plane], pair[2][plane], pair[3][plane]);
+                *reinterpret_cast<uint4*>(staging + plane * TILE + at) =
+                    make_uint4(pair[0][plane], pair[1][plane], pair[2][plane], pair[3][plane]);
         }
         __syncthreads();
         char* const planes = u.plane + (size_t)(kb * PLANES) * u.plane_bytes;
@@ -592,7 +611,8 @@ struct UnitOrder {
         else pack_along_rows<LOAD == 0, SCALED_LO>(u, staging);
     }
 
-    __device__ __forceinline__ void pack(const Params& s, int side, int unit, bool scaled_lo, char* staging, unsigned* tiny) const {
+    __device__ __forceinline__ void pack(const Params& s, int side, int unit, bool scaled_lo, char* staging,
+                                         unsigned* tiny) const {
         if constexpr (LOAD == PREPACKED) return;
         const int per_matrix = (first + rest) * chunks, matrix = unit / per_matrix;
         int i = unit - matrix * per_matrix, group, chunk;
@@ -619,8 +639,8 @@ struct UnitOrder {
 
 // Packs a unit of A or of B: by one piece of code where both have shifted lines.
 template <int A, int B>
-__device__ __forceinline__ void pack_of(const UnitOrder<A>& a, const UnitOrder<B>& b, bool of_a, const Params& s, int unit, bool scaled_lo,
-                                        char* staging, unsigned* tiny) {
+__device__ __forceinline__ void pack_of(const UnitOrder<A>& a, const UnitOrder<B>& b, bool of_a, const Params& s, int unit,
+                                        bool scaled_lo, char* staging, unsigned* tiny) {
     if constexpr (A == SHIFTED && B == SHIFTED) {
         UnitOrder<A> order = a;
         if (!of_a) order.first = b.first, order.rest = b.rest;
@@ -689,7 +709,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS) mm32_pack(
         }
         pack_of(a, b, of_a, s, unit, scaled_lo, staging, &tiny);
     }
-    if (MM32_GUARDED) {  // once a block: of data that underflow, all rows have such elements, and stores to one address take turns
+    // Once a block: of data that underflow, all rows have such elements, and stores to one address take turns.
+    if (MM32_GUARDED) {
         __syncthreads();
         if (threadIdx.x == 0 && tiny) s.decision->tiny = 1;
     }

@@ -10,8 +10,8 @@
 //
 // Panels: for each matrix and each K-block of 64 there is a plane of hi and, with more products, one of lo, or of mid and lo. A
 // plane has a line of 64 16-bit numbers (128 bytes) for each row; the number of rows is rounded up to a multiple of 8. The eight
-// 16-byte pieces of a line lie in the order that wgmma's 128-byte swizzle and ldmatrix want: piece j of row r at place j ^ (r % 8).
-// Rows and places of K past the operand's edges are zeros.
+// 16-byte pieces of a line lie in the order that wgmma's 128-byte swizzle and ldmatrix want: piece j of row r at place j ^ (r %
+// 8). Rows and places of K past the operand's edges are zeros.
 //   MM32_PRODUCTS    6: bf16x6; 3: fp16x3; 1: fp16 (TF32-class accuracy)
 //
 // RowStats hold a row's exponent e (the row was multiplied by 2^e) and what the accept test needs of it. The exponent comes from
@@ -27,8 +27,8 @@ constexpr int PLANE_ROW = 128;  // bytes
 constexpr int PLANES = MM32_PRODUCTS == 6 ? 3 : MM32_PRODUCTS == 3 ? 2 : 1;
 
 // The largest sampled element of a row is scaled to between 2^TARGET and 2^(TARGET + 1), so that elements 2^5 times larger can
-// still be held. In a call with a scaled lo, which keeps small elements better, there is more room above (ROOM). The largest element of
-// an exact row, one that was read whole, goes to 2^TARGET_EXACT.
+// still be held. In a call with a scaled lo, which keeps small elements better, there is more room above (ROOM). The largest
+// element of an exact row, one that was read whole, goes to 2^TARGET_EXACT.
 constexpr int SAMPLES = 128, RUN = SAMPLES / 8;  // of a row: 8 runs of RUN neighbours
 constexpr int TARGET = 10, TARGET_EXACT = 14;
 constexpr int LO_SHIFT = 11;  // of a scaled lo
@@ -46,9 +46,9 @@ __device__ __forceinline__ Operand operand_of(const Params& s, int side, long lo
 // mm32_scale has at most this many blocks for an operand. Each leaves behind the operand's stats
 // - a word of flags. WIDE_ROWS: it met rows that span too much for fp16x3 without a scaled lo. SOME_FINITE: it met a row of whose
 //   samples all are finite. SMALL: it met a row that was read whole and has
-//   small sampled elements that may matter. From bit MISSING on, the most sampled places that are not big (big[1]) in a row of which the sample says
-//   something. The flags of a prepacked operand were left when it was packed; the other operand's then say WIDE_ROWS alike, because
-//   both must have been packed alike.
+//   small sampled elements that may matter. From bit MISSING on, the most sampled places that are not big (big[1]) in a row of
+//   which the sample says something. The flags of a prepacked operand were left when it was packed; the other operand's then say
+//   WIDE_ROWS alike, because both must have been packed alike.
 // - for each sampled place of K the sum of the squares of its rows' elements there (fp16x3 alone): with them, the size of C is
 //   estimated (cancel.cuh).
 // - for each row, where along K its largest element lies (fp16x3 alone): NOWHERE of rows that were not read whole.
@@ -67,8 +67,8 @@ constexpr unsigned NOWHERE = ~0u;
 __device__ __forceinline__ unsigned* places_of_largest(const Params& s, int side) {
     return reinterpret_cast<unsigned*>(sampled_power(s, side, scale_blocks(s, side)));
 }
-// To find cancellation (cancel.cuh), a quarter of C is watched: every second 8 rows of it, every second 8 columns. All of it would take
-// mm32_tensorcore 8 % longer where K is 256.
+// To find cancellation (cancel.cuh), a quarter of C is watched: every second 8 rows of it, every second 8 columns. All of it
+// would take mm32_tensorcore 8 % longer where K is 256.
 constexpr bool WATCHED = PLANES == 2;
 __device__ __forceinline__ constexpr bool is_watched(unsigned row) { return row % 16 < 8; }
 
@@ -193,12 +193,16 @@ struct AcceptTest {
     __device__ __forceinline__ TestedRow see(const RowStats& x, unsigned largest_at = NOWHERE) const {
         const bool zeros = x.largest == 0 && x.counts == 0;
         const Scale scale{x.scale};
-        return {{{x.big[0][0], x.big[0][1]}, {x.big[1][0], x.big[1][1]}}, __uint_as_float(x.largest), (float)(unsigned)x.counts,
-                scale.level(scaled_lo), zeros ? ~0u : (unsigned)(x.counts >> 32), largest_at, power_of_two(scale.exponent(scaled_lo))};
+        return {{{x.big[0][0], x.big[0][1]}, {x.big[1][0], x.big[1][1]}},
+                __uint_as_float(x.largest),
+                (float)(unsigned)x.counts,
+                scale.level(scaled_lo),
+                zeros ? ~0u : (unsigned)(x.counts >> 32),
+                largest_at,
+                power_of_two(scale.exponent(scaled_lo))};
     }
-    // Whether a row is recomputed by itself: it has elements out of range, or too few that are not zero for the split, or is steep or
-    // one of few outliers.
-    // A row of zeros is not.
+    // Whether a row is recomputed by itself: it has elements out of range, or too few that are not zero for the split, or is
+    // steep or one of few outliers. A row of zeros is not.
     __device__ __forceinline__ bool alone(const TestedRow& x, unsigned flags) const {
         return !(x.largest <= limit) || x.regular < (unsigned)required || (required && flags & flags_alone);
     }
@@ -210,7 +214,8 @@ struct AcceptTest {
         const int samples = (int)min(k, (long long)SAMPLES);
         const auto places = [&](int i, int j) { return max(samples - (int)x.gaps[i] - (int)y.gaps[j], 0); };  // at least
         const float lost = (x.small * b + y.small * a) * loss, unit = power_of_two(min(x.level + y.level, 127));
-        const float size = unit * fmaxf(fmaxf((float)places(0, 0), LOWER * max(places(0, 1), places(1, 0))), LOWER * LOWER * places(1, 1));
+        const float size =
+            unit * fmaxf(fmaxf((float)places(0, 0), LOWER * max(places(0, 1), places(1, 0))), LOWER * LOWER * places(1, 1));
         return lost <= ALLOWED * size && (places(1, 1) >= required || (long long)x.regular + y.regular - k >= required);
     }
     __device__ __forceinline__ bool enough(const TestedRow& x, const TestedRow& y) const {
@@ -231,7 +236,8 @@ struct AcceptTest {
         const float unit = power_of_two(x.level + y.level);
         if (lost * loss <= ALLOWED * unit * common(x.big[0], y.big[0]) && enough) return true;
         const int places = common(x.big[1], y.big[1]);
-        const float size = unit * fmaxf(LOWER * max(common(x.big[0], y.big[1]), common(x.big[1], y.big[0])), LOWER * LOWER * places);
+        const float size =
+            unit * fmaxf(LOWER * max(common(x.big[0], y.big[1]), common(x.big[1], y.big[0])), LOWER * LOWER * places);
         return lost * loss <= ALLOWED * fmaxf(size, unit * common(x.big[0], y.big[0])) && (enough || places >= required);
     }
     // The same for a pair that the samples do not accept, by one term of |A||B|.
@@ -245,9 +251,10 @@ struct AcceptTest {
     }
 };
 
-// The largest of the terms of |A||B|, scaled, that have the largest element of row `m` of A, or of column `n` of B, if these were read
-// whole. The element is known as it was packed, of 8 bits at least; the one that it meets is read.
-__device__ __forceinline__ float largest_term(const Operand& a, long long m, const TestedRow& x, const Operand& b, long long n, const TestedRow& y) {
+// The largest of the terms of |A||B|, scaled, that have the largest element of row `m` of A, or of column `n` of B, if these were
+// read whole. The element is known as it was packed, of 8 bits at least; the one that it meets is read.
+__device__ __forceinline__ float largest_term(const Operand& a, long long m, const TestedRow& x, const Operand& b, long long n,
+                                              const TestedRow& y) {
     constexpr float ROUNDED = 1.f - 0x1p-8f;
     const auto met = [](const Operand& of, long long row, unsigned at) {
         return fabsf(__ldg(of.data + row * of.row_stride + (at == NOWHERE ? 0LL : (long long)at) * of.k_stride));

@@ -1,11 +1,11 @@
-// Raw tiles: fp32 elements of an operand, 16 rows x 64 of K, in shared memory, as a warp copies them from global memory for itself
-// and reads them again to split them (emulated/direct.cu). The copies coalesce along the operand's contiguous axis, and so the
-// order in shared memory differs: along K or along rows. 16-byte pieces are permuted (XOR) so that neither the copies nor the two
-// ways of reading meet a bank conflict. Tiles begin at multiples of 128 bytes, where they lie along K.
+// Raw tiles: fp32 elements of an operand, 16 rows x 64 of K, in shared memory, as a warp copies them from global memory for
+// itself and reads them again to split them (emulated/direct.cu). The copies coalesce along the operand's contiguous axis, and so
+// the order in shared memory differs: along K or along rows. 16-byte pieces are permuted (XOR) so that neither the copies nor the
+// two ways of reading meet a bank conflict. Tiles begin at multiples of 128 bytes, where they lie along K.
 //
-// Places of K: place p of the 64 is at k = p / 8 * 4 + p % 4 + (p % 8 < 4 ? 0 : 32) of a raw tile, for both operands. Eight neighbouring
-// places are then two 16-byte pieces. A raw tile with 32 of K has the first 16 at k = 0 and the others at k = 32, so that the
-// first 32 places hold them; the rest of it is not written and must not be read.
+// Places of K: place p of the 64 is at k = p / 8 * 4 + p % 4 + (p % 8 < 4 ? 0 : 32) of a raw tile, for both operands. Eight
+// neighbouring places are then two 16-byte pieces. A raw tile with 32 of K has the first 16 at k = 0 and the others at k = 32, so
+// that the first 32 places hold them; the rest of it is not written and must not be read.
 #pragma once
 #include "common/operand.cuh"
 #include "ptx/shared_memory.cuh"
@@ -14,9 +14,10 @@ constexpr int RAW_ROWS = 16, RAW_K = 64;
 
 __device__ __forceinline__ constexpr int k_of_place(int p) { return p / 8 * 4 + p % 4 + (p % 8 < 4 ? 0 : 32); }
 
-// LOAD is one of mm32_pack's (emulated/pack.cu): 0 and 2 are 16 bytes at a time, along rows or along K; 1 and 3 are 4 bytes. 4 and
-// 5 are 16 bytes too, along rows or along K, where lines are contiguous but not aligned: a line is copied from the 16-byte boundary
-// at or before its first element, and lies in shared memory as far from one (`shift`, 0 .. 3 floats). DEPTH: how much of K, 64 or 32.
+// LOAD is one of mm32_pack's (emulated/pack.cu): 0 and 2 are 16 bytes at a time, along rows or along K; 1 and 3 are 4 bytes. 4
+// and 5 are 16 bytes too, along rows or along K, where lines are contiguous but not aligned: a line is copied from the 16-byte
+// boundary at or before its first element, and lies in shared memory as far from one (`shift`, 0 .. 3 floats). DEPTH: how much of
+// K, 64 or 32.
 template <int LOAD, int DEPTH>
 struct RawTile {
     static constexpr int RUN = DEPTH / 2;  // of K, that lie together. A multiple of 4: lines of both runs have the same shifts
@@ -26,10 +27,12 @@ struct RawTile {
     static __device__ __forceinline__ constexpr int source(int k) { return k - k / 32 * (32 - RUN); }
     static constexpr bool ALONG_ROWS = LOAD < 2 || LOAD == 4, VECTOR = LOAD % 2 == 0, SHIFTED = LOAD >= 4;
     static constexpr int LINE = ALONG_ROWS ? 80 : 272;  // bytes of a line, if SHIFTED
-    static constexpr int BYTES = SHIFTED ? (ALONG_ROWS ? RAW_K * LINE + 64 : RAW_ROWS * LINE) : ALONG_ROWS ? RAW_K * 64 + 64 : RAW_ROWS * 256;
+    static constexpr int BYTES = SHIFTED      ? (ALONG_ROWS ? RAW_K * LINE + 64 : RAW_ROWS * LINE)
+                                 : ALONG_ROWS ? RAW_K * 64 + 64
+                                              : RAW_ROWS * 256;
 
-    // Where an element lies, in bytes; if SHIFTED, in a line without a shift. Along rows, elements a multiple of 4 of K apart, or in the same
-    // pair, are K_STEP bytes for each place apart, if they are of the same half of K.
+    // Where an element lies, in bytes; if SHIFTED, in a line without a shift. Along rows, elements a multiple of 4 of K apart, or
+    // in the same pair, are K_STEP bytes for each place apart, if they are of the same half of K.
     static constexpr int K_STEP = SHIFTED ? LINE : 64;
     static __device__ __forceinline__ unsigned at(unsigned row, unsigned k) {
         if constexpr (SHIFTED) return ALONG_ROWS ? k * LINE + k / 32 * 64 + row * 4 : row * LINE + k * 4;
@@ -37,8 +40,8 @@ struct RawTile {
         return row * 256 + k / 32 * 128 + ((k / 4 % 8 ^ row % 8 ^ k / 32 * 4) * 16) + k % 4 * 4;
     }
 
-    // The first row and place along K that a lane copies. Functions, not members: the compiler then knows how large they can be, and
-    // addresses in shared memory differ by constants.
+    // The first row and place along K that a lane copies. Functions, not members: the compiler then knows how large they can be,
+    // and addresses in shared memory differ by constants.
     static __device__ __forceinline__ int first_row() {
         return ALONG_ROWS ? (VECTOR || SHIFTED ? lane_of(4) * 4 : lane_of(16)) : VECTOR || SHIFTED ? lane_of(32) / 8 : 0;
     }
@@ -73,8 +76,8 @@ struct RawTile {
     // How many of 16 bytes exist, if `floats` do from where they begin.
     static __device__ __forceinline__ int bytes_of(int floats) { return 4 * max(0, min(floats, 4)); }
 
-    // Starts to copy DEPTH of K to `to`, as one group, from `k0` on, of which `left` exist; of the tile that begins `on` rows, a multiple
-    // of 16, further on. What does not exist becomes 0.
+    // Starts to copy DEPTH of K to `to`, as one group, from `k0` on, of which `left` exist; of the tile that begins `on` rows, a
+    // multiple of 16, further on. What does not exist becomes 0.
     __device__ __forceinline__ void copy(unsigned to, long long k0, int left, int on = 0) const {
         const char* const first = from + k0 * k_bytes + on * (long long)row_bytes;
         const int rows = this->rows - on, row = first_row(), k = first_k();
@@ -82,7 +85,8 @@ struct RawTile {
         if constexpr (SHIFTED && !ALONG_ROWS) {
             // The copies of a lane have one shift, since their rows are multiples of 4 apart. The last piece of a row is copied
             // by the first four of the eight lanes that share rows.
-            const int floats = left + shift_of(phase, row), late = lane_of(8), low = bytes_of(floats), high = bytes_of(floats - RUN);
+            const int floats = left + shift_of(phase, row), late = lane_of(8), low = bytes_of(floats),
+                      high = bytes_of(floats - RUN);
             if (k < RUN + 4) {  // with shorter runs than 32, the last piece of both
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
@@ -97,7 +101,8 @@ struct RawTile {
             const int floats = rows + shift_of(phase, k), late = lane_of(4), bytes = bytes_of(floats);
 #pragma unroll
             for (int i = 0; i < 8; i++)
-                if (is_used(8 * i)) copy_async_part(to + at(row, k + 8 * i), first + source(8 * i) * k_bytes, source(8 * i) < left ? bytes : 0);
+                if (is_used(8 * i))
+                    copy_async_part(to + at(row, k + 8 * i), first + source(8 * i) * k_bytes, source(8 * i) < left ? bytes : 0);
 #pragma unroll
             for (int h = 0; h < 2; h++)
                 if (is_used(8 * late))
@@ -110,7 +115,8 @@ struct RawTile {
                 for (int h = 0; h < 2; h++)
                     if (is_used(k))
                         copy_async<16>(to + at(row + 4 * i, k + 32 * h),
-                                       reinterpret_cast<const float*>(first + 4 * i * row_bytes + 4 * RUN * h), 4 * i < rows && RUN * h < left);
+                                       reinterpret_cast<const float*>(first + 4 * i * row_bytes + 4 * RUN * h),
+                                       4 * i < rows && RUN * h < left);
         } else if constexpr (VECTOR) {
 #pragma unroll
             for (int i = 0; i < 8; i++)
@@ -123,7 +129,8 @@ struct RawTile {
 #pragma unroll
                 for (int h = 0; h < 2; h++)
                     if (is_used(k))
-                        copy_async<4>(to + at(i, k + 32 * h), reinterpret_cast<const float*>(first + i * row_bytes + RUN * h * k_bytes),
+                        copy_async<4>(to + at(i, k + 32 * h),
+                                      reinterpret_cast<const float*>(first + i * row_bytes + RUN * h * k_bytes),
                                       i < rows && RUN * h < left);
         } else {
 #pragma unroll
@@ -173,9 +180,10 @@ struct RawTile {
     }
 
     // Eight elements that make a 16-byte piece of a plane. Along K: places 8 * piece .. + 7 of row `line`. Along rows: rows
-    // 8 * piece .. + 7 at place k = `line`. What is the same for all lanes stands by itself: `on`, a multiple of 8 lines, along rows in the
-    // same half of K; `more`, 0 or 4 pieces along K. `phase`: as it was when the tile was copied.
-    __device__ __forceinline__ void piece(unsigned tile, unsigned phase, int line, int piece, float (&x)[8], int on, int more) const {
+    // 8 * piece .. + 7 at place k = `line`. What is the same for all lanes stands by itself: `on`, a multiple of 8 lines, along
+    // rows in the same half of K; `more`, 0 or 4 pieces along K. `phase`: as it was when the tile was copied.
+    __device__ __forceinline__ void piece(unsigned tile, unsigned phase, int line, int piece, float (&x)[8], int on,
+                                          int more) const {
         unsigned first, second;
         if constexpr (ALONG_ROWS) {
             first = at(8 * piece, line) + on * K_STEP, second = at(8 * piece + 4, line) + on * K_STEP;

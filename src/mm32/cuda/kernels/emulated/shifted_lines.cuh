@@ -1,13 +1,13 @@
-// Shifted lines: how mm32_pack reads an operand whose lines are contiguous, along its rows or along K, but lie at any multiple of 4
-// bytes. A block of 256 threads reads 16 rows x 64 of K at a time. Each line is copied in 16-byte pieces (cp.async) from the 16-byte
-// boundary at or before its first element, and lies in shared memory as far from one (its shift, 0 .. 3 floats). A thread
+// Shifted lines: how mm32_pack reads an operand whose lines are contiguous, along its rows or along K, but lie at any multiple of
+// 4 bytes. A block of 256 threads reads 16 rows x 64 of K at a time. Each line is copied in 16-byte pieces (cp.async) from the
+// 16-byte boundary at or before its first element, and lies in shared memory as far from one (its shift, 0 .. 3 floats). A thread
 // then reads its own elements, 4 neighbours along K of one row, each where the shift has put it.
 //
 // Of a piece, only bytes up to the last element that is wanted are read; what stands before the first element is in the same
 // 16 bytes, and so in the same allocation.
 //
-// One piece of code for both directions: operands that lie along rows and along K share what has to be fetched of it, where a small
-// product is packed (150 instructions of a launch are 2 us). STAGES stages of a K-block are under way while one is used;
+// One piece of code for both directions: operands that lie along rows and along K share what has to be fetched of it, where a
+// small product is packed (150 instructions of a launch are 2 us). STAGES stages of a K-block are under way while one is used;
 // they take 15.4 KB, so that a block of mm32_pack fits on a multiprocessor beside one of the multiply, which leaves 17.2.
 #pragma once
 #include "ptx/shared_memory.cuh"
@@ -32,9 +32,12 @@ struct ShiftedLines {
 
     // `first` is the element at row 0 and place 0 of K, of `rows` rows and `depth` places, of which 16 and any number are read.
     // `memory`: BYTES bytes of shared memory, aligned to 16.
-    __device__ __forceinline__ ShiftedLines(const float* first, long long row_stride, long long k_stride, bool along_rows, int rows,
-                                            int depth, unsigned memory)
-        : step(4 * DEPTH * k_stride), left(depth), along_rows(along_rows), has_last((int)threadIdx.x < (along_rows ? DEPTH : ROWS)) {
+    __device__ __forceinline__ ShiftedLines(const float* first, long long row_stride, long long k_stride, bool along_rows,
+                                            int rows, int depth, unsigned memory)
+        : step(4 * DEPTH * k_stride),
+          left(depth),
+          along_rows(along_rows),
+          has_last((int)threadIdx.x < (along_rows ? DEPTH : ROWS)) {
         int t = threadIdx.x;
         asm volatile("" : "+r"(t));  // what follows from it is then not kept in registers from unit to unit, where it spilled
         const long long stride = along_rows ? k_stride : row_stride;
@@ -76,8 +79,8 @@ struct ShiftedLines {
         copy_commit();
     }
 
-    // Calls use(v) for each of `blocks` K-blocks, in order: v are places 4 * (t % 16) .. + 3 of row t / 16, for thread t. What does
-    // not exist is 0. For all 256 threads of a block.
+    // Calls use(v) for each of `blocks` K-blocks, in order: v are places 4 * (t % 16) .. + 3 of row t / 16, for thread t. What
+    // does not exist is 0. For all 256 threads of a block.
     template <typename Use>
     __device__ __forceinline__ void each_block(int blocks, Use use) {
         unsigned stage = 0;
@@ -98,8 +101,8 @@ struct ShiftedLines {
     }
 };
 
-// COUNT neighbours of a line at any multiple of 4 bytes, by 16-byte loads from the boundary at or before the first. For lanes that
-// have lines of their own, whose every load is 32 lines of L1. Nothing past the last is read.
+// COUNT neighbours of a line at any multiple of 4 bytes, by 16-byte loads from the boundary at or before the first. For lanes
+// that have lines of their own, whose every load is 32 lines of L1. Nothing past the last is read.
 template <int COUNT>
 __device__ __forceinline__ void load_shifted(const float* from, float (&x)[COUNT]) {
     const unsigned shift = (unsigned)(reinterpret_cast<unsigned long long>(from) / 4 % 4);

@@ -3,21 +3,22 @@
 #pragma once
 
 struct RowStats {
-    unsigned long long big[2][2];  // bit i of big[0]: sampled element i, scaled, is at least 2^level; of big[1]: 2^(level - LEVELS)
+    unsigned long long big[2]
+                          [2];  // bit i of big[0]: sampled element i, scaled, is at least 2^level; of big[1]: 2^(level - LEVELS)
     unsigned scale;                // exponent, level and flags, in one word (Scale)
     unsigned largest;              // the bits of the largest scaled magnitude
     unsigned long long counts;     // low word: elements that are not zero and small; high word: elements that are not small
 };
 constexpr unsigned EXACT = 1, STEEP = 2, UNSEEN = 4, MEAGER = 8, OUTLIER = 16;
-// Level is 2^-5 of the largest sampled element, and LEVELS below it is 2^-9. Two levels of A with two of B find what decides |A||B|
-// also where one row is flat and the other steep.
+// Level is 2^-5 of the largest sampled element, and LEVELS below it is 2^-9. Two levels of A with two of B find what decides
+// |A||B| also where one row is flat and the other steep.
 constexpr int LEVEL = 5, LEVELS = 4;
 
 // What RowStats::scale holds: the exponent; of a row that was read whole, about how many of its sampled elements are small with a
-// scaled lo; the level; and flags. EXACT: the exponent comes from the whole row. MEAGER: by the sample, hardly an element is not small,
-// but some are. STEEP: the row is accepted with few rows of the other operand only, and is recomputed by itself. OUTLIER: one or two of
-// its elements may make the whole sum; few such rows are recomputed by themselves. UNSEEN: a row of zeros, or one whose sample is not
-// finite. In a call with a scaled lo, rows that are not exact have an exponent lower by ROOM.
+// scaled lo; the level; and flags. EXACT: the exponent comes from the whole row. MEAGER: by the sample, hardly an element is not
+// small, but some are. STEEP: the row is accepted with few rows of the other operand only, and is recomputed by itself. OUTLIER:
+// one or two of its elements may make the whole sum; few such rows are recomputed by themselves. UNSEEN: a row of zeros, or one
+// whose sample is not finite. In a call with a scaled lo, rows that are not exact have an exponent lower by ROOM.
 constexpr int ROOM = 5;
 struct Scale {
     unsigned word;
@@ -33,8 +34,9 @@ struct Scale {
 };
 
 // The worst of a group of rows: the most small elements, the largest element (its bits), the most sampled places that are not
-// big, at either level, the fewest elements that are not small, the lowest level of what is big; and whether a row is recomputed by itself
-// (bit 0), or is an outlier (bit 1). Rows of zeros do not count. A group is some tiles of READY_ROWS rows (emulated/panels.cuh), one after another.
+// big, at either level, the fewest elements that are not small, the lowest level of what is big; and whether a row is recomputed
+// by itself (bit 0), or is an outlier (bit 1). Rows of zeros do not count. A group is some tiles of READY_ROWS rows
+// (emulated/panels.cuh), one after another.
 struct GroupStats {
     unsigned small, largest, gaps[2], regular;
     int level;
@@ -67,9 +69,10 @@ constexpr int LISTED = 64;
 
 // What computes the result of an emulated product.
 enum Tier : unsigned {
-    FIRST_TIER = 0,  // what was asked for: fp16x3, with or without a scaled lo; fp16; bf16x6. mm32_fallback recomputes single tiles
-    BF16X6 = 1,      // the launches of bf16x6, instead of those of fp16x3
-    FMA = 2,         // mm32_fallback, all of it
+    FIRST_TIER =
+        0,  // what was asked for: fp16x3, with or without a scaled lo; fp16; bf16x6. mm32_fallback recomputes single tiles
+    BF16X6 = 1,  // the launches of bf16x6, instead of those of fp16x3
+    FMA = 2,  // mm32_fallback, all of it
 };
 
 // What the accept test decided about a call, and what it decided from. mm32_scale sets it to zeros and NOTHING_SEEN.

@@ -37,10 +37,11 @@ constexpr bool ALTERNATE_BLOCKS = PROMOTE == 1;
 constexpr bool STOPS = !MM32_INLINE_PACK && !ALTERNATE_BLOCKS;
 // Whether the call may be left to bf16x6 before anything is packed, while this launch waits for packing.
 constexpr bool MAY_BE_EARLY = STOPS && MM32_LOWER_TIER;
-// Blocks that multiply at about the same places of K read much the same of the panels, and L2 holds it. Over a long K they drift apart, and
-// memory bounds what the tensor cores did: 16384 x 32768 x 16384 with B packed before took 127 ms on an H100 instead of 85. So from a K of
-// IN_STEP on, a producer that is LEAD steps of STEP K-blocks further than all are on average waits for them. Not for ever: blocks that are
-// not there need not come before this one ends. Beside packing, which lets blocks begin one after another, it would only delay them.
+// Blocks that multiply at about the same places of K read much the same of the panels, and L2 holds it. Over a long K they drift
+// apart, and memory bounds what the tensor cores did: 16384 x 32768 x 16384 with B packed before took 127 ms on an H100 instead
+// of 85. So from a K of IN_STEP on, a producer that is LEAD steps of STEP K-blocks further than all are on average waits for
+// them. Not for ever: blocks that are not there need not come before this one ends. Beside packing, which lets blocks begin one
+// after another, it would only delay them.
 constexpr int IN_STEP = 12288, STEP = 4, LEAD = 2, MOST_WAITS = 256;
 constexpr unsigned HAS_ENDED = 1 << 23;  // steps: nobody waits any more when the first block has no tiles left
 constexpr int CONSUMERS = 256;  // threads of the two consumer warpgroups, which come before the threads that fill the ring
@@ -193,7 +194,8 @@ __device__ __forceinline__ void multiply(float (&d)[TILE_N / 2], unsigned long l
 }
 
 // The same for all four.
-__device__ __forceinline__ void multiply_block(float (&d)[TILE_N / 2], unsigned long long a, unsigned long long b, int accumulate) {
+__device__ __forceinline__ void multiply_block(float (&d)[TILE_N / 2], unsigned long long a, unsigned long long b,
+                                               int accumulate) {
 #pragma unroll
     for (int k = 0; k < 4; k++) multiply(d, a, b, k, accumulate || k > 0);
 }
@@ -218,8 +220,9 @@ struct Consumer {
     const volatile unsigned* stopped;
 };
 
-// Adds the products of K-blocks begin .. end to the sums, with or without a scaled lo: each has a loop of its own, because one loop
-// with both made ptxas wait for every wgmma (2048 x 4096 x 2048: 283 us instead of 188). Returns false if the producer has stopped.
+// Adds the products of K-blocks begin .. end to the sums, with or without a scaled lo: each has a loop of its own, because one
+// loop with both made ptxas wait for every wgmma (2048 x 4096 x 2048: 283 us instead of 188). Returns false if the producer has
+// stopped.
 template <bool SCALED_LO>
 __device__ __forceinline__ bool multiply_blocks(float (&sum)[TILE_N / 2], Consumer& c, int begin, int end) {
     const int lane = threadIdx.x % 32;
@@ -301,8 +304,9 @@ __device__ __forceinline__ bool multiply_blocks(float (&sum)[TILE_N / 2], Consum
     return true;
 }
 
-__device__ __forceinline__ void consume(const Params& s, bool scaled_lo, unsigned ring, unsigned full_barriers, unsigned empty_barriers,
-                                        ModerateColumns& columns, float* staging, const volatile unsigned* stopped) {
+__device__ __forceinline__ void consume(const Params& s, bool scaled_lo, unsigned ring, unsigned full_barriers,
+                                        unsigned empty_barriers, ModerateColumns& columns, float* staging,
+                                        const volatile unsigned* stopped) {
     const Problem& p = s.p;
     const int blocks = (int)ceil_div(p.k, BLOCK_K);
     const int consumer = threadIdx.x / 128, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
@@ -366,7 +370,8 @@ __device__ __forceinline__ void consume(const Params& s, bool scaled_lo, unsigne
         if (lane == 0) staging[warp] = power;
         asm volatile("bar.sync %0, 128;" ::"r"(3 + consumer) : "memory");
         // The order of a sum of two does not matter.
-        if (threadIdx.x % 128 == 0) atomicAdd(&s.decision->power[blockIdx.x], (staging[0] + staging[1]) + (staging[2] + staging[3]));
+        if (threadIdx.x % 128 == 0)
+            atomicAdd(&s.decision->power[blockIdx.x], (staging[0] + staging[1]) + (staging[2] + staging[3]));
     }
 }
 
@@ -377,8 +382,8 @@ extern "C" __global__ void __launch_bounds__(TILE_N > 128 ? 384 : 512, 1) mm32_t
     __shared__ __align__(16) float staging[2][4 * STAGING];
     const unsigned ring = (shared_address(dynamic) + 1023) & ~1023u;
     const unsigned full_barriers = shared_address(barriers), empty_barriers = full_barriers + 8 * STAGES;
-    // 1: the producer has stopped before this stage, as another tier computes the result. A flag for each stage: of one for all, a warp
-    // that still has an earlier stage to multiply could see it, and others not.
+    // 1: the producer has stopped before this stage, as another tier computes the result. A flag for each stage: of one for all,
+    // a warp that still has an earlier stage to multiply could see it, and others not.
     __shared__ unsigned stopped[STAGES];
     constexpr bool MAY_GIVE_UP = MM32_INLINE_PACK && MM32_LOWER_TIER && PLANES == 2;
 #if MM32_INLINE_PACK || MM32_GUARDED
@@ -418,7 +423,8 @@ extern "C" __global__ void __launch_bounds__(TILE_N > 128 ? 384 : 512, 1) mm32_t
         asm volatile("setmaxnreg.dec.sync.aligned.u32 48;");
         __shared__ Deciding deciding;
         if (threadIdx.x == CONSUMERS) produce(s, ring, full_barriers, empty_barriers, stopped);
-        else if (threadIdx.x >= CONSUMERS + 32 && (!MM32_GUARDED || s.decision->early)) judge(s, threadIdx.x - CONSUMERS - 32, scaled_lo, deciding);
+        else if (threadIdx.x >= CONSUMERS + 32 && (!MM32_GUARDED || s.decision->early))
+            judge(s, threadIdx.x - CONSUMERS - 32, scaled_lo, deciding);
 #endif
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(MM32_INLINE_PACK ? 160 : TILE_N > 128 ? 216 : 168));

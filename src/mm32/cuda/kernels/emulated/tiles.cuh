@@ -161,8 +161,9 @@ __device__ __forceinline__ void store_moderate(float* to, long long stride, cons
     const float* const out = staging + lane / 8 * STAGING_PITCH + lane % 8 * 4;
     float power = 0.f;
     to += MM32_C_VECTOR ? lane / 8 * stride + lane % 8 * 4 : lane;
-    // What follows loads of shared memory does not wait for them: factors are loaded 32 columns ahead, and 8 rows are scaled while
-    // those before them are on their way back. Each wait took as long as 30 instructions (16384 x 32 x 8192: 29 % of the time).
+    // What follows loads of shared memory does not wait for them: factors are loaded 32 columns ahead, and 8 rows are scaled
+    // while those before them are on their way back. Each wait took as long as 30 instructions (16384 x 32 x 8192: 29 % of the
+    // time).
     constexpr int PIECES = TILE_N / 16;  // of 8 rows and 32 columns
     float2 factor[2][4], bias[2][4], scaled[2][4];
     const auto load = [&](int first) {

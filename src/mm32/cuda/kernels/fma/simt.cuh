@@ -224,8 +224,8 @@ __device__ __forceinline__ void store_four(const Problem& p, const Slice& slice,
 #endif
 }
 
-// Computes a slice of a tile with all threads of the block. The ring is free again when it returns. UNTIL_NAN, with PROMOTE: it ends when
-// all sums of the tile are NaN, which they stay.
+// Computes a slice of a tile with all threads of the block. The ring is free again when it returns. UNTIL_NAN, with PROMOTE: it
+// ends when all sums of the tile are NaN, which they stay.
 template <bool UNTIL_NAN = false>
 __device__ __forceinline__ void multiply_tile(const Problem& p, const Tile& tile, const Slice& slice, float* ring) {
     constexpr int A_PITCH = 4 * (TILE_M + PAD), B_PITCH = 4 * (TILE_N + PAD), B_AT = TILE_K * A_PITCH;  // bytes

@@ -1,5 +1,5 @@
-// Thread block clusters (PTX ISA, "barrier.cluster", "mapa" and "ld.shared::cluster"; sm_90 and later): blocks that run at once, wait
-// for one another and read each other's shared memory. Before sm_90 each block is alone.
+// Thread block clusters (PTX ISA, "barrier.cluster", "mapa" and "ld.shared::cluster"; sm_90 and later): blocks that run at once,
+// wait for one another and read each other's shared memory. Before sm_90 each block is alone.
 #pragma once
 #include "ptx/shared_memory.cuh"
 
@@ -49,7 +49,10 @@ __device__ __forceinline__ float4 load_cluster4(unsigned address, unsigned rank)
         return x;
     }
 #endif
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "r"(address) : "memory");
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+                 : "r"(address)
+                 : "memory");
     return x;
 }
 

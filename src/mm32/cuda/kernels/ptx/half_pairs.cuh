@@ -1,4 +1,5 @@
-// Pairs of fp16 or bf16 numbers in a word (PTX ISA, "cvt", "max", "min" and "setp"; sm_80 and later). BF16: of bf16, otherwise of fp16.
+// Pairs of fp16 or bf16 numbers in a word (PTX ISA, "cvt", "max", "min" and "setp"; sm_80 and later). BF16: of bf16, otherwise of
+// fp16.
 #pragma once
 
 // x in the low half, y in the high one, rounded to nearest.

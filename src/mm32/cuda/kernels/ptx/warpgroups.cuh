@@ -1,5 +1,5 @@
-// What warpgroups do as such (PTX ISA, "setmaxnreg", "fence"; sm_90a): registers that they give to one another, and fences between
-// threads' accesses to shared memory and those of wgmma and mbarriers.
+// What warpgroups do as such (PTX ISA, "setmaxnreg", "fence"; sm_90a): registers that they give to one another, and fences
+// between threads' accesses to shared memory and those of wgmma and mbarriers.
 #pragma once
 
 template <int COUNT>

@@ -1,5 +1,6 @@
 // wgmma.mma_async m64nNk16 with fp16 operands (bf16 with PRODUCTS = 6) in shared memory and fp32 accumulators (PTX ISA,
-// "Asynchronous Warpgroup Level Matrix Instructions"; sm_90a). There is one overload for each N; the number of accumulators of a thread, N / 2, selects it.
+// "Asynchronous Warpgroup Level Matrix Instructions"; sm_90a). There is one overload for each N; the number of accumulators of a
+// thread, N / 2, selects it.
 // A_ALONG_ROWS and B_ALONG_ROWS say how an operand lies in shared memory: 0 contiguous along K, 1 contiguous along its rows.
 #pragma once
 

@@ -7,4 +7,6 @@ __device__ __forceinline__ unsigned in_register(unsigned x) {
     return x;
 }
 
-__device__ __forceinline__ void store_shared1(unsigned to, float x) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(x) : "memory"); }
+__device__ __forceinline__ void store_shared1(unsigned to, float x) {
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(x) : "memory");
+}
