@@ -1,8 +1,8 @@
 """Exports every kernel for the reference problems and verifies each file: python benchmarks/exports.py [-o FILE.json] [NAME...].
 
 Needs a CUDA device. The files are one batch: each is built on the host, a minute of a core, while others are verified. With
---store a run that was stopped goes on where it was. Prints one line for each file. Exits with 1 if any verdict is not "same", and
-with 2 without a CUDA device.
+--resume those that the record has are not verified again. Prints one line for each file. Exits with 1 if any verdict is not
+"same" or a file is left, and with 2 without a CUDA device.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("kernels", nargs="*", metavar="KERNEL", help=f"default all: {', '.join(KERNELS)}")
     verify_runs.add_options(parser)
+    parser.add_argument("--resume", action="store_true", help="verify only what the record of -o lacks")
     parser.add_argument(
         "--builders", type=int, metavar="N", help="files that are built at once; default as batches have it"
     )
@@ -44,9 +45,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("benchmarks/exports.py needs a CUDA device; torch finds none here", file=sys.stderr)
         return 2
     found: dict[tuple[str, str], dict[str, Any]] = {}
+    if options.resume:
+        if not options.output:
+            parser.error("--resume goes on with a record: name it with -o")
+        for row in record.to_go_on_with(options.output).get("rows", []):
+            found |= {(row["case"], kernel): result for kernel, result in row["results"].items()}
     with tempfile.TemporaryDirectory() as folder:
         pairs, of = [], {}
         for kernel, problem in itertools.product(kernels, PROBLEMS):
+            if (problem, kernel) in found:
+                continue
             file = Path(folder) / f"{problem}_{kernel}.py"
             file.write_text(export(problem[:2], **SIZES, activation=PROBLEMS[problem], kernel=kernel))
             pairs.append(Pair(EXAMPLES / f"matmul_{problem}.py", file, file.name))
@@ -59,15 +67,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             found[problem, kernel] = result
             print(verify_runs.line(f"{problem} {kernel}", result, verdict.same), flush=True)
             if options.output:
-                record.write(options.output, record.make("exports", rows(found, kernels), METHOD))
-    print(f"{len(found)} of {len(pairs)} files verified in {run.seconds:.0f} s")
+                record.write(options.output, record.make("exports", rows(found), METHOD))
+    print(f"{len(found)} files verified, {len(pairs)} of them asked for in {run.seconds:.0f} s")
     return int(run.over or not all(Verdict[result["verdict"]].same for result in found.values()))
 
 
-def rows(found: dict[tuple[str, str], dict[str, Any]], kernels: Sequence[str]) -> list[dict[str, Any]]:
-    """A row for each problem, its results in the order of `kernels`."""
+def rows(found: dict[tuple[str, str], dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row for each problem, its results in the order of kernels."""
     return [
-        {"case": problem, "results": {k: found[problem, k] for k in kernels if (problem, k) in found}}
+        {"case": problem, "results": {k: found[problem, k] for k in KERNELS if (problem, k) in found}}
         for problem in PROBLEMS
     ]
 

@@ -441,6 +441,20 @@ def test_exported_files_are_one_batch(tmp_path: Path, monkeypatch: pytest.Monkey
     assert [pair.reference.name for pair in stub.pairs[:5]] == [f"matmul_{problem}.py" for problem in exports.PROBLEMS]
 
 
+def test_exports_go_on_with_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exports = load("exports")
+    monkeypatch.setattr(exports.verify_runs, "DEVICE", "cuda")
+    out = tmp_path / "out.json"
+    monkeypatch.setattr(verify, "verify_many", Stub(lambda name, script: Verdict.SLOWER, stop_after=3))
+    assert exports.main(["dot", "-o", str(out)]) == 1, "two files are left"
+    monkeypatch.setattr(verify, "verify_many", stub := Stub(lambda name, script: Verdict.FASTER))
+    assert exports.main(["naive", "dot", "--resume", "-o", str(out)]) == 0
+    assert len(stub.pairs) == 7
+    made = json.loads(out.read_text())["rows"]
+    assert [row["results"]["dot"]["verdict"] for row in made] == ["SLOWER"] * 3 + ["FASTER"] * 2
+    assert all(list(row["results"]) == ["naive", "dot"] for row in made)
+
+
 def test_exports_name_a_kernel_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         load("exports").main(["fast"])
