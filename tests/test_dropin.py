@@ -1099,6 +1099,26 @@ def test_public_functions_on_any_machine() -> None:
     mm32.disable()
 
 
+def test_whether_it_is_on_can_be_asked() -> None:
+    @mm32.enabled("tf32")
+    def inner(deeper: int) -> bool:
+        return mm32.is_enabled() and (not deeper or inner(deeper - 1))
+
+    assert not mm32.is_enabled()
+    block = mm32.enabled()
+    with block, block:
+        assert mm32.is_enabled()
+    assert not mm32.is_enabled()
+    assert inner(2)
+    assert not mm32.is_enabled()
+    mm32.enable()
+    assert mm32.is_enabled()
+    mm32.disable()
+    assert not mm32.is_enabled()
+    with pytest.raises(TypeError, match="is a context manager, and no condition"):
+        assert mm32.enabled()
+
+
 def test_unknown_precision() -> None:
     before = table()
     with pytest.raises(ValueError, match="unknown precision 'bf16': mm32 has 'fp32', 'bf16x6', 'ieee', 'tf32'"):

@@ -52,6 +52,19 @@ def test_takes_the_place_of_a_tensor(sides: str, device: str, seed: int) -> None
 
 
 @pytest.mark.parametrize("device", DEVICES)
+def test_a_square_weight_has_to_be_transposed_for_linear(device: str, seed: int) -> None:
+    """Its shape does not say so."""
+    x, weight, bias = (torch.randn(*s, device=device) for s in ((9, 300), (300, 300), (300,)))
+    assert_close(mm32.linear(x, mm32.pack(weight.T), bias), *reference(x, weight.T, bias))
+    for packed in (mm32.pack(weight), mm32.pack(weight.T.contiguous())):
+        with pytest.raises(RuntimeError, match=r"of shape \(300, 300\) lies row by row"):
+            mm32.linear(x, packed, bias)
+    assert_close(mm32.matmul(x, mm32.pack(weight.T.contiguous()), bias=bias), *reference(x, weight.T, bias))
+    one = torch.randn(1, 1, device=device)
+    assert torch.equal(mm32.linear(one, mm32.pack(one)), one * one)
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("shape", [(300,), (1, 300), (2, 5, 300), (2, 3, 5, 300), (0, 300), (2, 0, 300)], ids=str)
 def test_one_packed_b_for_batches_and_vectors(shape: tuple[int, ...], device: str, seed: int) -> None:
     x, weight, bias = (torch.randn(*s, device=device) for s in (shape, (7, 300), (7,)))

@@ -22,6 +22,7 @@ __all__ = [
     "explain",
     "export",
     "freeze",
+    "is_enabled",
     "linear",
     "matmul",
     "nn",
@@ -48,7 +49,7 @@ if sys.argv[1:2] in (["verify"], ["demo"]) and sys.argv[0].endswith("/mm32") and
 _failure: Exception | None = None
 try:
     from mm32 import nn
-    from mm32.dropin import disable, enable, enabled, stats
+    from mm32.dropin import disable, enable, enabled, is_enabled, stats
     from mm32.nn import freeze, replace_linear, unfreeze
     from mm32.ops import explain, linear, matmul
     from mm32.packed import PackedOperand, pack

@@ -15,7 +15,7 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -243,8 +243,12 @@ class DropIn:
             self._requests.clear()
             self._update()
 
+    @property
+    def on(self) -> bool:
+        return bool(self._requests)
+
     def words(self) -> str:
-        if not self._requests:
+        if not self.on:
             return "off"
         return "on" if self._precision is None else f"on with precision {self._precision!r}"
 
@@ -559,23 +563,54 @@ def state() -> str:
     return _dropin.words()
 
 
-@contextlib.contextmanager
-def enabled(precision: Precision | None = None) -> Iterator[None]:
+def is_enabled() -> bool:
+    """Whether mm32 is on: after `enable`, or inside of a block of `enabled`, anywhere in the process.
+
+    Example:
+        >>> mm32.is_enabled()
+        False
+        >>> with mm32.enabled():
+        ...     mm32.is_enabled()
+        True
+    """
+    return _dropin.on
+
+
+class enabled(contextlib.ContextDecorator):
     """`enable` for a block: ``with mm32.enabled(): ...``, or as a decorator.
 
     It holds for the whole process, because backward passes run in threads of autograd's own. Where blocks overlap, nested or
     in several threads, the one entered last decides the precision, and mm32 is on until the last one is left.
 
+    Args:
+        precision: as in `enable`.
+
+    Raises TypeError where it is asked as a condition, ``if mm32.enabled():``, which `is_enabled` is for.
+
     Example:
         >>> with mm32.enabled():
         ...     y = torch.randn(64, 32) @ torch.randn(32, 8)
     """
-    who = object()
-    _dropin.request(who, precision)
-    try:
-        yield
-    finally:
-        _dropin.withdraw(who)
+
+    def __init__(self, precision: Precision | None = None) -> None:
+        self._precision = precision
+        self._who: list[object] = []  # of each time that it was entered and not yet left
+
+    def __enter__(self) -> None:
+        who = object()
+        _dropin.request(who, self._precision)
+        self._who.append(who)
+
+    def __exit__(self, *_: object) -> None:
+        _dropin.withdraw(self._who.pop())
+
+    def _recreate_cm(self) -> enabled:
+        return enabled(self._precision)  # of a function that threads run at once, each call has its own
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            "mm32.enabled() is a context manager, and no condition: mm32.is_enabled() says whether mm32 is on"
+        )
 
 
 def stats(reset: bool = False) -> Stats:

@@ -421,7 +421,7 @@ def linear(
     Args:
         x: (…, K), float32 (on the CPU float64 too), any strides.
         weight: (N, K), or (K,) for one output without a dimension; or ``mm32.pack(weight.T)``, a `PackedOperand` of shape (K, N).
-            A square weight that was packed without ``.T`` fits as well, and is multiplied as it lies.
+            A square one that was packed without ``.T`` is refused.
         bias: shape (N,).
         activation: as in `matmul`.
         precision: as in `matmul`.
@@ -440,7 +440,14 @@ def linear(
         >>> mm32.linear(x, layer.weight, layer.bias, activation="gelu").shape
         torch.Size([2, 8, 1024])
     """
-    done = fast_path.run(x, weight, bias, out, activation, precision, kernel, type(weight) is not PackedOperand)
+    packed = type(weight) is PackedOperand
+    if packed and isinstance(x, torch.Tensor) and weight.by_rows:  # type: ignore[union-attr]
+        raise RuntimeError(
+            f"mm32.linear takes mm32.pack(weight.T), and this packed operand of shape {tuple(weight.shape)} lies row by row, as "
+            "weight itself does: pack weight.T, or, where it is the transposed weight that was copied, call "
+            "mm32.matmul(x, packed, bias=bias)"
+        )
+    done = fast_path.run(x, weight, bias, out, activation, precision, kernel, not packed)
     if done is not None:
         return done
     if isinstance(weight, PackedOperand):

@@ -115,6 +115,12 @@ class PackedOperand:
                 "packed form is of what it was before. Pack it again"
             )
 
+    @property
+    def by_rows(self) -> bool:
+        """Whether the source is a square matrix that lies row by row, which a transposed weight does not."""
+        rows, columns = self.source.shape
+        return bool(rows == columns and self.source.stride(1) == 1 and self.source.stride(0) != 1)
+
     def serves(self, side: str, precision: str, kernel: str) -> bool:
         """Whether a call may use it as it is: what `unwrap` checks, of ordinary tensors, without saying what is wrong."""
         source = self.source
