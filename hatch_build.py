@@ -29,7 +29,13 @@ def long_description(readme: str, files: str | None = None) -> str:
         return RELATIVE_LINK.sub(lambda link: f"[{link[1]}]({files}/{link[2]})", readme)
     note = "\n\nPaths in this description are those of the source distribution.\n"
     readme = PICTURE.sub(r"\1: \2", readme)
-    return RELATIVE_LINK.sub(r"\1", readme).rstrip() + note
+    return RELATIVE_LINK.sub(_as_text, readme).rstrip() + note
+
+
+def _as_text(link: re.Match[str]) -> str:
+    """What a link says, and where it leads."""
+    shown, target = link[1], link[2].lstrip("/")
+    return shown if shown == target else f"{shown} ({target})"
 
 
 class LongDescription(MetadataHookInterface):

@@ -63,7 +63,7 @@ def test_a_package_index_shows_links_into_the_repository_that_is_named(hatch_bui
     for shown, target in links(ROOT / "README.md"):
         assert f"[{shown}](https://host/mm32/blob/v1.2.3/{target.removeprefix('/')})" in text
     pictures = PICTURE.findall(readme)
-    assert len(pictures) == 8, "four pictures, light and dark"
+    assert len(pictures) == 2, "a picture, light and dark"
     assert PICTURE.findall(text) == [f"https://host/mm32/raw/v1.2.3/{name}" for name in pictures]
 
 
@@ -73,8 +73,8 @@ def test_a_package_index_shows_paths_instead_of_links(hatch_build: ModuleType) -
     found = links(ROOT / "README.md")
     assert len(found) > 10
     for shown, target in found:
-        assert shown == target.lstrip("/"), "without its link, the text has to say where it leads"
         assert shown in text
+        assert target.lstrip("/") in text, "without its link, the text has to say where it leads"
     assert text.endswith("those of the source distribution.\n")
     assert "<picture" not in text
     assert "<img" not in text
