@@ -2,9 +2,8 @@
 examples and docs/errors.md, which `mm32 errors` shows.
 
 A package index has no repository that relative links could lead into. Where pyproject.toml names one, `urls.Source`, they lead
-there, to the files of this version, and pictures come from there. Otherwise each link becomes its text, which is the path that it
-leads to (a test sees to that), so the reader still has the path, in the source distribution, and a picture becomes its text and
-path. Links with a URL stay.
+there, to the files of this version, and pictures come from there. Otherwise each link becomes its text and the path that it leads
+to, in the source distribution, and a picture becomes its text and path. Links with a URL stay.
 """
 
 from __future__ import annotations
