@@ -1,6 +1,6 @@
 """The rules for FASTER on simulated times: what they say of processes that differ for as long as they live.
 
-`python tests/support/verify/simulated_processes.py [RUNS]` prints the table of docs/evidence.md.
+`python tests/support/verify/simulated_processes.py [RUNS]` prints the table of docs/log/verify.md.
 """
 
 from __future__ import annotations
