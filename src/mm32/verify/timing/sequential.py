@@ -29,7 +29,7 @@ WELL_KNOWN = 16  # rounds
 MIN_ROUNDS = min(LOOKS)
 MAX_ROUNDS = max(LOOKS)
 # Two processes that run the same code may differ by more than their own rounds do (where memory and threads are placed), on a
-# CPU by a few percent. No margin is smaller than these; docs/faster.md has the measurements.
+# CPU by a few percent: by 4 % once, on a quiet machine of two cores. No margin is smaller than these.
 MARGIN = {"cpu": 1.1, "cuda": 1.02}
 # Standard errors that the ratio by all windows has to be beyond the margin as well: a process whose windows vary more than
 # another one's has a faster half that is faster. Not many, for some windows are late by what others do.

@@ -34,8 +34,8 @@ from .window import Bench
 # How many times their size inputs and outputs are held at most, over all processes; and what needs no look at the memory.
 INPUTS_HELD, OUTPUTS_HELD, SURELY = 6, 12, 1 << 30
 ON_A_CARD = 6, 8  # the same of those that stay on the card
-ENTRIES = 3  # results of get_inputs in a pool; 2 where they are large, more where nothing can be mixed
-LARGE = 256 << 20
+ENTRIES = 3  # results of get_inputs in a pool; 2 where they are large, three times as many where inputs hold integers
+LARGE = 256 << 20  # bytes of one result, above which no fresh ones are made: calls get mixtures of those of the pool
 LARGE_STATE = 64 << 20  # bytes of buffers that forward changes, above which no call has a state of its own
 FRESH_HELD = 8  # times a call's inputs that fresh ones take, at most, beside a window's
 TRIED = 2  # calls with mixed integers and structures, before these are taken
@@ -250,7 +250,7 @@ class TimingStage:
         return 4 if 4 * self._slot <= self._most_bytes() else 1
 
     def _most_bytes(self) -> int:
-        """Of a window's slots."""
+        """Of a window's slots: on a card 8 GiB, or a sixteenth of what is free there; POOLED_CALLS on a CPU."""
         return min(8 << 30, torch.cuda.mem_get_info(self.device)[0] // 16) if self.kind == "cuda" else POOLED_CALLS
 
     def _calls(self, seconds: float) -> int:

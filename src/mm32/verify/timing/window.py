@@ -35,7 +35,9 @@ from .settling import settle
 # Bytes of outputs that are compared at once on a CPU, whose caches hold them; 64 times as many on a GPU.
 BLOCK = 1 << 20
 KEPT = 256 << 20  # bytes of outputs whose memory is kept from window to window
-WAKING = 0.005  # seconds that a worker may take to answer before a window; an honest one takes 0.1 ms
+# Seconds that a worker may take to answer before a window; an honest one takes 0.1 ms. A process that has slept for longer begins
+# later: a window of one matrix-vector product on 8 GB took 0.3 ms less, 7 %, once it had been woken.
+WAKING = 0.005
 UNWATCHED = 1.0  # seconds of a window in which nothing but its end is looked for
 
 
