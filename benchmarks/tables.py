@@ -31,7 +31,7 @@ PAGES = (
     "README.md",
     "docs/batches.md",
     "docs/comparison.md",
-    "docs/distributed.md",
+    "docs/distributed-results.md",
     "docs/evidence.md",
     "docs/families.md",
     "docs/index.md",
