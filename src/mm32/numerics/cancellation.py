@@ -4,7 +4,7 @@ The errors of the split are relative to the terms of a sum, those of fp32 multip
 cancel one by one, partial sums stay small, and fp16x3 would be less accurate than fp32; so such a product goes to the next
 tier. If the terms had random signs, the sum of the squares of C would be about P, the sum over k of |A's column k|^2 |B's
 row k|^2. mm32_scale samples P, mm32_tensorcore adds up the squares of a quarter of C, as far as they are finite, and the launch
-after it compares (emulated/cancel.cuh). docs/numerics.md has the argument.
+after it compares (emulated/cancel.cuh). docs/accept-test.md has the argument.
 """
 
 from __future__ import annotations

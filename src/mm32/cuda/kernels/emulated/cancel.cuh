@@ -1,4 +1,4 @@
-// Cancellation: whether the sums of C cancel term by term, so that another tier must compute it. docs/numerics.md has the
+// Cancellation: whether the sums of C cancel term by term, so that another tier must compute it. docs/accept-test.md has the
 // argument.
 //
 // If the terms of the sums have random signs, the sum of the squares of C is about that of the squares of all terms,

@@ -1,5 +1,5 @@
 // The packed form of an operand, which emulated/pack.cu writes and tensorcore.cu and mma.cu multiply, and the accept test, which
-// decides whether the emulation is good enough for the data. docs/numerics.md has the argument.
+// decides whether the emulation is good enough for the data. docs/accept-test.md has the argument.
 //
 // A row (of A; a column of B) is multiplied by a power of two, and each element x is split:
 // - fp16x3: hi = fp16(x), lo = fp16(x - hi). Three products, hi*hi + hi*lo + lo*hi, are then as good as those of fp32, as long as
