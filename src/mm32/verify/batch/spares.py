@@ -1,8 +1,8 @@
 """Processes of a reference that one verification of a batch leaves to the next.
 
 Each has a context on the card, and the driver makes those of all cards of a host one after another, a quarter of a second each;
-while it does, windows on the other cards wait when their memory is mapped (docs/batches.md). So what would be made again, for
-the same reference, is kept: its process, the control's and the null worker's. Each begins anew, with another runner, as if it had
+while it does, windows on the other cards wait when their memory is mapped (docs/log/verify.md). So what would be made again for
+the same reference is kept: its process, the control's and the null worker's. Each begins anew, with another runner, as if it had
 just been started.
 
 Only where the candidate could not have reached them: another user, in a PID namespace, with files that are read-only for it.
