@@ -157,6 +157,7 @@ TABLES: dict[str, Callable[[Load, Source], str]] = {
     "models": programs.models_table,
     "programs": programs.programs_table,
     "families": products.families,
+    "families-shapes": products.families_shapes,
     "auto": products.auto,
     "ieee": products.ieee,
     "host": products.host,

@@ -345,14 +345,10 @@ def test_a_line_says_what_ran_and_when_the_promise_is_broken(made: dict[str, Any
 
 def test_the_table_has_the_kinds_one_by_one(tables: ModuleType) -> None:
     lines = tables.rendered("families").splitlines()
-    assert lines[0] == (
-        "2048 × 4096 × 2048, 3 families: geometric mean of mm32 : torch **1.59**, of TF32 : torch 10.00; "
-        "lowest mm32 : torch 1.00 (`phi4`). The promise is broken by `phi4`."
-    )
-    (further,) = (line for line in lines if line.startswith("512 × 4096 × 2048, batch 8, 1 families: "))
-    assert further.endswith("The promise holds for all of them.")
-    assert [line for line in lines if line.startswith("**")] == [
-        f"**{KINDS[k]}**" for k in ("fits", "needs more", "ends")
+    assert [line for line in lines if line.startswith("#")] == [
+        "## 2048 × 4096 × 2048",
+        *(f"### {KINDS[k]}" for k in ("fits", "needs more", "ends")),
+        "## 512 × 4096 × 2048, batch 8",
     ]
     assert [line for line in lines if line.startswith("| `")] == [
         "| `randn` | normal numbers | 1.000 ms | 0.250 ms | **4.00** (4.00–4.00) | 10.00 | 12 / 5 | 2.5 / 1.25 | fp16x3 |",
@@ -361,6 +357,15 @@ def test_the_table_has_the_kinds_one_by_one(tables: ModuleType) -> None:
         "| `allnan` | A all NaN | 1.000 ms | 1.000 ms | **1.00** (1.00–1.00) | 10.00 | 12 / 5 | 0 / 1.25 | torch |",
         # Of the further shape, without what they are.
         "| `randn` | 1.000 ms | 0.500 ms | **2.00** (2.00–2.00) | 10.00 | 12 / 5 | 2.5 / 1.25 | fp16x3 |",
+    ]
+    assert lines[-1].startswith("a card, driver 1.2, torch 2.9, ")
+
+
+def test_the_summary_has_the_shapes_one_by_one(tables: ModuleType) -> None:
+    lines = tables.rendered("families-shapes").splitlines()
+    assert [line for line in lines if line[2:3].isdigit()] == [
+        "| 2048 × 4096 × 2048 | 3 | **1.59** | 1.00 (`phi4`) | 10.00 | `phi4` |",
+        "| 512 × 4096 × 2048, batch 8 | 1 | **2.00** | 2.00 (`randn`) | 10.00 | none |",
     ]
     assert lines[-1].startswith("a card, driver 1.2, torch 2.9, ")
 

@@ -20,6 +20,7 @@ from .columns import (
     error,
     grid,
     kernel,
+    markdown,
     seconds,
     short,
     size,
@@ -220,26 +221,41 @@ def families(load: Load, source: Source) -> str:
         ("error mm32", errors("mm32")),
         ("computed by", of_data.computed_by),
     )
-    parts = [f"{families_line(first)}\n"]
+    parts = [f"## {families_shape(first)}\n"]
     for kind, what in of_data.KINDS.items():
         if of_kind := [row for row in first if row["kind"] == kind]:
-            parts.append(f"**{what}**\n\n{grid(columns, of_kind)}")
+            parts.append(f"### {what}\n\n{grid(columns, of_kind)}")
     for rows in further:
-        parts.append(f"{families_line(rows)}\n\n{grid([c for c in columns if c[0] != 'what'], rows)}")
+        parts.append(f"## {families_shape(rows)}\n\n{grid([c for c in columns if c[0] != 'what'], rows)}")
     return "\n".join(parts) + source("families")
 
 
-def families_line(rows: list[Row]) -> str:
-    """Speed over the families of one shape, and of which the errors are larger than promised."""
-    ((shape, means),) = of_data.geometric_means(rows).items()
-    (lowest,) = summary.worst(rows, count=1)
-    broken = ", ".join(f"`{row['family']}`" for row in rows if not row["keeps"])
-    return (
-        f"{shape.replace('x', ' × ').replace(' batch', ', batch')}, {len(rows)} families: geometric mean of mm32 : torch "
-        f"**{means['mm32']:.2f}**, of TF32 : torch {means['torch-tf32']:.2f}; lowest mm32 : torch "
-        f"{lowest['results']['mm32']['speedup']:.2f} (`{lowest['family']}`). "
-        + (f"The promise is broken by {broken}." if broken else "The promise holds for all of them.")
-    )
+def families_shapes(load: Load, source: Source) -> str:
+    """Speed over the families of each shape, and of which the errors are larger than promised."""
+    heads = ("M × K × N", "families", "mm32 : torch, geometric mean", "lowest", "TF32 : torch, geometric mean")
+    shapes = of_data.by_shape(load("families")["rows"])
+
+    def cells(shape: str, rows: list[Row]) -> list[str]:
+        means = of_data.geometric_means(rows)[shape]
+        (worst,) = summary.worst(rows, count=1)
+        lowest = f"{worst['results']['mm32']['speedup']:.2f} (`{worst['family']}`)"
+        broken = ", ".join(f"`{row['family']}`" for row in rows if not row["keeps"])
+        return [
+            families_shape(rows),
+            str(len(rows)),
+            f"**{means['mm32']:.2f}**",
+            lowest,
+            f"{means['torch-tf32']:.2f}",
+            broken or "none",
+        ]
+
+    lines = [cells(shape, rows) for shape, rows in shapes.items()]
+    return markdown((*heads, "the promise is broken by"), lines) + source("families")
+
+
+def families_shape(rows: list[Row]) -> str:
+    """The shape that these rows have in common, as a heading."""
+    return of_data.shape(rows[0]).replace("x", " × ").replace(" batch", ", batch")
 
 
 def auto(load: Load, source: Source) -> str:
