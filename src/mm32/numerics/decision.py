@@ -1,7 +1,7 @@
 """A model, in numpy, of what the emulated kernels observe of the operands and what they decide from it: each row's scale, the
 accept test, the tier that computes the product, and the elements of C that multiply-adds recompute. No torch, no card.
 
-`mm32.numerics` has the arithmetic of the tiers; docs/accept-test.md has the algorithm. The kernels: emulated/pack.cu (mm32_scale),
+`mm32.numerics` has the arithmetic of the tiers; docs/accept-test.md the algorithm. The kernels: emulated/pack.cu (mm32_scale),
 panels.cuh (the accept test), decide.cuh and fallback.cu. An operand is given by rows along K: A is (M, K), and B enters as B.T.
 Products of one matrix of A and one of B, none of them packed beforehand.
 """
