@@ -313,9 +313,9 @@ def test_a_record_is_whole(path: Path) -> None:
         return
     if made["name"] == "exports":
         verdicts = [result["exit_code"] for row in made["rows"] for result in row["results"].values()]
-        (recorded,) = {tuple(row["results"]) for row in made["rows"]}
-        assert set(KERNELS) - set(recorded) <= {"direct"}, "which is newer than the record (docs/kernels.md)"
-        assert len(verdicts) == 5 * len(recorded)
+        assert len(made["rows"]) == 5
+        assert {name for row in made["rows"] for name in row["results"]} == set(KERNELS)
+        assert len(verdicts) >= 30, "of 35 files"
         assert set(verdicts) <= {0, 1, 3, 4}, "a file that is not called the same"
         return
     if made["name"] == "families":
