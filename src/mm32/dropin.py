@@ -186,11 +186,14 @@ def _named(key: tuple, a: torch.Tensor, b: torch.Tensor) -> tuple[str, str]:
     return key[0].name, f"{tuple(a.shape)} and {tuple(b.shape)}"
 
 
+_OTHER = 2  # in the place of a scale that is neither 0 nor 1: which number it is does not decide how a call runs
+
+
 def _scale(value: Any) -> int | None:
-    """0 and 1 as they are, 2 for any other number that is finite in float32, None for what is left to torch."""
+    """0 and 1 as they are, _OTHER for any other number that is finite in float32, None for what is left to torch."""
     if not isinstance(value, (int, float)) or not abs(value) <= _FLOAT32_MAX:
         return None
-    return int(value) if value in (0, 1) else 2
+    return int(value) if value in (0, 1) else _OTHER
 
 
 class DropIn:
@@ -468,7 +471,8 @@ class DropIn:
             # Not in place: kernels that compute a tile a second time read the bias again.
             if alpha == beta == 1 and is_bias and not in_place:
                 bias = wide.flatten(0, -2)[0] if rank == 2 else wide[0, 0]
-            passes = 0 if bias is not None else (alpha == 2 and beta == 2) + (alpha == 2 or beta != 0)
+            if bias is None:
+                passes = (alpha == _OTHER and beta == _OTHER) + (alpha == _OTHER or beta != 0)  # of `_add`
         if out is not None:
             if tuple(out.shape) != shape:
                 if call.operation.name.endswith("_"):

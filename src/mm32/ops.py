@@ -161,7 +161,7 @@ def _check_packed(memory: torch.Tensor, operand: torch.Tensor, problem: gemm.Gem
     ):
         raise RuntimeError(
             f"packed_{name} is not what mm32::pack makes of {name} {tuple(operand.shape)}: expected {wanted} bytes on "
-            f"{operand.device}, got {memory.dtype} of shape {tuple(memory.shape)} on {memory.device}"
+            f"{operand.device}, got {memory.dtype} of shape {tuple(memory.shape)} on {memory.device}; pack {name} again"
         )
 
 

@@ -77,7 +77,7 @@ class Call(NamedTuple):
     packed_a: Form | None  # the memory of a prepacked operand
     packed_b: Form | None
     torch: str | None  # the precision of torch's own product, where it may be chosen
-    scales: tuple[int | None, int | None]  # beta and alpha of the drop-in: 0, 1, or 2 for any other number
+    scales: tuple[int | None, int | None]  # beta and alpha of the drop-in (dropin._scale)
 
     @classmethod
     def of(cls, key: tuple) -> Call:

@@ -170,7 +170,7 @@ def verify(
         kernelbench=kernelbench, problems=problems, store=store, worker=worker, submit=submit, gpus=gpus, builders=builders,
         exit_rule=exit_rule, eval_results=eval_results,
     )  # fmt: skip
-    asked.check()
+    asked.resolve()
     raise typer.Exit(_exit_code(asked.of_many if asked.many else asked.of_one))
 
 
@@ -211,7 +211,7 @@ class _Asked:
         folder = self.candidate is not None and self.candidate.is_dir()
         return self.worker is not None or self.kernelbench is not None or folder
 
-    def check(self) -> None:
+    def resolve(self) -> None:
         """Put an example in the reference's place. Raises typer.BadParameter for what does not go together."""
         for option, file in (("--json", None if self.to_stdout else self.json), ("--html", self.html)):
             if file is not None and (why := unwritable(file)) is not None:
