@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 
@@ -52,6 +53,9 @@ def test_they_are_those_of_all_threads_and_what_these_started(
         pytest.skip("this system does not list children")
     monkeypatch.setattr(descendants, "_listed", lambda: listed)
     found = descendants.below(tree.pid)
+    give_up = time.monotonic() + 10
+    while found[-1].name() == "sh" and time.monotonic() < give_up:
+        time.sleep(0.01)  # forked, and not yet sleep
     assert [process.name() for process in found] == ["sh", "sleep"]
     assert {process.pid for process in found} == {
         process.pid for process in psutil.Process(tree.pid).children(recursive=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from mm32.verify import Verdict, verify_many
 from mm32.verify.batch.spares import OUT_OF_REACH, Spares
 from mm32.verify.processes.process import Limits, WorkerProcess, close_all
 from mm32.verify.report import Report
+from mm32.verify.timing.stage import RECENT, Estimate, TimingStage
 
 REFERENCE = """
 import torch
@@ -118,3 +120,28 @@ def test_a_reference_that_loads_only_once_is_verified_by_fresh_processes(tmp_pat
         pairs.append((reference, candidate))
     with verify_many(pairs, trials=1, timeout=60) as reports:
         assert [report.verdict for report in reports] == [Verdict.DIFFERENT] * 2
+
+
+def test_what_the_reference_takes_by_itself_holds_for_a_while(script: Path, tmp_path: Path) -> None:
+    """Of two candidates in a row: the second one's times are compared with those from before the first."""
+    names = ["a.py", "b.py"]
+    for name in names:
+        (tmp_path / name).write_text(REFERENCE.replace("Model", "ModelNew") + f"# {name}\n")
+    with verify_many([(script, tmp_path / name) for name in names], trials=1) as reports:
+        first, second = (report.timing for report in reports)
+    assert first is not None
+    assert second is not None
+    assert first["alone_s"] == second["alone_s"] > 0
+
+
+@pytest.mark.parametrize(
+    ("alone", "since", "known"),
+    [(None, 0.0, False), (2.0, 0.0, True), (2.0, RECENT - 5, True), (2.0, RECENT + 5, False)],
+)
+def test_it_holds_for_no_longer(
+    alone: float | None, since: float, known: bool, script: Path, workers: list[WorkerProcess]
+) -> None:
+    estimate = Estimate(1e-3, 8, False, alone, time.monotonic() - since)
+    stage = TimingStage(workers[0], script, 1, "cpu", lambda role: workers[0], lambda step: None, estimate=estimate)
+    assert stage.recall_alone() is known
+    assert getattr(stage, "alone", None) == (alone if known else None)

@@ -186,6 +186,14 @@ MUTANTS = {
     "NaN": (forward("C = torch.relu(A.T @ B.T)\nC[5, 7] = float('nan')\nreturn C"), "are NaN where"),
     "all NaN": (forward("return torch.full((64, 96), float('nan'))"), "are NaN where"),
     "drops NaN": (forward("return torch.nan_to_num(torch.relu(A.T @ B.T))"), "probe 'NaN and Inf'"),
+    "reads the first place of K again, times 0": (
+        forward("return torch.relu(A.T @ B.T + (A[:1].T * 0) @ (B[:, :1].T * 0))"),
+        "probe 'NaN and Inf'",
+    ),
+    "reads the last place of K again, times 0": (
+        forward("return torch.relu(A.T @ B.T + (A[-1:].T * 0) @ (B[:, -1:].T * 0))"),
+        "probe 'NaN and Inf'",
+    ),
     "uninitialised": (forward("return torch.empty(64, 96).fill_(20.0)"), "normwise error"),
     "one element": (forward("C = torch.relu(A.T @ B.T)\nC[63, 95] *= 1.001\nreturn C"), "(63, 95)|error"),
     "transposed": (forward("return torch.relu(B @ A)"), "shape (96, 64)"),

@@ -289,8 +289,11 @@ class Session:
                 if not stage.steady:
                     self._leave(stage)
                     continue
-                self._wait_for(self.lock.acquire_exclusive)  # nobody else's work is in what the reference takes alone
-                stage.time_alone()
+                if not stage.recall_alone():
+                    self._wait_for(
+                        self.lock.acquire_exclusive
+                    )  # nobody else's work is in what the reference takes alone
+                    stage.time_alone()
                 if not stage.steady:
                     self._leave(stage)
                     continue

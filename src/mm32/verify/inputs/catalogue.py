@@ -10,32 +10,34 @@ NO_PARAMETERS = "it has no parameters"
 
 @dataclass(frozen=True)
 class Variation:
-    """`odd`: NaN or Inf belong to it. `state`: it changes parameters. `outside`: its values may leave [0, 1].
-    `few`: only for outputs of few numbers, in which the errors of many entries average out. `ties`: entries are equal in it,
-    so that an integer output, such as the place of the largest, may be any of several. `equal`: numbers that are equal, or
-    small beside a few, are added up, and all rounded the same way. `isolating`: data of isolating.py. `milder`: names of
-    those that stand in, in turn, where the reference has no finite answer for it or rounding decides what it is. `extreme`:
-    on these data honest arithmetic may be hundreds of times as far off as the reference. `spreads`: a NaN may stand wherever
-    the output does not depend on the entry that is NaN: a mask of -Inf that is added hides nothing. `further`: that NaN stands in
-    more of the output than the reference's is said on the verdict's line, and is no wrong answer. `larger`: values grow by
-    it. `rare`: few rows are of another kind, and each row of the output is judged by itself."""
+    """What is changed of a model's data, and how the answers to it are judged."""
 
     name: str
     asks: str
-    odd: bool = False
-    state: bool = False
-    outside: bool = True
-    few: bool = False
-    places: bool = False
-    ties: bool = False
-    equal: bool = False
-    isolating: bool = False
+    # What is changed.
+    odd: bool = False  # NaN or Inf are put in
+    state: bool = False  # parameters or buffers are changed
+    outside: bool = True  # values may leave [0, 1]
+    larger: bool = False  # values grow
+    rare: bool = False  # few rows are of another kind, and each row of the output is judged by itself
+    isolating: bool = False  # the data are those of isolating.py
+    # For which outputs it is.
+    few: bool = False  # only those of few numbers, in which the errors of many entries average out
+    places: bool = False  # only integers, such as the place of the largest
+    # How it is judged.
+    ties: bool = (
+        False  # entries are equal, so that an integer output, such as the place of the largest, may be any of several
+    )
+    equal: bool = False  # numbers that are equal, or small beside a few, are added up, and all rounded the same way
+    extreme: bool = False  # honest arithmetic may be hundreds of times as far off as the reference
+    spreads: bool = (
+        False  # NaN may stand where the output does not depend on the entry that is NaN: an added -Inf hides nothing
+    )
+    further: bool = (
+        False  # NaN in more of the output than of the reference's is said on the verdict's line, and is not wrong
+    )
+    # Names of those that stand in, in turn, where the reference has no finite answer or rounding decides what that is.
     milder: tuple[str, ...] = ()
-    extreme: bool = False
-    spreads: bool = False
-    further: bool = False
-    larger: bool = False
-    rare: bool = False
 
 
 VARIATIONS = (

@@ -40,6 +40,21 @@ class OddAnswers(Prober):
             truth.free, truth.compares = free.get(truth.path), compares
         return free, compares, [[leaf for _, leaf in leaves(one)] for one in value["others"]]
 
+    def other_answers(
+        self, truths: list[Truth], answers: list[list[Any]], got: Any
+    ) -> tuple[Judgement, list[Truth] | None]:
+        """The judgement of an output by what `free_answers` found; with truths of one of the whole `answers`, where it is that
+        one. On the verdict's line stands that the candidate answers otherwise, where that is right."""
+        found, taken = judge(got, truths), None
+        for answer in answers if not found.same else ():
+            others = [t.other(reference=o, exact=None, free=None) for t, o in zip(truths, answer, strict=True)]
+            if (other := judge(got, others)).same:
+                found, taken = other, others
+                break
+        if found.same and OTHERWISE not in self.report.left_out:
+            self.report.left_out.append(OTHERWISE)
+        return found, taken
+
     def spread_further(
         self, found: Judgement, variation: Variation, truths: list[Truth], got: Any
     ) -> tuple[Judgement, dict[str, Tensor]]:

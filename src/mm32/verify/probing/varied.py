@@ -26,7 +26,7 @@ from ..judging.odd_values import INF_HINT, SPREAD_HINT
 from ..judging.widened import perturbed_again, unsteady, widen
 from ..report import judgement_record
 from . import far_data
-from .odd_answers import OTHERWISE, OddAnswers
+from .odd_answers import OddAnswers
 from .prober import LATE, RAISES, UNSET
 
 if TYPE_CHECKING:
@@ -229,15 +229,8 @@ class VariedProbes(OddAnswers):
                 first = perturbed_again(self.truth, first, truths, got, comparison.right, seed)
             if not first.same and variation.odd:
                 free, compares, answers = self.free_answers(truths, seed)
-                first = judge(got, truths)
-                for answer in answers if not first.same else ():
-                    others = [t.other(reference=o, exact=None, free=None) for t, o in zip(truths, answer, strict=True)]
-                    other = judge(got, others)
-                    if other.same:
-                        first, truths, instead = other, others, True
-                        break
-                if first.same and OTHERWISE not in self.report.left_out:
-                    self.report.left_out.append(OTHERWISE)
+                first, others = self.other_answers(truths, answers, got)
+                truths, instead = others or truths, others is not None
             equal = variation.equal and self.entries() <= MOST_EQUAL[self.session.device]
             if equal and not first.same:
                 self._allow_equal(truths, seed, comparison.right)

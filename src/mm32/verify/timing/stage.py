@@ -10,7 +10,7 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,15 +43,19 @@ POOLED_CALLS = 64 << 20  # bytes of a window's slots on a CPU
 BASELINES = ("eager", "compile", "tf32")  # how the reference is run where it is timed
 WARM = 2  # windows of a fresh process that do not count
 CACHE = 2 << 20  # bytes of a CPU's caches that a window is to exceed, at most
+RECENT = 30.0  # seconds for which a reference that was timed by itself, in the same batch, is not timed so again
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds of a call of the reference, how many calls a window should have, and whether they draw random numbers."""
+    """Seconds of a call of the reference, how many calls a window should have, and whether they draw random numbers; and the
+    seconds of a call by whole windows when it was last timed by itself, with the time of the clock then."""
 
     seconds: float
     calls: int
     draws: bool
+    alone: float | None = None
+    timed_at: float = 0.0
 
 
 class TimingStage:
@@ -212,9 +216,21 @@ class TimingStage:
     def _on_eager(self, count: int) -> Bench:
         return Bench(self.eager, self.pools, self.output, count, self.device, names=self.names)
 
+    def recall_alone(self) -> bool:
+        """Take what the reference took by itself from an earlier verification of it, where that was a moment ago. It was before
+        the candidate, too; if the machine has become slower since, that shows as a candidate which slows it down does, and is
+        told apart as of that (`alone_again`)."""
+        found = self.estimate
+        if found is None or found.alone is None or time.monotonic() - found.timed_at > RECENT:
+            return False
+        self.alone = found.alone
+        return True
+
     def time_alone(self) -> None:
         """What the reference takes by itself, before a candidate is there. Raises Failure."""
         self.alone = self.alone_again()
+        assert self.estimate is not None
+        self.estimate = replace(self.estimate, alone=self.alone, timed_at=time.monotonic())
         self._look()
 
     def alone_again(self) -> float:
