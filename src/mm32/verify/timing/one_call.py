@@ -7,7 +7,7 @@ windows of one call are timed, in which there is nothing to read ahead.
 A call by itself takes longer, on both sides: caches are cold, and nothing overlaps. That pulls the ratio towards 1, but it
 leaves the difference: what a candidate saves in a call of a long window it saves in a call by itself as well, about. So the rule
 is on differences. In each round it is the mean of both processes of the reference less the candidate; what the exchange of data
-takes cancels. tests/verify/test_one_call.py simulates it.
+takes cancels. tests/verify/timing/test_one_call.py simulates it.
 
 Measured on a CPU: calls of 150 to 700 us take 50 to 250 us longer by themselves. 15 honest candidates saved in a call by itself
 0.5 to 2.4 times what they claim, five that read ahead -0.7 to 0.1 times. On a card it has not been measured.

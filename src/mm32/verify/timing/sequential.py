@@ -4,8 +4,8 @@ In each round every process is timed once: the reference, the control, a second 
 After certain numbers of rounds the rule looks at the interval of the ratio of the reference to the candidate (faster_half.py): it
 must lie beyond a margin, and beyond what the control differs by, which is nothing but noise, and all windows must bear it out.
 The earlier the look, the larger the margin, so that only what is clear ends early. Of the noise it is assumed that windows are
-independent. tests/verify/test_sequential.py simulates identical code (at most 1 % may be called FASTER or SLOWER) and code that
-is 5 % faster.
+independent. tests/verify/timing/test_sequential.py simulates identical code (at most 1 % may be called FASTER or SLOWER) and code
+that is 5 % faster.
 """
 
 from __future__ import annotations

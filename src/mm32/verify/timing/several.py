@@ -4,7 +4,7 @@ Two processes that run the same code may differ for as long as they live, and no
 code that is faster. So where the first three processes (reference, candidate and control) leave a small difference, fresh ones
 take their places a few times. What three of them say, a group, is one sample: the candidate's time against both
 processes of the reference. What groups vary by, be it processes or windows, is seen in them: in the samples, and in what the
-two processes of the reference differ by, which is 0 but for that. tests/verify/test_several.py simulates the rule.
+two processes of the reference differ by, which is 0 but for that. tests/verify/timing/test_several.py simulates the rule.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import pytest
 
 from mm32.verify.inputs import catalogue, isolating, probes
 
-PAGE = Path(__file__).parents[2] / "docs" / "same.md"
+PAGE = Path(__file__).parents[3] / "docs" / "same.md"
 TEXT = PAGE.read_text().partition("## Probes")[2]
 NAMED = {name for cell in re.findall(r"^\| ([^|]+) \|", TEXT, re.M) for name in re.split("[,;] ", cell)}
 NAMED |= set(re.findall(r"`([^`]+)`", TEXT))  # probes that come with one that has a row
