@@ -19,7 +19,8 @@ from mm32 import gemm, numerics
 from mm32 import plan as planning
 from mm32.cuda import launch
 from mm32.numerics import BF16X6, FMA, FP16X3, SCALED_LO
-from mm32.numerics.decision import LONG_K, Decision
+from mm32.numerics.constants import LONG_K
+from mm32.numerics.decision import Decision
 from mm32.plan import Plan, Unplannable, cost, emulated
 from support.gpu import MATRIX_STORES, UNIT, Placed
 

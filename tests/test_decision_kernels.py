@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from mm32 import gemm, numerics
-from mm32.numerics import BF16X6, FMA, FP16X3, SCALED_LO
+from mm32.numerics import BF16X6, FMA, FP16X3, SCALED_LO, constants, row_scales
 from mm32.numerics import decision as deciding
 from mm32.plan import H200, Card, Plan, cost, emulated
 from mm32.plan import plan as planned
@@ -117,7 +117,7 @@ def soft_by_relu(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array
 def large_channels(rng: np.random.Generator, m: int, n: int) -> tuple[Array, Array]:
     """Columns of A that no sample has, but that some rows are looked at further: in any layout, the first 320 of K."""
     a, b = noise(rng, m, K), noise(rng, K, n)
-    a[:, np.setdiff1d(np.arange(320), deciding.sampled(K))[20::80]] *= 300
+    a[:, np.setdiff1d(np.arange(320), row_scales.sampled(K))[20::80]] *= 300
     return a, b
 
 
@@ -202,7 +202,7 @@ def test_kernels_do_what_the_model_does(
     went = simulated_decision.run(plan, asked, a, b, libraries)
     expected = deciding.decide(a, b, lower_tier=True, early=may_be_early)
     assert went.tier == expected.tier
-    found = [deciding.scales(x) for x in (a, b.T)]
+    found = [row_scales.scales(x) for x in (a, b.T)]
     gives_up = may_be_early and deciding.gives_up((a, b.T), *found)
     assert went.early == gives_up
     assert early in (None, gives_up)
@@ -243,7 +243,7 @@ def test_lines_of_operands_that_lie_along_their_rows(
     assert np.array_equal(went.c.view(np.uint32), c.view(np.uint32))
 
 
-def as_sampled(found: Array, places: Array, model: deciding.Scales) -> None:
+def as_sampled(found: Array, places: Array, model: row_scales.Scales) -> None:
     """What mm32_scale has written of rows, and what the model finds."""
     assert np.array_equal(places, model.largest_at)
     exponent, flags = found["scale"].astype(np.uint8).view(np.int8), found["scale"] >> 24
@@ -261,7 +261,7 @@ def as_sampled(found: Array, places: Array, model: deciding.Scales) -> None:
 @pytest.mark.slow
 def test_long_k_has_a_scaled_lo(libraries: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(seed)
-    for k, tier in ((deciding.LONG_K - 64, FP16X3), (deciding.LONG_K, SCALED_LO)):
+    for k, tier in ((constants.LONG_K - 64, FP16X3), (constants.LONG_K, SCALED_LO)):
         a, b = (rng.standard_normal(shape, dtype=np.float32) for shape in ((5, k), (k, 4)))
         asked = gemm.from_layout("nn", 5, 4, k)
         went = simulated_decision.run(plan_of(asked, monkeypatch), asked, a, b, libraries)
@@ -280,7 +280,7 @@ def test_a_cluster_reads_rows_whole(layout: str, libraries: Path, seed: int, mon
     assert plan.launches[0].cluster == 8
     went = simulated_decision.run(plan, asked, a, b, libraries)
     for found, places, x in zip(went.sampled, went.largest_at, (a, b.T), strict=True):
-        model = deciding.scales(x)
+        model = row_scales.scales(x)
         assert model.exact.all()
         as_sampled(found, places, model)
     assert numerics.componentwise(went.c, a, b) <= 20

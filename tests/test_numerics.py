@@ -18,7 +18,19 @@ import mm32
 from mm32 import numerics
 from mm32.bench import families
 from mm32.cuda import launch
-from mm32.numerics import BF16X6, FMA, FP16X3, SCALED_LO, Array, componentwise, exact, normwise
+from mm32.numerics import (
+    BF16X6,
+    FMA,
+    FP16X3,
+    SCALED_LO,
+    Array,
+    accept,
+    componentwise,
+    constants,
+    exact,
+    normwise,
+    row_scales,
+)
 from mm32.numerics import cancellation as cancelling
 from mm32.numerics import decision as deciding
 from mm32.plan import emulated, fma
@@ -42,8 +54,8 @@ def packed(a: Array, b: Array, products: int = 3, scaled_lo: bool = False) -> tu
 def accepted(a: Array, b: Array, tier: str = FP16X3) -> np.ndarray:
     """(M, N): the pairs of a row and a column that a tier's accept test accepts, and of which neither is alone."""
     products, scaled_lo = numerics.PRODUCTS[tier], tier == SCALED_LO
-    test = deciding.accept_test(a.shape[1], products, scaled_lo)
-    x, y = (deciding.stats(rows, deciding.scales(rows), products, scaled_lo) for rows in (a, b.T.copy()))
+    test = accept.accept_test(a.shape[1], products, scaled_lo)
+    x, y = (accept.stats(rows, row_scales.scales(rows), products, scaled_lo) for rows in (a, b.T.copy()))
     pairs = test.accepts(x, y) if tier != BF16X6 else True
     return pairs & ~test.alone(x)[:, None] & ~test.alone(y)
 
@@ -53,7 +65,7 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     return np.random.default_rng(list(request.node.nodeid.encode()))
 
 
-def constants(*sources: str) -> dict[str, float]:
+def constexpr(*sources: str) -> dict[str, float]:
     """The constexpr numbers of kernel sources, by name."""
     found: dict[str, float] = {}
     for source in sources:
@@ -69,29 +81,29 @@ def constants(*sources: str) -> dict[str, float]:
 
 
 def test_constants_are_the_kernels() -> None:
-    common = constants("stats.cuh", "panels.cuh", "pack.cu")
+    common = constexpr("stats.cuh", "panels.cuh", "pack.cu")
     names = (
         "SAMPLES", "TARGET", "TARGET_EXACT", "WIDE", "VERY_WIDE", "SPARSE", "FEWEST_SAMPLES", "ROOM", "LEVEL", "LEVELS",
         "LOST", "FEW_BIG",
         "LONG_K",
         "LARGEST_FP16", "LARGEST_BF16X6", "SMALLEST_BF16X6", "READY_ROWS", "ROW_GROUPS", "LISTED",
     )  # fmt: skip
-    assert {name: common[name] for name in names} == {name: getattr(deciding, name) for name in names}
+    assert {name: common[name] for name in names} == {name: getattr(constants, name) for name in names}
     assert (common["BLOCK_K"], common["LO_SHIFT"]) == (numerics.BLOCK_K, numerics.LO_SHIFT)
-    decide = constants("decide.cuh")
-    assert decide["TRIED_M"] == decide["TRIED_N"] == deciding.TRIED
-    assert (decide["PARTNERS"], decide["TRIED_TILES"]) == (deciding.PARTNERS, deciding.TRIED_TILES)
-    assert decide["MOST_PAIRS"] == deciding.TRIED_PAIRS
-    assert (decide["ALONE_IN"], decide["ALONE_AT_LEAST"]) == (deciding.ALONE_IN, deciding.ALONE_AT_LEAST)
-    assert constants("cancel.cuh")["CANCELS"] == cancelling.CANCELS
-    fallback = constants("fallback.cu")
-    assert (fallback["MOST_ALONE"], fallback["MOST_PAIRS"]) == (deciding.MOST_ALONE, deciding.MOST_PAIRS)
+    decide = constexpr("decide.cuh")
+    assert decide["TRIED_M"] == decide["TRIED_N"] == constants.TRIED
+    assert (decide["PARTNERS"], decide["TRIED_TILES"]) == (constants.PARTNERS, constants.TRIED_TILES)
+    assert decide["MOST_PAIRS"] == constants.TRIED_PAIRS
+    assert (decide["ALONE_IN"], decide["ALONE_AT_LEAST"]) == (constants.ALONE_IN, constants.ALONE_AT_LEAST)
+    assert constexpr("cancel.cuh")["CANCELS"] == cancelling.CANCELS
+    fallback = constexpr("fallback.cu")
+    assert (fallback["MOST_ALONE"], fallback["MOST_PAIRS"]) == (constants.MOST_ALONE, constants.MOST_PAIRS)
     tile = fma.ACCURATE_TILE
     assert tile.threads == numerics.LINE_LANES * fallback["OTHERS"]
     assert (emulated.FALLBACK_CLUSTER, emulated.FALLBACK_SHARES) == (numerics.LINE_SHARES, numerics.SHARED_LINE)
     assert tile.k * tile.promote == numerics.FMA_PROMOTED
     order = (KERNELS.parent / "common/tile_order.cuh").read_text()
-    assert f"TILE_GROUP = {deciding.TILE_GROUP};" in order
+    assert f"TILE_GROUP = {constants.TILE_GROUP};" in order
 
 
 def test_formulas_are_the_kernels() -> None:
@@ -119,8 +131,8 @@ def test_formulas_are_the_kernels() -> None:
         (cancel, "least > 0x1p-100f && least < 0x1p120f ? least : 0.f"),
     ):
         assert text in source, text
-    assert [deciding.small_below(3), deciding.small_below(3, True), deciding.small_below(1)] == [0.125, 2**-14, 2**-14]
-    assert deciding.small_below(6) == 2.0**-50
+    assert [accept.small_below(3), accept.small_below(3, True), accept.small_below(1)] == [0.125, 2**-14, 2**-14]
+    assert accept.small_below(6) == 2.0**-50
 
 
 def test_tiers_are_those_that_are_counted() -> None:
@@ -156,7 +168,7 @@ def test_a_scaled_lo_keeps_what_it_says(x: float) -> None:
 def test_a_scaled_lo_keeps_what_is_2_to_the_24_below_the_largest(rng: np.random.Generator) -> None:
     """In rows that were read whole, 22 bits of it, where lo as it is keeps no more than 15."""
     a = f32(np.where(np.arange(512) % 2, 2.0**-24, 1) * rng.uniform(1, 2, (4, 512)))
-    assert deciding.scales(a).exact.all()
+    assert row_scales.scales(a).exact.all()
     lost = {}
     for scaled_lo in (False, True):
         of = numerics.pack(a, 3, scaled_lo)
@@ -197,13 +209,13 @@ def test_scaling_is_exact_and_brings_the_largest_to_the_target(
     power: int, fraction: int, k: int, scaled_lo: bool
 ) -> None:
     x = np.uint32((power << 23) + fraction).view(np.float32)
-    found = deciding.scales(np.full((1, k), x))
+    found = row_scales.scales(np.full((1, k), x))
     exponent = int(found.exponents(scaled_lo)[0])
-    target = deciding.TARGET_EXACT if k <= deciding.SAMPLES else deciding.TARGET - deciding.ROOM * scaled_lo
+    target = constants.TARGET_EXACT if k <= constants.SAMPLES else constants.TARGET - constants.ROOM * scaled_lo
     scaled = float(x) * 2.0**exponent
-    most = 127 - (deciding.ROOM if scaled_lo and k > deciding.SAMPLES else 0)
+    most = 127 - (constants.ROOM if scaled_lo and k > constants.SAMPLES else 0)
     assert 2.0**target <= scaled < 2.0 ** (target + 1) or exponent == most
-    assert found.levels(scaled_lo)[0] == np.frexp(scaled)[1] - 1 - deciding.LEVEL
+    assert found.levels(scaled_lo)[0] == np.frexp(scaled)[1] - 1 - constants.LEVEL
     assert found.big.all()
     assert not found.wide
 
@@ -211,13 +223,13 @@ def test_scaling_is_exact_and_brings_the_largest_to_the_target(
 def test_scale_of_zeros_subnormals_and_special_values() -> None:
     tiny = 2.0**-149
     rows = f32([[0, 0], [tiny, 0], [np.inf, 1], [np.nan, 2], [-np.inf, np.nan]])
-    assert deciding.scales(rows).exponent.tolist() == [0, 127, 14, 13, 0]
+    assert row_scales.scales(rows).exponent.tolist() == [0, 127, 14, 13, 0]
 
 
 @pytest.mark.parametrize("k", [1, 127, 128, 129, 200, 512, 8192, 100003])
 def test_the_sample(k: int) -> None:
-    places = deciding.sampled(k)
-    assert len(set(places.tolist())) == len(places) == min(k, deciding.SAMPLES)
+    places = row_scales.sampled(k)
+    assert len(set(places.tolist())) == len(places) == min(k, constants.SAMPLES)
     assert places.min() == 0
     assert k - 64 <= places.max() < k
 
@@ -226,26 +238,26 @@ def test_rows_that_span_much_are_read_whole_with_their_neighbours(rng: np.random
     """32 rows at a time; then the largest element is at 2^14, though no sample has it, and the call has a scaled lo."""
     rows = normal(rng, 80, 1000)
     rows[40, ::2] *= 2.0**-20
-    rows[50, 9] = 1e6 if 9 not in deciding.sampled(1000) else np.nan
+    rows[50, 9] = 1e6 if 9 not in row_scales.sampled(1000) else np.nan
     rows[50, 20] = 2.0**15
-    assert 20 not in deciding.sampled(1000)
-    found = deciding.scales(rows)
+    assert 20 not in row_scales.sampled(1000)
+    found = row_scales.scales(rows)
     assert found.wide
     assert found.exact.tolist() == [False] * 32 + [True] * 32 + [False] * 16
     scaled = np.ldexp(np.abs(np.where(np.isnan(rows[50]), 0, rows[50])).max(), found.exponent[50])
     assert 2.0**14 <= scaled < 2.0**15
     assert found.level[50] < found.level[41] - 10
-    assert not deciding.scales(rows[:32]).wide
+    assert not row_scales.scales(rows[:32]).wide
     rows = normal(rng, 80, 1000)
     rows[7, 20] = 2.0**15  # no row around it is read whole: the accept test sees it
-    assert not deciding.scales(rows).wide
+    assert not row_scales.scales(rows).wide
 
 
 @pytest.mark.parametrize(("count", "wide"), [(40, False), (20, True), (0, False)])
 def test_sparse_rows_ask_for_a_scaled_lo(count: int, wide: bool) -> None:
     rows = np.zeros((3, 300), np.float32)
-    rows[1, deciding.sampled(300)[:count]] = 1
-    assert deciding.scales(rows).wide == wide
+    rows[1, row_scales.sampled(300)[:count]] = 1
+    assert row_scales.scales(rows).wide == wide
 
 
 def test_long_k_has_a_scaled_lo(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,8 +266,8 @@ def test_long_k_has_a_scaled_lo(rng: np.random.Generator, monkeypatch: pytest.Mo
     decision = deciding.decide(a, b, lower_tier=True)
     assert decision.tier == numerics.SCALED_LO
     assert not decision.recomputed.any()
-    assert not deciding.scales(a[:, : deciding.LONG_K - 1]).wide
-    monkeypatch.setattr(deciding, "LONG_K", 2**30)
+    assert not row_scales.scales(a[:, : constants.LONG_K - 1]).wide
+    monkeypatch.setattr(row_scales, "LONG_K", 2**30)
     assert deciding.decide(a, b, lower_tier=True).tier == numerics.BF16X6
 
 
@@ -564,7 +576,7 @@ def test_zeros_are_no_counterweight() -> None:
 def test_elements_that_the_scale_sends_to_zero_are_small_ones() -> None:
     a, b = np.zeros((1, 16), np.float32), f32(np.eye(16))
     a[0, :2] = 2.0**100, 2.0**-80
-    assert deciding.stats(a, deciding.scales(a)).small.tolist() == [1]
+    assert accept.stats(a, row_scales.scales(a)).small.tolist() == [1]
     c, decision = numerics.matmul(a, b)
     assert decision.recomputed.all()
     assert np.array_equal(c, a)
@@ -596,7 +608,7 @@ def test_rows_with_special_values_are_recomputed_alone(
         (a if side == 0 else b.T)[2, place] = value
         c, decision = numerics.matmul(a, b, precision, lower_parts=1)
         line = (2, slice(None)) if side == 0 else (slice(None), 2)
-        assert decision.tier == {"fp32": FP16X3, "bf16x6": BF16X6, "tf32": deciding.FP16}[precision]
+        assert decision.tier == {"fp32": FP16X3, "bf16x6": BF16X6, "tf32": constants.FP16}[precision]
         assert (decision.rows, decision.columns)[side][line].all()
         assert decision.recomputed.sum() == c[line].size
         assert not np.isfinite(c[line]).any()
@@ -661,7 +673,7 @@ def steep_row(rng: np.random.Generator, k: int) -> Array:
 def unseen_row(rng: np.random.Generator, k: int) -> Array:
     """No sample has its 20 large elements, and what they add to |A||B| is not seen there."""
     row = rng.uniform(1, 2, k) * np.where(np.arange(k) % 2, 2.0**-50, 2.0**-30)
-    row[np.setdiff1d(np.arange(k), deciding.sampled(k))[:20]] = 1
+    row[np.setdiff1d(np.arange(k), row_scales.sampled(k))[:20]] = 1
     return f32(row)
 
 

@@ -31,24 +31,11 @@ from itertools import pairwise
 
 import numpy as np
 
+from .accept import bf16, scaled
 from .cancellation import cancels, part_edges
-from .decision import (
-    BF16X6,
-    BLOCK_K,
-    FMA,
-    FP16,
-    FP16X3,
-    SCALED_LO,
-    Array,
-    Decision,
-    Double,
-    Integer,
-    Scales,
-    bf16,
-    decide,
-    scaled,
-    scales,
-)
+from .constants import BF16X6, BLOCK_K, FMA, FP16, FP16X3, SCALED_LO, Array, Double, Integer
+from .decision import Decision, decide
+from .row_scales import Scales, scales
 
 UNIT = 2.0**-24
 LO_SHIFT = 11  # as in emulated/panels.cuh

@@ -13,7 +13,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from .decision import BLOCK_K, RUN, SAMPLES, Array, Mask, sampled
+from .constants import BLOCK_K, RUN, SAMPLES, Array, Mask
+from .row_scales import sampled
 
 CANCELS = 0.5  # of the root of P, as in emulated/cancel.cuh
 LEAST, MOST = 2.0**-100, 2.0**120  # of P times CANCELS^2; elsewhere squares leave fp32's range, and nothing is found

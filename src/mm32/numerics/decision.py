@@ -3,392 +3,62 @@ accept test, the tier that computes the product, and the elements of C that mult
 
 `mm32.numerics` has the arithmetic of the tiers; docs/accept-test.md the algorithm. The kernels: emulated/pack.cu (mm32_scale),
 panels.cuh (the accept test), decide.cuh and fallback.cu. An operand is given by rows along K: A is (M, K), and B enters as B.T.
-Products of one matrix of A and one of B, none of them packed beforehand.
+Products of one matrix of A and one of B, none of them packed beforehand. row_scales.py has the scales, accept.py the accept test,
+constants.py the constants of all.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float32]
-Double = NDArray[np.float64]
-Integer = NDArray[np.int64]
-Mask = NDArray[np.bool_]
-
-# As in emulated/panels.cuh, stats.cuh, pack.cu, decide.cuh, early.cuh and fallback.cu, by the same names; tests/test_numerics.py
-# compares them.
-
-# The sample of a row, and the scale that follows from it.
-SAMPLES = 128  # elements of a row that are sampled
-RUN = SAMPLES // 8  # neighbours of which a sample has eight runs
-BLOCK_K = 64  # of K in a K-block
-TARGET = 10  # the largest sampled element is scaled to 2^this
-TARGET_EXACT = 14  # the same of a row that is read whole
-ROOM = 5  # so many powers of two lower with a scaled lo, where a row is not read whole
-LARGEST_FP16 = 65504.0
-LARGEST_BF16X6 = 2.0**45
-SMALLEST_BF16X6 = 2.0**-50
-SCALE_ROWS = 32  # rows that mm32_scale looks at together
-ALONG_ROWS = 8  # places that a warp looks at besides the sample, of an operand that lies along its rows
-ALONG_K = 128  # the same of one that lies along K
-
-# Which rows are read whole, and which span much, for which a call takes a scaled lo.
-VERY_WIDE = 8  # powers of two that a row's sampled elements are below the largest one, on average, from which on it is read whole
-FEWEST_SAMPLES = 4  # sampled elements that are not 0, below which it is read whole too
-WIDE = 6  # powers of two, as above, from which on it spans much
-SPARSE = 32  # sampled elements that are not 0, of SAMPLES, below which it may
-MISSED = 2  # powers of two by which one of the other places exceeds the sample, above which it does
-LONG_K = 65536  # K from which lo is scaled whatever the data are
-# What is less than 2^this of the largest element is small with a scaled lo, where rows are read whole.
-SMALL_OF_LARGEST = -28
-SMALL_LEVELS = 4  # steps in which elements are told small
-SMALLER = 4  # powers of two of a step
-EXCEEDS = 4  # powers of two by which elements beside the sample exceed it, from which on small ones count
-# Powers of two by which most elements of an outlier's row are below the largest one: fp32 loses them beside it.
-LOST = 24
-FEW_BIG = 4  # sampled elements, at most, that come near an outlier
-
-# The accept test: places of K where elements of a row of A and of a column of B are large.
-LEVEL = 5  # 2^-this of the largest sampled element
-LEVELS = 4  # powers of two from the first level to the second
-LOWEST_LEVEL = -100  # its exponent, at least
-ALLOWED = {3: 8.0, 1: 65536.0, 6: 65536.0}  # by number of products: 4 u, or 4 * 2^-11, in units of 2^-25
-READY_ROWS = 128  # rows that are tested by what all of them have in common
-ROW_GROUPS = 256  # such groups, at most: more rows are grouped then
-PARTNERS = 8  # rows of the other operand by which a row is told to be steep
-JUDGES = 96  # threads of tensorcore.cu that decide; 256 where it packs inline
-
-# Pieces of C that are tested before the tier is decided.
-TRIED_TILES = 6  # pieces
-TRIED = 32  # rows and columns of a piece
-TRIED_PAIRS = 8  # pairs of one that may fail
-TILE_GROUP = 8  # rows of pieces that follow each other (common/tile_order.cuh)
-FEW_PIECES = 1024  # of C, below which fewer pairs may fail: few blocks would recompute them
-FEWEST_PIECES = 256  # below which none may
-FEW_PAIRS = 2  # between the two
-
-# What is recomputed alone.
-MOST_ALONE = 8  # rows of a tile, or columns
-MOST_PAIRS = 128  # pairs of a tile
-LISTED = 64  # rows of an operand, up to which they are listed
-ALONE_IN = 256  # more rows alone than one of so many,
-ALONE_AT_LEAST = 8  # and than so many: everything is for the tier below
-
-# Whether everything is left to the tier below early.
-SHORT_K = 256  # K below which nothing is (plan/emulated.py)
-DRAWN_PAIRS = 256  # pairs that are looked at for common places
-DRAWS = 2  # times as many are looked at for the accept test
-FEW_ROWS = 4  # rows, or columns, that all rejected pairs may be of, to be recomputed alone
-MOST_APART = DRAWN_PAIRS // 16  # pairs without a common place
-MOST_REJECTED = DRAWS * DRAWN_PAIRS // 128
-MOST_MEAGER = DRAWS * DRAWN_PAIRS // 64  # pairs of rows that hold hardly an element that is not small
-
-ZEROS = 2**32 - 1  # `regular` of a row of zeros
-NOWHERE = -1
-# Tiers, as keys of mm32.stats().tiers.
-FP16X3 = "fp16x3"
-SCALED_LO = "fp16x3 with a scaled lo"
-BF16X6 = "bf16x6"
-FMA = "FMA"
-FP16 = "fp16"  # precision "tf32"
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The scale of each row
-
-
-def sampled(k: int) -> Integer:
-    """The places along K that are sampled: 8 runs of 16 neighbours, from the first of K to the end; all of K up to 128."""
-    if k <= SAMPLES:
-        return np.arange(k)
-    begin = np.arange(8) * ((k - RUN) // 7) // RUN * RUN
-    return np.asarray(begin[:, None] + np.arange(RUN)).reshape(-1)
-
-
-def _largest_further(size: Array, along_k: bool) -> Array:
-    """(R,): the largest of the further elements of a row that mm32_scale looks at; (R, K) magnitudes. Each of 8 warps of a group
-    of 32 rows looks at so many places along K, in turn: of all rows, or, where K is contiguous, of one."""
-    rows, k = size.shape
-    found = np.zeros(rows, np.float32)
-    places = ALONG_K if along_k else ALONG_ROWS
-    for part in range(-(-rows // SCALE_ROWS) * 8):
-        first, begin = part // 8 * SCALE_ROWS, part % -(-k // places) * places
-        last = min(first + SCALE_ROWS, rows)
-        if along_k:
-            first = min(first + part % SCALE_ROWS, last - 1)
-            last = first + 1
-        found[first:last] = np.maximum(found[first:last], size[first:last, begin : begin + places].max(axis=1))
-    return found
-
-
-@dataclass(frozen=True)
-class Scales:
-    """What mm32_scale finds of R rows. The exponent and the level are those of a call without a scaled lo."""
-
-    exponent: Integer  # (R,): the row is multiplied by 2^exponent
-    level: Integer  # (R,): 2^level is 2^-LEVEL of the largest sampled element, scaled
-    exact: Mask  # (R,): the exponent comes from the whole row
-    big: Mask  # (2, R, samples): sampled elements of at least 2^level, and of at least 2^(level - LEVELS), scaled
-    unseen: Mask  # (R,): rows of zeros, and those whose sample is not finite
-    wide: bool  # a row spans too much for fp16x3 without a scaled lo, or K is long
-    largest_at: Integer  # (R,): where along K the largest element of a row that was read whole lies; NOWHERE of others
-    sampled_small: Integer  # (R,): of the sampled elements of such a row, about how many are small with a scaled lo
-    meager: Mask  # (R,): of these rows, those of which hardly a sampled element is not small, but some are
-    some_small: bool  # such elements may matter
-    outlier: Mask  # (R,): one or two of its elements may make the whole sum
-
-    def exponents(self, scaled_lo: bool) -> Integer:
-        return self.exponent - ROOM * (scaled_lo & ~self.exact)
-
-    def levels(self, scaled_lo: bool) -> Integer:
-        return self.level - ROOM * (scaled_lo & ~self.exact)
-
-
-def scales(rows: Array) -> Scales:
-    """(R, K) float32 -> each row's scale. Elements that are not finite are left out. Which further elements are looked at depends
-    on whether K is contiguous in `rows`."""
-    count_rows, k = rows.shape
-    along_k = rows.strides[1] == rows.itemsize
-    size = np.abs(np.where(np.isfinite(rows), rows, np.float32(0)))
-    sample = size[:, sampled(k)]
-    fields = _field(sample)
-    count = np.sum(sample > 0, axis=1)
-    largest = np.max(sample, axis=1, initial=0)
-    field = _field(largest)
-    spread = field * count - np.sum(fields, axis=1)  # times count
-    wide, very_wide = ((count > 0) & (spread >= least * count) for least in (WIDE, VERY_WIDE))
-    finite = np.all(np.isfinite(rows[:, sampled(k)]), axis=1)
-    if k <= SAMPLES:
-        exact = np.ones(count_rows, bool)
-    else:  # rows that are looked at together are read whole together
-        few = (count < FEWEST_SAMPLES) & finite
-        needs = np.pad(very_wide | few, (0, -count_rows % SCALE_ROWS)).reshape(-1, SCALE_ROWS)
-        exact = np.repeat(needs.any(axis=1), SCALE_ROWS)[:count_rows]
-    whole = np.where(exact, np.max(size, axis=1, initial=0), largest)
-    sparse = (count > 0) & (count < SPARSE * min(k, SAMPLES) // SAMPLES)
-    missed = (count > 0) & (_field(whole) - field > TARGET_EXACT - TARGET)
-    if k > SAMPLES:
-        missed |= (largest > 0) & (_field(_largest_further(size, along_k)) - field > MISSED)
-    largest_at = np.where((k > SAMPLES) & exact & (whole > 0), np.argmax(size, axis=1), NOWHERE)
-    wanted = np.where(exact, TARGET_EXACT, TARGET) + 127 - _field(whole)
-    exponent = np.clip(np.where(whole > 0, wanted, 0), -126, 127)
-    level = np.where(largest > 0, field - 127 + exponent - LEVEL, 0)
-    least = [np.exp2(np.maximum(field - 127.0 - LEVEL - lower, -126.0))[:, None] for lower in (0, LEVELS)]
-    big = np.stack([sample >= x for x in least]) & (level >= LOWEST_LEVEL)[:, None]
-    level = np.maximum(level, LOWEST_LEVEL)
-    unseen = ~finite | (whole == 0)
-    read_whole = (largest_at != NOWHERE) & ~unseen
-    exceeds = np.where(read_whole, _field(whole) - field, 0)
-    steps = np.minimum((exceeds + SMALLER // 2) // SMALLER, SMALL_LEVELS - 1) * SMALLER
-    is_small = (sample > 0) & (sample < np.exp2(np.maximum(field - 127.0 + SMALL_OF_LARGEST + steps, -126.0))[:, None])
-    small, others = np.sum(is_small, axis=1) * read_whole, (sample > 0) & ~is_small
-    meager = (small > 0) & (np.sum(others[:, :RUN], axis=1) < min(8, k // 4)) & ~np.any(others[:, RUN:], axis=1)
-    some_small = bool(np.any((small > 0) & ((exceeds >= EXCEEDS) | meager)))
-    spans = k >= LONG_K or bool(np.any(wide | sparse | missed))
-    near = np.where(_field(whole) - field > TARGET_EXACT - TARGET, *np.sum(big, axis=2))
-    lost = (_field(whole) - field) * count + spread >= LOST * count
-    outlier = exact & ~unseen & (count > 0) & ~sparse & lost & (near <= FEW_BIG)
-    return Scales(
-        exponent, level, exact, big, unseen, spans, largest_at, small, meager, some_small, outlier
-    )  # fmt: skip
-
-
-def _field(x: Array) -> Integer:
-    """The biased exponents of numbers that are not negative."""
-    return x.astype(np.float32).view(np.uint32).astype(np.int64) >> 23
-
-
-def _power_of_two(e: Integer) -> Array:
-    """panels.cuh's power_of_two: past fp32's range its bits are those of another number, too."""
-    return ((e + 127 << 23) & 0xFFFFFFFF).astype(np.uint32).view(np.float32)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Statistics of rows
-
-
-@dataclass(frozen=True)
-class Stats:
-    """What the accept test knows of R rows."""
-
-    big: Mask  # (2, R, samples), as in Scales
-    level: Integer  # (R,)
-    largest: Array  # (R,): the largest magnitude, scaled; NaN if any element is NaN
-    small: Integer | Array  # (R,): elements that are small and not zero
-    regular: Integer  # (R,): elements that are not small; ZEROS for a row of zeros
-    exact: Mask  # (R,), as in Scales
-    largest_at: Integer  # the same
-    outlier: Mask  # the same
-    size: Array  # (R, K): magnitudes, scaled
-
-    def __getitem__(self, rows: Integer | slice | Mask) -> Stats:
-        return Stats(
-            self.big[:, rows], self.level[rows], self.largest[rows], self.small[rows], self.regular[rows],
-            self.exact[rows], self.largest_at[rows], self.outlier[rows], self.size[rows],
-        )  # fmt: skip
-
-    @property
-    def zeros(self) -> Mask:
-        return self.regular == ZEROS
-
-
-def small_below(products: int, scaled_lo: bool = False) -> float:
-    """A hi number below this is small: its element keeps less than its split promises. With 6 products: bf16x6 cannot take it."""
-    return SMALLEST_BF16X6 if products == 6 else 2.0**-14 if products == 1 or scaled_lo else 2.0**-3
-
-
-def bf16(x: Array) -> Array:
-    """x rounded to the nearest bf16 number, ties to even."""
-    bits = x.view(np.uint32).astype(np.int64)
-    rounded = ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
-    return np.where(np.isfinite(x), rounded, x)
-
-
-def scaled(rows: Array, exponent: Integer, products: int) -> tuple[Array, Array]:
-    """The rows times 2^exponent, and their hi numbers: fp16, or bf16 with 6 products."""
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        x = rows * np.exp2(exponent.astype(np.float64)).astype(np.float32)[:, None]
-        return x, bf16(x) if products == 6 else x.astype(np.float16).astype(np.float32)
-
-
-def stats(rows: Array, found: Scales, products: int = 3, scaled_lo: bool = False) -> Stats:
-    """(R, K) float32 -> what is observed while the rows are packed for 1, 3 or 6 products: of hi numbers, or of the elements
-    themselves where hi is infinite."""
-    x, hi = scaled(rows, found.exponents(scaled_lo), products)
-    small = (rows != 0) & (np.abs(hi) < small_below(products, scaled_lo))
-    largest = np.max(np.abs(np.where(np.isfinite(hi), hi, x)), axis=1, initial=0)
-    counts = np.sum(small, axis=1), np.sum((rows != 0) & ~small, axis=1)
-    if products == 6:  # a row with an element that is too small is taken as one with an Inf
-        largest = np.maximum(largest, np.where(counts[0] > 0, np.float32(np.inf), np.float32(0)))
-        counts = np.zeros_like(counts[0]), np.zeros_like(counts[1])
-    zeros = (largest == 0) & (counts[0] == 0) & (counts[1] == 0)
-    regular = np.where(zeros, ZEROS, counts[1])
-    return Stats(
-        found.big, found.levels(scaled_lo), largest, counts[0], regular,
-        found.exact, found.largest_at, found.outlier, np.abs(x),
-    )  # fmt: skip
-
-
-class Worst(NamedTuple):
-    """The worst of each of G groups of rows; rows of zeros do not count. As stats.cuh's GroupStats."""
-
-    small: Integer
-    largest: Array
-    gaps: Integer  # (2, G): the most sampled places that are not big, at either level
-    regular: Integer
-    level: Integer
-
-
-def worst(x: Stats, group: Integer, groups: int) -> Worst:
-    """`group`: of each row; in a group without rows nothing was seen."""
-    gaps = np.where(x.zeros, 0, x.big.shape[2] - np.sum(x.big, axis=2))
-    levels = np.where(x.zeros, 127, x.level)
-    small, gaps_most = np.zeros(groups, np.int64), np.zeros((2, groups), np.int64)
-    largest = np.zeros(groups, np.float32)
-    regular, level = np.full(groups, ZEROS), np.full(groups, 127)
-    np.maximum.at(small, group, x.small)
-    with np.errstate(invalid="ignore"):
-        np.maximum.at(largest, group, x.largest)
-    for i in range(2):
-        np.maximum.at(gaps_most[i], group, gaps[i])
-    np.minimum.at(regular, group, x.regular)
-    np.minimum.at(level, group, levels)
-    return Worst(small, largest, gaps_most, regular, level)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The accept test
-
-
-@dataclass(frozen=True)
-class AcceptTest:
-    """Whether the result of a row of A and a column of B is good enough (panels.cuh). `loss` is what a small element loses, in
-    units of 2^-25; `required` is how many products must be of elements that are not small."""
-
-    k: int
-    products: int
-    limit: float
-    loss: float
-    required: int
-    scaled_lo: bool
-
-    def alone(self, x: Stats) -> Mask:
-        """(R,): rows that multiply-adds recompute by themselves, but for those that are steep."""
-        return ~(x.largest <= self.limit) | (x.regular < self.required)
-
-    def accepts(self, x: Stats, y: Stats, term: Array | None = None) -> Mask:
-        """(R of x, R of y): each row with each, as if none was alone. `term`: one of |A||B|, scaled, besides what is sampled."""
-        with np.errstate(invalid="ignore", over="ignore"):
-            lost = self._lost(x.small, x.largest, y.small, y.largest)
-            unit = _power_of_two(x.level[:, None] + y.level)
-            allowed, lower = np.float32(ALLOWED[self.products]), np.float32(2.0**-LEVELS)
-            high, low = x.big.astype(np.float32), y.big.astype(np.float32)
-            both, one, other, places = (high[i] @ low[j].T for i, j in ((0, 0), (0, 1), (1, 0), (1, 1)))
-            enough = x.regular[:, None] + y.regular - self.k >= self.required
-            size = np.maximum(unit * np.maximum(lower * np.maximum(one, other), lower * lower * places), unit * both)
-            loss = lost * np.float32(self.loss)
-            if term is not None:
-                size = np.maximum(size, term)
-            return np.asarray(
-                (enough & ((lost == 0) | (loss <= allowed * unit * both)))
-                | ((loss <= allowed * size) & (enough | (places >= self.required)))
-            )
-
-    def accepts_groups(self, x: Worst, y: Worst) -> Mask:
-        """(G of x, G of y): all rows of a group with all of another, as if one pair had the worst of both."""
-        in_range = np.logical_and.outer(x.largest <= self.limit, y.largest <= self.limit)
-        if self.products == 6:
-            return in_range
-        with np.errstate(invalid="ignore", over="ignore"):
-            lower = np.float32(2.0**-LEVELS)
-            both, one, other, places = (
-                np.maximum(min(self.k, SAMPLES) - np.add.outer(x.gaps[i], y.gaps[j]), 0)
-                for i, j in ((0, 0), (0, 1), (1, 0), (1, 1))
-            )
-            lost = self._lost(x.small, x.largest, y.small, y.largest) * np.float32(self.loss)
-            most = np.maximum.reduce([both, lower * np.maximum(one, other), lower * lower * places])
-            size = _power_of_two(np.minimum(np.add.outer(x.level, y.level), 127)) * most.astype(np.float32)
-            enough = (places >= self.required) | (np.add.outer(x.regular, y.regular) - self.k >= self.required)
-            return in_range & (lost <= np.float32(ALLOWED[self.products]) * size) & enough
-
-    def outweighs(self, size: Double, x: Stats, y: Stats) -> Mask:
-        """Sums of which the scaled magnitude, a lower bound of |A||B|, is so large that what is lost is nothing beside it."""
-        with np.errstate(invalid="ignore", over="ignore"):
-            lost = self._lost(x.small, x.largest, y.small, y.largest) * self.loss
-            return np.asarray(lost <= ALLOWED[self.products] / 2 * size)
-
-    @staticmethod
-    def _lost(small: Integer | Array, largest: Array, y_small: Integer | Array, y_largest: Array) -> Array:
-        lost = np.multiply.outer(small.astype(np.float64), y_largest) + np.multiply.outer(
-            largest, y_small.astype(np.float64)
-        )
-        return lost.astype(np.float32)
-
-
-def _largest_terms(x: Stats, y: Stats) -> Array:
-    """(R of x, R of y): the larger of the terms that have the largest element of either row; 0 where neither was read whole."""
-    rounded = np.float32(1 - 2.0**-8)
-
-    def by(x: Stats, y: Stats) -> Array:
-        met = y.size[:, np.maximum(x.largest_at, 0)].T
-        return np.asarray(np.where(x.largest_at >= 0, x.largest * rounded, np.float32(0))[:, None] * met)
-
-    return np.fmax(by(x, y), by(y, x).T)
-
-
-def accept_test(k: int, products: int = 3, scaled_lo: bool = False) -> AcceptTest:
-    limit = LARGEST_BF16X6 if products == 6 else LARGEST_FP16
-    required = min(8, k // 4) if products == 3 else 0
-    return AcceptTest(k, products, limit, 2.0**-11 if scaled_lo else 1.0, required, scaled_lo)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The decision
+from .accept import AcceptTest, Stats, accept_test, largest_terms, scaled, stats, worst
+from .constants import (
+    ALONE_AT_LEAST,
+    ALONE_IN,
+    BF16X6,
+    DRAWN_PAIRS,
+    DRAWS,
+    FEW_PAIRS,
+    FEW_PIECES,
+    FEW_ROWS,
+    FEWEST_PIECES,
+    FMA,
+    FP16,
+    FP16X3,
+    JUDGES,
+    LARGEST_BF16X6,
+    LEVELS,
+    LISTED,
+    MOST_ALONE,
+    MOST_APART,
+    MOST_MEAGER,
+    MOST_PAIRS,
+    MOST_REJECTED,
+    NOWHERE,
+    PARTNERS,
+    READY_ROWS,
+    ROOM,
+    ROW_GROUPS,
+    SAMPLES,
+    SCALED_LO,
+    SHORT_K,
+    SMALLEST_BF16X6,
+    TARGET,
+    TARGET_EXACT,
+    TILE_GROUP,
+    TRIED,
+    TRIED_PAIRS,
+    TRIED_TILES,
+    ZEROS,
+    Array,
+    Double,
+    Integer,
+    Mask,
+)
+from .row_scales import Scales, power_of_two, scales
 
 
 @dataclass(frozen=True)
@@ -460,7 +130,7 @@ def gives_up(operands: tuple[Array, Array], a: Scales, b: Scales) -> bool:
     rejected = ~np.diagonal(test.accepts(x, y)) & ~a.unseen[rows] & ~b.unseen[columns]
     for i in np.flatnonzero(rejected):
         one, other = x[i : i + 1], y[i : i + 1]
-        rejected[i] = not test.accepts(one, other, _largest_terms(one, other)).item()
+        rejected[i] = not test.accepts(one, other, largest_terms(one, other)).item()
     meager = max(int(a.meager[rows].sum()), int(b.meager[columns].sum()))
     of_rows = min(len(np.unique(x[rejected] % 256)) for x in (rows, columns))
     return (int(rejected.sum()) > MOST_REJECTED and of_rows > FEW_ROWS) or meager > MOST_MEAGER
@@ -483,7 +153,7 @@ def _steep(x: Stats, y: Stats, test: AcceptTest) -> Mask:
     # As if the largest element of a row that was read whole met what is big.
     with np.errstate(invalid="ignore", over="ignore"):
         met = np.where(x.largest_at != NOWHERE, x.largest, np.float32(0))[:, None] * (
-            np.float32(2.0**-LEVELS) * _power_of_two(partners.level)
+            np.float32(2.0**-LEVELS) * power_of_two(partners.level)
         )
     rejected = np.sum(~test.accepts(x, partners, met) & ~test.alone(partners), axis=1)
     return (x.small > 0) & ~test.alone(x) & (rejected >= PARTNERS // 2)
@@ -501,7 +171,7 @@ def _tile(t: int, m: int, n: int) -> tuple[slice, slice]:
 def _rejected(a: _Side, b: _Side, test: AcceptTest, here: tuple[slice, slice], by_terms: bool = True) -> Mask:
     """In a tile of C: pairs that are not accepted, and of which neither is alone. Not `by_terms`: by the samples."""
     rows, columns = a.stats[here[0]], b.stats[here[1]]
-    terms = _largest_terms(rows, columns) if by_terms and test.products == 3 else None
+    terms = largest_terms(rows, columns) if by_terms and test.products == 3 else None
     rejected = ~test.accepts(rows, columns, terms)
     return rejected & ~a.alone[here[0]][:, None] & ~b.alone[here[1]]
 
