@@ -48,7 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.resume:
         if not options.output:
             parser.error("--resume goes on with a record: name it with -o")
-        for row in record.to_go_on_with(options.output).get("rows", []):
+        try:
+            before = record.to_go_on_with(options.output)
+        except ValueError as error:
+            parser.error(str(error))
+        for row in before.get("rows", []):
             found |= {(row["case"], kernel): result for kernel, result in row["results"].items()}
     with tempfile.TemporaryDirectory() as folder:
         pairs, of = [], {}

@@ -529,7 +529,7 @@ int f(int x)
     return x -
            '/' * TWO;
 }"""
-    bare = '\n # define TWO 2 \n int f ( int x ) { asm ( "// %0" : "+r" ( x ) ) ; return x - \'/\' * TWO ; }'
+    bare = '\n # define  TWO  2 \n int f ( int x ) { asm ( "// %0" : "+r" ( x ) ) ; return x - \'/\' * TWO ; }'
     assert compiler.tokens(code) == compiler.tokens(same) == bare
     for old, new in (
         ("%0", "%1"),
@@ -542,4 +542,10 @@ int f(int x)
         assert compiler.tokens(code.replace(old, new)) != bare, (old, new)
     for old, new in (("// how", "// else"), ("two", "2"), ("int x", "int  x"), ("asm(", "\n\nasm (")):
         assert compiler.tokens(code.replace(old, new)) == bare, (old, new)
-    assert compiler.tokens("#if A\nb\n#endif") != compiler.tokens("#if A b\n#endif")
+    for one, other in (
+        ("#if A\nb\n#endif", "#if A b\n#endif"),
+        ("#define F(x) x", "#define F (x) x"),
+        ("#if A  // b \\\n#endif\n#endif", "#if A\n#endif\n#endif"),
+    ):
+        assert compiler.tokens(one) != compiler.tokens(other)
+    assert compiler.tokens("#if A\n\n#endif  // A\n") == compiler.tokens("  #  if   A\n  #endif")

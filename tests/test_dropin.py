@@ -1119,6 +1119,15 @@ def test_whether_it_is_on_can_be_asked() -> None:
         assert mm32.enabled()
 
 
+def test_compiled_code_asks_again_whether_it_is_on() -> None:
+    asks = torch.compile(lambda x: x + 1 if mm32.is_enabled() else x - 1, backend="eager")
+    zero = torch.zeros(1)
+    assert asks(zero) == -1
+    with mm32.enabled():
+        assert asks(zero) == 1
+    assert asks(zero) == -1
+
+
 def test_unknown_precision() -> None:
     before = table()
     with pytest.raises(ValueError, match="unknown precision 'bf16': mm32 has 'fp32', 'bf16x6', 'ieee', 'tf32'"):

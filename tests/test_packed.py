@@ -62,6 +62,10 @@ def test_a_square_weight_has_to_be_transposed_for_linear(device: str, seed: int)
     assert_close(mm32.matmul(x, mm32.pack(weight.T.contiguous()), bias=bias), *reference(x, weight.T, bias))
     one = torch.randn(1, 1, device=device)
     assert torch.equal(mm32.linear(one, mm32.pack(one)), one * one)
+    same = torch.randn(300, 1, device=device).expand(300, 300)
+    assert_close(mm32.linear(x, mm32.pack(same.T)), *reference(x, same.T))
+    with pytest.raises(RuntimeError, match="packed as the left operand"):
+        mm32.linear(x, mm32.pack(weight, side="left"))
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -111,6 +111,7 @@ def test_only_far_more_than_recorded_is_too_much(made: dict[str, Any]) -> None:
         ({"markexpr": "gpu"}, False),
         ({"deselect": ["a"]}, False),
         ({"lf": True}, False),
+        ({"ignore": ["tests/verify"]}, False),
     ],
 )
 def test_what_a_run_of_all_tests_is(asked: dict[str, Any], all_of_them: bool) -> None:

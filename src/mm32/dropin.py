@@ -248,7 +248,7 @@ class DropIn:
 
     @property
     def on(self) -> bool:
-        return bool(self._requests)
+        return len(self._requests) > 0  # not bool: compiled code would not look again
 
     def words(self) -> str:
         if not self.on:

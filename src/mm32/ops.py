@@ -444,7 +444,7 @@ def linear(
     if packed and isinstance(x, torch.Tensor) and weight.by_rows:  # type: ignore[union-attr]
         raise RuntimeError(
             f"mm32.linear takes mm32.pack(weight.T), and this packed operand of shape {tuple(weight.shape)} lies row by row, as "
-            "weight itself does: pack weight.T, or, where it is the transposed weight that was copied, call "
+            "weight itself does: pack weight.T, or, where weight lies column by column or weight.T was copied, call "
             "mm32.matmul(x, packed, bias=bias)"
         )
     done = fast_path.run(x, weight, bias, out, activation, precision, kernel, not packed)

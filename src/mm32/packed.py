@@ -38,6 +38,7 @@ class PackedOperand:
     form: tuple | None = None
     memory_form: tuple | None = None
     _address = 0
+    _by_rows: bool | None = None
 
     def __init__(
         self,
@@ -61,6 +62,7 @@ class PackedOperand:
                 self.keys = keys
                 self.form, self.memory_form = prepared.form(source), prepared.form(memory)
                 self._address = source.data_ptr()
+                self._by_rows = _lies_by_rows(source)
 
     @property
     def shape(self) -> torch.Size:
@@ -117,9 +119,9 @@ class PackedOperand:
 
     @property
     def by_rows(self) -> bool:
-        """Whether the source is a square matrix that lies row by row, which a transposed weight does not."""
-        rows, columns = self.source.shape
-        return bool(rows == columns and self.source.stride(1) == 1 and self.source.stride(0) != 1)
+        """Whether it is a square right operand that lies row by row, as the transpose of a weight that lies so does not."""
+        lies = _lies_by_rows(self.source) if self._by_rows is None else self._by_rows
+        return lies and self.side == "right"
 
     def serves(self, side: str, precision: str, kernel: str) -> bool:
         """Whether a call may use it as it is: what `unwrap` checks, of ordinary tensors, without saying what is wrong."""
@@ -146,6 +148,11 @@ class PackedOperand:
 
     def __reduce__(self) -> tuple:
         return _again, (self.source, self.side, self.precision)  # a copy's source has memory, and panels, of its own
+
+
+def _lies_by_rows(t: torch.Tensor) -> bool:
+    rows, columns = t.shape
+    return bool(rows == columns and rows > 1 and t.stride(1) == 1 and t.stride(0) >= columns)
 
 
 def _again(source: torch.Tensor, side: Side, precision: Precision) -> PackedOperand:

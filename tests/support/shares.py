@@ -163,9 +163,8 @@ def record() -> dict[str, Any] | None:
 
 def whole(config: pytest.Config) -> bool:
     """Whether pytest was asked for all tests: for no file, name or mark."""
-    asked = (
-        config.option.keyword or config.option.markexpr or config.option.deselect or getattr(config.option, "lf", False)
-    )
+    fewer = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "stepwise")
+    asked = any(getattr(config.option, name, None) for name in fewer)
     return config.args_source is config.ArgsSource.TESTPATHS and not asked
 
 

@@ -86,7 +86,7 @@ def full_source(source: str) -> str:
 TOKEN = re.compile(
     r"""
     "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])+'     # a string, a character: "//" in them begins no comment
-    | //[^\n]* | /\*.*?\*/                         # comments
+    | //(?:\\\n|[^\n])* | /\*.*?\*/               # comments
     | \\\n | \n[ \t]*\# | \n                       # a line that goes on; one for the preprocessor; any other line's end
     | [\w.]+ | [-+*%&|^<>=!:]+ | [ \t]+ | .         # words and numbers, operators, spaces, all else by itself
     """,
@@ -95,17 +95,24 @@ TOKEN = re.compile(
 
 
 def tokens(text: str) -> str:
-    """A kernel's text without what does not change the code: comments, line breaks, indentation. Tokens are one space
-    apart, and lines for the preprocessor stay lines. Raw strings are not known."""
-    kept, directive = [], False
+    """A kernel's text without what does not change the code: comments, line breaks, indentation. Tokens are one space apart.
+    Lines for the preprocessor stay lines, in which two spaces stand for any: they tell `#define F(x)` from `#define F (x)`. Raw
+    strings are not known."""
+    kept: list[str] = []
+    directive = gap = False
     for token in TOKEN.findall(f"\n{text}"):
         if token.startswith("\n"):
             begins = token.endswith("#")
-            kept += ["\n"] * (directive or begins) + ["#"] * begins
-            directive = begins
-        elif not token.isspace() and not token.startswith(("//", "/*", "\\\n")):
-            kept.append(token)
-    return " ".join(kept)
+            if (directive or begins) and kept[-1:] != ["\n"]:
+                kept.append("\n")
+            kept += ["#"] * begins
+            directive, gap = begins, False
+        elif token.isspace() or token.startswith(("//", "/*", "\\\n")):
+            gap = directive
+        else:
+            kept += [""] * (gap and kept[-1] != "#") + [token]
+            gap = False
+    return " ".join(kept).rstrip()
 
 
 @functools.cache

@@ -80,6 +80,7 @@ class Session:
         self.baselines: tuple[str, ...] = ("eager",)  # the first decides the verdict
         self.stages: dict[str, TimingStage] = {}  # by baseline
         self.estimates: dict[str, Estimate] = {}  # likewise, of an earlier verification of this reference
+        self.disturbed = False  # whether it went on without the lock of the device
         self.unsteady: TimingStage | None = None  # one whose calls are not timed, for the shapes of their outputs vary
 
     def run(self) -> Report:
@@ -240,6 +241,7 @@ class Session:
             self.progress(self._line(time.monotonic() - begin))
 
         if not acquire(waiting):
+            self.disturbed = True
             self.note("other verifications used the device for too long to wait for: times may have been disturbed")
         if self.stage == WAITING:
             self.at(before)
@@ -289,11 +291,11 @@ class Session:
                 if not stage.steady:
                     self._leave(stage)
                     continue
-                if not stage.recall_alone():
-                    self._wait_for(
-                        self.lock.acquire_exclusive
-                    )  # nobody else's work is in what the reference takes alone
-                    stage.time_alone()
+                # Only of the plain reference: of another baseline each process is compiled or set up anew.
+                if self.baselines != ("eager",) or not stage.recall_alone():
+                    # Nobody else's work is in what the reference takes alone; what was timed without the lock is not kept.
+                    self._wait_for(self.lock.acquire_exclusive)
+                    stage.time_alone(keep=not self.disturbed)
                 if not stage.steady:
                     self._leave(stage)
                     continue

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mm32.verify import Verdict, verify_many
+from mm32.verify import Verdict, verify, verify_many
 from mm32.verify.batch.spares import OUT_OF_REACH, Spares
 from mm32.verify.processes.process import Limits, WorkerProcess, close_all
 from mm32.verify.report import Report
@@ -122,16 +122,20 @@ def test_a_reference_that_loads_only_once_is_verified_by_fresh_processes(tmp_pat
         assert [report.verdict for report in reports] == [Verdict.DIFFERENT] * 2
 
 
-def test_what_the_reference_takes_by_itself_holds_for_a_while(script: Path, tmp_path: Path) -> None:
-    """Of two candidates in a row: the second one's times are compared with those from before the first."""
-    names = ["a.py", "b.py"]
-    for name in names:
-        (tmp_path / name).write_text(REFERENCE.replace("Model", "ModelNew") + f"# {name}\n")
-    with verify_many([(script, tmp_path / name) for name in names], trials=1) as reports:
-        first, second = (report.timing for report in reports)
-    assert first is not None
-    assert second is not None
-    assert first["alone_s"] == second["alone_s"] > 0
+def test_what_is_known_of_the_reference_by_itself_is_not_timed_again(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def recall(stage: TimingStage) -> bool:
+        stage.alone = 123.0
+        return True
+
+    monkeypatch.setattr(TimingStage, "recall_alone", recall)
+    monkeypatch.setattr(TimingStage, "time_alone", lambda stage, **_: pytest.fail("timed again"))
+    candidate = tmp_path / "candidate.py"
+    candidate.write_text(REFERENCE.replace("Model", "ModelNew"))
+    report = verify(script, candidate, trials=1)
+    assert report.timing is not None, report.reason
+    assert report.timing["alone_s"] == 123
 
 
 @pytest.mark.parametrize(

@@ -231,7 +231,7 @@ def test_a_machine_that_has_become_slower_makes_nobody_suspect(
     """If the reference is as fast as before once the candidate has ended, that had slowed it."""
     time_alone, again = TimingStage.time_alone, TimingStage.alone_again
 
-    def before(stage: TimingStage) -> None:
+    def before(stage: TimingStage, **_: bool) -> None:
         time_alone(stage)
         stage.alone /= 10
 

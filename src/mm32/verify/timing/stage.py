@@ -226,11 +226,12 @@ class TimingStage:
         self.alone = found.alone
         return True
 
-    def time_alone(self) -> None:
-        """What the reference takes by itself, before a candidate is there. Raises Failure."""
+    def time_alone(self, keep: bool = True) -> None:
+        """What the reference takes by itself, before a candidate is there; `keep` it for the next verification of it. Raises
+        Failure."""
         self.alone = self.alone_again()
-        assert self.estimate is not None
-        self.estimate = replace(self.estimate, alone=self.alone, timed_at=time.monotonic())
+        if keep and self.estimate is not None:
+            self.estimate = replace(self.estimate, alone=self.alone, timed_at=time.monotonic())
         self._look()
 
     def alone_again(self) -> float:
