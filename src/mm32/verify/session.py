@@ -266,6 +266,12 @@ class Session:
 
     # ------------------------------------------------------------------------------------------------------ timing
 
+    @property
+    def _shares(self) -> bool:
+        """Whether processes, and what the reference takes by itself, go from one verification to the next: another baseline's
+        settings would go with them."""
+        return self.baselines == ("eager",)
+
     def _prepare_timing(self, build: dict[str, Any]) -> None:
         """Time the reference before a candidate is loaded; see TimingStage. `build`: how it was made."""
 
@@ -291,8 +297,7 @@ class Session:
                 if not stage.steady:
                     self._leave(stage)
                     continue
-                # Only of the plain reference: of another baseline each process is compiled or set up anew.
-                if self.baselines != ("eager",) or not stage.recall_alone():
+                if not (self._shares and stage.recall_alone()):
                     # Nobody else's work is in what the reference takes alone; what was timed without the lock is not kept.
                     self._wait_for(self.lock.acquire_exclusive)
                     stage.time_alone(keep=not self.disturbed)

@@ -68,11 +68,6 @@ class BatchSession(Session):
             report.printed = self.built.printed
         return report
 
-    @property
-    def _shares(self) -> bool:
-        """Whether processes go from one verification to the next: another baseline's settings would go with them."""
-        return self.baselines == ("eager",)
-
     def _start(self, role: str, limits: Limits) -> WorkerProcess:
         worker = None
         if role not in self.started and self._shares:  # later ones are to be fresh

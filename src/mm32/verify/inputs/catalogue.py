@@ -25,17 +25,14 @@ class Variation:
     few: bool = False  # only those of few numbers, in which the errors of many entries average out
     places: bool = False  # only integers, such as the place of the largest
     # How it is judged.
-    ties: bool = (
-        False  # entries are equal, so that an integer output, such as the place of the largest, may be any of several
-    )
     equal: bool = False  # numbers that are equal, or small beside a few, are added up, and all rounded the same way
     extreme: bool = False  # honest arithmetic may be hundreds of times as far off as the reference
-    spreads: bool = (
-        False  # NaN may stand where the output does not depend on the entry that is NaN: an added -Inf hides nothing
-    )
-    further: bool = (
-        False  # NaN in more of the output than of the reference's is said on the verdict's line, and is not wrong
-    )
+    # Entries are equal, so that an integer output, such as the place of the largest, may be any of several.
+    ties: bool = False
+    # NaN may stand where the output does not depend on the entry that is NaN: a mask of -Inf that is added hides nothing.
+    spreads: bool = False
+    # NaN in more of the output than of the reference's is said on the verdict's line, and is not wrong.
+    further: bool = False
     # Names of those that stand in, in turn, where the reference has no finite answer or rounding decides what that is.
     milder: tuple[str, ...] = ()
 
