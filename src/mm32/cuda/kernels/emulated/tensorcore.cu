@@ -201,9 +201,10 @@ __device__ __forceinline__ void multiply_block(float (&d)[TILE_N / 2], unsigned 
 }
 
 // The consumers' turns at the tensor cores.
+__device__ __forceinline__ void wait_for_turn(int consumer) { asm volatile("bar.sync %0, 256;" ::"r"(1 + consumer) : "memory"); }
 __device__ __forceinline__ void begin_turn(float (&part)[TILE_N / 2], int consumer) {
     wgmma_pin(part);
-    asm volatile("bar.sync %0, 256;" ::"r"(1 + consumer) : "memory");
+    wait_for_turn(consumer);
     wgmma_fence();
 }
 __device__ __forceinline__ void end_turn(int consumer) { asm volatile("bar.arrive %0, 256;" ::"r"(2 - consumer) : "memory"); }
@@ -220,27 +221,90 @@ struct Consumer {
     const volatile unsigned* stopped;
 };
 
+// Waits for the K-block in the next stage. Returns false if the producer has stopped, which it may do where a chunk begins.
+__device__ __forceinline__ bool wait_for_block(const Consumer& c, bool may_have_stopped) {
+    barrier_wait(c.full_barriers + 8 * c.stage, c.phase);
+    if (STOPS && may_have_stopped && uniform(c.stopped[c.stage])) return false;
+    // Threads have stored what wgmma (the async proxy) reads. The fence is here and not after the stores, because there it would
+    // wait for loads that are under way.
+    if (MM32_INLINE_PACK) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    return true;
+}
+
+__device__ __forceinline__ void next_stage(Consumer& c) {
+    if (++c.stage == STAGES) c.stage = 0, c.phase ^= 1;
+}
+
+__device__ __forceinline__ void add(float (&sum)[TILE_N / 2], const float (&part)[TILE_N / 2]) {
+#pragma unroll
+    for (int i = 0; i < TILE_N / 2; i++) sum[i] += part[i];
+}
+
+// Scales the products with lo back.
+__device__ __forceinline__ void scale_back(float (&part)[TILE_N / 2]) {
+#pragma unroll
+    for (int i = 0; i < TILE_N / 2; i++) part[i] *= 1.f / (1 << LO_SHIFT);
+}
+
+#if MM32_PRODUCTS == 3
+// multiply_blocks with a scaled lo, promoted every 64 of K. First come the products with lo, by themselves; hi * hi is added, in a
+// turn of its own, once they have been scaled back. That takes 128 cycles, in which the other consumer has to add up its sums and
+// to begin its next products, or has to scale. So all that can be done before is done while products are under way: waiting for
+// the next K-block, finding its descriptors, and waiting for the next turn (5 % of a call).
+__device__ __forceinline__ bool multiply_scaled_blocks(float (&sum)[TILE_N / 2], Consumer& c, int begin, int end) {
+    unsigned long long a_hi, a_lo, b_hi, b_lo;
+    const auto begin_block = [&](int kb) {
+        const unsigned at = c.ring + c.stage * STAGE, a_at = at + c.number * 64 * PLANE_ROW, b_at = at + B_AT;
+        a_hi = wgmma_operand<A_ROWS>(a_at), b_hi = wgmma_operand<B_ROWS>(b_at);
+        a_lo = wgmma_operand<A_ROWS>(a_at + A_PLANE), b_lo = wgmma_operand<B_ROWS>(b_at + B_PLANE);
+        if (!wait_for_block(c, kb % CHUNK == 0 || kb == begin)) return false;
+        wait_for_turn(c.number);
+        return true;
+    };
+    if (begin < end && !begin_block(begin)) return false;
+#pragma unroll 1
+    for (int kb = begin; kb < end; kb++) {
+        float part[TILE_N / 2];
+        wgmma_pin(part), wgmma_fence();
+        multiply_block(part, a_lo, b_hi, 0), multiply_block(part, a_hi, b_lo, 1);
+        wgmma_commit(), end_turn(c.number);
+        wait_for_turn(c.number);
+        wgmma_wait<0>(), wgmma_pin(part);
+        scale_back(part);
+        wgmma_pin(part), wgmma_fence();
+        multiply_block(part, a_hi, b_hi, 1);
+        wgmma_commit(), end_turn(c.number);
+        const unsigned empty = c.empty_barriers + 8 * c.stage;
+        next_stage(c);
+        const bool goes_on = kb + 1 < end && begin_block(kb + 1);
+        wgmma_wait<0>(), wgmma_pin(part);
+        if (threadIdx.x % 32 == 0) barrier_arrive(empty);
+        add(sum, part);
+        if (kb + 1 < end && !goes_on) return false;
+    }
+    return true;
+}
+#endif
+
 // Adds the products of K-blocks begin .. end to the sums, with or without a scaled lo: each has a loop of its own, because one
 // loop with both made ptxas wait for every wgmma (2048 x 4096 x 2048: 283 us instead of 188). Returns false if the producer has
 // stopped.
 template <bool SCALED_LO>
 __device__ __forceinline__ bool multiply_blocks(float (&sum)[TILE_N / 2], Consumer& c, int begin, int end) {
+#if MM32_PRODUCTS == 3
+    if constexpr (SCALED_LO && !ALTERNATE_BLOCKS) return multiply_scaled_blocks(sum, c, begin, end);
+#endif
     const int lane = threadIdx.x % 32;
 #pragma unroll 1
     for (int kb = begin; kb < end; kb++) {
         const unsigned at = c.ring + c.stage * STAGE, a_at = at + c.number * 64 * PLANE_ROW, b_at = at + B_AT;
         const unsigned long long a_hi = wgmma_operand<A_ROWS>(a_at), b_hi = wgmma_operand<B_ROWS>(b_at);
-        barrier_wait(c.full_barriers + 8 * c.stage, c.phase);
-        if (STOPS && (kb % CHUNK == 0 || kb == begin) && uniform(c.stopped[c.stage])) {
+        if (!wait_for_block(c, kb % CHUNK == 0 || kb == begin)) {
             if (PLANES == 1) wgmma_wait<0>(), wgmma_pin(sum);
             return false;
         }
-        // Threads have stored what wgmma (the async proxy) reads. The fence is here and not after the stores, because there
-        // it would wait for loads that are under way.
-        if (MM32_INLINE_PACK) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #if MM32_PRODUCTS == 1
-        wgmma_pin(sum);
-        wgmma_fence();
+        wgmma_pin(sum), wgmma_fence();
         multiply_block(sum, a_hi, b_hi, 1);
         wgmma_commit();
         wgmma_wait<1>();  // the K-block before this one is multiplied
@@ -249,11 +313,9 @@ __device__ __forceinline__ bool multiply_blocks(float (&sum)[TILE_N / 2], Consum
 #else
         float part[TILE_N / 2];
         const auto promote = [&](bool last) {
-            wgmma_wait<0>();
-            wgmma_pin(part);
+            wgmma_wait<0>(), wgmma_pin(part);
             if (last && lane == 0) barrier_arrive(c.empty_barriers + 8 * c.stage);
-#pragma unroll
-            for (int i = 0; i < TILE_N / 2; i++) sum[i] += part[i];
+            add(sum, part);
         };
 #if MM32_PRODUCTS == 6
         const unsigned long long a_mid = wgmma_operand<A_ROWS>(a_at + A_PLANE), a_lo = wgmma_operand<A_ROWS>(a_at + 2 * A_PLANE);
@@ -261,25 +323,19 @@ __device__ __forceinline__ bool multiply_blocks(float (&sum)[TILE_N / 2], Consum
         begin_turn(part, c.number);
         multiply_block(part, a_lo, b_hi, 0), multiply_block(part, a_mid, b_mid, 1), multiply_block(part, a_hi, b_lo, 1);
         multiply_block(part, a_mid, b_hi, 1), multiply_block(part, a_hi, b_mid, 1), multiply_block(part, a_hi, b_hi, 1);
-        wgmma_commit();
-        end_turn(c.number);
+        wgmma_commit(), end_turn(c.number);
         promote(true);
 #else
         const unsigned long long a_lo = wgmma_operand<A_ROWS>(a_at + A_PLANE), b_lo = wgmma_operand<B_ROWS>(b_at + B_PLANE);
         if constexpr (SCALED_LO) {
-            // The products with lo first, by themselves; hi * hi is added once they have been scaled back.
             begin_turn(part, c.number);
             multiply_block(part, a_lo, b_hi, 0), multiply_block(part, a_hi, b_lo, 1);
-            wgmma_commit();
-            if (!ALTERNATE_BLOCKS) end_turn(c.number);
-            wgmma_wait<0>();
-            wgmma_pin(part);
-#pragma unroll
-            for (int i = 0; i < TILE_N / 2; i++) part[i] *= 1.f / (1 << LO_SHIFT);
+            wgmma_commit(), wgmma_wait<0>(), wgmma_pin(part);
+            scale_back(part);
         }
 #pragma unroll
         for (int first = 0; first < 4; first += PROMOTE) {
-            if (ALTERNATE_BLOCKS && (SCALED_LO || first > 0)) wgmma_pin(part), wgmma_fence();
+            if (SCALED_LO || first > 0) wgmma_pin(part), wgmma_fence();
             else begin_turn(part, c.number);
             if constexpr (!SCALED_LO) {
 #pragma unroll
@@ -290,12 +346,12 @@ __device__ __forceinline__ bool multiply_blocks(float (&sum)[TILE_N / 2], Consum
 #pragma unroll
             for (int k = first; k < first + PROMOTE; k++) multiply(part, a_hi, b_hi, k, !SCALED_LO || first == 0 || k > first);
             wgmma_commit();
-            if (!ALTERNATE_BLOCKS || first + PROMOTE == 4) end_turn(c.number);
+            if (first + PROMOTE == 4) end_turn(c.number);
             promote(first + PROMOTE == 4);
         }
 #endif
 #endif
-        if (++c.stage == STAGES) c.stage = 0, c.phase ^= 1;
+        next_stage(c);
     }
     if (PLANES == 1) {
         wgmma_wait<0>(), wgmma_pin(sum);
@@ -309,7 +365,9 @@ __device__ __forceinline__ void consume(const Params& s, bool scaled_lo, unsigne
                                         const volatile unsigned* stopped) {
     const Problem& p = s.p;
     const int blocks = (int)ceil_div(p.k, BLOCK_K);
-    const int consumer = threadIdx.x / 128, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    // Told to the compiler to be the same in a warp, so that it keeps wgmma's descriptors in uniform registers.
+    const int consumer = __shfl_sync(~0u, (int)threadIdx.x / 128, 0);
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
     const int first_row = consumer * 64 + warp * 16;
     Consumer c{ring, full_barriers, empty_barriers, consumer, 0, 0, stopped};
     if (consumer == 1) asm volatile("bar.arrive 1, 256;" ::: "memory");  // consumer 0 goes first
