@@ -247,10 +247,10 @@ __device__ __forceinline__ void scale_back(float (&part)[TILE_N / 2]) {
 }
 
 #if MM32_PRODUCTS == 3
-// multiply_blocks with a scaled lo, promoted every 64 of K. First come the products with lo, by themselves; hi * hi is added, in a
-// turn of its own, once they have been scaled back. That takes 128 cycles, in which the other consumer has to add up its sums and
-// to begin its next products, or has to scale. So all that can be done before is done while products are under way: waiting for
-// the next K-block, finding its descriptors, and waiting for the next turn (5 % of a call).
+// multiply_blocks with a scaled lo, promoted every 64 of K. First come the products with lo, by themselves; hi * hi is added, in
+// a turn of its own, once they have been scaled back. That takes 128 cycles, in which the other consumer has to add up its sums
+// and to begin its next products, or has to scale. So all that can be done before is done while products are under way: waiting
+// for the next K-block, finding its descriptors, and waiting for the next turn (5 % of a call).
 __device__ __forceinline__ bool multiply_scaled_blocks(float (&sum)[TILE_N / 2], Consumer& c, int begin, int end) {
     unsigned long long a_hi, a_lo, b_hi, b_lo;
     const auto begin_block = [&](int kb) {
