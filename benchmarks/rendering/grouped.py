@@ -55,6 +55,9 @@ def small(load: Load, source: Source) -> str:
     return markdown(heads, (line(name, of) for name, of in by_size.items())) + source("small")
 
 
+NOISY = 50e-6  # seconds of torch's, below which the same kernel's times differ by some per cent
+
+
 def at_random(load: Load, source: Source) -> str:
     """By what torch takes: how many, the geometric mean of the ratios, the lowest, and how many are lost; then which are lost,
     and what could not be measured."""
@@ -99,6 +102,13 @@ def at_random(load: Load, source: Source) -> str:
         text += f". These are, lowest first:\n\n{grid(columns, summary.worst(lost, count=len(lost)))}"
     else:
         text += "; there is none.\n"
+    short_ones = [r["mm32"] for r in rows if r["torch"]["seconds"] < NOISY]
+    if same := sorted(mm32["speedup"] for mm32 in short_ones if mm32["kernel"] == "torch"):
+        text += (
+            f"\nIn {len(same)} of the products that take torch less than {summary.time(NOISY)} the kernel is `torch`: both "
+            f"columns are times of torch's own product, and what their ratios differ by, {same[0]:.2f} to {same[-1]:.2f}, is "
+            "the measurement's noise.\n"
+        )
     others = [row for row in drawn if not {"torch", "mm32"} <= row["results"].keys()]
     reasons = Counter("; ".join(dict.fromkeys(row["unavailable"].values())) for row in others)
     for why, count in reasons.items():
