@@ -22,14 +22,14 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Any
 
 from . import sandbox
 
 PATIENCE = 0.5  # seconds to wait until the processes that were told to stop have stopped
-AT_REST = "TtZXx"  # states of a thread that runs nothing: stopped, or dead
-SCANS = 8  # of /proc that find nothing running, where processes of others come and go
+DEAD = "ZXx"  # states of a process that has ended
+AT_REST = "Tt" + DEAD  # of a thread that runs nothing: stopped, or dead
 CHANNEL = 3  # the worker's descriptor of its connection to the tool
 
 
@@ -176,8 +176,7 @@ class _Supervisor:
             if word == b"stop":
                 _say(self.control, stopped=self._stop())
             elif word == b"continue":
-                for _ in self._signal(signal.SIGCONT):
-                    pass
+                self._send(signal.SIGCONT, self._below())
                 _say(self.control, continued=True)
             else:  # "end", or the tool has gone
                 self._end()
@@ -196,12 +195,16 @@ class _Supervisor:
 
     def _end(self) -> None:
         """Kill everything below, then end. A PID namespace's processes are all gone before its first process counts as ended."""
+        known: set[int] = set()
+        all_dead = False
         while not self.alone:
-            for _ in self._signal(signal.SIGKILL):
-                pass
+            found = self._below()
+            self._send(signal.SIGKILL, found)
             self._reap()
-            if not list(self._below()):
+            was_dead, all_dead = all_dead, not _living(found)
+            if all_dead and was_dead and known >= found.keys():  # see _stop
                 break
+            known |= found.keys()
             time.sleep(0.005)
         if self.alone:
             with contextlib.suppress(ProcessLookupError):
@@ -217,36 +220,36 @@ class _Supervisor:
     def _stop(self) -> bool:
         """Stop every process below, and wait until none of their threads runs; False if some still did after a while."""
         give_up = time.monotonic() + PATIENCE
-        scans = 0
+        known: set[int] = set()
+        rested = False
         while True:
-            newest = _newest_process()
-            signalled = set(self._signal(signal.SIGSTOP))
             if self.alone and not self._sees():
+                self._send(signal.SIGSTOP, {})
                 time.sleep(0.005)  # they were all told to, and nothing here says when they have
                 return True
-            below = list(self._below())
-            rest = all(_at_rest(pid) for pid in below)
-            if rest and self.alone:
+            found = self._below()
+            self._send(signal.SIGSTOP, found)
+            rests = all(map(_at_rest, _living(found)))
+            # Without a namespace, one that forks on and on may be missed while /proc is read. But what it leaves behind is not
+            # reaped meanwhile. So nothing runs on if all that were known rested before /proc was read, and there are no others.
+            if rests and (self.alone or (rested and known >= found.keys())):
                 return True
-            # Without a namespace, one that forks while /proc is read may be missed. Not if no process was made meanwhile;
-            # where others make some all the time, not often.
-            scans = scans + 1 if rest and signalled >= set(below) else 0
-            if scans and (newest == _newest_process() or scans == SCANS):
-                return True
+            rested = rests
+            known |= found.keys()
             if time.monotonic() > give_up:
                 return False
             time.sleep(0.0005)
 
-    def _signal(self, number: int) -> Iterator[int]:
-        """Send a signal to all processes below: of a PID namespace at once, so that none can escape by forking."""
+    def _send(self, number: int, found: Mapping[int, str]) -> None:
+        """Send a signal to those of `found` that live; to all processes of a PID namespace at once, so that none can escape by
+        forking."""
         if self.alone:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(-1, number)
             return
-        for pid in list(self._below()):
+        for pid in _living(found):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
-            yield pid
 
     def _sees(self) -> bool:
         """Whether /proc is of this namespace; the numbers in another one's mean nothing here."""
@@ -254,25 +257,27 @@ class _Supervisor:
             return os.readlink("/proc/self") == str(os.getpid())
         return False
 
-    def _below(self) -> Iterator[int]:
-        """The living processes below this one, whatever session or group they have made themselves.
+    def _below(self) -> dict[int, str]:
+        """The state of each process below this one, whatever session or group they have made themselves; also of the dead, as
+        long as nobody has reaped them.
 
         One of several that pass a task on by forking may have an ancestor that ends while this looks: its children then have
         another parent, or one that is a zombie by now. Of a PID namespace all are below, whatever their parents are."""
         parents: dict[int, int] = {}
-        living: list[int] = []
+        states: dict[int, str] = {}
         mine = os.getpid()
         for name in os.listdir("/proc"):
             if name.isdigit() and int(name) != mine:
                 with contextlib.suppress(OSError, ValueError, IndexError):
-                    fields = _status(f"/proc/{name}/stat")
-                    parents[int(name)] = int(fields[1])
-                    if fields[0] not in "ZXx":
-                        living.append(int(name))
+                    states[int(name)], parent = _status(f"/proc/{name}/stat")[:2]
+                    parents[int(name)] = int(parent)
         if self.alone and self._sees():
-            yield from living
-            return
-        yield from (pid for pid in living if _descends(pid, mine, parents))
+            return states
+        return {pid: state for pid, state in states.items() if _descends(pid, mine, parents)}
+
+
+def _living(found: Mapping[int, str]) -> list[int]:
+    return [pid for pid, state in found.items() if state not in DEAD]
 
 
 def _descends(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
@@ -299,10 +304,3 @@ def _at_rest(pid: int) -> bool:
         return all(_status(f"/proc/{pid}/task/{thread}/stat")[0] in AT_REST for thread in threads)
     except (OSError, IndexError):
         return True  # it has ended meanwhile
-
-
-def _newest_process() -> str:
-    """The number that was last given to a process or thread, where the system tells it."""
-    with contextlib.suppress(OSError), open("/proc/loadavg") as file:
-        return file.read().split()[-1]
-    return ""
