@@ -222,7 +222,7 @@ def test_kernels_do_what_the_model_does(
 
 
 @pytest.mark.parametrize("cluster", [pytest.param(1, marks=pytest.mark.slow), 2])
-@pytest.mark.parametrize(("m", "n"), [(136, 72), (138, 70)])
+@pytest.mark.parametrize(("m", "n"), [pytest.param(136, 72, marks=pytest.mark.slow), (138, 70)])
 def test_lines_of_operands_that_lie_along_their_rows(
     m: int, n: int, cluster: int, libraries: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -308,6 +308,7 @@ def test_compiles_and_launches_what_the_library_launches(
 @pytest.mark.skipif(
     shutil.which("nvcc") is None, reason="nvcc is not on the PATH: exported files are not compiled here"
 )
+@pytest.mark.slow
 def test_compiles_a_source_in_two_forms(load, on_cpu, tmp_path, monkeypatch):
     plan = two_forms()
     recorder = Recorder(tmp_path, sizes_of(plan))

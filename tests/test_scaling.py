@@ -141,6 +141,7 @@ def test_the_record_of_steps_is_whole(stepped: tuple[Path, str, dict[str, Any]])
     assert set(rows["fsdp"]["beside"]) == {"torch alone", "mm32 alone"}
 
 
+@pytest.mark.slow
 def test_a_run_that_ended_is_resumed(stepped: tuple[Path, str, dict[str, Any]], tmp_path: Path) -> None:
     """What the record has is left as it is; nothing is run again."""
     made = json.loads(json.dumps(stepped[2]))

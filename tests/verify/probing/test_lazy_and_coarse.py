@@ -67,6 +67,7 @@ def get_inputs():
 """
 
 
+@pytest.mark.slow
 def test_a_lazy_model_is_the_same(tmp_path: Path) -> None:
     from mm32 import verify
 

@@ -140,6 +140,7 @@ def test_faster_stands_or_is_suspect() -> None:
     assert "Times there vary too much" in doubted.note
 
 
+@pytest.mark.slow
 def test_a_window_that_is_computed_ahead_is_not_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "SLOWED", {"cpu": 100.0, "cuda": 100.0})
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")

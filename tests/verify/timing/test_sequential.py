@@ -42,7 +42,9 @@ def one_run(
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-@pytest.mark.parametrize("spikes", [0.0, 0.1, 0.4])
+@pytest.mark.parametrize(
+    "spikes", [pytest.param(0.0, marks=pytest.mark.slow), 0.1, pytest.param(0.4, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("noise", [0.002, 0.01, 0.05, 0.2, 0.6])
 def test_identical_code_is_called_faster_or_slower_in_at_most_one_percent(
     noise: float, spikes: float, device: str
