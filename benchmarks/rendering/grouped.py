@@ -55,7 +55,7 @@ def small(load: Load, source: Source) -> str:
     return markdown(heads, (line(name, of) for name, of in by_size.items())) + source("small")
 
 
-NOISY = 50e-6  # seconds of torch's, below which the same kernel's times differ by some per cent
+SHORT = 50e-6  # seconds of torch's; below it the same kernel's times differ by some per cent
 
 
 def at_random(load: Load, source: Source) -> str:
@@ -64,13 +64,13 @@ def at_random(load: Load, source: Source) -> str:
     drawn = load("random")["rows"]
     measured = [row for row in drawn if {"torch", "mm32"} <= row["results"].keys()]
     rows = [row["results"] for row in measured]
-    edges = (0.0, 10e-6, 50e-6, 1e-3, math.inf)
+    edges = (0.0, 10e-6, SHORT, 1e-3, math.inf)
     groups = []
     for low, high in itertools.pairwise(edges):
         name = f"{summary.time(low)} to {summary.time(high)}" if low and high < math.inf else ""
         name = name or (f"up to {summary.time(high)}" if high < math.inf else f"above {summary.time(low)}")
         groups.append((name, [r for r in rows if low <= r["torch"]["seconds"] < high]))
-    groups += [("all above 50 µs", [r for r in rows if r["torch"]["seconds"] >= 50e-6]), ("all", rows)]
+    groups += [(f"all above {summary.time(SHORT)}", [r for r in rows if r["torch"]["seconds"] >= SHORT]), ("all", rows)]
 
     def line(name: str, of: list[Row]) -> list[str]:
         ratios = [r["mm32"]["speedup"] for r in of]
@@ -102,10 +102,10 @@ def at_random(load: Load, source: Source) -> str:
         text += f". These are, lowest first:\n\n{grid(columns, summary.worst(lost, count=len(lost)))}"
     else:
         text += "; there is none.\n"
-    short_ones = [r["mm32"] for r in rows if r["torch"]["seconds"] < NOISY]
+    short_ones = [r["mm32"] for r in rows if r["torch"]["seconds"] < SHORT]
     if same := sorted(mm32["speedup"] for mm32 in short_ones if mm32["kernel"] == "torch"):
         text += (
-            f"\nIn {len(same)} of the products that take torch less than {summary.time(NOISY)} the kernel is `torch`: both "
+            f"\nIn {len(same)} of the products that take torch less than {summary.time(SHORT)} the kernel is `torch`: both "
             f"columns are times of torch's own product, and what their ratios differ by, {same[0]:.2f} to {same[-1]:.2f}, is "
             "the measurement's noise.\n"
         )

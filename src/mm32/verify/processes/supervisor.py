@@ -176,7 +176,7 @@ class _Supervisor:
             if word == b"stop":
                 _say(self.control, stopped=self._stop())
             elif word == b"continue":
-                self._send(signal.SIGCONT, self._below())
+                self._signal(signal.SIGCONT)
                 _say(self.control, continued=True)
             else:  # "end", or the tool has gone
                 self._end()
@@ -198,8 +198,7 @@ class _Supervisor:
         known: set[int] = set()
         all_dead = False
         while not self.alone:
-            found = self._below()
-            self._send(signal.SIGKILL, found)
+            found = self._signal(signal.SIGKILL)
             self._reap()
             was_dead, all_dead = all_dead, not _living(found)
             if all_dead and was_dead and known >= found.keys():  # see _stop
@@ -223,12 +222,12 @@ class _Supervisor:
         known: set[int] = set()
         rested = False
         while True:
-            if self.alone and not self._sees():
-                self._send(signal.SIGSTOP, {})
-                time.sleep(0.005)  # they were all told to, and nothing here says when they have
-                return True
-            found = self._below()
-            self._send(signal.SIGSTOP, found)
+            found = self._signal(signal.SIGSTOP)
+            if self.alone:
+                if not self._sees():
+                    time.sleep(0.005)  # they were all told to, and nothing here says when they have
+                    return True
+                found = self._below()
             rests = all(map(_at_rest, _living(found)))
             # Without a namespace, one that forks on and on may be missed while /proc is read. But what it leaves behind is not
             # reaped meanwhile. So nothing runs on if all that were known rested before /proc was read, and there are no others.
@@ -240,16 +239,18 @@ class _Supervisor:
                 return False
             time.sleep(0.0005)
 
-    def _send(self, number: int, found: Mapping[int, str]) -> None:
-        """Send a signal to those of `found` that live; to all processes of a PID namespace at once, so that none can escape by
-        forking."""
+    def _signal(self, number: int) -> dict[int, str]:
+        """Send a signal to all processes below, and return what was found there. Those of a PID namespace get it at once, so that
+        none can escape by forking, and without a look at them: nothing is returned."""
         if self.alone:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(-1, number)
-            return
+            return {}
+        found = self._below()
         for pid in _living(found):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
+        return found
 
     def _sees(self) -> bool:
         """Whether /proc is of this namespace; the numbers in another one's mean nothing here."""
