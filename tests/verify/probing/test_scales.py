@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from mm32.verify.compare import Comparison
 from mm32.verify.inputs import contents, pools, probes, variations
+from mm32.verify.inputs.rare_rows import MOST_RARE
 from mm32.verify.judging.bounds import Truth
 from mm32.verify.judging.judge import judge
+from mm32.verify.probing.product import ProductProbes
 from support.verify.shortcuts import ROWS
 
 Compare = Callable[..., tuple[str, str, Any]]
@@ -183,6 +187,50 @@ def test_data_of_all_sizes_are_right_in_fp32(name: str) -> None:
     truth = Truth("output", a @ b, a.double() @ b.double(), gauge, k=300)
     assert judge((a.double() @ b.double()).float(), [truth]).same
     assert not judge(a.half().float() @ b.half().float(), [truth]).same
+
+
+def test_a_sum_in_order_is_right_where_few_rows_are_peaked() -> None:
+    """Of one row, which is a peaked one: were the others 2^-24 of the largest, such a sum would drop about half of them."""
+    from support.verify.contraction import Wrap, contraction
+
+    k = 8192
+    found, values = contraction(Wrap(torch.matmul), torch.rand(1, k), torch.rand(k, 1))
+    for seed in range(20):
+        a, b = probes.fill(probes.BY_NAME["peaked"], found, values, seed)
+        terms = (a.T * b).numpy()
+        in_order = torch.from_numpy(np.cumsum(terms, axis=0, dtype=np.float32)[-1:])
+        exact = a.double() @ b.double()
+        truth = Truth("output", exact.float(), exact, exact, k=k)  # the reference rounds once
+        assert judge(in_order, [truth]).same
+
+
+def test_each_probe_of_own_data_begins_with_them(verdict: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one made of them is not the next one's: a peaked row that became a large one too would be all of the result's size."""
+    made: dict[str, list[Tensor]] = {}
+    own: list[list[Tensor]] = []
+    probe_data, own_inputs = ProductProbes._probe_data, Comparison.own_inputs
+
+    def kept_data(self: ProductProbes, probe: probes.Probe, seed: int) -> tuple[Any, str | None]:
+        data, reason = probe_data(self, probe, seed)
+        made[probe.name] = [t.clone() for t in data["inputs"]]
+        return data, reason
+
+    def kept_inputs(self: Comparison, seed: int) -> Any:
+        found = own_inputs(self, seed)
+        own.append([t.clone() for t in found])
+        return found
+
+    monkeypatch.setattr(ProductProbes, "_probe_data", kept_data)
+    monkeypatch.setattr(Comparison, "own_inputs", kept_inputs)
+    made_by = "[torch.rand(256, 96), torch.rand(96, 512)]"
+    found, why, _ = verdict("return a @ b", "return a @ b", made_by, arguments="a, b")
+    assert found == "SAME", why
+    for name, most in (("peaked", (256 // 64, 512 // 64)), ("rare rows", (MOST_RARE, MOST_RARE))):
+        a, b = made[name]
+        # Of none of the script's own data is more changed than the probe's few rows.
+        changes = [(int((a != x).any(1).sum()), int((b != y).any(0).sum())) for x, y in own]
+        assert min(changes) <= most, name
+        assert min(changes) >= (1, 1)
 
 
 def exponentials(share: float) -> tuple[Tensor, Tensor, Tensor]:

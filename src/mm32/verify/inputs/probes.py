@@ -13,16 +13,18 @@ import torch
 from torch import Tensor
 
 from ..judging.contractions import Contraction
-from .rare_rows import MOST_RARE, RARE, SAMPLED
+from .rare_rows import MOST_RARE, SAMPLED
 
 
 @dataclass(frozen=True)
 class Probe:
-    """A probe's name, what it tests, and how its output is judged: rule, bitwise, relative or places."""
+    """A probe's name, what it tests, and how its output is judged: rule, bitwise, relative or places. `own`: it changes the
+    script's own data, which have to be there again before it."""
 
     name: str
     asks: str
     judged: str
+    own: bool = False
 
 
 PROBES = (
@@ -30,12 +32,14 @@ PROBES = (
         "peaked",
         "the script's own data, but for a few rows of A and columns of B of one large entry each: there no sum hides errors",
         "rule",
+        own=True,
     ),
     Probe(
         "rare rows",
         "the script's own data, but for a few rows of A and columns of B 2^20 times as small, or of one of both as large: what "
         "looks at a sample misses them",
         "rule",
+        own=True,
     ),
     Probe("randn", "zero-mean data: errors no longer hide in a large sum", "rule"),
     Probe("integers", "small integers: every sum is exact, so every bit must agree", "bitwise"),
@@ -55,6 +59,7 @@ REORDERED = Probe(
     "reordered",
     "the script's own data, the terms of every sum in another order: what errors are not of sums shows",
     "rule",
+    own=True,
 )
 BY_NAME = {probe.name: probe for probe in (REORDERED, *PROBES)}
 # Bounds of the relative error, in u. A product with 1 is exact in fp32; 4 u allows for operands of 22 bits (2 u each).
@@ -208,21 +213,20 @@ FILL: dict[str, Callable[[Operands], None]] = {
 
 
 def _peak(t: Tensor, generator: torch.Generator) -> None:
-    """Of one row in 64, one at least, all entries but one become 2^-24 times as large."""
+    """Of one row in 64, one at least, all entries but one become so small that their sum is no more than rounding of the one:
+    2^-24 / K times as large. Of larger ones a sum in order drops half or more, where each is less than half a unit of the one."""
     count, k = t.shape[-2], t.shape[-1]
     chosen = torch.randperm(count, generator=generator, device=t.device)[: max(1, count // 64)]
-    factor = torch.full((len(chosen), k), 2.0**-24, device=t.device, dtype=t.dtype)
+    factor = torch.full((len(chosen), k), 2.0**-24 / k, device=t.device, dtype=t.dtype)
     at = torch.randint(0, k, (len(chosen), 1), generator=generator, device=t.device)
     factor.scatter_(1, at, 1.0)
     t[..., chosen, :] = t[..., chosen, :] * factor
 
 
 def _make_rare(t: Tensor, generator: torch.Generator, larger: bool) -> None:
-    """Of one row in 64, 2 to 8, none of them a multiple of 8, all become 2^20 times as small, or with `larger` half of
-    them as large."""
-    count = t.shape[-2]
-    order = torch.randperm(count, generator=generator, device=t.device)
-    chosen = order[order % SAMPLED != 0][: max(2, min(count // RARE, MOST_RARE))]
+    """Two rows, none of them a multiple of 8, become 2^20 times as small, or with `larger` one of them as large."""
+    order = torch.randperm(t.shape[-2], generator=generator, device=t.device)
+    chosen = order[order % SAMPLED != 0][:MOST_RARE]
     by = torch.full((len(chosen), 1), 2.0**-RANGE, device=t.device, dtype=t.dtype)
     if larger:
         by[int(torch.randint(0, 2, (1,), generator=generator, device=generator.device)) :: 2] = 2.0**RANGE

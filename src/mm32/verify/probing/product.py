@@ -28,7 +28,6 @@ class ProductProbes(Prober):
         assert contraction is not None
         worst = Judgement()
         with_state = any(str(contraction[name]).startswith("parameter") for name in ("a", "b", "bias"))
-        comparison.own_inputs(self.session.seed)  # which the first probe changes in places
         first = [REORDERED] if comparison.likeness.first_error is not None else []
         for number, probe in enumerate((*first, *PROBES), -len(first)):
             self.next(probe.name)
@@ -40,6 +39,8 @@ class ProductProbes(Prober):
             data = None
             if reason is None:
                 try:
+                    if probe.own:
+                        self._restore(with_state)
                     data, reason = self._probe_data(probe, self.session.seed + 1000 + number)
                 except torch.OutOfMemoryError:
                     self.without_memory(record)
@@ -64,6 +65,12 @@ class ProductProbes(Prober):
             self.reference.ask("build", comparison.build, seed=self.session.seed)
             comparison.build_candidate(comparison.build)
         return worst
+
+    def _restore(self, with_state: bool) -> None:
+        """Let the reference have the script's own data again, and its own parameters where probes change them."""
+        if with_state:
+            self.reference.ask("build", self.comparison.build, seed=self.session.seed)
+        self.comparison.own_inputs(self.session.seed)
 
     def _probe_data(self, probe: Probe, seed: int) -> tuple[Any, str | None]:
         """A probe's inputs and parameters, which the reference then has; or None, and why the probe is skipped."""
